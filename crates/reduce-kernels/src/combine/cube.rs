@@ -1,0 +1,39 @@
+//! The units of a cube, through shared memory.
+
+use cubecl::prelude::*;
+
+use super::Team;
+use crate::operator::{Fields, FieldsOf, Operator, Types};
+
+/// Merges the accumulators of every `lanes`-th worker of a team, in a halving tree: barriers
+/// throughout, so every unit of the cube must get here.
+#[cube]
+pub(crate) fn combine_cube<O: Operator, T: Types, N: Size>(
+    accumulator: FieldsOf<O::Fields, T, N>,
+    #[comptime] team: Team,
+    #[comptime] lanes: u32,
+) -> FieldsOf<O::Fields, T, N> {
+    let slots = comptime![(team.units / lanes) as usize];
+    let distance = comptime![team.distance];
+    let members = comptime![team.workers / lanes];
+    let worker = UNIT_POS / distance % comptime![team.workers];
+    let member = worker / lanes;
+    let slot = (UNIT_POS / lanes) as usize;
+    let mut shared = O::Fields::shared::<T, N>(slots);
+    let mut total = accumulator;
+    if worker % lanes == 0 {
+        O::Fields::share::<T, N>(&mut shared, slot, total);
+    }
+    sync_cube();
+    #[unroll]
+    for level in 0..comptime![members.ilog2()] {
+        let half = comptime![members >> (level + 1)];
+        if worker % lanes == 0 && member < half {
+            let partner = slot + comptime![(half * distance) as usize];
+            total = O::merge::<T, N>(total, O::Fields::shared_at::<T, N>(&shared, partner));
+            O::Fields::share::<T, N>(&mut shared, slot, total);
+        }
+        sync_cube();
+    }
+    total
+}

@@ -1,0 +1,24 @@
+//! The units of a plane.
+
+use cubecl::prelude::*;
+
+use crate::operator::{Fields, FieldsOf, Operator, Types};
+
+/// Merges groups of `lanes` units that stand `distance` apart in their plane, in halving
+/// butterflies; the first of each group ends up with the total. Every unit of the plane must get
+/// here.
+#[cube]
+pub(crate) fn combine_plane<O: Operator, T: Types, N: Size>(
+    accumulator: FieldsOf<O::Fields, T, N>,
+    #[comptime] lanes: u32,
+    #[comptime] distance: u32,
+) -> FieldsOf<O::Fields, T, N> {
+    let mut total = accumulator;
+    #[unroll]
+    for level in 0..comptime![lanes.ilog2()] {
+        let mask = comptime![(lanes >> (level + 1)) * distance];
+        let partner = O::Fields::shuffle_xor::<T, N>(total, mask);
+        total = O::merge::<T, N>(total, partner);
+    }
+    total
+}

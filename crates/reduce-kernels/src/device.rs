@@ -1,0 +1,63 @@
+//! What the planner may count on, read from a CubeCL client.
+
+use cubecl::{
+    ir::{
+        AddressType,
+        features::{Plane, TypeUsage},
+    },
+    prelude::*,
+};
+use reduce_planner::{Device, ElementType};
+
+use crate::element::storage_type;
+
+/// Multiprocessors assumed where the runtime does not tell (wgpu): those of a large GPU. Too many
+/// cubes cost little on a small one, too few leave a large one idle.
+const MULTIPROCESSORS_UNKNOWN: u32 = 128;
+
+/// Multiprocessors assumed of an adapter without plane operations: a processor's cores.
+const MULTIPROCESSORS_SOFTWARE: u32 = 4;
+
+/// Read bandwidth per multiprocessor of the reference GPU, in bytes per second. It scales the cost
+/// model to GPUs whose bandwidth no runtime reports; only the ranking of schedules depends on it.
+const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
+
+/// The device behind a client, as the planner sees it.
+pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
+    let properties = client.properties();
+    let hardware = &properties.hardware;
+    let usable = TypeUsage::Buffer | TypeUsage::Conversion;
+    let elements = ElementType::ALL
+        .into_iter()
+        .filter(|&element| properties.type_usage(storage_type(element)).is_superset(usable))
+        .collect();
+    let plane_operations = properties.features.plane.contains(Plane::Ops);
+    let reference = if plane_operations { Device::h200() } else { Device::software_adapter() };
+    let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(if plane_operations {
+        MULTIPROCESSORS_UNKNOWN
+    } else {
+        MULTIPROCESSORS_SOFTWARE
+    });
+    let (x, y, z) = hardware.max_cube_count;
+    // NVIDIA's Vulkan driver reports more than the 65535 that its y and z dimensions hold.
+    let grid = [x.min(i32::MAX as u32), y.min(65535), z.min(65535)];
+    Device {
+        name: R::name(client).to_owned(),
+        plane_size_min: hardware.plane_size_min,
+        plane_size_max: hardware.plane_size_max,
+        plane_operations,
+        max_units_per_cube: hardware.max_units_per_cube.min(hardware.max_cube_dim.0),
+        max_cube_count: grid,
+        // More than this must be asked for when a kernel is launched, and costs residency.
+        shared_memory_bytes: hardware.max_shared_memory_size.min(48 * 1024),
+        load_bytes: (hardware.load_width / 8) as usize,
+        max_vector: hardware.max_vector_size,
+        multiprocessors,
+        units_per_multiprocessor: reference.units_per_multiprocessor,
+        bandwidth: BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors),
+        launch_ns: reference.launch_ns,
+        latency_ns: reference.latency_ns,
+        wide_indices: properties.features.supports_address(AddressType::U64),
+        elements,
+    }
+}

@@ -1,0 +1,118 @@
+//! The shape of a problem as kernels see it, and where each unit's work lies in it.
+
+use cubecl::{prelude::*, std::FastDivmod};
+use reduce_planner::{Access, Direction};
+
+/// One dimension with its distance in the input and a second one: in the output for kept
+/// dimensions, in the reduction's row-major order for reduced ones.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Dim {
+    pub(crate) extent: FastDivmod<usize>,
+    pub(crate) stride: usize,
+    pub(crate) other: usize,
+}
+
+/// A problem as its kernels see it. The innermost dimension in the direction of the access stands
+/// apart from the others: the last reduced one `Along`, the last kept one `Across`.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Geometry {
+    /// Kept dimensions from the outermost in, without the innermost if it stands apart.
+    pub(crate) kept: Sequence<Dim>,
+    /// Reduced dimensions likewise.
+    pub(crate) reduced: Sequence<Dim>,
+    /// The innermost dimension: elements of a run.
+    pub(crate) run: usize,
+    pub(crate) run_stride: usize,
+    pub(crate) run_other: usize,
+    /// Loads that cover a run: whole vectors `Along`, all columns `Across`.
+    pub(crate) loads: FastDivmod<usize>,
+    /// Runs of a reduction (`Along`).
+    pub(crate) runs: usize,
+    /// Outputs (`Along`) or vectors of outputs (`Across`).
+    pub(crate) groups: usize,
+    /// Loads of one group, edges aside.
+    pub(crate) steps: usize,
+    /// Number of outputs.
+    pub(crate) outputs: usize,
+    /// Elements that go into one output.
+    pub(crate) reduction_len: usize,
+}
+
+/// Two offsets found together.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Offsets {
+    pub(crate) stride: usize,
+    pub(crate) other: usize,
+}
+
+/// The offsets of a row-major index over `dims`.
+#[cube]
+pub(crate) fn offsets(dims: &Sequence<Dim>, index: usize) -> Offsets {
+    let rank = dims.len().comptime();
+    let mut rest = index;
+    let mut stride = 0usize;
+    let mut other = 0usize;
+    #[unroll]
+    for i in 0..rank {
+        let dim = dims.index(comptime![rank - 1 - i]);
+        if comptime![i + 1 < rank] {
+            let (outer, coordinate) = dim.extent.div_mod(rest);
+            stride += coordinate * dim.stride;
+            other += coordinate * dim.other;
+            rest = outer;
+        } else {
+            stride += rest * dim.stride;
+            other += rest * dim.other;
+        }
+    }
+    Offsets { stride, other }
+}
+
+/// The work of one output (`Along`), or of one vector of neighbouring outputs (`Across`).
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Group {
+    /// Offset of its first element in the input.
+    pub(crate) input: usize,
+    /// Offset of its first result in the output.
+    pub(crate) output: usize,
+    /// Number of its first result in row-major order over the canonical kept dimensions.
+    pub(crate) index: usize,
+    /// Results it has: 1 `Along`, the lanes inside the row `Across`, 0 past the last group.
+    pub(crate) results: usize,
+}
+
+/// Locates a group. One past the last repeats the last one's loads and has no results, so that
+/// all units of a cube stay together.
+#[cube]
+pub(crate) fn locate(
+    geometry: &Geometry,
+    number: usize,
+    #[comptime] access: Access,
+) -> Group {
+    let group = clamp_max(number, geometry.groups - 1);
+    let inside = number < geometry.groups;
+    match comptime![access.direction] {
+        Direction::Along => {
+            let at = offsets(&geometry.kept, group);
+            Group {
+                input: at.stride,
+                output: at.other,
+                index: group,
+                results: select(inside, 1usize, 0usize),
+            }
+        }
+        Direction::Across => {
+            let vector = comptime![access.vector];
+            let (row, load) = geometry.loads.div_mod(group);
+            let column = load * vector;
+            let at = offsets(&geometry.kept, row);
+            let lanes = clamp_max(geometry.run - column, vector);
+            Group {
+                input: at.stride + column * geometry.run_stride,
+                output: at.other + column * geometry.run_other,
+                index: row * geometry.run + column,
+                results: select(inside, lanes, 0usize),
+            }
+        }
+    }
+}

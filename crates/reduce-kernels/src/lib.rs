@@ -1,0 +1,49 @@
+//! Tensor reductions on every GPU that CubeCL reaches, from one source.
+//!
+//! Sums, means, products and extrema over any axes of any strided tensor. A planner
+//! ([`planner`], re-exported) decides per problem and per device how to launch, and its plans can be
+//! read, saved and run again.
+//!
+//! ```no_run
+//! use reduce_kernels::{Mean, cubecl, mean, reduce};
+//! use cubecl::{prelude::*, std::tensor::TensorHandle};
+//!
+//! # fn example<R: Runtime>(device: &R::Device) -> Result<(), reduce_kernels::ReduceError> {
+//! let client = R::client(device);
+//! let data: Vec<f32> = (0..6).map(|i| i as f32).collect();
+//! let handle = client.create_from_slice(f32::as_bytes(&data));
+//! let x = TensorHandle::<R>::new_contiguous([2, 3], handle, f32::as_type_native_unchecked().storage_type());
+//!
+//! let rows = mean(&client, &x, [1])?; // shape [2, 1]
+//! let total = reduce::<Mean, R>(&x).over(..).squeezed().run(&client)?; // shape []
+//! println!("{}", reduce::<Mean, R>(&x).over([1]).plan(&client)?.plan);
+//! # Ok(()) }
+//! ```
+//!
+//! Backends are feature flags passed on to CubeCL: `cuda`, `wgpu` (WGSL), `vulkan` (SPIR-V), `hip`,
+//! `metal`. None is on by default.
+//!
+//! CubeCL 0.10 calls the vector type `Vector<T, N>`; older texts, the CubeCL book among them, know
+//! it as `Line<T>`.
+#![deny(missing_docs)]
+
+mod combine;
+mod device;
+mod element;
+mod error;
+mod kernels;
+mod launch;
+mod limits;
+mod one_line;
+pub mod operator;
+mod reduce;
+
+pub use cubecl;
+pub use device::device_of;
+pub use element::{element_type, storage_type};
+pub use error::ReduceError;
+pub use one_line::{max, mean, min, prod, sum};
+pub use operator::{Max, Mean, Min, Operator, Prod, Sum};
+pub use reduce::{Axes, Reduction, reduce};
+pub use reduce_planner as planner;
+pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};

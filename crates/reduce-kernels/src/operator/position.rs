@@ -1,0 +1,17 @@
+//! Where an element stands in its reduction.
+#![allow(missing_docs, reason = "derive(CubeType) adds undocumented items")]
+
+use cubecl::prelude::*;
+
+/// Where the elements of a vector stand in the reduction.
+///
+/// Positions count in row-major order over the reduced axes, whatever the strides. Lane `i` stands
+/// at `start + i * step`. Operators that ignore positions pay nothing for them: what is never used
+/// is never computed.
+#[derive(CubeType, Clone, Copy)]
+pub struct Position {
+    /// Position of lane 0.
+    pub start: usize,
+    /// Distance of neighbouring lanes; 0 where the lanes belong to different outputs.
+    pub step: usize,
+}

@@ -1,0 +1,38 @@
+//! Product.
+
+use cubecl::prelude::*;
+
+use super::{One, Operator, Position, TypeRule, Types, Value, rules};
+
+/// The product; 1 of no elements.
+pub struct Prod;
+
+#[cube]
+impl Operator for Prod {
+    type Fields = One;
+
+    const NAME: &'static str = "prod";
+    const POSITIONAL: bool = false;
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::accumulate;
+
+    fn identity<T: Types, N: Size>() -> Value<T::A, N> {
+        Value::new(Vector::from_int(1))
+    }
+
+    fn push<T: Types, N: Size>(
+        accumulator: Value<T::A, N>,
+        value: Vector<T::In, N>,
+        _position: Position,
+    ) -> Value<T::A, N> {
+        Value::new(accumulator.value * Vector::cast_from(value))
+    }
+
+    fn merge<T: Types, N: Size>(left: Value<T::A, N>, right: Value<T::A, N>) -> Value<T::A, N> {
+        Value::new(left.value * right.value)
+    }
+
+    fn finish<T: Types, N: Size>(accumulator: Value<T::A, N>, _count: usize) -> Vector<T::Out, N> {
+        Vector::cast_from(accumulator.value)
+    }
+}

@@ -1,0 +1,368 @@
+//! The front door: a reduction as a sentence.
+
+use core::{fmt, marker::PhantomData, ops::RangeFull};
+
+use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
+use reduce_planner::{
+    Choice, Device, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError, Problem,
+    choose,
+};
+
+use crate::{
+    ReduceError,
+    device::device_of,
+    element::{element_type, storage_type},
+    launch::Launch,
+    operator::{Fields, Operator, Signature},
+};
+
+/// The axes that a reduction removes.
+///
+/// Made from `..` (all axes), one axis, or any list of axes in any order.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Axes {
+    /// Every axis.
+    #[default]
+    All,
+    /// These axes, counted from 0.
+    List(Vec<usize>),
+}
+
+impl Axes {
+    fn as_slice(&self) -> Option<&[usize]> {
+        match self {
+            Axes::All => None,
+            Axes::List(axes) => Some(axes),
+        }
+    }
+}
+
+impl From<RangeFull> for Axes {
+    fn from(_: RangeFull) -> Self {
+        Axes::All
+    }
+}
+
+impl From<usize> for Axes {
+    fn from(axis: usize) -> Self {
+        Axes::List(vec![axis])
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Axes {
+    fn from(axes: [usize; N]) -> Self {
+        Axes::List(axes.to_vec())
+    }
+}
+
+impl From<&[usize]> for Axes {
+    fn from(axes: &[usize]) -> Self {
+        Axes::List(axes.to_vec())
+    }
+}
+
+impl From<Vec<usize>> for Axes {
+    fn from(axes: Vec<usize>) -> Self {
+        Axes::List(axes)
+    }
+}
+
+/// Starts a reduction of `input` with operator `O`: over all axes, keeping them as axes of size 1,
+/// unless told otherwise.
+///
+/// ```no_run
+/// # use reduce_kernels::{Sum, reduce, ReduceError, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+/// let per_channel = reduce::<Sum, R>(x).over([0, 2, 3]).squeezed().run(client)?;
+/// # Ok(()) }
+/// ```
+pub fn reduce<O: Operator, R: Runtime>(input: &TensorHandle<R>) -> Reduction<'_, O, R> {
+    Reduction {
+        input,
+        axes: Axes::All,
+        squeeze: false,
+        output: None,
+        plan: None,
+        operator: PhantomData,
+    }
+}
+
+/// A reduction that is being described; see [`reduce`].
+pub struct Reduction<'a, O, R: Runtime> {
+    input: &'a TensorHandle<R>,
+    axes: Axes,
+    squeeze: bool,
+    output: Option<ElementType>,
+    plan: Option<Plan>,
+    operator: PhantomData<O>,
+}
+
+impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reduction")
+            .field("operator", &O::NAME)
+            .field("input", self.input)
+            .field("axes", &self.axes)
+            .field("squeeze", &self.squeeze)
+            .field("output", &self.output)
+            .field("plan", &self.plan)
+            .finish()
+    }
+}
+
+impl<O, R: Runtime> Clone for Reduction<'_, O, R> {
+    fn clone(&self) -> Self {
+        Self { axes: self.axes.clone(), ..*self }
+    }
+}
+
+/// A reduction whose input, axes and types have been checked.
+struct Checked {
+    problem: Problem,
+    signature: Signature,
+    shape: Vec<usize>,
+}
+
+impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
+    /// Reduces over these axes: `..`, an axis, or a list in any order. An empty list reduces
+    /// nothing: every element is a reduction of its own.
+    pub fn over(mut self, axes: impl Into<Axes>) -> Self {
+        self.axes = axes.into();
+        self
+    }
+
+    /// Removes the reduced axes from the result's shape instead of keeping them with size 1.
+    pub fn squeezed(mut self) -> Self {
+        self.squeeze = true;
+        self
+    }
+
+    /// Gives results of this type, and accumulates accordingly: asking for f64 accumulates in f64.
+    pub fn to_type(mut self, output: ElementType) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// Runs this plan instead of choosing one. It is checked against the problem and the device.
+    pub fn with_plan(mut self, plan: Plan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// Shape of the result.
+    ///
+    /// # Errors
+    ///
+    /// Bad axes, types or strides: everything about the tensor that [`run`](Self::run) would refuse.
+    pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
+        Ok(self.check(None)?.shape)
+    }
+
+    /// Type of the result.
+    ///
+    /// # Errors
+    ///
+    /// An input type that this crate does not reduce, or an output type that the operator cannot
+    /// give.
+    pub fn output_type(&self) -> Result<ElementType, ReduceError> {
+        Ok(self.signature()?.1.output)
+    }
+
+    /// The canonical problem, for planning without a device at hand.
+    ///
+    /// # Errors
+    ///
+    /// As for [`output_shape`](Self::output_shape).
+    pub fn problem(&self) -> Result<Problem, ReduceError> {
+        Ok(self.check(None)?.problem)
+    }
+
+    /// Chooses a plan without running it. The choice also says why other schedules were refused.
+    ///
+    /// # Errors
+    ///
+    /// Whatever [`run`](Self::run) would refuse. A result without elements needs no plan; for it,
+    /// this is [`PlanError::NoSchedule`].
+    pub fn plan(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+        let checked = self.check(None)?;
+        let device = device_of(client);
+        check_accumulator::<O>(&checked.signature, &device)?;
+        Ok(choose(&checked.problem, &device)?)
+    }
+
+    /// Launches the reduction into a new row-major tensor. Does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &ComputeClient<R>) -> Result<TensorHandle<R>, ReduceError> {
+        let checked = self.check(None)?;
+        let element = checked.signature.output;
+        let bytes = checked.shape.iter().product::<usize>() * element.bytes();
+        // Buffers of no bytes cannot be bound; one element stands in for them.
+        let handle = client.empty(bytes.max(element.bytes()));
+        let output =
+            TensorHandle::new_contiguous(checked.shape.clone(), handle, storage_type(element));
+        self.launch(client, &checked, output.handle.clone().binding())?;
+        Ok(output)
+    }
+
+    /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any
+    /// kind that never put two results in one place, and elements of [`output_type`]. It must not
+    /// share memory with the input. Does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    ///
+    /// [`output_type`]: Self::output_type
+    pub fn run_into(
+        self,
+        client: &ComputeClient<R>,
+        output: TensorBinding<R>,
+    ) -> Result<(), ReduceError> {
+        let checked = self.check(Some(&output))?;
+        let expected = &checked.shape;
+        if output.shape[..] != expected[..] {
+            return Err(ReduceError::OutputShape {
+                expected: expected.clone(),
+                found: output.shape.to_vec(),
+            });
+        }
+        let needed = checked.problem.output_span() as u64 * checked.signature.output.bytes() as u64;
+        let available = output.handle.size_in_used();
+        if needed > available {
+            return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
+        }
+        self.launch(client, &checked, output.handle)
+    }
+
+    fn signature(&self) -> Result<(ElementType, Signature), ReduceError> {
+        let input = element_type(self.input.dtype)?;
+        let signature = (O::TYPES)(input, self.output).ok_or(ReduceError::Types {
+            operator: O::NAME,
+            input,
+            output: self.output.unwrap_or(input),
+        })?;
+        Ok((input, signature))
+    }
+
+    /// States the problem. `output` gives the strides of a supplied output.
+    fn check(&self, output: Option<&TensorBinding<R>>) -> Result<Checked, ReduceError> {
+        let (element, signature) = self.signature()?;
+        let shape: &[usize] = self.input.shape();
+        let strides: &[usize] = self.input.strides();
+        let fields = &signature.fields[..O::Fields::COUNT];
+        let class = OperatorClass {
+            name: O::NAME,
+            accumulator_bytes: fields.iter().map(|field| field.bytes()).sum(),
+            positional: O::POSITIONAL,
+            defined_on_empty: O::DEFINED_ON_EMPTY,
+        };
+        let result_shape = result_shape(shape, &self.axes, self.squeeze);
+        let kept_strides = match output {
+            None => None,
+            Some(output) if output.shape.len() != result_shape.len() => {
+                return Err(ReduceError::OutputShape {
+                    expected: result_shape,
+                    found: output.shape.to_vec(),
+                });
+            }
+            Some(output) if output.strides.len() != output.shape.len() => {
+                return Err(reduce_planner::ProblemError::RankMismatch {
+                    tensor: "output",
+                    dims: output.shape.len(),
+                    strides: output.strides.len(),
+                }
+                .into());
+            }
+            Some(output) if self.squeeze => Some(output.strides.to_vec()),
+            Some(output) => {
+                let kept = (0..shape.len()).filter(|&axis| !is_reduced(&self.axes, axis));
+                Some(kept.map(|axis| output.strides[axis]).collect())
+            }
+        };
+        let offset = self.input.handle.offset_start.unwrap_or(0);
+        let problem = Problem::new(
+            class,
+            &InputSpec { element, shape, strides, alignment: alignment_of(offset) },
+            self.axes.as_slice(),
+            &OutputSpec { element: signature.output, strides: kept_strides.as_deref() },
+        )?;
+        let needed = problem.input_span() as u64 * element.bytes() as u64;
+        let available = self.input.handle.size_in_used();
+        if needed > available {
+            return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
+        }
+        Ok(Checked { problem, signature, shape: result_shape })
+    }
+
+    fn launch(
+        &self,
+        client: &ComputeClient<R>,
+        checked: &Checked,
+        output: Binding,
+    ) -> Result<(), ReduceError> {
+        if checked.problem.outputs() == 0 {
+            return Ok(());
+        }
+        let device = device_of(client);
+        check_accumulator::<O>(&checked.signature, &device)?;
+        let plan = match self.plan {
+            Some(plan) => {
+                plan.check(&checked.problem, &device)?;
+                plan
+            }
+            None => choose(&checked.problem, &device)?.plan,
+        };
+        // Where there is nothing to load, nothing is: any buffer will do for the binding.
+        let input = match checked.problem.input_span() {
+            0 => output.clone(),
+            _ => self.input.handle.clone().binding(),
+        };
+        let launch = Launch {
+            client,
+            device: &device,
+            problem: &checked.problem,
+            signature: checked.signature,
+            input,
+            output,
+        };
+        Ok(launch.run::<O>(&plan)?)
+    }
+}
+
+/// Alignment of an address that lies `offset` bytes into a buffer, in bytes. Buffers themselves
+/// start on the largest alignment that loads can use.
+fn alignment_of(offset: u64) -> usize {
+    const BUFFER_ALIGNMENT: u32 = 8;
+    1 << offset.trailing_zeros().min(BUFFER_ALIGNMENT)
+}
+
+fn is_reduced(axes: &Axes, axis: usize) -> bool {
+    axes.as_slice().is_none_or(|axes| axes.contains(&axis))
+}
+
+fn result_shape(shape: &[usize], axes: &Axes, squeeze: bool) -> Vec<usize> {
+    shape
+        .iter()
+        .enumerate()
+        .filter_map(|(axis, &extent)| match is_reduced(axes, axis) {
+            false => Some(extent),
+            true => (!squeeze).then_some(1),
+        })
+        .collect()
+}
+
+/// The planner checks the types of tensors; accumulators are the operator's affair.
+fn check_accumulator<O: Operator>(
+    signature: &Signature,
+    device: &Device,
+) -> Result<(), PlanError> {
+    match signature.fields[..O::Fields::COUNT].iter().find(|&&field| !device.has(field)) {
+        None => Ok(()),
+        Some(&element) => {
+            Err(PlanError::ElementUnsupported { device: device.name.clone(), element })
+        }
+    }
+}

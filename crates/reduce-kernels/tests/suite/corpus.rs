@@ -1,0 +1,122 @@
+//! The corpus: layouts and lengths around every boundary that a schedule has.
+
+use reduce_kernels::{
+    Operator, Sum,
+    cubecl::prelude::*,
+    planner::{InputSpec, OperatorClass, OutputSpec},
+    Problem, ElementType,
+};
+
+use crate::{
+    case::Case,
+    run::{check, client, device_with_planes, plans},
+};
+
+/// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
+pub fn corpus() -> Vec<Case> {
+    let mut cases = vec![
+        // Full reductions.
+        Case::contiguous(&[], &[]),
+        Case::contiguous(&[1], &[0]),
+        Case::contiguous(&[4096], &[0]),
+        Case::contiguous(&[70_001], &[0]),
+        // A contiguous reduced axis.
+        Case::contiguous(&[33, 128], &[1]),
+        Case::contiguous(&[5, 4097], &[1]),
+        Case::contiguous(&[300, 7], &[1]),
+        Case::contiguous(&[3, 20_000], &[1]),
+        // A contiguous kept axis.
+        Case::contiguous(&[128, 36], &[0]),
+        Case::contiguous(&[1023, 5], &[0]),
+        Case::contiguous(&[4097, 3], &[0]),
+        Case::contiguous(&[20_000, 4], &[0]),
+        Case::contiguous(&[7, 1000], &[0]),
+        Case::contiguous(&[9, 70, 16], &[1]),
+        Case::contiguous(&[11, 64, 7], &[1]),
+        // Several groups of reduced axes around kept ones.
+        Case::contiguous(&[4, 6, 10, 12], &[0, 2, 3]),
+        Case::contiguous(&[3, 5, 7, 9], &[1, 3]),
+        Case::contiguous(&[4, 6, 5, 8, 4], &[0, 2, 4]),
+        Case::contiguous(&[4, 6, 5, 8, 4], &[1, 3]),
+        Case::contiguous(&[2, 3, 2, 3, 2, 3, 2, 3], &[0, 3, 4, 7]),
+        // Axes of one element, and none to reduce.
+        Case::contiguous(&[1, 40, 1, 9, 1], &[1, 2]),
+        Case::contiguous(&[17, 1], &[1]),
+        Case::contiguous(&[6, 10], &[]),
+        // Padded rows: aligned with a ragged end, and not aligned.
+        Case::pitched(&[37, 50], 64, &[1]),
+        Case::pitched(&[37, 50], 64, &[0]),
+        Case::pitched(&[90, 33], 36, &[0]),
+        Case::pitched(&[9, 101], 103, &[1]),
+        Case::pitched(&[9, 101], 103, &[0]),
+        Case::pitched(&[3, 8, 29], 32, &[0, 2]),
+        // Permuted, sliced and broadcast.
+        Case::permuted(&[40, 96], &[1, 0], &[0]),
+        Case::permuted(&[40, 96], &[1, 0], &[1]),
+        Case::permuted(&[6, 8, 10, 12], &[3, 1, 0, 2], &[0, 2]),
+        Case::sliced(&[60, 64], &[1, 2], &[1]),
+        Case::sliced(&[60, 64], &[1, 2], &[0]),
+        Case::sliced(&[200, 33, 6], &[3, 2, 2], &[0, 2]),
+        Case::broadcast(&[50, 30], &[0], &[1]),
+        Case::broadcast(&[50, 30], &[0], &[0]),
+        Case::broadcast(&[50, 30], &[1], &[1]),
+        Case::broadcast(&[8, 300, 5], &[1], &[0, 1]),
+        Case::broadcast(&[40, 50], &[0, 1], &[0, 1]),
+    ];
+    for length in [2, 3, 7, 8, 15, 31, 32, 63, 255, 257, 1023, 2049] {
+        cases.push(Case::contiguous(&[3, length], &[1]));
+        cases.push(Case::contiguous(&[length, 12], &[0]));
+    }
+    cases
+}
+
+/// The canonical problem of a case, for an operator on f32.
+fn problem<O: Operator>(case: &Case) -> Problem {
+    let class = OperatorClass {
+        name: O::NAME,
+        accumulator_bytes: 4,
+        positional: O::POSITIONAL,
+        defined_on_empty: O::DEFINED_ON_EMPTY,
+    };
+    let strides: Vec<usize> = reduce_kernels::planner::row_major_strides(&case.kept_shape())
+        .iter()
+        .map(|stride| 2 * stride)
+        .collect();
+    Problem::new(
+        class,
+        &InputSpec {
+            element: ElementType::F32,
+            shape: &case.shape,
+            strides: &case.strides,
+            alignment: 256,
+        },
+        Some(&case.axes),
+        &OutputSpec { element: ElementType::F32, strides: Some(&strides) },
+    )
+    .unwrap()
+}
+
+/// Each case through each schedule that can take it, plane kernels forced where need be.
+pub fn through_every_schedule<R: Runtime>() {
+    let client = client::<R>();
+    let device = device_with_planes(&client);
+    let (mut runs, mut cases) = (0, 0);
+    for case in corpus() {
+        let plans = plans(&problem::<Sum>(&case), &device);
+        assert!(!plans.is_empty(), "no plan for {case:?}");
+        cases += 1;
+        for plan in plans {
+            check::<R, Sum, f32, f32>(&client, &case, Some(plan), runs).unwrap();
+            runs += 1;
+        }
+    }
+    println!("{}: {cases} cases, {runs} runs", R::name(&client));
+}
+
+/// Each case with the plan that the planner chooses.
+pub fn as_chosen<R: Runtime>() {
+    let client = client::<R>();
+    for (seed, case) in corpus().iter().enumerate() {
+        check::<R, Sum, f32, f32>(&client, case, None, seed as u64).unwrap();
+    }
+}

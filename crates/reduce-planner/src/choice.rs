@@ -1,0 +1,197 @@
+//! The choice: every schedule is asked, the cheapest that applies is taken, and each refusal keeps
+//! its reason.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Access, Device, Plan, PlanError, Problem, ScheduleKind, cost, schedule};
+
+/// Why a schedule was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The device reports no plane operations.
+    NoPlaneOperations,
+    /// Lanes across outputs need planes of one size.
+    PlaneSizeVaries {
+        /// Smallest plane.
+        min: u32,
+        /// Largest plane.
+        max: u32,
+    },
+    /// Too few loads per output for units to share.
+    NothingToShare {
+        /// Loads per output.
+        loads: u64,
+    },
+    /// Too few loads per output for several cubes.
+    TooShortToSplit {
+        /// Loads per output.
+        loads: u64,
+        /// Loads from which two cubes have enough to do.
+        needed: u64,
+    },
+    /// The outputs alone keep every multiprocessor busy.
+    OutputsFillDevice {
+        /// Cubes without splitting.
+        cubes: u64,
+        /// Cubes that fill the device.
+        wanted: u64,
+    },
+    /// It applies, but another schedule should be faster.
+    Slower {
+        /// Estimate for this schedule, in microseconds.
+        microseconds: f64,
+        /// Estimate for the one taken, in microseconds.
+        best: f64,
+    },
+    /// It applies, but its launch would pass one of the device's limits.
+    PassesLimits,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoPlaneOperations => f.write_str("the device reports no plane operations"),
+            Reason::PlaneSizeVaries { min, max } => {
+                write!(
+                    f,
+                    "planes vary from {min} to {max} units, lanes across outputs need one size"
+                )
+            }
+            Reason::NothingToShare { loads } => {
+                write!(f, "nothing to share among units: loads per output are {loads}")
+            }
+            Reason::TooShortToSplit { loads, needed } => {
+                write!(f, "too short to split: {loads} loads per output, two cubes need {needed}")
+            }
+            Reason::OutputsFillDevice { cubes, wanted } => {
+                write!(f, "no need to split: {cubes} cubes without it, {wanted} fill the device")
+            }
+            Reason::Slower { microseconds, best } => {
+                write!(f, "slower: {microseconds:.1} us expected against {best:.1} us")
+            }
+            Reason::PassesLimits => f.write_str("its launch would pass the device's limits"),
+        }
+    }
+}
+
+/// A schedule that was not taken, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The schedule.
+    pub schedule: ScheduleKind,
+    /// The reason.
+    pub reason: Reason,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.schedule, self.reason)
+    }
+}
+
+/// A plan with what speaks for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The plan that was taken.
+    pub plan: Plan,
+    /// What the plan should take, launches included, in microseconds.
+    pub expected_microseconds: f64,
+    /// The schedules that were not taken, in the order of [`ScheduleKind::ALL`].
+    pub refused: Vec<Refusal>,
+}
+
+/// Chooses a plan for a problem on a device.
+///
+/// # Errors
+///
+/// The device lacks an element type or wide indices, or every schedule refused; see [`PlanError`].
+pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
+    device_can(problem, device)?;
+    let access = Access::widest(problem, device);
+    let candidates: Vec<(ScheduleKind, Result<(Plan, f64), Refusal>)> = ScheduleKind::ALL
+        .into_iter()
+        .map(|kind| {
+            let sized = schedule::size(kind, problem, device, access).and_then(|schedule| {
+                let plan = Plan::new(access, schedule);
+                match schedule::check(&plan, problem, device) {
+                    Ok(()) => Ok((plan, cost::estimate_ns(problem, device, access, schedule))),
+                    Err(_) => Err(Refusal { schedule: kind, reason: Reason::PassesLimits }),
+                }
+            });
+            (kind, sized)
+        })
+        .collect();
+    let best = candidates
+        .iter()
+        .filter_map(|(kind, candidate)| {
+            candidate.as_ref().ok().map(|&(plan, ns)| (*kind, plan, ns))
+        })
+        .min_by(|a, b| a.2.total_cmp(&b.2));
+    let Some((taken, plan, best_ns)) = best else {
+        let refusals = candidates.iter().filter_map(|(_, candidate)| candidate.as_ref().err());
+        let reasons: Vec<String> = refusals.map(Refusal::to_string).collect();
+        return Err(PlanError::NoSchedule {
+            device: device.name.clone(),
+            reasons: reasons.join("; "),
+        });
+    };
+    let refused = candidates
+        .into_iter()
+        .filter(|(kind, _)| *kind != taken)
+        .map(|(kind, candidate)| match candidate {
+            Err(refusal) => refusal,
+            Ok((_, ns)) => Refusal {
+                schedule: kind,
+                reason: Reason::Slower { microseconds: ns * 1e-3, best: best_ns * 1e-3 },
+            },
+        })
+        .collect();
+    Ok(Choice { plan, expected_microseconds: best_ns * 1e-3, refused })
+}
+
+/// Plans with one schedule, whatever others would cost: for tests, comparisons and the curious.
+///
+/// # Errors
+///
+/// The device lacks what the problem needs, or the schedule refused ([`PlanError::NoSchedule`]).
+pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
+    device_can(problem, device)?;
+    let access = Access::widest(problem, device);
+    let schedule = schedule::size(kind, problem, device, access).map_err(|refusal| {
+        PlanError::NoSchedule { device: device.name.clone(), reasons: refusal.to_string() }
+    })?;
+    let plan = Plan::new(access, schedule);
+    plan.check(problem, device)?;
+    Ok(plan)
+}
+
+/// Room above the largest index for the steps that run past the end before they are masked.
+const INDEX_SLACK: u64 = 1 << 24;
+
+/// Indices below this divide exactly by CubeCL's multiply-and-shift, whose sum would overflow above.
+const NARROW_INDICES: u64 = 1 << 31;
+
+/// Whether a problem is too large for indices of 32 bits.
+pub fn needs_wide_indices(problem: &Problem) -> bool {
+    problem.index_span() + INDEX_SLACK > NARROW_INDICES
+}
+
+/// Checks what no plan can make up for.
+pub(crate) fn device_can(problem: &Problem, device: &Device) -> Result<(), PlanError> {
+    for element in [problem.input(), problem.output()] {
+        if !device.has(element) {
+            return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
+        }
+    }
+    if needs_wide_indices(problem) && !device.wide_indices {
+        return Err(PlanError::IndexTooNarrow {
+            device: device.name.clone(),
+            span: problem.index_span(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! The element types that a problem may name.
+
+use core::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// The type of a tensor's elements, or of one field of an accumulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ElementType {
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16: the upper half of a binary32.
+    BF16,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+    /// Signed 32-bit integer.
+    I32,
+    /// Unsigned 32-bit integer.
+    U32,
+}
+
+impl ElementType {
+    /// Every element type, narrow to wide, floating point first.
+    pub const ALL: [ElementType; 6] = [
+        ElementType::F16,
+        ElementType::BF16,
+        ElementType::F32,
+        ElementType::F64,
+        ElementType::I32,
+        ElementType::U32,
+    ];
+
+    /// Size of one element in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            ElementType::F16 | ElementType::BF16 => 2,
+            ElementType::F32 | ElementType::I32 | ElementType::U32 => 4,
+            ElementType::F64 => 8,
+        }
+    }
+
+    /// Whether the type is a floating point type.
+    pub const fn is_float(self) -> bool {
+        matches!(self, ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64)
+    }
+
+    /// The short name used in plans, messages and on command lines, such as `f32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ElementType::F16 => "f16",
+            ElementType::BF16 => "bf16",
+            ElementType::F32 => "f32",
+            ElementType::F64 => "f64",
+            ElementType::I32 => "i32",
+            ElementType::U32 => "u32",
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is none of the element types' short names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown element type `{0}`: expected one of f16, bf16, f32, f64, i32, u32")]
+pub struct UnknownElementType(String);
+
+impl FromStr for ElementType {
+    type Err = UnknownElementType;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        ElementType::ALL
+            .into_iter()
+            .find(|element| element.name() == name)
+            .ok_or_else(|| UnknownElementType(name.to_owned()))
+    }
+}

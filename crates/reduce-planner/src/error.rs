@@ -1,0 +1,115 @@
+//! What can be wrong with a problem or with a plan.
+
+use crate::ElementType;
+
+/// Why a problem could not be stated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemError {
+    /// An axis is not below the tensor's rank.
+    #[error("axis {axis} is out of range for a tensor of rank {rank}")]
+    AxisOutOfRange {
+        /// The axis as given.
+        axis: usize,
+        /// The rank of the input.
+        rank: usize,
+    },
+    /// An axis was named twice.
+    #[error("axis {axis} is given more than once for a tensor of rank {rank}")]
+    AxisRepeated {
+        /// The axis as given.
+        axis: usize,
+        /// The rank of the input.
+        rank: usize,
+    },
+    /// Shape and strides of a tensor differ in length.
+    #[error("the {tensor} has {dims} dimensions but {strides} strides")]
+    RankMismatch {
+        /// `input` or `output`.
+        tensor: &'static str,
+        /// Length of the shape.
+        dims: usize,
+        /// Length of the strides.
+        strides: usize,
+    },
+    /// A number of elements or an offset does not fit the host's address width.
+    #[error(
+        "the {tensor} of shape {shape:?} and strides {strides:?} spans more elements than this machine can address"
+    )]
+    TooLarge {
+        /// `input` or `output`.
+        tensor: &'static str,
+        /// The shape as given.
+        shape: Vec<usize>,
+        /// The strides as given, in elements.
+        strides: Vec<usize>,
+    },
+    /// The operator has no value for a reduction over nothing.
+    #[error("`{operator}` of no elements is undefined: shape {shape:?} reduced over axes {axes:?}")]
+    EmptyReduction {
+        /// Name of the operator.
+        operator: &'static str,
+        /// Shape of the input.
+        shape: Vec<usize>,
+        /// The reduced axes.
+        axes: Vec<usize>,
+    },
+    /// Two outputs may land on one element.
+    #[error(
+        "the output of shape {shape:?} and strides {strides:?} may store two results in one element"
+    )]
+    OutputOverlaps {
+        /// Extents of the kept axes.
+        shape: Vec<usize>,
+        /// Output strides of the kept axes, in elements.
+        strides: Vec<usize>,
+    },
+}
+
+/// Why no plan can run a problem on a device, or why a given plan may not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The device has no such element type.
+    #[error("{device} has no {element}")]
+    ElementUnsupported {
+        /// Name of the device.
+        device: String,
+        /// The type that is missing.
+        element: ElementType,
+    },
+    /// The tensors need 64-bit indices, which the device's compiler does not offer.
+    #[error("{device} indexes 2^31 elements at most, and the problem spans {span}")]
+    IndexTooNarrow {
+        /// Name of the device.
+        device: String,
+        /// The largest number of elements that an index must count.
+        span: u64,
+    },
+    /// Every schedule refused.
+    #[error("no schedule can run this problem on {device}: {reasons}")]
+    NoSchedule {
+        /// Name of the device.
+        device: String,
+        /// The refusals, joined.
+        reasons: String,
+    },
+    /// The plan was made by another version of the planner.
+    #[error("the plan has version {found}, this planner runs version {expected}")]
+    Version {
+        /// Version of the plan.
+        found: u32,
+        /// Version of this planner.
+        expected: u32,
+    },
+    /// The plan does not fit the problem or the device.
+    #[error("the plan `{plan}` cannot run this problem on {device}: {reason}")]
+    Unfit {
+        /// The plan in words.
+        plan: String,
+        /// Name of the device.
+        device: String,
+        /// What does not fit.
+        reason: String,
+    },
+}

@@ -1,0 +1,394 @@
+//! A plan: what will be launched, as data.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Device, Direction, PlanError, Problem, schedule, tuning};
+
+/// How units read the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Access {
+    /// Which way the vector lies, and with it neighbouring units.
+    pub direction: Direction,
+    /// Elements per load, a power of two. 1 where the innermost dimension has gaps.
+    pub vector: usize,
+    /// Whether runs start or end off a vector's boundary, so that their edges are read one by one.
+    pub ragged: bool,
+}
+
+/// How units of one output put their accumulators together inside a cube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Combine {
+    /// Plane operations over groups of this many lanes first, shared memory for what remains.
+    Plane {
+        /// Lanes per group: a power of two, at most the smallest plane.
+        lanes: u32,
+    },
+    /// Shared memory alone.
+    Shared,
+}
+
+/// Who cooperates on one output (`Across`: on one vector of outputs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    /// One unit.
+    Unit {
+        /// Units per cube.
+        units: u32,
+    },
+    /// A group of lanes within a plane.
+    Plane {
+        /// Lanes per output: a power of two from 2 to the smallest plane.
+        lanes: u32,
+        /// Units per cube.
+        units: u32,
+    },
+    /// Units of one cube.
+    Cube {
+        /// Units per output, a power of two.
+        workers: u32,
+        /// Outputs per cube, a power of two.
+        outputs: u32,
+        /// How the workers combine.
+        combine: Combine,
+    },
+    /// Units of several cubes; a second launch merges their partial results.
+    Split {
+        /// Cubes per output, 2 at least.
+        cubes: u32,
+        /// Units per output in each cube, a power of two.
+        workers: u32,
+        /// Outputs per cube, a power of two.
+        outputs: u32,
+        /// How the workers of one cube combine.
+        combine: Combine,
+        /// The second launch.
+        merge: Merge,
+    },
+}
+
+/// The launch that merges the partial results of a split, in the order of their cubes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Merge {
+    /// Units per output, a power of two.
+    pub workers: u32,
+    /// Outputs per cube, a power of two.
+    pub outputs: u32,
+}
+
+/// The schedules by name, cheapest to start first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleKind {
+    /// [`Schedule::Unit`].
+    Unit,
+    /// [`Schedule::Plane`].
+    Plane,
+    /// [`Schedule::Cube`].
+    Cube,
+    /// [`Schedule::Split`].
+    Split,
+}
+
+impl ScheduleKind {
+    /// Every schedule.
+    pub const ALL: [ScheduleKind; 4] =
+        [ScheduleKind::Unit, ScheduleKind::Plane, ScheduleKind::Cube, ScheduleKind::Split];
+
+    /// The name in plans and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScheduleKind::Unit => "unit",
+            ScheduleKind::Plane => "plane",
+            ScheduleKind::Cube => "cube",
+            ScheduleKind::Split => "split",
+        }
+    }
+}
+
+impl fmt::Display for ScheduleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Schedule {
+    /// Which schedule it is.
+    pub const fn kind(&self) -> ScheduleKind {
+        match self {
+            Schedule::Unit { .. } => ScheduleKind::Unit,
+            Schedule::Plane { .. } => ScheduleKind::Plane,
+            Schedule::Cube { .. } => ScheduleKind::Cube,
+            Schedule::Split { .. } => ScheduleKind::Split,
+        }
+    }
+
+    /// Units of one cube.
+    pub const fn units(&self) -> u32 {
+        match *self {
+            Schedule::Unit { units } | Schedule::Plane { units, .. } => units,
+            Schedule::Cube { workers, outputs, .. } | Schedule::Split { workers, outputs, .. } => {
+                workers * outputs
+            }
+        }
+    }
+
+    /// Units that share one output within a cube.
+    pub const fn workers(&self) -> u32 {
+        match *self {
+            Schedule::Unit { .. } => 1,
+            Schedule::Plane { lanes, .. } => lanes,
+            Schedule::Cube { workers, .. } | Schedule::Split { workers, .. } => workers,
+        }
+    }
+
+    /// Outputs (`Across`: vectors of outputs) that one cube works on.
+    pub const fn outputs(&self) -> u32 {
+        self.units() / self.workers()
+    }
+
+    /// Cubes that share one output.
+    pub const fn cubes_per_output(&self) -> u32 {
+        match *self {
+            Schedule::Split { cubes, .. } => cubes,
+            _ => 1,
+        }
+    }
+
+    /// Launches it takes.
+    pub const fn launches(&self) -> u32 {
+        match self {
+            Schedule::Split { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// How the workers of one cube combine, if there is more than one.
+    pub const fn combine(&self) -> Option<Combine> {
+        match *self {
+            Schedule::Unit { .. } => None,
+            Schedule::Plane { lanes, .. } => Some(Combine::Plane { lanes }),
+            Schedule::Cube { combine, .. } | Schedule::Split { combine, .. } => Some(combine),
+        }
+    }
+}
+
+/// What will be launched for a problem on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Plan {
+    /// Version of the planner that made it; see [`Plan::VERSION`].
+    pub version: u32,
+    /// How the input is read.
+    pub access: Access,
+    /// Who cooperates on one output.
+    pub schedule: Schedule,
+}
+
+impl Plan {
+    /// The version that this planner makes and runs. It changes whenever an old plan would run
+    /// differently or not at all.
+    pub const VERSION: u32 = 1;
+
+    /// A plan of this version.
+    pub const fn new(access: Access, schedule: Schedule) -> Self {
+        Self { version: Self::VERSION, access, schedule }
+    }
+
+    /// Cubes of the first launch, before they are spread over the grid.
+    pub fn cubes(&self, problem: &Problem) -> u64 {
+        let blocks = self.access.groups(problem).div_ceil(u64::from(self.schedule.outputs()));
+        blocks * u64::from(self.schedule.cubes_per_output())
+    }
+
+    /// Checks that the plan computes `problem` rightly on `device`: what it claims of alignment
+    /// holds and no limit of the device is passed. Plans from [`choose`](crate::choose) always do.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`], with what does not fit.
+    pub fn check(&self, problem: &Problem, device: &Device) -> Result<(), PlanError> {
+        if self.version != Self::VERSION {
+            return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
+        }
+        crate::choice::device_can(problem, device)?;
+        let unfit = |reason: String| PlanError::Unfit {
+            plan: self.to_string(),
+            device: device.name.clone(),
+            reason,
+        };
+        self.access.check(problem, device).map_err(unfit)?;
+        schedule::check(self, problem, device).map_err(unfit)
+    }
+}
+
+impl Access {
+    /// The widest access that the problem's layout and the device allow.
+    pub fn widest(problem: &Problem, device: &Device) -> Self {
+        let direction = problem.direction();
+        let bytes = problem.input().bytes();
+        let mut vector = (device.load_bytes / bytes).min(device.max_vector).max(1);
+        while vector > 1 {
+            for ragged in [false, true] {
+                let access = Self { direction, vector, ragged };
+                let worth_it = direction == Direction::Across
+                    || !ragged
+                    || access.run_len(problem) >= vector * tuning::RAGGED_RUN_MIN;
+                if worth_it && access.check(problem, device).is_ok() {
+                    return access;
+                }
+            }
+            vector /= 2;
+        }
+        Self { direction, vector: 1, ragged: false }
+    }
+
+    /// Length of the innermost run that vectors cover, in elements.
+    pub(crate) fn run_len(&self, problem: &Problem) -> usize {
+        match self.direction {
+            Direction::Along => problem.reduced().last().map_or(1, |dim| dim.extent),
+            Direction::Across => problem.kept().last().map_or(1, |dim| dim.extent),
+        }
+    }
+
+    /// Outputs, or vectors of outputs, that are worked on independently.
+    pub fn groups(&self, problem: &Problem) -> u64 {
+        match self.direction {
+            Direction::Along => problem.outputs() as u64,
+            Direction::Across => {
+                let run = self.run_len(problem).max(1);
+                (problem.outputs() / run * run.div_ceil(self.vector)) as u64
+            }
+        }
+    }
+
+    /// Loads per group, edges aside.
+    pub fn steps(&self, problem: &Problem) -> u64 {
+        match self.direction {
+            Direction::Along => {
+                let run = self.run_len(problem).max(1);
+                (problem.reduction_len() / run * (run / self.vector)) as u64
+            }
+            Direction::Across => problem.reduction_len() as u64,
+        }
+    }
+
+    /// Checks that every vector load is aligned and inside its run.
+    fn check(&self, problem: &Problem, device: &Device) -> Result<(), String> {
+        let vector = self.vector;
+        if !vector.is_power_of_two() || vector > device.max_vector {
+            return Err(format!(
+                "a vector of {vector} elements is no power of two up to {}",
+                device.max_vector
+            ));
+        }
+        if vector == 1 {
+            return if self.ragged {
+                Err("scalar loads have no ragged edges".into())
+            } else {
+                Ok(())
+            };
+        }
+        let bytes = vector * problem.input().bytes();
+        if bytes > device.load_bytes {
+            return Err(format!(
+                "a load of {bytes} bytes passes the device's {}",
+                device.load_bytes
+            ));
+        }
+        if !problem.alignment().is_multiple_of(bytes) {
+            return Err(format!(
+                "loads of {bytes} bytes from an address aligned to {}",
+                problem.alignment()
+            ));
+        }
+        let kept = problem.kept().iter().map(|dim| dim.stride);
+        let reduced = problem.reduced().iter().map(|dim| dim.stride);
+        let (inner, others): (Option<usize>, Vec<usize>) = match self.direction {
+            Direction::Along => {
+                let mut reduced: Vec<usize> = reduced.collect();
+                (reduced.pop(), kept.chain(reduced).collect())
+            }
+            Direction::Across => {
+                let mut kept: Vec<usize> = kept.collect();
+                (kept.pop(), reduced.chain(kept).collect())
+            }
+        };
+        if inner != Some(1) {
+            return Err(format!("vectors of {vector} need a contiguous innermost dimension"));
+        }
+        let run = self.run_len(problem);
+        let aligned_rows = others.iter().all(|stride| stride.is_multiple_of(vector));
+        let whole_run = run.is_multiple_of(vector);
+        match (self.direction, self.ragged) {
+            (Direction::Along, false) if !(aligned_rows && whole_run) => {
+                Err(format!("runs of {run} elements do not divide into vectors of {vector}"))
+            }
+            // A run this long holds one whole vector wherever it starts.
+            (Direction::Along, true) if run < 2 * vector - 1 => {
+                Err(format!("a run of {run} elements may hold no whole vector of {vector}"))
+            }
+            (Direction::Across, _) if !aligned_rows => {
+                Err(format!("rows do not start on a boundary of {vector} elements"))
+            }
+            (Direction::Across, false) if !whole_run => {
+                Err(format!("rows of {run} elements do not divide into vectors of {vector}"))
+            }
+            (Direction::Across, true) if run < vector => {
+                Err(format!("rows of {run} elements are shorter than a vector of {vector}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.direction {
+            Direction::Along => "along the reduction",
+            Direction::Across => "across outputs",
+        };
+        match self.vector {
+            1 => write!(f, "single elements {way}")?,
+            vector => write!(f, "vectors of {vector} {way}")?,
+        }
+        if self.ragged { f.write_str(" with ragged edges") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Combine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Combine::Plane { lanes } => write!(f, "plane operations over {lanes} lanes"),
+            Combine::Shared => f.write_str("shared memory"),
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Unit { units } => write!(f, "unit: one unit per output, {units} per cube"),
+            Schedule::Plane { lanes, units } => {
+                write!(f, "plane: {lanes} lanes per output, {units} units per cube")
+            }
+            Schedule::Cube { workers, outputs, combine } => {
+                write!(f, "cube: {workers} units per output, {outputs} per cube, {combine}")
+            }
+            Schedule::Split { cubes, workers, outputs, combine, merge } => write!(
+                f,
+                "split: {cubes} cubes per output, {workers} units in each, {outputs} per cube, \
+                 {combine}; then {} units merge each of {} outputs per cube",
+                merge.workers, merge.outputs
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.schedule, self.access)
+    }
+}

@@ -1,0 +1,165 @@
+//! One file per schedule: when it applies, and how it is sized.
+
+pub mod cube;
+pub mod plane;
+pub mod split;
+pub mod unit;
+
+use crate::{Access, Combine, Device, Direction, Plan, Problem, Refusal, Schedule, ScheduleKind};
+
+/// Sizes the schedule `kind` for a problem, or says why it does not apply.
+///
+/// # Errors
+///
+/// The reason as a [`Refusal`].
+pub fn size(
+    kind: ScheduleKind,
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+) -> Result<Schedule, Refusal> {
+    match kind {
+        ScheduleKind::Unit => unit::size(problem, device, access),
+        ScheduleKind::Plane => plane::size(problem, device, access),
+        ScheduleKind::Cube => cube::size(problem, device, access),
+        ScheduleKind::Split => split::size(problem, device, access),
+    }
+}
+
+/// Bytes of one unit's accumulator: one per lane of the vector where it lies across outputs.
+pub(crate) fn accumulator_bytes(problem: &Problem, access: Access) -> usize {
+    let lanes = match access.direction {
+        Direction::Along => 1,
+        Direction::Across => access.vector,
+    };
+    problem.operator().accumulator_bytes * lanes
+}
+
+/// Shared memory that a cube of `workers` × `outputs` units needs to combine, in bytes.
+pub(crate) fn shared_bytes(
+    problem: &Problem,
+    access: Access,
+    workers: u32,
+    outputs: u32,
+    combine: Combine,
+) -> usize {
+    let slots = match combine {
+        Combine::Plane { lanes } => workers.div_ceil(lanes) * outputs,
+        Combine::Shared => workers * outputs,
+    };
+    slots as usize * accumulator_bytes(problem, access)
+}
+
+/// Checks the numbers of a plan's schedule against the limits that its kernels rely on.
+pub(crate) fn check(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), String> {
+    let schedule = plan.schedule;
+    let units = match schedule {
+        Schedule::Unit { units } => Some(units),
+        Schedule::Plane { lanes, units } => units.is_multiple_of(lanes.max(1)).then_some(units),
+        Schedule::Cube { workers, outputs, .. } | Schedule::Split { workers, outputs, .. } => {
+            workers.checked_mul(outputs)
+        }
+    };
+    let units = units.ok_or("the units of a cube do not divide among its outputs")?;
+    power_of_two("units per cube", units, device.max_units_per_cube)?;
+    power_of_two("units per output", schedule.workers(), units)?;
+    match schedule.combine() {
+        None => {}
+        Some(combine @ Combine::Plane { lanes }) => {
+            power_of_two("lanes per group", lanes, device.plane_size_min)?;
+            let interleaved = plan.access.direction == Direction::Across;
+            match schedule {
+                Schedule::Plane { .. } if lanes < 2 => {
+                    return Err("one lane per output is the unit schedule".into());
+                }
+                // Across outputs, a group's lanes stand `plane / lanes` apart in one plane.
+                Schedule::Plane { .. }
+                    if interleaved && device.plane_size_min != device.plane_size_max =>
+                {
+                    return Err("planes of varying size cannot be dealt out across outputs".into());
+                }
+                Schedule::Plane { .. } if units < device.plane_size_min => {
+                    return Err(format!("{units} units are less than a plane"));
+                }
+                Schedule::Plane { .. } => {}
+                _ if interleaved => {
+                    return Err(
+                        "across outputs, the workers of a cube combine in shared memory".into()
+                    );
+                }
+                _ if schedule.workers() < lanes => {
+                    return Err(format!(
+                        "{} units per output do not fill {lanes} lanes",
+                        schedule.workers()
+                    ));
+                }
+                _ => fits_shared(
+                    shared_bytes(
+                        problem,
+                        plan.access,
+                        schedule.workers(),
+                        schedule.outputs(),
+                        combine,
+                    ),
+                    device,
+                )?,
+            }
+        }
+        Some(Combine::Shared) => {
+            let bytes = shared_bytes(
+                problem,
+                plan.access,
+                schedule.workers(),
+                schedule.outputs(),
+                Combine::Shared,
+            );
+            fits_shared(bytes, device)?;
+        }
+    }
+    if let Schedule::Split { cubes, merge, .. } = schedule {
+        if cubes < 2 {
+            return Err("a split needs two cubes per output".into());
+        }
+        let units =
+            merge.workers.checked_mul(merge.outputs).ok_or("too many units in the merge")?;
+        power_of_two("units per merging cube", units, device.max_units_per_cube)?;
+        power_of_two("merging units per output", merge.workers, units)?;
+        fits_shared(units as usize * problem.operator().accumulator_bytes, device)?;
+    }
+    match device.spread(plan.cubes(problem)) {
+        Some(_) => Ok(()),
+        None => Err(format!("{} cubes pass the grid's limits", plan.cubes(problem))),
+    }
+}
+
+fn power_of_two(what: &str, value: u32, max: u32) -> Result<(), String> {
+    if value.is_power_of_two() && value <= max {
+        Ok(())
+    } else {
+        Err(format!("{value} {what} is no power of two up to {max}"))
+    }
+}
+
+fn fits_shared(bytes: usize, device: &Device) -> Result<(), String> {
+    if bytes <= device.shared_memory_bytes {
+        Ok(())
+    } else {
+        Err(format!(
+            "{bytes} bytes of shared memory, the device has {}",
+            device.shared_memory_bytes
+        ))
+    }
+}
+
+/// The largest power of two that is at most `value` (1 for 0).
+pub(crate) fn floor_power_of_two(value: u64) -> u64 {
+    1 << value.max(1).ilog2()
+}
+
+/// The largest power of two up to the wanted number of units that the device and its shared memory
+/// (all units combining there) allow.
+pub(crate) fn units_limit(problem: &Problem, device: &Device, access: Access, wanted: u32) -> u32 {
+    let by_memory = device.shared_memory_bytes / accumulator_bytes(problem, access).max(1);
+    let limit = (by_memory as u64).min(u64::from(wanted)).min(u64::from(device.max_units_per_cube));
+    floor_power_of_two(limit) as u32
+}

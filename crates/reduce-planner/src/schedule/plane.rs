@@ -1,0 +1,40 @@
+//! A group of lanes within a plane per output: no shared memory, no barrier. For many outputs of
+//! medium length; groups narrower than the plane let several short rows share one.
+
+use super::floor_power_of_two;
+use crate::{Access, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning};
+
+/// Sizes the schedule: along the reduction, as many lanes as there are loads; across outputs, what
+/// a plane has left once neighbouring outputs fill a memory segment.
+///
+/// # Errors
+///
+/// The device reports no plane operations, or a group of lanes has nothing to share.
+pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Refusal> {
+    let refuse = |reason| Refusal { schedule: ScheduleKind::Plane, reason };
+    if !device.plane_operations {
+        return Err(refuse(Reason::NoPlaneOperations));
+    }
+    let plane = device.plane_size_min;
+    let steps = access.steps(problem);
+    let lanes = match access.direction {
+        Direction::Along => u64::from(plane).min(steps.next_power_of_two()),
+        Direction::Across => {
+            if device.plane_size_min != device.plane_size_max {
+                return Err(refuse(Reason::PlaneSizeVaries {
+                    min: device.plane_size_min,
+                    max: device.plane_size_max,
+                }));
+            }
+            let segment =
+                (tuning::ACROSS_SEGMENT_BYTES / (access.vector * problem.input().bytes())).max(1);
+            let abreast = access.groups(problem).next_power_of_two().min(segment as u64);
+            (u64::from(plane) / abreast).min(floor_power_of_two(steps))
+        }
+    };
+    if lanes < 2 {
+        return Err(refuse(Reason::NothingToShare { loads: steps }));
+    }
+    let units = tuning::INDEPENDENT_UNITS.min(device.max_units_per_cube);
+    Ok(Schedule::Plane { lanes: lanes as u32, units })
+}

@@ -1,0 +1,44 @@
+//! Several cubes per output. For outputs too few to fill the device: each cube publishes its
+//! partial results, a second launch merges them in the order of the cubes.
+
+use super::{cube, floor_power_of_two, units_limit};
+use crate::{
+    Access, Device, Direction, Merge, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning,
+};
+
+/// Sizes the schedule: enough cubes for every multiprocessor, but no more than keep several loads
+/// for each unit.
+///
+/// # Errors
+///
+/// The reduction is too short for two cubes, or the outputs fill the device without splitting.
+pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Refusal> {
+    let refuse = |reason| Refusal { schedule: ScheduleKind::Split, reason };
+    let block = cube::block(problem, device, access, 0);
+    let steps = access.steps(problem);
+    let wanted = u64::from(device.multiprocessors * tuning::CUBES_PER_MULTIPROCESSOR);
+    let blocks = access.groups(problem).div_ceil(u64::from(block.outputs)).max(1);
+    if blocks >= wanted {
+        return Err(refuse(Reason::OutputsFillDevice { cubes: blocks, wanted }));
+    }
+    let loads = u64::from(block.workers) * tuning::LOADS_IN_FLIGHT as u64;
+    let most = steps / loads.max(1);
+    let cubes = wanted.div_ceil(blocks).min(most);
+    if cubes < 2 {
+        return Err(refuse(Reason::TooShortToSplit { loads: steps, needed: 2 * loads }));
+    }
+    let scalar = Access { direction: Direction::Along, vector: 1, ragged: false };
+    let units = u64::from(units_limit(problem, device, scalar, tuning::MERGE_UNITS));
+    let outputs = (problem.outputs() as u64)
+        .next_power_of_two()
+        .min(u64::from(device.plane_size_min))
+        .min(units);
+    let workers = (units / outputs).min(floor_power_of_two(cubes));
+    Ok(Schedule::Split {
+        cubes: cubes as u32,
+        workers: block.workers,
+        outputs: block.outputs,
+        combine: block.combine,
+        merge: Merge { workers: workers as u32, outputs: outputs as u32 },
+    })
+}
