@@ -143,7 +143,9 @@ impl<R: Runtime> Launch<'_, R> {
         let schedule = plan.schedule;
         let distance = match (plan.access.direction, schedule) {
             (Direction::Along, _) => 1,
-            (Direction::Across, Schedule::Plane { lanes, .. }) => self.device.plane_size_min / lanes,
+            (Direction::Across, Schedule::Plane { lanes, .. }) => {
+                self.device.plane_size_min / lanes
+            }
             (Direction::Across, _) => schedule.outputs(),
         };
         Team {

@@ -22,11 +22,7 @@ pub(crate) fn lowest<E: Float>() -> E {
 #[cube]
 pub(crate) fn highest<E: Float>() -> E {
     let element = storage_type_of::<E>();
-    if comptime![element.is_float()] {
-        infinity::<E>(INFINITY_BITS)
-    } else {
-        E::max_value()
-    }
+    if comptime![element.is_float()] { infinity::<E>(INFINITY_BITS) } else { E::max_value() }
 }
 
 /// WGSL rejects constant expressions that are infinite, so the bits pass through a run-time value:
@@ -43,9 +39,5 @@ pub(crate) fn or_nan<E: Float, N: Size>(
     value: Vector<E, N>,
 ) -> Vector<bool, N> {
     let element = storage_type_of::<E>();
-    if comptime![element.is_float()] {
-        condition.or(value.is_nan())
-    } else {
-        condition
-    }
+    if comptime![element.is_float()] { condition.or(value.is_nan()) } else { condition }
 }

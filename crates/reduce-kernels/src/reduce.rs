@@ -5,7 +5,7 @@ use core::{fmt, marker::PhantomData, ops::RangeFull};
 use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
 use reduce_planner::{
     Choice, Device, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError, Problem,
-    choose,
+    choose, reduced_axes,
 };
 
 use crate::{
@@ -259,7 +259,8 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
             positional: O::POSITIONAL,
             defined_on_empty: O::DEFINED_ON_EMPTY,
         };
-        let result_shape = result_shape(shape, &self.axes, self.squeeze);
+        let is_reduced = reduced_axes(shape.len(), self.axes.as_slice())?;
+        let result_shape = result_shape(shape, &is_reduced, self.squeeze);
         let kept_strides = match output {
             None => None,
             Some(output) if output.shape.len() != result_shape.len() => {
@@ -278,8 +279,8 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
             }
             Some(output) if self.squeeze => Some(output.strides.to_vec()),
             Some(output) => {
-                let kept = (0..shape.len()).filter(|&axis| !is_reduced(&self.axes, axis));
-                Some(kept.map(|axis| output.strides[axis]).collect())
+                let strides = output.strides.iter().zip(&is_reduced);
+                Some(strides.filter(|&(_, reduced)| !reduced).map(|(&stride, _)| stride).collect())
             }
         };
         let offset = self.input.handle.offset_start.unwrap_or(0);
@@ -339,26 +340,17 @@ fn alignment_of(offset: u64) -> usize {
     1 << offset.trailing_zeros().min(BUFFER_ALIGNMENT)
 }
 
-fn is_reduced(axes: &Axes, axis: usize) -> bool {
-    axes.as_slice().is_none_or(|axes| axes.contains(&axis))
-}
-
-fn result_shape(shape: &[usize], axes: &Axes, squeeze: bool) -> Vec<usize> {
-    shape
-        .iter()
-        .enumerate()
-        .filter_map(|(axis, &extent)| match is_reduced(axes, axis) {
-            false => Some(extent),
-            true => (!squeeze).then_some(1),
-        })
-        .collect()
+fn result_shape(shape: &[usize], is_reduced: &[bool], squeeze: bool) -> Vec<usize> {
+    let axes = shape.iter().zip(is_reduced);
+    if squeeze {
+        axes.filter(|&(_, reduced)| !reduced).map(|(&extent, _)| extent).collect()
+    } else {
+        axes.map(|(&extent, &reduced)| if reduced { 1 } else { extent }).collect()
+    }
 }
 
 /// The planner checks the types of tensors; accumulators are the operator's affair.
-fn check_accumulator<O: Operator>(
-    signature: &Signature,
-    device: &Device,
-) -> Result<(), PlanError> {
+fn check_accumulator<O: Operator>(signature: &Signature, device: &Device) -> Result<(), PlanError> {
     match signature.fields[..O::Fields::COUNT].iter().find(|&&field| !device.has(field)) {
         None => Ok(()),
         Some(&element) => {

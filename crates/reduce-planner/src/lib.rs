@@ -39,6 +39,6 @@ pub use element::{ElementType, UnknownElementType};
 pub use error::{PlanError, ProblemError};
 pub use plan::{Access, Combine, Merge, Plan, Schedule, ScheduleKind};
 pub use problem::{
-    Direction, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ReducedDim,
+    Direction, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ReducedDim, reduced_axes,
     row_major_strides, span,
 };

@@ -277,8 +277,12 @@ impl Problem {
     }
 }
 
-/// Marks the reduced axes; all of them where `axes` is `None`.
-fn reduced_axes(rank: usize, axes: Option<&[usize]>) -> Result<Vec<bool>, ProblemError> {
+/// Marks the reduced ones among `rank` axes; all of them where `axes` is `None`.
+///
+/// # Errors
+///
+/// An axis that is out of range or given twice.
+pub fn reduced_axes(rank: usize, axes: Option<&[usize]>) -> Result<Vec<bool>, ProblemError> {
     let Some(axes) = axes else {
         return Ok(vec![true; rank]);
     };

@@ -84,11 +84,7 @@ pub(crate) struct Group {
 /// Locates a group. One past the last repeats the last one's loads and has no results, so that
 /// all units of a cube stay together.
 #[cube]
-pub(crate) fn locate(
-    geometry: &Geometry,
-    number: usize,
-    #[comptime] access: Access,
-) -> Group {
+pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Access) -> Group {
     let group = clamp_max(number, geometry.groups - 1);
     let inside = number < geometry.groups;
     match comptime![access.direction] {

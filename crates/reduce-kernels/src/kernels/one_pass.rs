@@ -41,8 +41,7 @@ pub(crate) fn reduce_one_pass<
             let total = total_along::<O, (In, A, B, C, Out), N>(
                 &input, geometry, group, share, access, team,
             );
-            let result =
-                O::finish::<(In, A, B, C, Out), Const<1>>(total, geometry.reduction_len);
+            let result = O::finish::<(In, A, B, C, Out), Const<1>>(total, geometry.reduction_len);
             if place.worker == 0 && group.results > 0 {
                 output[group.output] = result[0];
             }

@@ -124,11 +124,7 @@ fn load_across<T: Types, N: Size>(
     } else {
         value = input.vectors[start / vector];
     }
-    Loaded::<T, N> {
-        value,
-        position: Position { start: at.other, step: 0usize },
-        valid: true,
-    }
+    Loaded::<T, N> { value, position: Position { start: at.other, step: 0usize }, valid: true }
 }
 
 /// Elements at the edges of a ragged run, at most: each edge is shorter than a vector.

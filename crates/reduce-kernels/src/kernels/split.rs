@@ -44,8 +44,7 @@ pub(crate) fn reduce_split<
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS % cubes;
     let group = locate(geometry, block * groups_per_cube + place.group as usize, access);
-    let share =
-        Share { first: cube * workers + place.worker as usize, stride: cubes * workers };
+    let share = Share { first: cube * workers + place.worker as usize, stride: cubes * workers };
     let mut partials = Partials::<(In, A, B, C, Out)>::new(a, b, c);
     let partial = cube * geometry.outputs + group.index;
     match comptime![access.direction] {

@@ -48,11 +48,7 @@ pub(crate) fn total_along<O: Operator, T: Types, N: Size>(
         let edges = fold_edges::<O, T, N>(input, geometry, group, share, access);
         total = O::merge::<T, Const<1>>(total, edges);
     }
-    if comptime![team.workers > 1] {
-        combine_team::<O, T, Const<1>>(total, team)
-    } else {
-        total
-    }
+    if comptime![team.workers > 1] { combine_team::<O, T, Const<1>>(total, team) } else { total }
 }
 
 /// `Across`: the accumulators of a vector of outputs, complete in worker 0.
@@ -66,9 +62,5 @@ pub(crate) fn total_across<O: Operator, T: Types, N: Size>(
     #[comptime] team: Team,
 ) -> FieldsOf<O::Fields, T, N> {
     let lanes = fold::<O, T, N>(input, geometry, group, share, access);
-    if comptime![team.workers > 1] {
-        combine_team::<O, T, N>(lanes, team)
-    } else {
-        lanes
-    }
+    if comptime![team.workers > 1] { combine_team::<O, T, N>(lanes, team) } else { lanes }
 }

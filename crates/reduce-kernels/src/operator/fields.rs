@@ -68,11 +68,7 @@ pub struct Partials<T: Types> {
 #[cube]
 impl<T: Types> Partials<T> {
     /// The arrays of the three fields.
-    pub(crate) fn new(
-        a: &mut Array<T::A>,
-        b: &mut Array<T::B>,
-        c: &mut Array<T::C>,
-    ) -> Self {
+    pub(crate) fn new(a: &mut Array<T::A>, b: &mut Array<T::B>, c: &mut Array<T::C>) -> Self {
         Partials::<T> { a: a.to_slice_mut(), b: b.to_slice_mut(), c: c.to_slice_mut() }
     }
 }

@@ -15,3 +15,16 @@ pub struct Position {
     /// Distance of neighbouring lanes; 0 where the lanes belong to different outputs.
     pub step: usize,
 }
+
+#[cube]
+impl Position {
+    /// The position of each lane.
+    pub fn lanes<I: Float, N: Size>(self) -> Vector<I, N> {
+        let mut lanes = Vector::<I, N>::empty();
+        #[unroll]
+        for lane in 0..N::value().comptime() {
+            lanes[lane] = I::cast_from(self.start + lane * self.step);
+        }
+        lanes
+    }
+}

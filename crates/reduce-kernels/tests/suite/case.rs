@@ -20,7 +20,10 @@ impl Case {
     pub fn pitched(shape: &[usize], pitch: usize, axes: &[usize]) -> Self {
         let mut padded = shape.to_vec();
         *padded.last_mut().unwrap() = pitch;
-        Self { strides: reduce_kernels::planner::row_major_strides(&padded), ..Self::contiguous(shape, axes) }
+        Self {
+            strides: reduce_kernels::planner::row_major_strides(&padded),
+            ..Self::contiguous(shape, axes)
+        }
     }
 
     /// A row-major tensor of `shape`, seen with its axes in another order; `axes` count after that.

@@ -1,10 +1,9 @@
 //! The corpus: layouts and lengths around every boundary that a schedule has.
 
 use reduce_kernels::{
-    Operator, Sum,
+    ElementType, Operator, Problem, Sum,
     cubecl::prelude::*,
     planner::{InputSpec, OperatorClass, OutputSpec},
-    Problem, ElementType,
 };
 
 use crate::{

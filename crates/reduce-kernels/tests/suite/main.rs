@@ -29,6 +29,76 @@ macro_rules! suite {
             fn corpus_as_chosen() {
                 crate::corpus::as_chosen::<R>();
             }
+
+            #[test]
+            fn every_operator_and_type() {
+                crate::types::every_operator_and_type::<R>();
+            }
+
+            #[test]
+            fn requested_output_types() {
+                crate::types::requested_output_types::<R>();
+            }
+
+            #[test]
+            fn random_problems() {
+                crate::random::problems::<R>();
+            }
+
+            #[test]
+            fn nan_propagates() {
+                crate::contract::nan_propagates::<R>();
+            }
+
+            #[test]
+            fn infinities() {
+                crate::contract::infinities::<R>();
+            }
+
+            #[test]
+            fn empty_reductions() {
+                crate::contract::empty_reductions::<R>();
+            }
+
+            #[test]
+            fn empty_outputs() {
+                crate::contract::empty_outputs::<R>();
+            }
+
+            #[test]
+            fn shapes_of_results() {
+                crate::contract::shapes_of_results::<R>();
+            }
+
+            #[test]
+            fn errors_before_launch() {
+                crate::contract::errors_before_launch::<R>();
+            }
+
+            #[test]
+            fn integers_wrap() {
+                crate::contract::integers_wrap::<R>();
+            }
+
+            #[test]
+            fn half_sums_pass_the_half_range() {
+                crate::contract::half_sums_pass_the_half_range::<R>();
+            }
+
+            #[test]
+            fn same_bits_every_run() {
+                crate::contract::same_bits_every_run::<R>();
+            }
+
+            #[test]
+            fn operator_laws() {
+                crate::laws::hold::<R>();
+            }
+
+            #[test]
+            fn user_operator_under_every_schedule() {
+                crate::user_operator::under_every_schedule::<R>();
+            }
         }
     };
 }

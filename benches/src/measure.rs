@@ -1,0 +1,68 @@
+//! Time per call in a stream of back-to-back calls.
+
+use std::time::Instant;
+
+use reduce_kernels::{
+    Max, Mean, Min, Plan, Prod, ReduceError, Sum,
+    cubecl::{future, prelude::*, std::tensor::TensorHandle},
+    reduce,
+};
+
+use crate::{Case, Operation};
+
+/// Samples, of which the median counts.
+const SAMPLES: usize = 9;
+
+/// Seconds that the calls of one sample should take.
+const SAMPLE_SECONDS: f64 = 0.02;
+
+/// Launches one call of a case.
+pub fn run<R: Runtime>(
+    client: &ComputeClient<R>,
+    case: &Case,
+    input: &TensorHandle<R>,
+    plan: Option<Plan>,
+) -> Result<TensorHandle<R>, ReduceError> {
+    macro_rules! with {
+        ($operator:ident) => {{
+            let reduction = reduce::<$operator, R>(input).over(case.axes.clone());
+            match plan {
+                Some(plan) => reduction.with_plan(plan),
+                None => reduction,
+            }
+            .run(client)
+        }};
+    }
+    match case.operation {
+        Operation::Sum => with!(Sum),
+        Operation::Mean => with!(Mean),
+        Operation::Prod => with!(Prod),
+        Operation::Min => with!(Min),
+        Operation::Max => with!(Max),
+    }
+}
+
+/// Median time per call in microseconds, over rotating inputs, device and host together.
+pub fn microseconds_per_call<R: Runtime>(
+    client: &ComputeClient<R>,
+    case: &Case,
+    inputs: &[TensorHandle<R>],
+    plan: Option<Plan>,
+) -> Result<f64, ReduceError> {
+    let wait = || future::block_on(client.sync()).expect("the device answers");
+    let mut rotation = inputs.iter().cycle();
+    let mut sample = |calls: usize| -> Result<f64, ReduceError> {
+        let start = Instant::now();
+        for input in rotation.by_ref().take(calls) {
+            run(client, case, input, plan)?;
+        }
+        wait();
+        Ok(start.elapsed().as_secs_f64() / calls as f64)
+    };
+    sample(3)?;
+    let once = sample(5)?;
+    let calls = ((SAMPLE_SECONDS / once) as usize).clamp(5, 1000);
+    let mut seconds = (0..SAMPLES).map(|_| sample(calls)).collect::<Result<Vec<f64>, _>>()?;
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[SAMPLES / 2] * 1e6)
+}
