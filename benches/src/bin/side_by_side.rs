@@ -8,7 +8,7 @@ use reduce_kernels::{
     ScheduleKind, Sum,
     cubecl::prelude::*,
     device_of,
-    planner::{Access, Plan, schedule},
+    planner::{Access, Plan, cost, schedule},
     reduce,
 };
 
@@ -27,7 +27,14 @@ struct Arguments {
     /// Time every schedule that applies, not only the chosen one.
     #[arg(long)]
     every_schedule: bool,
+    /// Time this plan too, given as JSON; may be repeated. Cases that it does not fit are left out.
+    #[arg(long = "plan")]
+    plans: Vec<String>,
 }
+
+/// A schedule expected to take this many times the chosen one's time is not worth timing.
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+const HOPELESS: f64 = 30.0;
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -51,23 +58,37 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         .filter(|line| !line.is_empty())
         .map(|line| line.parse().map_err(|error| format!("{error}")))
         .collect::<Result<_, _>>()?;
+    let plans: Vec<Plan> = arguments
+        .plans
+        .iter()
+        .map(|json| serde_json::from_str(json).map_err(|error| format!("{json}: {error}")))
+        .collect::<Result<_, _>>()?;
     match arguments.backend.as_deref() {
         #[cfg(feature = "cuda")]
-        Some("cuda") | None => time::<reduce_kernels::cubecl::cuda::CudaRuntime>(&cases, arguments),
+        Some("cuda") | None => {
+            time::<reduce_kernels::cubecl::cuda::CudaRuntime>(&cases, arguments, &plans)
+        }
         #[cfg(all(any(feature = "wgpu", feature = "vulkan"), not(feature = "cuda")))]
-        None => time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments),
+        None => time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments, &plans),
         #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-        Some("wgpu") => time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments),
+        Some("wgpu") => {
+            time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments, &plans)
+        }
         other => Err(format!("backend {} is not compiled in", other.unwrap_or("of any kind"))),
     }
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
-fn time<R: Runtime>(cases: &[Case], arguments: &Arguments) -> Result<(), String> {
+fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Result<(), String> {
     let client = R::client(&R::Device::default());
     let device = device_of(&client);
     println!("{} {device:?}", R::name(&client));
     for case in cases {
+        let bytes = case.elements() * case.element.bytes();
+        if bytes as u64 > client.properties().memory.max_page_size {
+            println!("SKIPPED {case}: {bytes} bytes are more than one buffer holds");
+            continue;
+        }
         let inputs = inputs(&client, case, None);
         let failed = |error| format!("{case}: {error}");
         // The layout, and with it the plan, is the same for every operator of one-word accumulators.
@@ -81,14 +102,17 @@ fn time<R: Runtime>(cases: &[Case], arguments: &Arguments) -> Result<(), String>
             Ok(())
         };
         report(choice.plan, &format!("  # {}", choice.plan))?;
-        if arguments.every_schedule {
-            let access = Access::widest(&problem, &device);
-            for kind in ScheduleKind::ALL {
-                let sized = schedule::size(kind, &problem, &device, access);
-                let plan = sized.ok().map(|schedule| Plan::new(access, schedule));
-                if let Some(plan) = plan.filter(|plan| plan.check(&problem, &device).is_ok()) {
-                    report(plan, &format!("  #   tried {plan}"))?;
-                }
+        let access = Access::widest(&problem, &device);
+        let sized = ScheduleKind::ALL.into_iter().filter(|_| arguments.every_schedule);
+        let sized = sized.filter_map(|kind| {
+            let schedule = schedule::size(kind, &problem, &device, access).ok()?;
+            let ns = cost::estimate_ns(&problem, &device, access, schedule);
+            (ns < HOPELESS * choice.expected_microseconds * 1e3)
+                .then(|| Plan::new(access, schedule))
+        });
+        for plan in sized.chain(plans.iter().copied()) {
+            if plan.check(&problem, &device).is_ok() {
+                report(plan, &format!("  #   tried {plan}"))?;
             }
         }
     }

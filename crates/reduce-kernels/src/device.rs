@@ -22,6 +22,10 @@ const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 /// model to GPUs whose bandwidth no runtime reports; only the ranking of schedules depends on it.
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
+/// CubeCL 0.10 leaves f64 out of the types it lists for this runtime, because its matrix product
+/// fails on it; kernels that load, add and compare f64 run.
+const CUDA: &str = "cuda";
+
 /// The device behind a client, as the planner sees it.
 pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let properties = client.properties();
@@ -29,7 +33,10 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let usable = TypeUsage::Buffer | TypeUsage::Conversion;
     let elements = ElementType::ALL
         .into_iter()
-        .filter(|&element| properties.type_usage(storage_type(element)).is_superset(usable))
+        .filter(|&element| {
+            properties.type_usage(storage_type(element)).is_superset(usable)
+                || (element == ElementType::F64 && R::name(client) == CUDA)
+        })
         .collect();
     let plane_operations = properties.features.plane.contains(Plane::Ops);
     let reference = if plane_operations { Device::h200() } else { Device::software_adapter() };

@@ -170,7 +170,7 @@ pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<P
 }
 
 /// Room above the largest index for the steps that run past the end before they are masked.
-const INDEX_SLACK: u64 = 1 << 24;
+pub(crate) const INDEX_SLACK: u64 = 1 << 24;
 
 /// Indices below this divide exactly by CubeCL's multiply-and-shift, whose sum would overflow above.
 const NARROW_INDICES: u64 = 1 << 31;

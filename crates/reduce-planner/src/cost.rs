@@ -10,28 +10,28 @@ use crate::{Access, Combine, Device, Direction, Problem, Schedule, tuning};
 pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
     let groups = access.groups(problem).max(1) as f64;
     let steps = access.steps(problem).max(1) as f64;
-    let workers = f64::from(schedule.workers()) * f64::from(schedule.cubes_per_output());
+    let workers = f64::from(schedule.workers().max(1)) * f64::from(schedule.cubes_per_output());
     let multiprocessors = f64::from(device.multiprocessors);
     let cubes =
         (groups / f64::from(schedule.outputs())).ceil() * f64::from(schedule.cubes_per_output());
 
     let resident = f64::from(device.units_per_multiprocessor) * multiprocessors;
     let units = (groups * workers).min(resident);
-    let loads = (steps / workers).min(tuning::LOADS_IN_FLIGHT as f64);
+    let loads = (steps / workers).min(access.in_flight as f64);
     let load_bytes = (access.vector * problem.input().bytes()) as f64;
     let latency = device.latency_ns as f64;
     let sustained = units * loads * load_bytes / latency;
 
     // One multiprocessor draws about twice its share when others idle.
     let reachable = device.bandwidth as f64 * 1e-9 * (2.0 * cubes / multiprocessors).min(1.0);
-    let rate = sustained.min(reachable) * locality(problem, access, schedule);
+    let rate = sustained.min(reachable) * locality(problem, device, access, schedule);
     let moving = problem.bytes() as f64 / rate;
 
     let slots = (resident / f64::from(schedule.units())).max(1.0);
     let starting = cubes * tuning::CUBE_NS / slots;
     let steps_shared = match schedule.combine() {
-        Some(Combine::Shared) => schedule.workers().ilog2(),
-        Some(Combine::Plane { lanes }) => (schedule.workers() / lanes).max(1).ilog2(),
+        Some(Combine::Shared) => schedule.workers().max(1).ilog2(),
+        Some(Combine::Plane { lanes }) => (schedule.workers() / lanes.max(1)).max(1).ilog2(),
         None => 0,
     };
     let combining = f64::from(steps_shared) * tuning::SHARED_STEP_NS;
@@ -39,25 +39,27 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
     launching + moving.max(starting) + latency + combining
 }
 
-/// Share of each memory transaction that the units use before it is lost.
-fn locality(problem: &Problem, access: Access, schedule: Schedule) -> f64 {
-    let load = access.vector * problem.input().bytes();
-    let run = access.run_len(problem) * problem.input().bytes();
-    let abreast = match access.direction {
-        Direction::Along => schedule.workers() as usize,
-        Direction::Across => schedule.outputs() as usize,
+/// Share of the bandwidth that the access pattern leaves.
+fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+    let element = problem.input().bytes();
+    let run = access.run_len(problem) * element;
+    let abreast = match (access.direction, schedule) {
+        (Direction::Along, _) if run <= tuning::CACHED_RUN_BYTES => return 1.0,
+        (Direction::Along, _) => schedule.workers(),
+        (Direction::Across, Schedule::Plane { lanes, .. }) => device.plane_size_min / lanes.max(1),
+        (Direction::Across, _) => schedule.outputs(),
     };
-    let segment = (abreast * load).min(run);
-    // A unit that walks a short run alone finds the rest of the line in cache.
-    let line = tuning::ACROSS_SEGMENT_BYTES;
-    if access.direction == Direction::Along && run <= line {
-        return 1.0;
+    if access.direction == Direction::Along {
+        // A team that takes a run in one load leaves no gap to the team beside it.
+        if abreast as usize * access.vector >= access.run_len(problem) {
+            return 1.0;
+        }
+        // A unit alone comes back to its line before the line is lost, unless the run is long.
+        if abreast == 1 && run <= tuning::ACROSS_SEGMENT_BYTES {
+            return 0.9;
+        }
     }
-    match segment {
-        128.. => 1.0,
-        64.. => 0.9,
-        32.. => 0.7,
-        16.. => 0.35,
-        _ => 0.2,
-    }
+    let segment = (abreast as usize * access.vector * element).min(run);
+    let efficiency = tuning::SEGMENT_EFFICIENCY.iter().find(|(bytes, _)| segment >= *bytes);
+    efficiency.map_or(0.2, |&(_, share)| share)
 }

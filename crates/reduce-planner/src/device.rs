@@ -107,7 +107,7 @@ impl Device {
     /// Spreads `cubes` over the grid's dimensions, or `None` if the grid cannot hold so many.
     /// The product may exceed `cubes` by less than the number of rows it took.
     pub fn spread(&self, cubes: u64) -> Option<[u32; 3]> {
-        let [x_max, y_max, z_max] = self.max_cube_count.map(u64::from);
+        let [x_max, y_max, z_max] = self.max_cube_count.map(|most| u64::from(most.max(1)));
         let z = cubes.div_ceil(x_max * y_max).max(1);
         let y = cubes.div_ceil(z * x_max).max(1);
         let x = cubes.div_ceil(z * y);

@@ -14,7 +14,7 @@
 //! let problem = Problem::new(sum, &input, Some(&[1]), &output)?;
 //!
 //! let choice = choose(&problem, &Device::h200())?;
-//! assert_eq!(choice.plan.schedule.kind(), ScheduleKind::Cube);
+//! assert_eq!(choice.plan.schedule.kind(), ScheduleKind::Plane);
 //! println!("{}", choice.plan);
 //! for refusal in &choice.refused {
 //!     println!("not {refusal}");

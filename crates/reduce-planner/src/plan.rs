@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Device, Direction, PlanError, Problem, schedule, tuning};
 
+/// Most loads in flight that a plan may ask for: each holds registers.
+const MOST_IN_FLIGHT: usize = 16;
+
 /// How units read the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Access {
@@ -15,6 +18,8 @@ pub struct Access {
     pub vector: usize,
     /// Whether runs start or end off a vector's boundary, so that their edges are read one by one.
     pub ragged: bool,
+    /// Independent loads that a unit issues before it uses the first.
+    pub in_flight: usize,
 }
 
 /// How units of one output put their accumulators together inside a cube.
@@ -131,7 +136,7 @@ impl Schedule {
         match *self {
             Schedule::Unit { units } | Schedule::Plane { units, .. } => units,
             Schedule::Cube { workers, outputs, .. } | Schedule::Split { workers, outputs, .. } => {
-                workers * outputs
+                workers.saturating_mul(outputs)
             }
         }
     }
@@ -147,7 +152,10 @@ impl Schedule {
 
     /// Outputs (`Across`: vectors of outputs) that one cube works on.
     pub const fn outputs(&self) -> u32 {
-        self.units() / self.workers()
+        match self.units().checked_div(self.workers()) {
+            None | Some(0) => 1,
+            Some(outputs) => outputs,
+        }
     }
 
     /// Cubes that share one output.
@@ -229,10 +237,11 @@ impl Access {
     pub fn widest(problem: &Problem, device: &Device) -> Self {
         let direction = problem.direction();
         let bytes = problem.input().bytes();
+        let in_flight = tuning::LOADS_IN_FLIGHT;
         let mut vector = (device.load_bytes / bytes).min(device.max_vector).max(1);
         while vector > 1 {
             for ragged in [false, true] {
-                let access = Self { direction, vector, ragged };
+                let access = Self { direction, vector, ragged, in_flight };
                 let worth_it = direction == Direction::Across
                     || !ragged
                     || access.run_len(problem) >= vector * tuning::RAGGED_RUN_MIN;
@@ -242,7 +251,7 @@ impl Access {
             }
             vector /= 2;
         }
-        Self { direction, vector: 1, ragged: false }
+        Self { direction, vector: 1, ragged: false, in_flight }
     }
 
     /// Length of the innermost run that vectors cover, in elements.
@@ -278,6 +287,12 @@ impl Access {
     /// Checks that every vector load is aligned and inside its run.
     fn check(&self, problem: &Problem, device: &Device) -> Result<(), String> {
         let vector = self.vector;
+        if !(1..=MOST_IN_FLIGHT).contains(&self.in_flight) {
+            return Err(format!(
+                "{} loads in flight are not in 1..={MOST_IN_FLIGHT}",
+                self.in_flight
+            ));
+        }
         if !vector.is_power_of_two() || vector > device.max_vector {
             return Err(format!(
                 "a vector of {vector} elements is no power of two up to {}",
@@ -354,7 +369,10 @@ impl fmt::Display for Access {
             1 => write!(f, "single elements {way}")?,
             vector => write!(f, "vectors of {vector} {way}")?,
         }
-        if self.ragged { f.write_str(" with ragged edges") } else { Ok(()) }
+        if self.ragged {
+            f.write_str(" with ragged edges")?;
+        }
+        write!(f, ", {} loads in flight", self.in_flight)
     }
 }
 

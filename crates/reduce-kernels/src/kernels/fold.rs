@@ -2,7 +2,7 @@
 //! one accumulator per lane.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, tuning};
+use reduce_planner::Access;
 
 use super::{
     geometry::{Geometry, Group},
@@ -26,7 +26,7 @@ pub(crate) fn fold<O: Operator, T: Types, N: Size>(
     share: Share,
     #[comptime] access: Access,
 ) -> FieldsOf<O::Fields, T, N> {
-    let in_flight = comptime![tuning::LOADS_IN_FLIGHT];
+    let in_flight = comptime![access.in_flight];
     let mut accumulator = O::identity::<T, N>();
     let block = share.stride * in_flight;
     let blocks = geometry.steps / block;

@@ -164,7 +164,7 @@ pub fn sample<O: Checked, E: Element>(case: &Case, seed: u64) -> Vec<E> {
 /// Every plan that can run a problem: each schedule, sized for the widest access and for single
 /// elements both ways.
 pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    let single = |direction| Access { direction, vector: 1, ragged: false };
+    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3 };
     let widest = Access::widest(problem, device);
     let narrow = Device { max_vector: 2, ..device.clone() };
     let mut accesses = vec![

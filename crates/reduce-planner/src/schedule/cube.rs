@@ -37,7 +37,7 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, wanted: 
     let units = units_limit(problem, device, access, tuning::COOPERATING_UNITS);
     match access.direction {
         Direction::Along => {
-            let loads = tuning::LOADS_IN_FLIGHT as u64;
+            let loads = access.in_flight as u64;
             let enough = floor_power_of_two(steps.div_ceil(loads)) as u32;
             let lanes = device.plane_size_min;
             let by_plane = device.plane_operations && steps >= u64::from(lanes);

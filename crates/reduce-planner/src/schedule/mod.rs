@@ -5,7 +5,10 @@ pub mod plane;
 pub mod split;
 pub mod unit;
 
-use crate::{Access, Combine, Device, Direction, Plan, Problem, Refusal, Schedule, ScheduleKind};
+use crate::{
+    Access, Combine, Device, Direction, Plan, Problem, Refusal, Schedule, ScheduleKind,
+    choice::INDEX_SLACK,
+};
 
 /// Sizes the schedule `kind` for a problem, or says why it does not apply.
 ///
@@ -119,6 +122,12 @@ pub(crate) fn check(plan: &Plan, problem: &Problem, device: &Device) -> Result<(
     if let Schedule::Split { cubes, merge, .. } = schedule {
         if cubes < 2 {
             return Err("a split needs two cubes per output".into());
+        }
+        let stride = u64::from(cubes) * u64::from(units) * plan.access.in_flight as u64;
+        if stride > INDEX_SLACK {
+            return Err(format!(
+                "{cubes} cubes per output stride past {INDEX_SLACK} loads at a time"
+            ));
         }
         let units =
             merge.workers.checked_mul(merge.outputs).ok_or("too many units in the merge")?;

@@ -16,18 +16,18 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     let refuse = |reason| Refusal { schedule: ScheduleKind::Split, reason };
     let block = cube::block(problem, device, access, 0);
     let steps = access.steps(problem);
-    let wanted = u64::from(device.multiprocessors * tuning::CUBES_PER_MULTIPROCESSOR);
+    let wanted = u64::from(device.multiprocessors * tuning::SPLIT_CUBES_PER_MULTIPROCESSOR);
     let blocks = access.groups(problem).div_ceil(u64::from(block.outputs)).max(1);
-    if blocks >= wanted {
+    if 2 * blocks > wanted {
         return Err(refuse(Reason::OutputsFillDevice { cubes: blocks, wanted }));
     }
-    let loads = u64::from(block.workers) * tuning::LOADS_IN_FLIGHT as u64;
+    let loads = u64::from(block.workers) * access.in_flight as u64;
     let most = steps / loads.max(1);
-    let cubes = wanted.div_ceil(blocks).min(most);
+    let cubes = (wanted / blocks).min(most);
     if cubes < 2 {
         return Err(refuse(Reason::TooShortToSplit { loads: steps, needed: 2 * loads }));
     }
-    let scalar = Access { direction: Direction::Along, vector: 1, ragged: false };
+    let scalar = Access { direction: Direction::Along, vector: 1, ragged: false, in_flight: 1 };
     let units = u64::from(units_limit(problem, device, scalar, tuning::MERGE_UNITS));
     let outputs = (problem.outputs() as u64)
         .next_power_of_two()

@@ -1,0 +1,120 @@
+//! Problems: what is refused, and that equal layouts become equal problems.
+
+use proptest::prelude::*;
+use reduce_planner::{
+    Direction, ElementType, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ProblemError,
+    ReducedDim, row_major_strides,
+};
+
+const SUM: OperatorClass =
+    OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true };
+const ARG: OperatorClass = OperatorClass { name: "argmax", positional: true, ..SUM };
+const MAX: OperatorClass = OperatorClass { name: "max", defined_on_empty: false, ..SUM };
+
+fn strided(
+    class: OperatorClass,
+    shape: &[usize],
+    strides: &[usize],
+    axes: Option<&[usize]>,
+    output: Option<&[usize]>,
+) -> Result<Problem, ProblemError> {
+    let element = ElementType::F32;
+    Problem::new(
+        class,
+        &InputSpec { element, shape, strides, alignment: 16 },
+        axes,
+        &OutputSpec { element, strides: output },
+    )
+}
+
+fn row_major(class: OperatorClass, shape: &[usize], axes: &[usize]) -> Problem {
+    strided(class, shape, &row_major_strides(shape), Some(axes), None).unwrap()
+}
+
+fn kept(extent: usize, stride: usize, output_stride: usize) -> KeptDim {
+    KeptDim { extent, stride, output_stride }
+}
+
+fn reduced(extent: usize, stride: usize, position_stride: usize) -> ReducedDim {
+    ReducedDim { extent, stride, position_stride }
+}
+
+#[test]
+fn unit_dims_go_and_neighbours_merge() {
+    let problem = row_major(SUM, &[64, 1, 256, 56, 56], &[0, 3, 4]);
+    assert_eq!(problem.kept(), [kept(256, 3136, 1)]);
+    assert_eq!(problem.reduced(), [reduced(64, 256 * 3136, 0), reduced(3136, 1, 0)]);
+    assert_eq!(problem, row_major(SUM, &[64, 256, 3136], &[0, 2]));
+    assert_eq!(row_major(SUM, &[2, 3, 4], &[0, 1, 2]).reduced(), [reduced(24, 1, 0)]);
+}
+
+/// A transposed view lies in memory as the original does, so it is the same problem.
+#[test]
+fn permuted_views_are_the_problems_they_lie_as() {
+    let transposed = strided(SUM, &[300, 200], &[1, 300], Some(&[1]), None).unwrap();
+    assert_eq!(transposed, row_major(SUM, &[200, 300], &[0]));
+    assert_eq!(transposed.direction(), Direction::Across);
+    // With positions, the order of the reduced axes is part of the problem.
+    let plain = row_major(ARG, &[2, 3, 4], &[1, 2]);
+    let swapped = strided(ARG, &[2, 4, 3], &[12, 1, 4], Some(&[1, 2]), None).unwrap();
+    assert_eq!(plain.reduced(), [reduced(12, 1, 1)]);
+    assert_eq!(swapped.reduced(), [reduced(3, 4, 1), reduced(4, 1, 3)]);
+}
+
+#[test]
+fn broadcast_dims_come_first() {
+    let problem = strided(SUM, &[5, 7], &[1, 0], Some(&[0, 1]), None).unwrap();
+    assert_eq!(problem.reduced(), [reduced(7, 0, 0), reduced(5, 1, 0)]);
+    assert_eq!(problem.bytes(), 5 * 4 + 4, "each distinct element is read once");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let error = |result: Result<Problem, ProblemError>| result.unwrap_err();
+    let data = (&[2usize, 3][..], &[3usize, 1][..]);
+    assert_eq!(
+        error(strided(SUM, data.0, data.1, Some(&[2]), None)),
+        ProblemError::AxisOutOfRange { axis: 2, rank: 2 }
+    );
+    assert_eq!(
+        error(strided(SUM, data.0, data.1, Some(&[1, 0, 1]), None)),
+        ProblemError::AxisRepeated { axis: 1, rank: 2 }
+    );
+    assert_eq!(
+        error(strided(SUM, data.0, &[1], None, None)),
+        ProblemError::RankMismatch { tensor: "input", dims: 2, strides: 1 }
+    );
+    assert!(matches!(
+        error(strided(SUM, &[usize::MAX, 2], &[2, 1], None, None)),
+        ProblemError::TooLarge { tensor: "input", .. }
+    ));
+    assert!(matches!(
+        error(strided(MAX, &[4, 0], &[0, 1], Some(&[1]), None)),
+        ProblemError::EmptyReduction { operator: "max", .. }
+    ));
+    assert!(strided(MAX, &[0, 4], &[4, 1], Some(&[1]), None).is_ok(), "no results, no complaint");
+    for overlapping in [[0usize, 1], [1, 1], [2, 1]] {
+        assert!(matches!(
+            error(strided(SUM, &[2, 3, 4], &[12, 4, 1], Some(&[2]), Some(&overlapping))),
+            ProblemError::OutputOverlaps { .. }
+        ));
+    }
+}
+
+proptest! {
+    /// Canonical dims keep the number of results and of elements, and lie from large to small.
+    #[test]
+    fn canonical_dims_keep_what_counts(
+        dims in prop::collection::vec((1usize..6, any::<bool>()), 0..7),
+    ) {
+        let shape: Vec<usize> = dims.iter().map(|dim| dim.0).collect();
+        let axes: Vec<usize> = (0..dims.len()).filter(|&axis| dims[axis].1).collect();
+        let problem = row_major(SUM, &shape, &axes);
+        let len: usize = axes.iter().map(|&axis| shape[axis]).product();
+        prop_assert_eq!(problem.reduction_len(), len);
+        prop_assert_eq!(problem.outputs(), shape.iter().product::<usize>() / len);
+        prop_assert!(problem.kept().is_sorted_by(|a, b| a.stride > b.stride));
+        prop_assert!(problem.reduced().is_sorted_by(|a, b| a.stride > b.stride));
+        prop_assert!(problem.kept().iter().all(|dim| dim.extent > 1));
+    }
+}
