@@ -2,38 +2,17 @@
 
 use std::{fmt, str::FromStr};
 
-use reduce_kernels::{Axes, ElementType, planner::row_major_strides};
-
-/// The operators that can be timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// [`reduce_kernels::Sum`]
-    Sum,
-    /// [`reduce_kernels::Mean`]
-    Mean,
-    /// [`reduce_kernels::Prod`]
-    Prod,
-    /// [`reduce_kernels::Min`]
-    Min,
-    /// [`reduce_kernels::Max`]
-    Max,
-}
-
-impl Operation {
-    const ALL: [(Operation, &str); 5] = [
-        (Operation::Sum, "sum"),
-        (Operation::Mean, "mean"),
-        (Operation::Prod, "prod"),
-        (Operation::Min, "min"),
-        (Operation::Max, "max"),
-    ];
-}
+use reduce_kernels::{
+    Axes, ElementType, OperatorName,
+    operator::UnknownOperator,
+    planner::{UnknownElementType, row_major_strides},
+};
 
 /// One reduction to time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The operator.
-    pub operation: Operation,
+    pub operator: OperatorName,
     /// Type of the elements.
     pub element: ElementType,
     /// Extents.
@@ -81,15 +60,13 @@ impl FromStr for Case {
         let error = |reason: &str| CaseError { line: line.into(), reason: reason.into() };
         let (head, rest) = line.split_once('[').ok_or_else(|| error("no shape in brackets"))?;
         let (shape, axes) = rest.split_once(']').ok_or_else(|| error("no shape in brackets"))?;
-        let [operation, element] = head.split_whitespace().collect::<Vec<_>>()[..] else {
+        let [operator, element] = head.split_whitespace().collect::<Vec<_>>()[..] else {
             return Err(error("no operator and element type before the shape"));
         };
-        let operation = Operation::ALL
-            .into_iter()
-            .find(|(_, name)| *name == operation)
-            .ok_or_else(|| error("the operator is unknown"))?
-            .0;
-        let element = element.parse().map_err(|unknown| error(&format!("{unknown}")))?;
+        let operator =
+            operator.parse().map_err(|unknown: UnknownOperator| error(&unknown.to_string()))?;
+        let element =
+            element.parse().map_err(|unknown: UnknownElementType| error(&unknown.to_string()))?;
         let mut shape = numbers(shape).ok_or_else(|| error("the shape is no list of numbers"))?;
         let mut strides = row_major_strides(&shape);
         let axes = axes.trim().strip_prefix("axis").ok_or_else(|| error("no `axis`"))?.trim();
@@ -103,7 +80,7 @@ impl FromStr for Case {
             }
             list => Axes::List(numbers(list).ok_or_else(|| error("the axes are no numbers"))?),
         };
-        Ok(Case { operation, element, shape, strides, axes, line: line.to_owned() })
+        Ok(Case { operator, element, shape, strides, axes, line: line.to_owned() })
     }
 }
 

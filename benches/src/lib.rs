@@ -4,6 +4,6 @@ mod case;
 mod data;
 mod measure;
 
-pub use case::{Case, CaseError, Operation};
+pub use case::{Case, CaseError};
 pub use data::inputs;
 pub use measure::{microseconds_per_call, run};

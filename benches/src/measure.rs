@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use reduce_kernels::{
-    Max, Mean, Min, Plan, Prod, ReduceError, Sum,
+    Plan, ReduceError,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
-    reduce,
+    reduce, with_operator,
 };
 
-use crate::{Case, Operation};
+use crate::Case;
 
 /// Samples, of which the median counts.
 const SAMPLES: usize = 9;
@@ -23,23 +23,14 @@ pub fn run<R: Runtime>(
     input: &TensorHandle<R>,
     plan: Option<Plan>,
 ) -> Result<TensorHandle<R>, ReduceError> {
-    macro_rules! with {
-        ($operator:ident) => {{
-            let reduction = reduce::<$operator, R>(input).over(case.axes.clone());
-            match plan {
-                Some(plan) => reduction.with_plan(plan),
-                None => reduction,
-            }
-            .run(client)
-        }};
-    }
-    match case.operation {
-        Operation::Sum => with!(Sum),
-        Operation::Mean => with!(Mean),
-        Operation::Prod => with!(Prod),
-        Operation::Min => with!(Min),
-        Operation::Max => with!(Max),
-    }
+    with_operator!(case.operator, O => {
+        let reduction = reduce::<O, R>(input).over(case.axes.clone());
+        match plan {
+            Some(plan) => reduction.with_plan(plan),
+            None => reduction,
+        }
+        .run(client)
+    })
 }
 
 /// Median time per call in microseconds, over rotating inputs, device and host together.

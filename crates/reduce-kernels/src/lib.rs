@@ -43,7 +43,7 @@ pub use device::device_of;
 pub use element::{element_type, storage_type};
 pub use error::ReduceError;
 pub use one_line::{max, mean, min, prod, sum};
-pub use operator::{Max, Mean, Min, Operator, Prod, Sum};
+pub use operator::{Max, Mean, Min, Operator, OperatorName, Prod, Sum};
 pub use reduce::{Axes, Reduction, reduce};
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};

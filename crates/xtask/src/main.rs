@@ -1,2 +1,77 @@
-#![doc = "x"]
-fn main(){}
+//! The commands of the README: `cargo xtask demo` and `cargo xtask test`.
+//!
+//! Both see to it that there is a device to run on, then call cargo.
+
+mod adapter;
+mod cargo;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::cargo::{Failure, cargo, cargo_test};
+
+/// Sets up, demonstrates and tests this repository.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Reduces a photograph on a device.
+    Demo,
+    /// Runs everything that CI runs: formatting, lints, docs, and all tests through SPIR-V and WGSL.
+    Test,
+}
+
+/// The backend of the demo: SPIR-V where Vulkan is at home, WGSL on Metal and DirectX elsewhere.
+const BACKEND: &str = if cfg!(target_os = "linux") { "vulkan" } else { "wgpu" };
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Task::Demo => demo(),
+        Task::Test => test(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn demo() -> Result<(), Failure> {
+    adapter::ensure()?;
+    let run = ["run", "--quiet", "--package", "reduce-examples", "--features", BACKEND, "--bin"];
+    cargo(&[&run[..], &["photo"]].concat())?;
+    let reduce = "reduce -- examples/data/cat.npy --op mean --axes 0,1 --explain";
+    println!("\n$ reduce examples/data/cat.npy --op mean --axes 0,1 --explain");
+    cargo(&[&run[..], &reduce.split(' ').collect::<Vec<_>>()].concat())
+}
+
+fn test() -> Result<(), Failure> {
+    adapter::ensure()?;
+    // Compiled for every backend that compiles anywhere, and for none.
+    let all = "reduce-kernels/cuda,reduce-kernels/vulkan,reduce-examples/cuda,\
+               reduce-examples/vulkan,reduce-benches/cuda,reduce-benches/vulkan";
+    cargo(&["fmt", "--all", "--check"])?;
+    let deny = ["--", "--deny", "warnings"];
+    let everything = ["clippy", "--workspace", "--all-targets"];
+    cargo(&[&everything[..], &["--features", all], &deny[..]].concat())?;
+    cargo(&[&everything[..], &deny[..]].concat())?;
+    cargo(&["doc", "--workspace", "--no-deps", "--features", all])?;
+
+    let mut passed = 0;
+    if BACKEND == "vulkan" {
+        let spirv = "reduce-kernels/vulkan,reduce-examples/vulkan,reduce-benches/vulkan";
+        passed += cargo_test(&["--workspace", "--features", spirv])?;
+    }
+    let devices = ["--package", "reduce-kernels", "--package", "reduce-examples"];
+    let wgsl = ["--features", "reduce-kernels/wgpu,reduce-examples/wgpu"];
+    passed += cargo_test(&[&devices[..], &wgsl[..]].concat())?;
+    println!("{passed} passed, 0 failed");
+    Ok(())
+}

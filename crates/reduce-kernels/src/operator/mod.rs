@@ -1,5 +1,6 @@
 //! What an operator is, and the operators of this crate, one file each.
 
+mod by_name;
 mod fields;
 mod max;
 mod mean;
@@ -11,6 +12,7 @@ mod types;
 
 use cubecl::prelude::*;
 
+pub use by_name::{OperatorName, UnknownOperator};
 pub use fields::{Fields, FieldsOf, One, Pair, Partials, Three, Triple, Two, Value};
 pub use max::Max;
 pub use mean::Mean;

@@ -1,0 +1,73 @@
+//! The demo: three reductions of a photograph, as a user of the library would write them.
+
+use std::{error::Error, path::Path, process::ExitCode};
+
+use reduce_examples::{Array, OnDevice, on_device};
+use reduce_kernels::{
+    Max, Mean, Operator, ReduceError,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
+    reduce, storage_type,
+};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("photo: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/cat.npy");
+    on_device(None, Photo(Array::read(&path)?))?
+}
+
+/// Height × width × 3, values from 0 to 255.
+struct Photo(Array);
+
+impl OnDevice for Photo {
+    type Output = Result<(), Box<dyn Error>>;
+
+    fn on<R: Runtime>(self, client: &ComputeClient<R>) -> Self::Output {
+        let Photo(array) = self;
+        println!(
+            "a photograph of a cat, {:?} of {}, through {}",
+            array.shape,
+            array.element,
+            R::name(client)
+        );
+        let photo = TensorHandle::<R>::new(
+            client.create_from_slice(&array.bytes),
+            array.shape,
+            array.strides,
+            storage_type(array.element),
+        );
+        let channels = values::<Mean, R>(client, &photo, &[0, 1])?;
+        println!("mean of red, green and blue: {channels:.1?}");
+        let rows = values::<Mean, R>(client, &photo, &[1, 2])?;
+        let brightest = (0..rows.len()).max_by(|&a, &b| rows[a].total_cmp(&rows[b]));
+        let row = brightest.ok_or("a photograph without rows")?;
+        println!("brightest row: {row}, with a mean of {:.1}", rows[row]);
+        let brightest = values::<Max, R>(client, &photo, &[0, 1, 2])?;
+        println!("overall maximum: {}", brightest[0]);
+        Ok(())
+    }
+}
+
+/// Reduces, says how, and reads the results.
+fn values<O: Operator, R: Runtime>(
+    client: &ComputeClient<R>,
+    photo: &TensorHandle<R>,
+    axes: &[usize],
+) -> Result<Vec<f32>, Box<dyn Error>> {
+    let reduction = reduce::<O, R>(photo).over(axes).squeezed();
+    let choice = reduction.plan(client)?;
+    println!("\n{} over axes {axes:?}: {}", O::NAME, choice.plan);
+    let output: Result<TensorHandle<R>, ReduceError> = reduction.run(client);
+    let output = output?;
+    let len = output.shape().iter().product();
+    let bytes = client.read_one(output.handle).map_err(|error| format!("{error:?}"))?;
+    Ok(bytemuck::pod_collect_to_vec::<u8, f32>(&bytes)[..len].to_vec())
+}
