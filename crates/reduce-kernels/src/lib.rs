@@ -47,3 +47,13 @@ pub use operator::{Max, Mean, Min, Operator, OperatorName, Prod, Sum};
 pub use reduce::{Axes, Reduction, reduce};
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
+
+/// The examples of the repository's documents, compiled and run with the crate's own.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/ADDING_AN_OPERATOR.md")]
+    struct AddingAnOperator;
+}
