@@ -1,6 +1,6 @@
 //! The choice of a backend at run time, among those compiled in.
 
-use std::{fmt, panic, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use reduce_kernels::cubecl::prelude::*;
 
@@ -93,7 +93,10 @@ pub fn on_device<W: OnDevice>(
             Ok(work.on(&client::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(backend)?))
         }
         #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
-        other => Err(BackendError::NotCompiledIn(other)),
+        other => {
+            drop(work);
+            Err(BackendError::NotCompiledIn(other))
+        }
     }
 }
 
@@ -101,6 +104,8 @@ pub fn on_device<W: OnDevice>(
 /// gets one line instead.
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
 fn client<R: Runtime>(backend: Backend) -> Result<ComputeClient<R>, BackendError> {
+    use std::panic;
+
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let client = panic::catch_unwind(|| R::client(&R::Device::default()));

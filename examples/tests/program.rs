@@ -33,10 +33,12 @@ fn array(shape: &[usize], values: impl Fn(usize) -> f32) -> Array {
 }
 
 /// Writes an array of any type in any order.
-fn write_raw<T: npyz::AutoSerialize>(path: &Path, shape: &[u64], order: npyz::Order, values: &[T])
-where
-    T: Copy,
-{
+fn write_raw<T: npyz::AutoSerialize + Copy>(
+    path: &Path,
+    shape: &[u64],
+    order: npyz::Order,
+    values: &[T],
+) {
     let file = fs::File::create(path).unwrap();
     let options = npyz::WriteOptions::<T>::new().default_dtype().shape(shape).order(order);
     let mut writer = options.writer(file).begin_nd().unwrap();

@@ -112,45 +112,44 @@ pub struct Choice {
 pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     device_can(problem, device)?;
     let access = Access::widest(problem, device);
-    let candidates: Vec<(ScheduleKind, Result<(Plan, f64), Refusal>)> = ScheduleKind::ALL
-        .into_iter()
-        .map(|kind| {
-            let sized = schedule::size(kind, problem, device, access).and_then(|schedule| {
-                let plan = Plan::new(access, schedule);
-                match schedule::check(&plan, problem, device) {
-                    Ok(()) => Ok((plan, cost::estimate_ns(problem, device, access, schedule))),
-                    Err(_) => Err(Refusal { schedule: kind, reason: Reason::PassesLimits }),
-                }
-            });
-            (kind, sized)
-        })
-        .collect();
-    let best = candidates
-        .iter()
-        .filter_map(|(kind, candidate)| {
-            candidate.as_ref().ok().map(|&(plan, ns)| (*kind, plan, ns))
-        })
-        .min_by(|a, b| a.2.total_cmp(&b.2));
-    let Some((taken, plan, best_ns)) = best else {
-        let refusals = candidates.iter().filter_map(|(_, candidate)| candidate.as_ref().err());
-        let reasons: Vec<String> = refusals.map(Refusal::to_string).collect();
+    let mut candidates: Vec<(Plan, f64)> = Vec::new();
+    let mut refused: Vec<Refusal> = Vec::new();
+    for kind in ScheduleKind::ALL {
+        match sized(kind, problem, device, access) {
+            Ok(plan) => {
+                let ns = cost::estimate_ns(problem, device, access, plan.schedule);
+                candidates.push((plan, ns * 1e-3));
+            }
+            Err(refusal) => refused.push(refusal),
+        }
+    }
+    let Some(&(plan, best)) = candidates.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+        let reasons: Vec<String> = refused.iter().map(Refusal::to_string).collect();
         return Err(PlanError::NoSchedule {
             device: device.name.clone(),
             reasons: reasons.join("; "),
         });
     };
-    let refused = candidates
-        .into_iter()
-        .filter(|(kind, _)| *kind != taken)
-        .map(|(kind, candidate)| match candidate {
-            Err(refusal) => refusal,
-            Ok((_, ns)) => Refusal {
-                schedule: kind,
-                reason: Reason::Slower { microseconds: ns * 1e-3, best: best_ns * 1e-3 },
-            },
-        })
-        .collect();
-    Ok(Choice { plan, expected_microseconds: best_ns * 1e-3, refused })
+    let slower = candidates.iter().filter(|candidate| candidate.0 != plan);
+    refused.extend(slower.map(|&(plan, microseconds)| Refusal {
+        schedule: plan.schedule.kind(),
+        reason: Reason::Slower { microseconds, best },
+    }));
+    refused.sort_by_key(|refusal| refusal.schedule);
+    Ok(Choice { plan, expected_microseconds: best, refused })
+}
+
+/// A plan with one schedule, checked against the device's limits.
+fn sized(
+    kind: ScheduleKind,
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+) -> Result<Plan, Refusal> {
+    let plan = Plan::new(access, schedule::size(kind, problem, device, access)?);
+    schedule::check(&plan, problem, device)
+        .map_err(|_| Refusal { schedule: kind, reason: Reason::PassesLimits })?;
+    Ok(plan)
 }
 
 /// Plans with one schedule, whatever others would cost: for tests, comparisons and the curious.
@@ -161,12 +160,10 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     device_can(problem, device)?;
     let access = Access::widest(problem, device);
-    let schedule = schedule::size(kind, problem, device, access).map_err(|refusal| {
-        PlanError::NoSchedule { device: device.name.clone(), reasons: refusal.to_string() }
-    })?;
-    let plan = Plan::new(access, schedule);
-    plan.check(problem, device)?;
-    Ok(plan)
+    sized(kind, problem, device, access).map_err(|refusal| PlanError::NoSchedule {
+        device: device.name.clone(),
+        reasons: refusal.to_string(),
+    })
 }
 
 /// Room above the largest index for the steps that run past the end before they are masked.

@@ -18,17 +18,19 @@ pub(crate) fn combine_cube<O: Operator, T: Types, N: Size>(
     let members = comptime![team.workers / lanes];
     let worker = UNIT_POS / distance % comptime![team.workers];
     let member = worker / lanes;
+    // One lane of each group holds the group's accumulator.
+    let leads = worker == member * lanes;
     let slot = (UNIT_POS / lanes) as usize;
     let mut shared = O::Fields::shared::<T, N>(slots);
     let mut total = accumulator;
-    if worker % lanes == 0 {
+    if leads {
         O::Fields::share::<T, N>(&mut shared, slot, total);
     }
     sync_cube();
     #[unroll]
     for level in 0..comptime![members.ilog2()] {
         let half = comptime![members >> (level + 1)];
-        if worker % lanes == 0 && member < half {
+        if leads && member < half {
             let partner = slot + comptime![(half * distance) as usize];
             total = O::merge::<T, N>(total, O::Fields::shared_at::<T, N>(&shared, partner));
             O::Fields::share::<T, N>(&mut shared, slot, total);

@@ -57,7 +57,8 @@ fn load_along<T: Types, N: Size>(
     let mut start = group.input;
     let mut position = 0usize;
     let mut slot = step;
-    if comptime![geometry.reduced.len() > 0] {
+    let outer_dims = geometry.reduced.len().comptime();
+    if comptime![outer_dims > 0] {
         let (run, load) = geometry.loads.div_mod(step);
         let at = offsets(&geometry.reduced, run);
         start += at.stride;
