@@ -1,4 +1,8 @@
 //! Times cases given in the words of the peers' programs, one a line.
+#![cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    allow(unused, reason = "without a backend there is no device")
+)]
 
 use std::{fs, path::PathBuf, process::ExitCode};
 
@@ -33,7 +37,6 @@ struct Arguments {
 }
 
 /// A schedule expected to take this many times the chosen one's time is not worth timing.
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
 const HOPELESS: f64 = 30.0;
 
 fn main() -> ExitCode {
@@ -78,7 +81,6 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
 fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Result<(), String> {
     let client = R::client(&R::Device::default());
     let device = device_of(&client);

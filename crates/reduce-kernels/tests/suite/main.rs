@@ -3,6 +3,10 @@
 //! `--features vulkan` runs it through SPIR-V, `--features wgpu` through WGSL, `--features cuda` on
 //! an NVIDIA GPU. Where the device reports no plane operations, as Mesa's software adapter does,
 //! plane kernels are forced all the same: it runs them.
+#![cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    allow(unused, reason = "without a backend there is no device")
+)]
 
 mod case;
 mod contract;
