@@ -22,22 +22,27 @@ const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 /// model to GPUs whose bandwidth no runtime reports; only the ranking of schedules depends on it.
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
-/// CubeCL 0.10 leaves f64 out of the types it lists for this runtime, because its matrix product
-/// fails on it; kernels that load, add and compare f64 run.
-const CUDA: &str = "cuda";
+/// Whether kernels can add and compare values of `element`, beyond loading and storing them.
+pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: ElementType) -> bool {
+    can(client, element, &[TypeUsage::Arithmetic])
+}
+
+/// Whether the client's kernels can use `element` so. CubeCL 0.10 leaves f64 out of the types that it
+/// lists for CUDA, because its matrix product fails on them; kernels that load, add and compare f64
+/// run.
+fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[TypeUsage]) -> bool {
+    let listed = client.properties().type_usage(storage_type(element));
+    usages.iter().all(|&usage| listed.contains(usage))
+        || (element == ElementType::F64 && R::name(client) == "cuda")
+}
 
 /// The device behind a client, as the planner sees it.
 pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let properties = client.properties();
     let hardware = &properties.hardware;
-    let usable = TypeUsage::Buffer | TypeUsage::Conversion;
-    let elements = ElementType::ALL
-        .into_iter()
-        .filter(|&element| {
-            properties.type_usage(storage_type(element)).is_superset(usable)
-                || (element == ElementType::F64 && R::name(client) == CUDA)
-        })
-        .collect();
+    let usable = [TypeUsage::Buffer, TypeUsage::Conversion];
+    let elements =
+        ElementType::ALL.into_iter().filter(|&element| can(client, element, &usable)).collect();
     let plane_operations = properties.features.plane.contains(Plane::Ops);
     let reference = if plane_operations { Device::h200() } else { Device::software_adapter() };
     let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(if plane_operations {

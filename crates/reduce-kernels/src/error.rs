@@ -35,6 +35,26 @@ pub enum ReduceError {
         /// Bytes of the buffer.
         available: u64,
     },
+    /// The result does not fit a buffer of the device.
+    #[error("the result takes {needed} bytes, the device allocates {available} at most")]
+    OutputTooLarge {
+        /// Bytes of the result.
+        needed: u64,
+        /// Bytes of the largest buffer.
+        available: u64,
+    },
+    /// The tensor starts where the device cannot bind a buffer.
+    #[error(
+        "the {tensor} starts {offset} bytes into its buffer, which is no multiple of {alignment}"
+    )]
+    Misaligned {
+        /// `input` or `output`.
+        tensor: &'static str,
+        /// Where it starts, in bytes.
+        offset: u64,
+        /// What that must be a multiple of, in bytes.
+        alignment: u64,
+    },
     /// The supplied output is of another shape than the result.
     #[error("the result has shape {expected:?}, the supplied output {found:?}")]
     OutputShape {
@@ -42,13 +62,5 @@ pub enum ReduceError {
         expected: Vec<usize>,
         /// Shape of the supplied output.
         found: Vec<usize>,
-    },
-    /// The supplied output is of another type than the result.
-    #[error("the result is of {expected}, the supplied output of {found}")]
-    OutputType {
-        /// Type of the result.
-        expected: ElementType,
-        /// Type of the supplied output.
-        found: String,
     },
 }

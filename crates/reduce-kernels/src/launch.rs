@@ -45,6 +45,7 @@ impl<R: Runtime> Launch<'_, R> {
                     plan,
                     (self.problem.outputs() as u64).div_ceil(u64::from(merge.outputs)),
                 )?;
+                self.check_scratch::<O>(plan, cubes)?;
                 self.run_split::<O>(plan, team, cubes as usize, grid, merge, merge_grid);
             }
             _ => self.run_one_pass::<O>(plan, team, grid),
@@ -153,6 +154,21 @@ impl<R: Runtime> Launch<'_, R> {
             distance,
             units: schedule.units(),
             combine: schedule.combine().unwrap_or(Combine::Shared),
+        }
+    }
+
+    fn check_scratch<O: Operator>(&self, plan: &Plan, cubes: u32) -> Result<(), PlanError> {
+        let partials = u64::from(cubes) * self.problem.outputs() as u64;
+        let available = self.client.properties().memory.max_page_size;
+        let fields = &self.signature.fields[..O::Fields::COUNT];
+        let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
+        match largest.filter(|&bytes| bytes > available) {
+            None => Ok(()),
+            Some(bytes) => Err(PlanError::Unfit {
+                plan: plan.to_string(),
+                device: self.device.name.clone(),
+                reason: format!("partial results of {bytes} bytes, a buffer holds {available}"),
+            }),
         }
     }
 

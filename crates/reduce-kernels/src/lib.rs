@@ -5,14 +5,14 @@
 //! read, saved and run again.
 //!
 //! ```no_run
-//! use reduce_kernels::{Mean, cubecl, mean, reduce};
+//! use reduce_kernels::{ElementType, Mean, cubecl, mean, reduce, storage_type};
 //! use cubecl::{prelude::*, std::tensor::TensorHandle};
 //!
 //! # fn example<R: Runtime>(device: &R::Device) -> Result<(), reduce_kernels::ReduceError> {
 //! let client = R::client(device);
 //! let data: Vec<f32> = (0..6).map(|i| i as f32).collect();
 //! let handle = client.create_from_slice(f32::as_bytes(&data));
-//! let x = TensorHandle::<R>::new_contiguous([2, 3], handle, f32::as_type_native_unchecked().storage_type());
+//! let x = TensorHandle::<R>::new_contiguous([2, 3], handle, storage_type(ElementType::F32));
 //!
 //! let rows = mean(&client, &x, [1])?; // shape [2, 1]
 //! let total = reduce::<Mean, R>(&x).over(..).squeezed().run(&client)?; // shape []

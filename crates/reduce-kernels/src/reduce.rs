@@ -1,6 +1,7 @@
 //! The front door: a reduction as a sentence.
 
 use core::{fmt, marker::PhantomData, ops::RangeFull};
+use std::borrow::Cow;
 
 use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
 use reduce_planner::{
@@ -10,7 +11,7 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    device::device_of,
+    device::{computes_with, device_of},
     element::{element_type, storage_type},
     launch::Launch,
     operator::{Fields, Operator, Signature},
@@ -83,6 +84,7 @@ pub fn reduce<O: Operator, R: Runtime>(input: &TensorHandle<R>) -> Reduction<'_,
         squeeze: false,
         output: None,
         plan: None,
+        device: None,
         operator: PhantomData,
     }
 }
@@ -94,6 +96,7 @@ pub struct Reduction<'a, O, R: Runtime> {
     squeeze: bool,
     output: Option<ElementType>,
     plan: Option<Plan>,
+    device: Option<&'a Device>,
     operator: PhantomData<O>,
 }
 
@@ -123,7 +126,7 @@ struct Checked {
     shape: Vec<usize>,
 }
 
-impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
+impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     /// Reduces over these axes: `..`, an axis, or a list in any order. An empty list reduces
     /// nothing: every element is a reduction of its own.
     pub fn over(mut self, axes: impl Into<Axes>) -> Self {
@@ -146,6 +149,14 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.
     pub fn with_plan(mut self, plan: Plan) -> Self {
         self.plan = Some(plan);
+        self
+    }
+
+    /// Plans for `device` instead of the one that the client reports: to plan for another's limits,
+    /// or to use plane operations that a driver does not report. What it says is trusted: a device
+    /// that claims what the real one lacks makes kernels that fail to compile or give wrong results.
+    pub fn on(mut self, device: &'a Device) -> Self {
+        self.device = Some(device);
         self
     }
 
@@ -181,12 +192,12 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
     ///
     /// # Errors
     ///
-    /// Whatever [`run`](Self::run) would refuse. A result without elements needs no plan; for it,
-    /// this is [`PlanError::NoSchedule`].
+    /// Whatever [`run`](Self::run) would refuse. (A result without elements gets a plan too, although
+    /// running it launches nothing.)
     pub fn plan(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         let checked = self.check(None)?;
-        let device = device_of(client);
-        check_accumulator::<O>(&checked.signature, &device)?;
+        let device = self.device(client);
+        check_accumulator::<O, R>(client, &checked.signature, &device)?;
         Ok(choose(&checked.problem, &device)?)
     }
 
@@ -198,9 +209,13 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
     pub fn run(self, client: &ComputeClient<R>) -> Result<TensorHandle<R>, ReduceError> {
         let checked = self.check(None)?;
         let element = checked.signature.output;
-        let bytes = checked.shape.iter().product::<usize>() * element.bytes();
+        let needed = bytes(checked.problem.outputs(), element);
+        let available = client.properties().memory.max_page_size;
+        if needed > available {
+            return Err(ReduceError::OutputTooLarge { needed, available });
+        }
         // Buffers of no bytes cannot be bound; one element stands in for them.
-        let handle = client.empty(bytes.max(element.bytes()));
+        let handle = client.empty((needed as usize).max(element.bytes()));
         let output =
             TensorHandle::new_contiguous(checked.shape.clone(), handle, storage_type(element));
         self.launch(client, &checked, output.handle.clone().binding())?;
@@ -208,8 +223,8 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
     }
 
     /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any
-    /// kind that never put two results in one place, and elements of [`output_type`]. It must not
-    /// share memory with the input. Does not wait for it.
+    /// kind that never put two results in one place. A binding tells no element type: its elements
+    /// must be of [`output_type`]. It must not share memory with the input. Does not wait for it.
     ///
     /// # Errors
     ///
@@ -229,12 +244,18 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
                 found: output.shape.to_vec(),
             });
         }
-        let needed = checked.problem.output_span() as u64 * checked.signature.output.bytes() as u64;
-        let available = output.handle.size_in_used();
+        let needed = bytes(checked.problem.output_span(), checked.signature.output);
+        let available =
+            held(output.handle.size(), output.handle.offset_start, output.handle.offset_end);
         if needed > available {
             return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
         }
         self.launch(client, &checked, output.handle)
+    }
+
+    /// The device to plan for.
+    fn device(&self, client: &ComputeClient<R>) -> Cow<'a, Device> {
+        self.device.map_or_else(|| Cow::Owned(device_of(client)), Cow::Borrowed)
     }
 
     fn signature(&self) -> Result<(ElementType, Signature), ReduceError> {
@@ -290,8 +311,9 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
             self.axes.as_slice(),
             &OutputSpec { element: signature.output, strides: kept_strides.as_deref() },
         )?;
-        let needed = problem.input_span() as u64 * element.bytes() as u64;
-        let available = self.input.handle.size_in_used();
+        let needed = bytes(problem.input_span(), element);
+        let handle = &self.input.handle;
+        let available = held(handle.size(), handle.offset_start, handle.offset_end);
         if needed > available {
             return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
         }
@@ -307,8 +329,10 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
         if checked.problem.outputs() == 0 {
             return Ok(());
         }
-        let device = device_of(client);
-        check_accumulator::<O>(&checked.signature, &device)?;
+        check_offset(client, "input", self.input.handle.offset_start, checked.problem.input())?;
+        check_offset(client, "output", output.offset_start, checked.signature.output)?;
+        let device = self.device(client);
+        check_accumulator::<O, R>(client, &checked.signature, &device)?;
         let plan = match self.plan {
             Some(plan) => {
                 plan.check(&checked.problem, &device)?;
@@ -316,9 +340,9 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
             }
             None => choose(&checked.problem, &device)?.plan,
         };
-        // Where there is nothing to load, nothing is: any buffer will do for the binding.
+        // Where there is nothing to load, nothing is; the binding must hold one element all the same.
         let input = match checked.problem.input_span() {
-            0 => output.clone(),
+            0 => client.empty(checked.problem.input().bytes()).binding(),
             _ => self.input.handle.clone().binding(),
         };
         let launch = Launch {
@@ -333,11 +357,39 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, R> {
     }
 }
 
+/// Bytes of `count` elements.
+fn bytes(count: usize, element: ElementType) -> u64 {
+    (count as u64).saturating_mul(element.bytes() as u64)
+}
+
+/// Bytes of a buffer between its offsets; none where they cross.
+fn held(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
+    size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
+}
+
 /// Alignment of an address that lies `offset` bytes into a buffer, in bytes. Buffers themselves
-/// start on the largest alignment that loads can use.
+/// start on a boundary of the widest load there is.
 fn alignment_of(offset: u64) -> usize {
-    const BUFFER_ALIGNMENT: u32 = 8;
-    1 << offset.trailing_zeros().min(BUFFER_ALIGNMENT)
+    const WIDEST_LOAD_LOG2: u32 = 4;
+    1 << offset.trailing_zeros().min(WIDEST_LOAD_LOG2)
+}
+
+/// wgpu binds buffers at multiples of an alignment only; CUDA and HIP pass addresses.
+fn check_offset<R: Runtime>(
+    client: &ComputeClient<R>,
+    tensor: &'static str,
+    offset: Option<u64>,
+    element: ElementType,
+) -> Result<(), ReduceError> {
+    let offset = offset.unwrap_or(0);
+    let alignment = match R::name(client) {
+        "cuda" | "hip" => element.bytes() as u64,
+        _ => client.properties().memory.alignment.max(1),
+    };
+    match offset.is_multiple_of(alignment) {
+        true => Ok(()),
+        false => Err(ReduceError::Misaligned { tensor, offset, alignment }),
+    }
 }
 
 fn result_shape(shape: &[usize], is_reduced: &[bool], squeeze: bool) -> Vec<usize> {
@@ -350,8 +402,13 @@ fn result_shape(shape: &[usize], is_reduced: &[bool], squeeze: bool) -> Vec<usiz
 }
 
 /// The planner checks the types of tensors; accumulators are the operator's affair.
-fn check_accumulator<O: Operator>(signature: &Signature, device: &Device) -> Result<(), PlanError> {
-    match signature.fields[..O::Fields::COUNT].iter().find(|&&field| !device.has(field)) {
+fn check_accumulator<O: Operator, R: Runtime>(
+    client: &ComputeClient<R>,
+    signature: &Signature,
+    device: &Device,
+) -> Result<(), PlanError> {
+    let lacking = |&&field: &&ElementType| !(device.has(field) && computes_with(client, field));
+    match signature.fields[..O::Fields::COUNT].iter().find(lacking) {
         None => Ok(()),
         Some(&element) => {
             Err(PlanError::ElementUnsupported { device: device.name.clone(), element })

@@ -169,12 +169,16 @@ pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<P
 /// Room above the largest index for the steps that run past the end before they are masked.
 pub(crate) const INDEX_SLACK: u64 = 1 << 24;
 
-/// Indices below this divide exactly by CubeCL's multiply-and-shift, whose sum would overflow above.
-const NARROW_INDICES: u64 = 1 << 31;
+/// The largest count that indices of 32 bits hold: below 2^31, CubeCL divides them by multiplying
+/// and shifting without overflow.
+pub(crate) const NARROW_LIMIT: u64 = (1 << 31) - INDEX_SLACK;
+
+/// The largest count that indices of 64 bits hold, for the same reason.
+const WIDE_LIMIT: u64 = (1 << 63) - INDEX_SLACK;
 
 /// Whether a problem is too large for indices of 32 bits.
 pub fn needs_wide_indices(problem: &Problem) -> bool {
-    problem.index_span() + INDEX_SLACK > NARROW_INDICES
+    problem.index_span() > NARROW_LIMIT
 }
 
 /// Checks what no plan can make up for.
@@ -184,9 +188,11 @@ pub(crate) fn device_can(problem: &Problem, device: &Device) -> Result<(), PlanE
             return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
         }
     }
-    if needs_wide_indices(problem) && !device.wide_indices {
+    let limit = if device.wide_indices { WIDE_LIMIT } else { NARROW_LIMIT };
+    if problem.index_span() > limit {
         return Err(PlanError::IndexTooNarrow {
             device: device.name.clone(),
+            limit,
             span: problem.index_span(),
         });
     }

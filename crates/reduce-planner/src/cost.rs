@@ -11,19 +11,20 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
     let groups = access.groups(problem).max(1) as f64;
     let steps = access.steps(problem).max(1) as f64;
     let workers = f64::from(schedule.workers().max(1)) * f64::from(schedule.cubes_per_output());
-    let multiprocessors = f64::from(device.multiprocessors);
+    let multiprocessors = f64::from(device.multiprocessors.max(1));
     let cubes =
         (groups / f64::from(schedule.outputs())).ceil() * f64::from(schedule.cubes_per_output());
 
-    let resident = f64::from(device.units_per_multiprocessor) * multiprocessors;
+    let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
     let units = (groups * workers).min(resident);
     let loads = (steps / workers).min(access.in_flight as f64);
     let load_bytes = (access.vector * problem.input().bytes()) as f64;
-    let latency = device.latency_ns as f64;
+    let latency = device.latency_ns.max(1) as f64;
     let sustained = units * loads * load_bytes / latency;
 
     // One multiprocessor draws about twice its share when others idle.
-    let reachable = device.bandwidth as f64 * 1e-9 * (2.0 * cubes / multiprocessors).min(1.0);
+    let reachable =
+        device.bandwidth.max(1) as f64 * 1e-9 * (2.0 * cubes / multiprocessors).min(1.0);
     let rate = sustained.min(reachable) * locality(problem, device, access, schedule);
     let moving = problem.bytes() as f64 / rate;
 

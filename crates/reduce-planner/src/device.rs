@@ -40,7 +40,7 @@ pub struct Device {
     pub latency_ns: u64,
     /// Whether kernels can index with 64 bits.
     pub wide_indices: bool,
-    /// The element types that kernels can load, store and compute with.
+    /// The element types that kernels can load, store and convert.
     pub elements: Vec<ElementType>,
 }
 
@@ -99,7 +99,7 @@ impl Device {
         }
     }
 
-    /// Whether kernels can load, store and compute with `element`.
+    /// Whether kernels can load, store and convert `element`.
     pub fn has(&self, element: ElementType) -> bool {
         self.elements.contains(&element)
     }
@@ -109,8 +109,11 @@ impl Device {
     pub fn spread(&self, cubes: u64) -> Option<[u32; 3]> {
         let [x_max, y_max, z_max] = self.max_cube_count.map(|most| u64::from(most.max(1)));
         let z = cubes.div_ceil(x_max * y_max).max(1);
+        if z > z_max {
+            return None;
+        }
         let y = cubes.div_ceil(z * x_max).max(1);
         let x = cubes.div_ceil(z * y);
-        (z <= z_max).then_some([x as u32, y as u32, z as u32])
+        Some([x as u32, y as u32, z as u32])
     }
 }

@@ -79,11 +79,13 @@ pub enum PlanError {
         element: ElementType,
     },
     /// The tensors need 64-bit indices, which the device's compiler does not offer.
-    #[error("{device} indexes 2^31 elements at most, and the problem spans {span}")]
+    #[error("{device} indexes {limit} elements at most, and the problem counts {span}")]
     IndexTooNarrow {
         /// Name of the device.
         device: String,
-        /// The largest number of elements that an index must count.
+        /// The largest number that the device's indices hold.
+        limit: u64,
+        /// The largest number that an index of this problem must hold.
         span: u64,
     },
     /// Every schedule refused.

@@ -208,7 +208,7 @@ impl Plan {
     /// Cubes of the first launch, before they are spread over the grid.
     pub fn cubes(&self, problem: &Problem) -> u64 {
         let blocks = self.access.groups(problem).div_ceil(u64::from(self.schedule.outputs()));
-        blocks * u64::from(self.schedule.cubes_per_output())
+        blocks.saturating_mul(u64::from(self.schedule.cubes_per_output()))
     }
 
     /// Checks that the plan computes `problem` rightly on `device`: what it claims of alignment
@@ -268,7 +268,7 @@ impl Access {
             Direction::Along => problem.outputs() as u64,
             Direction::Across => {
                 let run = self.run_len(problem).max(1);
-                (problem.outputs() / run * run.div_ceil(self.vector)) as u64
+                (problem.outputs() / run * run.div_ceil(self.vector.max(1))) as u64
             }
         }
     }
@@ -278,7 +278,7 @@ impl Access {
         match self.direction {
             Direction::Along => {
                 let run = self.run_len(problem).max(1);
-                (problem.reduction_len() / run * (run / self.vector)) as u64
+                (problem.reduction_len() / run * (run / self.vector.max(1))) as u64
             }
             Direction::Across => problem.reduction_len() as u64,
         }
@@ -293,7 +293,7 @@ impl Access {
                 self.in_flight
             ));
         }
-        if !vector.is_power_of_two() || vector > device.max_vector {
+        if !vector.is_power_of_two() || vector > device.max_vector.max(1) {
             return Err(format!(
                 "a vector of {vector} elements is no power of two up to {}",
                 device.max_vector
@@ -305,6 +305,9 @@ impl Access {
             } else {
                 Ok(())
             };
+        }
+        if problem.input_span() < vector {
+            return Err(format!("no vector of {vector} in {} elements", problem.input_span()));
         }
         let bytes = vector * problem.input().bytes();
         if bytes > device.load_bytes {

@@ -122,14 +122,14 @@ impl Problem {
             strides: input.strides.to_vec(),
         };
         let input_span = span(input.shape, input.strides).ok_or_else(too_large)?;
+        let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
+        let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
+        // Extents of 0 count as 1: no product of extents overflows, in whatever order it is taken.
         input
             .shape
             .iter()
-            .try_fold(1usize, |count, &extent| count.checked_mul(extent))
+            .try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)))
             .ok_or_else(too_large)?;
-
-        let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
-        let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
         let contiguous = row_major_strides(&kept_shape);
         let output_strides = output.strides.unwrap_or(&contiguous);
         if output_strides.len() != kept_shape.len() {
@@ -164,7 +164,11 @@ impl Problem {
             .iter()
             .zip(select(input.strides, &is_reduced, false))
             .zip(output_strides)
-            .map(|((&extent, stride), &output_stride)| KeptDim { extent, stride, output_stride });
+            .map(|((&extent, stride), &output_stride)| {
+                // Where nothing is loaded, strides mean nothing.
+                let stride = if reduces_nothing { 0 } else { stride };
+                KeptDim { extent, stride, output_stride }
+            });
         let reduced = if reduces_nothing {
             vec![ReducedDim { extent: 0, stride: 1, position_stride: 0 }]
         } else {
@@ -251,10 +255,12 @@ impl Problem {
         let distinct = |dims: &mut dyn Iterator<Item = (usize, usize)>| -> u64 {
             dims.filter(|&(_, stride)| stride != 0).map(|(extent, _)| extent as u64).product()
         };
-        let read = distinct(&mut self.kept.iter().map(|dim| (dim.extent, dim.stride)))
-            * distinct(&mut self.reduced.iter().map(|dim| (dim.extent, dim.stride)));
-        let read = if self.outputs() == 0 { 0 } else { read };
-        read * self.input.bytes() as u64 + self.outputs() as u64 * self.output.bytes() as u64
+        let outputs = self.outputs() as u64;
+        let kept = distinct(&mut self.kept.iter().map(|dim| (dim.extent, dim.stride)));
+        let reduced = distinct(&mut self.reduced.iter().map(|dim| (dim.extent, dim.stride)));
+        let read = if outputs == 0 { 0 } else { kept.saturating_mul(reduced) };
+        read.saturating_mul(self.input.bytes() as u64)
+            .saturating_add(outputs.saturating_mul(self.output.bytes() as u64))
     }
 
     /// The largest number that an index into this problem must hold.

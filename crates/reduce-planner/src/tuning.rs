@@ -1,6 +1,5 @@
 //! The constants that decisions rest on. Each carries what it was measured with; docs/TUNING.md
 //! tells how to measure again.
-
 //!
 //! Where no device is named, it is one H200 through CUDA 13.0, f32 sums, cold L2, median of 9, on
 //! 2026-11-21.

@@ -1,8 +1,9 @@
 //! Plans as data: saved, read, checked, refused.
 
+use proptest::prelude::*;
 use reduce_planner::{
-    Device, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError, Problem, Schedule,
-    ScheduleKind, choose, force, row_major_strides,
+    Access, Combine, Device, Direction, ElementType, InputSpec, Merge, OperatorClass, OutputSpec,
+    Plan, PlanError, Problem, Schedule, ScheduleKind, choose, force, row_major_strides,
 };
 
 const SUM: OperatorClass =
@@ -86,6 +87,21 @@ fn plans_that_do_not_fit_are_refused() {
     refused(cube, &even, &small, "the device has 16");
     let narrow = Device { max_cube_count: [1, 1, 1], ..device.clone() };
     refused(cube, &even, &narrow, "cubes pass the grid's limits");
+    let planeless = Device { plane_operations: false, ..device.clone() };
+    refused(lanes(8), &even, &planeless, "no plane operations");
+    let combine = Combine::Plane { lanes: 2 };
+    let partial = Schedule::Cube { workers: 2, outputs: 1, combine };
+    refused(Plan::new(plan.access, partial), &even, &device, "2 units are less than a plane");
+    // More partial results than indices count, and more merging cubes than the grid holds.
+    let rows = problem(&[1 << 20, 16], &[1]);
+    let single = Access { vector: 1, in_flight: 1, ..plan.access };
+    let merge = Merge { workers: 1, outputs: 1 };
+    let combine = Combine::Shared;
+    let many = Schedule::Split { cubes: 1 << 14, workers: 1, outputs: 1, combine, merge };
+    refused(Plan::new(single, many), &rows, &device, "17179869184 partial results");
+    let few = Schedule::Split { cubes: 2, workers: 1, outputs: 1024, combine, merge };
+    let grid = Device { max_cube_count: [4096, 1, 1], ..device.clone() };
+    refused(Plan::new(single, few), &rows, &grid, "1048576 merging cubes pass the grid's limits");
 }
 
 #[test]
@@ -99,7 +115,7 @@ fn devices_that_lack_something_say_so() {
     assert!(choose(&huge, &Device::h200()).is_ok());
     let narrow = Device { wide_indices: false, ..Device::h200() };
     let error = choose(&huge, &narrow).unwrap_err();
-    assert!(matches!(error, PlanError::IndexTooNarrow { span, .. } if span == 1 << 33), "{error}");
+    assert!(matches!(error, PlanError::IndexTooNarrow { span: 0x2_0000_0000, .. }), "{error}");
 }
 
 /// The grid takes any number of cubes up to its volume, with little to spare.
@@ -112,4 +128,88 @@ fn cubes_spread_over_the_grid() {
         assert!(x * y * z - cubes < y * z, "{cubes}: {x} {y} {z}");
     }
     assert_eq!(device.spread(121), None);
+}
+
+fn any_device() -> impl Strategy<Value = Device> {
+    let planes = (0u32..8, 0u32..3, any::<bool>(), any::<bool>());
+    let memory = (0usize..100_000, 0usize..32, 0usize..32);
+    (
+        planes,
+        memory,
+        0u32..2000,
+        prop_oneof![0u32..300, Just(u32::MAX)],
+        prop::array::uniform3(prop_oneof![1u32..70_000, any::<u32>()]),
+    )
+        .prop_map(
+            |(
+                (plane, wider, operations, none),
+                (shared, load, vector),
+                units,
+                processors,
+                grid,
+            )| Device {
+                plane_size_min: if none { 0 } else { 1 << plane },
+                plane_size_max: 1 << (plane + wider),
+                plane_operations: operations,
+                shared_memory_bytes: shared,
+                load_bytes: load,
+                max_vector: vector,
+                max_units_per_cube: units,
+                multiprocessors: processors,
+                max_cube_count: grid,
+                ..Device::h200()
+            },
+        )
+}
+
+fn any_plan() -> impl Strategy<Value = Plan> {
+    let number = || prop_oneof![0u32..5, Just(32u32), Just(256u32), any::<u32>()];
+    let access = (any::<bool>(), 0usize..20, any::<bool>(), 0usize..20);
+    let numbers = [number(), number(), number(), number(), number(), number()];
+    (access, 0..4, numbers, any::<bool>()).prop_map(
+        |((along, vector, ragged, in_flight), kind, [a, b, c, d, e, f], by_plane)| {
+            let direction = if along { Direction::Along } else { Direction::Across };
+            let combine = if by_plane { Combine::Plane { lanes: f } } else { Combine::Shared };
+            let merge = Merge { workers: d, outputs: e };
+            let schedule = match kind {
+                0 => Schedule::Unit { units: a },
+                1 => Schedule::Plane { lanes: a, units: b },
+                2 => Schedule::Cube { workers: a, outputs: b, combine },
+                _ => Schedule::Split { cubes: c, workers: a, outputs: b, combine, merge },
+            };
+            Plan::new(Access { direction, vector, ragged, in_flight }, schedule)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    /// Whatever the device looks like, the planner neither panics nor makes a plan that it would
+    /// not itself accept.
+    #[test]
+    fn chosen_plans_fit_any_device(
+        device in any_device(),
+        rows in 1usize..3000,
+        columns in 1usize..3000,
+        axis in 0usize..2,
+    ) {
+        let problem = problem(&[rows, columns], &[axis]);
+        if let Ok(choice) = choose(&problem, &device) {
+            prop_assert_eq!(choice.plan.check(&problem, &device), Ok(()));
+        }
+        for kind in ScheduleKind::ALL {
+            let _ = force(kind, &problem, &device);
+        }
+    }
+
+    /// Whatever a plan says, checking, printing and counting it does not panic.
+    #[test]
+    fn any_plan_can_be_checked(plan in any_plan(), device in any_device(), columns in 1usize..3000) {
+        let problem = problem(&[columns, 100], &[0]);
+        let _ = plan.check(&problem, &device);
+        let _ = plan.check(&problem, &Device::h200());
+        let _ = (plan.to_string(), plan.cubes(&problem));
+        reduce_planner::cost::estimate_ns(&problem, &device, plan.access, plan.schedule);
+    }
 }

@@ -88,6 +88,15 @@ fn mistakes_are_named() {
         error(strided(SUM, &[usize::MAX, 2], &[2, 1], None, None)),
         ProblemError::TooLarge { tensor: "input", .. }
     ));
+    let huge = usize::MAX / 2;
+    for (shape, axes) in [([0, huge, huge], [0]), ([huge, 2, 3], [1]), ([huge, huge, 0], [1])] {
+        assert!(matches!(
+            error(strided(SUM, &shape, &[0, 0, 0], Some(&axes), None)),
+            ProblemError::TooLarge { tensor: "input", .. }
+        ));
+    }
+    let none = strided(SUM, &[2, 3, 0], &[1 << 40, 1 << 35, 1], Some(&[2]), None).unwrap();
+    assert_eq!(none, row_major(SUM, &[2, 3, 0], &[2]), "strides of nothing mean nothing");
     assert!(matches!(
         error(strided(MAX, &[4, 0], &[0, 1], Some(&[1]), None)),
         ProblemError::EmptyReduction { operator: "max", .. }
@@ -102,6 +111,8 @@ fn mistakes_are_named() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
     /// Canonical dims keep the number of results and of elements, and lie from large to small.
     #[test]
     fn canonical_dims_keep_what_counts(

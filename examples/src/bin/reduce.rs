@@ -150,7 +150,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, String> {
     let Some(axes) = axes else { return Ok((0..rank).collect()) };
     let front = |&axis: &isize| {
-        let from_end = rank as isize + axis;
+        let from_end = (rank as isize).saturating_add(axis);
         usize::try_from(axis)
             .or(usize::try_from(from_end))
             .map_err(|_| format!("axis {axis} is out of range for a tensor of rank {rank}"))

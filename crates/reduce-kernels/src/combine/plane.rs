@@ -6,7 +6,8 @@ use crate::operator::{Fields, FieldsOf, Operator, Types};
 
 /// Merges groups of `lanes` units that stand `distance` apart in their plane, in halving
 /// butterflies; the first of each group ends up with the total. Every unit of the plane must get
-/// here.
+/// here, and a cube's units must fill its planes in the order of their positions, as they do on every
+/// backend whose cubes are one-dimensional and hold whole planes.
 #[cube]
 pub(crate) fn combine_plane<O: Operator, T: Types, N: Size>(
     accumulator: FieldsOf<O::Fields, T, N>,

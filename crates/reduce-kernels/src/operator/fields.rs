@@ -12,9 +12,14 @@ use super::Types;
 /// The accumulator of a family of fields, for the element types `T` and `N` lanes.
 pub type FieldsOf<F, T, N> = <F as Fields>::Of<T, N>;
 
+mod sealed {
+    /// Kernels and signatures know one, two and three fields.
+    pub trait Sealed {}
+}
+
 /// A number of accumulator fields: [`One`], [`Two`] or [`Three`].
 #[cube]
-pub trait Fields: Send + Sync + 'static {
+pub trait Fields: sealed::Sealed + Send + Sync + 'static {
     /// The accumulator: `N` independent lanes of each field.
     type Of<T: Types, N: Size>: CubeType<ExpandType: Clone + Assign + IntoMut> + Clone + Copy;
     /// Accumulators in shared memory, one array per field.
@@ -101,6 +106,8 @@ macro_rules! fields {
         pub struct $shared<$($slot: Float,)+ N: Size> {
             $($field: SharedMemory<Vector<$slot, N>>,)+
         }
+
+        impl sealed::Sealed for $family {}
 
         #[cube]
         impl Fields for $family {

@@ -25,8 +25,9 @@ fn results<R: Runtime, O: Operator, E: Element, U: Element>(
 ) -> Vec<U> {
     let input = tensor(client, data, shape, &row_major_strides(shape));
     let mut reduction = reduce::<O, R>(&input).over(axes).to_type(U::TYPE);
+    let device = device_with_planes(client);
     if let Some(plan) = plan {
-        reduction = reduction.with_plan(plan);
+        reduction = reduction.with_plan(plan).on(&device);
     }
     let output = reduction.run(client).unwrap();
     let len = output.shape().iter().product();
@@ -96,6 +97,8 @@ pub fn empty_reductions<R: Runtime>() {
     let means: Vec<f32> = results::<R, Mean, f32, f32>(&client, &none, &shape, &[1], None);
     assert!(means.len() == 6 && means.iter().all(|mean| mean.is_nan()), "{means:?}");
     assert_eq!(results::<R, Sum, f32, f32>(&client, &none, &[0], &[0], None), [0.0]);
+    let strided = tensor(&client, &none, &[2, 3, 0], &[1 << 40, 1 << 35, 1]);
+    assert_eq!(read::<R, f32>(&client, &sum(&client, &strided, [2]).unwrap(), 6), [0.0; 6]);
     let input = tensor(&client, &none, &shape, &row_major_strides(&shape));
     for error in [max(&client, &input, [1]).err(), min(&client, &input, [1]).err()] {
         let error = error.expect("extrema of nothing are refused");
@@ -187,6 +190,17 @@ pub fn errors_before_launch<R: Runtime>() {
     let error = into(by(&[0]).with_plan(unfit), &output);
     assert!(matches!(error, ReduceError::Plan(PlanError::Unfit { .. })), "{error}");
 
+    // A handle whose offset lies behind its buffer's end.
+    let outside = input.handle.clone().offset_start(1 << 30);
+    let outside = TensorHandle::<R>::new_contiguous([4], outside, storage_type(ElementType::F32));
+    let error = sum(&client, &outside, ..).unwrap_err();
+    assert!(matches!(error, ReduceError::BufferTooSmall { available: 0, .. }), "{error}");
+
+    // A result that no device holds, from a broadcast tensor.
+    let broadcast = tensor(&client, &data, &[1 << 50, 4], &[0, 1]);
+    let error = sum(&client, &broadcast, [1]).unwrap_err();
+    assert!(matches!(error, ReduceError::OutputTooLarge { .. }), "{error}");
+
     // A type that the crate does not reduce.
     let bytes = TensorHandle::<R>::new(
         input.handle.clone(),
@@ -256,5 +270,50 @@ pub fn same_bits_every_run<R: Runtime>() {
         for _ in 0..10 {
             assert_eq!(once(), first, "{plan}");
         }
+    }
+}
+
+/// A tensor that starts inside its buffer is read from there, off any vector's boundary, or refused
+/// where the device cannot bind it.
+pub fn tensors_inside_buffers<R: Runtime>() {
+    let client = client::<R>();
+    let data: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
+    for skip in [1usize, 2, 3, 4, 64] {
+        let whole = tensor(&client, &data, &[5000], &[1]);
+        let handle = whole.handle.offset_start(4 * skip as u64);
+        let shape = [4, 1200];
+        let input =
+            TensorHandle::<R>::new_contiguous(shape, handle, storage_type(ElementType::F32));
+        let output = match sum(&client, &input, [1]) {
+            Ok(output) => output,
+            Err(ReduceError::Misaligned { tensor: "input", offset, alignment }) => {
+                assert!(offset == 4 * skip as u64 && !offset.is_multiple_of(alignment));
+                assert_ne!(R::name(&client), "cuda");
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        };
+        let rows = data[skip..skip + 4800].chunks(1200);
+        let expected: Vec<f32> = rows.map(|row| row.iter().sum()).collect();
+        assert_eq!(read::<R, f32>(&client, &output, 4), expected, "from element {skip}");
+    }
+}
+
+/// More positions than 32 bits count, in a few bytes: a broadcast tensor of 3 × 2^32 elements.
+pub fn wide_indices<R: Runtime>() {
+    let client = client::<R>();
+    let shape = [3, 1 << 20, 1 << 12];
+    let input = tensor(&client, &[0.5f32, 0.25, -1.0], &shape, &[1, 0, 0]);
+    match sum(&client, &input, [1, 2]) {
+        Ok(output) => {
+            let two_32 = 4_294_967_296.0;
+            let expected = [0.5 * two_32, 0.25 * two_32, -two_32];
+            assert_eq!(read::<R, f32>(&client, &output, 3), expected);
+        }
+        Err(ReduceError::Plan(PlanError::IndexTooNarrow { span, limit, .. })) => {
+            assert!(span == 1 << 32 && limit < span);
+            assert!(!device_of(&client).wide_indices);
+        }
+        Err(other) => panic!("{other}"),
     }
 }

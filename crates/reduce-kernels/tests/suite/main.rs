@@ -95,6 +95,16 @@ macro_rules! suite {
             }
 
             #[test]
+            fn tensors_inside_buffers() {
+                crate::contract::tensors_inside_buffers::<R>();
+            }
+
+            #[test]
+            fn wide_indices() {
+                crate::contract::wide_indices::<R>();
+            }
+
+            #[test]
             fn operator_laws() {
                 crate::laws::hold::<R>();
             }

@@ -205,8 +205,9 @@ pub fn check<R: Runtime, O: Checked, E: Element, U: Element>(
 
     let mut reduction =
         reduce::<O, R>(&input).over(case.axes.as_slice()).squeezed().to_type(U::TYPE);
+    let device = device_with_planes(client);
     if let Some(plan) = plan {
-        reduction = reduction.with_plan(plan);
+        reduction = reduction.with_plan(plan).on(&device);
     }
     reduction.run_into(client, output.clone().binding())?;
 

@@ -1,7 +1,7 @@
 //! The units of one cube per output, or per block of neighbouring outputs. For long reductions with
 //! outputs enough to fill the device.
 
-use super::{floor_power_of_two, units_limit};
+use super::{cubes_wanted, floor_power_of_two, units_limit};
 use crate::{
     Access, Combine, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning,
 };
@@ -25,7 +25,7 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
         let reason = Reason::NothingToShare { loads: steps };
         return Err(Refusal { schedule: ScheduleKind::Cube, reason });
     }
-    let wanted = u64::from(device.multiprocessors * tuning::CUBES_PER_MULTIPROCESSOR);
+    let wanted = cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
     let Block { workers, outputs, combine } = block(problem, device, access, wanted);
     Ok(Schedule::Cube { workers, outputs, combine })
 }
@@ -38,8 +38,8 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, wanted: 
     match access.direction {
         Direction::Along => {
             let loads = access.in_flight as u64;
-            let enough = floor_power_of_two(steps.div_ceil(loads)) as u32;
-            let lanes = device.plane_size_min;
+            let enough = floor_power_of_two(steps.div_ceil(loads).min(u64::from(units))) as u32;
+            let lanes = device.plane_size_min.max(1);
             let by_plane = device.plane_operations && steps >= u64::from(lanes);
             let least = if by_plane { lanes } else { 2 };
             let workers = enough.clamp(least.min(units), units);

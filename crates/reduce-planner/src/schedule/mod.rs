@@ -6,8 +6,9 @@ pub mod split;
 pub mod unit;
 
 use crate::{
-    Access, Combine, Device, Direction, Plan, Problem, Refusal, Schedule, ScheduleKind,
-    choice::INDEX_SLACK,
+    Access, Combine, Device, Direction, Merge, Plan, Problem, Refusal, Schedule, ScheduleKind,
+    choice::{INDEX_SLACK, NARROW_LIMIT},
+    tuning,
 };
 
 /// Sizes the schedule `kind` for a problem, or says why it does not apply.
@@ -69,43 +70,11 @@ pub(crate) fn check(plan: &Plan, problem: &Problem, device: &Device) -> Result<(
     match schedule.combine() {
         None => {}
         Some(combine @ Combine::Plane { lanes }) => {
-            power_of_two("lanes per group", lanes, device.plane_size_min)?;
-            let interleaved = plan.access.direction == Direction::Across;
-            match schedule {
-                Schedule::Plane { .. } if lanes < 2 => {
-                    return Err("one lane per output is the unit schedule".into());
-                }
-                // Across outputs, a group's lanes stand `plane / lanes` apart in one plane.
-                Schedule::Plane { .. }
-                    if interleaved && device.plane_size_min != device.plane_size_max =>
-                {
-                    return Err("planes of varying size cannot be dealt out across outputs".into());
-                }
-                Schedule::Plane { .. } if units < device.plane_size_min => {
-                    return Err(format!("{units} units are less than a plane"));
-                }
-                Schedule::Plane { .. } => {}
-                _ if interleaved => {
-                    return Err(
-                        "across outputs, the workers of a cube combine in shared memory".into()
-                    );
-                }
-                _ if schedule.workers() < lanes => {
-                    return Err(format!(
-                        "{} units per output do not fill {lanes} lanes",
-                        schedule.workers()
-                    ));
-                }
-                _ => fits_shared(
-                    shared_bytes(
-                        problem,
-                        plan.access,
-                        schedule.workers(),
-                        schedule.outputs(),
-                        combine,
-                    ),
-                    device,
-                )?,
+            check_plane(plan, device, units, lanes)?;
+            if !matches!(schedule, Schedule::Plane { .. }) {
+                let (workers, outputs) = (schedule.workers(), schedule.outputs());
+                let bytes = shared_bytes(problem, plan.access, workers, outputs, combine);
+                fits_shared(bytes, device)?;
             }
         }
         Some(Combine::Shared) => {
@@ -120,24 +89,71 @@ pub(crate) fn check(plan: &Plan, problem: &Problem, device: &Device) -> Result<(
         }
     }
     if let Schedule::Split { cubes, merge, .. } = schedule {
-        if cubes < 2 {
-            return Err("a split needs two cubes per output".into());
-        }
-        let stride = u64::from(cubes) * u64::from(units) * plan.access.in_flight as u64;
-        if stride > INDEX_SLACK {
-            return Err(format!(
-                "{cubes} cubes per output stride past {INDEX_SLACK} loads at a time"
-            ));
-        }
-        let units =
-            merge.workers.checked_mul(merge.outputs).ok_or("too many units in the merge")?;
-        power_of_two("units per merging cube", units, device.max_units_per_cube)?;
-        power_of_two("merging units per output", merge.workers, units)?;
-        fits_shared(units as usize * problem.operator().accumulator_bytes, device)?;
+        check_split(plan, problem, device, cubes, merge)?;
     }
-    match device.spread(plan.cubes(problem)) {
+    fits_grid(plan.cubes(problem), "cubes", device)
+}
+
+/// Lanes that exchange values: whole planes, in one plane.
+fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(), String> {
+    let interleaved = plan.access.direction == Direction::Across;
+    if !device.plane_operations {
+        return Err("the device reports no plane operations".into());
+    }
+    power_of_two("lanes per group", lanes, device.plane_size_min)?;
+    if units < device.plane_size_min {
+        return Err(format!("{units} units are less than a plane"));
+    }
+    match plan.schedule {
+        Schedule::Plane { .. } if lanes < 2 => {
+            Err("one lane per output is the unit schedule".into())
+        }
+        // Across outputs, a group's lanes stand `plane / lanes` apart in one plane.
+        Schedule::Plane { .. } if interleaved && device.plane_size_min != device.plane_size_max => {
+            Err("planes of varying size cannot be dealt out across outputs".into())
+        }
+        Schedule::Plane { .. } => Ok(()),
+        _ if interleaved => {
+            Err("across outputs, the workers of a cube combine in shared memory".into())
+        }
+        schedule if schedule.workers() < lanes => {
+            Err(format!("{} units per output do not fill {lanes} lanes", schedule.workers()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Partial results that indices can count, and a merge that the device can launch.
+fn check_split(
+    plan: &Plan,
+    problem: &Problem,
+    device: &Device,
+    cubes: u32,
+    merge: Merge,
+) -> Result<(), String> {
+    if cubes < 2 {
+        return Err("a split needs two cubes per output".into());
+    }
+    let units = u64::from(plan.schedule.units());
+    if u64::from(cubes) * units * plan.access.in_flight as u64 > INDEX_SLACK {
+        return Err(format!("{cubes} cubes per output stride past {INDEX_SLACK} loads at a time"));
+    }
+    let outputs = problem.outputs() as u64;
+    let partials = outputs.saturating_mul(u64::from(cubes));
+    if partials > NARROW_LIMIT || plan.cubes(problem) > NARROW_LIMIT {
+        return Err(format!("{partials} partial results are more than {NARROW_LIMIT}"));
+    }
+    let units = merge.workers.checked_mul(merge.outputs).ok_or("too many units in the merge")?;
+    power_of_two("units per merging cube", units, device.max_units_per_cube)?;
+    power_of_two("merging units per output", merge.workers, units)?;
+    fits_shared(units as usize * problem.operator().accumulator_bytes, device)?;
+    fits_grid(outputs.div_ceil(u64::from(merge.outputs)), "merging cubes", device)
+}
+
+fn fits_grid(cubes: u64, what: &str, device: &Device) -> Result<(), String> {
+    match device.spread(cubes) {
         Some(_) => Ok(()),
-        None => Err(format!("{} cubes pass the grid's limits", plan.cubes(problem))),
+        None => Err(format!("{cubes} {what} pass the grid's limits")),
     }
 }
 
@@ -171,4 +187,15 @@ pub(crate) fn units_limit(problem: &Problem, device: &Device, access: Access, wa
     let by_memory = device.shared_memory_bytes / accumulator_bytes(problem, access).max(1);
     let limit = (by_memory as u64).min(u64::from(wanted)).min(u64::from(device.max_units_per_cube));
     floor_power_of_two(limit) as u32
+}
+
+/// Units of a cube whose units or planes work independently.
+pub(crate) fn independent_units(device: &Device) -> u32 {
+    let most = device.max_units_per_cube.min(tuning::INDEPENDENT_UNITS);
+    floor_power_of_two(u64::from(most)) as u32
+}
+
+/// Cubes that give every multiprocessor `each`.
+pub(crate) fn cubes_wanted(device: &Device, each: u32) -> u64 {
+    u64::from(device.multiprocessors) * u64::from(each)
 }

@@ -1,7 +1,7 @@
 //! A group of lanes within a plane per output: no shared memory, no barrier. For many outputs of
 //! medium length; groups narrower than the plane let several short rows share one.
 
-use super::floor_power_of_two;
+use super::{floor_power_of_two, independent_units};
 use crate::{Access, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning};
 
 /// Sizes the schedule: along the reduction, as many lanes as there are loads; across outputs, what
@@ -35,6 +35,6 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     if lanes < 2 {
         return Err(refuse(Reason::NothingToShare { loads: steps }));
     }
-    let units = tuning::INDEPENDENT_UNITS.min(device.max_units_per_cube);
+    let units = independent_units(device);
     Ok(Schedule::Plane { lanes: lanes as u32, units })
 }

@@ -1,7 +1,7 @@
 //! Several cubes per output. For outputs too few to fill the device: each cube publishes its
 //! partial results, a second launch merges them in the order of the cubes.
 
-use super::{cube, floor_power_of_two, units_limit};
+use super::{cube, cubes_wanted, floor_power_of_two, units_limit};
 use crate::{
     Access, Device, Direction, Merge, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning,
 };
@@ -16,7 +16,7 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     let refuse = |reason| Refusal { schedule: ScheduleKind::Split, reason };
     let block = cube::block(problem, device, access, 0);
     let steps = access.steps(problem);
-    let wanted = u64::from(device.multiprocessors * tuning::SPLIT_CUBES_PER_MULTIPROCESSOR);
+    let wanted = cubes_wanted(device, tuning::SPLIT_CUBES_PER_MULTIPROCESSOR);
     let blocks = access.groups(problem).div_ceil(u64::from(block.outputs)).max(1);
     if 2 * blocks > wanted {
         return Err(refuse(Reason::OutputsFillDevice { cubes: blocks, wanted }));
@@ -31,7 +31,7 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     let units = u64::from(units_limit(problem, device, scalar, tuning::MERGE_UNITS));
     let outputs = (problem.outputs() as u64)
         .next_power_of_two()
-        .min(u64::from(device.plane_size_min))
+        .min(u64::from(device.plane_size_min.max(1)))
         .min(units);
     let workers = (units / outputs).min(floor_power_of_two(cubes));
     Ok(Schedule::Split {

@@ -1,6 +1,7 @@
 //! One unit per output. For many outputs: neighbouring units stand across them, or each reads a
 //! run so short that its cache lines are still warm when the next load comes.
 
+use super::{cubes_wanted, independent_units};
 use crate::{Access, Device, Problem, Refusal, Schedule, tuning};
 
 /// Sizes the schedule. It applies to every problem.
@@ -9,8 +10,8 @@ use crate::{Access, Device, Problem, Refusal, Schedule, tuning};
 ///
 /// None today; the signature is that of every schedule.
 pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Refusal> {
-    let wanted_cubes = u64::from(device.multiprocessors * tuning::CUBES_PER_MULTIPROCESSOR);
-    let mut units = tuning::INDEPENDENT_UNITS.min(device.max_units_per_cube);
+    let wanted_cubes = cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
+    let mut units = independent_units(device);
     while units > device.plane_size_max.max(32)
         && access.groups(problem).div_ceil(u64::from(units)) < wanted_cubes
     {
