@@ -53,6 +53,8 @@ pub fn corpus() -> Vec<Case> {
         Case::permuted(&[40, 96], &[1, 0], &[0]),
         Case::permuted(&[40, 96], &[1, 0], &[1]),
         Case::permuted(&[6, 8, 10, 12], &[3, 1, 0, 2], &[0, 2]),
+        // Ragged runs along an axis that is not the innermost of the reduction's order.
+        Case::permuted(&[5, 7, 101], &[2, 1, 0], &[0, 1]),
         Case::sliced(&[60, 64], &[1, 2], &[1]),
         Case::sliced(&[60, 64], &[1, 2], &[0]),
         Case::sliced(&[200, 33, 6], &[3, 2, 2], &[0, 2]),
