@@ -25,8 +25,11 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
     // One multiprocessor draws about twice its share when others idle.
     let reachable =
         device.bandwidth.max(1) as f64 * 1e-9 * (2.0 * cubes / multiprocessors).min(1.0);
-    let rate = sustained.min(reachable) * locality(problem, device, access, schedule);
-    let moving = problem.bytes() as f64 / rate;
+    // Latency bounds every load, the bandwidth only what must come from memory: broadcast elements
+    // are loaded often and moved once.
+    let loading = groups * steps * load_bytes / sustained;
+    let moving = problem.bytes() as f64 / reachable;
+    let reading = loading.max(moving) / locality(problem, device, access, schedule);
 
     let slots = (resident / f64::from(schedule.units())).max(1.0);
     let starting = cubes * tuning::CUBE_NS / slots;
@@ -37,7 +40,7 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
     };
     let combining = f64::from(steps_shared) * tuning::SHARED_STEP_NS;
     let launching = f64::from(schedule.launches()) * device.launch_ns as f64;
-    launching + moving.max(starting) + latency + combining
+    launching + reading.max(starting) + latency + combining
 }
 
 /// Share of the bandwidth that the access pattern leaves.

@@ -100,6 +100,19 @@ fn plans_on_the_h200() {
     }
 }
 
+/// A broadcast tensor has few bytes but all its loads: it is shared out like any other.
+#[test]
+fn broadcast_tensors_fill_the_device() {
+    let element = ElementType::F32;
+    let input =
+        InputSpec { element, shape: &[3, 1 << 20, 1 << 12], strides: &[1, 0, 0], alignment: 256 };
+    let output = OutputSpec { element, strides: None };
+    let problem = Problem::new(SUM, &input, Some(&[1, 2]), &output).unwrap();
+    let plan = choose(&problem, &Device::h200()).unwrap().plan;
+    assert_eq!(plan.schedule.kind(), ScheduleKind::Split);
+    assert!(plan.cubes(&problem) >= 256, "{plan}");
+}
+
 /// Without plane operations the plane schedule refuses, and cubes combine in shared memory.
 #[test]
 fn plans_on_the_software_adapter() {

@@ -78,7 +78,7 @@ pub(crate) struct Group {
     /// Number of its first result in row-major order over the canonical kept dimensions.
     pub(crate) index: usize,
     /// Results it has: 1 `Along`, the lanes inside the row `Across`, 0 past the last group.
-    pub(crate) results: usize,
+    pub(crate) results: u32,
 }
 
 /// Locates a group. One past the last repeats the last one's loads and has no results, so that
@@ -94,7 +94,7 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
                 input: at.stride,
                 output: at.other,
                 index: group,
-                results: select(inside, 1usize, 0usize),
+                results: u32::cast_from(inside),
             }
         }
         Direction::Across => {
@@ -102,12 +102,14 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
             let (row, load) = geometry.loads.div_mod(group);
             let column = load * vector;
             let at = offsets(&geometry.kept, row);
-            let lanes = clamp_max(geometry.run - column, vector);
+            let rest = geometry.run - column;
+            let lanes = comptime![vector as u32];
+            let lanes = select(rest < vector, u32::cast_from(rest), lanes);
             Group {
                 input: at.stride + column * geometry.run_stride,
                 output: at.other + column * geometry.run_other,
                 index: row * geometry.run + column,
-                results: select(inside, lanes, 0usize),
+                results: select(inside, lanes, 0u32),
             }
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn reduce_one_pass<
             let result = O::finish::<(In, A, B, C, Out), N>(total, geometry.reduction_len);
             #[unroll]
             for lane in 0..comptime![access.vector] {
-                if place.worker == 0 && lane < group.results {
+                if place.worker == 0 && comptime![lane as u32] < group.results {
                     output[group.output + lane * geometry.run_other] = result[lane];
                 }
             }

@@ -112,14 +112,15 @@ fn load_across<T: Types, N: Size>(
     let start = group.input + at.stride;
     let mut value = Vector::<T::In, N>::empty();
     if comptime![access.ragged] {
-        if group.results == vector {
+        if group.results == comptime![vector as u32] {
             value = input.vectors[start / vector];
         } else {
             // Past the row's end, its last element again; those lanes have no result.
-            let last = clamp_min(group.results, 1usize) - 1;
+            let last = clamp_min(group.results, 1u32) - 1;
             #[unroll]
             for lane in 0..vector {
-                value[lane] = input.elements[start + clamp_max(lane, last)];
+                let column = clamp_max(comptime![lane as u32].runtime(), last);
+                value[lane] = input.elements[start + column as usize];
             }
         }
     } else {

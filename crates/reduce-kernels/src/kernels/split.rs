@@ -62,7 +62,7 @@ pub(crate) fn reduce_split<
             );
             #[unroll]
             for lane in 0..comptime![access.vector] {
-                if place.worker == 0 && lane < group.results {
+                if place.worker == 0 && comptime![lane as u32] < group.results {
                     O::Fields::store::<(In, A, B, C, Out)>(
                         &mut partials,
                         partial + lane,
