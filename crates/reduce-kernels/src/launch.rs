@@ -14,7 +14,7 @@ use crate::{
     combine::Team,
     element::storage_type,
     kernels::{
-        geometry::{Dim, DimLaunch, GeometryLaunch},
+        geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch},
         merge::merge_partials,
         one_pass::reduce_one_pass,
         split::reduce_split,
@@ -252,7 +252,7 @@ fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> 
         run,
         run_stride,
         run_other,
-        loads.max(1),
+        DivisorLaunch::of(loads.max(1)),
         problem.reduction_len() / run.max(1),
         access.groups(problem) as usize,
         access.steps(problem) as usize,
@@ -268,7 +268,7 @@ fn dims<D, R: Runtime>(
     let mut sequence = SequenceArg::new();
     for dim in dims {
         let (extent, stride, other) = parts(dim);
-        sequence.push(DimLaunch::new(extent, stride, other));
+        sequence.push(DimLaunch::new(DivisorLaunch::of(extent.max(1)), stride, other));
     }
     sequence
 }

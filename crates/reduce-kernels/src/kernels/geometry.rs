@@ -3,11 +3,41 @@
 use cubecl::{prelude::*, std::FastDivmod};
 use reduce_planner::{Access, Direction};
 
+/// A number to divide indices by. Narrow indices multiply and shift; CubeCL 0.10 cannot pass the
+/// multiplier of a 64-bit division to a kernel, so wide ones divide.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Divisor {
+    narrow: FastDivmod<u32>,
+    wide: usize,
+}
+
+impl<R: Runtime> DivisorLaunch<R> {
+    /// The launch argument for a divisor that is not 0.
+    pub(crate) fn of(divisor: usize) -> Self {
+        Self::new(u32::try_from(divisor).unwrap_or(u32::MAX), divisor)
+    }
+}
+
+#[cube]
+impl Divisor {
+    /// Quotient and remainder.
+    pub(crate) fn div_mod(&self, dividend: usize) -> (usize, usize) {
+        let index = storage_type_of::<usize>();
+        if comptime![index.size() == 4] {
+            let (quotient, remainder) = self.narrow.div_mod(u32::cast_from(dividend));
+            (usize::cast_from(quotient), usize::cast_from(remainder))
+        } else {
+            let quotient = dividend / self.wide;
+            (quotient, dividend - quotient * self.wide)
+        }
+    }
+}
+
 /// One dimension with its distance in the input and a second one: in the output for kept
 /// dimensions, in the reduction's row-major order for reduced ones.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Dim {
-    pub(crate) extent: FastDivmod<usize>,
+    pub(crate) extent: Divisor,
     pub(crate) stride: usize,
     pub(crate) other: usize,
 }
@@ -25,7 +55,7 @@ pub(crate) struct Geometry {
     pub(crate) run_stride: usize,
     pub(crate) run_other: usize,
     /// Loads that cover a run: whole vectors `Along`, all columns `Across`.
-    pub(crate) loads: FastDivmod<usize>,
+    pub(crate) loads: Divisor,
     /// Runs of a reduction (`Along`).
     pub(crate) runs: usize,
     /// Outputs (`Along`) or vectors of outputs (`Across`).
