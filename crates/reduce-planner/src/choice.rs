@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Access, Device, Plan, PlanError, Problem, ScheduleKind, cost, schedule};
 
 /// Why a schedule was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
@@ -25,6 +25,13 @@ pub enum Reason {
     NothingToShare {
         /// Loads per output.
         loads: u64,
+    },
+    /// Neighbouring outputs, read side by side, take all lanes of a plane.
+    OutputsFillPlane {
+        /// Outputs (or vectors of outputs) side by side.
+        abreast: u64,
+        /// Units of a plane.
+        plane: u32,
     },
     /// Too few loads per output for several cubes.
     TooShortToSplit {
@@ -48,7 +55,10 @@ pub enum Reason {
         best: f64,
     },
     /// It applies, but its launch would pass one of the device's limits.
-    PassesLimits,
+    PassesLimits {
+        /// Which one, and by how much.
+        limit: String,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -62,7 +72,7 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::NothingToShare { loads } => {
-                write!(f, "nothing to share among units: loads per output are {loads}")
+                write!(f, "{loads} loads per output leave nothing to share among units")
             }
             Reason::TooShortToSplit { loads, needed } => {
                 write!(f, "too short to split: {loads} loads per output, two cubes need {needed}")
@@ -73,13 +83,16 @@ impl fmt::Display for Reason {
             Reason::Slower { microseconds, best } => {
                 write!(f, "slower: {microseconds:.1} us expected against {best:.1} us")
             }
-            Reason::PassesLimits => f.write_str("its launch would pass the device's limits"),
+            Reason::OutputsFillPlane { abreast, plane } => {
+                write!(f, "{abreast} outputs side by side fill a plane of {plane}")
+            }
+            Reason::PassesLimits { limit } => f.write_str(limit),
         }
     }
 }
 
 /// A schedule that was not taken, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The schedule.
     pub schedule: ScheduleKind,
@@ -148,7 +161,7 @@ fn sized(
 ) -> Result<Plan, Refusal> {
     let plan = Plan::new(access, schedule::size(kind, problem, device, access)?);
     schedule::check(&plan, problem, device)
-        .map_err(|_| Refusal { schedule: kind, reason: Reason::PassesLimits })?;
+        .map_err(|limit| Refusal { schedule: kind, reason: Reason::PassesLimits { limit } })?;
     Ok(plan)
 }
 
@@ -173,7 +186,7 @@ pub(crate) const INDEX_SLACK: u64 = 1 << 24;
 /// and shifting without overflow.
 pub(crate) const NARROW_LIMIT: u64 = (1 << 31) - INDEX_SLACK;
 
-/// The largest count that indices of 64 bits hold, for the same reason.
+/// The largest count that indices of 64 bits hold, with room for the same overshoot.
 const WIDE_LIMIT: u64 = (1 << 63) - INDEX_SLACK;
 
 /// Whether a problem is too large for indices of 32 bits.

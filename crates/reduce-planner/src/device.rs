@@ -10,7 +10,7 @@ use crate::ElementType;
 /// that is not at hand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// A name for messages and saved plans.
+    /// A name for messages.
     pub name: String,
     /// Fewest units in a plane.
     pub plane_size_min: u32,

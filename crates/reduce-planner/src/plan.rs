@@ -55,7 +55,7 @@ pub enum Schedule {
     Cube {
         /// Units per output, a power of two.
         workers: u32,
-        /// Outputs per cube, a power of two.
+        /// Outputs per cube (`Across`: vectors of outputs), a power of two.
         outputs: u32,
         /// How the workers combine.
         combine: Combine,
@@ -388,28 +388,32 @@ impl fmt::Display for Combine {
     }
 }
 
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Schedule::Unit { units } => write!(f, "unit: one unit per output, {units} per cube"),
-            Schedule::Plane { lanes, units } => {
-                write!(f, "plane: {lanes} lanes per output, {units} units per cube")
-            }
-            Schedule::Cube { workers, outputs, combine } => {
-                write!(f, "cube: {workers} units per output, {outputs} per cube, {combine}")
-            }
-            Schedule::Split { cubes, workers, outputs, combine, merge } => write!(
-                f,
-                "split: {cubes} cubes per output, {workers} units in each, {outputs} per cube, \
-                 {combine}; then {} units merge each of {} outputs per cube",
-                merge.workers, merge.outputs
-            ),
-        }
-    }
-}
-
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.schedule, self.access)
+        // Across outputs, what a team works on is a vector of them.
+        let output = match (self.access.direction, self.access.vector) {
+            (Direction::Across, 2..) => "vector of outputs",
+            _ => "output",
+        };
+        match self.schedule {
+            Schedule::Unit { units } => {
+                write!(f, "unit: one unit per {output}, {units} units per cube")?;
+            }
+            Schedule::Plane { lanes, units } => {
+                write!(f, "plane: {lanes} lanes per {output}, {units} units per cube")?;
+            }
+            Schedule::Cube { workers, outputs, combine } => write!(
+                f,
+                "cube: {workers} units per {output}, {outputs} at a time per cube, {combine}"
+            )?,
+            Schedule::Split { cubes, workers, outputs, combine, merge } => write!(
+                f,
+                "split: {cubes} cubes per {output} with {workers} units each, {outputs} at a time \
+                 per cube, {combine}; then a second launch with {} units per output, {} at a time \
+                 per cube",
+                merge.workers, merge.outputs
+            )?,
+        }
+        write!(f, "; {}", self.access)
     }
 }

@@ -137,6 +137,9 @@ fn every_schedule_not_taken_has_its_reason() {
     let choice = choose(&problem(&[3], &[0]), &Device::h200()).unwrap();
     let text = choice.refused.last().unwrap().to_string();
     assert!(text.starts_with("split: too short to split: 3 loads per output"), "{text}");
+    let choice = choose(&problem(&[8192, 4097], &[0]), &Device::h200()).unwrap();
+    let plane = choice.refused.iter().find(|refusal| refusal.schedule == ScheduleKind::Plane);
+    assert_eq!(plane.unwrap().reason, Reason::OutputsFillPlane { abreast: 32, plane: 32 });
 }
 
 /// The vector is the widest that alignment allows; odd rows are no reason for single elements.

@@ -43,9 +43,15 @@ fn plans_read_as_sentences() {
     let plan = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
-        "split: 396 cubes per output, 512 units in each, 1 per cube, plane operations over 32 \
-         lanes; then 256 units merge each of 1 outputs per cube; vectors of 4 along the reduction, \
-         4 loads in flight"
+        "split: 396 cubes per output with 512 units each, 1 at a time per cube, plane operations \
+         over 32 lanes; then a second launch with 256 units per output, 1 at a time per cube; \
+         vectors of 4 along the reduction, 4 loads in flight"
+    );
+    let plan = choose(&problem(&[8192, 8192], &[0]), &Device::h200()).unwrap().plan;
+    assert_eq!(
+        plan.to_string(),
+        "cube: 64 units per vector of outputs, 8 at a time per cube, shared memory; vectors of 4 \
+         across outputs, 4 loads in flight"
     );
 }
 

@@ -17,6 +17,9 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     }
     let plane = device.plane_size_min;
     let steps = access.steps(problem);
+    if steps < 2 || plane < 2 {
+        return Err(refuse(Reason::NothingToShare { loads: steps }));
+    }
     let lanes = match access.direction {
         Direction::Along => u64::from(plane).min(steps.next_power_of_two()),
         Direction::Across => {
@@ -29,12 +32,12 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
             let segment =
                 (tuning::ACROSS_SEGMENT_BYTES / (access.vector * problem.input().bytes())).max(1);
             let abreast = access.groups(problem).next_power_of_two().min(segment as u64);
+            if 2 * abreast > u64::from(plane) {
+                return Err(refuse(Reason::OutputsFillPlane { abreast, plane }));
+            }
             (u64::from(plane) / abreast).min(floor_power_of_two(steps))
         }
     };
-    if lanes < 2 {
-        return Err(refuse(Reason::NothingToShare { loads: steps }));
-    }
     let units = independent_units(device);
     Ok(Schedule::Plane { lanes: lanes as u32, units })
 }
