@@ -68,8 +68,13 @@ pub trait OnDevice {
     /// What comes out of it.
     type Output;
 
-    /// Does it.
-    fn on<R: Runtime>(self, client: &ComputeClient<R>) -> Self::Output;
+    /// Does it on the device behind `client`, whose backend and name are given for reports.
+    fn on<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        backend: Backend,
+        name: &str,
+    ) -> Self::Output;
 }
 
 /// Does `work` on the default device of `backend`, or of the first backend compiled in.
@@ -86,11 +91,26 @@ pub fn on_device<W: OnDevice>(
     match backend {
         #[cfg(feature = "cuda")]
         Backend::Cuda => {
-            Ok(work.on(&client::<reduce_kernels::cubecl::cuda::CudaRuntime>(backend)?))
+            use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
+
+            let client = quietly(
+                || CudaRuntime::client(&CudaDevice::default()),
+                BackendError::NoDevice(backend),
+            )?;
+            // CubeCL does not tell a CUDA device's name.
+            Ok(work.on(&client, backend, "CUDA device 0"))
         }
         #[cfg(any(feature = "wgpu", feature = "vulkan"))]
         Backend::Wgpu => {
-            Ok(work.on(&client::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(backend)?))
+            use reduce_kernels::cubecl::wgpu::{
+                AutoGraphicsApi, RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup,
+            };
+
+            let device = WgpuDevice::default();
+            let start = || init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default());
+            let setup = quietly(start, BackendError::NoDevice(backend))?;
+            let name = setup.adapter.get_info().name;
+            Ok(work.on(&WgpuRuntime::client(&device), backend, &name))
         }
         #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
         other => {
@@ -103,12 +123,12 @@ pub fn on_device<W: OnDevice>(
 /// CubeCL 0.10 panics where a runtime finds no device, after printing a report of its own; a user
 /// gets one line instead.
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
-fn client<R: Runtime>(backend: Backend) -> Result<ComputeClient<R>, BackendError> {
+fn quietly<T>(start: impl FnOnce() -> T, failure: BackendError) -> Result<T, BackendError> {
     use std::panic;
 
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
-    let client = panic::catch_unwind(|| R::client(&R::Device::default()));
+    let started = panic::catch_unwind(panic::AssertUnwindSafe(start));
     panic::set_hook(hook);
-    client.map_err(|_| BackendError::NoDevice(backend))
+    started.map_err(|_| failure)
 }

@@ -85,7 +85,9 @@ fn json_holds_everything() {
     assert_eq!(report["axes"], serde_json::json!([0]));
     assert_eq!(report["output_shape"], serde_json::json!([50]));
     assert_eq!(report["output_dtype"], "f32");
-    for key in ["device", "backend", "plan", "microseconds", "gigabytes_per_second"] {
+    let backend = if cfg!(feature = "cuda") { "cuda" } else { "wgpu" };
+    assert_eq!(report["backend"], backend);
+    for key in ["device", "compiler", "plan", "microseconds", "gigabytes_per_second"] {
         assert!(!report[key].is_null(), "{key}: {report}");
     }
     assert_eq!(report["values"][20], "NaN");

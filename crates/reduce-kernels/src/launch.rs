@@ -226,7 +226,7 @@ fn merge_team(merge: Merge) -> Team {
 /// The problem as kernels see it; the innermost dimension of the access's direction stands apart.
 fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> {
     let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
-    let (run, run_stride, run_other) = match access.direction {
+    let (run, run_stride, run_target) = match access.direction {
         Direction::Along => match reduced.split_last() {
             None => (1, 1, 0),
             Some((inner, outer)) => {
@@ -251,7 +251,7 @@ fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> 
         dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
         run,
         run_stride,
-        run_other,
+        run_target,
         DivisorLaunch::of(loads.max(1)),
         problem.reduction_len() / run.max(1),
         access.groups(problem) as usize,
@@ -267,8 +267,8 @@ fn dims<D, R: Runtime>(
 ) -> SequenceArg<R, Dim> {
     let mut sequence = SequenceArg::new();
     for dim in dims {
-        let (extent, stride, other) = parts(dim);
-        sequence.push(DimLaunch::new(DivisorLaunch::of(extent.max(1)), stride, other));
+        let (extent, stride, target) = parts(dim);
+        sequence.push(DimLaunch::new(DivisorLaunch::of(extent.max(1)), stride, target));
     }
     sequence
 }

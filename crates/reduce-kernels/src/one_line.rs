@@ -36,10 +36,12 @@ one_line!(
     prod: Prod
 );
 one_line!(
-    /// The maximum over `axes`; NaN where there is one.
+    /// The maximum over `axes`, in the type of the input; NaN where there is one, an error if `axes`
+    /// have no elements.
     max: Max
 );
 one_line!(
-    /// The minimum over `axes`; NaN where there is one.
+    /// The minimum over `axes`, in the type of the input; NaN where there is one, an error if `axes`
+    /// have no elements.
     min: Min
 );

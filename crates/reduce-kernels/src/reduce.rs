@@ -164,7 +164,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     ///
     /// # Errors
     ///
-    /// Bad axes, types or strides: everything about the tensor that [`run`](Self::run) would refuse.
+    /// Bad axes, types or strides.
     pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
         Ok(self.check(None)?.shape)
     }
@@ -188,12 +188,14 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         Ok(self.check(None)?.problem)
     }
 
-    /// Chooses a plan without running it. The choice also says why other schedules were refused.
+    /// Chooses a plan without running it, also if [`with_plan`](Self::with_plan) gave one. The choice says
+    /// why other schedules were refused.
     ///
     /// # Errors
     ///
-    /// Whatever [`run`](Self::run) would refuse. (A result without elements gets a plan too, although
-    /// running it launches nothing.)
+    /// Bad axes, types or strides, and what the device cannot run. What depends on buffers (where they
+    /// start, how much a result takes) is checked by [`run`](Self::run) alone. A result without elements
+    /// gets a plan too, although running it launches nothing.
     pub fn plan(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         let checked = self.check(None)?;
         let device = self.device(client);

@@ -25,7 +25,7 @@ pub struct OperatorClass {
 pub struct InputSpec<'a> {
     /// Type of the elements.
     pub element: ElementType,
-    /// Extents.
+    /// Number of indices along each axis.
     pub shape: &'a [usize],
     /// Strides in elements; 0 repeats an element (broadcast).
     pub strides: &'a [usize],

@@ -2,7 +2,7 @@
 
 use std::{error::Error, path::Path, process::ExitCode};
 
-use reduce_examples::{Array, OnDevice, on_device};
+use reduce_examples::{Array, Backend, OnDevice, on_device};
 use reduce_kernels::{
     Max, Mean, Operator, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
@@ -30,10 +30,10 @@ struct Photo(Array);
 impl OnDevice for Photo {
     type Output = Result<(), Box<dyn Error>>;
 
-    fn on<R: Runtime>(self, client: &ComputeClient<R>) -> Self::Output {
+    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, name: &str) -> Self::Output {
         let Photo(array) = self;
         println!(
-            "a photograph of a cat, {:?} of {}, through {}",
+            "a photograph of a cat, {:?} of {}, on {name} through {}",
             array.shape,
             array.element,
             R::name(client)

@@ -91,6 +91,7 @@ struct Report {
     output_dtype: ElementType,
     device: String,
     backend: String,
+    compiler: &'static str,
     plan: Option<Plan>,
     plan_in_words: String,
     expected_microseconds: f64,
@@ -158,6 +159,7 @@ fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, Str
     axes.iter().map(front).collect()
 }
 
+#[derive(Clone, Copy)]
 struct Work<'a> {
     arguments: &'a Arguments,
     input: &'a Array,
@@ -167,7 +169,12 @@ struct Work<'a> {
 impl OnDevice for Work<'_> {
     type Output = Result<(Report, Array), Box<dyn Error>>;
 
-    fn on<R: Runtime>(self, client: &ComputeClient<R>) -> Self::Output {
+    fn on<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        backend: Backend,
+        name: &str,
+    ) -> Self::Output {
         let Work { arguments, input, axes } = self;
         let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
         let tensor = TensorHandle::<R>::new(
@@ -186,7 +193,8 @@ impl OnDevice for Work<'_> {
             };
             let (output, seconds) = time(client, || reduction.clone().run(client))?;
             let result = download(client, &output, reduction.output_type()?)?;
-            Ok((report(client, arguments, input, axes, choice, &problem, &result, seconds), result))
+            let place = Place { device: name.into(), backend, compiler: R::name(client) };
+            Ok((report(self, place, choice, &problem, &result, seconds), result))
         })
     }
 }
@@ -221,17 +229,22 @@ fn download<R: Runtime>(
     Ok(Array { element, shape, strides: output.strides().to_vec(), bytes: bytes[..len].to_vec() })
 }
 
-#[allow(clippy::too_many_arguments, reason = "each is a line of the report")]
-fn report<R: Runtime>(
-    client: &ComputeClient<R>,
-    arguments: &Arguments,
-    input: &Array,
-    axes: &[usize],
+/// Where it ran.
+struct Place {
+    device: String,
+    backend: Backend,
+    compiler: &'static str,
+}
+
+fn report(
+    work: Work<'_>,
+    place: Place,
     choice: Option<Choice>,
     problem: &Problem,
     result: &Array,
     seconds: f64,
 ) -> Report {
+    let Work { arguments, input, axes } = work;
     let values = result.values();
     let shown = values.len() <= MOST_SHOWN;
     Report {
@@ -241,8 +254,9 @@ fn report<R: Runtime>(
         axes: axes.to_vec(),
         output_shape: result.shape.clone(),
         output_dtype: result.element,
-        device: device_name(client),
-        backend: R::name(client).to_owned(),
+        device: place.device,
+        backend: place.backend.to_string(),
+        compiler: place.compiler,
         plan_in_words: match &choice {
             Some(choice) => choice.plan.to_string(),
             None => "nothing to launch: the result has no elements".into(),
@@ -264,19 +278,6 @@ fn report<R: Runtime>(
     }
 }
 
-/// CubeCL does not tell a device's name; what it tells describes the device as well.
-fn device_name<R: Runtime>(client: &ComputeClient<R>) -> String {
-    let hardware = &client.properties().hardware;
-    let planes = match (hardware.plane_size_min, hardware.plane_size_max) {
-        (min, max) if min == max => format!("planes of {min}"),
-        (min, max) => format!("planes of {min} to {max}"),
-    };
-    match hardware.num_streaming_multiprocessors {
-        Some(count) => format!("{count} multiprocessors, {planes}"),
-        None => planes,
-    }
-}
-
 fn print(report: &Report, explain: bool) {
     let Report { op, dtype, shape, axes, output_shape, output_dtype, .. } = report;
     println!("{op} of {dtype} {shape:?} over axes {axes:?} gives {output_dtype} {output_shape:?}");
@@ -287,7 +288,7 @@ fn print(report: &Report, explain: bool) {
             println!("not {schedule}: {reason}");
         }
     }
-    println!("device: {} through {}", report.device, report.backend);
+    println!("device: {} through {}", report.device, report.compiler);
     println!("time: {:.1} us, {:.2} GB/s", report.microseconds, report.gigabytes_per_second);
     if let Some(values) = &report.values {
         let text: Vec<String> = values

@@ -33,13 +33,13 @@ impl Divisor {
     }
 }
 
-/// One dimension with its distance in the input and a second one: in the output for kept
-/// dimensions, in the reduction's row-major order for reduced ones.
+/// One dimension with the distance of its neighbours in the input (`stride`) and in what they lead to
+/// (`target`): the output for kept dimensions, the reduction's row-major order for reduced ones.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Dim {
     pub(crate) extent: Divisor,
     pub(crate) stride: usize,
-    pub(crate) other: usize,
+    pub(crate) target: usize,
 }
 
 /// A problem as its kernels see it. The innermost dimension in the direction of the access stands
@@ -53,7 +53,7 @@ pub(crate) struct Geometry {
     /// The innermost dimension: elements of a run.
     pub(crate) run: usize,
     pub(crate) run_stride: usize,
-    pub(crate) run_other: usize,
+    pub(crate) run_target: usize,
     /// Loads that cover a run: whole vectors `Along`, all columns `Across`.
     pub(crate) loads: Divisor,
     /// Runs of a reduction (`Along`).
@@ -72,7 +72,7 @@ pub(crate) struct Geometry {
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Offsets {
     pub(crate) stride: usize,
-    pub(crate) other: usize,
+    pub(crate) target: usize,
 }
 
 /// The offsets of a row-major index over `dims`.
@@ -81,21 +81,21 @@ pub(crate) fn offsets(dims: &Sequence<Dim>, index: usize) -> Offsets {
     let rank = dims.len().comptime();
     let mut rest = index;
     let mut stride = 0usize;
-    let mut other = 0usize;
+    let mut target = 0usize;
     #[unroll]
     for i in 0..rank {
         let dim = dims.index(comptime![rank - 1 - i]);
         if comptime![i + 1 < rank] {
             let (outer, coordinate) = dim.extent.div_mod(rest);
             stride += coordinate * dim.stride;
-            other += coordinate * dim.other;
+            target += coordinate * dim.target;
             rest = outer;
         } else {
             stride += rest * dim.stride;
-            other += rest * dim.other;
+            target += rest * dim.target;
         }
     }
-    Offsets { stride, other }
+    Offsets { stride, target }
 }
 
 /// The work of one output (`Along`), or of one vector of neighbouring outputs (`Across`).
@@ -122,7 +122,7 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
             let at = offsets(&geometry.kept, group);
             Group {
                 input: at.stride,
-                output: at.other,
+                output: at.target,
                 index: group,
                 results: u32::cast_from(inside),
             }
@@ -137,7 +137,7 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
             let lanes = select(rest < vector, u32::cast_from(rest), lanes);
             Group {
                 input: at.stride + column * geometry.run_stride,
-                output: at.other + column * geometry.run_other,
+                output: at.target + column * geometry.run_target,
                 index: row * geometry.run + column,
                 results: select(inside, lanes, 0u32),
             }

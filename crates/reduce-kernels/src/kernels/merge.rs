@@ -28,8 +28,8 @@ pub(crate) fn merge_partials<O: Operator, In: Float, A: Float, B: Float, C: Floa
 ) {
     let place = place(team);
     let workers = comptime![team.workers as usize];
-    let abreast = comptime![(team.units / team.workers) as usize];
-    let number = CUBE_POS * abreast + place.group as usize;
+    let groups_per_cube = comptime![(team.units / team.workers) as usize];
+    let number = CUBE_POS * groups_per_cube + place.group as usize;
     let index = clamp_max(number, outputs - 1);
     let partials = Partials::<(In, A, B, C, Out)>::new(a, b, c);
     let mut total = O::identity::<(In, A, B, C, Out), Const<1>>();
@@ -44,6 +44,6 @@ pub(crate) fn merge_partials<O: Operator, In: Float, A: Float, B: Float, C: Floa
     }
     let result = O::finish::<(In, A, B, C, Out), Const<1>>(total, reduction_len);
     if place.worker == 0 && number < outputs {
-        output[offsets(kept, index).other] = result[0];
+        output[offsets(kept, index).target] = result[0];
     }
 }

@@ -3,6 +3,11 @@
 //! The schedules unit, plane and cube differ only in the [`Team`](crate::combine::Team) that works
 //! on an output, which is a constant of the kernel: [`one_pass`] is all three. [`split`] and
 //! [`merge`] are the two launches of a split.
+//!
+//! Words: a *group* is one output (`Along`) or a vector of neighbouring outputs (`Across`); a *run* is
+//! the innermost dimension in the access's direction; a *step* is one load of a group's work; the
+//! *workers* of a team share a group, each with the steps of its *share*; a cube's units are *abreast*
+//! where they stand across neighbouring groups.
 
 mod fold;
 pub(crate) mod geometry;

@@ -54,7 +54,7 @@ pub(crate) fn reduce_one_pass<
             #[unroll]
             for lane in 0..comptime![access.vector] {
                 if place.worker == 0 && comptime![lane as u32] < group.results {
-                    output[group.output + lane * geometry.run_other] = result[lane];
+                    output[group.output + lane * geometry.run_target] = result[lane];
                 }
             }
         }

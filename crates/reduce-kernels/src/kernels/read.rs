@@ -62,7 +62,7 @@ fn load_along<T: Types, N: Size>(
         let (run, load) = geometry.loads.div_mod(step);
         let at = offsets(&geometry.reduced, run);
         start += at.stride;
-        position = at.other;
+        position = at.target;
         slot = load;
     }
     if comptime![access.ragged] {
@@ -75,8 +75,8 @@ fn load_along<T: Types, N: Size>(
         Loaded::<T, N> {
             value: input.vectors[index],
             position: Position {
-                start: position + skipped * geometry.run_other,
-                step: geometry.run_other,
+                start: position + skipped * geometry.run_target,
+                step: geometry.run_target,
             },
             valid,
         }
@@ -90,8 +90,8 @@ fn load_along<T: Types, N: Size>(
         Loaded::<T, N> {
             value: input.vectors[index],
             position: Position {
-                start: position + element * geometry.run_other,
-                step: geometry.run_other,
+                start: position + element * geometry.run_target,
+                step: geometry.run_target,
             },
             valid: true,
         }
@@ -126,7 +126,7 @@ fn load_across<T: Types, N: Size>(
     } else {
         value = input.vectors[start / vector];
     }
-    Loaded::<T, N> { value, position: Position { start: at.other, step: 0usize }, valid: true }
+    Loaded::<T, N> { value, position: Position { start: at.target, step: 0usize }, valid: true }
 }
 
 /// Elements at the edges of a ragged run, at most: each edge is shorter than a vector.
@@ -165,8 +165,8 @@ pub(crate) fn load_edge<T: Types, N: Size>(
     Edge::<T> {
         value: Vector::cast_from(input.elements[start + inside]),
         position: Position {
-            start: at.other + element * geometry.run_other,
-            step: geometry.run_other,
+            start: at.target + element * geometry.run_target,
+            step: geometry.run_target,
         },
         valid,
     }

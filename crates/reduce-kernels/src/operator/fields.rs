@@ -80,9 +80,9 @@ impl<T: Types> Partials<T> {
 
 /// An accumulator type with named fields, the arrays that hold it in shared memory, and its family.
 macro_rules! fields {
-    ($(#[$doc:meta])* $family:ident, $count:literal, $accumulator:ident, $shared:ident,
+    ($count:literal: $(#[$family_doc:meta])* $family:ident, $(#[$doc:meta])* $accumulator:ident, $shared:ident,
      { $($field:ident: $slot:ident in $array:ident),+ }) => {
-        $(#[$doc])*
+        $(#[$family_doc])*
         pub struct $family;
 
         $(#[$doc])*
@@ -169,15 +169,23 @@ macro_rules! fields {
 }
 
 fields!(
+    1:
+    /// Accumulators of one field: [`Value`].
+    One,
     /// An accumulator of one field.
-    One, 1, Value, SharedValue, { value: A in a }
+    Value, SharedValue, { value: A in a }
 );
 fields!(
+    2:
+    /// Accumulators of two fields: [`Pair`].
+    Two,
     /// An accumulator of two fields.
-    Two, 2, Pair, SharedPair, { first: A in a, second: B in b }
+    Pair, SharedPair, { first: A in a, second: B in b }
 );
 fields!(
+    3:
+    /// Accumulators of three fields: [`Triple`].
+    Three,
     /// An accumulator of three fields.
-    Three, 3, Triple, SharedTriple,
-    { first: A in a, second: B in b, third: C in c }
+    Triple, SharedTriple, { first: A in a, second: B in b, third: C in c }
 );

@@ -15,7 +15,7 @@ use crate::{
     run::{Element, client, device_with_planes, plans, read, sample, tensor},
 };
 
-/// Reduces a row-major tensor over `axes` and reads the result.
+/// Reduces a row-major tensor over `axes` into a poisoned tensor and reads it.
 fn results<R: Runtime, O: Operator, E: Element, U: Element>(
     client: &ComputeClient<R>,
     data: &[E],
@@ -29,8 +29,10 @@ fn results<R: Runtime, O: Operator, E: Element, U: Element>(
     if let Some(plan) = plan {
         reduction = reduction.with_plan(plan).on(&device);
     }
-    let output = reduction.run(client).unwrap();
-    let len = output.shape().iter().product();
+    let shape = reduction.output_shape().unwrap();
+    let len = shape.iter().product();
+    let output = tensor(client, &vec![U::POISON; len], &shape, &row_major_strides(&shape));
+    reduction.run_into(client, output.clone().binding()).unwrap();
     read(client, &output, len)
 }
 
@@ -66,6 +68,8 @@ pub fn nan_propagates<R: Runtime>() {
     }
     let client = client::<R>();
     check::<R, Sum>(&client);
+    check::<R, Prod>(&client);
+    check::<R, Mean>(&client);
     check::<R, Max>(&client);
     check::<R, Min>(&client);
 }

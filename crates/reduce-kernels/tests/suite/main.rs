@@ -40,6 +40,11 @@ macro_rules! suite {
             }
 
             #[test]
+            fn every_type_through_every_schedule() {
+                crate::types::every_type_through_every_schedule::<R>();
+            }
+
+            #[test]
             fn requested_output_types() {
                 crate::types::requested_output_types::<R>();
             }

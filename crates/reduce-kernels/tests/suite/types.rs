@@ -3,11 +3,12 @@
 use half::{bf16, f16};
 use reduce_kernels::{
     Max, Mean, Min, Prod, ReduceError, Sum, cubecl::prelude::*, device_of, planner::PlanError,
+    reduce,
 };
 
 use crate::{
     case::Case,
-    run::{Checked, Element, check, client},
+    run::{Checked, Element, check, client, device_with_planes, plans, tensor},
 };
 
 /// Vectors along and across, ragged and whole, one launch and two.
@@ -82,4 +83,39 @@ pub fn requested_output_types<R: Runtime>() {
     outcome::<R, Mean, bf16, f32>(&client);
     outcome::<R, Max, f32, f64>(&client);
     outcome::<R, Min, i32, f32>(&client);
+}
+
+/// Wide vectors of small types, narrow ones of large types, and integers, through every schedule:
+/// whole and ragged, along and across.
+pub fn every_type_through_every_schedule<R: Runtime>() {
+    fn forced<R: Runtime, O: Checked, E: Element>(client: &ComputeClient<R>) -> u64 {
+        let device = device_with_planes(client);
+        if !device.has(E::TYPE) {
+            return 0;
+        }
+        let cases = [
+            Case::contiguous(&[5, 4097], &[1]),
+            Case::contiguous(&[3, 4096], &[1]),
+            Case::pitched(&[600, 50], 64, &[0]),
+            Case::contiguous(&[4, 6, 10, 24], &[0, 2, 3]),
+        ];
+        let mut runs = 0;
+        for case in cases {
+            let data = vec![E::from_f64(0.0); case.span()];
+            let input = tensor(client, &data, &case.shape, &case.strides);
+            let reduction = reduce::<O, R>(&input).over(case.axes.as_slice()).to_type(E::TYPE);
+            for plan in plans(&reduction.problem().unwrap(), &device) {
+                check::<R, O, E, E>(client, &case, Some(plan), runs).unwrap();
+                runs += 1;
+            }
+        }
+        runs
+    }
+    let client = client::<R>();
+    let runs = forced::<R, Max, f16>(&client)
+        + forced::<R, Mean, bf16>(&client)
+        + forced::<R, Sum, f64>(&client)
+        + forced::<R, Sum, i32>(&client)
+        + forced::<R, Min, u32>(&client);
+    println!("{}: {runs} runs", R::name(&client));
 }

@@ -1,11 +1,11 @@
-//! Operators written against the public API alone: an accumulator of two fields, and one that
-//! carries positions. Every schedule and layout must run them.
+//! Operators written against the public API alone: accumulators of two and three fields, and one
+//! that carries positions. Every schedule and layout must run them.
 
 use rand::{Rng, rngs::StdRng};
 use reduce_kernels::{
     ElementType, Max, Min, Operator,
     cubecl::{self, prelude::*},
-    operator::{Pair, Position, Signature, Two, TypeRule, Types, Value, rules},
+    operator::{Pair, Position, Signature, Three, Triple, Two, TypeRule, Types, Value, rules},
     reduce,
 };
 
@@ -61,6 +61,71 @@ impl Operator for PeakToPeak {
 impl Checked for PeakToPeak {
     fn naive(values: &[f64]) -> f64 {
         Max::naive(values) - Min::naive(values)
+    }
+}
+
+/// Population variance from count, mean and sum of squared deviations, merged as Chan, Golub and
+/// LeVeque do ("Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+pub struct Variance;
+
+fn three_floats(input: ElementType, output: Option<ElementType>) -> Option<Signature> {
+    let f32 = ElementType::F32;
+    (input == f32 && output.unwrap_or(f32) == f32).then(|| Signature::three([f32; 3], f32))
+}
+
+#[cube]
+impl Operator for Variance {
+    type Fields = Three;
+
+    const NAME: &'static str = "variance";
+    const POSITIONAL: bool = false;
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = three_floats;
+
+    fn identity<T: Types, N: Size>() -> Triple<T::A, T::B, T::C, N> {
+        Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<T: Types, N: Size>(
+        accumulator: Triple<T::A, T::B, T::C, N>,
+        value: Vector<T::In, N>,
+        _position: Position,
+    ) -> Triple<T::A, T::B, T::C, N> {
+        let element =
+            Triple::new(Vector::from_int(1), Vector::cast_from(value), Vector::from_int(0));
+        Self::merge::<T, N>(accumulator, element)
+    }
+
+    fn merge<T: Types, N: Size>(
+        left: Triple<T::A, T::B, T::C, N>,
+        right: Triple<T::A, T::B, T::C, N>,
+    ) -> Triple<T::A, T::B, T::C, N> {
+        let count = left.first + right.first;
+        // 1 instead of 0: the weights of two empty accumulators are 0, whatever they are shares of.
+        let nonzero = max(count, Vector::from_int(1));
+        let weight = right.first / nonzero;
+        let delta = right.second - left.second;
+        let mean = left.second + delta * Vector::cast_from(weight);
+        let spread = delta * delta * Vector::cast_from(left.first * weight);
+        Triple::new(count, mean, left.third + right.third + Vector::cast_from(spread))
+    }
+
+    fn finish<T: Types, N: Size>(
+        accumulator: Triple<T::A, T::B, T::C, N>,
+        count: usize,
+    ) -> Vector<T::Out, N> {
+        Vector::cast_from(accumulator.third / Vector::cast_from(count))
+    }
+}
+
+impl Checked for Variance {
+    fn naive(values: &[f64]) -> f64 {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64
+    }
+    /// Four roundings a step: the weight, the square, its product with the weight, the addition.
+    fn scale(values: &[f64]) -> f64 {
+        4.0 * values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64
     }
 }
 
@@ -130,7 +195,7 @@ impl Checked for FirstMaximum {
     }
 }
 
-/// Both operators through every schedule on every layout of the corpus.
+/// All three through every schedule on every layout of the corpus.
 pub fn under_every_schedule<R: Runtime>() {
     let client = client::<R>();
     let device = device_with_planes(&client);
@@ -143,6 +208,11 @@ pub fn under_every_schedule<R: Runtime>() {
         let first = reduce::<FirstMaximum, R>(&input).over(axes).problem().unwrap();
         for plan in plans(&spread, &device) {
             check::<R, PeakToPeak, f32, f32>(&client, &case, Some(plan), runs).unwrap();
+            runs += 1;
+        }
+        let variance = reduce::<Variance, R>(&input).over(axes).problem().unwrap();
+        for plan in plans(&variance, &device) {
+            check::<R, Variance, f32, f32>(&client, &case, Some(plan), runs).unwrap();
             runs += 1;
         }
         for plan in plans(&first, &device) {
