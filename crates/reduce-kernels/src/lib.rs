@@ -54,6 +54,9 @@ mod documents {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
 
+    #[doc = include_str!("../README.md")]
+    struct CrateReadme;
+
     #[doc = include_str!("../../../docs/ADDING_AN_OPERATOR.md")]
     struct AddingAnOperator;
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
 use reduce_planner::{
     Choice, Device, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError, Problem,
-    choose, reduced_axes,
+    ProblemError, choose, reduced_axes,
 };
 
 use crate::{
@@ -109,6 +109,7 @@ impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
             .field("squeeze", &self.squeeze)
             .field("output", &self.output)
             .field("plan", &self.plan)
+            .field("device", &self.device)
             .finish()
     }
 }
@@ -188,14 +189,14 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         Ok(self.check(None)?.problem)
     }
 
-    /// Chooses a plan without running it, also if [`with_plan`](Self::with_plan) gave one. The choice says
-    /// why other schedules were refused.
+    /// Chooses a plan without running it, also if [`with_plan`](Self::with_plan) gave one. The choice
+    /// says why other schedules were refused.
     ///
     /// # Errors
     ///
-    /// Bad axes, types or strides, and what the device cannot run. What depends on buffers (where they
-    /// start, how much a result takes) is checked by [`run`](Self::run) alone. A result without elements
-    /// gets a plan too, although running it launches nothing.
+    /// Bad axes, types or strides, and what the device cannot run. Where buffers start and how much a
+    /// result takes is checked by [`run`](Self::run) alone. A result without elements gets a plan
+    /// too, although running it launches nothing.
     pub fn plan(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         let checked = self.check(None)?;
         let device = self.device(client);
@@ -293,7 +294,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
                 });
             }
             Some(output) if output.strides.len() != output.shape.len() => {
-                return Err(reduce_planner::ProblemError::RankMismatch {
+                return Err(ProblemError::RankMismatch {
                     tensor: "output",
                     dims: output.shape.len(),
                     strides: output.strides.len(),

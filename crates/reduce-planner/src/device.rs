@@ -47,7 +47,7 @@ pub struct Device {
 impl Device {
     /// One NVIDIA H200 through CUDA.
     ///
-    /// Bandwidth and launch time are measured (shared reads of 4 GiB; back-to-back launches from
+    /// Bandwidth and launch time are measured (a full sum of 4 GiB; back-to-back launches from
     /// CubeCL 0.10); the latency is what fits the measured rates of launches that do not fill the
     /// device.
     pub fn h200() -> Self {
