@@ -1,6 +1,7 @@
 //! Inputs that no cache holds and no compiler guesses.
 
 use reduce_kernels::{
+    ElementType,
     cubecl::{self, ir::StorageType, prelude::*, std::tensor::TensorHandle},
     storage_type,
 };
@@ -38,6 +39,11 @@ pub fn inputs<R: Runtime>(
 ) -> Vec<TensorHandle<R>> {
     let elements = case.elements();
     let bytes = (elements * case.element.bytes()).max(1);
+    // Kernels see bools as bytes.
+    let stored = match case.element {
+        ElementType::Bool => ElementType::U8,
+        element => element,
+    };
     let count = (rotated.unwrap_or(ROTATED_BYTES) / bytes).clamp(1, MOST_INPUTS);
     (0..count)
         .map(|seed| {
@@ -52,7 +58,7 @@ pub fn inputs<R: Runtime>(
                     ArrayArg::from_raw_parts(handle.clone(), elements),
                     seed as u32,
                     elements,
-                    storage_type(case.element),
+                    storage_type(stored),
                 );
             }
             TensorHandle::new(

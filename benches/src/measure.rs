@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use reduce_kernels::{
-    Plan, ReduceError,
+    Each, Operator, OperatorOptions, Plan, ReduceError,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
+    operator::Family,
     reduce, with_operator,
 };
 
@@ -16,20 +17,23 @@ const SAMPLES: usize = 9;
 /// Seconds that the calls of one sample should take.
 const SAMPLE_SECONDS: f64 = 0.02;
 
-/// Launches one call of a case.
+/// Launches one call of a case; a tensor for each result.
 pub fn run<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
     input: &TensorHandle<R>,
     plan: Option<Plan>,
-) -> Result<TensorHandle<R>, ReduceError> {
-    with_operator!(case.operator, O => {
-        let reduction = reduce::<O, R>(input).over(case.axes.clone());
-        match plan {
+) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+    fn list<O: Operator, X>(_: O, each: Each<O, X>) -> Vec<X> {
+        O::Results::list(each)
+    }
+    with_operator!(case.operator, OperatorOptions::default(), operator => {
+        let reduction = reduce(operator, input).over(case.axes.clone());
+        let reduction = match plan {
             Some(plan) => reduction.with_plan(plan),
             None => reduction,
-        }
-        .run(client)
+        };
+        reduction.run(client).map(|each| list(operator, each))
     })
 }
 

@@ -9,6 +9,9 @@ use std::{
 use half::f16;
 use npyz::{DType, NpyFile, Order, TypeChar, WriterBuilder};
 use reduce_kernels::{ElementType, planner::row_major_strides};
+use tempfile::NamedTempFile;
+
+use crate::Number;
 
 /// An array as it lies in its file.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +63,7 @@ pub enum ArrayError {
     },
     /// Elements of a type that cannot be reduced.
     #[error(
-        "{path}: elements of type {found} cannot be reduced: supported are f16, f32, f64, i32 and u32"
+        "{path}: elements of type {found} cannot be reduced: supported are bool, f16, f32, f64 and integers of 8 to 64 bits"
     )]
     ElementType {
         /// The file.
@@ -79,7 +82,7 @@ pub enum ArrayError {
 }
 
 impl Array {
-    /// Reads a file.
+    /// Reads a file in either byte order.
     ///
     /// # Errors
     ///
@@ -122,7 +125,7 @@ impl Array {
                 row_major_strides(&reversed).into_iter().rev().collect()
             }
         };
-        fn bytes<T: npyz::Deserialize + bytemuck::Pod>(
+        fn bytes<T: npyz::Deserialize + bytemuck::NoUninit>(
             npy: NpyFile<BufReader<File>>,
         ) -> io::Result<Vec<u8>> {
             Ok(bytemuck::cast_slice(&npy.into_vec::<T>()?).to_vec())
@@ -132,8 +135,15 @@ impl Array {
             ElementType::F16 => bytes::<f16>(npy),
             ElementType::F32 => bytes::<f32>(npy),
             ElementType::F64 => bytes::<f64>(npy),
+            ElementType::I8 => bytes::<i8>(npy),
+            ElementType::I16 => bytes::<i16>(npy),
             ElementType::I32 => bytes::<i32>(npy),
+            ElementType::I64 => bytes::<i64>(npy),
+            ElementType::U8 => bytes::<u8>(npy),
+            ElementType::U16 => bytes::<u16>(npy),
             ElementType::U32 => bytes::<u32>(npy),
+            ElementType::U64 => bytes::<u64>(npy),
+            ElementType::Bool => bytes::<bool>(npy),
             ElementType::BF16 => Err(io::ErrorKind::Unsupported.into()),
         };
         let bytes = read.map_err(|source| match source.kind() {
@@ -155,55 +165,96 @@ impl Array {
     ///
     /// What the file system says, or an element type that the format does not have.
     pub fn write(&self, path: &Path) -> Result<(), ArrayError> {
+        self.stage(path)?.persist()
+    }
+
+    /// Writes a row-major array beside `path`, for [`Staged::persist`] to put it there: several
+    /// files can so be written before the first appears.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    pub fn stage(&self, path: &Path) -> Result<Staged, ArrayError> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         let io_error = |source| ArrayError::Io { path: path.into(), source };
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io_error)?;
+        if path.is_dir() {
+            return Err(io_error(io::ErrorKind::IsADirectory.into()));
+        }
+        let mut file = NamedTempFile::new_in(folder).map_err(io_error)?;
         let writer = BufWriter::new(file.as_file_mut());
         match self.element {
-            ElementType::F16 => self.write_elements::<f16>(writer),
-            ElementType::F32 => self.write_elements::<f32>(writer),
-            ElementType::F64 => self.write_elements::<f64>(writer),
-            ElementType::I32 => self.write_elements::<i32>(writer),
-            ElementType::U32 => self.write_elements::<u32>(writer),
+            ElementType::F16 => self.write_pod::<f16>(writer),
+            ElementType::F32 => self.write_pod::<f32>(writer),
+            ElementType::F64 => self.write_pod::<f64>(writer),
+            ElementType::I8 => self.write_pod::<i8>(writer),
+            ElementType::I16 => self.write_pod::<i16>(writer),
+            ElementType::I32 => self.write_pod::<i32>(writer),
+            ElementType::I64 => self.write_pod::<i64>(writer),
+            ElementType::U8 => self.write_pod::<u8>(writer),
+            ElementType::U16 => self.write_pod::<u16>(writer),
+            ElementType::U32 => self.write_pod::<u32>(writer),
+            ElementType::U64 => self.write_pod::<u64>(writer),
+            ElementType::Bool => {
+                self.write_elements::<bool>(writer, self.bytes.iter().map(|&byte| byte != 0))
+            }
             element @ ElementType::BF16 => {
                 return Err(ArrayError::NotInNumPy { path: path.into(), element });
             }
         }
         .map_err(io_error)?;
-        file.persist(path).map_err(|error| io_error(error.error))?;
-        Ok(())
+        Ok(Staged { file, path: path.into() })
     }
 
-    fn write_elements<T>(&self, mut writer: impl Write) -> io::Result<()>
+    fn write_pod<T>(&self, writer: impl Write) -> io::Result<()>
     where
         T: npyz::AutoSerialize + bytemuck::Pod,
     {
+        self.write_elements::<T>(writer, bytemuck::pod_collect_to_vec::<u8, T>(&self.bytes))
+    }
+
+    fn write_elements<T: npyz::AutoSerialize>(
+        &self,
+        mut writer: impl Write,
+        elements: impl IntoIterator<Item = T>,
+    ) -> io::Result<()> {
         let shape: Vec<u64> = self.shape.iter().map(|&extent| extent as u64).collect();
         let mut npy = npyz::WriteOptions::<T>::new()
             .default_dtype()
             .shape(&shape)
             .writer(&mut writer)
             .begin_nd()?;
-        npy.extend(bytemuck::pod_collect_to_vec::<u8, T>(&self.bytes))?;
+        npy.extend(elements)?;
         npy.finish()?;
         writer.flush()
     }
 
-    /// The elements as f64, which holds each of them exactly, in the order of the bytes.
-    pub fn values(&self) -> Vec<f64> {
-        fn all<T: bytemuck::Pod>(bytes: &[u8], value: impl Fn(T) -> f64) -> Vec<f64> {
-            bytemuck::pod_collect_to_vec::<u8, T>(bytes).into_iter().map(value).collect()
-        }
-        match self.element {
-            ElementType::F16 => all(&self.bytes, f16::to_f64),
-            ElementType::BF16 => all(&self.bytes, half::bf16::to_f64),
-            ElementType::F32 => all(&self.bytes, |value: f32| f64::from(value)),
-            ElementType::F64 => all(&self.bytes, |value: f64| value),
-            ElementType::I32 => all(&self.bytes, |value: i32| f64::from(value)),
-            ElementType::U32 => all(&self.bytes, |value: u32| f64::from(value)),
+    /// The elements in the order of the bytes.
+    pub fn values(&self) -> Vec<Number> {
+        Number::list(self.element, &self.bytes)
+    }
+}
+
+/// An array in a temporary file, which goes away unless it is put in its place.
+#[derive(Debug)]
+pub struct Staged {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn persist(self) -> Result<(), ArrayError> {
+        let Self { file, path } = self;
+        match file.persist(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(ArrayError::Io { path, source: error.error }),
         }
     }
 }
@@ -214,8 +265,15 @@ fn element_of(dtype: &DType) -> Option<ElementType> {
         (TypeChar::Float, 2) => Some(ElementType::F16),
         (TypeChar::Float, 4) => Some(ElementType::F32),
         (TypeChar::Float, 8) => Some(ElementType::F64),
+        (TypeChar::Int, 1) => Some(ElementType::I8),
+        (TypeChar::Int, 2) => Some(ElementType::I16),
         (TypeChar::Int, 4) => Some(ElementType::I32),
+        (TypeChar::Int, 8) => Some(ElementType::I64),
+        (TypeChar::Uint, 1) => Some(ElementType::U8),
+        (TypeChar::Uint, 2) => Some(ElementType::U16),
         (TypeChar::Uint, 4) => Some(ElementType::U32),
+        (TypeChar::Uint, 8) => Some(ElementType::U64),
+        (TypeChar::Bool, 1) => Some(ElementType::Bool),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use npyz::WriterBuilder;
-use reduce_examples::Array;
+use reduce_examples::{Array, Number};
 use reduce_kernels::{ElementType, planner::row_major_strides};
 use serde_json::Value;
 
@@ -60,6 +60,160 @@ fn an_array_is_reduced_into_a_file() {
     assert_eq!(Array::read(&output).unwrap(), array(&[3], |i| [60.0, 92.0, 124.0][i]));
     assert!(reduce(&[&arguments[..], &["--keepdims"]].concat()).status.success());
     assert_eq!(Array::read(&output).unwrap().shape, [1, 3, 1]);
+}
+
+/// Every type that NumPy shares with the library comes in and goes out as what it is, in both byte
+/// orders; 64-bit integers to the last digit.
+#[test]
+fn every_type_of_numpy_comes_in_and_goes_out() {
+    fn maximum<T: npyz::AutoSerialize + npyz::Serialize + Copy>(
+        values: [T; 3],
+        dtype: ElementType,
+        highest: Value,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let (input, output) = (folder.path().join("in.npy"), folder.path().join("out.npy"));
+        for big in [false, true] {
+            let descr = T::default_dtype().descr().replace('<', if big { ">" } else { "<" });
+            let options = npyz::WriteOptions::<T>::new().dtype(npyz::DType::parse(&descr).unwrap());
+            let mut file = fs::File::create(&input).unwrap();
+            let mut writer = options.shape(&[3]).writer(&mut file).begin_nd().unwrap();
+            writer.extend(values).unwrap();
+            writer.finish().unwrap();
+            let arguments = [text(&input), "--op", "max", "--output", text(&output), "--json"];
+            let run = reduce(&arguments);
+            let said = String::from_utf8_lossy(&run.stderr);
+            if lacks(dtype, &said) {
+                return;
+            }
+            assert!(run.status.success(), "{descr}: {said}");
+            let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+            assert_eq!(report["output_dtype"], dtype.name());
+            assert_eq!(report["values"], serde_json::json!([highest]), "{descr}");
+            let written = Array::read(&output).unwrap();
+            assert_eq!(written.element, dtype);
+            assert_eq!(serde_json::to_value(written.values()).unwrap(), report["values"]);
+        }
+    }
+    use half::f16;
+    use serde_json::json;
+    let [low, one, high] = [-0.5, 1.0, 2.5].map(f16::from_f64);
+    maximum([low, high, one], ElementType::F16, json!(2.5));
+    maximum([-0.5f32, 2.5, 1.0], ElementType::F32, json!(2.5));
+    maximum([-0.5f64, 0.1, 0.0], ElementType::F64, json!(0.1));
+    maximum([-5i8, 100, 0], ElementType::I8, json!(100));
+    maximum([-5i16, 30000, 0], ElementType::I16, json!(30000));
+    maximum([-5i32, i32::MAX, 0], ElementType::I32, json!(i32::MAX));
+    maximum([i64::MIN, i64::MAX - 1, i64::MAX - 2], ElementType::I64, json!(i64::MAX - 1));
+    maximum([5u8, 200, 0], ElementType::U8, json!(200));
+    maximum([5u16, 60000, 0], ElementType::U16, json!(60000));
+    maximum([5u32, u32::MAX, 0], ElementType::U32, json!(u32::MAX));
+    maximum([5u64, u64::MAX, 0], ElementType::U64, json!(u64::MAX));
+    maximum([false, true, false], ElementType::Bool, json!(true));
+}
+
+/// Whether a device has refused `dtype` by name, as WGSL does most types.
+fn lacks(dtype: ElementType, said: &str) -> bool {
+    said.contains(&format!("has no {dtype}"))
+}
+
+/// Bools are printed as such.
+#[test]
+fn truth_is_printed_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.npy");
+    array(&[2, 2], |i| if i == 0 { 0.0 } else { 1.0 }).write(&input).unwrap();
+    let run = reduce(&[text(&input), "--op", "all", "--axes", "1"]);
+    let said = String::from_utf8(run.stdout).unwrap();
+    if lacks(ElementType::Bool, &String::from_utf8_lossy(&run.stderr)) {
+        return;
+    }
+    assert!(said.contains("\nvalues: false true\n"), "{said}");
+}
+
+/// An operator with several results writes a file for each, and tells each.
+#[test]
+fn several_results_go_to_several_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    array(&[2, 3], |i| [1.0, 9.0, 4.0, 7.0, -2.0, 7.0][i]).write(&file("in.npy")).unwrap();
+    let input = file("in.npy");
+    let outputs = format!("{},{}", text(&file("value.npy")), text(&file("index.npy")));
+    let arguments = [text(&input), "--op", "max_with_index", "--axes", "1", "--output", &outputs];
+    let report = json(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(report["output_shape"], serde_json::json!([2]));
+    let results = serde_json::json!([
+        {"dtype": "f32", "values": [9.0, 7.0]},
+        {"dtype": "u32", "values": [1, 0]},
+    ]);
+    assert_eq!(report["results"], results);
+    assert!(report.get("values").is_none() && report.get("output_dtype").is_none(), "{report}");
+    assert_eq!(Array::read(&file("value.npy")).unwrap(), array(&[2], |i| [9.0, 7.0][i]));
+    let indices = Array::read(&file("index.npy")).unwrap();
+    assert_eq!(indices.values(), [Number::Unsigned(1), Number::Unsigned(0)]);
+    let said = String::from_utf8(reduce(&arguments).stdout).unwrap();
+    assert!(said.contains("gives f32 and u32 [2]"), "{said}");
+    assert!(said.contains("\nvalues: 9 7\nvalues: 1 0\n"), "{said}");
+}
+
+/// What cannot be put in its place leaves the other results out too.
+#[test]
+fn results_appear_together_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    array(&[4], |i| i as f32).write(&file("in.npy")).unwrap();
+    fs::create_dir(file("folder.npy")).unwrap();
+    for second in ["folder.npy", "nowhere/high.npy"] {
+        let outputs = format!("{},{}", text(&file("low.npy")), text(&file(second)));
+        let run = reduce(&[text(&file("in.npy")), "--op", "min_max", "--output", &outputs]);
+        assert_eq!(run.status.code(), Some(2));
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 2, "{second}: nothing but the input and the folder is left");
+    }
+}
+
+/// The correction, by both of its names, and the exponent reach the operators.
+#[test]
+fn parameters_reach_the_operators() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.npy");
+    array(&[4], |i| [1.0, 2.0, 3.0, 6.0][i]).write(&input).unwrap();
+    let value = |rest: &[&str]| {
+        let report = json(&[&[text(&input), "--json", "--op"], rest].concat());
+        report["values"][0].as_f64().unwrap()
+    };
+    assert_eq!(value(&["var"]), 3.5);
+    assert!((value(&["var", "--correction", "1"]) - 14.0 / 3.0).abs() < 1e-6);
+    assert!((value(&["var", "--ddof", "2"]) - 7.0).abs() < 1e-6);
+    assert!((value(&["norm_p"]) - 50f64.sqrt()).abs() < 1e-5, "the exponent is 2 unless given");
+    assert!((value(&["norm_p", "--p", "3"]) - 252f64.cbrt()).abs() < 1e-5);
+}
+
+/// The types of the result and of the accumulator, by request.
+#[test]
+fn types_are_chosen_by_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, fraction) = (folder.path().join("i32.npy"), folder.path().join("f32.npy"));
+    write_raw(&whole, &[3], npyz::Order::C, &[i32::MAX, i32::MAX, 1]);
+    write_raw(&fraction, &[3], npyz::Order::C, &[16777216f32, 1.0, 1.0]);
+    let cases = [
+        (&whole, "--type i64", ElementType::I64, serde_json::json!(2 * i64::from(i32::MAX) + 1)),
+        (&whole, "--type f32", ElementType::F32, serde_json::json!(4294967296.0)),
+        (&fraction, "--type f64", ElementType::F64, serde_json::json!(16777218.0)),
+        (&fraction, "--accumulate f64", ElementType::F64, serde_json::json!(16777218.0)),
+    ];
+    for (input, request, needed, expected) in cases {
+        let mut arguments = vec![text(input), "--op", "sum", "--json"];
+        arguments.extend(request.split(' '));
+        let run = reduce(&arguments);
+        let said = String::from_utf8_lossy(&run.stderr);
+        if lacks(needed, &said) {
+            continue;
+        }
+        assert!(run.status.success(), "{request}: {said}");
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        assert_eq!(report["values"][0], expected, "{request}: {report}");
+    }
 }
 
 #[test]
@@ -119,23 +273,49 @@ fn mistakes_get_one_line() {
     let whole = fs::read(file("good.npy")).unwrap();
     fs::write(file("short.npy"), &whole[..whole.len() - 3]).unwrap();
     fs::write(file("damaged.npy"), &whole[..20]).unwrap();
-    write_raw(&file("bytes.npy"), &[3], npyz::Order::C, &[1u8, 2, 3]);
+    write_raw(&file("text.bytes"), &[3], npyz::Order::C, &[1u8, 2, 3]);
+    // Text of NumPy's own type, which has no sum.
+    let bytes = fs::read(file("text.bytes")).unwrap();
+    let header = bytes.windows(3).position(|window| window == b"|u1").unwrap();
+    let text_array = [&bytes[..header], b"|S1", &bytes[header + 3..]].concat();
+    fs::write(file("bytes.npy"), text_array).unwrap();
+    fs::remove_file(file("text.bytes")).unwrap();
 
     let output = file("out.npy");
-    let cases: [(&str, &str, &str); 13] = [
+    let cases: [(&str, &str, &str); 21] = [
         ("missing.npy", "--op sum", "missing.npy: No such file"),
         ("empty.npy", "--op sum", "empty.npy: not a NumPy array: the file is empty"),
         ("text.npy", "--op sum", "text.npy: not a NumPy array"),
         ("damaged.npy", "--op sum", "damaged.npy: not a NumPy array"),
         ("short.npy", "--op sum", "short.npy: truncated: shape [4, 5] of f32 needs 80 bytes"),
-        ("bytes.npy", "--op sum", "bytes.npy: elements of type '|u1' cannot be reduced"),
+        ("bytes.npy", "--op sum", "bytes.npy: elements of type '|S1' cannot be reduced"),
         ("none.npy", "--op max --axes 1", "`max` of no elements is undefined: shape [4, 0]"),
         ("good.npy", "--op sum --axes 2", "axis 2 is out of range for a tensor of rank 2"),
         ("good.npy", "--op sum --axes -3", "axis -3 is out of range for a tensor of rank 2"),
         ("good.npy", "--op sum --axes 1,-1", "axis 1 is given more than once"),
-        ("good.npy", "--op median", "unknown operator `median`: expected one of sum, mean"),
+        ("good.npy", "--op median", "unknown operator `median`: expected one of sum, prod, mean"),
         ("good.npy", "--op sum --backend opengl", "unknown backend `opengl`"),
         ("good.npy", "--axes 1", "--op <OP>"),
+        (
+            "good.npy",
+            "--op min_max",
+            "`min_max` gives 2 results per reduction, but --output names 1 file",
+        ),
+        (
+            "good.npy",
+            "--op sum --output b.npy",
+            "`sum` gives 1 result per reduction, but --output names 2",
+        ),
+        ("good.npy", "--op sum --type f31", "unknown element type `f31`: expected one of f16"),
+        ("good.npy", "--op sum --type i32", "`sum` of f32 cannot give i32"),
+        ("good.npy", "--op max --accumulate f64", "`max` of f32 cannot accumulate in f64"),
+        ("good.npy", "--op sum --ddof 1", "`sum` takes no --correction"),
+        ("good.npy", "--op var --p 3", "`var` takes no --p"),
+        (
+            "good.npy",
+            "--op var --ddof -1",
+            "correction is -1, but must be a finite number, 0 or more",
+        ),
     ];
     for (name, rest, message) in cases {
         let input = file(name);

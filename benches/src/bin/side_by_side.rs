@@ -9,11 +9,11 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use clap::Parser;
 use reduce_benches::{Case, inputs, microseconds_per_call};
 use reduce_kernels::{
-    ScheduleKind, Sum,
+    OperatorOptions, ScheduleKind,
     cubecl::prelude::*,
     device_of,
     planner::{Access, Plan, cost, schedule},
-    reduce,
+    reduce, with_operator,
 };
 
 /// Times reductions over rotating buffers (cold cache) and prints
@@ -93,10 +93,11 @@ fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Re
         }
         let inputs = inputs(&client, case, None);
         let failed = |error| format!("{case}: {error}");
-        // The layout, and with it the plan, is the same for every operator of one-word accumulators.
-        let reduction = reduce::<Sum, R>(&inputs[0]).over(case.axes.clone());
-        let choice = reduction.plan(&client).map_err(failed)?;
-        let problem = reduction.problem().map_err(failed)?;
+        let options = OperatorOptions::default();
+        let (choice, problem) = with_operator!(case.operator, options, operator => {
+            let reduction = reduce(operator, &inputs[0]).over(case.axes.clone());
+            (reduction.plan(&client).map_err(failed)?, reduction.problem().map_err(failed)?)
+        });
         let report = |plan: Plan, note: &str| -> Result<(), String> {
             let us = microseconds_per_call(&client, case, &inputs, Some(plan)).map_err(failed)?;
             let rate = problem.bytes() as f64 / us / 1e3;

@@ -9,7 +9,7 @@ use cubecl::{
 };
 use reduce_planner::{Device, ElementType};
 
-use crate::element::storage_type;
+use crate::element::memory_type;
 
 /// Multiprocessors assumed where the runtime does not tell (wgpu): those of a large GPU. Too many
 /// cubes cost little on a small one, too few leave a large one idle.
@@ -27,11 +27,17 @@ pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: Elem
     can(client, element, &[TypeUsage::Arithmetic])
 }
 
+/// Whether kernels have exponentials, logarithms, powers and angles of f64: SPIR-V's and WGSL's are of 32 bits
+/// at most.
+pub(crate) fn has_wide_transcendentals<R: Runtime>(client: &ComputeClient<R>) -> bool {
+    matches!(R::name(client), "cuda" | "hip")
+}
+
 /// Whether the client's kernels can use `element` so. CubeCL 0.10 leaves f64 out of the types that it
 /// lists for CUDA, because its matrix product fails on them; kernels that load, add and compare f64
 /// run.
 fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[TypeUsage]) -> bool {
-    let listed = client.properties().type_usage(storage_type(element));
+    let listed = client.properties().type_usage(memory_type(element));
     usages.iter().all(|&usage| listed.contains(usage))
         || (element == ElementType::F64 && R::name(client) == "cuda")
 }

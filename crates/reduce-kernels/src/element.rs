@@ -24,8 +24,20 @@ pub fn storage_type(element: ElementType) -> StorageType {
         ElementType::BF16 => ElemType::Float(FloatKind::BF16),
         ElementType::F32 => ElemType::Float(FloatKind::F32),
         ElementType::F64 => ElemType::Float(FloatKind::F64),
+        ElementType::I8 => ElemType::Int(IntKind::I8),
+        ElementType::I16 => ElemType::Int(IntKind::I16),
         ElementType::I32 => ElemType::Int(IntKind::I32),
+        ElementType::I64 => ElemType::Int(IntKind::I64),
+        ElementType::U8 => ElemType::UInt(UIntKind::U8),
+        ElementType::U16 => ElemType::UInt(UIntKind::U16),
         ElementType::U32 => ElemType::UInt(UIntKind::U32),
+        ElementType::U64 => ElemType::UInt(UIntKind::U64),
+        ElementType::Bool => ElemType::Bool,
     };
     StorageType::Scalar(kind)
+}
+
+/// The type in which kernels see elements in memory: bools are bytes there.
+pub(crate) fn memory_type(element: ElementType) -> StorageType {
+    storage_type(if element == ElementType::Bool { ElementType::U8 } else { element })
 }

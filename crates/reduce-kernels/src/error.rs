@@ -2,6 +2,8 @@
 
 use reduce_planner::{ElementType, PlanError, ProblemError};
 
+use crate::operator::{InvalidParameter, TypeRequest};
+
 /// Why a reduction was not launched. Nothing has been written when one of these is returned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -13,17 +15,36 @@ pub enum ReduceError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The tensor's storage type is none that this crate reduces.
-    #[error("tensors of {0} cannot be reduced: supported are f16, bf16, f32, f64, i32 and u32")]
+    #[error("tensors of {0} cannot be reduced: supported are {names}", names = ElementType::names())]
     StorageType(String),
     /// The operator has no rule for these types.
-    #[error("`{operator}` of {input} cannot give {output}")]
+    #[error("`{operator}` {}", in_words(request))]
     Types {
         /// Name of the operator.
-        operator: &'static str,
-        /// Type of the input.
-        input: ElementType,
-        /// The requested output type, or the input's if none was requested.
-        output: ElementType,
+        operator: String,
+        /// What was asked for.
+        request: TypeRequest,
+    },
+    /// The operator cannot work with one of its parameters.
+    #[error("`{operator}`: {invalid}")]
+    Parameter {
+        /// Name of the operator.
+        operator: String,
+        /// The parameter.
+        invalid: InvalidParameter,
+    },
+    /// The operator takes exponentials, logarithms, powers or angles, which the device has for narrower
+    /// types alone.
+    #[error(
+        "`{operator}` in {element} needs functions that {device} has for f32 alone, such as exponentials: accumulate in f32"
+    )]
+    Transcendental {
+        /// Name of the operator.
+        operator: String,
+        /// The type it would compute in.
+        element: ElementType,
+        /// Name of the device.
+        device: String,
     },
     /// The shape and strides reach beyond the buffer.
     #[error("the {tensor} spans {needed} bytes, but its buffer holds {available}")]
@@ -63,4 +84,33 @@ pub enum ReduceError {
         /// Shape of the supplied output.
         found: Vec<usize>,
     },
+    /// The supplied outputs of an operator with several results lie in different ways.
+    #[error("outputs of one reduction need the same strides: {first:?} and {other:?} differ")]
+    OutputStrides {
+        /// Strides of the first.
+        first: Vec<usize>,
+        /// Strides of one that differs.
+        other: Vec<usize>,
+    },
+}
+
+/// What was asked for and refused.
+fn in_words(request: &TypeRequest) -> String {
+    let TypeRequest { input, accumulator, outputs, reduction_len } = request;
+    let mut words = match u32::try_from(*reduction_len) {
+        Ok(_) => format!("of {input} cannot"),
+        Err(_) => format!("of {reduction_len} elements of {input} cannot"),
+    };
+    if let Some(accumulator) = accumulator {
+        words += &format!(" accumulate in {accumulator}");
+    }
+    let outputs: Vec<&str> = outputs.iter().flatten().map(|output| output.name()).collect();
+    if !outputs.is_empty() {
+        let join = if accumulator.is_some() { " and" } else { "" };
+        words += &format!("{join} give {}", outputs.join(" and "));
+    }
+    if accumulator.is_none() && outputs.is_empty() {
+        words += " be reduced";
+    }
+    words
 }

@@ -6,20 +6,20 @@ use cubecl::{
     server::{Binding, Handle},
 };
 use reduce_planner::{
-    Access, Combine, Device, Direction, KeptDim, Merge, Plan, PlanError, Problem, Schedule,
-    needs_wide_indices,
+    Access, Combine, Device, Direction, ElementType, KeptDim, Merge, Plan, PlanError, Problem,
+    Schedule, needs_wide_indices,
 };
 
 use crate::{
     combine::Team,
-    element::storage_type,
+    element::{memory_type, storage_type},
     kernels::{
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch},
         merge::merge_partials,
         one_pass::reduce_one_pass,
         split::reduce_split,
     },
-    operator::{Fields, Operator, Signature},
+    operator::{Fields, Operator, ParametersLaunch, Signature},
 };
 
 /// Everything a launch needs that is not in the plan.
@@ -29,7 +29,10 @@ pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) problem: &'a Problem,
     pub(crate) signature: Signature,
     pub(crate) input: Binding,
-    pub(crate) output: Binding,
+    /// One for each result.
+    pub(crate) outputs: Vec<Binding>,
+    /// The operator's numbers.
+    pub(crate) parameters: Vec<f64>,
 }
 
 impl<R: Runtime> Launch<'_, R> {
@@ -67,8 +70,11 @@ impl<R: Runtime> Launch<'_, R> {
                 access.vector,
                 self.vectors(access),
                 self.elements(),
-                self.results(),
+                self.result(0),
+                self.result(1),
+                self.result(2),
                 geometry(self.problem, access),
+                self.parameters(),
                 access,
                 team,
                 self.types(),
@@ -89,7 +95,7 @@ impl<R: Runtime> Launch<'_, R> {
         let partials = cubes * self.problem.outputs();
         let scratch = self.scratch::<O>(partials);
         let scratch_arg = |field: usize| {
-            // Kernels take three arrays; those that the accumulator has no field for stay untouched.
+            // Kernels take five arrays; those that the accumulator has no field for stay untouched.
             let (buffer, length) = match scratch.get(field) {
                 Some(buffer) => (buffer, partials),
                 None => (&scratch[0], 0),
@@ -110,7 +116,10 @@ impl<R: Runtime> Launch<'_, R> {
                 scratch_arg(0),
                 scratch_arg(1),
                 scratch_arg(2),
+                scratch_arg(3),
+                scratch_arg(4),
                 geometry(self.problem, access),
+                self.parameters(),
                 cubes,
                 access,
                 team,
@@ -128,8 +137,13 @@ impl<R: Runtime> Launch<'_, R> {
                 scratch_arg(0),
                 scratch_arg(1),
                 scratch_arg(2),
-                self.results(),
+                scratch_arg(3),
+                scratch_arg(4),
+                self.result(0),
+                self.result(1),
+                self.result(2),
                 dims(self.problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
+                self.parameters(),
                 cubes,
                 self.problem.outputs(),
                 self.problem.reduction_len(),
@@ -197,14 +211,27 @@ impl<R: Runtime> Launch<'_, R> {
         unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), self.problem.input_span()) }
     }
 
-    fn results(&self) -> ArrayArg<R> {
-        // SAFETY: the front door checked the buffer against the span.
-        unsafe { ArrayArg::from_raw_parts_binding(self.output.clone(), self.problem.output_span()) }
+    /// The output of result number `nth`. Kernels take three; those that the operator has no result
+    /// for stay untouched.
+    fn result(&self, nth: usize) -> ArrayArg<R> {
+        let (output, length) = match self.outputs.get(nth) {
+            Some(output) => (output, self.problem.output_span()),
+            None => (&self.outputs[0], 0),
+        };
+        // SAFETY: the front door checked the buffers against the span.
+        unsafe { ArrayArg::from_raw_parts_binding(output.clone(), length) }
     }
 
-    fn types(&self) -> [StorageType; 5] {
-        let [a, b, c] = self.signature.fields;
-        [self.problem.input(), a, b, c, self.signature.output].map(storage_type)
+    fn types(&self) -> [StorageType; 10] {
+        let Signature { value, fields: [a, b, c, d, e], results: [x, y, z] } = self.signature;
+        [self.problem.input(), value, a, b, c, d, e, x, y, z].map(memory_type)
+    }
+
+    /// In the accumulator's type, or in f32 where that is an integer type.
+    fn parameters(&self) -> ParametersLaunch<R> {
+        let accumulator = self.signature.fields[0];
+        let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
+        ParametersLaunch::of(&self.parameters, storage_type(element))
     }
 
     /// One buffer per field of the accumulator.

@@ -1,6 +1,7 @@
 //! Tensor reductions on every GPU that CubeCL reaches, from one source.
 //!
-//! Sums, means, products and extrema over any axes of any strided tensor. A planner
+//! Sums, means, extrema and their positions, variances, norms, logsumexp and what a user invents, over
+//! any axes of any strided tensor. A planner
 //! ([`planner`], re-exported) decides per problem and per device how to launch, and its plans can be
 //! read, saved and run again.
 //!
@@ -15,8 +16,8 @@
 //! let x = TensorHandle::<R>::new_contiguous([2, 3], handle, storage_type(ElementType::F32));
 //!
 //! let rows = mean(&client, &x, [1])?; // shape [2, 1]
-//! let total = reduce::<Mean, R>(&x).over(..).squeezed().run(&client)?; // shape []
-//! println!("{}", reduce::<Mean, R>(&x).over([1]).plan(&client)?.plan);
+//! let total = reduce(Mean, &x).over(..).squeezed().run(&client)?; // shape []
+//! println!("{}", reduce(Mean, &x).over([1]).plan(&client)?.plan);
 //! # Ok(()) }
 //! ```
 //!
@@ -33,7 +34,6 @@ mod element;
 mod error;
 mod kernels;
 mod launch;
-mod limits;
 mod one_line;
 pub mod operator;
 mod reduce;
@@ -42,9 +42,18 @@ pub use cubecl;
 pub use device::device_of;
 pub use element::{element_type, storage_type};
 pub use error::ReduceError;
-pub use one_line::{max, mean, min, prod, sum};
-pub use operator::{Max, Mean, Min, Operator, OperatorName, Prod, Sum};
-pub use reduce::{Axes, Reduction, reduce};
+pub use one_line::{
+    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_with_index, mean, mean_var, min,
+    min_max, min_with_index, nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd,
+    nansum, nanvar, norm_inf, norm_l1, norm_l2, norm_p, prod, std, sum, sum_abs, sum_squares, var,
+};
+pub use operator::{
+    All, Any, ArgMax, ArgMin, CountNonzero, LogSumExp, Map, Mapped, Max, MaxWithIndex, Mean,
+    MeanVar, Min, MinMax, MinWithIndex, NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd,
+    NanStd, NanSum, NanVar, NormInf, NormL1, NormL2, NormP, Operator, OperatorName,
+    OperatorOptions, Prod, Std, Sum, SumAbs, SumSquares, Var,
+};
+pub use reduce::{Axes, Each, Reduction, reduce};
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
 

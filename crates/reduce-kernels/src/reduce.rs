@@ -1,6 +1,6 @@
 //! The front door: a reduction as a sentence.
 
-use core::{fmt, marker::PhantomData, ops::RangeFull};
+use core::{fmt, ops::RangeFull};
 use std::borrow::Cow;
 
 use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
@@ -11,10 +11,10 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    device::{computes_with, device_of},
+    device::{computes_with, device_of, has_wide_transcendentals},
     element::{element_type, storage_type},
     launch::Launch,
-    operator::{Fields, Operator, Signature},
+    operator::{Family, Fields, Map, Mapped, Operator, Signature, TypeRequest},
 };
 
 /// The axes that a reduction removes.
@@ -68,36 +68,45 @@ impl From<Vec<usize>> for Axes {
     }
 }
 
-/// Starts a reduction of `input` with operator `O`: over all axes, keeping them as axes of size 1,
+/// One of what each result of `O` has: an `X` where there is one result, else a tuple of them.
+pub type Each<O, X> = <<O as Operator>::Results as Family>::Each<X>;
+
+/// Starts a reduction of `input` with `operator`: over all axes, keeping them as axes of size 1,
 /// unless told otherwise.
 ///
 /// ```no_run
-/// # use reduce_kernels::{Sum, reduce, ReduceError, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # use reduce_kernels::{MinMax, Var, reduce, ReduceError, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
 /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
-/// let per_channel = reduce::<Sum, R>(x).over([0, 2, 3]).squeezed().run(client)?;
+/// let per_channel = reduce(Var { correction: 1.0 }, x).over([0, 2, 3]).squeezed().run(client)?;
+/// let (lowest, highest) = reduce(MinMax, x).over(1).run(client)?;
 /// # Ok(()) }
 /// ```
-pub fn reduce<O: Operator, R: Runtime>(input: &TensorHandle<R>) -> Reduction<'_, O, R> {
+pub fn reduce<O: Operator, R: Runtime>(
+    operator: O,
+    input: &TensorHandle<R>,
+) -> Reduction<'_, O, R> {
     Reduction {
+        operator,
         input,
         axes: Axes::All,
         squeeze: false,
-        output: None,
+        accumulator: None,
+        outputs: [None; 3],
         plan: None,
         device: None,
-        operator: PhantomData,
     }
 }
 
 /// A reduction that is being described; see [`reduce`].
 pub struct Reduction<'a, O, R: Runtime> {
+    operator: O,
     input: &'a TensorHandle<R>,
     axes: Axes,
     squeeze: bool,
-    output: Option<ElementType>,
+    accumulator: Option<ElementType>,
+    outputs: [Option<ElementType>; 3],
     plan: Option<Plan>,
     device: Option<&'a Device>,
-    operator: PhantomData<O>,
 }
 
 impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
@@ -107,14 +116,15 @@ impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
             .field("input", self.input)
             .field("axes", &self.axes)
             .field("squeeze", &self.squeeze)
-            .field("output", &self.output)
+            .field("accumulator", &self.accumulator)
+            .field("outputs", &self.outputs)
             .field("plan", &self.plan)
             .field("device", &self.device)
             .finish()
     }
 }
 
-impl<O, R: Runtime> Clone for Reduction<'_, O, R> {
+impl<O: Copy, R: Runtime> Clone for Reduction<'_, O, R> {
     fn clone(&self) -> Self {
         Self { axes: self.axes.clone(), ..*self }
     }
@@ -125,6 +135,7 @@ struct Checked {
     problem: Problem,
     signature: Signature,
     shape: Vec<usize>,
+    parameters: Vec<f64>,
 }
 
 impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
@@ -141,10 +152,41 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         self
     }
 
-    /// Gives results of this type, and accumulates accordingly: asking for f64 accumulates in f64.
-    pub fn to_type(mut self, output: ElementType) -> Self {
-        self.output = Some(output);
+    /// Gives the result (the first, of several) this type, and accumulates accordingly: asking for
+    /// f64 accumulates in f64.
+    pub fn to_type(self, output: ElementType) -> Self {
+        self.result_type(0, output)
+    }
+
+    /// Gives result number `nth`, counted from 0, this type: the index of
+    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Results that the operator does not have are
+    /// ignored.
+    pub fn result_type(mut self, nth: usize, output: ElementType) -> Self {
+        if let Some(slot) = self.outputs.get_mut(nth) {
+            *slot = Some(output);
+        }
         self
+    }
+
+    /// Accumulates in this type instead of the one that goes with the input and the output: f32 data
+    /// in f64, i32 in i64.
+    pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
+        self.accumulator = Some(accumulator);
+        self
+    }
+
+    /// Applies `map` to each element before the operator takes it.
+    pub fn mapped<M: Map>(self, map: M) -> Reduction<'a, Mapped<M, O>, R> {
+        Reduction {
+            operator: Mapped { map, operator: self.operator },
+            input: self.input,
+            axes: self.axes,
+            squeeze: self.squeeze,
+            accumulator: self.accumulator,
+            outputs: self.outputs,
+            plan: self.plan,
+            device: self.device,
+        }
     }
 
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.
@@ -170,14 +212,14 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         Ok(self.check(None)?.shape)
     }
 
-    /// Type of the result.
+    /// Type of the result, or of each if there are several.
     ///
     /// # Errors
     ///
-    /// An input type that this crate does not reduce, or an output type that the operator cannot
-    /// give.
-    pub fn output_type(&self) -> Result<ElementType, ReduceError> {
-        Ok(self.signature()?.1.output)
+    /// As for [`output_shape`](Self::output_shape).
+    pub fn output_type(&self) -> Result<Each<O, ElementType>, ReduceError> {
+        let signature = self.check(None)?.signature;
+        Ok(O::Results::each(signature.results.to_vec()))
     }
 
     /// The canonical problem, for planning without a device at hand.
@@ -200,34 +242,39 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     pub fn plan(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         let checked = self.check(None)?;
         let device = self.device(client);
-        check_accumulator::<O, R>(client, &checked.signature, &device)?;
+        check_arithmetic::<O, R>(client, &checked.signature, &device)?;
         Ok(choose(&checked.problem, &device)?)
     }
 
-    /// Launches the reduction into a new row-major tensor. Does not wait for it.
+    /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait for
+    /// it.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(self, client: &ComputeClient<R>) -> Result<TensorHandle<R>, ReduceError> {
+    pub fn run(self, client: &ComputeClient<R>) -> Result<Each<O, TensorHandle<R>>, ReduceError> {
         let checked = self.check(None)?;
-        let element = checked.signature.output;
-        let needed = bytes(checked.problem.outputs(), element);
         let available = client.properties().memory.max_page_size;
-        if needed > available {
-            return Err(ReduceError::OutputTooLarge { needed, available });
+        let mut outputs = Vec::with_capacity(O::Results::COUNT);
+        for &element in &checked.signature.results[..O::Results::COUNT] {
+            let needed = bytes(checked.problem.outputs(), element);
+            if needed > available {
+                return Err(ReduceError::OutputTooLarge { needed, available });
+            }
+            // Buffers of no bytes cannot be bound; one element stands in for them.
+            let handle = client.empty((needed as usize).max(element.bytes()));
+            let storage = storage_type(element);
+            outputs.push(TensorHandle::new_contiguous(checked.shape.clone(), handle, storage));
         }
-        // Buffers of no bytes cannot be bound; one element stands in for them.
-        let handle = client.empty((needed as usize).max(element.bytes()));
-        let output =
-            TensorHandle::new_contiguous(checked.shape.clone(), handle, storage_type(element));
-        self.launch(client, &checked, output.handle.clone().binding())?;
-        Ok(output)
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        self.launch(client, &checked, bindings)?;
+        Ok(O::Results::each(outputs))
     }
 
     /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any
-    /// kind that never put two results in one place. A binding tells no element type: its elements
-    /// must be of [`output_type`]. It must not share memory with the input. Does not wait for it.
+    /// kind that never put two results in one place; or a tuple of tensors, one for each result, of the
+    /// same strides. A binding tells no element type: its elements must be of [`output_type`]. It must
+    /// not share memory with the input, nor with another output. Does not wait for it.
     ///
     /// # Errors
     ///
@@ -237,23 +284,33 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     pub fn run_into(
         self,
         client: &ComputeClient<R>,
-        output: TensorBinding<R>,
+        output: Each<O, TensorBinding<R>>,
     ) -> Result<(), ReduceError> {
-        let checked = self.check(Some(&output))?;
-        let expected = &checked.shape;
-        if output.shape[..] != expected[..] {
-            return Err(ReduceError::OutputShape {
-                expected: expected.clone(),
-                found: output.shape.to_vec(),
-            });
+        let outputs = O::Results::list(output);
+        let checked = self.check(Some(&outputs[0]))?;
+        for (output, &element) in outputs.iter().zip(&checked.signature.results) {
+            let expected = &checked.shape;
+            if output.shape[..] != expected[..] {
+                return Err(ReduceError::OutputShape {
+                    expected: expected.clone(),
+                    found: output.shape.to_vec(),
+                });
+            }
+            if output.strides != outputs[0].strides {
+                return Err(ReduceError::OutputStrides {
+                    first: outputs[0].strides.to_vec(),
+                    other: output.strides.to_vec(),
+                });
+            }
+            let needed = bytes(checked.problem.output_span(), element);
+            let handle = &output.handle;
+            let available = held(handle.size(), handle.offset_start, handle.offset_end);
+            if needed > available {
+                return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
+            }
         }
-        let needed = bytes(checked.problem.output_span(), checked.signature.output);
-        let available =
-            held(output.handle.size(), output.handle.offset_start, output.handle.offset_end);
-        if needed > available {
-            return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
-        }
-        self.launch(client, &checked, output.handle)
+        let bindings = outputs.into_iter().map(|output| output.handle).collect();
+        self.launch(client, &checked, bindings)
     }
 
     /// The device to plan for.
@@ -261,21 +318,35 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         self.device.map_or_else(|| Cow::Owned(device_of(client)), Cow::Borrowed)
     }
 
-    fn signature(&self) -> Result<(ElementType, Signature), ReduceError> {
-        let input = element_type(self.input.dtype)?;
-        let signature = (O::TYPES)(input, self.output).ok_or(ReduceError::Types {
-            operator: O::NAME,
+    fn signature(
+        &self,
+        input: ElementType,
+        reduction_len: usize,
+    ) -> Result<Signature, ReduceError> {
+        let request = TypeRequest {
             input,
-            output: self.output.unwrap_or(input),
-        })?;
-        Ok((input, signature))
+            accumulator: self.accumulator,
+            outputs: self.outputs,
+            reduction_len,
+        };
+        (O::TYPES)(&request).ok_or_else(|| ReduceError::Types { operator: name::<O>(), request })
     }
 
     /// States the problem. `output` gives the strides of a supplied output.
     fn check(&self, output: Option<&TensorBinding<R>>) -> Result<Checked, ReduceError> {
-        let (element, signature) = self.signature()?;
+        let element = element_type(self.input.dtype)?;
         let shape: &[usize] = self.input.shape();
         let strides: &[usize] = self.input.strides();
+        let is_reduced = reduced_axes(shape.len(), self.axes.as_slice())?;
+        // Shapes whose products overflow are refused with the problem.
+        let reduction_len = shape
+            .iter()
+            .zip(&is_reduced)
+            .filter(|&(_, &reduced)| reduced)
+            .fold(1usize, |len, (&extent, _)| len.saturating_mul(extent));
+        let signature = self.signature(element, reduction_len)?;
+        let parameters = (O::PARAMETERS)(&self.operator)
+            .map_err(|invalid| ReduceError::Parameter { operator: name::<O>(), invalid })?;
         let fields = &signature.fields[..O::Fields::COUNT];
         let class = OperatorClass {
             name: O::NAME,
@@ -283,7 +354,6 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             positional: O::POSITIONAL,
             defined_on_empty: O::DEFINED_ON_EMPTY,
         };
-        let is_reduced = reduced_axes(shape.len(), self.axes.as_slice())?;
         let result_shape = result_shape(shape, &is_reduced, self.squeeze);
         let kept_strides = match output {
             None => None,
@@ -312,7 +382,10 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             class,
             &InputSpec { element, shape, strides, alignment: alignment_of(offset) },
             self.axes.as_slice(),
-            &OutputSpec { element: signature.output, strides: kept_strides.as_deref() },
+            &OutputSpec {
+                elements: &signature.results[..O::Results::COUNT],
+                strides: kept_strides.as_deref(),
+            },
         )?;
         let needed = bytes(problem.input_span(), element);
         let handle = &self.input.handle;
@@ -320,22 +393,24 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         if needed > available {
             return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
         }
-        Ok(Checked { problem, signature, shape: result_shape })
+        Ok(Checked { problem, signature, shape: result_shape, parameters })
     }
 
     fn launch(
         &self,
         client: &ComputeClient<R>,
         checked: &Checked,
-        output: Binding,
+        outputs: Vec<Binding>,
     ) -> Result<(), ReduceError> {
         if checked.problem.outputs() == 0 {
             return Ok(());
         }
         check_offset(client, "input", self.input.handle.offset_start, checked.problem.input())?;
-        check_offset(client, "output", output.offset_start, checked.signature.output)?;
+        for (output, &element) in outputs.iter().zip(&checked.signature.results) {
+            check_offset(client, "output", output.offset_start, element)?;
+        }
         let device = self.device(client);
-        check_accumulator::<O, R>(client, &checked.signature, &device)?;
+        check_arithmetic::<O, R>(client, &checked.signature, &device)?;
         let plan = match self.plan {
             Some(plan) => {
                 plan.check(&checked.problem, &device)?;
@@ -354,9 +429,18 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             problem: &checked.problem,
             signature: checked.signature,
             input,
-            output,
+            outputs,
+            parameters: checked.parameters.clone(),
         };
         Ok(launch.run::<O>(&plan)?)
+    }
+}
+
+/// The operator in messages: `sum`, or `sum of squared_error`.
+fn name<O: Operator>() -> String {
+    match O::MAP {
+        None => O::NAME.into(),
+        Some(map) => format!("{} of {map}", O::NAME),
     }
 }
 
@@ -404,17 +488,22 @@ fn result_shape(shape: &[usize], is_reduced: &[bool], squeeze: bool) -> Vec<usiz
     }
 }
 
-/// The planner checks the types of tensors; accumulators are the operator's affair.
-fn check_accumulator<O: Operator, R: Runtime>(
+/// The planner checks the types of tensors; what is computed with is the operator's affair.
+fn check_arithmetic<O: Operator, R: Runtime>(
     client: &ComputeClient<R>,
     signature: &Signature,
     device: &Device,
-) -> Result<(), PlanError> {
-    let lacking = |&&field: &&ElementType| !(device.has(field) && computes_with(client, field));
-    match signature.fields[..O::Fields::COUNT].iter().find(lacking) {
-        None => Ok(()),
-        Some(&element) => {
-            Err(PlanError::ElementUnsupported { device: device.name.clone(), element })
+) -> Result<(), ReduceError> {
+    let fields = signature.fields[..O::Fields::COUNT].iter().copied();
+    for element in core::iter::once(signature.value).chain(fields) {
+        if !(device.has(element) && computes_with(client, element)) {
+            let device = device.name.clone();
+            return Err(PlanError::ElementUnsupported { device, element }.into());
+        }
+        if O::TRANSCENDENTAL && element == ElementType::F64 && !has_wide_transcendentals(client) {
+            let device = device.name.clone();
+            return Err(ReduceError::Transcendental { operator: name::<O>(), element, device });
         }
     }
+    Ok(())
 }

@@ -196,7 +196,7 @@ pub fn needs_wide_indices(problem: &Problem) -> bool {
 
 /// Checks what no plan can make up for.
 pub(crate) fn device_can(problem: &Problem, device: &Device) -> Result<(), PlanError> {
-    for element in [problem.input(), problem.output()] {
+    for element in std::iter::once(problem.input()).chain(problem.results().iter().copied()) {
         if !device.has(element) {
             return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
         }

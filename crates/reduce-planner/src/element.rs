@@ -16,35 +16,62 @@ pub enum ElementType {
     F32,
     /// IEEE 754 binary64.
     F64,
+    /// Signed 8-bit integer.
+    I8,
+    /// Signed 16-bit integer.
+    I16,
     /// Signed 32-bit integer.
     I32,
+    /// Signed 64-bit integer.
+    I64,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Unsigned 16-bit integer.
+    U16,
     /// Unsigned 32-bit integer.
     U32,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// A byte that is 0 or 1.
+    Bool,
 }
 
 impl ElementType {
-    /// Every element type, narrow to wide, floating point first.
-    pub const ALL: [ElementType; 6] = [
+    /// Every element type: floating point, signed, unsigned, each narrow to wide; bool last.
+    pub const ALL: [ElementType; 13] = [
         ElementType::F16,
         ElementType::BF16,
         ElementType::F32,
         ElementType::F64,
+        ElementType::I8,
+        ElementType::I16,
         ElementType::I32,
+        ElementType::I64,
+        ElementType::U8,
+        ElementType::U16,
         ElementType::U32,
+        ElementType::U64,
+        ElementType::Bool,
     ];
 
     /// Size of one element in bytes.
     pub const fn bytes(self) -> usize {
         match self {
-            ElementType::F16 | ElementType::BF16 => 2,
+            ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
+            ElementType::F16 | ElementType::BF16 | ElementType::I16 | ElementType::U16 => 2,
             ElementType::F32 | ElementType::I32 | ElementType::U32 => 4,
-            ElementType::F64 => 8,
+            ElementType::F64 | ElementType::I64 | ElementType::U64 => 8,
         }
     }
 
     /// Whether the type is a floating point type.
     pub const fn is_float(self) -> bool {
         matches!(self, ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64)
+    }
+
+    /// Whether the type is a signed integer.
+    pub const fn is_signed(self) -> bool {
+        matches!(self, ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64)
     }
 
     /// The short name used in plans, messages and on command lines, such as `f32`.
@@ -54,9 +81,21 @@ impl ElementType {
             ElementType::BF16 => "bf16",
             ElementType::F32 => "f32",
             ElementType::F64 => "f64",
+            ElementType::I8 => "i8",
+            ElementType::I16 => "i16",
             ElementType::I32 => "i32",
+            ElementType::I64 => "i64",
+            ElementType::U8 => "u8",
+            ElementType::U16 => "u16",
             ElementType::U32 => "u32",
+            ElementType::U64 => "u64",
+            ElementType::Bool => "bool",
         }
+    }
+
+    /// The names of all element types, separated by commas.
+    pub fn names() -> String {
+        ElementType::ALL.map(ElementType::name).join(", ")
     }
 }
 
@@ -68,7 +107,7 @@ impl fmt::Display for ElementType {
 
 /// A name that is none of the element types' short names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown element type `{0}`: expected one of f16, bf16, f32, f64, i32, u32")]
+#[error("unknown element type `{0}`: expected one of {names}", names = ElementType::names())]
 pub struct UnknownElementType(String);
 
 impl FromStr for ElementType {

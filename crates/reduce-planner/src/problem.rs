@@ -33,11 +33,11 @@ pub struct InputSpec<'a> {
     pub alignment: usize,
 }
 
-/// Where the results go.
+/// Where the results go. An operator with several results has an output for each, laid out alike.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputSpec<'a> {
-    /// Type of the results.
-    pub element: ElementType,
+    /// Type of each result.
+    pub elements: &'a [ElementType],
     /// One stride, in elements, for each kept axis in the order of the input; `None` is row-major.
     pub strides: Option<&'a [usize]>,
 }
@@ -73,7 +73,7 @@ pub struct ReducedDim {
 pub struct Problem {
     operator: OperatorClass,
     input: ElementType,
-    output: ElementType,
+    results: Vec<ElementType>,
     alignment: usize,
     kept: Vec<KeptDim>,
     reduced: Vec<ReducedDim>,
@@ -191,7 +191,7 @@ impl Problem {
         Ok(Self {
             operator,
             input: input.element,
-            output: output.element,
+            results: output.elements.to_vec(),
             alignment: input.alignment,
             kept: canonical(kept.collect()),
             reduced,
@@ -210,9 +210,9 @@ impl Problem {
         self.input
     }
 
-    /// Type of the results.
-    pub fn output(&self) -> ElementType {
-        self.output
+    /// Type of each result of an output: one, unless the operator has several.
+    pub fn results(&self) -> &[ElementType] {
+        &self.results
     }
 
     /// What the address of the first input element is known to be a multiple of, in bytes.
@@ -230,7 +230,7 @@ impl Problem {
         &self.reduced
     }
 
-    /// Number of results.
+    /// Number of outputs, each with all of the operator's results.
     pub fn outputs(&self) -> usize {
         self.kept.iter().map(|dim| dim.extent).product()
     }
@@ -250,6 +250,11 @@ impl Problem {
         self.output_span
     }
 
+    /// Bytes of one output's results.
+    fn result_bytes(&self) -> usize {
+        self.results.iter().map(|result| result.bytes()).sum()
+    }
+
     /// Bytes that must move: each distinct input element read once, each result written once.
     pub fn bytes(&self) -> u64 {
         let distinct = |dims: &mut dyn Iterator<Item = (usize, usize)>| -> u64 {
@@ -260,7 +265,7 @@ impl Problem {
         let reduced = distinct(&mut self.reduced.iter().map(|dim| (dim.extent, dim.stride)));
         let read = if outputs == 0 { 0 } else { kept.saturating_mul(reduced) };
         read.saturating_mul(self.input.bytes() as u64)
-            .saturating_add(outputs.saturating_mul(self.output.bytes() as u64))
+            .saturating_add(outputs.saturating_mul(self.result_bytes() as u64))
     }
 
     /// The largest number that an index into this problem must hold.

@@ -14,7 +14,7 @@ fn problem_of(element: ElementType, shape: &[usize], axes: &[usize]) -> Problem 
         SUM,
         &InputSpec { element, shape, strides: &row_major_strides(shape), alignment: 256 },
         Some(axes),
-        &OutputSpec { element, strides: None },
+        &OutputSpec { elements: &[element], strides: None },
     )
     .unwrap()
 }
@@ -106,7 +106,7 @@ fn broadcast_tensors_fill_the_device() {
     let element = ElementType::F32;
     let input =
         InputSpec { element, shape: &[3, 1 << 20, 1 << 12], strides: &[1, 0, 0], alignment: 256 };
-    let output = OutputSpec { element, strides: None };
+    let output = OutputSpec { elements: &[element], strides: None };
     let problem = Problem::new(SUM, &input, Some(&[1, 2]), &output).unwrap();
     let plan = choose(&problem, &Device::h200()).unwrap().plan;
     assert_eq!(plan.schedule.kind(), ScheduleKind::Split);
@@ -161,12 +161,12 @@ fn vectors_are_as_wide_as_alignment_allows() {
         SUM,
         &InputSpec { element: F32, shape: &[64, 50], strides: &[64, 1], alignment: 256 },
         Some(&[0]),
-        &OutputSpec { element: F32, strides: None },
+        &OutputSpec { elements: &[F32], strides: None },
     );
     assert_eq!(widest(&padded.unwrap()), across(4, true));
     // An address aligned to 4 bytes only, and an innermost dimension with gaps.
     let spec = InputSpec { element: F32, shape: &[64, 1024], strides: &[1024, 1], alignment: 4 };
-    let output = OutputSpec { element: F32, strides: None };
+    let output = OutputSpec { elements: &[F32], strides: None };
     let offset = Problem::new(SUM, &spec, Some(&[1]), &output).unwrap();
     assert_eq!(widest(&offset), along(1, false));
     let gaps = InputSpec { strides: &[2048, 2], alignment: 256, ..spec };

@@ -16,7 +16,7 @@ fn problem(shape: &[usize], axes: &[usize]) -> Problem {
         SUM,
         &InputSpec { element, shape, strides: &strides, alignment: 256 },
         Some(axes),
-        &OutputSpec { element, strides: None },
+        &OutputSpec { elements: &[element], strides: None },
     )
     .unwrap()
 }

@@ -23,7 +23,7 @@ fn strided(
         class,
         &InputSpec { element, shape, strides, alignment: 16 },
         axes,
-        &OutputSpec { element, strides: output },
+        &OutputSpec { elements: &[element], strides: output },
     )
 }
 

@@ -2,20 +2,18 @@
 
 use std::{error::Error, path::Path, process::ExitCode};
 
-use reduce_examples::{Array, Backend, OnDevice, on_device};
+use reduce_examples::{Array, Backend, Number, OnDevice, command_line::fail, download, on_device};
 use reduce_kernels::{
-    Max, Mean, Operator, ReduceError,
+    Max, Mean, Operator,
     cubecl::{prelude::*, std::tensor::TensorHandle},
+    operator::One,
     reduce, storage_type,
 };
 
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("photo: {error}");
-            ExitCode::from(2)
-        }
+        Err(error) => fail("photo", error),
     }
 }
 
@@ -44,30 +42,29 @@ impl OnDevice for Photo {
             array.strides,
             storage_type(array.element),
         );
-        let channels = values::<Mean, R>(client, &photo, &[0, 1])?;
+        let channels = values(Mean, client, &photo, &[0, 1])?;
         println!("mean of red, green and blue: {channels:.1?}");
-        let rows = values::<Mean, R>(client, &photo, &[1, 2])?;
+        let rows = values(Mean, client, &photo, &[1, 2])?;
         let brightest = (0..rows.len()).max_by(|&a, &b| rows[a].total_cmp(&rows[b]));
         let row = brightest.ok_or("a photograph without rows")?;
         println!("brightest row: {row}, with a mean of {:.1}", rows[row]);
-        let brightest = values::<Max, R>(client, &photo, &[0, 1, 2])?;
+        let brightest = values(Max, client, &photo, &[0, 1, 2])?;
         println!("overall maximum: {}", brightest[0]);
         Ok(())
     }
 }
 
 /// Reduces, says how, and reads the results.
-fn values<O: Operator, R: Runtime>(
+fn values<O: Operator<Results = One>, R: Runtime>(
+    operator: O,
     client: &ComputeClient<R>,
     photo: &TensorHandle<R>,
     axes: &[usize],
-) -> Result<Vec<f32>, Box<dyn Error>> {
-    let reduction = reduce::<O, R>(photo).over(axes).squeezed();
+) -> Result<Vec<f64>, Box<dyn Error>> {
+    let reduction = reduce(operator, photo).over(axes).squeezed();
     let choice = reduction.plan(client)?;
     println!("\n{} over axes {axes:?}: {}", O::NAME, choice.plan);
-    let output: Result<TensorHandle<R>, ReduceError> = reduction.run(client);
-    let output = output?;
-    let len = output.shape().iter().product();
-    let bytes = client.read_one(output.handle).map_err(|error| format!("{error:?}"))?;
-    Ok(bytemuck::pod_collect_to_vec::<u8, f32>(&bytes)[..len].to_vec())
+    let output = reduction.run(client)?;
+    let results = download(client, &[output])?;
+    Ok(results[0].values().into_iter().map(Number::to_f64).collect())
 }

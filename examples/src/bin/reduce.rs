@@ -2,17 +2,23 @@
 
 use std::{error::Error, path::PathBuf, process::ExitCode, time::Instant};
 
-use clap::{Parser, error::ErrorKind};
-use reduce_examples::{Array, Backend, OnDevice, on_device};
+use clap::Parser;
+use reduce_examples::{
+    Array, Backend, Number, OnDevice, ResultError, Staged,
+    command_line::{self, fail},
+    download, on_device,
+};
 use reduce_kernels::{
-    Axes, Choice, ElementType, OperatorName, Plan, Problem, ReduceError, ScheduleKind,
+    Axes, Choice, ElementType, Operator, OperatorName, OperatorOptions, Plan, Problem, Reduction,
+    ScheduleKind,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
+    operator::{Family, Fields},
     planner::reduced_axes,
     reduce, storage_type, with_operator,
 };
 use serde::Serialize;
 
-/// Outputs of at most so many elements are shown.
+/// Results of at most so many elements are shown.
 const MOST_SHOWN: usize = 64;
 
 /// Runs, of which the median's time counts; one more before them compiles the kernels.
@@ -22,10 +28,10 @@ const RUNS: usize = 5;
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The array: f16, f32, f64, i32 or u32, in C or Fortran order.
+    /// The array: bool, f16, f32, f64, or integers of 8 to 64 bits; of either byte order, in C or
+    /// Fortran order.
     input: PathBuf,
-    /// The operator: sum, mean, prod, min or max.
-    #[arg(long)]
+    #[arg(long, help = format!("The operator: one of {}", OperatorName::names()))]
     op: OperatorName,
     /// The axes to reduce, such as 0,2; negative ones count from the end. All if not given.
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
@@ -33,9 +39,31 @@ struct Arguments {
     /// Keep the reduced axes with size 1.
     #[arg(long)]
     keepdims: bool,
-    /// Write the result to this .npy file.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    /// What var, std, mean_var, nanvar and nanstd subtract from the count (NumPy's ddof). 0 if not
+    /// given.
+    #[arg(long, visible_alias = "ddof", allow_negative_numbers = true)]
+    correction: Option<f64>,
+    /// The exponent of norm_p. 2 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    p: Option<f64>,
+    #[arg(
+        long = "type",
+        value_name = "TYPE",
+        help = format!(
+            "The type of the result, or of the first of several: one of {}. If not given, the \
+             operator's own for the input's",
+            ElementType::names()
+        )
+    )]
+    result_type: Option<ElementType>,
+    /// The type to accumulate in, such as f64 for f32, or i64 for i32. If not given, the operator's
+    /// own for the input's type and the result's.
+    #[arg(long, value_name = "TYPE")]
+    accumulate: Option<ElementType>,
+    /// Write the result to this .npy file; for an operator with several results, a file for each:
+    /// LOW.npy,HIGH.npy.
+    #[arg(long, value_delimiter = ',')]
+    output: Vec<PathBuf>,
     /// The backend: cuda or wgpu. The first one compiled in if not given.
     #[arg(long)]
     backend: Option<Backend>,
@@ -48,47 +76,81 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error)
-            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
-        {
-            error.exit()
-        }
-        Err(error) => {
-            // The first paragraph says what is wrong; usage follows it.
-            let text = error.to_string();
-            let wrong: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
-            let wrong = wrong.join(" ");
-            return fail(
-                wrong
-                    .trim_start_matches("error: ")
-                    .split_whitespace()
-                    .collect::<Vec<_>>()
-                    .join(" "),
-            );
-        }
-    };
-    match run(&arguments) {
+    let done = command_line::arguments()
+        .map_err(Into::into)
+        .and_then(|arguments: Arguments| run(&arguments));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error.to_string()),
+        Err(error) => fail("reduce", error),
     }
 }
 
-fn fail(message: String) -> ExitCode {
-    eprintln!("reduce: {message}");
-    ExitCode::from(2)
+/// Arguments that do not go together.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error("axis {axis} is out of range for a tensor of rank {rank}")]
+    Axis { axis: isize, rank: usize },
+    #[error("`{operator}` takes no --{option}")]
+    Option { operator: OperatorName, option: &'static str },
+    #[error(
+        "`{operator}` gives {} per reduction, but --output names {}",
+        counted(*results, "result"),
+        counted(*files, "file")
+    )]
+    Outputs { operator: OperatorName, results: usize, files: usize },
+    #[error("--output names {} more than once", .0.display())]
+    SameOutput(PathBuf),
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+impl Arguments {
+    /// What the operator depends on; options that it does not have are a mistake.
+    fn options(&self) -> Result<OperatorOptions, ArgumentError> {
+        use OperatorName::{MeanVar, NanStd, NanVar, NormP, Std, Var};
+        let operator = self.op;
+        if self.correction.is_some() && !matches!(operator, Var | Std | MeanVar | NanVar | NanStd) {
+            return Err(ArgumentError::Option { operator, option: "correction" });
+        }
+        if self.p.is_some() && operator != NormP {
+            return Err(ArgumentError::Option { operator, option: "p" });
+        }
+        let default = OperatorOptions::default();
+        Ok(OperatorOptions {
+            correction: self.correction.unwrap_or(default.correction),
+            p: self.p.unwrap_or(default.p),
+        })
+    }
+
+    /// A file for each result, or none at all.
+    fn check_outputs(&self, results: usize) -> Result<(), ArgumentError> {
+        let files = self.output.len();
+        if files != 0 && files != results {
+            return Err(ArgumentError::Outputs { operator: self.op, results, files });
+        }
+        let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
+        match (0..files).find(|&nth| again(nth)) {
+            Some(nth) => Err(ArgumentError::SameOutput(self.output[nth].clone())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the program tells about a reduction.
 #[derive(Serialize)]
 struct Report {
     op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correction: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p: Option<f64>,
     dtype: ElementType,
     shape: Vec<usize>,
     axes: Vec<usize>,
     output_shape: Vec<usize>,
-    output_dtype: ElementType,
     device: String,
     backend: String,
     compiler: &'static str,
@@ -98,8 +160,57 @@ struct Report {
     refused: Vec<Refused>,
     microseconds: f64,
     gigabytes_per_second: f64,
+    #[serde(flatten)]
+    results: Results,
+}
+
+/// The results in JSON: that of an operator with one has no list around it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Results {
+    One {
+        output_dtype: ElementType,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        values: Option<Vec<Number>>,
+    },
+    Several {
+        results: Vec<Shown>,
+    },
+}
+
+/// One of several results.
+#[derive(Serialize)]
+struct Shown {
+    dtype: ElementType,
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<Vec<Number>>,
+}
+
+impl Results {
+    fn new(arrays: &[Array]) -> Self {
+        let shown = |array: &Array| {
+            let count: usize = array.shape.iter().product();
+            let values = (count <= MOST_SHOWN).then(|| array.values());
+            Shown { dtype: array.element, values }
+        };
+        match arrays {
+            [array] => {
+                let Shown { dtype, values } = shown(array);
+                Results::One { output_dtype: dtype, values }
+            }
+            several => Results::Several { results: several.iter().map(shown).collect() },
+        }
+    }
+
+    /// The type of each result, and its values if they are shown.
+    fn list(&self) -> Vec<(ElementType, Option<&[Number]>)> {
+        match self {
+            Results::One { output_dtype, values } => vec![(*output_dtype, values.as_deref())],
+            Results::Several { results } => {
+                results.iter().map(|shown| (shown.dtype, shown.values.as_deref())).collect()
+            }
+        }
+    }
 }
 
 /// A schedule that was not taken.
@@ -109,35 +220,19 @@ struct Refused {
     reason: String,
 }
 
-/// A number as JSON can hold it: what is not finite becomes a string.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Number {
-    Finite(f64),
-    Integer(i64),
-    NotFinite(String),
-}
-
-impl Number {
-    fn new(value: f64, element: ElementType) -> Self {
-        match (element.is_float(), value.is_finite()) {
-            (false, _) => Number::Integer(value as i64),
-            (true, true) => Number::Finite(value),
-            (true, false) => Number::NotFinite(value.to_string()),
-        }
-    }
-}
-
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    // What can be wrong without a device is told before one is looked for.
+    let options = arguments.options()?;
+    arguments
+        .check_outputs(with_operator!(arguments.op, options, operator => results_of(operator)))?;
     let input = Array::read(&arguments.input)?;
     let axes = from_the_front(arguments.axes.as_deref(), input.shape.len())?;
-    // Before a device is looked for.
     reduced_axes(input.shape.len(), Some(&axes))?;
-    let work = Work { arguments, input: &input, axes: &axes };
-    let (report, result) = on_device(arguments.backend, work)??;
-    if let Some(path) = &arguments.output {
-        result.write(path)?;
-    }
+    let work = Work { arguments, options, input: &input, axes: &axes };
+    let (report, results) = on_device(arguments.backend, work)??;
+    let staged: Result<Vec<Staged>, _> =
+        results.iter().zip(&arguments.output).map(|(result, path)| result.stage(path)).collect();
+    staged?.into_iter().try_for_each(Staged::persist)?;
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -146,15 +241,19 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Axes counted from the front; negative ones count from the end. Those out of range stay so, for
-/// the library to name.
-fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, String> {
+fn results_of<O: Operator>(_: O) -> usize {
+    O::Results::COUNT
+}
+
+/// Axes counted from the front; negative ones count from the end. Those beyond the last stay so,
+/// for the library to name.
+fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, ArgumentError> {
     let Some(axes) = axes else { return Ok((0..rank).collect()) };
     let front = |&axis: &isize| {
         let from_end = (rank as isize).saturating_add(axis);
         usize::try_from(axis)
             .or(usize::try_from(from_end))
-            .map_err(|_| format!("axis {axis} is out of range for a tensor of rank {rank}"))
+            .map_err(|_| ArgumentError::Axis { axis, rank })
     };
     axes.iter().map(front).collect()
 }
@@ -162,12 +261,13 @@ fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, Str
 #[derive(Clone, Copy)]
 struct Work<'a> {
     arguments: &'a Arguments,
+    options: OperatorOptions,
     input: &'a Array,
     axes: &'a [usize],
 }
 
 impl OnDevice for Work<'_> {
-    type Output = Result<(Report, Array), Box<dyn Error>>;
+    type Output = Result<(Report, Vec<Array>), ResultError>;
 
     fn on<R: Runtime>(
         self,
@@ -175,7 +275,7 @@ impl OnDevice for Work<'_> {
         backend: Backend,
         name: &str,
     ) -> Self::Output {
-        let Work { arguments, input, axes } = self;
+        let input = self.input;
         let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
         let tensor = TensorHandle::<R>::new(
             client.create_from_slice(data),
@@ -183,50 +283,103 @@ impl OnDevice for Work<'_> {
             input.strides.clone(),
             storage_type(input.element),
         );
-        with_operator!(arguments.op, O => {
-            let reduction = reduce::<O, R>(&tensor).over(Axes::List(axes.to_vec()));
-            let reduction = if arguments.keepdims { reduction } else { reduction.squeezed() };
-            let problem = reduction.problem()?;
-            let choice = match problem.outputs() {
-                0 => None,
-                _ => Some(reduction.plan(client)?),
-            };
-            let (output, seconds) = time(client, || reduction.clone().run(client))?;
-            let result = download(client, &output, reduction.output_type()?)?;
-            let place = Place { device: name.into(), backend, compiler: R::name(client) };
-            Ok((report(self, place, choice, &problem, &result, seconds), result))
+        let place = Place { device: name.into(), backend, compiler: R::name(client) };
+        with_operator!(self.arguments.op, self.options, operator => {
+            self.reduce(client, reduce(operator, &tensor), place)
         })
     }
 }
 
+impl Work<'_> {
+    fn reduce<O: Operator, R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        mut reduction: Reduction<'_, O, R>,
+        place: Place,
+    ) -> Result<(Report, Vec<Array>), ResultError> {
+        let arguments = self.arguments;
+        reduction = reduction.over(Axes::List(self.axes.to_vec()));
+        if !arguments.keepdims {
+            reduction = reduction.squeezed();
+        }
+        if let Some(element) = arguments.result_type {
+            reduction = reduction.to_type(element);
+        }
+        if let Some(element) = arguments.accumulate {
+            reduction = reduction.accumulate_in(element);
+        }
+        let problem = reduction.problem()?;
+        let choice = match problem.outputs() {
+            0 => None,
+            _ => Some(reduction.plan(client)?),
+        };
+        let (outputs, seconds) = time(client, &reduction)?;
+        let results = download(client, &outputs)?;
+        Ok((self.report(place, choice, &problem, &results, seconds), results))
+    }
+
+    fn report(
+        self,
+        place: Place,
+        choice: Option<Choice>,
+        problem: &Problem,
+        results: &[Array],
+        seconds: f64,
+    ) -> Report {
+        let Work { arguments, input, axes, .. } = self;
+        Report {
+            op: arguments.op.name(),
+            correction: arguments.correction,
+            p: arguments.p,
+            dtype: input.element,
+            shape: input.shape.clone(),
+            axes: axes.to_vec(),
+            output_shape: results[0].shape.clone(),
+            device: place.device,
+            backend: place.backend.to_string(),
+            compiler: place.compiler,
+            plan_in_words: match &choice {
+                Some(choice) => choice.plan.to_string(),
+                None => "nothing to launch: the result has no elements".into(),
+            },
+            plan: choice.as_ref().map(|choice| choice.plan),
+            expected_microseconds: choice
+                .as_ref()
+                .map_or(0.0, |choice| choice.expected_microseconds),
+            refused: choice
+                .iter()
+                .flat_map(|choice| &choice.refused)
+                .map(|refusal| Refused {
+                    schedule: refusal.schedule,
+                    reason: refusal.reason.to_string(),
+                })
+                .collect(),
+            microseconds: seconds * 1e6,
+            gigabytes_per_second: problem.bytes() as f64 / seconds * 1e-9,
+            results: Results::new(results),
+        }
+    }
+}
+
 /// Runs until the kernels are compiled, then for the median time in seconds.
-fn time<R: Runtime>(
+fn time<O: Operator, R: Runtime>(
     client: &ComputeClient<R>,
-    run: impl Fn() -> Result<TensorHandle<R>, ReduceError>,
-) -> Result<(TensorHandle<R>, f64), Box<dyn Error>> {
-    let wait = || future::block_on(client.sync()).map_err(|error| format!("{error:?}"));
-    let mut output = run()?;
-    wait()?;
+    reduction: &Reduction<'_, O, R>,
+) -> Result<(Vec<TensorHandle<R>>, f64), ResultError> {
+    let run = || {
+        let outputs = O::Results::list(reduction.clone().run(client)?);
+        future::block_on(client.sync()).map_err(ResultError::device)?;
+        Ok::<_, ResultError>(outputs)
+    };
+    let mut outputs = run()?;
     let mut seconds = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         let start = Instant::now();
-        output = run()?;
-        wait()?;
+        outputs = run()?;
         seconds.push(start.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);
-    Ok((output, seconds[RUNS / 2]))
-}
-
-fn download<R: Runtime>(
-    client: &ComputeClient<R>,
-    output: &TensorHandle<R>,
-    element: ElementType,
-) -> Result<Array, Box<dyn Error>> {
-    let shape = output.shape().to_vec();
-    let len = shape.iter().product::<usize>() * element.bytes();
-    let bytes = client.read_one(output.handle.clone()).map_err(|error| format!("{error:?}"))?;
-    Ok(Array { element, shape, strides: output.strides().to_vec(), bytes: bytes[..len].to_vec() })
+    Ok((outputs, seconds[RUNS / 2]))
 }
 
 /// Where it ran.
@@ -236,51 +389,12 @@ struct Place {
     compiler: &'static str,
 }
 
-fn report(
-    work: Work<'_>,
-    place: Place,
-    choice: Option<Choice>,
-    problem: &Problem,
-    result: &Array,
-    seconds: f64,
-) -> Report {
-    let Work { arguments, input, axes } = work;
-    let values = result.values();
-    let shown = values.len() <= MOST_SHOWN;
-    Report {
-        op: arguments.op.name(),
-        dtype: input.element,
-        shape: input.shape.clone(),
-        axes: axes.to_vec(),
-        output_shape: result.shape.clone(),
-        output_dtype: result.element,
-        device: place.device,
-        backend: place.backend.to_string(),
-        compiler: place.compiler,
-        plan_in_words: match &choice {
-            Some(choice) => choice.plan.to_string(),
-            None => "nothing to launch: the result has no elements".into(),
-        },
-        plan: choice.as_ref().map(|choice| choice.plan),
-        expected_microseconds: choice.as_ref().map_or(0.0, |choice| choice.expected_microseconds),
-        refused: choice
-            .iter()
-            .flat_map(|choice| &choice.refused)
-            .map(|refusal| Refused {
-                schedule: refusal.schedule,
-                reason: refusal.reason.to_string(),
-            })
-            .collect(),
-        microseconds: seconds * 1e6,
-        gigabytes_per_second: problem.bytes() as f64 / seconds * 1e-9,
-        values: shown
-            .then(|| values.into_iter().map(|value| Number::new(value, result.element)).collect()),
-    }
-}
-
 fn print(report: &Report, explain: bool) {
-    let Report { op, dtype, shape, axes, output_shape, output_dtype, .. } = report;
-    println!("{op} of {dtype} {shape:?} over axes {axes:?} gives {output_dtype} {output_shape:?}");
+    let Report { op, dtype, shape, axes, output_shape, .. } = report;
+    let results = report.results.list();
+    let types: Vec<&str> = results.iter().map(|(element, _)| element.name()).collect();
+    let types = types.join(" and ");
+    println!("{op} of {dtype} {shape:?} over axes {axes:?} gives {types} {output_shape:?}");
     println!("plan: {}", report.plan_in_words);
     if explain {
         println!("expected: {:.1} us", report.expected_microseconds);
@@ -290,15 +404,8 @@ fn print(report: &Report, explain: bool) {
     }
     println!("device: {} through {}", report.device, report.compiler);
     println!("time: {:.1} us, {:.2} GB/s", report.microseconds, report.gigabytes_per_second);
-    if let Some(values) = &report.values {
-        let text: Vec<String> = values
-            .iter()
-            .map(|value| match value {
-                Number::Finite(value) => value.to_string(),
-                Number::Integer(value) => value.to_string(),
-                Number::NotFinite(text) => text.clone(),
-            })
-            .collect();
+    for values in results.iter().filter_map(|(_, values)| *values) {
+        let text: Vec<String> = values.iter().map(Number::to_string).collect();
         println!("values: {}", text.join(" "));
     }
 }

@@ -3,13 +3,14 @@
 use cubecl::prelude::*;
 
 use super::Team;
-use crate::operator::{Fields, FieldsOf, Operator, Types};
+use crate::operator::{Fields, FieldsOf, Operator, Parameters, Types};
 
 /// Merges the accumulators of every `lanes`-th worker of a team, in a halving tree: barriers
 /// throughout, so every unit of the cube must get here.
 #[cube]
 pub(crate) fn combine_cube<O: Operator, T: Types, N: Size>(
     accumulator: FieldsOf<O::Fields, T, N>,
+    parameters: &Parameters,
     #[comptime] team: Team,
     #[comptime] lanes: u32,
 ) -> FieldsOf<O::Fields, T, N> {
@@ -21,10 +22,10 @@ pub(crate) fn combine_cube<O: Operator, T: Types, N: Size>(
     // One lane of each group holds the group's accumulator.
     let leads = worker == member * lanes;
     let slot = (UNIT_POS / lanes) as usize;
-    let mut shared = O::Fields::shared::<T, N>(slots);
+    let mut shared = O::Fields::shared::<T::Accumulator, N>(slots);
     let mut total = accumulator;
     if leads {
-        O::Fields::share::<T, N>(&mut shared, slot, total);
+        O::Fields::put::<T::Accumulator, N>(&mut shared, slot, total);
     }
     sync_cube();
     #[unroll]
@@ -32,8 +33,9 @@ pub(crate) fn combine_cube<O: Operator, T: Types, N: Size>(
         let half = comptime![members >> (level + 1)];
         if leads && member < half {
             let partner = slot + comptime![(half * distance) as usize];
-            total = O::merge::<T, N>(total, O::Fields::shared_at::<T, N>(&shared, partner));
-            O::Fields::share::<T, N>(&mut shared, slot, total);
+            let other = O::Fields::at::<T::Accumulator, N>(&shared, partner);
+            total = O::merge::<T, N>(total, other, parameters);
+            O::Fields::put::<T::Accumulator, N>(&mut shared, slot, total);
         }
         sync_cube();
     }

@@ -11,7 +11,7 @@ pub(crate) use cube::combine_cube;
 pub(crate) use plane::combine_plane;
 pub(crate) use vector::combine_lanes;
 
-use crate::operator::{FieldsOf, Operator, Types};
+use crate::operator::{FieldsOf, Operator, Parameters, Types};
 
 /// The units of a cube that work on one output: how many, where they stand, how they combine.
 ///
@@ -33,17 +33,19 @@ pub(crate) struct Team {
 #[cube]
 pub(crate) fn combine_team<O: Operator, T: Types, N: Size>(
     accumulator: FieldsOf<O::Fields, T, N>,
+    parameters: &Parameters,
     #[comptime] team: Team,
 ) -> FieldsOf<O::Fields, T, N> {
     match comptime![team.combine] {
         Combine::Plane { lanes } => {
-            let of_group = combine_plane::<O, T, N>(accumulator, lanes, comptime![team.distance]);
+            let distance = comptime![team.distance];
+            let of_group = combine_plane::<O, T, N>(accumulator, parameters, lanes, distance);
             if comptime![team.workers > lanes] {
-                combine_cube::<O, T, N>(of_group, team, lanes)
+                combine_cube::<O, T, N>(of_group, parameters, team, lanes)
             } else {
                 of_group
             }
         }
-        Combine::Shared => combine_cube::<O, T, N>(accumulator, team, 1u32),
+        Combine::Shared => combine_cube::<O, T, N>(accumulator, parameters, team, 1u32),
     }
 }

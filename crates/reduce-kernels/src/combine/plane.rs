@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::operator::{Fields, FieldsOf, Operator, Types};
+use crate::operator::{Fields, FieldsOf, Operator, Parameters, Types};
 
 /// Merges groups of `lanes` units that stand `distance` apart in their plane, in halving
 /// butterflies; the first of each group ends up with the total. Every unit of the plane must get
@@ -11,6 +11,7 @@ use crate::operator::{Fields, FieldsOf, Operator, Types};
 #[cube]
 pub(crate) fn combine_plane<O: Operator, T: Types, N: Size>(
     accumulator: FieldsOf<O::Fields, T, N>,
+    parameters: &Parameters,
     #[comptime] lanes: u32,
     #[comptime] distance: u32,
 ) -> FieldsOf<O::Fields, T, N> {
@@ -18,8 +19,8 @@ pub(crate) fn combine_plane<O: Operator, T: Types, N: Size>(
     #[unroll]
     for level in 0..comptime![lanes.ilog2()] {
         let mask = comptime![(lanes >> (level + 1)) * distance];
-        let partner = O::Fields::shuffle_xor::<T, N>(total, mask);
-        total = O::merge::<T, N>(total, partner);
+        let partner = O::Fields::shuffle_xor::<T::Accumulator, N>(total, mask);
+        total = O::merge::<T, N>(total, partner, parameters);
     }
     total
 }

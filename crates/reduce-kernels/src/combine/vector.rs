@@ -2,18 +2,26 @@
 
 use cubecl::prelude::*;
 
-use crate::operator::{Fields, FieldsOf, Operator, Types};
+use crate::operator::{Fields, FieldsOf, Operator, Parameters, Types};
 
-/// Merges the lanes of an accumulator from the first to the last.
+/// Merges the lanes of an accumulator: neighbours first, then neighbouring pairs, and so on.
 #[cube]
 pub(crate) fn combine_lanes<O: Operator, T: Types, N: Size>(
     accumulator: FieldsOf<O::Fields, T, N>,
+    parameters: &Parameters,
 ) -> FieldsOf<O::Fields, T, Const<1>> {
     let lanes = N::value().comptime();
-    let mut total = O::Fields::lane::<T, N>(accumulator, 0usize);
+    // The lanes, then what pairs of the list merge to: the last is the total.
+    let mut parts = Sequence::<FieldsOf<O::Fields, T, Const<1>>>::new();
     #[unroll]
-    for lane in 1..lanes {
-        total = O::merge::<T, Const<1>>(total, O::Fields::lane::<T, N>(accumulator, lane));
+    for lane in 0..lanes {
+        parts.push(O::Fields::lane::<T::Accumulator, N>(accumulator, lane));
     }
-    total
+    #[unroll]
+    for pair in 0..lanes - 1 {
+        let left = *parts.index(comptime![2 * pair]);
+        let right = *parts.index(comptime![2 * pair + 1]);
+        parts.push(O::merge::<T, Const<1>>(left, right, parameters));
+    }
+    *parts.index(comptime![2 * lanes - 2])
 }

@@ -4,46 +4,91 @@ use cubecl::{ir::StorageType, prelude::*};
 
 use super::{
     geometry::{Dim, offsets},
+    whole::whole_mut,
     work::place,
 };
 use crate::{
     combine::{Team, combine_team},
-    operator::{Fields, Operator, Partials},
+    operator::{Columns, Fields, Operator, Parameters, Types},
 };
 
 /// Merges the `cubes` partial results of each output in an order that depends on nothing else, and
-/// writes the result.
+/// writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn merge_partials<O: Operator, In: Float, A: Float, B: Float, C: Float, Out: Float>(
+pub(crate) fn merge_partials<
+    O: Operator,
+    S: Float,
+    In: Float,
+    A: Float,
+    B: Float,
+    C: Float,
+    D: Float,
+    E: Float,
+    X: Float,
+    Y: Float,
+    Z: Float,
+>(
     a: &mut Array<A>,
     b: &mut Array<B>,
     c: &mut Array<C>,
-    output: &mut Array<Out>,
+    d: &mut Array<D>,
+    e: &mut Array<E>,
+    x: &mut Array<X>,
+    y: &mut Array<Y>,
+    z: &mut Array<Z>,
     kept: &Sequence<Dim>,
+    parameters: &Parameters,
     cubes: usize,
     outputs: usize,
     reduction_len: usize,
     #[comptime] team: Team,
-    #[define(In, A, B, C, Out)] _types: [StorageType; 5],
+    #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
+) {
+    let partials =
+        Columns::new(whole_mut(a), whole_mut(b), whole_mut(c), whole_mut(d), whole_mut(e));
+    let z = whole_mut(z);
+    let mut results = Columns::new(whole_mut(x), whole_mut(y), z, z, z);
+    merge::<O, (S, In, A, B, C, D, E, X, Y, Z)>(
+        &partials,
+        &mut results,
+        kept,
+        parameters,
+        cubes,
+        outputs,
+        reduction_len,
+        team,
+    );
+}
+
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "the kernel's own")]
+fn merge<O: Operator, T: Types>(
+    partials: &Columns<T::Accumulator>,
+    results: &mut Columns<T::Results>,
+    kept: &Sequence<Dim>,
+    parameters: &Parameters,
+    cubes: usize,
+    outputs: usize,
+    reduction_len: usize,
+    #[comptime] team: Team,
 ) {
     let place = place(team);
     let workers = comptime![team.workers as usize];
     let groups_per_cube = comptime![(team.units / team.workers) as usize];
     let number = CUBE_POS * groups_per_cube + place.group as usize;
     let index = clamp_max(number, outputs - 1);
-    let partials = Partials::<(In, A, B, C, Out)>::new(a, b, c);
-    let mut total = O::identity::<(In, A, B, C, Out), Const<1>>();
+    let mut total = O::identity::<T, Const<1>>();
     let mut cube = place.worker as usize;
     while cube < cubes {
-        let partial = O::Fields::load::<(In, A, B, C, Out)>(&partials, cube * outputs + index);
-        total = O::merge::<(In, A, B, C, Out), Const<1>>(total, partial);
+        let partial = O::Fields::load::<T::Accumulator>(partials, cube * outputs + index);
+        total = O::merge::<T, Const<1>>(total, partial, parameters);
         cube += workers;
     }
     if comptime![team.workers > 1] {
-        total = combine_team::<O, (In, A, B, C, Out), Const<1>>(total, team);
+        total = combine_team::<O, T, Const<1>>(total, parameters, team);
     }
-    let result = O::finish::<(In, A, B, C, Out), Const<1>>(total, reduction_len);
+    let result = O::finish::<T, Const<1>>(total, reduction_len, parameters);
     if place.worker == 0 && number < outputs {
-        output[offsets(kept, index).target] = result[0];
+        O::Results::store::<T::Results>(results, offsets(kept, index).target, result);
     }
 }

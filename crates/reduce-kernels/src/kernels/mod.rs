@@ -9,10 +9,12 @@
 //! *workers* of a team share a group, each with the steps of its *share*; a cube's units are *abreast*
 //! where they stand across neighbouring groups.
 
+mod cascade;
 mod fold;
 pub(crate) mod geometry;
 pub(crate) mod merge;
 pub(crate) mod one_pass;
 mod read;
 pub(crate) mod split;
+mod whole;
 mod work;

@@ -3,27 +3,30 @@
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
-use super::geometry::{Geometry, Group, offsets};
+use super::{
+    geometry::{Geometry, Group, offsets},
+    whole::whole,
+};
 use crate::operator::{Position, Types};
 
 /// The input, bound twice: as vectors and, for the edges of runs, element by element.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Input<T: Types, N: Size> {
-    pub(crate) vectors: Slice<Vector<T::In, N>>,
-    pub(crate) elements: Slice<T::In>,
+    pub(crate) vectors: Slice<Vector<T::Stored, N>>,
+    pub(crate) elements: Slice<T::Stored>,
 }
 
 #[cube]
 impl<T: Types, N: Size> Input<T, N> {
-    pub(crate) fn new(vectors: &Array<Vector<T::In, N>>, elements: &Array<T::In>) -> Self {
-        Input::<T, N> { vectors: vectors.to_slice(), elements: elements.to_slice() }
+    pub(crate) fn new(vectors: &Array<Vector<T::Stored, N>>, elements: &Array<T::Stored>) -> Self {
+        Input::<T, N> { vectors: whole(vectors), elements: whole(elements) }
     }
 }
 
 /// What one step loads.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Loaded<T: Types, N: Size> {
-    pub(crate) value: Vector<T::In, N>,
+    pub(crate) value: Vector<T::Stored, N>,
     pub(crate) position: Position,
     /// Whether the step exists: a ragged run may hold one vector less than others.
     pub(crate) valid: bool,
@@ -110,7 +113,7 @@ fn load_across<T: Types, N: Size>(
     let vector = comptime![access.vector];
     let at = offsets(&geometry.reduced, step);
     let start = group.input + at.stride;
-    let mut value = Vector::<T::In, N>::empty();
+    let mut value = Vector::<T::Stored, N>::empty();
     if comptime![access.ragged] {
         if group.results == comptime![vector as u32] {
             value = input.vectors[start / vector];
@@ -137,7 +140,7 @@ pub(crate) fn edge_slots(vector: usize) -> usize {
 /// An element at the edge of a run.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Edge<T: Types> {
-    pub(crate) value: Vector<T::In, Const<1>>,
+    pub(crate) value: Vector<T::Stored, Const<1>>,
     pub(crate) position: Position,
     pub(crate) valid: bool,
 }

@@ -7,11 +7,12 @@ use super::{
     fold::Share,
     geometry::{Geometry, locate},
     read::Input,
+    whole::whole_mut,
     work::{place, total_across, total_along},
 };
 use crate::{
     combine::Team,
-    operator::{Fields, Operator, Partials},
+    operator::{Columns, Fields, Operator, Parameters, Types},
 };
 
 /// Each team reduces every `cubes`-th share of a group and stores its accumulator. The partials of
@@ -19,25 +20,56 @@ use crate::{
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_split<
     O: Operator,
+    S: Float,
     In: Float,
     A: Float,
     B: Float,
     C: Float,
-    Out: Float,
+    D: Float,
+    E: Float,
+    X: Float,
+    Y: Float,
+    Z: Float,
     N: Size,
 >(
-    vectors: &Array<Vector<In, N>>,
-    elements: &Array<In>,
+    vectors: &Array<Vector<S, N>>,
+    elements: &Array<S>,
     a: &mut Array<A>,
     b: &mut Array<B>,
     c: &mut Array<C>,
+    d: &mut Array<D>,
+    e: &mut Array<E>,
     geometry: &Geometry,
+    parameters: &Parameters,
     cubes: usize,
     #[comptime] access: Access,
     #[comptime] team: Team,
-    #[define(In, A, B, C, Out)] _types: [StorageType; 5],
+    #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
 ) {
-    let input = Input::<(In, A, B, C, Out), N>::new(vectors, elements);
+    let input = Input::<(S, In, A, B, C, D, E, X, Y, Z), N>::new(vectors, elements);
+    let mut partials =
+        Columns::new(whole_mut(a), whole_mut(b), whole_mut(c), whole_mut(d), whole_mut(e));
+    split::<O, (S, In, A, B, C, D, E, X, Y, Z), N>(
+        &input,
+        &mut partials,
+        geometry,
+        parameters,
+        cubes,
+        access,
+        team,
+    );
+}
+
+#[cube]
+fn split<O: Operator, T: Types, N: Size>(
+    input: &Input<T, N>,
+    partials: &mut Columns<T::Accumulator>,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    cubes: usize,
+    #[comptime] access: Access,
+    #[comptime] team: Team,
+) {
     let place = place(team);
     let workers = comptime![team.workers as usize];
     let groups_per_cube = comptime![(team.units / team.workers) as usize];
@@ -45,28 +77,25 @@ pub(crate) fn reduce_split<
     let cube = CUBE_POS % cubes;
     let group = locate(geometry, block * groups_per_cube + place.group as usize, access);
     let share = Share { first: cube * workers + place.worker as usize, stride: cubes * workers };
-    let mut partials = Partials::<(In, A, B, C, Out)>::new(a, b, c);
     let partial = cube * geometry.outputs + group.index;
     match comptime![access.direction] {
         Direction::Along => {
-            let total = total_along::<O, (In, A, B, C, Out), N>(
-                &input, geometry, group, share, access, team,
-            );
+            let total =
+                total_along::<O, T, N>(input, geometry, parameters, group, share, access, team);
             if place.worker == 0 && group.results > 0 {
-                O::Fields::store::<(In, A, B, C, Out)>(&mut partials, partial, total);
+                O::Fields::store::<T::Accumulator>(partials, partial, total);
             }
         }
         Direction::Across => {
-            let total = total_across::<O, (In, A, B, C, Out), N>(
-                &input, geometry, group, share, access, team,
-            );
+            let total =
+                total_across::<O, T, N>(input, geometry, parameters, group, share, access, team);
             #[unroll]
             for lane in 0..comptime![access.vector] {
                 if place.worker == 0 && comptime![lane as u32] < group.results {
-                    O::Fields::store::<(In, A, B, C, Out)>(
-                        &mut partials,
+                    O::Fields::store::<T::Accumulator>(
+                        partials,
                         partial + lane,
-                        O::Fields::lane::<(In, A, B, C, Out), N>(total, lane),
+                        O::Fields::lane::<T::Accumulator, N>(total, lane),
                     );
                 }
             }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     combine::{Team, combine_lanes, combine_team},
-    operator::{FieldsOf, Operator, Types},
+    operator::{FieldsOf, Operator, Parameters, Types},
 };
 
 /// Where a unit stands in its cube.
@@ -37,18 +37,23 @@ pub(crate) fn place(#[comptime] team: Team) -> Place {
 pub(crate) fn total_along<O: Operator, T: Types, N: Size>(
     input: &Input<T, N>,
     geometry: &Geometry,
+    parameters: &Parameters,
     group: Group,
     share: Share,
     #[comptime] access: Access,
     #[comptime] team: Team,
 ) -> FieldsOf<O::Fields, T, Const<1>> {
-    let lanes = fold::<O, T, N>(input, geometry, group, share, access);
-    let mut total = combine_lanes::<O, T, N>(lanes);
+    let lanes = fold::<O, T, N>(input, geometry, parameters, group, share, access);
+    let mut total = combine_lanes::<O, T, N>(lanes, parameters);
     if comptime![access.ragged] {
-        let edges = fold_edges::<O, T, N>(input, geometry, group, share, access);
-        total = O::merge::<T, Const<1>>(total, edges);
+        let edges = fold_edges::<O, T, N>(input, geometry, parameters, group, share, access);
+        total = O::merge::<T, Const<1>>(total, edges, parameters);
     }
-    if comptime![team.workers > 1] { combine_team::<O, T, Const<1>>(total, team) } else { total }
+    if comptime![team.workers > 1] {
+        combine_team::<O, T, Const<1>>(total, parameters, team)
+    } else {
+        total
+    }
 }
 
 /// `Across`: the accumulators of a vector of outputs, complete in worker 0.
@@ -56,11 +61,16 @@ pub(crate) fn total_along<O: Operator, T: Types, N: Size>(
 pub(crate) fn total_across<O: Operator, T: Types, N: Size>(
     input: &Input<T, N>,
     geometry: &Geometry,
+    parameters: &Parameters,
     group: Group,
     share: Share,
     #[comptime] access: Access,
     #[comptime] team: Team,
 ) -> FieldsOf<O::Fields, T, N> {
-    let lanes = fold::<O, T, N>(input, geometry, group, share, access);
-    if comptime![team.workers > 1] { combine_team::<O, T, N>(lanes, team) } else { lanes }
+    let lanes = fold::<O, T, N>(input, geometry, parameters, group, share, access);
+    if comptime![team.workers > 1] {
+        combine_team::<O, T, N>(lanes, parameters, team)
+    } else {
+        lanes
+    }
 }

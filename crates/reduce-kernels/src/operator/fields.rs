@@ -1,8 +1,8 @@
-//! Accumulators of one, two or three fields, and what schedules do with them.
+//! Accumulators of one to five fields, and what schedules do with them.
 //!
 //! A schedule moves accumulators between lanes, through shared memory and through global memory
 //! without knowing what they mean. [`Fields`] is that: everything but the operator's own four
-//! functions.
+//! functions. The results of a reduction are fields too, and leave through the same functions.
 #![allow(missing_docs, reason = "CubeCL's macros add undocumented items")]
 
 use cubecl::prelude::*;
@@ -10,158 +10,195 @@ use cubecl::prelude::*;
 use super::Types;
 
 /// The accumulator of a family of fields, for the element types `T` and `N` lanes.
-pub type FieldsOf<F, T, N> = <F as Fields>::Of<T, N>;
+pub type FieldsOf<F, T, N> = <F as Fields>::Of<<T as Types>::Accumulator, N>;
+
+/// The results of a family of fields, for the element types `T` and `N` lanes.
+pub type ResultsOf<F, T, N> = <F as Fields>::Of<<T as Types>::Results, N>;
 
 mod sealed {
-    /// Kernels and signatures know one, two and three fields.
+    /// Kernels and signatures know one to five fields.
     pub trait Sealed {}
 }
 
-/// A number of accumulator fields: [`One`], [`Two`] or [`Three`].
+/// The element types of up to five fields.
+///
+/// Implemented for tuples of five; types beyond the last field stand idle.
+pub trait FieldTypes: Copy + Send + Sync + 'static {
+    /// Type of the first field.
+    type A: Float;
+    /// Type of the second field.
+    type B: Float;
+    /// Type of the third field.
+    type C: Float;
+    /// Type of the fourth field.
+    type D: Float;
+    /// Type of the fifth field.
+    type E: Float;
+}
+
+impl<A: Float, B: Float, C: Float, D: Float, E: Float> FieldTypes for (A, B, C, D, E) {
+    type A = A;
+    type B = B;
+    type C = C;
+    type D = D;
+    type E = E;
+}
+
+/// A number of fields: [`One`], [`Two`], [`Three`], [`Four`] or [`Five`].
 #[cube]
-pub trait Fields: sealed::Sealed + Send + Sync + 'static {
-    /// The accumulator: `N` independent lanes of each field.
-    type Of<T: Types, N: Size>: CubeType<ExpandType: Clone + Assign + IntoMut> + Clone + Copy;
-    /// Accumulators in shared memory, one array per field.
-    type Shared<T: Types, N: Size>: CubeType<ExpandType: Clone> + Clone + Copy;
+pub trait Fields: sealed::Sealed + Copy + Send + Sync + 'static {
+    /// The fields: `N` independent lanes of each.
+    type Of<T: FieldTypes, N: Size>: CubeType<ExpandType: Clone + Assign + IntoMut> + Clone + Copy;
+    /// Places for fields that the units of a cube share, or that a unit has to itself: an array each.
+    type Slots<T: FieldTypes, N: Size>: CubeType<ExpandType: Clone> + Clone + Copy;
 
     /// How many fields there are.
     const COUNT: usize;
 
-    /// One lane of an accumulator.
-    fn lane<T: Types, N: Size>(
-        accumulator: Self::Of<T, N>,
+    /// One lane of all fields.
+    fn lane<T: FieldTypes, N: Size>(
+        fields: Self::Of<T, N>,
         #[comptime] lane: usize,
     ) -> Self::Of<T, Const<1>>;
 
-    /// The accumulator of the unit whose index in the plane differs by the bits of `mask`.
-    fn shuffle_xor<T: Types, N: Size>(accumulator: Self::Of<T, N>, mask: u32) -> Self::Of<T, N>;
+    /// The fields of the unit whose index in the plane differs by the bits of `mask`.
+    fn shuffle_xor<T: FieldTypes, N: Size>(fields: Self::Of<T, N>, mask: u32) -> Self::Of<T, N>;
 
-    /// Shared memory for `slots` accumulators.
-    fn shared<T: Types, N: Size>(#[comptime] slots: usize) -> Self::Shared<T, N>;
+    /// Places in shared memory.
+    fn shared<T: FieldTypes, N: Size>(#[comptime] slots: usize) -> Self::Slots<T, N>;
 
-    /// Writes an accumulator to shared memory.
-    fn share<T: Types, N: Size>(
-        shared: &mut Self::Shared<T, N>,
+    /// Places of the unit's own.
+    fn local<T: FieldTypes, N: Size>(#[comptime] slots: usize) -> Self::Slots<T, N>;
+
+    /// Writes to a place.
+    fn put<T: FieldTypes, N: Size>(
+        slots: &mut Self::Slots<T, N>,
         slot: usize,
-        accumulator: Self::Of<T, N>,
+        fields: Self::Of<T, N>,
     );
 
-    /// Reads an accumulator from shared memory.
-    fn shared_at<T: Types, N: Size>(shared: &Self::Shared<T, N>, slot: usize) -> Self::Of<T, N>;
+    /// Reads from a place.
+    fn at<T: FieldTypes, N: Size>(slots: &Self::Slots<T, N>, slot: usize) -> Self::Of<T, N>;
 
-    /// Writes an accumulator to global memory.
-    fn store<T: Types>(
-        partials: &mut Partials<T>,
-        index: usize,
-        accumulator: Self::Of<T, Const<1>>,
-    );
+    /// Writes to global memory.
+    fn store<T: FieldTypes>(columns: &mut Columns<T>, index: usize, fields: Self::Of<T, Const<1>>);
 
     /// Reads what [`store`](Fields::store) wrote.
-    fn load<T: Types>(partials: &Partials<T>, index: usize) -> Self::Of<T, Const<1>>;
+    fn load<T: FieldTypes>(columns: &Columns<T>, index: usize) -> Self::Of<T, Const<1>>;
 }
 
-/// Accumulators in global memory: one array per field, of which only the first
-/// [`COUNT`](Fields::COUNT) are touched.
+/// Fields in global memory: one array each, of which only the first [`COUNT`](Fields::COUNT) are
+/// touched.
 #[derive(CubeType, Clone, Copy)]
-pub struct Partials<T: Types> {
+pub struct Columns<T: FieldTypes> {
     a: SliceMut<T::A>,
     b: SliceMut<T::B>,
     c: SliceMut<T::C>,
+    d: SliceMut<T::D>,
+    e: SliceMut<T::E>,
 }
 
 #[cube]
-impl<T: Types> Partials<T> {
-    /// The arrays of the three fields.
-    pub(crate) fn new(a: &mut Array<T::A>, b: &mut Array<T::B>, c: &mut Array<T::C>) -> Self {
-        Partials::<T> { a: a.to_slice_mut(), b: b.to_slice_mut(), c: c.to_slice_mut() }
+impl<T: FieldTypes> Columns<T> {
+    /// The arrays of the five fields.
+    pub fn new(
+        a: SliceMut<T::A>,
+        b: SliceMut<T::B>,
+        c: SliceMut<T::C>,
+        d: SliceMut<T::D>,
+        e: SliceMut<T::E>,
+    ) -> Self {
+        Columns::<T> { a, b, c, d, e }
     }
 }
 
-/// An accumulator type with named fields, the arrays that hold it in shared memory, and its family.
+/// Fields with names, the arrays that hold them, and their family.
 macro_rules! fields {
-    ($count:literal: $(#[$family_doc:meta])* $family:ident, $(#[$doc:meta])* $accumulator:ident, $shared:ident,
-     { $($field:ident: $slot:ident in $array:ident),+ }) => {
+    ($count:literal: $(#[$family_doc:meta])* $family:ident, $(#[$doc:meta])* $fields:ident, $slots:ident,
+     { $($field:ident: $type:ident in $array:ident),+ }) => {
         $(#[$family_doc])*
+        #[derive(Clone, Copy, Debug)]
         pub struct $family;
 
         $(#[$doc])*
         #[derive(CubeType, CubeTypeMut, Clone, Copy)]
-        pub struct $accumulator<$($slot: Float,)+ N: Size> {
+        pub struct $fields<$($type: Float,)+ N: Size> {
             $(
-                pub $field: Vector<$slot, N>,
+                pub $field: Vector<$type, N>,
             )+
         }
 
         #[cube]
-        impl<$($slot: Float,)+ N: Size> $accumulator<$($slot,)+ N> {
-            /// An accumulator of these fields.
-            pub fn new($($field: Vector<$slot, N>),+) -> Self {
-                $accumulator::<$($slot,)+ N> { $($field),+ }
+        impl<$($type: Float,)+ N: Size> $fields<$($type,)+ N> {
+            /// These fields.
+            pub fn new($($field: Vector<$type, N>),+) -> Self {
+                $fields::<$($type,)+ N> { $($field),+ }
             }
         }
 
         #[doc(hidden)]
         #[derive(CubeType, Clone, Copy)]
-        pub struct $shared<$($slot: Float,)+ N: Size> {
-            $($field: SharedMemory<Vector<$slot, N>>,)+
+        pub struct $slots<$($type: Float,)+ N: Size> {
+            $($field: SliceMut<Vector<$type, N>>,)+
         }
 
         impl sealed::Sealed for $family {}
 
         #[cube]
         impl Fields for $family {
-            type Of<T: Types, N: Size> = $accumulator<$(T::$slot,)+ N>;
-            type Shared<T: Types, N: Size> = $shared<$(T::$slot,)+ N>;
+            type Of<T: FieldTypes, N: Size> = $fields<$(T::$type,)+ N>;
+            type Slots<T: FieldTypes, N: Size> = $slots<$(T::$type,)+ N>;
 
             const COUNT: usize = $count;
 
-            fn lane<T: Types, N: Size>(
-                accumulator: Self::Of<T, N>,
+            fn lane<T: FieldTypes, N: Size>(
+                fields: Self::Of<T, N>,
                 #[comptime] lane: usize,
             ) -> Self::Of<T, Const<1>> {
-                $accumulator::new(
-                    $(Vector::<T::$slot, Const<1>>::cast_from(accumulator.$field[lane])),+
-                )
+                $fields::new($(Vector::<T::$type, Const<1>>::cast_from(fields.$field[lane])),+)
             }
 
-            fn shuffle_xor<T: Types, N: Size>(
-                accumulator: Self::Of<T, N>,
+            fn shuffle_xor<T: FieldTypes, N: Size>(
+                fields: Self::Of<T, N>,
                 mask: u32,
             ) -> Self::Of<T, N> {
-                $accumulator::new($(plane_shuffle_xor(accumulator.$field, mask)),+)
+                $fields::new($(plane_shuffle_xor(fields.$field, mask)),+)
             }
 
-            fn shared<T: Types, N: Size>(#[comptime] slots: usize) -> Self::Shared<T, N> {
-                $shared::<$(T::$slot,)+ N> { $($field: SharedMemory::new(slots)),+ }
+            fn shared<T: FieldTypes, N: Size>(#[comptime] slots: usize) -> Self::Slots<T, N> {
+                $slots::<$(T::$type,)+ N> { $($field: SharedMemory::new(slots).to_slice_mut()),+ }
             }
 
-            fn share<T: Types, N: Size>(
-                shared: &mut Self::Shared<T, N>,
+            fn local<T: FieldTypes, N: Size>(#[comptime] slots: usize) -> Self::Slots<T, N> {
+                $slots::<$(T::$type,)+ N> { $($field: Array::new(slots).to_slice_mut()),+ }
+            }
+
+            fn put<T: FieldTypes, N: Size>(
+                slots: &mut Self::Slots<T, N>,
                 slot: usize,
-                accumulator: Self::Of<T, N>,
+                fields: Self::Of<T, N>,
             ) {
-                $(shared.$field[slot] = accumulator.$field;)+
+                $(slots.$field[slot] = fields.$field;)+
             }
 
-            fn shared_at<T: Types, N: Size>(
-                shared: &Self::Shared<T, N>,
+            fn at<T: FieldTypes, N: Size>(
+                slots: &Self::Slots<T, N>,
                 slot: usize,
             ) -> Self::Of<T, N> {
-                $accumulator::new($(shared.$field[slot]),+)
+                $fields::new($(slots.$field[slot]),+)
             }
 
-            fn store<T: Types>(
-                partials: &mut Partials<T>,
+            fn store<T: FieldTypes>(
+                columns: &mut Columns<T>,
                 index: usize,
-                accumulator: Self::Of<T, Const<1>>,
+                fields: Self::Of<T, Const<1>>,
             ) {
-                $(partials.$array[index] = accumulator.$field[0];)+
+                $(columns.$array[index] = fields.$field[0];)+
             }
 
-            fn load<T: Types>(partials: &Partials<T>, index: usize) -> Self::Of<T, Const<1>> {
-                $accumulator::new(
-                    $(Vector::<T::$slot, Const<1>>::cast_from(partials.$array[index])),+
+            fn load<T: FieldTypes>(columns: &Columns<T>, index: usize) -> Self::Of<T, Const<1>> {
+                $fields::new(
+                    $(Vector::<T::$type, Const<1>>::cast_from(columns.$array[index])),+
                 )
             }
         }
@@ -170,22 +207,88 @@ macro_rules! fields {
 
 fields!(
     1:
-    /// Accumulators of one field: [`Value`].
+    /// One field: [`Value`].
     One,
-    /// An accumulator of one field.
-    Value, SharedValue, { value: A in a }
+    /// One field.
+    Value, ValueSlots, { value: A in a }
 );
 fields!(
     2:
-    /// Accumulators of two fields: [`Pair`].
+    /// Two fields: [`Pair`].
     Two,
-    /// An accumulator of two fields.
-    Pair, SharedPair, { first: A in a, second: B in b }
+    /// Two fields.
+    Pair, PairSlots, { first: A in a, second: B in b }
 );
 fields!(
     3:
-    /// Accumulators of three fields: [`Triple`].
+    /// Three fields: [`Triple`].
     Three,
-    /// An accumulator of three fields.
-    Triple, SharedTriple, { first: A in a, second: B in b, third: C in c }
+    /// Three fields.
+    Triple, TripleSlots, { first: A in a, second: B in b, third: C in c }
 );
+fields!(
+    4:
+    /// Four fields: [`Quad`].
+    Four,
+    /// Four fields.
+    Quad, QuadSlots, { first: A in a, second: B in b, third: C in c, fourth: D in d }
+);
+fields!(
+    5:
+    /// Five fields: [`Quint`].
+    Five,
+    /// Five fields.
+    Quint, QuintSlots, { first: A in a, second: B in b, third: C in c, fourth: D in d, fifth: E in e }
+);
+
+/// How many results an operator has, and so what the front door returns: one tensor, or a tuple.
+pub trait Family: Fields {
+    /// `X` itself, or a tuple of as many as there are results.
+    type Each<X>;
+
+    /// From a list with an `X` for each result. Longer lists are cut short, shorter ones panic.
+    fn each<X>(list: Vec<X>) -> Self::Each<X>;
+
+    /// To a list with an `X` for each result.
+    fn list<X>(each: Self::Each<X>) -> Vec<X>;
+}
+
+impl Family for One {
+    type Each<X> = X;
+
+    fn each<X>(list: Vec<X>) -> X {
+        list.into_iter().next().expect("one result")
+    }
+
+    fn list<X>(each: X) -> Vec<X> {
+        vec![each]
+    }
+}
+
+impl Family for Two {
+    type Each<X> = (X, X);
+
+    fn each<X>(list: Vec<X>) -> (X, X) {
+        let mut list = list.into_iter();
+        let mut next = || list.next().expect("two results");
+        (next(), next())
+    }
+
+    fn list<X>((first, second): (X, X)) -> Vec<X> {
+        vec![first, second]
+    }
+}
+
+impl Family for Three {
+    type Each<X> = (X, X, X);
+
+    fn each<X>(list: Vec<X>) -> (X, X, X) {
+        let mut list = list.into_iter();
+        let mut next = || list.next().expect("three results");
+        (next(), next(), next())
+    }
+
+    fn list<X>((first, second, third): (X, X, X)) -> Vec<X> {
+        vec![first, second, third]
+    }
+}

@@ -2,19 +2,21 @@
 
 use cubecl::prelude::*;
 
-use super::{One, Operator, Position, Sum, TypeRule, Types, Value, rules};
+use super::{One, Operator, Parameters, Position, Sum, TypeRule, Types, Value, rules};
 
 /// The arithmetic mean; NaN of no elements. Integers give floating point.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Mean;
 
 #[cube]
 impl Operator for Mean {
     type Fields = One;
+    type Results = One;
 
     const NAME: &'static str = "mean";
-    const POSITIONAL: bool = false;
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
 
     fn identity<T: Types, N: Size>() -> Value<T::A, N> {
         Sum::identity::<T, N>()
@@ -24,15 +26,24 @@ impl Operator for Mean {
         accumulator: Value<T::A, N>,
         value: Vector<T::In, N>,
         position: Position,
+        parameters: &Parameters,
     ) -> Value<T::A, N> {
-        Sum::push::<T, N>(accumulator, value, position)
+        Sum::push::<T, N>(accumulator, value, position, parameters)
     }
 
-    fn merge<T: Types, N: Size>(left: Value<T::A, N>, right: Value<T::A, N>) -> Value<T::A, N> {
-        Sum::merge::<T, N>(left, right)
+    fn merge<T: Types, N: Size>(
+        left: Value<T::A, N>,
+        right: Value<T::A, N>,
+        parameters: &Parameters,
+    ) -> Value<T::A, N> {
+        Sum::merge::<T, N>(left, right, parameters)
     }
 
-    fn finish<T: Types, N: Size>(accumulator: Value<T::A, N>, count: usize) -> Vector<T::Out, N> {
-        Vector::cast_from(accumulator.value / Vector::cast_from(count))
+    fn finish<T: Types, N: Size>(
+        accumulator: Value<T::A, N>,
+        count: usize,
+        _parameters: &Parameters,
+    ) -> Value<T::Out, N> {
+        Value::new(Vector::cast_from(accumulator.value / Vector::cast_from(count)))
     }
 }

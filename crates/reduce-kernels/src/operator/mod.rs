@@ -1,26 +1,44 @@
-//! What an operator is, and the operators of this crate, one file each.
+//! What an operator is, and the operators of this crate: a file per family.
 
+mod arg;
 mod by_name;
+pub mod element_wise;
+mod extrema;
 mod fields;
-mod max;
+mod log_sum_exp;
+mod logic;
+mod map;
 mod mean;
-mod min;
+mod nan_ignoring;
+mod norm;
+mod parameters;
 mod position;
 mod prod;
 mod sum;
 mod types;
+mod variance;
 
 use cubecl::prelude::*;
 
-pub use by_name::{OperatorName, UnknownOperator};
-pub use fields::{Fields, FieldsOf, One, Pair, Partials, Three, Triple, Two, Value};
-pub use max::Max;
+pub use arg::{ArgMax, ArgMin, MaxWithIndex, MinWithIndex};
+pub use by_name::{OperatorName, OperatorOptions, UnknownOperator};
+pub use extrema::{Max, Min, MinMax};
+pub use fields::{
+    Columns, Family, FieldTypes, Fields, FieldsOf, Five, Four, One, Pair, Quad, Quint, ResultsOf,
+    Three, Triple, Two, Value,
+};
+pub use log_sum_exp::LogSumExp;
+pub use logic::{All, Any, CountNonzero};
+pub use map::{Map, Mapped};
 pub use mean::Mean;
-pub use min::Min;
+pub use nan_ignoring::{NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd, NanSum};
+pub use norm::{NormInf, NormL1, NormL2, NormP};
+pub use parameters::{InvalidParameter, ParameterRule, Parameters, ParametersLaunch};
 pub use position::Position;
 pub use prod::Prod;
-pub use sum::Sum;
-pub use types::{Signature, TypeRule, Types, rules};
+pub use sum::{Sum, SumAbs, SumSquares};
+pub use types::{Signature, TypeRequest, TypeRule, Types, rules};
+pub use variance::{MeanVar, NanStd, NanVar, Std, Var};
 
 /// A reduction operator: an accumulator and four functions.
 ///
@@ -28,30 +46,46 @@ pub use types::{Signature, TypeRule, Types, rules};
 /// to:
 ///
 /// - `merge(identity(), a)` and `merge(a, identity())` are `a`;
-/// - `merge` is associative, up to rounding;
+/// - `merge` is associative and commutative, up to rounding;
 /// - pushing an element is merging what `push` makes of the identity and that element.
 ///
 /// Functions work on vectors of `N` independent lanes. The element types of one kernel are `T`'s:
-/// the loaded type [`Types::In`], up to three accumulator fields [`Types::A`], [`Types::B`] and
-/// [`Types::C`], and the result [`Types::Out`]. They are chosen at run time by
-/// [`TYPES`](Operator::TYPES), so a function is written once for all of them. CubeCL's `Float` bound
-/// on them says which functions may be called, not what the data is: integers pass through too.
+/// the type of the elements that are pushed, [`Types::In`]; up to five accumulator fields,
+/// [`Types::A`] to [`Types::E`]; and up to three results, [`Types::Out`] to [`Types::Out3`]. They are
+/// chosen at run time by [`TYPES`](Operator::TYPES), so a function is written once for all of them.
+/// CubeCL's `Float` bound on them says which functions may be called, not what the data is: integers
+/// pass through too.
+///
+/// A value of the operator's type says what the operator depends on at run time, such as the
+/// correction of a variance; [`PARAMETERS`](Operator::PARAMETERS) hands it to the functions.
 ///
 /// docs/ADDING_AN_OPERATOR.md writes one from scratch.
 #[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 #[cube]
-pub trait Operator: Sized + Send + Sync + 'static {
-    /// How many fields an accumulator has: [`One`], [`Two`] or [`Three`].
+pub trait Operator: Copy + Send + Sync + 'static {
+    /// How many fields an accumulator has: [`One`] to [`Five`].
     type Fields: Fields;
+    /// How many results a reduction has: [`One`], [`Two`] or [`Three`].
+    type Results: Family;
 
     /// The name in plans, messages and command lines.
     const NAME: &'static str;
-    /// Whether `push` reads the position.
-    const POSITIONAL: bool;
     /// Whether a reduction over no elements has a value: that of `finish(identity(), 0)`.
     const DEFINED_ON_EMPTY: bool;
-    /// Which accumulator and output types go with an input type.
+    /// Which types go with an input type.
     const TYPES: TypeRule;
+    /// Whether `push` reads the position.
+    const POSITIONAL: bool = false;
+    /// Whether long chains of floating point accumulation lose accuracy, so that units should
+    /// accumulate short chains and merge them pairwise.
+    const PAIRWISE: bool = false;
+    /// Whether the functions take exponentials, logarithms, powers or angles, which SPIR-V and WGSL do
+    /// not have for f64.
+    const TRANSCENDENTAL: bool = false;
+    /// The name of the map that elements pass first, if any, for messages; see [`Mapped`].
+    const MAP: Option<&'static str> = None;
+    /// The numbers that the functions read from their [`Parameters`], checked.
+    const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
 
     /// The accumulator of no elements.
     fn identity<T: Types, N: Size>() -> FieldsOf<Self::Fields, T, N>;
@@ -61,17 +95,20 @@ pub trait Operator: Sized + Send + Sync + 'static {
         accumulator: FieldsOf<Self::Fields, T, N>,
         value: Vector<T::In, N>,
         position: Position,
+        parameters: &Parameters,
     ) -> FieldsOf<Self::Fields, T, N>;
 
     /// The accumulator of both operands' elements.
     fn merge<T: Types, N: Size>(
         left: FieldsOf<Self::Fields, T, N>,
         right: FieldsOf<Self::Fields, T, N>,
+        parameters: &Parameters,
     ) -> FieldsOf<Self::Fields, T, N>;
 
-    /// The result for an accumulator of `count` elements.
+    /// The results for an accumulator of `count` elements.
     fn finish<T: Types, N: Size>(
         accumulator: FieldsOf<Self::Fields, T, N>,
         count: usize,
-    ) -> Vector<T::Out, N>;
+        parameters: &Parameters,
+    ) -> ResultsOf<Self::Results, T, N>;
 }

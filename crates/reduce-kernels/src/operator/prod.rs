@@ -2,17 +2,18 @@
 
 use cubecl::prelude::*;
 
-use super::{One, Operator, Position, TypeRule, Types, Value, rules};
+use super::{One, Operator, Parameters, Position, TypeRule, Types, Value, rules};
 
 /// The product; 1 of no elements.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Prod;
 
 #[cube]
 impl Operator for Prod {
     type Fields = One;
+    type Results = One;
 
     const NAME: &'static str = "prod";
-    const POSITIONAL: bool = false;
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
 
@@ -24,15 +25,24 @@ impl Operator for Prod {
         accumulator: Value<T::A, N>,
         value: Vector<T::In, N>,
         _position: Position,
+        _parameters: &Parameters,
     ) -> Value<T::A, N> {
         Value::new(accumulator.value * Vector::cast_from(value))
     }
 
-    fn merge<T: Types, N: Size>(left: Value<T::A, N>, right: Value<T::A, N>) -> Value<T::A, N> {
+    fn merge<T: Types, N: Size>(
+        left: Value<T::A, N>,
+        right: Value<T::A, N>,
+        _parameters: &Parameters,
+    ) -> Value<T::A, N> {
         Value::new(left.value * right.value)
     }
 
-    fn finish<T: Types, N: Size>(accumulator: Value<T::A, N>, _count: usize) -> Vector<T::Out, N> {
-        Vector::cast_from(accumulator.value)
+    fn finish<T: Types, N: Size>(
+        accumulator: Value<T::A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<T::Out, N> {
+        Value::new(Vector::cast_from(accumulator.value))
     }
 }

@@ -3,12 +3,16 @@
 use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
+use super::FieldTypes;
+
 /// The element types that one kernel works with.
 ///
-/// Implemented for the tuple `(In, A, B, C, Out)`. Fields that an accumulator does not have are
-/// never loaded or stored.
+/// Implemented for the tuple `(Stored, In, A, B, C, D, E, Out, Out2, Out3)`. Types of fields and results
+/// that an operator does not have stand idle.
 pub trait Types: Copy + Send + Sync + 'static {
-    /// Type of the input's elements.
+    /// Type of the input's elements in memory.
+    type Stored: Float;
+    /// Type of the elements that are pushed, to which loads convert: never narrower than 32 bits.
     type In: Float;
     /// Type of an accumulator's first field.
     type A: Float;
@@ -16,110 +20,322 @@ pub trait Types: Copy + Send + Sync + 'static {
     type B: Float;
     /// Type of an accumulator's third field.
     type C: Float;
-    /// Type of the results.
+    /// Type of an accumulator's fourth field.
+    type D: Float;
+    /// Type of an accumulator's fifth field.
+    type E: Float;
+    /// Type of the first result.
     type Out: Float;
+    /// Type of the second result.
+    type Out2: Float;
+    /// Type of the third result.
+    type Out3: Float;
+    /// The accumulator's types together.
+    type Accumulator: FieldTypes<A = Self::A, B = Self::B, C = Self::C, D = Self::D, E = Self::E>;
+    /// The results' types together.
+    type Results: FieldTypes<A = Self::Out, B = Self::Out2, C = Self::Out3>;
 }
 
-impl<In: Float, A: Float, B: Float, C: Float, Out: Float> Types for (In, A, B, C, Out) {
+impl<S, In, A, B, C, D, E, X, Y, Z> Types for (S, In, A, B, C, D, E, X, Y, Z)
+where
+    S: Float,
+    In: Float,
+    A: Float,
+    B: Float,
+    C: Float,
+    D: Float,
+    E: Float,
+    X: Float,
+    Y: Float,
+    Z: Float,
+{
+    type Stored = S;
     type In = In;
     type A = A;
     type B = B;
     type C = C;
-    type Out = Out;
+    type D = D;
+    type E = E;
+    type Out = X;
+    type Out2 = Y;
+    type Out3 = Z;
+    type Accumulator = (A, B, C, D, E);
+    type Results = (X, Y, Z, Z, Z);
 }
 
-/// The accumulator and output types of one reduction.
+/// What a reduction's types are chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TypeRequest {
+    /// Type of the input's elements.
+    pub input: ElementType,
+    /// The accumulator that the caller asked for, if any.
+    pub accumulator: Option<ElementType>,
+    /// The types that the caller asked for, if any, for each result.
+    pub outputs: [Option<ElementType>; 3],
+    /// Elements that go into one output: what indices and counts must hold.
+    pub reduction_len: usize,
+}
+
+impl TypeRequest {
+    /// The input as it is, and nothing asked for.
+    pub const fn of(input: ElementType) -> Self {
+        Self { input, accumulator: None, outputs: [None; 3], reduction_len: 0 }
+    }
+}
+
+/// The types of one reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signature {
+    /// Type of the elements that are pushed.
+    pub value: ElementType,
     /// Types of the accumulator's fields; those beyond its last field stand idle.
-    pub fields: [ElementType; 3],
-    /// Type of the results.
-    pub output: ElementType,
+    pub fields: [ElementType; 5],
+    /// Types of the results; those beyond the last result stand idle.
+    pub results: [ElementType; 3],
 }
 
 impl Signature {
-    /// An accumulator of one field.
-    pub const fn one(field: ElementType, output: ElementType) -> Self {
-        Self { fields: [field; 3], output }
+    /// Elements pushed as `value`, one accumulator field and one result.
+    pub const fn one(value: ElementType, field: ElementType, result: ElementType) -> Self {
+        Self { value, fields: [field; 5], results: [result; 3] }
     }
 
-    /// An accumulator of two fields.
-    pub const fn two(first: ElementType, second: ElementType, output: ElementType) -> Self {
-        Self { fields: [first, second, second], output }
+    /// With these types for the second field and those after it.
+    pub const fn second(self, field: ElementType) -> Self {
+        Self { fields: [self.fields[0], field, field, field, field], ..self }
     }
 
-    /// An accumulator of three fields.
-    pub const fn three(fields: [ElementType; 3], output: ElementType) -> Self {
-        Self { fields, output }
+    /// With this type for the second result and those after it.
+    pub const fn second_result(self, result: ElementType) -> Self {
+        Self { results: [self.results[0], result, result], ..self }
     }
 }
 
-/// Chooses the types for an input type and, where the caller asked for one, an output type.
-/// `None` refuses the pair.
-pub type TypeRule = fn(input: ElementType, output: Option<ElementType>) -> Option<Signature>;
+/// Chooses the types of a reduction; `None` refuses what was asked for.
+pub type TypeRule = fn(&TypeRequest) -> Option<Signature>;
 
 /// The rules of the crate's operators, for others to use.
 pub mod rules {
-    use super::{ElementType, Signature};
-    use ElementType::{F32, F64, I32, U32};
+    use super::{ElementType, Signature, TypeRequest};
+    use ElementType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
-    /// Accumulates as sums do: f16, bf16 and f32 in f32, f64 in f64, integers modulo 2^32. The
-    /// output is of the input's type unless asked otherwise; asking for f64 accumulates in f64, and
-    /// asking for a floating point output of integers accumulates in floating point.
-    pub fn accumulate(input: ElementType, output: Option<ElementType>) -> Option<Signature> {
-        let output = output.unwrap_or(input);
-        match (input.is_float(), output.is_float()) {
-            (_, true) => Some(Signature::one(wider_float(input, output), output)),
-            // Two's complement: the bits of the signed sum are those of the unsigned one, whose
-            // overflow is defined in every target language.
-            (false, false) => Some(Signature::one(U32, output)),
-            (true, false) => None,
+    /// Accumulates as sums do: f16, bf16 and f32 in f32, f64 in f64, integers and bools modulo 2^32,
+    /// 64-bit integers modulo 2^64. The output is of the input's type, but of 32 bits for narrower
+    /// integers. Asking for a wider accumulator or output widens both; asking for floating point of
+    /// integers accumulates in floating point.
+    pub fn accumulate(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
+        let wants_float =
+            [accumulator, output].into_iter().flatten().any(|wanted| wanted.is_float());
+        if input.is_float() || wants_float { floating(request) } else { integers(request) }
+    }
+
+    /// Sums of integers. Two's complement: the bits of a signed sum are those of the unsigned one,
+    /// whose overflow is defined in every target language. Elements are sign-extended first.
+    fn integers(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
+        let is_wide = |element: ElementType| element.bytes() == 8;
+        let wide = accumulator.or(output).is_some_and(is_wide)
+            || output.is_some_and(is_wide)
+            || is_wide(input);
+        if [accumulator, output].contains(&Some(Bool))
+            || accumulator.is_some_and(|asked| asked.bytes() < 4 || is_wide(asked) != wide)
+        {
+            return None;
+        }
+        let (value, field) = match (input.is_signed(), wide) {
+            (true, false) => (I32, U32),
+            (true, true) => (I64, U64),
+            (false, false) => (U32, U32),
+            (false, true) => (U64, U64),
+        };
+        Some(Signature::one(value, field, output.unwrap_or(value)))
+    }
+
+    /// Accumulates in floating point: in f64 if the input or a requested output is f64, else in f32,
+    /// or as asked for. The output is of the input's type if that is floating point, else of the
+    /// accumulator's.
+    pub fn floating(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs, .. } = *request;
+        let default = if input == F64 || outputs.contains(&Some(F64)) { F64 } else { F32 };
+        let accumulator = accumulator.unwrap_or(default);
+        let output = outputs[0].unwrap_or(if input.is_float() { input } else { accumulator });
+        let second = outputs[1].unwrap_or(output);
+        let fits = matches!(accumulator, F32 | F64) && output.is_float() && second.is_float();
+        let signature = Signature::one(accumulator, accumulator, output);
+        fits.then(|| signature.second_result(second))
+    }
+
+    /// Keeps values as they are: types narrower than 32 bits held in 32, others in their own. Any
+    /// output type that the values convert to, but no integers of floating point values.
+    pub fn select(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs, .. } = *request;
+        let held = held(input);
+        let output = outputs[0].unwrap_or(input);
+        let second = outputs[1].unwrap_or(output);
+        let converts = |to: ElementType| match to {
+            Bool => input == Bool,
+            _ => to.is_float() || !input.is_float(),
+        };
+        let fits = accumulator.is_none_or(|asked| asked == held);
+        (fits && converts(output) && converts(second))
+            .then(|| Signature::one(held, held, output).second_result(second))
+    }
+
+    /// Indices of values: the values as [`select`] holds them, and beside them u32, or u64 where a
+    /// reduction has more elements than u32 counts. The output is of the index's type, or any other
+    /// integer type of as many bits at least.
+    pub fn index(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs: [output, ..], reduction_len } = *request;
+        let held = held(input);
+        let index = counting(reduction_len);
+        let fits = accumulator.is_none_or(|asked| asked == held);
+        let output = output.unwrap_or(index);
+        (fits && counts(output, reduction_len))
+            .then(|| Signature::one(held, held, output).second(index))
+    }
+
+    /// Values with their indices: two results, the first as [`select`] gives it, the second as
+    /// [`index`] does.
+    pub fn value_and_index(request: &TypeRequest) -> Option<Signature> {
+        let [first, second, third] = request.outputs;
+        let value = select(&TypeRequest { outputs: [first, None, None], ..*request })?;
+        let indices = index(&TypeRequest { outputs: [second, second, third], ..*request })?;
+        Some(indices).map(|signature| Signature {
+            results: [value.results[0], indices.results[0], indices.results[0]],
+            ..signature
+        })
+    }
+
+    /// Counts: as [`index`], one field.
+    pub fn count(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs: [output, ..], reduction_len } = *request;
+        let field = accumulator.unwrap_or(counting(reduction_len));
+        let output = output.unwrap_or(field);
+        let fits = matches!(field, U32 | U64)
+            && counts(field, reduction_len)
+            && (output.is_float() || counts(output, reduction_len));
+        fits.then(|| Signature::one(held(input), field, output))
+    }
+
+    /// Truth: bool, or 0 and 1 of any other type.
+    pub fn truth(request: &TypeRequest) -> Option<Signature> {
+        let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
+        let fits = accumulator.is_none_or(|asked| asked == U32);
+        fits.then(|| Signature::one(held(input), U32, output.unwrap_or(Bool)))
+    }
+
+    /// The type in which values of `input` are compared: their own, but of 32 bits at least.
+    pub fn held(input: ElementType) -> ElementType {
+        match input {
+            F16 | BF16 | F32 => F32,
+            F64 => F64,
+            I8 | I16 | I32 => I32,
+            I64 => I64,
+            U8 | U16 | U32 | Bool => U32,
+            U64 => U64,
         }
     }
 
-    /// Accumulates in floating point: f64 if the input or the requested output is f64, else f32.
-    /// The output is of the input's type if that is floating point, else f32.
-    pub fn floating(input: ElementType, output: Option<ElementType>) -> Option<Signature> {
-        let output = output.unwrap_or(if input.is_float() { input } else { F32 });
-        output.is_float().then(|| Signature::one(wider_float(input, output), output))
+    /// The type that counts up to `len`: u32, or u64 by need.
+    pub fn counting(len: usize) -> ElementType {
+        if u32::try_from(len).is_ok() { U32 } else { U64 }
     }
 
-    /// Keeps values as they are: f16 and bf16 held in f32, others in their own type. Any output
-    /// type that the values convert to, but no integers of floating point values.
-    pub fn select(input: ElementType, output: Option<ElementType>) -> Option<Signature> {
-        let output = output.unwrap_or(input);
-        let held = match input {
-            F64 | I32 | U32 => input,
-            _ => F32,
-        };
-        (output.is_float() || !input.is_float()).then(|| Signature::one(held, output))
-    }
-
-    fn wider_float(input: ElementType, output: ElementType) -> ElementType {
-        if input == F64 || output == F64 { F64 } else { F32 }
+    /// Whether `element` is an integer type that holds every number up to `len`.
+    fn counts(element: ElementType, len: usize) -> bool {
+        let len = len as u64;
+        match element {
+            U32 => len <= u64::from(u32::MAX),
+            I32 => len <= i32::MAX as u64,
+            I64 => len <= i64::MAX as u64,
+            U64 => true,
+            _ => false,
+        }
     }
 
     #[cfg(test)]
     mod tests {
         use super::*;
-        use ElementType::{BF16, F16};
 
-        /// The contract of docs/SEMANTICS.md on accumulator and output types.
+        fn request(input: ElementType, output: Option<ElementType>) -> TypeRequest {
+            TypeRequest { outputs: [output, None, None], ..TypeRequest::of(input) }
+        }
+
+        fn accumulated(
+            input: ElementType,
+            accumulator: Option<ElementType>,
+            output: Option<ElementType>,
+        ) -> Option<(ElementType, ElementType, ElementType)> {
+            let signature = accumulate(&TypeRequest { accumulator, ..request(input, output) })?;
+            Some((signature.value, signature.fields[0], signature.results[0]))
+        }
+
+        /// docs/SEMANTICS.md on sums: accumulators and outputs by rule and by request.
         #[test]
-        fn types_follow_the_documented_rules() {
-            assert_eq!(accumulate(F16, None), Some(Signature::one(F32, F16)));
-            assert_eq!(accumulate(BF16, Some(F32)), Some(Signature::one(F32, F32)));
-            assert_eq!(accumulate(F32, Some(F64)), Some(Signature::one(F64, F64)));
-            assert_eq!(accumulate(I32, None), Some(Signature::one(U32, I32)));
-            assert_eq!(accumulate(I32, Some(F64)), Some(Signature::one(F64, F64)));
-            assert_eq!(accumulate(F32, Some(I32)), None);
-            assert_eq!(floating(I32, None), Some(Signature::one(F32, F32)));
-            assert_eq!(floating(U32, Some(F64)), Some(Signature::one(F64, F64)));
-            assert_eq!(floating(F64, None), Some(Signature::one(F64, F64)));
-            assert_eq!(floating(F32, Some(U32)), None);
-            assert_eq!(select(F16, None), Some(Signature::one(F32, F16)));
-            assert_eq!(select(I32, None), Some(Signature::one(I32, I32)));
-            assert_eq!(select(F32, Some(I32)), None);
+        fn sums_accumulate_as_documented() {
+            assert_eq!(accumulated(F16, None, None), Some((F32, F32, F16)));
+            assert_eq!(accumulated(BF16, None, Some(F32)), Some((F32, F32, F32)));
+            assert_eq!(accumulated(F32, None, Some(F64)), Some((F64, F64, F64)));
+            assert_eq!(accumulated(F32, Some(F64), None), Some((F64, F64, F32)));
+            assert_eq!(accumulated(F64, Some(F32), None), Some((F32, F32, F64)));
+            assert_eq!(accumulated(F32, None, Some(I32)), None);
+            assert_eq!(accumulated(F32, Some(F16), None), None);
+            assert_eq!(accumulated(I8, None, None), Some((I32, U32, I32)));
+            assert_eq!(accumulated(U16, None, None), Some((U32, U32, U32)));
+            assert_eq!(accumulated(Bool, None, None), Some((U32, U32, U32)));
+            assert_eq!(accumulated(I32, None, None), Some((I32, U32, I32)));
+            assert_eq!(accumulated(I32, Some(I64), None), Some((I64, U64, I64)));
+            assert_eq!(accumulated(I32, None, Some(I64)), Some((I64, U64, I64)));
+            assert_eq!(accumulated(U8, None, Some(U64)), Some((U64, U64, U64)));
+            assert_eq!(accumulated(I64, None, None), Some((I64, U64, I64)));
+            assert_eq!(accumulated(I64, Some(I32), None), None);
+            assert_eq!(accumulated(I32, None, Some(F64)), Some((F64, F64, F64)));
+            assert_eq!(accumulated(I32, Some(F32), None), Some((F32, F32, F32)));
+            assert_eq!(accumulated(I32, Some(I16), None), None);
+            assert_eq!(accumulated(U8, None, Some(Bool)), None);
+        }
+
+        /// docs/SEMANTICS.md on means and on what keeps values as they are.
+        #[test]
+        fn means_are_floating_point_and_extrema_keep_their_type() {
+            let result = |signature: Option<Signature>| signature.map(|s| (s.value, s.results[0]));
+            assert_eq!(result(floating(&request(I32, None))), Some((F32, F32)));
+            assert_eq!(result(floating(&request(I64, Some(F64)))), Some((F64, F64)));
+            assert_eq!(result(floating(&request(F16, None))), Some((F32, F16)));
+            assert_eq!(result(floating(&request(F32, Some(U32)))), None);
+            assert_eq!(result(select(&request(F16, None))), Some((F32, F16)));
+            assert_eq!(result(select(&request(I8, None))), Some((I32, I8)));
+            assert_eq!(result(select(&request(U64, Some(F64)))), Some((U64, F64)));
+            assert_eq!(result(select(&request(F32, Some(I32)))), None);
+            assert_eq!(result(select(&request(U8, Some(Bool)))), None);
+            assert_eq!(result(truth(&request(F32, None))), Some((F32, Bool)));
+            assert_eq!(result(truth(&request(I64, Some(U32)))), Some((I64, U32)));
+        }
+
+        /// Indices are u32, u64 on request or by need, and never too narrow.
+        #[test]
+        fn indices_have_room() {
+            let index_of = |len: usize, output: Option<ElementType>| {
+                let request = TypeRequest { reduction_len: len, ..request(F32, output) };
+                index(&request).map(|signature| (signature.fields[1], signature.results[0]))
+            };
+            let many = 1usize << 32;
+            assert_eq!(index_of(10, None), Some((U32, U32)));
+            assert_eq!(index_of(10, Some(U64)), Some((U32, U64)));
+            assert_eq!(index_of(many - 1, None), Some((U32, U32)));
+            assert_eq!(index_of(many, None), Some((U64, U64)));
+            assert_eq!(index_of(many, Some(U32)), None);
+            assert_eq!(index_of(many, Some(I32)), None);
+            assert_eq!(index_of(many, Some(I64)), Some((U64, I64)));
+            assert_eq!(index_of(10, Some(U16)), None);
+            let counted = |len| count(&TypeRequest { reduction_len: len, ..request(U8, None) });
+            assert_eq!(counted(many).map(|signature| signature.results[0]), Some(U64));
+            let both = value_and_index(&TypeRequest {
+                outputs: [None, Some(U64), None],
+                ..TypeRequest::of(F16)
+            });
+            assert_eq!(both.map(|signature| signature.results), Some([F16, U64, U64]));
         }
     }
 }

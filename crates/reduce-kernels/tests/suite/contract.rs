@@ -3,75 +3,139 @@
 
 use half::f16;
 use reduce_kernels::{
-    ElementType, Max, Mean, Min, Operator, Plan, Prod, ReduceError, Sum,
-    cubecl::{prelude::*, std::tensor::TensorHandle},
-    device_of, max, mean, min,
+    All, Any, ArgMax, ArgMin, CountNonzero, ElementType, LogSumExp, Max, MaxWithIndex, Mean,
+    MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum, NanVar,
+    NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
+    SumSquares, Var,
+    cubecl::{self, prelude::*, std::tensor::TensorHandle},
+    device_of, max, mean, min, min_max, norm_p,
     planner::{PlanError, ProblemError, row_major_strides},
-    prod, reduce, storage_type, sum,
+    prod, reduce, storage_type, sum, var,
 };
 
 use crate::{
     case::Case,
-    run::{Element, client, device_with_planes, plans, read, sample, tensor},
+    operators::{Checked, for_each_operator},
+    run::{
+        Element, client, device_with_planes, plans, problem_of, read, results, sample, tensor,
+        widest_plans,
+    },
 };
 
-/// Reduces a row-major tensor over `axes` into a poisoned tensor and reads it.
-fn results<R: Runtime, O: Operator, E: Element, U: Element>(
-    client: &ComputeClient<R>,
-    data: &[E],
-    shape: &[usize],
-    axes: &[usize],
-    plan: Option<Plan>,
-) -> Vec<U> {
-    let input = tensor(client, data, shape, &row_major_strides(shape));
-    let mut reduction = reduce::<O, R>(&input).over(axes).to_type(U::TYPE);
-    let device = device_with_planes(client);
-    if let Some(plan) = plan {
-        reduction = reduction.with_plan(plan).on(&device);
-    }
-    let shape = reduction.output_shape().unwrap();
-    let len = shape.iter().product();
-    let output = tensor(client, &vec![U::POISON; len], &shape, &row_major_strides(&shape));
-    reduction.run_into(client, output.clone().binding()).unwrap();
-    read(client, &output, len)
-}
-
-/// All plans of an f32 reduction of a row-major tensor.
-fn all_plans<R: Runtime, O: Operator>(
+/// A plan of each schedule of an f32 reduction of a row-major tensor.
+fn each_schedule<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     shape: &[usize],
     axes: &[usize],
 ) -> Vec<Plan> {
-    let data = vec![0f32; shape.iter().product()];
-    let input = tensor(client, &data, shape, &row_major_strides(shape));
-    let problem = reduce::<O, R>(&input).over(axes).problem().unwrap();
+    let problem = problem_of::<R, O>(client, &Case::contiguous(shape, axes), ElementType::F32);
+    widest_plans(&problem, &device_with_planes(client))
+}
+
+/// All plans of an f32 reduction of a row-major tensor.
+fn all_plans<R: Runtime, O: Checked>(
+    client: &ComputeClient<R>,
+    shape: &[usize],
+    axes: &[usize],
+) -> Vec<Plan> {
+    let problem = problem_of::<R, O>(client, &Case::contiguous(shape, axes), ElementType::F32);
     plans(&problem, &device_with_planes(client))
 }
 
-/// One NaN anywhere makes the result NaN, under every schedule, whatever else is in the row.
-pub fn nan_propagates<R: Runtime>() {
-    fn check<R: Runtime, O: Operator>(client: &ComputeClient<R>) {
+/// One NaN anywhere makes the result NaN, under every schedule, whatever else is in the row; the
+/// NaN-ignoring forms leave it out, and rows of NaN alone have the values of the table.
+pub fn nan_rows<R: Runtime>() {
+    fn with_one_nan<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
         for (shape, axis) in [([3, 1030], 1), ([1030, 3], 0)] {
-            for plan in all_plans::<R, O>(client, &shape, &[axis]) {
+            for plan in each_schedule::<R, O>(client, &shape, &[axis]) {
                 for place in [0, 1, 500, 1029] {
+                    let at =
+                        |row: usize, i: usize| if axis == 1 { row * 1030 + i } else { i * 3 + row };
                     let mut data = vec![1.5f32; 3 * 1030];
-                    let index = if axis == 1 { 1030 + place } else { place * 3 + 1 };
-                    data[index] = f32::NAN;
-                    data[index / 2] = f32::INFINITY;
+                    data[at(0, place / 2)] = f32::INFINITY;
+                    data[at(1, place / 2)] = f32::INFINITY;
+                    data[at(1, place)] = f32::NAN;
                     let found: Vec<f32> =
-                        results::<R, O, f32, f32>(client, &data, &shape, &[axis], Some(plan));
+                        results(client, O::operator(), &data, &shape, &[axis], Some(plan));
                     assert!(found[1].is_nan(), "{} at {place}: {found:?}, {plan}", O::NAME);
                     assert!(!found[2].is_nan(), "{}: {found:?}, {plan}", O::NAME);
                 }
             }
         }
     }
+    fn without_nan<R: Runtime, O: Checked>(client: &ComputeClient<R>, of_nan_alone: f32) {
+        for (shape, axis) in [([2, 1030], 1), ([1030, 2], 0)] {
+            for plan in each_schedule::<R, O>(client, &shape, &[axis]) {
+                let at =
+                    |row: usize, i: usize| if axis == 1 { row * 1030 + i } else { i * 2 + row };
+                let mut data = vec![f32::NAN; 2 * 1030];
+                for i in [3, 40, 41, 1029] {
+                    data[at(0, i)] = 1.0 + (i % 3) as f32;
+                }
+                let found: Vec<f32> =
+                    results(client, O::operator(), &data, &shape, &[axis], Some(plan));
+                let there = O::naive(&[f64::NAN, 1.0, 2.0, 3.0, 1.0])[0];
+                let close = (f64::from(found[0]) - there).abs() <= 1e-6 * there;
+                assert!(close, "{}: {found:?}, {there}, {plan}", O::NAME);
+                let same = found[1] == of_nan_alone || (found[1].is_nan() && of_nan_alone.is_nan());
+                assert!(same, "{} of NaN alone: {found:?}, {plan}", O::NAME);
+            }
+        }
+    }
     let client = client::<R>();
-    check::<R, Sum>(&client);
-    check::<R, Prod>(&client);
-    check::<R, Mean>(&client);
-    check::<R, Max>(&client);
-    check::<R, Min>(&client);
+    with_one_nan::<R, Sum>(&client);
+    with_one_nan::<R, Prod>(&client);
+    with_one_nan::<R, Mean>(&client);
+    with_one_nan::<R, Max>(&client);
+    with_one_nan::<R, Min>(&client);
+    with_one_nan::<R, MinMax>(&client);
+    with_one_nan::<R, SumSquares>(&client);
+    with_one_nan::<R, NormL1>(&client);
+    with_one_nan::<R, NormL2>(&client);
+    with_one_nan::<R, NormInf>(&client);
+    with_one_nan::<R, NormP>(&client);
+    with_one_nan::<R, Var>(&client);
+    with_one_nan::<R, MeanVar>(&client);
+    with_one_nan::<R, LogSumExp>(&client);
+    without_nan::<R, NanSum>(&client, 0.0);
+    without_nan::<R, NanProd>(&client, 1.0);
+    without_nan::<R, NanMean>(&client, f32::NAN);
+    without_nan::<R, NanMax>(&client, f32::NAN);
+    without_nan::<R, NanMin>(&client, f32::NAN);
+    without_nan::<R, NanVar>(&client, f32::NAN);
+    without_nan::<R, NanStd>(&client, f32::NAN);
+}
+
+/// Positions: the first NaN, the lowest on ties, over several axes in their row-major order, in rows
+/// of infinities alone, and in 64 bits on request.
+pub fn positions<R: Runtime>() {
+    let client = client::<R>();
+    let inf = f32::INFINITY;
+    let arg = |operator: ArgMax, data: &[f32], shape: &[usize], axes: &[usize]| -> Vec<u32> {
+        results(&client, operator, data, shape, axes, None)
+    };
+    assert_eq!(arg(ArgMax, &[-inf; 500], &[500], &[0]), [0]);
+    let lows: Vec<u32> = results(&client, ArgMin, &[inf; 500], &[500], &[0], None);
+    assert_eq!(lows, [0]);
+    let alone: Vec<u32> = results(&client, NanArgMax, &[f32::NAN; 500], &[500], &[0], None);
+    assert_eq!(alone, [0], "a row of NaN alone has an index inside the row");
+    let mut data = vec![0f32; 2 * 3 * 40];
+    data[120 + 80 + 7] = 5.0;
+    data[120 + 80 + 9] = 5.0;
+    // Over axes 0 and 2 the position counts 40 per step of axis 0, whatever lies between.
+    assert_eq!(arg(ArgMax, &data, &[2, 3, 40], &[2, 0]), [0, 0, 47]);
+    assert_eq!(arg(ArgMax, &data, &[2, 3, 40], &[0, 1, 2]), [207]);
+    data[120 + 80 + 30] = f32::NAN;
+    data[120 + 80 + 31] = f32::NAN;
+    assert_eq!(arg(ArgMax, &data, &[2, 3, 40], &[0, 1, 2]), [230]);
+    assert_eq!(arg(ArgMax, &data, &[2, 3, 40], &[0, 2]), [0, 0, 70]);
+    if device_of(&client).has(ElementType::U64) {
+        let wide: Vec<u64> = results(&client, ArgMax, &data, &[240], &[0], None);
+        assert_eq!(wide, [230]);
+    }
+    let input = tensor(&client, &data[..40], &[40], &[1]);
+    let error = reduce(ArgMax, &input).to_type(ElementType::U16).run(&client).unwrap_err();
+    assert_eq!(error.to_string(), "`argmax` of f32 cannot give u16");
 }
 
 /// Rows of infinities alone have them as extrema; opposite ones sum to NaN.
@@ -80,14 +144,14 @@ pub fn infinities<R: Runtime>() {
     let inf = f32::INFINITY;
     let low = vec![-inf; 300];
     let high = vec![inf; 300];
-    assert_eq!(results::<R, Max, f32, f32>(&client, &low, &[300], &[0], None), [-inf]);
-    assert_eq!(results::<R, Min, f32, f32>(&client, &high, &[300], &[0], None), [inf]);
-    assert_eq!(results::<R, Sum, f32, f32>(&client, &high, &[300], &[0], None), [inf]);
+    assert_eq!(results::<R, _, _, f32>(&client, Max, &low, &[300], &[0], None), [-inf]);
+    assert_eq!(results::<R, _, _, f32>(&client, Min, &high, &[300], &[0], None), [inf]);
+    assert_eq!(results::<R, _, _, f32>(&client, Sum, &high, &[300], &[0], None), [inf]);
     let both = [low, high].concat();
-    assert!(results::<R, Sum, f32, f32>(&client, &both, &[600], &[0], None)[0].is_nan());
-    assert_eq!(results::<R, Max, f32, f32>(&client, &both, &[600], &[0], None), [inf]);
+    assert!(results::<R, _, _, f32>(&client, Sum, &both, &[600], &[0], None)[0].is_nan());
+    assert_eq!(results::<R, _, _, f32>(&client, Max, &both, &[600], &[0], None), [inf]);
     let half = vec![f16::NEG_INFINITY; 50];
-    let found: Vec<f16> = results::<R, Max, f16, f16>(&client, &half, &[50], &[0], None);
+    let found: Vec<f16> = results(&client, Max, &half, &[50], &[0], None);
     assert_eq!(found, [f16::NEG_INFINITY]);
 }
 
@@ -96,13 +160,45 @@ pub fn empty_reductions<R: Runtime>() {
     let client = client::<R>();
     let none: [f32; 0] = [];
     let shape = [3, 0, 2];
-    assert_eq!(results::<R, Sum, f32, f32>(&client, &none, &shape, &[1], None), [0.0; 6]);
-    assert_eq!(results::<R, Prod, f32, f32>(&client, &none, &shape, &[1], None), [1.0; 6]);
-    let means: Vec<f32> = results::<R, Mean, f32, f32>(&client, &none, &shape, &[1], None);
+    assert_eq!(results::<R, _, _, f32>(&client, Sum, &none, &shape, &[1], None), [0.0; 6]);
+    assert_eq!(results::<R, _, _, f32>(&client, Prod, &none, &shape, &[1], None), [1.0; 6]);
+    let means: Vec<f32> = results(&client, Mean, &none, &shape, &[1], None);
     assert!(means.len() == 6 && means.iter().all(|mean| mean.is_nan()), "{means:?}");
-    assert_eq!(results::<R, Sum, f32, f32>(&client, &none, &[0], &[0], None), [0.0]);
+    assert_eq!(results::<R, _, _, f32>(&client, Sum, &none, &[0], &[0], None), [0.0]);
     let strided = tensor(&client, &none, &[2, 3, 0], &[1 << 40, 1 << 35, 1]);
     assert_eq!(read::<R, f32>(&client, &sum(&client, &strided, [2]).unwrap(), 6), [0.0; 6]);
+    for_each_operator!(O => {
+        let input = tensor(&client, &none, &[2, 0], &[0, 1]);
+        // Devices without bytes have no bools.
+        let truth = O::NAME == "any" || O::NAME == "all";
+        let reduction = reduce(O::operator(), &input).over([1]);
+        let reduction = if truth { reduction.to_type(ElementType::U32) } else { reduction };
+        let undefined = match reduction.output_type() {
+            Ok(_) => false,
+            Err(ReduceError::Problem(ProblemError::EmptyReduction { .. })) => true,
+            Err(other) => panic!("{}: {other}", O::NAME),
+        };
+        assert_eq!(undefined, !O::DEFINED_ON_EMPTY, "{}", O::NAME);
+    });
+    let empty = |found: Vec<f32>| found[0];
+    let of_nothing = [
+        empty(results(&client, NormL2, &none, &[0], &[0], None)),
+        empty(results(&client, NormP { p: 3.0 }, &none, &[0], &[0], None)),
+        empty(results(&client, NormInf, &none, &[0], &[0], None)),
+        empty(results(&client, CountNonzero, &none, &[0], &[0], None)),
+        empty(results(&client, Any, &none, &[0], &[0], None)),
+        empty(results(&client, NanSum, &none, &[0], &[0], None)),
+    ];
+    assert_eq!(of_nothing, [0.0; 6]);
+    assert_eq!(empty(results(&client, All, &none, &[0], &[0], None)), 1.0);
+    assert_eq!(empty(results(&client, LogSumExp, &none, &[0], &[0], None)), f32::NEG_INFINITY);
+    let nan = [
+        empty(results(&client, Var { correction: 0.0 }, &none, &[0], &[0], None)),
+        empty(results(&client, Std { correction: 1.0 }, &none, &[0], &[0], None)),
+        empty(results(&client, MeanVar { correction: 0.0 }, &none, &[0], &[0], None)),
+        empty(results(&client, NanMean, &none, &[0], &[0], None)),
+    ];
+    assert!(nan.iter().all(|value| value.is_nan()), "{nan:?}");
     let input = tensor(&client, &none, &shape, &row_major_strides(&shape));
     for error in [max(&client, &input, [1]).err(), min(&client, &input, [1]).err()] {
         let error = error.expect("extrema of nothing are refused");
@@ -119,7 +215,7 @@ pub fn empty_outputs<R: Runtime>() {
     let output = max(&client, &input, [1]).unwrap();
     assert_eq!(output.shape()[..], [0, 1]);
     let input = tensor(&client, &none, &[0, 0], &row_major_strides(&[0, 0]));
-    let output = reduce::<Sum, R>(&input).over([1]).squeezed().run(&client).unwrap();
+    let output = reduce(Sum, &input).over([1]).squeezed().run(&client).unwrap();
     assert_eq!(output.shape()[..], [0]);
 }
 
@@ -131,10 +227,10 @@ pub fn shapes_of_results<R: Runtime>() {
     let kept = sum(&client, &input, [2, 0]).unwrap();
     assert_eq!(kept.shape()[..], [1, 3, 1]);
     assert_eq!(read::<R, f32>(&client, &kept, 3), [60.0, 92.0, 124.0]);
-    let squeezed = reduce::<Sum, R>(&input).over([0, 2]).squeezed().run(&client).unwrap();
+    let squeezed = reduce(Sum, &input).over([0, 2]).squeezed().run(&client).unwrap();
     assert_eq!(squeezed.shape()[..], [3]);
     assert_eq!(read::<R, f32>(&client, &squeezed, 3), [60.0, 92.0, 124.0]);
-    let all = reduce::<Max, R>(&input).squeezed().run(&client).unwrap();
+    let all = reduce(Max, &input).squeezed().run(&client).unwrap();
     assert_eq!(all.shape()[..], [] as [usize; 0]);
     assert_eq!(read::<R, f32>(&client, &all, 1), [23.0]);
     let means = mean(&client, &input, ..).unwrap();
@@ -142,12 +238,12 @@ pub fn shapes_of_results<R: Runtime>() {
     assert_eq!(read::<R, f32>(&client, &means, 1), [11.5]);
     let products = prod(&client, &input, 0).unwrap();
     assert_eq!(read::<R, f32>(&client, &products, 2), [0.0, 13.0]);
-    let same = reduce::<Sum, R>(&input).over(Vec::new()).run(&client).unwrap();
+    let same = reduce(Sum, &input).over(Vec::new()).run(&client).unwrap();
     assert_eq!(read::<R, f32>(&client, &same, 24), data);
     // Into a supplied output with the kept axes of size 1.
-    let output = tensor(&client, &[f32::POISON; 9], &[1, 3, 1], &[9, 3, 1]);
-    reduce::<Sum, R>(&input).over([0, 2]).run_into(&client, output.clone().binding()).unwrap();
-    let p = f32::POISON;
+    let output = tensor(&client, &[f32::poison(); 9], &[1, 3, 1], &[9, 3, 1]);
+    reduce(Sum, &input).over([0, 2]).run_into(&client, output.clone().binding()).unwrap();
+    let p = f32::poison();
     assert_eq!(read::<R, f32>(&client, &output, 9), [60.0, p, p, 92.0, p, p, 124.0, p, p]);
 }
 
@@ -156,17 +252,21 @@ pub fn errors_before_launch<R: Runtime>() {
     let client = client::<R>();
     let data = [1f32; 12];
     let input = tensor(&client, &data, &[3, 4], &[4, 1]);
-    let output = tensor(&client, &[f32::POISON; 4], &[4], &[1]);
+    let output = tensor(&client, &[f32::poison(); 4], &[4], &[1]);
     let into = |reduction: reduce_kernels::Reduction<'_, Sum, R>, output: &TensorHandle<R>| {
         reduction.squeezed().run_into(&client, output.clone().binding()).unwrap_err()
     };
-    let by = |axes: &[usize]| reduce::<Sum, R>(&input).over(axes);
+    let by = |axes: &[usize]| reduce(Sum, &input).over(axes);
 
     let cases = [
         (into(by(&[2]), &output), "axis 2 is out of range for a tensor of rank 2"),
         (into(by(&[0, 0]), &output), "axis 0 is given more than once"),
         (into(by(&[1]), &output), "the result has shape [3], the supplied output [4]"),
         (into(by(&[0]).to_type(ElementType::U32), &output), "`sum` of f32 cannot give u32"),
+        (
+            into(by(&[0]).accumulate_in(ElementType::F16), &output),
+            "`sum` of f32 cannot accumulate in f16",
+        ),
         (
             into(by(&[0]), &tensor(&client, &[0f32; 4], &[4], &[0])),
             "may store two results in one element",
@@ -176,7 +276,7 @@ pub fn errors_before_launch<R: Runtime>() {
             "the output spans 1204 bytes, but its buffer holds",
         ),
         (
-            into(reduce::<Sum, R>(&tensor(&client, &data, &[3, 4], &[400, 1])).over([0]), &output),
+            into(reduce(Sum, &tensor(&client, &data, &[3, 4], &[400, 1])).over([0]), &output),
             "the input spans 3216 bytes, but its buffer holds",
         ),
     ];
@@ -206,14 +306,35 @@ pub fn errors_before_launch<R: Runtime>() {
     assert!(matches!(error, ReduceError::OutputTooLarge { .. }), "{error}");
 
     // A type that the crate does not reduce.
-    let bytes = TensorHandle::<R>::new(
+    let flex = TensorHandle::<R>::new(
         input.handle.clone(),
         [12usize],
         [1usize],
-        u8::as_type_native_unchecked(),
+        cubecl::flex32::as_type_native_unchecked(),
     );
-    let error = sum(&client, &bytes, ..).unwrap_err();
-    assert!(error.to_string().contains("tensors of u8 cannot be reduced"), "{error}");
+    let error = sum(&client, &flex, ..).unwrap_err();
+    assert!(error.to_string().contains("cannot be reduced: supported are f16, bf16"), "{error}");
+
+    // Parameters that make no sense.
+    let error = norm_p(&client, &input, .., 0.0).unwrap_err();
+    assert_eq!(error.to_string(), "`norm_p`: p is 0, but must be a finite number above 0");
+    let error = var(&client, &input, .., f64::NAN).unwrap_err();
+    assert!(
+        error.to_string().contains("correction is NaN, but must be a finite number"),
+        "{error}"
+    );
+
+    // Outputs of one reduction that lie in different ways.
+    let first = tensor(&client, &[f32::poison(); 8], &[4], &[2]);
+    let error = reduce(MinMax, &input)
+        .over(0)
+        .squeezed()
+        .run_into(&client, (first.clone().binding(), output.clone().binding()))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "outputs of one reduction need the same strides: [2] and [1] differ"
+    );
 
     // A type that the device lacks.
     let device = device_of(&client);
@@ -224,26 +345,77 @@ pub fn errors_before_launch<R: Runtime>() {
         assert!(matches!(error, ReduceError::Plan(PlanError::ElementUnsupported { .. })));
         assert!(error.to_string().contains(element.name()), "{error}");
     }
-    assert_eq!(read::<R, f32>(&client, &output, 4), [f32::POISON; 4]);
+    assert_eq!(read::<R, f32>(&client, &output, 4), [f32::poison(); 4]);
 }
 
-/// Sums and products of integers are exact modulo 2^32.
+/// Several results, each in a tensor of its own: the types of each, the values, one read.
+pub fn several_results<R: Runtime>() {
+    let client = client::<R>();
+    let data: Vec<f32> = (0..24).map(|i| ((i * 7) % 24) as f32).collect();
+    let input = tensor(&client, &data, &[4, 6], &row_major_strides(&[4, 6]));
+    let (lowest, highest) = min_max(&client, &input, [1]).unwrap();
+    let rows = |pick: fn(f32, f32) -> f32| -> Vec<f32> {
+        data.chunks(6).map(|row| row.iter().copied().reduce(pick).unwrap()).collect()
+    };
+    assert_eq!(read::<R, f32>(&client, &lowest, 4), rows(f32::min));
+    assert_eq!(read::<R, f32>(&client, &highest, 4), rows(f32::max));
+    let reduction = reduce(MaxWithIndex, &input).over(0).squeezed();
+    assert_eq!(reduction.output_type().unwrap(), (ElementType::F32, ElementType::U32));
+    let (values, indices) = reduction.run(&client).unwrap();
+    let (values, indices) =
+        (read::<R, f32>(&client, &values, 6), read::<R, u32>(&client, &indices, 6));
+    for (column, (value, index)) in values.into_iter().zip(indices).enumerate() {
+        assert_eq!(value, data[index as usize * 6 + column]);
+        assert!((0..4).all(|row| data[row * 6 + column] <= value));
+    }
+}
+
+/// Sums and products of integers are exact modulo 2^32, and modulo 2^64 in 64 bits; small integers are
+/// sign-extended, never saturated.
 pub fn integers_wrap<R: Runtime>() {
     let client = client::<R>();
     let big = vec![i32::MAX; 1000];
     let expected = big.iter().fold(0i32, |sum, &value| sum.wrapping_add(value));
-    assert_eq!(results::<R, Sum, i32, i32>(&client, &big, &[1000], &[0], None), [expected]);
+    assert_eq!(results::<R, _, _, i32>(&client, Sum, &big, &[1000], &[0], None), [expected]);
     let odd = vec![-12_345_677i32; 333];
     let expected = odd.iter().fold(1i32, |product, &value| product.wrapping_mul(value));
-    assert_eq!(results::<R, Prod, i32, i32>(&client, &odd, &[333], &[0], None), [expected]);
+    assert_eq!(results::<R, _, _, i32>(&client, Prod, &odd, &[333], &[0], None), [expected]);
     let all = vec![u32::MAX; 257];
     let expected = all.iter().fold(0u32, |sum, &value| sum.wrapping_add(value));
-    assert_eq!(results::<R, Sum, u32, u32>(&client, &all, &[257], &[0], None), [expected]);
+    assert_eq!(results::<R, _, _, u32>(&client, Sum, &all, &[257], &[0], None), [expected]);
     let ends = [i32::MIN, i32::MAX, 0, -1];
-    assert_eq!(results::<R, Max, i32, i32>(&client, &ends, &[4], &[0], None), [i32::MAX]);
-    assert_eq!(results::<R, Min, i32, i32>(&client, &ends, &[4], &[0], None), [i32::MIN]);
+    assert_eq!(results::<R, _, _, i32>(&client, Max, &ends, &[4], &[0], None), [i32::MAX]);
+    assert_eq!(results::<R, _, _, i32>(&client, Min, &ends, &[4], &[0], None), [i32::MIN]);
     let lows = vec![i32::MIN; 9];
-    assert_eq!(results::<R, Max, i32, i32>(&client, &lows, &[9], &[0], None), [i32::MIN]);
+    assert_eq!(results::<R, _, _, i32>(&client, Max, &lows, &[9], &[0], None), [i32::MIN]);
+    assert_eq!(results::<R, _, _, i32>(&client, SumAbs, &lows[..1], &[1], &[0], None), [i32::MIN]);
+    let device = device_of(&client);
+    if device.has(ElementType::I8) {
+        let small = vec![-128i8; 5000];
+        assert_eq!(
+            results::<R, _, _, i32>(&client, Sum, &small, &[5000], &[0], None),
+            [-640_000i32]
+        );
+        let wrapped: Vec<i8> = results(&client, Sum, &small[..3], &[3], &[0], None);
+        assert_eq!(wrapped, [-128i8]);
+        assert_eq!(results::<R, _, _, f32>(&client, Mean, &small, &[5000], &[0], None), [-128f32]);
+    }
+    if device.has(ElementType::I64) {
+        let wide: Vec<i64> = results(&client, Sum, &big, &[1000], &[0], None);
+        assert_eq!(wide, [1000 * i64::from(i32::MAX)]);
+        let ends = [i64::MIN, i64::MAX, 1 << 40, -1];
+        let expected = ends.iter().fold(0i64, |sum, &value| sum.wrapping_add(value));
+        assert_eq!(results::<R, _, _, i64>(&client, Sum, &ends, &[4], &[0], None), [expected]);
+        assert_eq!(results::<R, _, _, i64>(&client, Max, &ends, &[4], &[0], None), [i64::MAX]);
+        assert_eq!(results::<R, _, _, i64>(&client, Min, &ends, &[4], &[0], None), [i64::MIN]);
+        assert_eq!(results::<R, _, _, u32>(&client, ArgMin, &ends, &[4], &[0], None), [0u32]);
+        let tops = [u64::MAX, u64::MAX - 1, 7];
+        assert_eq!(results::<R, _, _, u64>(&client, Max, &tops, &[3], &[0], None), [u64::MAX]);
+        assert_eq!(
+            results::<R, _, _, u32>(&client, CountNonzero, &[1i64 << 32, 0, 1], &[3], &[0], None),
+            [2u32]
+        );
+    }
 }
 
 /// Half-precision sums run in f32: past 65504 half-way they still come back.
@@ -252,10 +424,10 @@ pub fn half_sums_pass_the_half_range<R: Runtime>() {
     let up = vec![f16::from_f32(60_000.0); 40];
     let down = vec![f16::from_f32(-60_000.0); 39];
     let data = [up, down].concat();
-    let found: Vec<f16> = results::<R, Sum, f16, f16>(&client, &data, &[79], &[0], None);
+    let found: Vec<f16> = results(&client, Sum, &data, &[79], &[0], None);
     assert_eq!(found, [f16::from_f32(60_000.0)]);
     let large = vec![f16::from_f32(50_000.0); 1000];
-    let found: Vec<f16> = results::<R, Mean, f16, f16>(&client, &large, &[1000], &[0], None);
+    let found: Vec<f16> = results(&client, Mean, &large, &[1000], &[0], None);
     assert_eq!(found, [f16::from_f32(50_000.0)]);
 }
 
@@ -263,11 +435,13 @@ pub fn half_sums_pass_the_half_range<R: Runtime>() {
 pub fn same_bits_every_run<R: Runtime>() {
     let client = client::<R>();
     let case = Case::contiguous(&[2, 30_011], &[1]);
-    let data: Vec<f32> = sample::<Sum, f32>(&case, 7).iter().map(|v| v * 1.000_1 + 0.3).collect();
+    let data: Vec<f32> = sample::<Sum>(&case, ElementType::F32, 7)
+        .iter()
+        .map(|&value| value as f32 * 1.000_1 + 0.3)
+        .collect();
     for plan in all_plans::<R, Sum>(&client, &case.shape, &case.axes) {
         let once = || -> Vec<u32> {
-            let found: Vec<f32> =
-                results::<R, Sum, f32, f32>(&client, &data, &case.shape, &case.axes, Some(plan));
+            let found: Vec<f32> = results(&client, Sum, &data, &case.shape, &case.axes, Some(plan));
             found.iter().map(|value| value.to_bits()).collect()
         };
         let first = once();

@@ -1,14 +1,11 @@
 //! The corpus: layouts and lengths around every boundary that a schedule has.
 
-use reduce_kernels::{
-    ElementType, Operator, Problem, Sum,
-    cubecl::prelude::*,
-    planner::{InputSpec, OperatorClass, OutputSpec},
-};
+use reduce_kernels::{ElementType, MaxWithIndex, MeanVar, Sum, cubecl::prelude::*};
 
 use crate::{
     case::Case,
-    run::{check, client, device_with_planes, plans},
+    operators::Checked,
+    run::{check, client, device_with_planes, plans, problem_of},
 };
 
 /// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
@@ -71,53 +68,36 @@ pub fn corpus() -> Vec<Case> {
     cases
 }
 
-/// The canonical problem of a case, for an operator on f32.
-fn problem<O: Operator>(case: &Case) -> Problem {
-    let class = OperatorClass {
-        name: O::NAME,
-        accumulator_bytes: 4,
-        positional: O::POSITIONAL,
-        defined_on_empty: O::DEFINED_ON_EMPTY,
-    };
-    let strides: Vec<usize> = reduce_kernels::planner::row_major_strides(&case.kept_shape())
-        .iter()
-        .map(|stride| 2 * stride)
-        .collect();
-    Problem::new(
-        class,
-        &InputSpec {
-            element: ElementType::F32,
-            shape: &case.shape,
-            strides: &case.strides,
-            alignment: 256,
-        },
-        Some(&case.axes),
-        &OutputSpec { element: ElementType::F32, strides: Some(&strides) },
-    )
-    .unwrap()
-}
-
-/// Each case through each schedule that can take it, plane kernels forced where need be.
+/// Each case through each schedule that can take it, plane kernels forced where need be: the sum, and in
+/// turn an operator that carries positions and one of five fields.
 pub fn through_every_schedule<R: Runtime>() {
-    let client = client::<R>();
-    let device = device_with_planes(&client);
-    let (mut runs, mut cases) = (0, 0);
-    for case in corpus() {
-        let plans = plans(&problem::<Sum>(&case), &device);
+    fn all<R: Runtime, O: Checked>(client: &ComputeClient<R>, case: &Case, seed: u64) -> u64 {
+        let device = device_with_planes(client);
+        let plans = plans(&problem_of::<R, O>(client, case, ElementType::F32), &device);
         assert!(!plans.is_empty(), "no plan for {case:?}");
-        cases += 1;
-        for plan in plans {
-            check::<R, Sum, f32, f32>(&client, &case, Some(plan), runs).unwrap();
-            runs += 1;
+        for &plan in &plans {
+            check::<R, O>(client, case, ElementType::F32, Some(plan), seed).unwrap();
         }
+        plans.len() as u64
     }
-    println!("{}: {cases} cases, {runs} runs", R::name(&client));
+    let client = client::<R>();
+    let cases = corpus();
+    let mut runs = 0;
+    for (nth, case) in cases.iter().enumerate() {
+        runs += all::<R, Sum>(&client, case, runs);
+        // Kernels take longer to compile than to run: of the others, one a case.
+        runs += match nth % 2 {
+            0 => all::<R, MaxWithIndex>(&client, case, runs),
+            _ => all::<R, MeanVar>(&client, case, runs),
+        };
+    }
+    println!("{}: {} cases, {runs} runs", R::name(&client), cases.len());
 }
 
 /// Each case with the plan that the planner chooses.
 pub fn as_chosen<R: Runtime>() {
     let client = client::<R>();
     for (seed, case) in corpus().iter().enumerate() {
-        check::<R, Sum, f32, f32>(&client, case, None, seed as u64).unwrap();
+        check::<R, Sum>(&client, case, ElementType::F32, None, seed as u64).unwrap();
     }
 }

@@ -1,118 +1,172 @@
 //! The laws of operators, checked on the device.
 
 use reduce_kernels::{
-    ElementType, Max, Mean, Min, Operator, Prod, Sum,
+    ElementType,
     cubecl::{self, ir::StorageType, prelude::*},
-    operator::{FieldsOf, Position, Types},
+    operator::{
+        Columns, Fields, FieldsOf, Operator, Parameters, ParametersLaunch, Position, Signature,
+        TypeRequest, Types,
+    },
     storage_type,
 };
 
 use crate::{
+    operators::{Checked, for_each_operator},
     run::{client, read, tensor},
-    user_operator::{FirstMaximum, PeakToPeak, Variance},
 };
 
 /// Results per triple of elements.
-const FORMS: usize = 6;
+const FORMS: usize = 7;
 
 #[cube]
 fn one<O: Operator, T: Types>(
     value: T::In,
+    parameters: &Parameters,
     #[comptime] nth: usize,
 ) -> FieldsOf<O::Fields, T, Const<1>> {
     let position = Position { start: nth.runtime(), step: 0usize };
-    O::push::<T, Const<1>>(O::identity::<T, Const<1>>(), Vector::cast_from(value), position)
+    let identity = O::identity::<T, Const<1>>();
+    O::push::<T, Const<1>>(identity, Vector::cast_from(value), position, parameters)
+}
+
+#[cube]
+fn store<O: Operator, T: Types>(
+    accumulator: FieldsOf<O::Fields, T, Const<1>>,
+    parameters: &Parameters,
+    count: usize,
+    results: &mut Columns<T::Results>,
+    to: usize,
+) {
+    let result = O::finish::<T, Const<1>>(accumulator, count, parameters);
+    O::Results::store::<T::Results>(results, to, result);
 }
 
 /// The same three elements, reduced in every form that the laws call equal.
-#[cube(launch)]
-fn forms<O: Operator, In: Float, A: Float, B: Float, C: Float, Out: Float>(
-    input: &Array<In>,
-    output: &mut Array<Out>,
-    #[define(In, A, B, C, Out)] _types: [StorageType; 5],
+#[cube]
+fn write_forms<O: Operator, T: Types>(
+    input: &Array<T::In>,
+    results: &mut Columns<T::Results>,
+    parameters: &Parameters,
 ) {
     let at = 3 * ABSOLUTE_POS;
-    let x = one::<O, (In, A, B, C, Out)>(input[at], 0usize);
-    let y = one::<O, (In, A, B, C, Out)>(input[at + 1], 1usize);
-    let z = one::<O, (In, A, B, C, Out)>(input[at + 2], 2usize);
-    let identity = O::identity::<(In, A, B, C, Out), Const<1>>();
+    let x = one::<O, T>(input[at], parameters, 0usize);
+    let y = one::<O, T>(input[at + 1], parameters, 1usize);
+    let z = one::<O, T>(input[at + 2], parameters, 2usize);
+    let identity = O::identity::<T, Const<1>>();
 
     let to = comptime![FORMS] * ABSOLUTE_POS;
-    output[to] = O::finish::<(In, A, B, C, Out), Const<1>>(x, 1usize)[0];
-    let left = O::merge::<(In, A, B, C, Out), Const<1>>(identity, x);
-    output[to + 1] = O::finish::<(In, A, B, C, Out), Const<1>>(left, 1usize)[0];
-    let right = O::merge::<(In, A, B, C, Out), Const<1>>(x, identity);
-    output[to + 2] = O::finish::<(In, A, B, C, Out), Const<1>>(right, 1usize)[0];
+    store::<O, T>(x, parameters, 1usize, results, to);
+    let left = O::merge::<T, Const<1>>(identity, x, parameters);
+    store::<O, T>(left, parameters, 1usize, results, to + 1);
+    let right = O::merge::<T, Const<1>>(x, identity, parameters);
+    store::<O, T>(right, parameters, 1usize, results, to + 2);
 
-    let xy = O::merge::<(In, A, B, C, Out), Const<1>>(x, y);
-    let early = O::merge::<(In, A, B, C, Out), Const<1>>(xy, z);
-    output[to + 3] = O::finish::<(In, A, B, C, Out), Const<1>>(early, 3usize)[0];
-    let yz = O::merge::<(In, A, B, C, Out), Const<1>>(y, z);
-    let late = O::merge::<(In, A, B, C, Out), Const<1>>(x, yz);
-    output[to + 4] = O::finish::<(In, A, B, C, Out), Const<1>>(late, 3usize)[0];
+    let xy = O::merge::<T, Const<1>>(x, y, parameters);
+    let early = O::merge::<T, Const<1>>(xy, z, parameters);
+    store::<O, T>(early, parameters, 3usize, results, to + 3);
+    let yz = O::merge::<T, Const<1>>(y, z, parameters);
+    let late = O::merge::<T, Const<1>>(x, yz, parameters);
+    store::<O, T>(late, parameters, 3usize, results, to + 4);
     let second = Position { start: 1usize.runtime(), step: 0usize };
     let third = Position { start: 2usize.runtime(), step: 0usize };
+    let pushed = O::push::<T, Const<1>>(x, Vector::cast_from(input[at + 1]), second, parameters);
     let pushed =
-        O::push::<(In, A, B, C, Out), Const<1>>(x, Vector::cast_from(input[at + 1]), second);
-    let pushed =
-        O::push::<(In, A, B, C, Out), Const<1>>(pushed, Vector::cast_from(input[at + 2]), third);
-    output[to + 5] = O::finish::<(In, A, B, C, Out), Const<1>>(pushed, 3usize)[0];
+        O::push::<T, Const<1>>(pushed, Vector::cast_from(input[at + 2]), third, parameters);
+    store::<O, T>(pushed, parameters, 3usize, results, to + 5);
+    let zy = O::merge::<T, Const<1>>(z, y, parameters);
+    let backwards = O::merge::<T, Const<1>>(zy, x, parameters);
+    store::<O, T>(backwards, parameters, 3usize, results, to + 6);
+}
+
+#[cube(launch)]
+#[allow(clippy::too_many_arguments, reason = "a kernel takes a type per field and result")]
+fn forms<
+    O: Operator,
+    S: Float,
+    In: Float,
+    A: Float,
+    B: Float,
+    C: Float,
+    D: Float,
+    E: Float,
+    X: Float,
+    Y: Float,
+    Z: Float,
+>(
+    input: &Array<In>,
+    x: &mut Array<X>,
+    y: &mut Array<Y>,
+    z: &mut Array<Z>,
+    parameters: &Parameters,
+    #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
+) {
+    let z = z.to_slice_mut();
+    let mut results = Columns::new(x.to_slice_mut(), y.to_slice_mut(), z, z, z);
+    write_forms::<O, (S, In, A, B, C, D, E, X, Y, Z)>(input, &mut results, parameters);
 }
 
 /// Triples with ties, opposite signs, zeros and great ratios.
-const TRIPLES: [[f32; 3]; 6] = [
+const TRIPLES: [[f32; 3]; 7] = [
     [1.0, 2.0, 3.0],
     [2.5, 2.5, -2.5],
     [0.0, -0.5, 0.0],
     [1e-3, 1e3, 1.0],
     [-7.0, -7.0, -9.0],
     [1e6, 1.0, -1e6],
+    [0.0, 0.0, 0.0],
 ];
 
-fn check<R: Runtime, O: Operator>() {
+fn check<R: Runtime, O: Checked>() {
     let client = client::<R>();
-    let signature = (O::TYPES)(ElementType::F32, None).unwrap();
+    // Results of four bytes each, and no bools, which not every device has.
+    let request = TypeRequest {
+        outputs: [(O::NAME == "any" || O::NAME == "all").then_some(ElementType::U32), None, None],
+        ..TypeRequest::of(ElementType::F32)
+    };
+    let Signature { value, fields: [a, b, c, d, e], results: [x, y, z] } =
+        (O::TYPES)(&request).unwrap();
+    let types = [value, value, a, b, c, d, e, x, y, z].map(storage_type);
+    let numbers = (O::PARAMETERS)(&O::operator()).unwrap();
     let data = TRIPLES.concat();
     let input = tensor(&client, &data, &[data.len()], &[1]);
     let len = TRIPLES.len() * FORMS;
-    // Every output type of these operators has four bytes.
-    let output = tensor(&client, &vec![0u32; len], &[len], &[1]);
-    let [a, b, c] = signature.fields;
-    let types = [ElementType::F32, a, b, c, signature.output].map(storage_type);
+    let outputs = [(); 3].map(|()| tensor(&client, &vec![0u32; len], &[len], &[1]));
+    let [first, second, third] = outputs.clone().map(|output| output.into_arg().into_array_arg());
     forms::launch::<O, R>(
         &client,
         CubeCount::Static(1, 1, 1),
         CubeDim::new_1d(TRIPLES.len() as u32),
         input.into_arg().into_array_arg(),
-        output.clone().into_arg().into_array_arg(),
+        first,
+        second,
+        third,
+        ParametersLaunch::of(&numbers, storage_type(ElementType::F32)),
         types,
     );
-    let bits: Vec<u32> = read(&client, &output, len);
-    // As numbers, not as bits: a zero of either sign is the same result.
-    let value = |bits: u32| match signature.output {
-        ElementType::F32 => f32::from_bits(bits),
-        _ => bits as f32,
-    };
-    for (triple, forms) in TRIPLES.iter().zip(bits.chunks(FORMS)) {
-        let case = format!("{} of {triple:?}: {forms:x?}", O::NAME);
-        assert!(value(forms[1]) == value(forms[0]), "merge(identity, x) is not x: {case}");
-        assert!(value(forms[2]) == value(forms[0]), "merge(x, identity) is not x: {case}");
-        let totals: Vec<f32> = forms[3..].iter().map(|&bits| value(bits)).collect();
-        let scale: f32 = triple.iter().map(|x| x.abs()).sum::<f32>().max(totals[0].abs());
-        let close = |total: f32| (total - totals[0]).abs() <= 4.0 * f32::EPSILON * scale;
-        assert!(close(totals[1]), "merge is not associative: {case}");
-        assert!(close(totals[2]), "pushing is not merging: {case}");
+    for (nth, output) in outputs.iter().enumerate().take(O::Results::COUNT) {
+        let bits: Vec<u32> = read(&client, output, len);
+        // As numbers, not as bits: a zero of either sign is the same result.
+        let value = |bits: u32| match [x, y, z][nth] {
+            ElementType::F32 => f32::from_bits(bits),
+            _ => bits as f32,
+        };
+        let same = |left: f32, right: f32| left == right || (left.is_nan() && right.is_nan());
+        for (triple, forms) in TRIPLES.iter().zip(bits.chunks(FORMS)) {
+            let forms: Vec<f32> = forms.iter().map(|&bits| value(bits)).collect();
+            let case = format!("result {nth} of {} of {triple:?}: {forms:?}", O::NAME);
+            assert!(same(forms[1], forms[0]), "merge(identity, x) is not x: {case}");
+            assert!(same(forms[2], forms[0]), "merge(x, identity) is not x: {case}");
+            let totals = &forms[3..];
+            let scale: f32 = triple.iter().map(|x| x.abs()).sum::<f32>().max(totals[0].abs());
+            let close = |total: f32| (total - totals[0]).abs() <= 8.0 * f32::EPSILON * scale;
+            assert!(close(totals[1]), "merge is not associative: {case}");
+            assert!(close(totals[2]), "pushing is not merging: {case}");
+            assert!(close(totals[3]), "merge is not commutative: {case}");
+        }
     }
 }
 
-/// Identity, associativity, and that pushing is merging: for the crate's operators and a user's.
+/// Identity, associativity, commutativity, and that pushing is merging.
 pub fn hold<R: Runtime>() {
-    check::<R, Sum>();
-    check::<R, Prod>();
-    check::<R, Mean>();
-    check::<R, Max>();
-    check::<R, Min>();
-    check::<R, PeakToPeak>();
-    check::<R, FirstMaximum>();
-    check::<R, Variance>();
+    for_each_operator!(O => check::<R, O>());
 }

@@ -11,12 +11,14 @@
 mod case;
 mod contract;
 mod corpus;
+mod large;
 mod laws;
+mod numerics;
+mod operators;
 mod oracle;
 mod random;
 mod run;
 mod types;
-mod user_operator;
 
 /// The suite on one runtime.
 macro_rules! suite {
@@ -45,8 +47,53 @@ macro_rules! suite {
             }
 
             #[test]
-            fn requested_output_types() {
-                crate::types::requested_output_types::<R>();
+            fn requested_types() {
+                crate::types::requested_types::<R>();
+            }
+
+            #[test]
+            fn every_operator_through_every_schedule() {
+                crate::types::every_operator_through_every_schedule::<R>();
+            }
+
+            #[test]
+            fn positions() {
+                crate::contract::positions::<R>();
+            }
+
+            #[test]
+            fn several_results() {
+                crate::contract::several_results::<R>();
+            }
+
+            #[test]
+            fn long_sums() {
+                crate::numerics::long_sums::<R>();
+            }
+
+            #[test]
+            fn variance_far_from_zero() {
+                crate::numerics::variance_far_from_zero::<R>();
+            }
+
+            #[test]
+            fn extreme_magnitudes() {
+                crate::numerics::extreme_magnitudes::<R>();
+            }
+
+            #[test]
+            fn log_sum_exp_at_the_edges() {
+                crate::numerics::log_sum_exp_at_the_edges::<R>();
+            }
+
+            #[test]
+            fn wide_accumulators() {
+                crate::numerics::wide_accumulators::<R>();
+            }
+
+            #[test]
+            fn more_elements_than_32_bits_count() {
+                crate::large::more_elements_than_32_bits_count::<R>();
             }
 
             #[test]
@@ -55,8 +102,8 @@ macro_rules! suite {
             }
 
             #[test]
-            fn nan_propagates() {
-                crate::contract::nan_propagates::<R>();
+            fn nan_rows() {
+                crate::contract::nan_rows::<R>();
             }
 
             #[test]
@@ -112,11 +159,6 @@ macro_rules! suite {
             #[test]
             fn operator_laws() {
                 crate::laws::hold::<R>();
-            }
-
-            #[test]
-            fn user_operator_under_every_schedule() {
-                crate::user_operator::under_every_schedule::<R>();
             }
         }
     };

@@ -4,11 +4,11 @@ use proptest::{
     prelude::*,
     test_runner::{Config, FileFailurePersistence, RngSeed, TestRunner},
 };
-use reduce_kernels::{Max, Sum, cubecl::prelude::*, planner::span, reduce};
+use reduce_kernels::{ArgMax, ElementType, Sum, cubecl::prelude::*, planner::span};
 
 use crate::{
     case::Case,
-    run::{check, client, device_with_planes, plans, tensor},
+    run::{check, client, device_with_planes, plans, problem_of},
 };
 
 /// Most elements of a buffer: enough for every schedule, little enough for a software adapter.
@@ -62,13 +62,11 @@ pub fn problems<R: Runtime>() {
     let strategy = (any_case(), any::<prop::sample::Index>(), any::<u64>());
     TestRunner::new(config)
         .run(&strategy, |(case, pick, seed)| {
-            check::<R, Sum, f32, f32>(&client, &case, None, seed).unwrap();
-            let data = vec![0f32; case.span()];
-            let input = tensor(&client, &data, &case.shape, &case.strides);
-            let problem = reduce::<Max, R>(&input).over(case.axes.as_slice()).problem().unwrap();
+            check::<R, Sum>(&client, &case, ElementType::F32, None, seed).unwrap();
+            let problem = problem_of::<R, ArgMax>(&client, &case, ElementType::F32);
             let plans = plans(&problem, &device);
             let plan = plans[pick.index(plans.len())];
-            check::<R, Max, f32, f32>(&client, &case, Some(plan), seed).unwrap();
+            check::<R, ArgMax>(&client, &case, ElementType::F32, Some(plan), seed).unwrap();
             Ok(())
         })
         .unwrap();

@@ -1,32 +1,38 @@
-//! Runs a case on a device, into a poisoned output, and compares it with the oracle.
+//! Runs a case on a device, into poisoned outputs, and compares them with the oracle.
 
 use half::{bf16, f16};
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::{SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Device, ElementType, Max, Mean, Min, Operator, Plan, Problem, Prod, ReduceError, ScheduleKind,
-    Sum,
+    Device, ElementType, Operator, Plan, Problem, ReduceError, ScheduleKind,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
+    operator::Family,
     planner::{Access, Direction, row_major_strides, schedule, span},
     reduce, storage_type,
 };
 
-use crate::{case::Case, oracle::reduce_naively};
+use crate::{case::Case, operators::Checked, oracle::reduce_naively};
 
 /// A type of the host that tensors hold.
 pub trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
     const TYPE: ElementType;
-    /// Bits that no result has, to tell what was never written.
-    const POISON: Self;
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    /// Bits that no test expects, to tell what was never written.
+    fn poison() -> Self {
+        let mut value = Self::zeroed();
+        bytemuck::bytes_of_mut(&mut value).fill(POISON);
+        value
+    }
 }
 
+/// Every byte of a poisoned buffer. As f32 it is 1.3e36, as f16 61280.
+pub const POISON: u8 = 0x7b;
+
 macro_rules! element {
-    ($type:ty: $name:ident, poison $poison:expr, $from:expr, $to:expr) => {
+    ($type:ty: $name:ident, $from:expr, $to:expr) => {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
-            const POISON: Self = $poison;
             fn from_f64(value: f64) -> Self {
                 ($from)(value)
             }
@@ -37,79 +43,55 @@ macro_rules! element {
     };
 }
 
-element!(f16: F16, poison f16::from_bits(0x7bad), f16::from_f64, f16::to_f64);
-element!(bf16: BF16, poison bf16::from_bits(0x7bad), bf16::from_f64, bf16::to_f64);
-element!(f32: F32, poison -7.7e37, |v| v as f32, |v| v as f64);
-element!(f64: F64, poison -7.7e307, |v| v, |v| v);
-element!(i32: I32, poison i32::MIN + 77, |v: f64| v as i64 as i32, |v| v as f64);
-element!(u32: U32, poison 0xdead_beef, |v: f64| v as i64 as u32, |v| v as f64);
+element!(f16: F16, f16::from_f64, f16::to_f64);
+element!(bf16: BF16, bf16::from_f64, bf16::to_f64);
+element!(f32: F32, |v| v as f32, |v| v as f64);
+element!(f64: F64, |v| v, |v| v);
+element!(i8: I8, |v| v as i8, |v| v as f64);
+element!(i16: I16, |v| v as i16, |v| v as f64);
+element!(i32: I32, |v| v as i32, |v| v as f64);
+element!(i64: I64, |v| v as i64, |v| v as f64);
+element!(u8: U8, |v| v as u8, |v| v as f64);
+element!(u16: U16, |v| v as u16, |v| v as f64);
+element!(u32: U32, |v| v as u32, |v| v as f64);
+element!(u64: U64, |v| v as u64, |v| v as f64);
+element!(Truth: Bool, |v| Truth(u8::from(v != 0.0)), |v: Truth| f64::from(v.0));
 
-/// An operator of this crate with its naive counterpart on f64. Test data keeps integers small
-/// enough that f64 holds every result.
-pub trait Checked: Operator {
-    fn naive(values: &[f64]) -> f64;
-    /// Random data that the operator's result stays meaningful for.
-    fn sample(rng: &mut StdRng, _reduction_len: usize) -> f64 {
-        (rng.random_range(-100i32..=100) as f64) / 8.0
-    }
-    /// Error bound of a result, as a multiple of the accumulator's epsilon times this.
-    fn scale(values: &[f64]) -> f64 {
-        values.iter().map(|value| value.abs()).sum()
-    }
-}
+/// A bool as tensors hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Truth(pub u8);
 
-impl Checked for Sum {
-    fn naive(values: &[f64]) -> f64 {
-        values.iter().sum()
-    }
-}
-
-impl Checked for Mean {
-    fn naive(values: &[f64]) -> f64 {
-        values.iter().sum::<f64>() / values.len() as f64
-    }
-    fn scale(values: &[f64]) -> f64 {
-        values.iter().map(|value| value.abs()).sum::<f64>() / values.len() as f64
-    }
-}
-
-impl Checked for Prod {
-    fn naive(values: &[f64]) -> f64 {
-        values.iter().product()
-    }
-    /// Mostly ones, and as many twos as halves on average: products neither vanish nor overflow.
-    fn sample(rng: &mut StdRng, reduction_len: usize) -> f64 {
-        let rare = (16.0 / reduction_len as f64).min(0.25);
-        let draw: f64 = rng.random();
-        if draw < rare / 4.0 {
-            -1.0
-        } else if draw < rare / 2.0 {
-            2.0
-        } else {
-            1.0
+/// Does something with the host's type for an [`ElementType`].
+macro_rules! with_element {
+    ($element:expr, $type:ident => $body:expr) => {
+        with_element!(@ $element, $type, $body;
+            F16 half::f16, BF16 half::bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64,
+            U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::run::Truth)
+    };
+    (@ $element:expr, $type:ident, $body:expr; $($name:ident $of:ty),*) => {
+        match $element {
+            $(reduce_kernels::ElementType::$name => {
+                type $type = $of;
+                $body
+            })*
         }
-    }
-    fn scale(values: &[f64]) -> f64 {
-        values.iter().product::<f64>().abs()
-    }
+    };
 }
 
-impl Checked for Max {
-    fn naive(values: &[f64]) -> f64 {
-        values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
-    }
-    fn scale(_: &[f64]) -> f64 {
-        0.0
-    }
+/// Values as a tensor of `element` holds them.
+fn encode(element: ElementType, values: &[f64]) -> Vec<u8> {
+    with_element!(element, E => {
+        let values: Vec<E> = values.iter().map(|&value| E::from_f64(value)).collect();
+        bytemuck::cast_slice(&values).to_vec()
+    })
 }
 
-impl Checked for Min {
-    fn naive(values: &[f64]) -> f64 {
-        values.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-    fn scale(_: &[f64]) -> f64 {
-        0.0
-    }
+/// The reverse of [`encode`].
+fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
+    with_element!(element, E => {
+        bytemuck::pod_collect_to_vec::<u8, E>(bytes).into_iter().map(E::to_f64).collect()
+    })
 }
 
 /// A client on the runtime's default device.
@@ -129,12 +111,21 @@ pub fn tensor<R: Runtime, E: Element>(
     shape: &[usize],
     strides: &[usize],
 ) -> TensorHandle<R> {
-    // A buffer must hold something, even if the tensor does not.
-    let handle = match data {
-        [] => client.create_from_slice(bytemuck::bytes_of(&E::POISON)),
-        _ => client.create_from_slice(bytemuck::cast_slice(data)),
-    };
-    TensorHandle::new(handle, shape, strides, storage_type(E::TYPE))
+    tensor_of(client, E::TYPE, bytemuck::cast_slice(data), shape, strides)
+}
+
+/// A tensor of bytes that hold elements of a type.
+pub fn tensor_of<R: Runtime>(
+    client: &ComputeClient<R>,
+    element: ElementType,
+    bytes: &[u8],
+    shape: &[usize],
+    strides: &[usize],
+) -> TensorHandle<R> {
+    // A buffer must hold something, even if the tensor does not; and on wgpu a multiple of 4 bytes.
+    let mut held = bytes.to_vec();
+    held.resize(bytes.len().max(1).next_multiple_of(8), POISON);
+    TensorHandle::new(client.create_from_slice(&held), shape, strides, storage_type(element))
 }
 
 /// The first `len` elements of a tensor's buffer.
@@ -144,21 +135,20 @@ pub fn read<R: Runtime, E: Element>(
     len: usize,
 ) -> Vec<E> {
     let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
-    bytemuck::pod_collect_to_vec::<u8, E>(&bytes)[..len].to_vec()
+    bytemuck::pod_collect_to_vec::<u8, E>(&bytes[..len * size_of::<E>()])
 }
 
-/// Random data for a case.
-pub fn sample<O: Checked, E: Element>(case: &Case, seed: u64) -> Vec<E> {
+/// Random data for a case, as its elements hold it.
+pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f64> {
     let mut rng = StdRng::seed_from_u64(seed);
     let len = case.reduction_len();
-    let integral = !E::TYPE.is_float();
-    let unsigned = E::TYPE == ElementType::U32;
     let draw = |rng: &mut StdRng| match O::sample(rng, len) {
-        value if unsigned => value.abs().ceil(),
-        value if integral => value.ceil(),
-        value => value,
+        value if element.is_float() => value,
+        value if element.is_signed() => value.ceil(),
+        value => value.abs().ceil(),
     };
-    (0..case.span()).map(|_| E::from_f64(draw(&mut rng))).collect()
+    let values: Vec<f64> = (0..case.span()).map(|_| draw(&mut rng)).collect();
+    decode(element, &encode(element, &values))
 }
 
 /// Every plan that can run a problem: each schedule, sized for the widest access and for single
@@ -174,8 +164,17 @@ pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
         single(Direction::Across),
     ];
     accesses.dedup();
+    plans_of(problem, device, &accesses)
+}
+
+/// Every schedule that can run a problem with the widest access.
+pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
+    plans_of(problem, device, &[Access::widest(problem, device)])
+}
+
+fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
-    for access in accesses {
+    for &access in accesses {
         for kind in ScheduleKind::ALL {
             let sized = schedule::size(kind, problem, device, access);
             let plan = sized.ok().map(|schedule| Plan::new(access, schedule));
@@ -187,66 +186,150 @@ pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
     plans
 }
 
-/// Runs a case and compares every result with the oracle. The output is strided, poisoned, and must
-/// keep its poison between the results. Returns the error where the reduction was refused.
-pub fn check<R: Runtime, O: Checked, E: Element, U: Element>(
+/// The canonical problem of a case, its output strided as [`check`] has it.
+pub fn problem_of<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     case: &Case,
-    plan: Option<Plan>,
+    element: ElementType,
+) -> Problem {
+    let bytes = vec![0; case.span() * element.bytes()];
+    let input = tensor_of(client, element, &bytes, &case.shape, &case.strides);
+    reduce(O::operator(), &input).over(case.axes.as_slice()).problem().unwrap()
+}
+
+/// What a check asks for beyond the case.
+#[derive(Clone, Copy, Default)]
+pub struct Asked {
+    pub accumulator: Option<ElementType>,
+    pub outputs: [Option<ElementType>; 3],
+    pub plan: Option<Plan>,
+}
+
+impl From<Option<Plan>> for Asked {
+    fn from(plan: Option<Plan>) -> Self {
+        Self { plan, ..Self::default() }
+    }
+}
+
+/// Runs a case and compares every result with the oracle. The outputs are strided, poisoned, and must
+/// keep their poison between the results. Returns the error where the reduction was refused.
+pub fn check<R: Runtime, O: Checked>(
+    client: &ComputeClient<R>,
+    case: &Case,
+    element: ElementType,
+    asked: impl Into<Asked>,
     seed: u64,
 ) -> Result<(), ReduceError> {
-    let data: Vec<E> = sample::<O, E>(case, seed);
-    let input = tensor(client, &data, &case.shape, &case.strides);
+    let asked = asked.into();
+    let data = sample::<O>(case, element, seed);
+    let input = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
     let kept = case.kept_shape();
     // A gap of one element after each result.
     let strides: Vec<usize> = row_major_strides(&kept).iter().map(|stride| 2 * stride).collect();
     let held = (2 * span(&kept, &strides).unwrap()).max(2);
-    let output = tensor(client, &vec![U::POISON; held], &kept, &strides);
 
-    let mut reduction =
-        reduce::<O, R>(&input).over(case.axes.as_slice()).squeezed().to_type(U::TYPE);
+    let mut reduction = reduce(O::operator(), &input).over(case.axes.as_slice()).squeezed();
+    let device = device_with_planes(client);
+    if let Some(plan) = asked.plan {
+        reduction = reduction.with_plan(plan).on(&device);
+    }
+    if let Some(accumulator) = asked.accumulator {
+        reduction = reduction.accumulate_in(accumulator);
+    }
+    for (nth, output) in asked.outputs.into_iter().enumerate() {
+        reduction = output.map_or(reduction.clone(), |output| reduction.result_type(nth, output));
+    }
+    let types: Vec<ElementType> = O::Results::list(reduction.output_type()?);
+    let poisoned = |output: &ElementType| {
+        tensor_of(client, *output, &vec![POISON; held * output.bytes()], &kept, &strides)
+    };
+    let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
+    let bindings = outputs.iter().map(|output| output.clone().binding()).collect();
+    reduction.run_into(client, O::Results::each(bindings))?;
+
+    let expected = reduce_naively(&data, &case.shape, &case.strides, &case.axes, |values| {
+        (O::naive(values), O::scale(values))
+    });
+    for (nth, (output, &of)) in outputs.iter().zip(&types).enumerate() {
+        let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+        let found = decode(of, &bytes[..held * of.bytes()]);
+        for (i, (expected, scale)) in expected.iter().enumerate() {
+            let (result, expected) = (found[2 * i], expected[nth]);
+            let bound = tolerance(element, of, asked, case.reduction_len(), *scale, expected);
+            let same = result == expected || (result.is_nan() && expected.is_nan());
+            assert!(
+                same || (result - expected).abs() <= bound,
+                "{} of {element} to {of}: result {i} ({nth}) is {result}, expected {expected} \
+                 within {bound}\n{case:?}\n{}",
+                O::NAME,
+                asked.plan.map_or("as chosen".into(), |plan| plan.to_string()),
+            );
+        }
+        let stray = bytes[..held * of.bytes()]
+            .chunks(of.bytes())
+            .enumerate()
+            .skip(1)
+            .step_by(2)
+            .find(|(_, gap)| gap.iter().any(|&byte| byte != POISON));
+        assert_eq!(stray, None, "written between the results: {case:?} {:?}", asked.plan);
+    }
+    Ok(())
+}
+
+/// How far a result may be off: not at all if it is an integer; else the accumulation's error, which
+/// grows with the longest chain of additions (no schedule makes it longer than the reduction), and the
+/// output's rounding on top.
+fn tolerance(
+    input: ElementType,
+    output: ElementType,
+    asked: Asked,
+    len: usize,
+    scale: f64,
+    expected: f64,
+) -> f64 {
+    if !output.is_float() {
+        return 0.0;
+    }
+    let wide = match asked.accumulator {
+        Some(accumulator) => accumulator == ElementType::F64,
+        None => input == ElementType::F64 || output == ElementType::F64,
+    };
+    let accumulator = if wide { f64::EPSILON } else { f64::from(f32::EPSILON) };
+    let rounding = match output {
+        ElementType::F16 => 1e-3,
+        ElementType::BF16 => 8e-3,
+        ElementType::F32 => f64::from(f32::EPSILON),
+        _ => f64::EPSILON,
+    };
+    let chain = (len as f64).sqrt().max(4.0);
+    let scale = if scale.is_nan() { 0.0 } else { scale };
+    accumulator * chain * scale + rounding * expected.abs()
+}
+
+/// Results of a row-major tensor over `axes`, one list per result, each as the host's type says.
+pub fn results<R: Runtime, O: Operator, E: Element, U: Element>(
+    client: &ComputeClient<R>,
+    operator: O,
+    data: &[E],
+    shape: &[usize],
+    axes: &[usize],
+    plan: Option<Plan>,
+) -> Vec<U> {
+    let input = tensor(client, data, shape, &row_major_strides(shape));
+    let mut reduction = reduce(operator, &input).over(axes).to_type(U::TYPE);
     let device = device_with_planes(client);
     if let Some(plan) = plan {
         reduction = reduction.with_plan(plan).on(&device);
     }
-    reduction.run_into(client, output.clone().binding())?;
-
-    let found: Vec<U> = read(client, &output, held);
-    let exact: Vec<f64> = data.iter().map(|value| value.to_f64()).collect();
-    let expected = reduce_naively(&exact, &case.shape, &case.strides, &case.axes, |values| {
-        (O::naive(values), O::scale(values))
-    });
-    for (i, (expected, scale)) in expected.into_iter().enumerate() {
-        let result = found[2 * i].to_f64();
-        let bound = tolerance::<E, U>(case.reduction_len(), scale, expected);
-        let close = (result - expected).abs() <= bound;
-        assert!(
-            close || (result.is_nan() && expected.is_nan()),
-            "{} of {} to {}: result {i} is {result}, expected {expected} within {bound}\n{case:?}\n{}",
-            O::NAME,
-            E::TYPE,
-            U::TYPE,
-            plan.map_or("as chosen".into(), |plan| plan.to_string()),
-        );
-    }
-    let results: usize = kept.iter().product();
-    let written = |i: usize| i.is_multiple_of(2) && i / 2 < results;
-    let stray = (0..held).find(|&i| !written(i) && found[i] != U::POISON);
-    assert_eq!(stray, None, "written between the results: {case:?} {plan:?}");
-    Ok(())
-}
-
-/// How far a result may be off: the accumulation's error grows with the longest chain of additions,
-/// which no schedule makes longer than the reduction, and the output's rounding comes on top.
-fn tolerance<E: Element, U: Element>(len: usize, scale: f64, expected: f64) -> f64 {
-    let wide = E::TYPE == ElementType::F64 || U::TYPE == ElementType::F64;
-    let accumulator = if wide { f64::EPSILON } else { f32::EPSILON as f64 };
-    let rounding = match U::TYPE {
-        ElementType::F16 => 1e-3,
-        ElementType::BF16 => 8e-3,
-        ElementType::F32 => f32::EPSILON as f64,
-        _ => f64::EPSILON,
+    let shape = reduction.output_shape().unwrap();
+    let len = shape.iter().product();
+    let types = O::Results::list(reduction.output_type().unwrap());
+    let poisoned = |output: &ElementType| {
+        let bytes = vec![POISON; len * output.bytes()];
+        tensor_of(client, *output, &bytes, &shape, &row_major_strides(&shape))
     };
-    let chain = (len as f64).sqrt().max(4.0);
-    accumulator * chain * scale + rounding * expected.abs()
+    let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
+    let bindings = outputs.iter().map(|output| output.clone().binding()).collect();
+    reduction.run_into(client, O::Results::each(bindings)).unwrap();
+    read(client, &outputs[0], len)
 }

@@ -1,40 +1,37 @@
-//! Every operator on every element type that the device has.
+//! Every operator on every element type that the device has, and every operator through every
+//! schedule.
 
-use half::{bf16, f16};
 use reduce_kernels::{
-    Max, Mean, Min, Prod, ReduceError, Sum, cubecl::prelude::*, device_of, planner::PlanError,
-    reduce,
+    ElementType, Operator, ReduceError, cubecl::prelude::*, device_of, planner::PlanError,
 };
 
 use crate::{
     case::Case,
-    run::{Checked, Element, check, client, device_with_planes, plans, tensor},
+    operators::{Checked, for_each_operator},
+    run::{Asked, check, client, device_with_planes, plans, problem_of, widest_plans},
 };
 
-/// Vectors along and across, ragged and whole, one launch and two.
-fn cases() -> Vec<Case> {
-    vec![
-        Case::contiguous(&[13, 1001], &[1]),
-        Case::contiguous(&[600, 48], &[0]),
-        Case::contiguous(&[30_000], &[0]),
-        Case::permuted(&[6, 9, 10], &[2, 0, 1], &[0, 2]),
-    ]
-}
-
 /// What became of an operator on a type.
-fn outcome<R: Runtime, O: Checked, E: Element, U: Element>(
+fn outcome<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
+    element: ElementType,
+    asked: Asked,
 ) -> &'static str {
+    // Vectors along and across, ragged and whole.
+    let cases = [Case::contiguous(&[13, 1001], &[1]), Case::contiguous(&[600, 48], &[0])];
     let device = device_of(client);
-    let supported = device.has(E::TYPE) && device.has(U::TYPE);
-    for (seed, case) in cases().iter().enumerate() {
-        match check::<R, O, E, U>(client, case, None, seed as u64) {
-            Ok(()) => assert!(supported, "{} ran on a device without it", E::TYPE),
+    for (seed, case) in cases.iter().enumerate() {
+        match check::<R, O>(client, case, element, asked, seed as u64) {
+            Ok(()) => assert!(device.has(element), "{element} ran on a device without it"),
             Err(ReduceError::Plan(PlanError::ElementUnsupported { element, .. })) => {
                 assert!(!device.has(element), "{element} refused by a device that has it");
                 return "refused";
             }
-            Err(other) => panic!("{} of {} to {}: {other}", O::NAME, E::TYPE, U::TYPE),
+            Err(ReduceError::Transcendental { .. }) => {
+                assert!(element == ElementType::F64 && O::TRANSCENDENTAL);
+                return "refused";
+            }
+            Err(other) => panic!("{} of {element}: {other}", O::NAME),
         }
     }
     "passed"
@@ -43,54 +40,64 @@ fn outcome<R: Runtime, O: Checked, E: Element, U: Element>(
 /// The table of operators and types: each cell passes, or is refused for a type the device lacks.
 pub fn every_operator_and_type<R: Runtime>() {
     let client = client::<R>();
-    println!("{}", R::name(&client));
-    macro_rules! row {
-        ($operator:ident) => {
-            println!(
-                "{:>6}  f16: {}  bf16: {}  f32: {}  f64: {}  i32: {}  u32: {}",
-                stringify!($operator),
-                outcome::<R, $operator, f16, f16>(&client),
-                outcome::<R, $operator, bf16, bf16>(&client),
-                outcome::<R, $operator, f32, f32>(&client),
-                outcome::<R, $operator, f64, f64>(&client),
-                outcome::<R, $operator, i32, i32>(&client),
-                outcome::<R, $operator, u32, u32>(&client),
-            );
-        };
-    }
-    row!(Sum);
-    row!(Prod);
-    row!(Max);
-    row!(Min);
-    println!(
-        "  Mean  f16: {}  bf16: {}  f32: {}  f64: {}  i32: {}  u32: {}",
-        outcome::<R, Mean, f16, f16>(&client),
-        outcome::<R, Mean, bf16, bf16>(&client),
-        outcome::<R, Mean, f32, f32>(&client),
-        outcome::<R, Mean, f64, f64>(&client),
-        outcome::<R, Mean, i32, f32>(&client),
-        outcome::<R, Mean, u32, f32>(&client),
-    );
+    let mut passed = 0;
+    for_each_operator!(O => {
+        let cells = ElementType::ALL.map(|element| {
+            let outcome = outcome::<R, O>(&client, element, Asked::default());
+            passed += usize::from(outcome == "passed");
+            format!("{element} {outcome}")
+        });
+        println!("TABLE {} | {} | {}", R::name(&client), O::NAME, cells.join(" | "));
+    });
+    assert!(passed >= 32 * 3, "f32, i32 and u32 pass everywhere, truth aside: {passed}");
 }
 
-/// Outputs of another type than the input's, with the accumulator that goes with them.
-pub fn requested_output_types<R: Runtime>() {
+/// Accumulators and outputs of another type than the rule's.
+pub fn requested_types<R: Runtime>() {
+    use ElementType::*;
+    use reduce_kernels::*;
+
     let client = client::<R>();
-    outcome::<R, Sum, f16, f32>(&client);
-    outcome::<R, Sum, f32, f64>(&client);
-    outcome::<R, Sum, i32, f64>(&client);
-    outcome::<R, Mean, i32, f64>(&client);
-    outcome::<R, Mean, bf16, f32>(&client);
-    outcome::<R, Max, f32, f64>(&client);
-    outcome::<R, Min, i32, f32>(&client);
+    let to = |output| Asked { outputs: [Some(output), None, None], ..Asked::default() };
+    let within = |accumulator| Asked { accumulator: Some(accumulator), ..Asked::default() };
+    let mut refused = 0;
+    let mut count = |outcome: &str| refused += usize::from(outcome == "refused");
+    count(outcome::<R, Sum>(&client, F16, to(F32)));
+    count(outcome::<R, Sum>(&client, F32, to(F64)));
+    count(outcome::<R, Sum>(&client, F32, within(F64)));
+    count(outcome::<R, Sum>(&client, F64, within(F32)));
+    count(outcome::<R, Sum>(&client, I32, within(I64)));
+    count(outcome::<R, Sum>(&client, I32, to(I64)));
+    count(outcome::<R, Sum>(&client, I8, to(I64)));
+    count(outcome::<R, Sum>(&client, U8, to(U64)));
+    count(outcome::<R, Sum>(&client, I32, to(F64)));
+    count(outcome::<R, Sum>(&client, I8, to(F32)));
+    count(outcome::<R, Mean>(&client, I32, to(F64)));
+    count(outcome::<R, Mean>(&client, BF16, to(F32)));
+    count(outcome::<R, Var>(&client, F32, to(F64)));
+    count(outcome::<R, NormL2>(&client, I16, to(F64)));
+    count(outcome::<R, LogSumExp>(&client, F64, within(F32)));
+    count(outcome::<R, NormP>(&client, F64, within(F32)));
+    count(outcome::<R, Max>(&client, F32, to(F64)));
+    count(outcome::<R, Min>(&client, I32, to(F32)));
+    count(outcome::<R, Max>(&client, U8, to(U32)));
+    count(outcome::<R, ArgMax>(&client, F32, to(U64)));
+    count(outcome::<R, ArgMin>(&client, U8, to(I32)));
+    count(outcome::<R, CountNonzero>(&client, F32, to(F32)));
+    count(outcome::<R, CountNonzero>(&client, F32, within(U64)));
+    count(outcome::<R, Any>(&client, F32, to(U32)));
+    count(outcome::<R, All>(&client, I32, to(F32)));
+    let both = Asked { outputs: [Some(F32), Some(U64), None], ..Asked::default() };
+    count(outcome::<R, MaxWithIndex>(&client, F16, both));
+    println!("{}: {refused} of 26 refused for a type", R::name(&client));
 }
 
 /// Wide vectors of small types, narrow ones of large types, and integers, through every schedule:
 /// whole and ragged, along and across.
 pub fn every_type_through_every_schedule<R: Runtime>() {
-    fn forced<R: Runtime, O: Checked, E: Element>(client: &ComputeClient<R>) -> u64 {
+    fn forced<R: Runtime, O: Checked>(client: &ComputeClient<R>, element: ElementType) -> u64 {
         let device = device_with_planes(client);
-        if !device.has(E::TYPE) {
+        if !device.has(element) {
             return 0;
         }
         let cases = [
@@ -101,21 +108,52 @@ pub fn every_type_through_every_schedule<R: Runtime>() {
         ];
         let mut runs = 0;
         for case in cases {
-            let data = vec![E::from_f64(0.0); case.span()];
-            let input = tensor(client, &data, &case.shape, &case.strides);
-            let reduction = reduce::<O, R>(&input).over(case.axes.as_slice()).to_type(E::TYPE);
-            for plan in plans(&reduction.problem().unwrap(), &device) {
-                check::<R, O, E, E>(client, &case, Some(plan), runs).unwrap();
+            for plan in plans(&problem_of::<R, O>(client, &case, element), &device) {
+                check::<R, O>(client, &case, element, Some(plan), runs).unwrap();
                 runs += 1;
             }
         }
         runs
     }
+    use ElementType::*;
+    use reduce_kernels::*;
+
     let client = client::<R>();
-    let runs = forced::<R, Max, f16>(&client)
-        + forced::<R, Mean, bf16>(&client)
-        + forced::<R, Sum, f64>(&client)
-        + forced::<R, Sum, i32>(&client)
-        + forced::<R, Min, u32>(&client);
+    let runs = forced::<R, Max>(&client, F16)
+        + forced::<R, Mean>(&client, BF16)
+        + forced::<R, Sum>(&client, F64)
+        + forced::<R, Sum>(&client, I8)
+        + forced::<R, SumSquares>(&client, U16)
+        + forced::<R, ArgMax>(&client, U8)
+        + forced::<R, Sum>(&client, I32)
+        + forced::<R, MinMax>(&client, I64)
+        + forced::<R, CountNonzero>(&client, Bool);
+    println!("{}: {runs} runs", R::name(&client));
+}
+
+/// Every operator through every schedule: ragged vectors along, whole ones across, and reduced axes
+/// around kept ones.
+pub fn every_operator_through_every_schedule<R: Runtime>() {
+    let client = client::<R>();
+    let device = device_with_planes(&client);
+    let cases = [
+        Case::contiguous(&[3, 20_001], &[1]),
+        Case::contiguous(&[9000, 12], &[0]),
+        Case::permuted(&[6, 9, 10, 5], &[2, 0, 1, 3], &[0, 2]),
+    ];
+    let mut runs = 0;
+    for_each_operator!(O => {
+        for case in &cases {
+            let problem = problem_of::<R, O>(&client, case, ElementType::F32);
+            let truth = O::NAME == "any" || O::NAME == "all";
+            // Devices without bytes have no bools.
+            let output = truth.then_some(ElementType::U32);
+            for plan in widest_plans(&problem, &device) {
+                let asked = Asked { plan: Some(plan), outputs: [output, None, None], ..Asked::default() };
+                check::<R, O>(&client, case, ElementType::F32, asked, runs).unwrap();
+                runs += 1;
+            }
+        }
+    });
     println!("{}: {runs} runs", R::name(&client));
 }

@@ -1,0 +1,107 @@
+//! Element maps: what happens to an element before an operator takes it.
+
+use cubecl::prelude::*;
+use reduce_planner::ElementType;
+
+use super::{
+    FieldsOf, InvalidParameter, Operator, ParameterRule, Parameters, Position, ResultsOf,
+    Signature, TypeRequest, TypeRule, Types, parameters,
+};
+
+/// A function of single elements, applied as they are loaded.
+///
+/// `reduce(Sum, &x).mapped(SquaredError { target: 0.5 })` reads `x` once and stores nothing in
+/// between. docs/ADDING_AN_OPERATOR.md writes one.
+#[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
+#[cube]
+pub trait Map: Copy + Send + Sync + 'static {
+    /// The name in messages.
+    const NAME: &'static str;
+    /// What elements of a type become: a type of 32 or 64 bits, to which they are converted before
+    /// `map` gets them. `None` refuses the type.
+    const TYPES: fn(ElementType) -> Option<ElementType>;
+    /// Whether `map` takes exponentials, logarithms, powers or angles.
+    const TRANSCENDENTAL: bool = false;
+    /// The numbers that `map` reads from its [`Parameters`], checked.
+    const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
+    /// How many these are.
+    const PARAMETER_COUNT: usize = 0;
+
+    /// The mapped element of each lane.
+    fn map<E: Float, N: Size>(value: Vector<E, N>, parameters: &Parameters) -> Vector<E, N>;
+}
+
+/// An operator of mapped elements: an operator like any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mapped<M, O> {
+    /// What is done to each element.
+    pub map: M,
+    /// What takes the mapped elements.
+    pub operator: O,
+}
+
+impl<M: Map, O: Operator> Mapped<M, O> {
+    fn types(request: &TypeRequest) -> Option<Signature> {
+        let mapped = (M::TYPES)(request.input)?;
+        (O::TYPES)(&TypeRequest { input: mapped, ..*request })
+    }
+
+    fn parameters(&self) -> Result<Vec<f64>, InvalidParameter> {
+        let mut numbers = (M::PARAMETERS)(&self.map)?;
+        if numbers.len() != M::PARAMETER_COUNT {
+            let expected = "as many as PARAMETERS gives";
+            let value = M::PARAMETER_COUNT as f64;
+            return Err(InvalidParameter { name: "PARAMETER_COUNT", value, expected });
+        }
+        numbers.extend((O::PARAMETERS)(&self.operator)?);
+        Ok(numbers)
+    }
+}
+
+#[cube]
+impl<M: Map, O: Operator> Operator for Mapped<M, O> {
+    type Fields = O::Fields;
+    type Results = O::Results;
+
+    const NAME: &'static str = O::NAME;
+    const DEFINED_ON_EMPTY: bool = O::DEFINED_ON_EMPTY;
+    const TYPES: TypeRule = Self::types;
+    const POSITIONAL: bool = O::POSITIONAL;
+    const PAIRWISE: bool = O::PAIRWISE;
+    const TRANSCENDENTAL: bool = M::TRANSCENDENTAL || O::TRANSCENDENTAL;
+    const MAP: Option<&'static str> = Some(M::NAME);
+    const PARAMETERS: ParameterRule<Self> = Self::parameters;
+
+    fn identity<T: Types, N: Size>() -> FieldsOf<O::Fields, T, N> {
+        O::identity::<T, N>()
+    }
+
+    fn push<T: Types, N: Size>(
+        accumulator: FieldsOf<O::Fields, T, N>,
+        value: Vector<T::In, N>,
+        position: Position,
+        parameters: &Parameters,
+    ) -> FieldsOf<O::Fields, T, N> {
+        let mapped = M::map::<T::In, N>(value, parameters);
+        let rest = parameters.skip(M::PARAMETER_COUNT);
+        O::push::<T, N>(accumulator, mapped, position, &rest)
+    }
+
+    fn merge<T: Types, N: Size>(
+        left: FieldsOf<O::Fields, T, N>,
+        right: FieldsOf<O::Fields, T, N>,
+        parameters: &Parameters,
+    ) -> FieldsOf<O::Fields, T, N> {
+        let rest = parameters.skip(M::PARAMETER_COUNT);
+        O::merge::<T, N>(left, right, &rest)
+    }
+
+    fn finish<T: Types, N: Size>(
+        accumulator: FieldsOf<O::Fields, T, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<O::Results, T, N> {
+        let rest = parameters.skip(M::PARAMETER_COUNT);
+        O::finish::<T, N>(accumulator, count, &rest)
+    }
+}

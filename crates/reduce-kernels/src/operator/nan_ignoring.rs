@@ -1,0 +1,266 @@
+//! Reductions of the elements that are not NaN. [`NanVar`](super::NanVar) and
+//! [`NanStd`](super::NanStd) stand beside their kin.
+
+use core::ops::Not;
+
+use cubecl::prelude::*;
+
+use super::{
+    One, Operator, Pair, Parameters, Position, Prod, Sum, Two, TypeRule, Types, Value,
+    arg::{are_alike, at, first_of},
+    element_wise::{highest, is_nan, nan_or_highest, nan_or_lowest, unless_nan},
+    rules,
+};
+
+/// The sum of the elements that are not NaN; 0 if there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanSum;
+
+/// The product of the elements that are not NaN; 1 if there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanProd;
+
+/// The mean of the elements that are not NaN; NaN if there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanMean;
+
+/// The maximum of the elements that are not NaN; NaN if all are. Undefined on no elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanMax;
+
+/// The minimum of the elements that are not NaN; NaN if all are. Undefined on no elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanMin;
+
+/// The position of [`NanMax`], the lowest on ties; 0 if all elements are NaN. Undefined on no
+/// elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanArgMax;
+
+/// The position of [`NanMin`], the lowest on ties; 0 if all elements are NaN. Undefined on no
+/// elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NanArgMin;
+
+/// Operators that take another's neutral element for NaN.
+macro_rules! without_nan {
+    ($operator:ident, $name:literal, $of:ident, $neutral:literal, $pairwise:literal) => {
+        #[cube]
+        impl Operator for $operator {
+            type Fields = One;
+            type Results = One;
+
+            const NAME: &'static str = $name;
+            const DEFINED_ON_EMPTY: bool = true;
+            const TYPES: TypeRule = rules::accumulate;
+            const PAIRWISE: bool = $pairwise;
+
+            fn identity<T: Types, N: Size>() -> Value<T::A, N> {
+                $of::identity::<T, N>()
+            }
+
+            fn push<T: Types, N: Size>(
+                accumulator: Value<T::A, N>,
+                value: Vector<T::In, N>,
+                position: Position,
+                parameters: &Parameters,
+            ) -> Value<T::A, N> {
+                let value = unless_nan::<T::In, N>(value, Vector::from_int($neutral));
+                $of::push::<T, N>(accumulator, value, position, parameters)
+            }
+
+            fn merge<T: Types, N: Size>(
+                left: Value<T::A, N>,
+                right: Value<T::A, N>,
+                parameters: &Parameters,
+            ) -> Value<T::A, N> {
+                $of::merge::<T, N>(left, right, parameters)
+            }
+
+            fn finish<T: Types, N: Size>(
+                accumulator: Value<T::A, N>,
+                count: usize,
+                parameters: &Parameters,
+            ) -> Value<T::Out, N> {
+                $of::finish::<T, N>(accumulator, count, parameters)
+            }
+        }
+    };
+}
+
+without_nan!(NanSum, "nansum", Sum, 0, true);
+without_nan!(NanProd, "nanprod", Prod, 1, false);
+
+#[cube]
+impl Operator for NanMean {
+    type Fields = Two;
+    type Results = One;
+
+    const NAME: &'static str = "nanmean";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = |request| {
+        let counts = rules::counting(request.reduction_len);
+        rules::floating(request).map(|signature| signature.second(counts))
+    };
+    const PAIRWISE: bool = true;
+
+    /// The sum, and how many elements went into it.
+    fn identity<T: Types, N: Size>() -> Pair<T::A, T::B, N> {
+        Pair::new(Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<T: Types, N: Size>(
+        accumulator: Pair<T::A, T::B, N>,
+        value: Vector<T::In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Pair<T::A, T::B, N> {
+        let counted = select_many(
+            is_nan::<T::In, N>(value),
+            Vector::<T::B, N>::from_int(0),
+            Vector::from_int(1),
+        );
+        let value = unless_nan::<T::In, N>(value, Vector::from_int(0));
+        Pair::new(accumulator.first + Vector::cast_from(value), accumulator.second + counted)
+    }
+
+    fn merge<T: Types, N: Size>(
+        left: Pair<T::A, T::B, N>,
+        right: Pair<T::A, T::B, N>,
+        _parameters: &Parameters,
+    ) -> Pair<T::A, T::B, N> {
+        Pair::new(left.first + right.first, left.second + right.second)
+    }
+
+    fn finish<T: Types, N: Size>(
+        accumulator: Pair<T::A, T::B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<T::Out, N> {
+        let mean = accumulator.first / Vector::cast_from(accumulator.second);
+        Value::new(Vector::cast_from(mean))
+    }
+}
+
+/// The greater value that is not NaN.
+#[cube]
+fn greater<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+    select_many(ahead_above::<E, N>(left, right), right, left)
+}
+
+/// The lesser value that is not NaN.
+#[cube]
+fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+    select_many(ahead_below::<E, N>(left, right), right, left)
+}
+
+/// Whether `right` is greater, or alone not NaN.
+#[cube]
+fn ahead_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+    let alone = is_nan::<E, N>(left).and(is_nan::<E, N>(right).not());
+    right.greater_than(left).or(alone)
+}
+
+/// Whether `right` is less, or alone not NaN.
+#[cube]
+fn ahead_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+    let alone = is_nan::<E, N>(left).and(is_nan::<E, N>(right).not());
+    right.less_than(left).or(alone)
+}
+
+macro_rules! extremum_without_nan {
+    (
+        $value:ident $value_name:literal,
+        $index:ident $index_name:literal,
+        from $identity:ident by $better:ident, $ahead:ident
+    ) => {
+        #[cube]
+        impl Operator for $value {
+            type Fields = One;
+            type Results = One;
+
+            const NAME: &'static str = $value_name;
+            const DEFINED_ON_EMPTY: bool = false;
+            const TYPES: TypeRule = rules::select;
+
+            fn identity<T: Types, N: Size>() -> Value<T::A, N> {
+                Value::new(Vector::new($identity::<T::A>()))
+            }
+
+            fn push<T: Types, N: Size>(
+                accumulator: Value<T::A, N>,
+                value: Vector<T::In, N>,
+                _position: Position,
+                _parameters: &Parameters,
+            ) -> Value<T::A, N> {
+                Value::new($better::<T::A, N>(accumulator.value, Vector::cast_from(value)))
+            }
+
+            fn merge<T: Types, N: Size>(
+                left: Value<T::A, N>,
+                right: Value<T::A, N>,
+                _parameters: &Parameters,
+            ) -> Value<T::A, N> {
+                Value::new($better::<T::A, N>(left.value, right.value))
+            }
+
+            fn finish<T: Types, N: Size>(
+                accumulator: Value<T::A, N>,
+                _count: usize,
+                _parameters: &Parameters,
+            ) -> Value<T::Out, N> {
+                Value::new(Vector::cast_from(accumulator.value))
+            }
+        }
+
+        #[cube]
+        impl Operator for $index {
+            type Fields = Two;
+            type Results = One;
+
+            const NAME: &'static str = $index_name;
+            const DEFINED_ON_EMPTY: bool = false;
+            const TYPES: TypeRule = rules::index;
+            const POSITIONAL: bool = true;
+
+            fn identity<T: Types, N: Size>() -> Pair<T::A, T::B, N> {
+                Pair::new(Vector::new($identity::<T::A>()), Vector::new(highest::<T::B>()))
+            }
+
+            fn push<T: Types, N: Size>(
+                accumulator: Pair<T::A, T::B, N>,
+                value: Vector<T::In, N>,
+                position: Position,
+                parameters: &Parameters,
+            ) -> Pair<T::A, T::B, N> {
+                let element = at::<T::In, T::A, T::B, N>(value, position);
+                $index::merge::<T, N>(accumulator, element, parameters)
+            }
+
+            fn merge<T: Types, N: Size>(
+                left: Pair<T::A, T::B, N>,
+                right: Pair<T::A, T::B, N>,
+                _parameters: &Parameters,
+            ) -> Pair<T::A, T::B, N> {
+                let ahead = $ahead::<T::A, N>(left.first, right.first);
+                let alike = are_alike::<T::A, N>(left.first, right.first);
+                first_of::<T::A, T::B, N>(left, right, ahead, alike)
+            }
+
+            fn finish<T: Types, N: Size>(
+                accumulator: Pair<T::A, T::B, N>,
+                _count: usize,
+                _parameters: &Parameters,
+            ) -> Value<T::Out, N> {
+                Value::new(Vector::cast_from(accumulator.second))
+            }
+        }
+    };
+}
+
+extremum_without_nan!(
+    NanMax "nanmax", NanArgMax "nanargmax", from nan_or_lowest by greater, ahead_above
+);
+extremum_without_nan!(
+    NanMin "nanmin", NanArgMin "nanargmin", from nan_or_highest by lesser, ahead_below
+);

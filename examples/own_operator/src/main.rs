@@ -1,0 +1,59 @@
+//! Wind directions and a mean squared error, on the backend that the program was built with.
+#![cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    allow(unused, reason = "without a backend there is no device")
+)]
+
+use std::error::Error;
+
+use reduce_kernels::{
+    ElementType, Mean,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
+    reduce, storage_type,
+};
+use reduce_own_operator::{MeanAngle, SquaredError};
+
+fn show<R: Runtime>() -> Result<(), Box<dyn Error>> {
+    let client = R::client(&R::Device::default());
+
+    // Winds from around north at one station and around south at the other.
+    let degrees: [f32; 8] = [350.0, 10.0, 355.0, 25.0, 170.0, 190.0, 185.0, 195.0];
+    let winds = tensor::<R>(&client, &degrees.map(f32::to_radians), &[2, 4]);
+    let directions = reduce(MeanAngle, &winds).over(1).squeezed().run(&client)?;
+    for (station, direction) in numbers(&client, directions)?.into_iter().enumerate() {
+        println!("station {station}: wind from {:.1}°", direction.to_degrees().rem_euclid(360.0));
+    }
+
+    let outputs = tensor::<R>(&client, &[0.1, 0.4, 0.5, 0.8], &[4]);
+    let error = reduce(Mean, &outputs).mapped(SquaredError { target: 0.5 }).run(&client)?;
+    println!("mean squared error against 0.5: {:.4}", numbers(&client, error)?[0]);
+    Ok(())
+}
+
+fn tensor<R: Runtime>(client: &ComputeClient<R>, data: &[f32], shape: &[usize]) -> TensorHandle<R> {
+    let buffer = client.create_from_slice(f32::as_bytes(data));
+    TensorHandle::new_contiguous(shape, buffer, storage_type(ElementType::F32))
+}
+
+fn numbers<R: Runtime>(
+    client: &ComputeClient<R>,
+    tensor: TensorHandle<R>,
+) -> Result<Vec<f32>, Box<dyn Error>> {
+    let bytes = client.read_one(tensor.handle).map_err(|error| format!("{error:?}"))?;
+    Ok(f32::from_bytes(&bytes).to_vec())
+}
+
+#[cfg(feature = "cuda")]
+fn main() -> Result<(), Box<dyn Error>> {
+    show::<reduce_kernels::cubecl::cuda::CudaRuntime>()
+}
+
+#[cfg(all(any(feature = "wgpu", feature = "vulkan"), not(feature = "cuda")))]
+fn main() -> Result<(), Box<dyn Error>> {
+    show::<reduce_kernels::cubecl::wgpu::WgpuRuntime>()
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")))]
+fn main() -> Result<(), Box<dyn Error>> {
+    Err("no backend is compiled in: build with --features cuda, vulkan or wgpu".into())
+}

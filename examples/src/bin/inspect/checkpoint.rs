@@ -1,0 +1,155 @@
+//! Checkpoints in the safetensors format, read a tensor at a time.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use safetensors::tensor::{Metadata, TensorInfo};
+
+/// Bytes in front of the header, which tell its length.
+const LENGTH_BYTES: u64 = 8;
+
+/// Headers beyond this are damage; the format's own library draws the line there too.
+const MOST_HEADER_BYTES: u64 = 100_000_000;
+
+/// A checkpoint whose header has been checked against the file.
+///
+/// Tensors are read, not mapped: a file that shrinks meanwhile is an error then, not a signal.
+pub struct Checkpoint {
+    path: PathBuf,
+    file: File,
+    data_start: u64,
+    tensors: Vec<(String, TensorInfo)>,
+}
+
+/// Why a checkpoint could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the file system said.
+        source: io::Error,
+    },
+    /// The file does not begin like a checkpoint.
+    #[error("{path}: not a safetensors file: {reason}")]
+    NotSafetensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The header is none, or contradicts itself.
+    #[error("{path}: the header is damaged: {reason}")]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The file is shorter than its header says.
+    #[error("{path}: truncated: its tensors end at byte {needed}, the file at byte {found}")]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Where the last tensor ends.
+        needed: u64,
+        /// Where the file ends.
+        found: u64,
+    },
+    /// The file is longer than its header says.
+    #[error("{path}: damaged: its tensors end at byte {needed}, the file at byte {found}")]
+    Overlong {
+        /// The file.
+        path: PathBuf,
+        /// Where the last tensor ends.
+        needed: u64,
+        /// Where the file ends.
+        found: u64,
+    },
+}
+
+impl Checkpoint {
+    /// Reads the header of a file.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, of another format, damaged or truncated.
+    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let path = path.to_path_buf();
+        let io_error = |source| CheckpointError::Io { path: path.clone(), source };
+        let not_safetensors =
+            |reason| CheckpointError::NotSafetensors { path: path.clone(), reason };
+        let damaged = |reason| CheckpointError::Header { path: path.clone(), reason };
+        let mut file = File::open(&path).map_err(io_error)?;
+        let about = file.metadata().map_err(io_error)?;
+        let found = about.len();
+        if about.is_dir() {
+            return Err(io_error(io::ErrorKind::IsADirectory.into()));
+        }
+        if found == 0 {
+            return Err(not_safetensors("the file is empty".into()));
+        }
+        let Some(after_length) = found.checked_sub(LENGTH_BYTES) else {
+            return Err(not_safetensors(format!(
+                "the file has {found} bytes, the length of a header takes {LENGTH_BYTES}"
+            )));
+        };
+        let mut length = [0; LENGTH_BYTES as usize];
+        file.read_exact(&mut length).map_err(io_error)?;
+        let length = u64::from_le_bytes(length);
+        // Before anything is allocated for a length that a damaged file made up.
+        if length > after_length || length > MOST_HEADER_BYTES {
+            return Err(not_safetensors(format!(
+                "it announces a header of {length} bytes, {after_length} follow"
+            )));
+        }
+        let mut header = vec![0; length as usize];
+        file.read_exact(&mut header).map_err(io_error)?;
+        let header = str::from_utf8(&header).map_err(|error| damaged(error.to_string()))?;
+        let header: Metadata =
+            serde_json::from_str(header).map_err(|error| damaged(error.to_string()))?;
+        let data_start = LENGTH_BYTES + length;
+        let needed = data_start.saturating_add(header.data_len() as u64);
+        if needed > found {
+            return Err(CheckpointError::Truncated { path, needed, found });
+        }
+        if needed < found {
+            return Err(CheckpointError::Overlong { path, needed, found });
+        }
+        let in_order = header.offset_keys().into_iter();
+        let tensors = in_order
+            .filter_map(|name| header.info(&name).cloned().map(|info| (name, info)))
+            .collect();
+        Ok(Self { path, file, data_start, tensors })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names and descriptions of the tensors, in the order of their bytes.
+    pub fn tensors(&self) -> &[(String, TensorInfo)] {
+        &self.tensors
+    }
+
+    /// The bytes of a tensor.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn read(&self, tensor: &TensorInfo) -> Result<Vec<u8>, CheckpointError> {
+        let (start, end) = tensor.data_offsets;
+        let mut bytes = vec![0; end - start];
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(self.data_start + start as u64))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(|source| CheckpointError::Io { path: self.path.clone(), source })?;
+        Ok(bytes)
+    }
+}
