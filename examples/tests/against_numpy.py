@@ -17,7 +17,7 @@ ROUNDED = {"f2": 1e-3, "f4": 1e-7, "f8": 3e-16}
 NAMES = {"f2": "f16", "f4": "f32", "f8": "f64", "i1": "i8", "i2": "i16", "i4": "i32", "i8": "i64", "u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64", "?": "bool"}
 CORRECTED = {"var", "std", "mean_var", "nanvar", "nanstd"}
 # What a device may lack; everything else that the program refuses is a failure.
-LACKS = ["has no", "needs exponentials"]
+LACKS = ["has no", "needs functions"]
 
 
 class Exact:

@@ -219,7 +219,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     /// As for [`output_shape`](Self::output_shape).
     pub fn output_type(&self) -> Result<Each<O, ElementType>, ReduceError> {
         let signature = self.check(None)?.signature;
-        Ok(O::Results::each(signature.results.to_vec()))
+        Ok(O::Results::each(|nth| signature.results[nth]))
     }
 
     /// The canonical problem, for planning without a device at hand.
@@ -268,7 +268,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         }
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         self.launch(client, &checked, bindings)?;
-        Ok(O::Results::each(outputs))
+        Ok(O::Results::each(|nth| outputs[nth].clone()))
     }
 
     /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any

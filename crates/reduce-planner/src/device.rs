@@ -89,13 +89,10 @@ impl Device {
             launch_ns: 50_000,
             latency_ns: 1_000,
             wide_indices: false,
-            elements: vec![
-                ElementType::F16,
-                ElementType::F32,
-                ElementType::F64,
-                ElementType::I32,
-                ElementType::U32,
-            ],
+            elements: ElementType::ALL
+                .into_iter()
+                .filter(|&element| element != ElementType::BF16)
+                .collect(),
         }
     }
 

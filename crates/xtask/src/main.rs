@@ -56,7 +56,8 @@ fn test() -> Result<(), Failure> {
     adapter::ensure()?;
     // Compiled for every backend that compiles anywhere, and for none.
     let all = "reduce-kernels/cuda,reduce-kernels/vulkan,reduce-examples/cuda,\
-               reduce-examples/vulkan,reduce-benches/cuda,reduce-benches/vulkan";
+               reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
+               reduce-benches/cuda,reduce-benches/vulkan";
     cargo(&["fmt", "--all", "--check"])?;
     let deny = ["--", "--deny", "warnings"];
     let everything = ["clippy", "--workspace", "--all-targets"];
@@ -64,10 +65,12 @@ fn test() -> Result<(), Failure> {
     cargo(&[&everything[..], &deny[..]].concat())?;
     cargo(&["doc", "--workspace", "--no-deps", "--features", all])?;
 
-    let wgsl = ["--features", "reduce-kernels/wgpu,reduce-examples/wgpu"];
+    let wgsl = ["--features", "reduce-kernels/wgpu,reduce-examples/wgpu,reduce-own-operator/wgpu"];
     let passed = if BACKEND == "vulkan" {
-        let spirv = "reduce-kernels/vulkan,reduce-examples/vulkan,reduce-benches/vulkan";
+        let spirv = "reduce-kernels/vulkan,reduce-examples/vulkan,reduce-own-operator/vulkan,\
+                     reduce-benches/vulkan";
         let devices = ["--package", "reduce-kernels", "--package", "reduce-examples"];
+        let devices = [&devices[..], &["--package", "reduce-own-operator"]].concat();
         cargo_test(&["--workspace", "--features", spirv])?
             + cargo_test(&[&devices[..], &wgsl[..]].concat())?
     } else {

@@ -34,7 +34,9 @@ pub(crate) fn fold<O: Operator, T: Types, N: Size>(
     let blocks = geometry.steps / block;
     let mut accumulator = O::identity::<T, N>();
     if comptime![pairwise] {
-        let links = comptime![CHAIN.div_ceil(in_flight)];
+        // A run-time value, as every cube has one unit along z: compilers would unroll the loop over a
+        // constant number of blocks, and take ten times as long.
+        let links = comptime![CHAIN.div_ceil(in_flight)] + UNIT_POS_Z as usize;
         let mut cascade = Cascade::<O, T, N>::new();
         let chains = blocks / links;
         for chain in 0..chains {

@@ -246,8 +246,8 @@ pub trait Family: Fields {
     /// `X` itself, or a tuple of as many as there are results.
     type Each<X>;
 
-    /// From a list with an `X` for each result. Longer lists are cut short, shorter ones panic.
-    fn each<X>(list: Vec<X>) -> Self::Each<X>;
+    /// What `make` makes for each result, by its number.
+    fn each<X>(make: impl FnMut(usize) -> X) -> Self::Each<X>;
 
     /// To a list with an `X` for each result.
     fn list<X>(each: Self::Each<X>) -> Vec<X>;
@@ -256,8 +256,8 @@ pub trait Family: Fields {
 impl Family for One {
     type Each<X> = X;
 
-    fn each<X>(list: Vec<X>) -> X {
-        list.into_iter().next().expect("one result")
+    fn each<X>(mut make: impl FnMut(usize) -> X) -> X {
+        make(0)
     }
 
     fn list<X>(each: X) -> Vec<X> {
@@ -268,10 +268,8 @@ impl Family for One {
 impl Family for Two {
     type Each<X> = (X, X);
 
-    fn each<X>(list: Vec<X>) -> (X, X) {
-        let mut list = list.into_iter();
-        let mut next = || list.next().expect("two results");
-        (next(), next())
+    fn each<X>(mut make: impl FnMut(usize) -> X) -> (X, X) {
+        (make(0), make(1))
     }
 
     fn list<X>((first, second): (X, X)) -> Vec<X> {
@@ -282,10 +280,8 @@ impl Family for Two {
 impl Family for Three {
     type Each<X> = (X, X, X);
 
-    fn each<X>(list: Vec<X>) -> (X, X, X) {
-        let mut list = list.into_iter();
-        let mut next = || list.next().expect("three results");
-        (next(), next(), next())
+    fn each<X>(mut make: impl FnMut(usize) -> X) -> (X, X, X) {
+        (make(0), make(1), make(2))
     }
 
     fn list<X>((first, second, third): (X, X, X)) -> Vec<X> {

@@ -191,7 +191,9 @@ fn variance<E: Float, N: Size>(
     parameters: &Parameters,
 ) -> Vector<E, N> {
     let scaled = corrected::<E, N>(accumulator, count, parameters);
-    scaled / accumulator.fifth / accumulator.fifth
+    // A compiler may square the scale first, and the squares of the coarsest vanish.
+    let variance = scaled / accumulator.fifth / accumulator.fifth;
+    select_many(scaled.equal(Vector::from_int(0)), scaled, variance)
 }
 
 #[cube]

@@ -1,11 +1,13 @@
 //! The corpus: layouts and lengths around every boundary that a schedule has.
 
-use reduce_kernels::{ElementType, MaxWithIndex, MeanVar, Sum, cubecl::prelude::*};
+use reduce_kernels::{
+    Device, ElementType, MaxWithIndex, MeanVar, Plan, Problem, Sum, cubecl::prelude::*,
+};
 
 use crate::{
     case::Case,
     operators::Checked,
-    run::{check, client, device_with_planes, plans, problem_of},
+    run::{check, client, device_with_planes, plans, problem_of, widest_plans},
 };
 
 /// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
@@ -68,12 +70,18 @@ pub fn corpus() -> Vec<Case> {
     cases
 }
 
-/// Each case through each schedule that can take it, plane kernels forced where need be: the sum, and in
-/// turn an operator that carries positions and one of five fields.
+/// Each case through each schedule, plane kernels forced where need be. Kernels take longer to compile
+/// than to run, so the sum is read in every width on every third case and in the widest vectors on the
+/// others, and an operator that carries positions and one of five fields take a quarter of the cases each.
 pub fn through_every_schedule<R: Runtime>() {
-    fn all<R: Runtime, O: Checked>(client: &ComputeClient<R>, case: &Case, seed: u64) -> u64 {
-        let device = device_with_planes(client);
-        let plans = plans(&problem_of::<R, O>(client, case, ElementType::F32), &device);
+    fn run<R: Runtime, O: Checked>(
+        client: &ComputeClient<R>,
+        case: &Case,
+        plans: fn(&Problem, &Device) -> Vec<Plan>,
+        seed: u64,
+    ) -> u64 {
+        let problem = problem_of::<R, O>(client, case, ElementType::F32);
+        let plans = plans(&problem, &device_with_planes(client));
         assert!(!plans.is_empty(), "no plan for {case:?}");
         for &plan in &plans {
             check::<R, O>(client, case, ElementType::F32, Some(plan), seed).unwrap();
@@ -84,12 +92,13 @@ pub fn through_every_schedule<R: Runtime>() {
     let cases = corpus();
     let mut runs = 0;
     for (nth, case) in cases.iter().enumerate() {
-        runs += all::<R, Sum>(&client, case, runs);
-        // Kernels take longer to compile than to run: of the others, one a case.
-        runs += match nth % 2 {
-            0 => all::<R, MaxWithIndex>(&client, case, runs),
-            _ => all::<R, MeanVar>(&client, case, runs),
-        };
+        let widths = if nth % 3 == 0 { plans } else { widest_plans };
+        runs += run::<R, Sum>(&client, case, widths, runs);
+        match nth % 4 {
+            0 => runs += run::<R, MaxWithIndex>(&client, case, widest_plans, runs),
+            1 => runs += run::<R, MeanVar>(&client, case, widest_plans, runs),
+            _ => {}
+        }
     }
     println!("{}: {} cases, {runs} runs", R::name(&client), cases.len());
 }

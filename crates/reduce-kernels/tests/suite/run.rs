@@ -244,8 +244,8 @@ pub fn check<R: Runtime, O: Checked>(
         tensor_of(client, *output, &vec![POISON; held * output.bytes()], &kept, &strides)
     };
     let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
-    let bindings = outputs.iter().map(|output| output.clone().binding()).collect();
-    reduction.run_into(client, O::Results::each(bindings))?;
+    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
+    reduction.run_into(client, bindings)?;
 
     let expected = reduce_naively(&data, &case.shape, &case.strides, &case.axes, |values| {
         (O::naive(values), O::scale(values))
@@ -329,7 +329,7 @@ pub fn results<R: Runtime, O: Operator, E: Element, U: Element>(
         tensor_of(client, *output, &bytes, &shape, &row_major_strides(&shape))
     };
     let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
-    let bindings = outputs.iter().map(|output| output.clone().binding()).collect();
-    reduction.run_into(client, O::Results::each(bindings)).unwrap();
+    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
+    reduction.run_into(client, bindings).unwrap();
     read(client, &outputs[0], len)
 }

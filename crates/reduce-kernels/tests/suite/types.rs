@@ -8,7 +8,7 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::{Checked, for_each_operator},
-    run::{Asked, check, client, device_with_planes, plans, problem_of, widest_plans},
+    run::{Asked, check, client, device_with_planes, problem_of, widest_plans},
 };
 
 /// What became of an operator on a type.
@@ -17,24 +17,27 @@ fn outcome<R: Runtime, O: Checked>(
     element: ElementType,
     asked: Asked,
 ) -> &'static str {
-    // Vectors along and across, ragged and whole.
-    let cases = [Case::contiguous(&[13, 1001], &[1]), Case::contiguous(&[600, 48], &[0])];
+    // Ragged vectors along or whole ones across, in turn: compiling takes longer than running.
+    let case = match (O::NAME.len() + element.name().len() + element as usize) % 2 {
+        0 => Case::contiguous(&[13, 1001], &[1]),
+        _ => Case::contiguous(&[600, 48], &[0]),
+    };
     let device = device_of(client);
-    for (seed, case) in cases.iter().enumerate() {
-        match check::<R, O>(client, case, element, asked, seed as u64) {
-            Ok(()) => assert!(device.has(element), "{element} ran on a device without it"),
-            Err(ReduceError::Plan(PlanError::ElementUnsupported { element, .. })) => {
-                assert!(!device.has(element), "{element} refused by a device that has it");
-                return "refused";
-            }
-            Err(ReduceError::Transcendental { .. }) => {
-                assert!(element == ElementType::F64 && O::TRANSCENDENTAL);
-                return "refused";
-            }
-            Err(other) => panic!("{} of {element}: {other}", O::NAME),
+    match check::<R, O>(client, &case, element, asked, element as u64) {
+        Ok(()) => {
+            assert!(device.has(element), "{element} ran on a device without it");
+            "passed"
         }
+        Err(ReduceError::Plan(PlanError::ElementUnsupported { element, .. })) => {
+            assert!(!device.has(element), "{element} refused by a device that has it");
+            "refused"
+        }
+        Err(ReduceError::Transcendental { .. }) => {
+            assert!(element == ElementType::F64 && O::TRANSCENDENTAL);
+            "refused"
+        }
+        Err(other) => panic!("{} of {element}: {other}", O::NAME),
     }
-    "passed"
 }
 
 /// The table of operators and types: each cell passes, or is refused for a type the device lacks.
@@ -108,7 +111,7 @@ pub fn every_type_through_every_schedule<R: Runtime>() {
         ];
         let mut runs = 0;
         for case in cases {
-            for plan in plans(&problem_of::<R, O>(client, &case, element), &device) {
+            for plan in widest_plans(&problem_of::<R, O>(client, &case, element), &device) {
                 check::<R, O>(client, &case, element, Some(plan), runs).unwrap();
                 runs += 1;
             }
@@ -131,16 +134,11 @@ pub fn every_type_through_every_schedule<R: Runtime>() {
     println!("{}: {runs} runs", R::name(&client));
 }
 
-/// Every operator through every schedule: ragged vectors along, whole ones across, and reduced axes
-/// around kept ones.
+/// Every operator through every schedule: ragged vectors along, and whole ones across.
 pub fn every_operator_through_every_schedule<R: Runtime>() {
     let client = client::<R>();
     let device = device_with_planes(&client);
-    let cases = [
-        Case::contiguous(&[3, 20_001], &[1]),
-        Case::contiguous(&[9000, 12], &[0]),
-        Case::permuted(&[6, 9, 10, 5], &[2, 0, 1, 3], &[0, 2]),
-    ];
+    let cases = [Case::contiguous(&[3, 20_001], &[1]), Case::contiguous(&[9000, 12], &[0])];
     let mut runs = 0;
     for_each_operator!(O => {
         for case in &cases {
