@@ -52,7 +52,7 @@ one_line!(
     min: Min
 );
 one_line!(
-    /// The minimum and the maximum over `axes`: [`min`] and [`max`] in one read.
+    /// The minimum and the maximum over `axes`: [`min`](fn@min) and [`max`](fn@max) in one read.
     min_max: MinMax
 );
 one_line!(
@@ -66,11 +66,11 @@ one_line!(
     argmin: ArgMin
 );
 one_line!(
-    /// The maximum over `axes` and its position: [`max`] and [`argmax`] in one read.
+    /// The maximum over `axes` and its position: [`max`](fn@max) and [`argmax`](fn@argmax) in one read.
     max_with_index: MaxWithIndex
 );
 one_line!(
-    /// The minimum over `axes` and its position: [`min`] and [`argmin`] in one read.
+    /// The minimum over `axes` and its position: [`min`](fn@min) and [`argmin`](fn@argmin) in one read.
     min_with_index: MinWithIndex
 );
 one_line!(
@@ -86,11 +86,11 @@ one_line!(
     count_nonzero: CountNonzero
 );
 one_line!(
-    /// The sum of magnitudes over `axes`, in the type that [`sum`] has.
+    /// The sum of magnitudes over `axes`, in the type that [`sum`](fn@sum) has.
     sum_abs: SumAbs
 );
 one_line!(
-    /// The sum of squares over `axes`, in the type that [`sum`] has.
+    /// The sum of squares over `axes`, in the type that [`sum`](fn@sum) has.
     sum_squares: SumSquares
 );
 one_line!(
@@ -115,11 +115,11 @@ one_line!(
     var: Var { correction }
 );
 one_line!(
-    /// The standard deviation over `axes`, corrected and typed as [`var`].
+    /// The standard deviation over `axes`, corrected and typed as [`var`](fn@var).
     std: Std { correction }
 );
 one_line!(
-    /// The mean and the variance over `axes` in one read, corrected and typed as [`var`].
+    /// The mean and the variance over `axes` in one read, corrected and typed as [`var`](fn@var).
     mean_var: MeanVar { correction }
 );
 one_line!(
@@ -128,38 +128,38 @@ one_line!(
     logsumexp: LogSumExp
 );
 one_line!(
-    /// [`sum`] of the elements that are not NaN.
+    /// [`sum`](fn@sum) of the elements that are not NaN.
     nansum: NanSum
 );
 one_line!(
-    /// [`prod`] of the elements that are not NaN.
+    /// [`prod`](fn@prod) of the elements that are not NaN.
     nanprod: NanProd
 );
 one_line!(
-    /// [`mean`] of the elements that are not NaN.
+    /// [`mean`](fn@mean) of the elements that are not NaN.
     nanmean: NanMean
 );
 one_line!(
-    /// [`max`] of the elements that are not NaN; NaN if all are.
+    /// [`max`](fn@max) of the elements that are not NaN; NaN if all are.
     nanmax: NanMax
 );
 one_line!(
-    /// [`min`] of the elements that are not NaN; NaN if all are.
+    /// [`min`](fn@min) of the elements that are not NaN; NaN if all are.
     nanmin: NanMin
 );
 one_line!(
-    /// [`argmax`] of the elements that are not NaN; 0 if all are.
+    /// [`argmax`](fn@argmax) of the elements that are not NaN; 0 if all are.
     nanargmax: NanArgMax
 );
 one_line!(
-    /// [`argmin`] of the elements that are not NaN; 0 if all are.
+    /// [`argmin`](fn@argmin) of the elements that are not NaN; 0 if all are.
     nanargmin: NanArgMin
 );
 one_line!(
-    /// [`var`] of the elements that are not NaN.
+    /// [`var`](fn@var) of the elements that are not NaN.
     nanvar: NanVar { correction }
 );
 one_line!(
-    /// [`std`] of the elements that are not NaN.
+    /// [`std`](fn@std) of the elements that are not NaN.
     nanstd: NanStd { correction }
 );
