@@ -86,12 +86,9 @@ fn first_least<A: Float, B: Float, N: Size>(
     first_of::<A, B, N>(left, right, ahead.and(settled.not()), alike)
 }
 
+/// An operator that keeps the position of the better of two values.
 macro_rules! arg_extremum {
-    (
-        $index:ident $index_name:literal,
-        $with_value:ident $with_value_name:literal,
-        from $identity:ident by $better:ident
-    ) => {
+    ($index:ident, $index_name:literal, from $identity:ident by $better:ident) => {
         #[cube]
         impl Operator for $index {
             type Fields = Two;
@@ -133,7 +130,13 @@ macro_rules! arg_extremum {
                 Value::new(Vector::cast_from(accumulator.second))
             }
         }
+    };
+}
+pub(super) use arg_extremum;
 
+/// An operator that does what `$index` does, and returns the value too.
+macro_rules! with_value {
+    ($with_value:ident, $with_value_name:literal, of $index:ident) => {
         #[cube]
         impl Operator for $with_value {
             type Fields = Two;
@@ -179,9 +182,7 @@ macro_rules! arg_extremum {
     };
 }
 
-arg_extremum!(
-    ArgMax "argmax", MaxWithIndex "max_with_index", from lowest by first_greatest
-);
-arg_extremum!(
-    ArgMin "argmin", MinWithIndex "min_with_index", from highest by first_least
-);
+arg_extremum!(ArgMax, "argmax", from lowest by first_greatest);
+arg_extremum!(ArgMin, "argmin", from highest by first_least);
+with_value!(MaxWithIndex, "max_with_index", of ArgMax);
+with_value!(MinWithIndex, "min_with_index", of ArgMin);

@@ -34,6 +34,7 @@ pub(super) fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>)
     select_many(taken, right, left)
 }
 
+/// An operator that keeps the better of two values.
 macro_rules! extremum {
     ($operator:ident, $name:literal, from $identity:ident by $better:ident) => {
         #[cube]
@@ -76,6 +77,8 @@ macro_rules! extremum {
         }
     };
 }
+
+pub(super) use extremum;
 
 extremum!(Max, "max", from lowest by greater);
 extremum!(Min, "min", from highest by lesser);

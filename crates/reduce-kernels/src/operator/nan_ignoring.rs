@@ -7,8 +7,9 @@ use cubecl::prelude::*;
 
 use super::{
     One, Operator, Pair, Parameters, Position, Prod, Sum, Two, TypeRule, Types, Value,
-    arg::{are_alike, at, first_of},
+    arg::{are_alike, arg_extremum, at, first_of},
     element_wise::{highest, is_nan, nan_or_highest, nan_or_lowest, unless_nan},
+    extrema::extremum,
     rules,
 };
 
@@ -168,99 +169,29 @@ fn ahead_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Ve
     right.less_than(left).or(alone)
 }
 
-macro_rules! extremum_without_nan {
-    (
-        $value:ident $value_name:literal,
-        $index:ident $index_name:literal,
-        from $identity:ident by $better:ident, $ahead:ident
-    ) => {
-        #[cube]
-        impl Operator for $value {
-            type Fields = One;
-            type Results = One;
-
-            const NAME: &'static str = $value_name;
-            const DEFINED_ON_EMPTY: bool = false;
-            const TYPES: TypeRule = rules::select;
-
-            fn identity<T: Types, N: Size>() -> Value<T::A, N> {
-                Value::new(Vector::new($identity::<T::A>()))
-            }
-
-            fn push<T: Types, N: Size>(
-                accumulator: Value<T::A, N>,
-                value: Vector<T::In, N>,
-                _position: Position,
-                _parameters: &Parameters,
-            ) -> Value<T::A, N> {
-                Value::new($better::<T::A, N>(accumulator.value, Vector::cast_from(value)))
-            }
-
-            fn merge<T: Types, N: Size>(
-                left: Value<T::A, N>,
-                right: Value<T::A, N>,
-                _parameters: &Parameters,
-            ) -> Value<T::A, N> {
-                Value::new($better::<T::A, N>(left.value, right.value))
-            }
-
-            fn finish<T: Types, N: Size>(
-                accumulator: Value<T::A, N>,
-                _count: usize,
-                _parameters: &Parameters,
-            ) -> Value<T::Out, N> {
-                Value::new(Vector::cast_from(accumulator.value))
-            }
-        }
-
-        #[cube]
-        impl Operator for $index {
-            type Fields = Two;
-            type Results = One;
-
-            const NAME: &'static str = $index_name;
-            const DEFINED_ON_EMPTY: bool = false;
-            const TYPES: TypeRule = rules::index;
-            const POSITIONAL: bool = true;
-
-            fn identity<T: Types, N: Size>() -> Pair<T::A, T::B, N> {
-                Pair::new(Vector::new($identity::<T::A>()), Vector::new(highest::<T::B>()))
-            }
-
-            fn push<T: Types, N: Size>(
-                accumulator: Pair<T::A, T::B, N>,
-                value: Vector<T::In, N>,
-                position: Position,
-                parameters: &Parameters,
-            ) -> Pair<T::A, T::B, N> {
-                let element = at::<T::In, T::A, T::B, N>(value, position);
-                $index::merge::<T, N>(accumulator, element, parameters)
-            }
-
-            fn merge<T: Types, N: Size>(
-                left: Pair<T::A, T::B, N>,
-                right: Pair<T::A, T::B, N>,
-                _parameters: &Parameters,
-            ) -> Pair<T::A, T::B, N> {
-                let ahead = $ahead::<T::A, N>(left.first, right.first);
-                let alike = are_alike::<T::A, N>(left.first, right.first);
-                first_of::<T::A, T::B, N>(left, right, ahead, alike)
-            }
-
-            fn finish<T: Types, N: Size>(
-                accumulator: Pair<T::A, T::B, N>,
-                _count: usize,
-                _parameters: &Parameters,
-            ) -> Value<T::Out, N> {
-                Value::new(Vector::cast_from(accumulator.second))
-            }
-        }
-    };
+/// The greater value that is not NaN, the first on ties.
+#[cube]
+fn first_greatest<A: Float, B: Float, N: Size>(
+    left: Pair<A, B, N>,
+    right: Pair<A, B, N>,
+) -> Pair<A, B, N> {
+    let ahead = ahead_above::<A, N>(left.first, right.first);
+    let alike = are_alike::<A, N>(left.first, right.first);
+    first_of::<A, B, N>(left, right, ahead, alike)
 }
 
-extremum_without_nan!(
-    NanMax "nanmax", NanArgMax "nanargmax", from nan_or_lowest by greater, ahead_above
-);
-extremum_without_nan!(
-    NanMin "nanmin", NanArgMin "nanargmin", from nan_or_highest by lesser, ahead_below
-);
+/// The lesser value that is not NaN, the first on ties.
+#[cube]
+fn first_least<A: Float, B: Float, N: Size>(
+    left: Pair<A, B, N>,
+    right: Pair<A, B, N>,
+) -> Pair<A, B, N> {
+    let ahead = ahead_below::<A, N>(left.first, right.first);
+    let alike = are_alike::<A, N>(left.first, right.first);
+    first_of::<A, B, N>(left, right, ahead, alike)
+}
+
+extremum!(NanMax, "nanmax", from nan_or_lowest by greater);
+extremum!(NanMin, "nanmin", from nan_or_highest by lesser);
+arg_extremum!(NanArgMax, "nanargmax", from nan_or_lowest by first_greatest);
+arg_extremum!(NanArgMin, "nanargmin", from nan_or_highest by first_least);
