@@ -2,8 +2,8 @@
 
 use cubecl::{
     ir::{
-        AddressType,
-        features::{Plane, TypeUsage},
+        AddressType, ElemType, StorageType, Type, UIntKind,
+        features::{AtomicUsage, Plane, TypeUsage},
     },
     prelude::*,
 };
@@ -42,6 +42,13 @@ fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[Ty
         || (element == ElementType::F64 && R::name(client) == "cuda")
 }
 
+/// Whether kernels can add to and exchange words of 64 bits in global memory atomically.
+fn has_wide_atomics<R: Runtime>(client: &ComputeClient<R>) -> bool {
+    let word = Type::new(StorageType::Atomic(ElemType::UInt(UIntKind::U64)));
+    let usage = client.properties().atomic_type_usage(word);
+    usage.contains(AtomicUsage::Add) && usage.contains(AtomicUsage::LoadStore)
+}
+
 /// The device behind a client, as the planner sees it.
 pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let properties = client.properties();
@@ -76,6 +83,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
         launch_ns: reference.launch_ns,
         latency_ns: reference.latency_ns,
         wide_indices: properties.features.supports_address(AddressType::U64),
+        wide_atomics: has_wide_atomics(client),
         elements,
     }
 }

@@ -4,6 +4,7 @@ use cubecl::{
     ir::{AddressType, StorageType},
     prelude::*,
     server::{Binding, Handle},
+    stream_id::StreamId,
 };
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementType, KeptDim, Merge, Plan, PlanError, Problem,
@@ -18,16 +19,114 @@ use crate::{
         merge::merge_partials,
         one_pass::reduce_one_pass,
         split::reduce_split,
+        split_once::reduce_split_once,
     },
+    memory,
     operator::{Fields, Operator, ParametersLaunch, Signature},
 };
 
-/// Everything a launch needs that is not in the plan.
+/// How a plan is launched for a problem, apart from buffers.
+pub(crate) struct Dispatch {
+    plan: Plan,
+    team: Team,
+    grid: [u32; 3],
+    address: AddressType,
+    merging: Merging,
+}
+
+/// What a plan does with partial results.
+enum Merging {
+    /// There are none.
+    None,
+    /// The last cube merges them, handed over in so many words.
+    LastCube { cubes: usize, words: usize },
+    /// Another launch merges them.
+    SecondLaunch { cubes: usize, team: Team, grid: [u32; 3] },
+}
+
+impl Dispatch {
+    /// For a plan that has been checked against the problem and the device. `fields` are the types of
+    /// the accumulator, `available` the bytes that a buffer may have.
+    pub(crate) fn new(
+        plan: Plan,
+        problem: &Problem,
+        device: &Device,
+        fields: &[ElementType],
+        available: u64,
+    ) -> Result<Self, PlanError> {
+        let unfit = |reason| PlanError::Unfit {
+            plan: plan.to_string(),
+            device: device.name.clone(),
+            reason,
+        };
+        let spread = |cubes: u64| {
+            let passes = || unfit(format!("{cubes} cubes pass the grid's limits"));
+            device.spread(cubes).ok_or_else(passes)
+        };
+        let merging = match plan.schedule {
+            Schedule::Split { cubes, merge: Merge::LastCube, .. } => {
+                let words: usize = fields.iter().map(|field| field.bytes().div_ceil(4)).sum();
+                let words = plan.hand_over_words(problem, words) as usize;
+                Merging::LastCube { cubes: cubes as usize, words }
+            }
+            Schedule::Split { cubes, merge: Merge::SecondLaunch { workers, outputs }, .. } => {
+                let partials = u64::from(cubes) * problem.outputs() as u64;
+                let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
+                if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
+                    let reason =
+                        format!("partial results of {bytes} bytes, a buffer holds {available}");
+                    return Err(unfit(reason));
+                }
+                let team = Team {
+                    workers,
+                    distance: outputs,
+                    units: workers * outputs,
+                    combine: Combine::Shared,
+                };
+                let grid = spread((problem.outputs() as u64).div_ceil(u64::from(outputs)))?;
+                Merging::SecondLaunch { cubes: cubes as usize, team, grid }
+            }
+            _ => Merging::None,
+        };
+        let wide = needs_wide_indices(problem);
+        Ok(Self {
+            plan,
+            team: team(&plan, device),
+            grid: spread(plan.cubes(problem))?,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            merging,
+        })
+    }
+}
+
+/// The team of a plan's first launch.
+fn team(plan: &Plan, device: &Device) -> Team {
+    let schedule = plan.schedule;
+    let distance = match (plan.access.direction, schedule) {
+        (Direction::Along, _) => 1,
+        (Direction::Across, Schedule::Plane { lanes, .. }) => device.plane_size_min / lanes,
+        (Direction::Across, _) => schedule.outputs(),
+    };
+    Team {
+        workers: schedule.workers(),
+        distance,
+        units: schedule.units(),
+        combine: schedule.combine().unwrap_or(Combine::Shared),
+    }
+}
+
+fn count([x, y, z]: [u32; 3]) -> CubeCount {
+    CubeCount::Static(x, y, z)
+}
+
+/// What a launch binds, beside what was prepared.
 pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) client: &'a ComputeClient<R>,
-    pub(crate) device: &'a Device,
     pub(crate) problem: &'a Problem,
     pub(crate) signature: Signature,
+    pub(crate) dispatch: &'a Dispatch,
+    /// The stream that the client launches on.
+    pub(crate) stream: StreamId,
     pub(crate) input: Binding,
     /// One for each result.
     pub(crate) outputs: Vec<Binding>,
@@ -36,39 +135,31 @@ pub(crate) struct Launch<'a, R: Runtime> {
 }
 
 impl<R: Runtime> Launch<'_, R> {
-    /// Launches the kernels of `plan`. The plan must have been checked against the problem and the
-    /// device, and the bindings against the problem's spans.
-    pub(crate) fn run<O: Operator>(self, plan: &Plan) -> Result<(), PlanError> {
-        let team = self.team(plan);
-        let grid = self.grid(plan, plan.cubes(self.problem))?;
-        match plan.schedule {
-            Schedule::Split { cubes, merge, .. } => {
-                // Found before the first launch, so that nothing is launched in vain.
-                let merge_grid = self.grid(
-                    plan,
-                    (self.problem.outputs() as u64).div_ceil(u64::from(merge.outputs)),
-                )?;
-                self.check_scratch::<O>(plan, cubes)?;
-                self.run_split::<O>(plan, team, cubes as usize, grid, merge, merge_grid);
+    /// Launches. The plan must have been checked against the problem and the device, and the bindings
+    /// against the problem's spans.
+    pub(crate) fn run<O: Operator>(self) {
+        match self.dispatch.merging {
+            Merging::None => self.run_one_pass::<O>(),
+            Merging::LastCube { cubes, words } => self.run_split_once::<O>(cubes, words),
+            Merging::SecondLaunch { cubes, team, grid } => {
+                self.run_split::<O>(cubes, team, count(grid));
             }
-            _ => self.run_one_pass::<O>(plan, team, grid),
         }
-        Ok(())
     }
 
-    fn run_one_pass<O: Operator>(self, plan: &Plan, team: Team, grid: CubeCount) {
-        let access = plan.access;
+    fn run_one_pass<O: Operator>(self) {
+        let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
         // SAFETY: the front door checked that the buffers hold every offset of the problem, and the
         // plan that every vector load is aligned and inside its run; units without work load what
         // others load too, and write nothing.
         unsafe {
             reduce_one_pass::launch_unchecked::<O, R>(
                 self.client,
-                grid,
+                count(grid),
                 CubeDim::new_1d(team.units),
-                self.address_type(),
+                address,
                 access.vector,
-                self.vectors(access),
+                self.vectors(),
                 self.elements(),
                 self.result(0),
                 self.result(1),
@@ -82,42 +173,24 @@ impl<R: Runtime> Launch<'_, R> {
         }
     }
 
-    fn run_split<O: Operator>(
-        self,
-        plan: &Plan,
-        team: Team,
-        cubes: usize,
-        grid: CubeCount,
-        merge: Merge,
-        merge_grid: CubeCount,
-    ) {
-        let access = plan.access;
-        let partials = cubes * self.problem.outputs();
-        let scratch = self.scratch::<O>(partials);
-        let scratch_arg = |field: usize| {
-            // Kernels take five arrays; those that the accumulator has no field for stay untouched.
-            let (buffer, length) = match scratch.get(field) {
-                Some(buffer) => (buffer, partials),
-                None => (&scratch[0], 0),
-            };
-            // SAFETY: `scratch` made each buffer of this length.
-            unsafe { ArrayArg::from_raw_parts(buffer.clone(), length) }
-        };
-        // SAFETY: as in `run_one_pass`; partials are stored at indices below `partials`.
+    fn run_split_once<O: Operator>(self, cubes: usize, words: usize) {
+        let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
+        let (memory, length) = memory::words(self.client, self.stream, words);
+        // SAFETY: as in `run_one_pass`; the memory holds the words of every block of outputs, and only
+        // launches of this stream, one after the other, use it.
         unsafe {
-            reduce_split::launch_unchecked::<O, R>(
+            reduce_split_once::launch_unchecked::<O, R>(
                 self.client,
-                grid,
+                count(grid),
                 CubeDim::new_1d(team.units),
-                self.address_type(),
+                address,
                 access.vector,
-                self.vectors(access),
+                self.vectors(),
                 self.elements(),
-                scratch_arg(0),
-                scratch_arg(1),
-                scratch_arg(2),
-                scratch_arg(3),
-                scratch_arg(4),
+                ArrayArg::from_raw_parts(memory, length),
+                self.result(0),
+                self.result(1),
+                self.result(2),
                 geometry(self.problem, access),
                 self.parameters(),
                 cubes,
@@ -126,19 +199,54 @@ impl<R: Runtime> Launch<'_, R> {
                 self.types(),
             );
         }
-        let team = merge_team(merge);
+    }
+
+    fn run_split<O: Operator>(self, cubes: usize, merging: Team, merge_grid: CubeCount) {
+        let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
+        let partials = cubes * self.problem.outputs();
+        let fields = &self.signature.fields[..O::Fields::COUNT];
+        let scratch: Vec<Handle> =
+            fields.iter().map(|field| self.client.empty(partials * field.bytes())).collect();
+        let column = |field: usize| {
+            let buffer = scratch.get(field)?;
+            // SAFETY: each buffer was made of this length.
+            Some(unsafe { ArrayArg::from_raw_parts(buffer.clone(), partials) })
+        };
+        // SAFETY: as in `run_one_pass`; partials are stored at indices below `partials`.
+        unsafe {
+            reduce_split::launch_unchecked::<O, R>(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(team.units),
+                address,
+                access.vector,
+                self.vectors(),
+                self.elements(),
+                column(0).into(),
+                column(1).into(),
+                column(2).into(),
+                column(3).into(),
+                column(4).into(),
+                geometry(self.problem, access),
+                self.parameters(),
+                cubes,
+                access,
+                team,
+                self.types(),
+            );
+        }
         // SAFETY: reads the partials that the first launch stored, writes inside the output's span.
         unsafe {
             merge_partials::launch_unchecked::<O, R>(
                 self.client,
                 merge_grid,
-                CubeDim::new_1d(team.units),
-                self.address_type(),
-                scratch_arg(0),
-                scratch_arg(1),
-                scratch_arg(2),
-                scratch_arg(3),
-                scratch_arg(4),
+                CubeDim::new_1d(merging.units),
+                address,
+                column(0).into(),
+                column(1).into(),
+                column(2).into(),
+                column(3).into(),
+                column(4).into(),
                 self.result(0),
                 self.result(1),
                 self.result(2),
@@ -147,79 +255,35 @@ impl<R: Runtime> Launch<'_, R> {
                 cubes,
                 self.problem.outputs(),
                 self.problem.reduction_len(),
-                team,
+                merging,
                 self.types(),
             );
         }
     }
 
-    /// The team of a plan's first launch.
-    fn team(&self, plan: &Plan) -> Team {
-        let schedule = plan.schedule;
-        let distance = match (plan.access.direction, schedule) {
-            (Direction::Along, _) => 1,
-            (Direction::Across, Schedule::Plane { lanes, .. }) => {
-                self.device.plane_size_min / lanes
-            }
-            (Direction::Across, _) => schedule.outputs(),
-        };
-        Team {
-            workers: schedule.workers(),
-            distance,
-            units: schedule.units(),
-            combine: schedule.combine().unwrap_or(Combine::Shared),
-        }
-    }
-
-    fn check_scratch<O: Operator>(&self, plan: &Plan, cubes: u32) -> Result<(), PlanError> {
-        let partials = u64::from(cubes) * self.problem.outputs() as u64;
-        let available = self.client.properties().memory.max_page_size;
-        let fields = &self.signature.fields[..O::Fields::COUNT];
-        let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
-        match largest.filter(|&bytes| bytes > available) {
-            None => Ok(()),
-            Some(bytes) => Err(PlanError::Unfit {
-                plan: plan.to_string(),
-                device: self.device.name.clone(),
-                reason: format!("partial results of {bytes} bytes, a buffer holds {available}"),
-            }),
-        }
-    }
-
-    fn grid(&self, plan: &Plan, cubes: u64) -> Result<CubeCount, PlanError> {
-        let [x, y, z] = self.device.spread(cubes).ok_or_else(|| PlanError::Unfit {
-            plan: plan.to_string(),
-            device: self.device.name.clone(),
-            reason: format!("{cubes} cubes pass the grid's limits"),
-        })?;
-        Ok(CubeCount::Static(x, y, z))
-    }
-
-    fn address_type(&self) -> AddressType {
-        if needs_wide_indices(self.problem) { AddressType::U64 } else { AddressType::U32 }
-    }
-
     /// The input as vectors: those that lie inside its span as a whole.
-    fn vectors(&self, access: Access) -> ArrayArg<R> {
-        let length = self.problem.input_span() / access.vector;
+    fn vectors(&self) -> ArrayArg<R> {
+        let length = self.problem.input_span() / self.dispatch.plan.access.vector;
         // SAFETY: the front door checked the buffer against the span.
         unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), length) }
     }
 
-    fn elements(&self) -> ArrayArg<R> {
+    /// The input as elements, for the edges of ragged runs.
+    fn elements<E: CubePrimitive>(&self) -> ComptimeOptionArgs<Array<E>, R> {
+        let length = self.problem.input_span();
+        let ragged = self.dispatch.plan.access.ragged;
         // SAFETY: the front door checked the buffer against the span.
-        unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), self.problem.input_span()) }
+        let argument = || unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), length) };
+        ragged.then(argument).into()
     }
 
-    /// The output of result number `nth`. Kernels take three; those that the operator has no result
-    /// for stay untouched.
-    fn result(&self, nth: usize) -> ArrayArg<R> {
-        let (output, length) = match self.outputs.get(nth) {
-            Some(output) => (output, self.problem.output_span()),
-            None => (&self.outputs[0], 0),
+    /// The output of result number `nth`, if the operator has so many.
+    fn result<E: CubePrimitive>(&self, nth: usize) -> ComptimeOptionArgs<Array<E>, R> {
+        let argument = |output: &Binding| {
+            // SAFETY: the front door checked the buffers against the span.
+            unsafe { ArrayArg::from_raw_parts_binding(output.clone(), self.problem.output_span()) }
         };
-        // SAFETY: the front door checked the buffers against the span.
-        unsafe { ArrayArg::from_raw_parts_binding(output.clone(), length) }
+        self.outputs.get(nth).map(argument).into()
     }
 
     fn types(&self) -> [StorageType; 10] {
@@ -232,21 +296,6 @@ impl<R: Runtime> Launch<'_, R> {
         let accumulator = self.signature.fields[0];
         let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
         ParametersLaunch::of(&self.parameters, storage_type(element))
-    }
-
-    /// One buffer per field of the accumulator.
-    fn scratch<O: Operator>(&self, partials: usize) -> Vec<Handle> {
-        let fields = &self.signature.fields[..O::Fields::COUNT];
-        fields.iter().map(|field| self.client.empty(partials * field.bytes())).collect()
-    }
-}
-
-fn merge_team(merge: Merge) -> Team {
-    Team {
-        workers: merge.workers,
-        distance: merge.outputs,
-        units: merge.workers * merge.outputs,
-        combine: Combine::Shared,
     }
 }
 

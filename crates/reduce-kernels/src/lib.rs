@@ -34,8 +34,10 @@ mod element;
 mod error;
 mod kernels;
 mod launch;
+mod memory;
 mod one_line;
 pub mod operator;
+mod prepared;
 mod reduce;
 
 pub use cubecl;

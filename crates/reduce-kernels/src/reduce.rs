@@ -1,20 +1,18 @@
 //! The front door: a reduction as a sentence.
 
-use core::{fmt, ops::RangeFull};
-use std::borrow::Cow;
+use core::{any::TypeId, fmt, ops::RangeFull};
+use std::rc::Rc;
 
-use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
-use reduce_planner::{
-    Choice, Device, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError, Problem,
-    ProblemError, choose, reduced_axes,
-};
+use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::StreamId};
+use reduce_planner::{Choice, Device, ElementType, Plan, Problem, choose};
 
 use crate::{
     ReduceError,
-    device::{computes_with, device_of, has_wide_transcendentals},
     element::{element_type, storage_type},
-    launch::Launch,
-    operator::{Family, Fields, Map, Mapped, Operator, Signature, TypeRequest},
+    launch::{Dispatch, Launch},
+    memory::{self, Query},
+    operator::{Family, Fields, Map, Mapped, Operator},
+    prepared::{Checked, Prepared, Statement, check_arithmetic, name},
 };
 
 /// The axes that a reduction removes.
@@ -130,14 +128,6 @@ impl<O: Copy, R: Runtime> Clone for Reduction<'_, O, R> {
     }
 }
 
-/// A reduction whose input, axes and types have been checked.
-struct Checked {
-    problem: Problem,
-    signature: Signature,
-    shape: Vec<usize>,
-    parameters: Vec<f64>,
-}
-
 impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     /// Reduces over these axes: `..`, an axis, or a list in any order. An empty list reduces
     /// nothing: every element is a reduction of its own.
@@ -240,35 +230,42 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     /// result takes is checked by [`run`](Self::run) alone. A result without elements gets a plan
     /// too, although running it launches nothing.
     pub fn plan(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+        self.parameters()?;
         let checked = self.check(None)?;
-        let device = self.device(client);
-        check_arithmetic::<O, R>(client, &checked.signature, &device)?;
-        Ok(choose(&checked.problem, &device)?)
+        self.check_input(&checked.problem)?;
+        let of_client = memory::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        check_arithmetic::<O, R>(client, &checked.signature, device)?;
+        Ok(choose(&checked.problem, device)?)
     }
 
     /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait for
-    /// it.
+    /// it. What was decided for a reduction is remembered, so that the next one like it costs a look-up.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &ComputeClient<R>) -> Result<Each<O, TensorHandle<R>>, ReduceError> {
-        let checked = self.check(None)?;
+        let parameters = self.parameters()?;
+        let prepared = self.prepared(client, None)?;
+        let Checked { problem, signature, shape } = &prepared.checked;
         let available = client.properties().memory.max_page_size;
         let mut outputs = Vec::with_capacity(O::Results::COUNT);
-        for &element in &checked.signature.results[..O::Results::COUNT] {
-            let needed = bytes(checked.problem.outputs(), element);
+        for &element in &signature.results[..O::Results::COUNT] {
+            let needed = bytes(problem.outputs(), element);
             if needed > available {
                 return Err(ReduceError::OutputTooLarge { needed, available });
             }
             // Buffers of no bytes cannot be bound; one element stands in for them.
             let handle = client.empty((needed as usize).max(element.bytes()));
             let storage = storage_type(element);
-            outputs.push(TensorHandle::new_contiguous(checked.shape.clone(), handle, storage));
+            outputs.push(TensorHandle::new_contiguous(shape.clone(), handle, storage));
         }
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        self.launch(client, &checked, bindings)?;
-        Ok(O::Results::each(|nth| outputs[nth].clone()))
+        let stream = outputs[0].handle.stream;
+        self.launch(client, &prepared, stream, bindings, parameters)?;
+        let mut outputs = outputs.into_iter();
+        Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
     }
 
     /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any
@@ -286,13 +283,14 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         client: &ComputeClient<R>,
         output: Each<O, TensorBinding<R>>,
     ) -> Result<(), ReduceError> {
+        let parameters = self.parameters()?;
         let outputs = O::Results::list(output);
-        let checked = self.check(Some(&outputs[0]))?;
-        for (output, &element) in outputs.iter().zip(&checked.signature.results) {
-            let expected = &checked.shape;
-            if output.shape[..] != expected[..] {
+        let prepared = self.prepared(client, Some(&outputs[0]))?;
+        let Checked { problem, signature, shape } = &prepared.checked;
+        for (output, &element) in outputs.iter().zip(&signature.results) {
+            if output.shape[..] != shape[..] {
                 return Err(ReduceError::OutputShape {
-                    expected: expected.clone(),
+                    expected: shape.clone(),
                     found: output.shape.to_vec(),
                 });
             }
@@ -302,145 +300,142 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
                     other: output.strides.to_vec(),
                 });
             }
-            let needed = bytes(checked.problem.output_span(), element);
+            let needed = bytes(problem.output_span(), element);
             let handle = &output.handle;
             let available = held(handle.size(), handle.offset_start, handle.offset_end);
             if needed > available {
                 return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
             }
         }
+        // A supplied output may come from another stream; a new buffer is of the client's.
+        let stream = client.empty(1).stream;
         let bindings = outputs.into_iter().map(|output| output.handle).collect();
-        self.launch(client, &checked, bindings)
+        self.launch(client, &prepared, stream, bindings, parameters)
     }
 
-    /// The device to plan for.
-    fn device(&self, client: &ComputeClient<R>) -> Cow<'a, Device> {
-        self.device.map_or_else(|| Cow::Owned(device_of(client)), Cow::Borrowed)
-    }
-
-    fn signature(
+    /// States and plans the problem, or remembers it. `output` gives the strides of a supplied output.
+    fn prepared(
         &self,
-        input: ElementType,
-        reduction_len: usize,
-    ) -> Result<Signature, ReduceError> {
-        let request = TypeRequest {
-            input,
+        client: &ComputeClient<R>,
+        output: Option<&TensorBinding<R>>,
+    ) -> Result<Rc<Prepared>, ReduceError> {
+        if let Some(device) = self.device {
+            return Ok(Rc::new(self.prepare(client, device, output)?));
+        }
+        let query = Query {
+            client: memory::identity(client),
+            operator: TypeId::of::<O>(),
+            element: element_type(self.input.dtype)?,
+            shape: self.input.shape(),
+            strides: self.input.strides(),
+            axes: self.axes.as_slice(),
+            squeeze: self.squeeze,
             accumulator: self.accumulator,
             outputs: self.outputs,
-            reduction_len,
+            alignment: self.alignment(),
+            output: output.map(|output| (&output.shape[..], &output.strides[..])),
+            plan: self.plan,
         };
-        (O::TYPES)(&request).ok_or_else(|| ReduceError::Types { operator: name::<O>(), request })
+        memory::prepared(&query, || self.prepare(client, &memory::device(client), output))
     }
 
-    /// States the problem. `output` gives the strides of a supplied output.
-    fn check(&self, output: Option<&TensorBinding<R>>) -> Result<Checked, ReduceError> {
-        let element = element_type(self.input.dtype)?;
-        let shape: &[usize] = self.input.shape();
-        let strides: &[usize] = self.input.strides();
-        let is_reduced = reduced_axes(shape.len(), self.axes.as_slice())?;
-        // Shapes whose products overflow are refused with the problem.
-        let reduction_len = shape
-            .iter()
-            .zip(&is_reduced)
-            .filter(|&(_, &reduced)| reduced)
-            .fold(1usize, |len, (&extent, _)| len.saturating_mul(extent));
-        let signature = self.signature(element, reduction_len)?;
-        let parameters = (O::PARAMETERS)(&self.operator)
-            .map_err(|invalid| ReduceError::Parameter { operator: name::<O>(), invalid })?;
-        let fields = &signature.fields[..O::Fields::COUNT];
-        let class = OperatorClass {
-            name: O::NAME,
-            accumulator_bytes: fields.iter().map(|field| field.bytes()).sum(),
-            positional: O::POSITIONAL,
-            defined_on_empty: O::DEFINED_ON_EMPTY,
-        };
-        let result_shape = result_shape(shape, &is_reduced, self.squeeze);
-        let kept_strides = match output {
-            None => None,
-            Some(output) if output.shape.len() != result_shape.len() => {
-                return Err(ReduceError::OutputShape {
-                    expected: result_shape,
-                    found: output.shape.to_vec(),
-                });
-            }
-            Some(output) if output.strides.len() != output.shape.len() => {
-                return Err(ProblemError::RankMismatch {
-                    tensor: "output",
-                    dims: output.shape.len(),
-                    strides: output.strides.len(),
+    fn prepare(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+        output: Option<&TensorBinding<R>>,
+    ) -> Result<Prepared, ReduceError> {
+        let checked = self.check(output)?;
+        let problem = &checked.problem;
+        let dispatch = if problem.outputs() == 0 {
+            None
+        } else {
+            check_arithmetic::<O, R>(client, &checked.signature, device)?;
+            let plan = match self.plan {
+                Some(plan) => {
+                    plan.check(problem, device)?;
+                    plan
                 }
-                .into());
-            }
-            Some(output) if self.squeeze => Some(output.strides.to_vec()),
-            Some(output) => {
-                let strides = output.strides.iter().zip(&is_reduced);
-                Some(strides.filter(|&(_, reduced)| !reduced).map(|(&stride, _)| stride).collect())
-            }
+                None => choose(problem, device)?.plan,
+            };
+            let fields = &checked.signature.fields[..O::Fields::COUNT];
+            let available = client.properties().memory.max_page_size;
+            Some(Dispatch::new(plan, problem, device, fields, available)?)
         };
-        let offset = self.input.handle.offset_start.unwrap_or(0);
-        let problem = Problem::new(
-            class,
-            &InputSpec { element, shape, strides, alignment: alignment_of(offset) },
-            self.axes.as_slice(),
-            &OutputSpec {
-                elements: &signature.results[..O::Results::COUNT],
-                strides: kept_strides.as_deref(),
-            },
-        )?;
-        let needed = bytes(problem.input_span(), element);
+        Ok(Prepared { checked, dispatch })
+    }
+
+    /// The operator's numbers, if it can work with them.
+    fn parameters(&self) -> Result<Vec<f64>, ReduceError> {
+        (O::PARAMETERS)(&self.operator)
+            .map_err(|invalid| ReduceError::Parameter { operator: name::<O>(), invalid })
+    }
+
+    fn alignment(&self) -> usize {
+        alignment_of(self.input.handle.offset_start.unwrap_or(0))
+    }
+
+    /// States the problem.
+    fn check(&self, output: Option<&TensorBinding<R>>) -> Result<Checked, ReduceError> {
+        let output = output.map(|output| (&output.shape[..], &output.strides[..]));
+        Checked::new::<O>(&Statement {
+            element: element_type(self.input.dtype)?,
+            shape: self.input.shape(),
+            strides: self.input.strides(),
+            alignment: self.alignment(),
+            axes: self.axes.as_slice(),
+            squeeze: self.squeeze,
+            accumulator: self.accumulator,
+            outputs: self.outputs,
+            output,
+        })
+    }
+
+    /// Checks the buffer of the input against the problem.
+    fn check_input(&self, problem: &Problem) -> Result<(), ReduceError> {
+        let needed = bytes(problem.input_span(), problem.input());
         let handle = &self.input.handle;
         let available = held(handle.size(), handle.offset_start, handle.offset_end);
         if needed > available {
             return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
         }
-        Ok(Checked { problem, signature, shape: result_shape, parameters })
+        Ok(())
     }
 
     fn launch(
         &self,
         client: &ComputeClient<R>,
-        checked: &Checked,
+        prepared: &Prepared,
+        stream: StreamId,
         outputs: Vec<Binding>,
+        parameters: Vec<f64>,
     ) -> Result<(), ReduceError> {
-        if checked.problem.outputs() == 0 {
+        let Prepared { checked: Checked { problem, signature, .. }, dispatch } = prepared;
+        self.check_input(problem)?;
+        let Some(dispatch) = dispatch else {
             return Ok(());
-        }
-        check_offset(client, "input", self.input.handle.offset_start, checked.problem.input())?;
-        for (output, &element) in outputs.iter().zip(&checked.signature.results) {
+        };
+        check_offset(client, "input", self.input.handle.offset_start, problem.input())?;
+        for (output, &element) in outputs.iter().zip(&signature.results) {
             check_offset(client, "output", output.offset_start, element)?;
         }
-        let device = self.device(client);
-        check_arithmetic::<O, R>(client, &checked.signature, &device)?;
-        let plan = match self.plan {
-            Some(plan) => {
-                plan.check(&checked.problem, &device)?;
-                plan
-            }
-            None => choose(&checked.problem, &device)?.plan,
-        };
         // Where there is nothing to load, nothing is; the binding must hold one element all the same.
-        let input = match checked.problem.input_span() {
-            0 => client.empty(checked.problem.input().bytes()).binding(),
+        let input = match problem.input_span() {
+            0 => client.empty(problem.input().bytes()).binding(),
             _ => self.input.handle.clone().binding(),
         };
         let launch = Launch {
             client,
-            device: &device,
-            problem: &checked.problem,
-            signature: checked.signature,
+            problem,
+            signature: *signature,
+            dispatch,
+            stream,
             input,
             outputs,
-            parameters: checked.parameters.clone(),
+            parameters,
         };
-        Ok(launch.run::<O>(&plan)?)
-    }
-}
-
-/// The operator in messages: `sum`, or `sum of squared_error`.
-fn name<O: Operator>() -> String {
-    match O::MAP {
-        None => O::NAME.into(),
-        Some(map) => format!("{} of {map}", O::NAME),
+        launch.run::<O>();
+        Ok(())
     }
 }
 
@@ -477,33 +472,4 @@ fn check_offset<R: Runtime>(
         true => Ok(()),
         false => Err(ReduceError::Misaligned { tensor, offset, alignment }),
     }
-}
-
-fn result_shape(shape: &[usize], is_reduced: &[bool], squeeze: bool) -> Vec<usize> {
-    let axes = shape.iter().zip(is_reduced);
-    if squeeze {
-        axes.filter(|&(_, reduced)| !reduced).map(|(&extent, _)| extent).collect()
-    } else {
-        axes.map(|(&extent, &reduced)| if reduced { 1 } else { extent }).collect()
-    }
-}
-
-/// The planner checks the types of tensors; what is computed with is the operator's affair.
-fn check_arithmetic<O: Operator, R: Runtime>(
-    client: &ComputeClient<R>,
-    signature: &Signature,
-    device: &Device,
-) -> Result<(), ReduceError> {
-    let fields = signature.fields[..O::Fields::COUNT].iter().copied();
-    for element in core::iter::once(signature.value).chain(fields) {
-        if !(device.has(element) && computes_with(client, element)) {
-            let device = device.name.clone();
-            return Err(PlanError::ElementUnsupported { device, element }.into());
-        }
-        if O::TRANSCENDENTAL && element == ElementType::F64 && !has_wide_transcendentals(client) {
-            let device = device.name.clone();
-            return Err(ReduceError::Transcendental { operator: name::<O>(), element, device });
-        }
-    }
-    Ok(())
 }

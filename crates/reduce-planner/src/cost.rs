@@ -4,7 +4,7 @@
 //! latency); the device's own bandwidth caps it. Launches and the work of combining come on top.
 //! The model ranks schedules for one problem; it is no forecast to the microsecond.
 
-use crate::{Access, Combine, Device, Direction, Problem, Schedule, tuning};
+use crate::{Access, Combine, Device, Direction, Merge, Problem, Schedule, tuning};
 
 /// Nanoseconds that `schedule` should take, launches included.
 pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
@@ -38,7 +38,11 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
         Some(Combine::Plane { lanes }) => (schedule.workers() / lanes.max(1)).max(1).ilog2(),
         None => 0,
     };
-    let combining = f64::from(steps_shared) * tuning::SHARED_STEP_NS;
+    let handing_over = match schedule {
+        Schedule::Split { merge: Merge::LastCube, .. } => tuning::HAND_OVER_NS,
+        _ => 0.0,
+    };
+    let combining = f64::from(steps_shared) * tuning::SHARED_STEP_NS + handing_over;
     let launching = f64::from(schedule.launches()) * device.launch_ns as f64;
     launching + reading.max(starting) + latency + combining
 }

@@ -40,6 +40,8 @@ pub struct Device {
     pub latency_ns: u64,
     /// Whether kernels can index with 64 bits.
     pub wide_indices: bool,
+    /// Whether kernels can add to and exchange words of 64 bits in global memory atomically.
+    pub wide_atomics: bool,
     /// The element types that kernels can load, store and convert.
     pub elements: Vec<ElementType>,
 }
@@ -67,6 +69,7 @@ impl Device {
             launch_ns: 9_000,
             latency_ns: 900,
             wide_indices: true,
+            wide_atomics: true,
             elements: ElementType::ALL.to_vec(),
         }
     }
@@ -89,6 +92,7 @@ impl Device {
             launch_ns: 50_000,
             latency_ns: 1_000,
             wide_indices: false,
+            wide_atomics: true,
             elements: ElementType::ALL
                 .into_iter()
                 .filter(|&element| element != ElementType::BF16)

@@ -60,7 +60,7 @@ pub enum Schedule {
         /// How the workers combine.
         combine: Combine,
     },
-    /// Units of several cubes; a second launch merges their partial results.
+    /// Units of several cubes, whose partial results are merged in the order of the cubes.
     Split {
         /// Cubes per output, 2 at least.
         cubes: u32,
@@ -70,18 +70,24 @@ pub enum Schedule {
         outputs: u32,
         /// How the workers of one cube combine.
         combine: Combine,
-        /// The second launch.
+        /// Who merges the partial results.
         merge: Merge,
     },
 }
 
-/// The launch that merges the partial results of a split, in the order of their cubes.
+/// Who merges the partial results of a split, in an order that depends on nothing but the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Merge {
-    /// Units per output, a power of two.
-    pub workers: u32,
-    /// Outputs per cube, a power of two.
-    pub outputs: u32,
+#[serde(rename_all = "snake_case")]
+pub enum Merge {
+    /// Whichever cube of an output finishes last, in the same launch. Takes 64-bit atomics.
+    LastCube,
+    /// A second launch.
+    SecondLaunch {
+        /// Units per output, a power of two.
+        workers: u32,
+        /// Outputs per cube, a power of two.
+        outputs: u32,
+    },
 }
 
 /// The schedules by name, cheapest to start first.
@@ -169,7 +175,7 @@ impl Schedule {
     /// Launches it takes.
     pub const fn launches(&self) -> u32 {
         match self {
-            Schedule::Split { .. } => 2,
+            Schedule::Split { merge: Merge::SecondLaunch { .. }, .. } => 2,
             _ => 1,
         }
     }
@@ -198,7 +204,7 @@ pub struct Plan {
 impl Plan {
     /// The version that this planner makes and runs. It changes whenever an old plan would run
     /// differently or not at all.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// A plan of this version.
     pub const fn new(access: Access, schedule: Schedule) -> Self {
@@ -209,6 +215,16 @@ impl Plan {
     pub fn cubes(&self, problem: &Problem) -> u64 {
         let blocks = self.access.groups(problem).div_ceil(u64::from(self.schedule.outputs()));
         blocks.saturating_mul(u64::from(self.schedule.cubes_per_output()))
+    }
+
+    /// Words of 64 bits through which the cubes of a split hand their partial results to the last one,
+    /// for accumulators of `words` words of 32 bits: a counter for each block of outputs, and a word
+    /// for each of the accumulators' words.
+    pub fn hand_over_words(&self, problem: &Problem, words: usize) -> u64 {
+        let cubes = u64::from(self.schedule.cubes_per_output()).max(1);
+        let outputs = u64::from(schedule::split::outputs_per_cube(self.access, self.schedule));
+        let per_block = cubes.saturating_mul(outputs).saturating_mul(words as u64);
+        (self.cubes(problem) / cubes).saturating_mul(per_block.saturating_add(1))
     }
 
     /// Checks that the plan computes `problem` rightly on `device`: what it claims of alignment
@@ -406,13 +422,21 @@ impl fmt::Display for Plan {
                 f,
                 "cube: {workers} units per {output}, {outputs} at a time per cube, {combine}"
             )?,
-            Schedule::Split { cubes, workers, outputs, combine, merge } => write!(
-                f,
-                "split: {cubes} cubes per {output} with {workers} units each, {outputs} at a time \
-                 per cube, {combine}; then a second launch with {} units per output, {} at a time \
-                 per cube",
-                merge.workers, merge.outputs
-            )?,
+            Schedule::Split { cubes, workers, outputs, combine, merge } => {
+                write!(
+                    f,
+                    "split: {cubes} cubes per {output} with {workers} units each, {outputs} at a \
+                     time per cube, {combine}; "
+                )?;
+                match merge {
+                    Merge::LastCube => f.write_str("the last cube merges")?,
+                    Merge::SecondLaunch { workers, outputs } => write!(
+                        f,
+                        "then a second launch with {workers} units per output, {outputs} at a time \
+                         per cube"
+                    )?,
+                }
+            }
         }
         write!(f, "; {}", self.access)
     }

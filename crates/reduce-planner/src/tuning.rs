@@ -37,6 +37,13 @@ pub const CUBES_PER_MULTIPROCESSOR: u32 = 4;
 /// multiprocessor, 241.3 with 3, 250.9 with 4, of which one waits for the others.
 pub const SPLIT_CUBES_PER_MULTIPROCESSOR: u32 = 3;
 
+/// Most bytes through which the cubes of a split hand their partial results to the last one; beyond,
+/// a second launch merges. They stay allocated between calls.
+pub const HAND_OVER_BYTES: u64 = 1 << 20;
+
+/// Nanoseconds from the last partial result to the first use of it by the last cube.
+pub const HAND_OVER_NS: f64 = 2000.0;
+
 /// Most units of the cube that merges the partial results of a split. Not measured apart: the merge
 /// reads a few KiB.
 pub const MERGE_UNITS: u32 = 256;

@@ -45,7 +45,7 @@ fn plans_on_the_h200() {
                 workers: 512,
                 outputs: 1,
                 combine: PLANE,
-                merge: Merge { workers: 256, outputs: 1 },
+                merge: Merge::LastCube,
             },
         ),
         (
@@ -56,14 +56,20 @@ fn plans_on_the_h200() {
                 workers: 512,
                 outputs: 1,
                 combine: PLANE,
-                merge: Merge { workers: 16, outputs: 16 },
+                merge: Merge::LastCube,
             },
         ),
-        // Little to read: one launch.
+        // Little to read: no more cubes than have a block of loads for each unit.
         (
             problem(&[1 << 16], &[0]),
             along(4, false),
-            Schedule::Cube { workers: 512, outputs: 1, combine: PLANE },
+            Schedule::Split {
+                cubes: 8,
+                workers: 512,
+                outputs: 1,
+                combine: PLANE,
+                merge: Merge::LastCube,
+            },
         ),
         // Rows: a plane each, a cube each where they are few, a unit each where they are short.
         (problem(&[8192, 8192], &[1]), along(4, false), Schedule::Plane { lanes: 32, units: 256 }),

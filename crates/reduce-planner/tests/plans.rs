@@ -101,7 +101,7 @@ fn plans_that_do_not_fit_are_refused() {
     // More partial results than indices count, and more merging cubes than the grid holds.
     let rows = problem(&[1 << 20, 16], &[1]);
     let single = Access { vector: 1, in_flight: 1, ..plan.access };
-    let merge = Merge { workers: 1, outputs: 1 };
+    let merge = Merge::SecondLaunch { workers: 1, outputs: 1 };
     let combine = Combine::Shared;
     let many = Schedule::Split { cubes: 1 << 14, workers: 1, outputs: 1, combine, merge };
     refused(Plan::new(single, many), &rows, &device, "17179869184 partial results");
@@ -176,7 +176,10 @@ fn any_plan() -> impl Strategy<Value = Plan> {
         |((along, vector, ragged, in_flight), kind, [a, b, c, d, e, f], by_plane)| {
             let direction = if along { Direction::Along } else { Direction::Across };
             let combine = if by_plane { Combine::Plane { lanes: f } } else { Combine::Shared };
-            let merge = Merge { workers: d, outputs: e };
+            let merge = match by_plane {
+                true => Merge::LastCube,
+                false => Merge::SecondLaunch { workers: d, outputs: e },
+            };
             let schedule = match kind {
                 0 => Schedule::Unit { units: a },
                 1 => Schedule::Plane { lanes: a, units: b },

@@ -4,7 +4,7 @@ use cubecl::{ir::StorageType, prelude::*};
 
 use super::{
     geometry::{Dim, offsets},
-    whole::whole_mut,
+    whole::{partials, results},
     work::place,
 };
 use crate::{
@@ -28,14 +28,14 @@ pub(crate) fn merge_partials<
     Y: Float,
     Z: Float,
 >(
-    a: &mut Array<A>,
-    b: &mut Array<B>,
-    c: &mut Array<C>,
-    d: &mut Array<D>,
-    e: &mut Array<E>,
-    x: &mut Array<X>,
-    y: &mut Array<Y>,
-    z: &mut Array<Z>,
+    a: &mut ComptimeOption<Array<A>>,
+    b: &mut ComptimeOption<Array<B>>,
+    c: &mut ComptimeOption<Array<C>>,
+    d: &mut ComptimeOption<Array<D>>,
+    e: &mut ComptimeOption<Array<E>>,
+    x: &mut ComptimeOption<Array<X>>,
+    y: &mut ComptimeOption<Array<Y>>,
+    z: &mut ComptimeOption<Array<Z>>,
     kept: &Sequence<Dim>,
     parameters: &Parameters,
     cubes: usize,
@@ -44,10 +44,8 @@ pub(crate) fn merge_partials<
     #[comptime] team: Team,
     #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
 ) {
-    let partials =
-        Columns::new(whole_mut(a), whole_mut(b), whole_mut(c), whole_mut(d), whole_mut(e));
-    let z = whole_mut(z);
-    let mut results = Columns::new(whole_mut(x), whole_mut(y), z, z, z);
+    let partials = partials(a, b, c, d, e);
+    let mut results = results(x, y, z);
     merge::<O, (S, In, A, B, C, D, E, X, Y, Z)>(
         &partials,
         &mut results,

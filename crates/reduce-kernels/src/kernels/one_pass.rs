@@ -7,7 +7,7 @@ use super::{
     fold::Share,
     geometry::{Geometry, locate},
     read::Input,
-    whole::whole_mut,
+    whole::results,
     work::{place, total_across, total_along},
 };
 use crate::{
@@ -32,10 +32,10 @@ pub(crate) fn reduce_one_pass<
     N: Size,
 >(
     vectors: &Array<Vector<S, N>>,
-    elements: &Array<S>,
-    x: &mut Array<X>,
-    y: &mut Array<Y>,
-    z: &mut Array<Z>,
+    elements: &ComptimeOption<Array<S>>,
+    x: &mut ComptimeOption<Array<X>>,
+    y: &mut ComptimeOption<Array<Y>>,
+    z: &mut ComptimeOption<Array<Z>>,
     geometry: &Geometry,
     parameters: &Parameters,
     #[comptime] access: Access,
@@ -43,8 +43,7 @@ pub(crate) fn reduce_one_pass<
     #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
 ) {
     let input = Input::<(S, In, A, B, C, D, E, X, Y, Z), N>::new(vectors, elements);
-    let z = whole_mut(z);
-    let mut results = Columns::new(whole_mut(x), whole_mut(y), z, z, z);
+    let mut results = results(x, y, z);
     one_pass::<O, (S, In, A, B, C, D, E, X, Y, Z), N>(
         &input,
         &mut results,

@@ -9,17 +9,25 @@ use super::{
 };
 use crate::operator::{Position, Types};
 
-/// The input, bound twice: as vectors and, for the edges of runs, element by element.
+/// The input as vectors and, where runs are ragged, bound again for their edges, element by element.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Input<T: Types, N: Size> {
     pub(crate) vectors: Slice<Vector<T::Stored, N>>,
-    pub(crate) elements: Slice<T::Stored>,
+    pub(crate) elements: ComptimeOption<Slice<T::Stored>>,
 }
 
 #[cube]
 impl<T: Types, N: Size> Input<T, N> {
-    pub(crate) fn new(vectors: &Array<Vector<T::Stored, N>>, elements: &Array<T::Stored>) -> Self {
-        Input::<T, N> { vectors: whole(vectors), elements: whole(elements) }
+    pub(crate) fn new(
+        vectors: &Array<Vector<T::Stored, N>>,
+        elements: &ComptimeOption<Array<T::Stored>>,
+    ) -> Self {
+        let elements = #[comptime]
+        match elements {
+            ComptimeOption::Some(elements) => ComptimeOption::new_Some(whole(elements)),
+            ComptimeOption::None => ComptimeOption::new_None(),
+        };
+        Input::<T, N> { vectors: whole(vectors), elements }
     }
 }
 
@@ -119,11 +127,12 @@ fn load_across<T: Types, N: Size>(
             value = input.vectors[start / vector];
         } else {
             // Past the row's end, its last element again; those lanes have no result.
+            let elements = input.elements.unwrap();
             let last = clamp_min(group.results, 1u32) - 1;
             #[unroll]
             for lane in 0..vector {
                 let column = clamp_max(comptime![lane as u32].runtime(), last);
-                value[lane] = input.elements[start + column as usize];
+                value[lane] = elements[start + column as usize];
             }
         }
     } else {
@@ -157,6 +166,7 @@ pub(crate) fn load_edge<T: Types, N: Size>(
 ) -> Edge<T> {
     let vector = comptime![access.vector];
     let slots = comptime![edge_slots(vector)];
+    let elements = input.elements.unwrap();
     let at = offsets(&geometry.reduced, slot / slots);
     let start = group.input + at.stride;
     let head = start.div_ceil(vector) * vector - start;
@@ -166,7 +176,7 @@ pub(crate) fn load_edge<T: Types, N: Size>(
     let valid = element < geometry.run;
     let inside = clamp_max(element, geometry.run - 1);
     Edge::<T> {
-        value: Vector::cast_from(input.elements[start + inside]),
+        value: Vector::cast_from(elements[start + inside]),
         position: Position {
             start: at.target + element * geometry.run_target,
             step: geometry.run_target,

@@ -1,4 +1,4 @@
-//! The first launch of a split: several cubes per output, each with a partial result.
+//! The first launch of a split in two: several cubes per output, each with a partial result.
 
 use cubecl::{ir::StorageType, prelude::*};
 use reduce_planner::{Access, Direction};
@@ -7,7 +7,7 @@ use super::{
     fold::Share,
     geometry::{Geometry, locate},
     read::Input,
-    whole::whole_mut,
+    whole::partials,
     work::{place, total_across, total_along},
 };
 use crate::{
@@ -33,12 +33,12 @@ pub(crate) fn reduce_split<
     N: Size,
 >(
     vectors: &Array<Vector<S, N>>,
-    elements: &Array<S>,
-    a: &mut Array<A>,
-    b: &mut Array<B>,
-    c: &mut Array<C>,
-    d: &mut Array<D>,
-    e: &mut Array<E>,
+    elements: &ComptimeOption<Array<S>>,
+    a: &mut ComptimeOption<Array<A>>,
+    b: &mut ComptimeOption<Array<B>>,
+    c: &mut ComptimeOption<Array<C>>,
+    d: &mut ComptimeOption<Array<D>>,
+    e: &mut ComptimeOption<Array<E>>,
     geometry: &Geometry,
     parameters: &Parameters,
     cubes: usize,
@@ -47,8 +47,7 @@ pub(crate) fn reduce_split<
     #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
 ) {
     let input = Input::<(S, In, A, B, C, D, E, X, Y, Z), N>::new(vectors, elements);
-    let mut partials =
-        Columns::new(whole_mut(a), whole_mut(b), whole_mut(c), whole_mut(d), whole_mut(e));
+    let mut partials = partials(a, b, c, d, e);
     split::<O, (S, In, A, B, C, D, E, X, Y, Z), N>(
         &input,
         &mut partials,

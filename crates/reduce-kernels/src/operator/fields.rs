@@ -85,30 +85,75 @@ pub trait Fields: sealed::Sealed + Copy + Send + Sync + 'static {
 
     /// Reads what [`store`](Fields::store) wrote.
     fn load<T: FieldTypes>(columns: &Columns<T>, index: usize) -> Self::Of<T, Const<1>>;
+
+    /// How many words of 32 bits [`bits`](Fields::bits) takes.
+    fn words<T: FieldTypes>() -> comptime_type!(usize);
+
+    /// The fields' bits, as words of 32 of them.
+    fn bits<T: FieldTypes>(fields: Self::Of<T, Const<1>>) -> Sequence<u32>;
+
+    /// The fields whose bits these are.
+    fn from_bits<T: FieldTypes>(bits: &Sequence<u32>) -> Self::Of<T, Const<1>>;
 }
 
-/// Fields in global memory: one array each, of which only the first [`COUNT`](Fields::COUNT) are
-/// touched.
+/// Fields in global memory: an array for each of the first [`COUNT`](Fields::COUNT).
 #[derive(CubeType, Clone, Copy)]
 pub struct Columns<T: FieldTypes> {
-    a: SliceMut<T::A>,
-    b: SliceMut<T::B>,
-    c: SliceMut<T::C>,
-    d: SliceMut<T::D>,
-    e: SliceMut<T::E>,
+    a: ComptimeOption<SliceMut<T::A>>,
+    b: ComptimeOption<SliceMut<T::B>>,
+    c: ComptimeOption<SliceMut<T::C>>,
+    d: ComptimeOption<SliceMut<T::D>>,
+    e: ComptimeOption<SliceMut<T::E>>,
 }
 
 #[cube]
 impl<T: FieldTypes> Columns<T> {
-    /// The arrays of the five fields.
+    /// The arrays of up to five fields.
     pub fn new(
-        a: SliceMut<T::A>,
-        b: SliceMut<T::B>,
-        c: SliceMut<T::C>,
-        d: SliceMut<T::D>,
-        e: SliceMut<T::E>,
+        a: ComptimeOption<SliceMut<T::A>>,
+        b: ComptimeOption<SliceMut<T::B>>,
+        c: ComptimeOption<SliceMut<T::C>>,
+        d: ComptimeOption<SliceMut<T::D>>,
+        e: ComptimeOption<SliceMut<T::E>>,
     ) -> Self {
         Columns::<T> { a, b, c, d, e }
+    }
+}
+
+/// Words of 32 bits that an element of `bytes` bytes takes.
+fn words_of(bytes: usize) -> usize {
+    bytes.div_ceil(4)
+}
+
+/// Appends the bits of a value.
+#[cube]
+fn append_bits<E: Float>(bits: &mut Sequence<u32>, value: E) {
+    let element = storage_type_of::<E>();
+    match comptime![element.size()] {
+        8 => {
+            let wide = u64::reinterpret(value);
+            bits.push(u32::cast_from(wide));
+            bits.push(u32::cast_from(wide >> 32));
+        }
+        4 => bits.push(u32::reinterpret(value)),
+        2 => bits.push(u32::cast_from(u16::reinterpret(value))),
+        _ => bits.push(u32::cast_from(u8::reinterpret(value))),
+    }
+}
+
+/// The value whose bits stand from word `word` on.
+#[cube]
+fn value_of_bits<E: Float>(bits: &Sequence<u32>, #[comptime] word: usize) -> E {
+    let element = storage_type_of::<E>();
+    let low = *bits.index(word);
+    match comptime![element.size()] {
+        8 => {
+            let high = *bits.index(comptime![word + 1]);
+            E::reinterpret((u64::cast_from(high) << 32) | u64::cast_from(low))
+        }
+        4 => E::reinterpret(low),
+        2 => E::reinterpret(u16::cast_from(low)),
+        _ => E::reinterpret(u8::cast_from(low)),
     }
 }
 
@@ -193,13 +238,39 @@ macro_rules! fields {
                 index: usize,
                 fields: Self::Of<T, Const<1>>,
             ) {
-                $(columns.$array[index] = fields.$field[0];)+
+                $(
+                    let mut $array = columns.$array.unwrap();
+                    $array[index] = fields.$field[0];
+                )+
             }
 
             fn load<T: FieldTypes>(columns: &Columns<T>, index: usize) -> Self::Of<T, Const<1>> {
-                $fields::new(
-                    $(Vector::<T::$type, Const<1>>::cast_from(columns.$array[index])),+
-                )
+                $(let $array = columns.$array.unwrap();)+
+                $fields::new($(Vector::<T::$type, Const<1>>::cast_from($array[index])),+)
+            }
+
+            fn words<T: FieldTypes>() -> comptime_type!(usize) {
+                $(let $field = storage_type_of::<T::$type>();)+
+                comptime![0 $(+ words_of($field.size()))+]
+            }
+
+            fn bits<T: FieldTypes>(fields: Self::Of<T, Const<1>>) -> Sequence<u32> {
+                let mut bits = Sequence::<u32>::new();
+                $(append_bits::<T::$type>(&mut bits, fields.$field[0]);)+
+                bits
+            }
+
+            fn from_bits<T: FieldTypes>(bits: &Sequence<u32>) -> Self::Of<T, Const<1>> {
+                let word = comptime![0usize];
+                $(
+                    let $array = storage_type_of::<T::$type>();
+                    let $field = Vector::<T::$type, Const<1>>::cast_from(
+                        value_of_bits::<T::$type>(bits, word)
+                    );
+                    let word = comptime![word + words_of($array.size())];
+                )+
+                let _ = word;
+                $fields::new($($field),+)
             }
         }
     };

@@ -100,8 +100,10 @@ fn forms<
     parameters: &Parameters,
     #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
 ) {
-    let z = z.to_slice_mut();
-    let mut results = Columns::new(x.to_slice_mut(), y.to_slice_mut(), z, z, z);
+    let x = ComptimeOption::new_Some(x.to_slice_mut());
+    let y = ComptimeOption::new_Some(y.to_slice_mut());
+    let z = ComptimeOption::new_Some(z.to_slice_mut());
+    let mut results = Columns::new(x, y, z, z, z);
     write_forms::<O, (S, In, A, B, C, D, E, X, Y, Z)>(input, &mut results, parameters);
 }
 

@@ -174,9 +174,15 @@ pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
 
 fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
+    // Without 64-bit atomics, a second launch merges what a split leaves.
+    let without_atomics = Device { wide_atomics: false, ..device.clone() };
     for &access in accesses {
-        for kind in ScheduleKind::ALL {
-            let sized = schedule::size(kind, problem, device, access);
+        for (kind, sizing) in ScheduleKind::ALL
+            .map(|kind| (kind, device))
+            .into_iter()
+            .chain([(ScheduleKind::Split, &without_atomics)])
+        {
+            let sized = schedule::size(kind, problem, sizing, access);
             let plan = sized.ok().map(|schedule| Plan::new(access, schedule));
             plans.extend(plan.filter(|plan| plan.check(problem, device).is_ok()));
         }

@@ -123,7 +123,7 @@ fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(
     }
 }
 
-/// Partial results that indices can count, and a merge that the device can launch.
+/// Partial results that indices can count, and a merge that the device can do.
 fn check_split(
     plan: &Plan,
     problem: &Problem,
@@ -134,20 +134,46 @@ fn check_split(
     if cubes < 2 {
         return Err("a split needs two cubes per output".into());
     }
-    let units = u64::from(plan.schedule.units());
-    if u64::from(cubes) * units * plan.access.in_flight as u64 > INDEX_SLACK {
+    let units = plan.schedule.units();
+    if u64::from(cubes) * u64::from(units) * plan.access.in_flight as u64 > INDEX_SLACK {
         return Err(format!("{cubes} cubes per output stride past {INDEX_SLACK} loads at a time"));
     }
-    let outputs = problem.outputs() as u64;
-    let partials = outputs.saturating_mul(u64::from(cubes));
+    let outputs = u64::from(split::outputs_per_cube(plan.access, plan.schedule));
+    let partials = plan.cubes(problem).saturating_mul(outputs);
     if partials > NARROW_LIMIT || plan.cubes(problem) > NARROW_LIMIT {
         return Err(format!("{partials} partial results are more than {NARROW_LIMIT}"));
     }
-    let units = merge.workers.checked_mul(merge.outputs).ok_or("too many units in the merge")?;
-    power_of_two("units per merging cube", units, device.max_units_per_cube)?;
-    power_of_two("merging units per output", merge.workers, units)?;
-    fits_shared(units as usize * problem.operator().accumulator_bytes, device)?;
-    fits_grid(outputs.div_ceil(u64::from(merge.outputs)), "merging cubes", device)
+    match merge {
+        Merge::LastCube => {
+            if !device.wide_atomics {
+                return Err("the device has no 64-bit atomics".into());
+            }
+            if outputs > u64::from(units) {
+                return Err(format!("{units} units cannot merge {outputs} outputs"));
+            }
+            if plan.cubes(problem) > u64::from(device.max_cube_count[0]) {
+                return Err("a grid of more than one row may hold cubes without work".into());
+            }
+            let words = problem.operator().accumulator_bytes.div_ceil(4);
+            let bytes = 8 * plan.hand_over_words(problem, words);
+            if bytes > tuning::HAND_OVER_BYTES {
+                return Err(format!(
+                    "{bytes} bytes to hand over are more than {}",
+                    tuning::HAND_OVER_BYTES
+                ));
+            }
+            // The units combine once for the cube, and once for the output.
+            fits_shared(2 * units as usize * problem.operator().accumulator_bytes, device)
+        }
+        Merge::SecondLaunch { workers, outputs } => {
+            let units = workers.checked_mul(outputs).ok_or("too many units in the merge")?;
+            power_of_two("units per merging cube", units, device.max_units_per_cube)?;
+            power_of_two("merging units per output", workers, units)?;
+            fits_shared(units as usize * problem.operator().accumulator_bytes, device)?;
+            let cubes = (problem.outputs() as u64).div_ceil(u64::from(outputs));
+            fits_grid(cubes, "merging cubes", device)
+        }
+    }
 }
 
 fn fits_grid(cubes: u64, what: &str, device: &Device) -> Result<(), String> {

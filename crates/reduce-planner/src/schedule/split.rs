@@ -1,9 +1,11 @@
 //! Several cubes per output. For outputs too few to fill the device: each cube publishes its
-//! partial results, a second launch merges them in the order of the cubes.
+//! partial results, and the cube that finishes last, or a second launch, merges them in the order of
+//! the cubes.
 
 use super::{cube, cubes_wanted, floor_power_of_two, units_limit};
 use crate::{
-    Access, Device, Direction, Merge, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning,
+    Access, Device, Direction, Merge, Plan, Problem, Reason, Refusal, Schedule, ScheduleKind,
+    schedule, tuning,
 };
 
 /// Sizes the schedule: enough cubes for every multiprocessor, but no more than keep several loads
@@ -27,6 +29,16 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     if cubes < 2 {
         return Err(refuse(Reason::TooShortToSplit { loads: steps, needed: 2 * loads }));
     }
+    let last_cube = Schedule::Split {
+        cubes: cubes as u32,
+        workers: block.workers,
+        outputs: block.outputs,
+        combine: block.combine,
+        merge: Merge::LastCube,
+    };
+    if schedule::check(&Plan::new(access, last_cube), problem, device).is_ok() {
+        return Ok(last_cube);
+    }
     let scalar = Access { direction: Direction::Along, vector: 1, ragged: false, in_flight: 1 };
     let units = u64::from(units_limit(problem, device, scalar, tuning::MERGE_UNITS));
     let outputs = (problem.outputs() as u64)
@@ -39,6 +51,14 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
         workers: block.workers,
         outputs: block.outputs,
         combine: block.combine,
-        merge: Merge { workers: workers as u32, outputs: outputs as u32 },
+        merge: Merge::SecondLaunch { workers: workers as u32, outputs: outputs as u32 },
     })
+}
+
+/// Outputs of one cube: the lanes of its vectors counted apart where these lie across outputs.
+pub(crate) fn outputs_per_cube(access: Access, schedule: Schedule) -> u32 {
+    match access.direction {
+        Direction::Along => schedule.outputs(),
+        Direction::Across => schedule.outputs().saturating_mul(access.vector as u32),
+    }
 }
