@@ -62,16 +62,38 @@ pub(super) fn at<In: Float, A: Float, B: Float, N: Size>(
     Pair::new(Vector::cast_from(value), position.lanes::<B, N>())
 }
 
+/// Whether any lane is NaN.
+#[cube]
+fn any_nan<E: Float, N: Size>(value: Vector<E, N>) -> bool {
+    let element = storage_type_of::<E>();
+    let mut any = false;
+    if comptime![element.is_float()] {
+        let nan = is_nan::<E, N>(value);
+        #[unroll]
+        for lane in 0..N::value().comptime() {
+            any = any || nan[lane];
+        }
+    }
+    any
+}
+
 /// The greater value, NaN above all, the first on ties.
 #[cube]
 fn first_greatest<A: Float, B: Float, N: Size>(
     left: Pair<A, B, N>,
     right: Pair<A, B, N>,
 ) -> Pair<A, B, N> {
-    let settled = is_nan::<A, N>(left.first);
-    let ahead = right.first.greater_than(left.first).or(is_nan::<A, N>(right.first));
-    let alike = are_alike::<A, N>(left.first, right.first);
-    first_of::<A, B, N>(left, right, ahead.and(settled.not()), alike)
+    let ahead = right.first.greater_than(left.first);
+    let alike = right.first.equal(left.first);
+    let mut first = first_of::<A, B, N>(left, right, ahead, alike);
+    // NaN on the left stays: nothing compares with it.
+    if any_nan::<A, N>(right.first) {
+        let settled = is_nan::<A, N>(left.first);
+        let ahead = ahead.or(is_nan::<A, N>(right.first)).and(settled.not());
+        let alike = are_alike::<A, N>(left.first, right.first);
+        first = first_of::<A, B, N>(left, right, ahead, alike);
+    }
+    first
 }
 
 /// The lesser value, NaN below all, the first on ties.
@@ -80,10 +102,17 @@ fn first_least<A: Float, B: Float, N: Size>(
     left: Pair<A, B, N>,
     right: Pair<A, B, N>,
 ) -> Pair<A, B, N> {
-    let settled = is_nan::<A, N>(left.first);
-    let ahead = right.first.less_than(left.first).or(is_nan::<A, N>(right.first));
-    let alike = are_alike::<A, N>(left.first, right.first);
-    first_of::<A, B, N>(left, right, ahead.and(settled.not()), alike)
+    let ahead = right.first.less_than(left.first);
+    let alike = right.first.equal(left.first);
+    let mut first = first_of::<A, B, N>(left, right, ahead, alike);
+    // NaN on the left stays: nothing compares with it.
+    if any_nan::<A, N>(right.first) {
+        let settled = is_nan::<A, N>(left.first);
+        let ahead = ahead.or(is_nan::<A, N>(right.first)).and(settled.not());
+        let alike = are_alike::<A, N>(left.first, right.first);
+        first = first_of::<A, B, N>(left, right, ahead, alike);
+    }
+    first
 }
 
 /// An operator that keeps the position of the better of two values.

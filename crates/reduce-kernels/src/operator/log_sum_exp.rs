@@ -15,20 +15,6 @@ use super::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSumExp;
 
-/// Two sums of exponentials, each less a greatest element; NaN stays in the sum.
-#[cube]
-fn join<E: Float, N: Size>(left: Pair<E, E, N>, right: Pair<E, E, N>) -> Pair<E, E, N> {
-    let grows = right.first.greater_than(left.first);
-    let most = select_many(grows, right.first, left.first);
-    let least = select_many(grows, left.first, right.first);
-    let of_most = select_many(grows, right.second, left.second);
-    let of_least = select_many(grows, left.second, right.second);
-    // 1 where both are the same, and infinite perhaps: their difference would be NaN.
-    let same = least.equal(most);
-    let share = select_many(same, Vector::from_int(1), (least - most).exp());
-    Pair::new(most, of_most + of_least * share)
-}
-
 #[cube]
 impl Operator for LogSumExp {
     type Fields = Two;
@@ -40,25 +26,28 @@ impl Operator for LogSumExp {
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
 
-    /// The greatest element, and the sum of exponentials of differences from it.
+    /// The greatest element, and the sum of exponentials of differences from it. The greatest starts at
+    /// the least finite value: `-inf` differs from that by an infinity, whose exponential is 0.
     fn identity<T: Types, N: Size>() -> Pair<T::A, T::B, N> {
-        Pair::new(Vector::new(lowest::<T::A>()), Vector::from_int(0))
+        Pair::new(Vector::new(T::A::min_value()), Vector::from_int(0))
     }
 
     fn push<T: Types, N: Size>(
         accumulator: Pair<T::A, T::B, N>,
         value: Vector<T::In, N>,
         _position: Position,
-        parameters: &Parameters,
+        _parameters: &Parameters,
     ) -> Pair<T::A, T::B, N> {
         let value = Vector::<T::A, N>::cast_from(value);
-        // A NaN compares with nothing: it goes into the sum, and stays there.
-        let is_nan = is_nan::<T::A, N>(value);
-        let element = Pair::new(
-            select_many(is_nan, accumulator.first, value),
-            Vector::cast_from(select_many(is_nan, value, Vector::from_int(1))),
-        );
-        LogSumExp::merge::<T, N>(accumulator, element, parameters)
+        let one = Vector::<T::A, N>::from_int(1);
+        let sum = Vector::<T::A, N>::cast_from(accumulator.second);
+        let rise = value - accumulator.first;
+        // The lesser one's exponential, the greater one's being 1. There is no difference from NaN, nor
+        // between infinities: NaN goes into the sum and stays there, and so does an infinity.
+        let share = select_many(is_nan::<T::A, N>(rise), value, (-rise.abs()).exp());
+        let grows = rise.greater_than(Vector::from_int(0));
+        let sum = select_many(grows, sum * share + one, sum + share);
+        Pair::new(max(accumulator.first, value), Vector::cast_from(sum))
     }
 
     fn merge<T: Types, N: Size>(
@@ -66,10 +55,14 @@ impl Operator for LogSumExp {
         right: Pair<T::A, T::B, N>,
         _parameters: &Parameters,
     ) -> Pair<T::A, T::B, N> {
-        let left = Pair::new(left.first, Vector::<T::A, N>::cast_from(left.second));
-        let right = Pair::new(right.first, Vector::<T::A, N>::cast_from(right.second));
-        let both = join::<T::A, N>(left, right);
-        Pair::new(both.first, Vector::cast_from(both.second))
+        let of_left = Vector::<T::A, N>::cast_from(left.second);
+        let of_right = Vector::<T::A, N>::cast_from(right.second);
+        let rise = right.first - left.first;
+        // Both are infinite, or a sum is NaN.
+        let share = select_many(is_nan::<T::A, N>(rise), of_right, (-rise.abs()).exp());
+        let grows = rise.greater_than(Vector::from_int(0));
+        let sum = select_many(grows, of_left * share + of_right, of_right * share + of_left);
+        Pair::new(max(left.first, right.first), Vector::cast_from(sum))
     }
 
     fn finish<T: Types, N: Size>(
@@ -79,9 +72,14 @@ impl Operator for LogSumExp {
     ) -> Value<T::Out, N> {
         let sum = Vector::<T::A, N>::cast_from(accumulator.second);
         let most = accumulator.first;
-        // The sum of nothing is 0, whose logarithm is not -inf everywhere.
-        let empty = sum.equal(Vector::from_int(0));
-        let result = select_many(empty, most, most + sum.ln());
+        // The greatest element adds 1: less is the sum of nothing, or of what vanishes beside the least
+        // finite value.
+        let half = Vector::new(T::A::new(0.5));
+        let none = Vector::new(lowest::<T::A>());
+        let result = select_many(sum.less_than(half), none, most + sum.ln());
+        // Logarithms of infinities need not be infinite.
+        let infinite = most.greater_than(Vector::new(T::A::max_value()));
+        let result = select_many(infinite, most, result);
         // Logarithms of NaN are not the same everywhere.
         Value::new(Vector::cast_from(select_many(is_nan::<T::A, N>(sum), sum, result)))
     }

@@ -15,9 +15,9 @@ use super::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormL1;
 
-/// The L2 norm: the square root of the sum of squares; 0 of no elements. Squares neither overflow nor
-/// vanish on the way: magnitudes fall into three ranges, each with a scale and a sum of its own (Blue,
-/// "A portable Fortran program to find the Euclidean norm of a vector", 1978).
+/// The L2 norm: the square root of the sum of squares; 0 of no elements. Squares that overflow or vanish on
+/// the way do no harm: the same sum is taken of elements scaled down and scaled up, and the one that is in
+/// range counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormL2;
 
@@ -35,28 +35,24 @@ pub struct NormP {
 
 sum_of!(NormL1, "norm_l1", rules::floating: value => magnitude::<T::In, N>(value));
 
-/// From here on magnitudes count as large: 2^32 squares of lesser ones stay finite.
-#[cube]
-fn large<E: Float>() -> E {
-    constant::<E>(2f32.powi(40), 2f64.powi(400))
-}
-
-/// Up to here magnitudes count as small: squares of greater ones keep all their digits.
-#[cube]
-fn small<E: Float>() -> E {
-    constant::<E>(2f32.powi(-50), 2f64.powi(-400))
-}
-
-/// What large magnitudes are scaled by.
+/// Scales down, by 2^-64 or 2^-512 in f64: squares have no infinite sum unless the norm is infinite.
 #[cube]
 fn down<E: Float>() -> E {
-    constant::<E>(2f32.powi(-80), 2f64.powi(-600))
+    constant::<E>(2f32.powi(-64), 2f64.powi(-512))
 }
 
-/// What small magnitudes are scaled by.
+/// Scales up, by 2^63 or 2^511 in f64: squares of all that is not denormal are not denormal either.
 #[cube]
 fn up<E: Float>() -> E {
-    constant::<E>(2f32.powi(90), 2f64.powi(600))
+    constant::<E>(2f32.powi(63), 2f64.powi(511))
+}
+
+/// From here on the sum of unscaled squares has all its digits, 2^-64 or 2^-912: it lacks what squares up
+/// to 2^-126 or 2^-1022 have lost, at most 2^-94 or 2^-990 if there are 2^32 of them. Elements below its
+/// root, scaled up, have no infinite sum.
+#[cube]
+fn enough<E: Float>() -> E {
+    constant::<E>(2f32.powi(-64), 2f64.powi(-912))
 }
 
 #[cube]
@@ -69,7 +65,7 @@ impl Operator for NormL2 {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
 
-    /// The sums of large, medium and small squares.
+    /// The sums of squares: of elements as they are, scaled down, and scaled up.
     fn identity<T: Types, N: Size>() -> Triple<T::A, T::B, T::C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
     }
@@ -80,20 +76,13 @@ impl Operator for NormL2 {
         _position: Position,
         _parameters: &Parameters,
     ) -> Triple<T::A, T::B, T::C, N> {
-        let size = Vector::<T::A, N>::cast_from(value).abs();
-        let is_large = size.greater_than(Vector::new(large::<T::A>()));
-        let is_small = size.less_than(Vector::new(small::<T::A>()));
-        let one = Vector::<T::A, N>::from_int(1);
-        let zero = Vector::<T::A, N>::from_int(0);
-        let scale = select_many(is_small, Vector::new(up::<T::A>()), one);
-        let scale = select_many(is_large, Vector::new(down::<T::A>()), scale);
-        let scaled = size * scale;
-        let square = scaled * scaled;
-        let medium = select_many(is_large.or(is_small), zero, square);
+        let value = Vector::<T::A, N>::cast_from(value);
+        let less = Vector::<T::B, N>::cast_from(value * Vector::new(down::<T::A>()));
+        let more = Vector::<T::C, N>::cast_from(value * Vector::new(up::<T::A>()));
         Triple::new(
-            accumulator.first + select_many(is_large, square, zero),
-            accumulator.second + Vector::cast_from(medium),
-            accumulator.third + Vector::cast_from(select_many(is_small, square, zero)),
+            accumulator.first + value * value,
+            accumulator.second + less * less,
+            accumulator.third + more * more,
         )
     }
 
@@ -110,21 +99,16 @@ impl Operator for NormL2 {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<T::Out, N> {
-        let zero = Vector::<T::A, N>::from_int(0);
-        let down = Vector::new(down::<T::A>());
-        let up = Vector::new(up::<T::A>());
-        let medium = Vector::<T::A, N>::cast_from(accumulator.second);
-        let small = Vector::<T::A, N>::cast_from(accumulator.third);
-        // Roots are scaled, not squares: the squares of these scales are beyond f32, and a compiler may
-        // multiply constants first.
-        let medium_below = medium.sqrt() * down;
-        let small_below = small.sqrt() / up;
-        let of_large = (accumulator.first + medium_below * medium_below).sqrt() / down;
-        let of_medium = (medium + small_below * small_below).sqrt();
-        let of_small = small_below;
-        let norm = select_many(medium.equal(zero), of_small, of_medium);
-        let norm = select_many(accumulator.first.greater_than(zero), of_large, norm);
-        Value::new(Vector::cast_from(norm))
+        let one = Vector::<T::A, N>::from_int(1);
+        let sum = accumulator.first;
+        let is_large = sum.greater_than(Vector::new(T::A::max_value()));
+        let is_small = sum.less_than(Vector::new(enough::<T::A>()));
+        let scale = select_many(is_large, Vector::new(down::<T::A>()), one);
+        let scale = select_many(is_small, Vector::new(up::<T::A>()), scale);
+        let sum = select_many(is_large, Vector::cast_from(accumulator.second), sum);
+        let sum = select_many(is_small, Vector::cast_from(accumulator.third), sum);
+        // The root is scaled, not the sum: the squares of these scales are beyond the type.
+        Value::new(Vector::cast_from(sum.sqrt() / scale))
     }
 }
 

@@ -1,15 +1,20 @@
 //! Variance, standard deviation, and mean with variance.
 //!
-//! The accumulator is Welford's ("Note on a method for calculating corrected sums of squares and
-//! products", 1962), merged as Chan, Golub and LeVeque do ("Updating formulae and a pairwise algorithm
-//! for computing sample variances", 1979), with two precautions:
+//! The accumulator holds an origin, and the sums of the elements' distances from it and of the squares of
+//! these. Any origin gives the same variance, but for rounding: the squares exceed those of distances from
+//! the mean by `n * (mean - origin)^2`. So the origin follows the mean:
 //!
-//! - Means are held as a distance from the first element: near 1e8, an f32 is off by 4, its distance
-//!   from a neighbour is not.
-//! - Deviations are scaled by a power of two before they are squared, so that those of 1e20 do not
-//!   overflow and those of 1e-30 do not vanish. The scale follows the largest deviation so far.
-
-use core::ops::Not;
+//! - It is the first element, and after 4, 16, 64, ... elements their mean. The squares are then at most
+//!   four times those of distances from the mean: where `k` elements gave the origin and `m` others, up to
+//!   `3 k`, lie `d` off, they are `m * d^2` and `k * m / (k + m) * d^2`.
+//! - Where accumulators merge, it is the mean of both, as Chan, Golub and LeVeque merge ("Updating formulae
+//!   and a pairwise algorithm for computing sample variances", 1979). What the origin rounds off stays in
+//!   the sum of distances: near 1e8, an f32 is off by 4, its distance from a neighbour is not.
+//!
+//! An element costs a distance and two sums, and no division, as Welford's moving mean would.
+//!
+//! Elements are scaled by a power of two, so that squares of 1e20 do not overflow and those of 1e-30 do not
+//! vanish. There are few scales, so that those of two accumulators are almost always equal.
 
 use cubecl::prelude::*;
 
@@ -59,129 +64,218 @@ pub struct NanStd {
     pub correction: f64,
 }
 
-/// Count, first element, mean less first element, scaled variance, scale. Counts in floating point are
-/// exact up to 2^24 in f32, and round beyond without wrapping.
+/// Count, scaled origin, sum of scaled distances from it, sum of their squares, scale. Counts in floating
+/// point are exact up to 2^24 in f32, and round beyond without wrapping.
 type Moments<E, N> = Quint<E, E, E, E, E, N>;
 
-/// Neighbouring scales differ by this factor, whose square is no underflow.
+/// Powers of 2^30, or of 2^200 in f64. Scales are the 4th, the 2nd, 1, and their inverses: the factor between
+/// neighbours squared is no underflow.
 #[cube]
-fn step<E: Float>() -> E {
-    constant::<E>(2f32.powi(60), 2f64.powi(400))
+fn power<E: Float>(#[comptime] exponent: i32) -> E {
+    constant::<E>(2f32.powi(30 * exponent), 2f64.powi(200 * exponent))
 }
 
-/// The greatest scaled deviation that is squared: 2^32 such squares have a finite sum.
+/// The scale that brings an element down to the first [`power`], and not below the inverse of it if it can.
+/// 2^32 squares then have a finite sum, and those of distances do not vanish: neighbouring numbers are
+/// 2^-24 of their size apart, 2^-53 in f64.
 #[cube]
-fn limit<E: Float>() -> E {
-    constant::<E>(2f32.powi(40), 2f64.powi(300))
+fn scale_of<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    let size = value.abs();
+    let scale = Vector::new(power::<E>(-4));
+    let scale = finer::<E, N>(scale, size, 3, -2);
+    let scale = finer::<E, N>(scale, size, 1, 0);
+    let scale = finer::<E, N>(scale, size, -1, 2);
+    finer::<E, N>(scale, size, -3, 4)
 }
 
-/// The scale for a deviation: a power of [`step`] that keeps it below [`limit`].
+/// Another scale for elements up to `most`.
 #[cube]
-fn scale_of<E: Float, N: Size>(deviation: Vector<E, N>) -> Vector<E, N> {
-    let size = deviation.abs();
-    let step = Vector::new(step::<E>());
-    let limit = Vector::new(limit::<E>());
-    let one = Vector::<E, N>::from_int(1);
-    let scale = select_many((size * step).less_equal(limit), step, one);
-    let large = size.greater_than(limit);
-    let huge = (size / step).greater_than(limit);
-    let scale = select_many(large, one / step, scale);
-    select_many(huge, one / step / step, scale)
+fn finer<E: Float, N: Size>(
+    scale: Vector<E, N>,
+    size: Vector<E, N>,
+    #[comptime] most: i32,
+    #[comptime] other: i32,
+) -> Vector<E, N> {
+    let small = size.less_equal(Vector::new(power::<E>(most)));
+    select_many(small, Vector::new(power::<E>(other)), scale)
 }
 
-/// No elements.
+/// Whether a scaled distance asks for a coarser scale.
+#[cube]
+fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
+    let mut far = false;
+    #[unroll]
+    for lane in 0..N::value().comptime() {
+        far = far || distance[lane].abs() > power::<E>(1);
+    }
+    far
+}
+
+/// No elements. The scale is the finest, so that the other side's counts where accumulators merge.
 #[cube]
 fn empty<E: Float, N: Size>() -> Moments<E, N> {
     let zero = Vector::from_int(0);
-    Quint::new(zero, zero, zero, zero, Vector::new(step::<E>()))
+    Quint::new(zero, zero, zero, zero, Vector::new(power::<E>(4)))
 }
 
-/// Welford's step. All lanes have seen equally many elements, so one division serves all.
+/// The same elements at another scale.
 #[cube]
-fn take<E: Float, N: Size>(accumulator: Moments<E, N>, value: Vector<E, N>) -> Moments<E, N> {
-    let mut origin = accumulator.second;
-    let mut spread = accumulator.fourth;
-    let mut scale = accumulator.fifth;
-    if accumulator.first[0] == E::from_int(0) {
-        origin = value;
-        scale = scale_of::<E, N>(value);
-    }
-    let count = accumulator.first + Vector::from_int(1);
-    let share = E::from_int(1) / count[0];
-    let deviation = value - origin - accumulator.third;
-    let mean = accumulator.third + deviation * Vector::new(share);
-    let mut scaled = deviation * scale;
-    let mut excess = false;
-    #[unroll]
-    for lane in 0..N::value().comptime() {
-        excess = excess || scaled[lane].abs() > limit::<E>();
-    }
-    if excess {
-        let wider = min(scale, scale_of::<E, N>(deviation));
-        let ratio = wider / scale;
-        spread = spread * ratio * ratio;
-        scale = wider;
-        scaled = deviation * scale;
-    }
-    let grown = spread + scaled * scaled * Vector::new(share);
-    let spread = grown * Vector::new(E::from_int(1) - share);
-    Quint::new(count, origin, mean, spread, scale)
+fn rescaled<E: Float, N: Size>(total: Moments<E, N>, scale: Vector<E, N>) -> Moments<E, N> {
+    let ratio = scale / total.fifth;
+    let squares = total.fourth * ratio * ratio;
+    Quint::new(total.first, total.second * ratio, total.third * ratio, squares, scale)
 }
 
-/// Chan's merging.
+/// The same elements, seen from another origin.
+#[cube]
+fn moved<E: Float, N: Size>(total: Moments<E, N>, origin: Vector<E, N>) -> Moments<E, N> {
+    let way = origin - total.second;
+    let sum = total.third - total.first * way;
+    let squares = total.fourth - way * (total.third + sum);
+    Quint::new(total.first, origin, sum, squares, total.fifth)
+}
+
+/// Another origin where `count` is not 0. Compilers take `(origin + way) - origin` for `way`, also where the
+/// addition rounds; they do not look through a choice that they cannot foresee.
+#[cube]
+fn further<E: Float, N: Size>(
+    origin: Vector<E, N>,
+    way: Vector<E, N>,
+    count: Vector<E, N>,
+) -> Vector<E, N> {
+    select_many(count.greater_than(Vector::from_int(0)), origin + way, origin)
+}
+
+/// One element per lane, not counted yet, as the origin.
+#[cube]
+fn started<E: Float, N: Size>(value: Vector<E, N>) -> Moments<E, N> {
+    let zero = Vector::from_int(0);
+    let scale = scale_of::<E, N>(value);
+    // An infinity has no distance from itself.
+    let squares = select_many(is_finite::<E, N>(value), zero, value.abs());
+    Quint::new(zero, value * scale, zero, squares, scale)
+}
+
+/// Each lane's `left` or `right`.
+#[cube]
+fn either<E: Float, N: Size>(
+    is_left: Vector<bool, N>,
+    left: Moments<E, N>,
+    right: Moments<E, N>,
+) -> Moments<E, N> {
+    Quint::new(
+        select_many(is_left, left.first, right.first),
+        select_many(is_left, left.second, right.second),
+        select_many(is_left, left.third, right.third),
+        select_many(is_left, left.fourth, right.fourth),
+        select_many(is_left, left.fifth, right.fifth),
+    )
+}
+
+/// Takes one element per lane, but none that is NaN if it `skips` them. If not, all lanes have seen equally
+/// many elements.
+#[cube]
+fn take<E: Float, N: Size>(
+    accumulator: Moments<E, N>,
+    value: Vector<E, N>,
+    #[comptime] skips: bool,
+) -> Moments<E, N> {
+    let zero = Vector::<E, N>::from_int(0);
+    let one = Vector::<E, N>::from_int(1);
+    let nan = is_nan::<E, N>(value);
+    let value = if comptime![skips] { select_many(nan, zero, value) } else { value };
+    let lanes = N::value().comptime();
+    let mut total = accumulator;
+    let mut starts = false;
+    let mut turns = false;
+    #[unroll]
+    for lane in 0..comptime![if skips { lanes } else { 1 }] {
+        let count = u32::cast_from(accumulator.first[lane]);
+        let none = count == 0;
+        let is_power_of_four = count & ((count - 1) | 0xaaaa_aaabu32) == 0;
+        starts = starts || none;
+        turns = turns || (is_power_of_four && !none);
+    }
+    if starts {
+        let start = started::<E, N>(value);
+        if comptime![skips] {
+            // A lane that has seen nothing but NaN starts from 0 as if it were empty.
+            total = either::<E, N>(total.first.equal(zero), start, total);
+        } else {
+            total = start;
+        }
+    }
+    if turns {
+        let share = if comptime![skips] {
+            one / max(total.first, one)
+        } else {
+            Vector::new(E::from_int(1) / total.first[0])
+        };
+        total =
+            moved::<E, N>(total, further::<E, N>(total.second, total.third * share, total.first));
+    }
+    let mut distance = value * total.fifth - total.second;
+    if any_far::<E, N>(distance) {
+        total = rescaled::<E, N>(total, min(total.fifth, scale_of::<E, N>(value)));
+        distance = value * total.fifth - total.second;
+    }
+    let distance = if comptime![skips] { select_many(nan, zero, distance) } else { distance };
+    let counted = if comptime![skips] { select_many(nan, zero, one) } else { one };
+    Quint::new(
+        total.first + counted,
+        total.second,
+        total.third + distance,
+        total.fourth + distance * distance,
+        total.fifth,
+    )
+}
+
+/// Both sides' elements, seen from their mean.
 #[cube]
 fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments<E, N> {
+    let mut left = left;
+    let mut right = right;
+    let mut unlike = any_far::<E, N>(right.second - left.second);
+    #[unroll]
+    for lane in 0..N::value().comptime() {
+        unlike = unlike || left.fifth[lane] != right.fifth[lane];
+    }
+    if unlike {
+        let size = max((left.second / left.fifth).abs(), (right.second / right.fifth).abs());
+        let scale = min(min(left.fifth, right.fifth), scale_of::<E, N>(size));
+        left = rescaled::<E, N>(left, scale);
+        right = rescaled::<E, N>(right, scale);
+    }
+    // An empty side stands where the other does.
+    let empty = left.first.equal(Vector::from_int(0));
+    let origin = select_many(empty, right.second, left.second);
     let count = left.first + right.first;
-    let share = right.first / max(count, Vector::from_int(1));
-    let rest = Vector::from_int(1) - share;
-    // An empty side stands where the other does, so that it adds neither deviation nor NaN.
-    let left_empty = left.first.equal(Vector::from_int(0));
-    let right_empty = right.first.equal(Vector::from_int(0));
-    let origin = select_many(left_empty, right.second, left.second);
-    let mean = select_many(left_empty, right.third, left.third);
-    let right_origin = select_many(right_empty, origin, right.second);
-    let right_mean = select_many(right_empty, mean, right.third);
-    let deviation = (right_origin - origin) + (right_mean - mean);
-    let scale = min(min(left.fifth, right.fifth), scale_of::<E, N>(deviation));
-    let left_ratio = scale / left.fifth;
-    let right_ratio = scale / right.fifth;
-    let left_spread = left.fourth * left_ratio * left_ratio;
-    let right_spread = right.fourth * right_ratio * right_ratio;
-    let scaled = deviation * scale;
-    let between = scaled * scaled * share * rest;
-    let spread = left_spread * rest + right_spread * share + between;
-    Quint::new(count, origin, mean + deviation * share, spread, scale)
+    let distances = left.third + right.third + right.first * (right.second - origin);
+    let way = distances / max(count, Vector::from_int(1));
+    let origin = further::<E, N>(origin, way, right.first);
+    let left = moved::<E, N>(left, origin);
+    let right = moved::<E, N>(right, origin);
+    Quint::new(count, origin, left.third + right.third, left.fourth + right.fourth, left.fifth)
 }
 
-/// An element alone; nothing where it is NaN.
-#[cube]
-fn alone<E: Float, N: Size>(value: Vector<E, N>) -> Moments<E, N> {
-    let nan = is_nan::<E, N>(value);
-    let zero = Vector::from_int(0);
-    let element = select_many(nan, zero, value);
-    let count = select_many(nan, zero, Vector::from_int(1));
-    // What is infinite deviates from any mean by infinity.
-    let infinite = is_finite::<E, N>(element).not();
-    let spread = select_many(infinite, element.abs(), zero);
-    Quint::new(count, element, zero, spread, scale_of::<E, N>(element))
-}
-
-/// The scaled variance times `count / (count - correction)`: an infinity or NaN where nothing is left
-/// to divide by, NaN where an element was not finite.
+/// The sum of squared distances from the mean, scaled, over `count - correction`: an infinity or NaN where
+/// nothing is left to divide by, NaN where an element was not finite.
 #[cube]
 fn corrected<E: Float, N: Size>(
     accumulator: Moments<E, N>,
     count: Vector<E, N>,
     parameters: &Parameters,
 ) -> Vector<E, N> {
+    let zero = Vector::from_int(0);
     let correction = Vector::new(parameters.get::<E>(0usize));
-    let spread = accumulator.fourth * (count / max(count - correction, Vector::from_int(0)));
+    let excess = accumulator.third * (accumulator.third / count);
+    let squares = max(accumulator.fourth - excess, zero);
     let nan = Vector::new(nan_or_lowest::<E>());
     let defined = is_finite::<E, N>(accumulator.fourth)
-        .and(count.not_equal(Vector::from_int(0)))
+        .and(count.not_equal(zero))
         // 0 / 0, which is not NaN everywhere.
-        .and(accumulator.fourth.not_equal(Vector::from_int(0)).or(count.greater_than(correction)));
-    select_many(defined, spread, nan)
+        .and(squares.not_equal(zero).or(count.greater_than(correction)));
+    select_many(defined, squares / max(count - correction, zero), nan)
 }
 
 #[cube]
@@ -210,8 +304,8 @@ fn deviation<E: Float, N: Size>(
 fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
     let defined =
         is_finite::<E, N>(accumulator.fourth).and(accumulator.first.not_equal(Vector::from_int(0)));
-    let nan = Vector::new(nan_or_lowest::<E>());
-    select_many(defined, accumulator.second + accumulator.third, nan)
+    let mean = (accumulator.second + accumulator.third / accumulator.first) / accumulator.fifth;
+    select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
 }
 
 /// The accumulator of the types `T`, whose fields are all of type [`Types::A`].
@@ -295,19 +389,19 @@ macro_rules! spread {
 
 spread!(
     Var, "var", One -> Value<T::Out, N>,
-    push accumulator, value: take::<T::A, N>(accumulator, value),
+    push accumulator, value: take::<T::A, N>(accumulator, value, false),
     finish total, count, parameters:
         Value::new(Vector::cast_from(variance::<T::A, N>(total, count, parameters)))
 );
 spread!(
     Std, "std", One -> Value<T::Out, N>,
-    push accumulator, value: take::<T::A, N>(accumulator, value),
+    push accumulator, value: take::<T::A, N>(accumulator, value, false),
     finish total, count, parameters:
         Value::new(Vector::cast_from(deviation::<T::A, N>(total, count, parameters)))
 );
 spread!(
     MeanVar, "mean_var", Two -> Pair<T::Out, T::Out2, N>,
-    push accumulator, value: take::<T::A, N>(accumulator, value),
+    push accumulator, value: take::<T::A, N>(accumulator, value, false),
     finish total, count, parameters: Pair::new(
         Vector::cast_from(mean::<T::A, N>(total)),
         Vector::cast_from(variance::<T::A, N>(total, count, parameters))
@@ -315,13 +409,13 @@ spread!(
 );
 spread!(
     NanVar, "nanvar", One -> Value<T::Out, N>,
-    push accumulator, value: join::<T::A, N>(accumulator, alone::<T::A, N>(value)),
+    push accumulator, value: take::<T::A, N>(accumulator, value, true),
     finish total, _count, parameters:
         Value::new(Vector::cast_from(variance::<T::A, N>(total, total.first, parameters)))
 );
 spread!(
     NanStd, "nanstd", One -> Value<T::Out, N>,
-    push accumulator, value: join::<T::A, N>(accumulator, alone::<T::A, N>(value)),
+    push accumulator, value: take::<T::A, N>(accumulator, value, true),
     finish total, _count, parameters:
         Value::new(Vector::cast_from(deviation::<T::A, N>(total, total.first, parameters)))
 );

@@ -1,7 +1,7 @@
 //! The bounds of docs/SEMANTICS.md on rounding, overflow and underflow.
 
 use reduce_kernels::{
-    ElementType, LogSumExp, Mean, MeanVar, NanVar, NormL2, NormP, Plan, Std, Sum, Var,
+    ElementType, LogSumExp, Mean, MeanVar, NanStd, NanVar, NormL2, NormP, Plan, Std, Sum, Var,
     cubecl::prelude::*, device_of, reduce,
 };
 
@@ -106,7 +106,8 @@ pub fn extreme_magnitudes<R: Runtime>() {
     let n = 5000usize;
     let steps: Vec<f64> = (0..n).map(|i| ((i * 37) % 23) as f64 - 11.0).collect();
     let has_wide = device_of(&client).has(ElementType::F64);
-    for size in [1e20, 1e-30, 1e34, 1e-34, 1.0] {
+    // 1e8 and 1e-10 are on both sides of where scales change, as 1e-11 is for norms.
+    for size in [1e20, 1e-30, 1e34, 1e-34, 1.0, 1e8, 1e-10, 1e-11] {
         let data: Vec<f32> = steps.iter().map(|step| (step * size) as f32).collect();
         let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
         for plan in every_plan::<R, NormL2>(&client, &[n], &[0]) {
@@ -143,6 +144,33 @@ pub fn extreme_magnitudes<R: Runtime>() {
     let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
     let std: Vec<f32> = results(&client, Std { correction: 0.0 }, &data, &[n], &[0], None);
     assert_close(&std, Std::naive(&exact)[0], 1e-5, "one large element");
+    // All magnitudes together, and the ends of the range.
+    let data: Vec<f32> =
+        (0..n).map(|i| (steps[i] * 10f64.powi((i % 61) as i32 - 31)) as f32).collect();
+    let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
+    for plan in every_plan::<R, NormL2>(&client, &[n], &[0]) {
+        let found: Vec<f32> = results(&client, NormL2, &data, &[n], &[0], Some(plan));
+        assert_close(&found, NormL2::naive(&exact)[0], 1e-6, &format!("all magnitudes, {plan}"));
+    }
+    for end in [3e38f32, 2e-38] {
+        let norm: Vec<f32> = results(&client, NormL2, &[0.0, end], &[2], &[0], None);
+        assert_close(&norm, f64::from(end), 1e-6, "an end of the range");
+    }
+    // An element far from the others, wherever it stands, and elements that start equal.
+    for (place, others) in [(0, 1.0), (1, 1.0), (n / 2, 1.0), (n - 1, 1.0), (0, 1e-20), (7, 0.0)] {
+        let mut data: Vec<f32> = steps.iter().map(|step| (step * others) as f32).collect();
+        data[place] = (1e6 * others.max(1e-20)) as f32;
+        let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
+        for plan in every_plan::<R, Std>(&client, &[n], &[0]) {
+            let std = Std { correction: 0.0 };
+            let found: Vec<f32> = results(&client, std, &data, &[n], &[0], Some(plan));
+            let what = format!("element {place} far from others of {others}, {plan}");
+            assert_close(&found, Std::naive(&exact)[0], 1e-5, &what);
+        }
+        let std = NanStd { correction: 0.0 };
+        let found: Vec<f32> = results(&client, std, &data, &[n], &[0], None);
+        assert_close(&found, Std::naive(&exact)[0], 1e-5, "nanstd of one far element");
+    }
     let infinite: Vec<f32> = results(&client, NormL2, &[1.0, f32::NEG_INFINITY], &[2], &[0], None);
     assert_eq!(infinite, [f32::INFINITY]);
     if has_wide {
@@ -173,8 +201,18 @@ pub fn log_sum_exp_at_the_edges<R: Runtime>() {
         assert_eq!(of(data.clone()), 3.0);
         data[3] = inf;
         assert_eq!(of(data.clone()), inf);
+        for place in [2, 4, 5, 1998] {
+            data[place] = inf;
+        }
+        assert_eq!(of(data.clone()), inf);
         data[1999] = f32::NAN;
+        assert!(of(data.clone()).is_nan());
+        data[1999] = 0.0;
+        data[0] = f32::NAN;
         assert!(of(data).is_nan());
+        let mut data = vec![-inf; 2000];
+        data[7] = f32::MIN;
+        assert_eq!(of(data), f32::MIN);
         let mut steps: Vec<f32> = (0..2000).map(|i| (i % 100) as f32).collect();
         let exact: Vec<f64> = steps.iter().map(|&value| f64::from(value)).collect();
         assert_close(&[of(steps.clone())], LogSumExp::naive(&exact)[0], 1e-6, "rising values");
