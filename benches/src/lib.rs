@@ -9,6 +9,7 @@ mod floor;
 mod kernel_time;
 mod measure;
 mod record;
+pub mod report;
 pub mod sweep;
 
 pub use case::{Case, CaseError, Over};
