@@ -228,4 +228,16 @@ mod tests {
             assert!(line.parse::<Case>().is_err(), "{line}");
         }
     }
+
+    /// A typing error in the file would otherwise show on the device.
+    #[test]
+    fn the_file_of_facts_holds_cases_once_each() {
+        let stated = include_str!("../cases/facts.txt").lines();
+        let stated = stated.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut seen = std::collections::HashSet::new();
+        for line in stated {
+            assert_eq!(parsed(line).to_string(), line);
+            assert!(seen.insert(line), "{line} is there twice");
+        }
+    }
 }

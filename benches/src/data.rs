@@ -117,3 +117,40 @@ pub fn inputs<R: Runtime>(
         })
         .collect()
 }
+
+#[cfg(all(test, any(feature = "wgpu", feature = "vulkan")))]
+mod tests {
+    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+
+    use super::*;
+
+    fn filled<E: CubeElement>(line: &str) -> Vec<E> {
+        let client = WgpuRuntime::client(&Default::default());
+        let case = line.parse().unwrap();
+        let inputs = inputs(&client, &case, Some(0));
+        let bytes = client.read_one(inputs[0].handle.clone()).unwrap();
+        E::from_bytes(&bytes).to_vec()
+    }
+
+    /// Ties and short mantissas would flatter some reductions: nearly every value must be its own.
+    #[test]
+    fn floats_spread_evenly() {
+        let mut values: Vec<f32> = filled("sum f32 [65536] axis all");
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        assert!(mean.abs() < 0.02, "{mean}");
+        values.sort_by(f32::total_cmp);
+        assert!((-1.0..-0.99).contains(&values[0]), "{}", values[0]);
+        assert!((0.99..=1.0).contains(&values[65535]), "{}", values[65535]);
+        values.dedup();
+        assert!(values.len() > 65000, "{}", values.len());
+    }
+
+    /// Integers take all values of a byte, whatever their width and sign.
+    #[test]
+    fn integers_take_the_values_of_a_byte() {
+        let signed: Vec<i32> = filled("sum i32 [65536] axis all");
+        assert_eq!((signed.iter().min(), signed.iter().max()), (Some(&-128), Some(&127)));
+        let unsigned: Vec<u32> = filled("sum u32 [65536] axis all");
+        assert_eq!((unsigned.iter().min(), unsigned.iter().max()), (Some(&0), Some(&255)));
+    }
+}

@@ -216,8 +216,8 @@ pub fn side_by_side_picture(record: &Record, rows: &[Row<'_>]) -> Result<String,
         let title = bold(style(18, &INK, HPos::Left));
         write(&area, "How close to the memory's speed each reduction runs", (20, 26), &title)?;
         let subtitle = format!(
-            "Bytes moved per second in back-to-back calls, as a share of the {:.2} TB/s at which this \
-             device can be read. Further right is faster.",
+            "Bytes per second in back-to-back calls, as a share of the {:.2} TB/s at which this device can \
+             be read. Bars run from the fastest other library to this one.",
             best_read / 1e3
         );
         write(&area, &subtitle, (20, 50), &faint)?;
@@ -230,7 +230,7 @@ pub fn side_by_side_picture(record: &Record, rows: &[Row<'_>]) -> Result<String,
             if shown {
                 engine.draw(&area, (x, 76))?;
                 write(&area, engine.label(), (x + 12, 76), &plain)?;
-                x += 130;
+                x += 140;
             }
         }
         let bottom = height - BOTTOM + 8;
@@ -425,7 +425,7 @@ impl Panel {
             .position(SeriesLabelPosition::LowerMiddle)
             .background_style(GROUND.mix(0.9))
             .border_style(GRID)
-            .label_font(style(12, &INK, HPos::Left))
+            .label_font(style(12, &INK, HPos::Left).pos(Pos::new(HPos::Left, VPos::Top)))
             .draw()
             .map_err(failed)
     }
