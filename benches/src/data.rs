@@ -15,6 +15,9 @@ const ROTATED_BYTES: usize = 1 << 30;
 /// Most inputs of one case.
 const MOST_INPUTS: usize = 128;
 
+/// Half of the numbers that 32 bits hold.
+const HALF_RANGE: f32 = (1u32 << 31) as f32;
+
 /// How random bits become an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Spread {
@@ -66,11 +69,10 @@ fn fill<E: Numeric>(
     while index < length {
         let bits = hash(u32::cast_from(index) + seed * 0x9e37_79b9u32);
         output[index] = match spread {
-            // 2^-31 and 2^-63.
-            Spread::Float => E::cast_from(f32::cast_from(bits) * 4.656_612_9e-10f32 - 1.0f32),
+            Spread::Float => E::cast_from(f32::cast_from(bits) / HALF_RANGE - 1.0f32),
             Spread::WideFloat => {
-                E::cast_from(bits) * E::cast_from(4.656_612_9e-10f32) - E::from_int(1)
-                    + E::cast_from(hash(bits)) * E::cast_from(1.084_202_2e-19f32)
+                let fine = E::cast_from(hash(bits)) / E::cast_from(HALF_RANGE * 2.0f32);
+                (E::cast_from(bits) + fine) / E::cast_from(HALF_RANGE) - E::from_int(1)
             }
             Spread::Signed => E::cast_from(i32::cast_from(bits >> 24u32) - 128i32),
             Spread::Unsigned => E::cast_from(bits >> 24u32),
