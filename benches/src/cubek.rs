@@ -15,11 +15,11 @@ use cubek_reduce::{
 };
 use reduce_kernels::{
     ElementType, OperatorName,
-    cubecl::{prelude::*, std::tensor::TensorHandle},
+    cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle},
     storage_type,
 };
 
-use crate::{Case, CubekTiming, MeasureError, Over, measure::wait, microseconds_per_call};
+use crate::{Case, CubekTiming, MeasureError, Over, measure::wait, microseconds_per_call, run};
 
 /// A routine is measured if one call took at most this many times the fastest routine's.
 const HOPELESS: f64 = 3.0;
@@ -47,7 +47,8 @@ struct Call<'a, R: Runtime> {
 }
 
 /// The fastest of cubek-reduce's routines for a case, over `inputs` in turn. `None` if it has no such
-/// operator, reduces no such axes, or if every routine fails. Routines that fail are left out.
+/// operator, reduces no such axes, or if every routine fails. Routines that fail or compute something
+/// else are left out.
 pub fn fastest_routine<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
@@ -57,9 +58,18 @@ pub fn fastest_routine<R: Runtime>(
     let call = Call::of(client, case)?;
     let mut rotation = inputs.iter().cycle();
     let mut next = || rotation.next().expect("there is an input");
+    let expected = Expected::of(client, case, &inputs[0]);
     let mut usable: Vec<(f64, String, Routine)> = Vec::new();
     for (name, routine) in routines(case) {
-        let seconds = catch(|| call.shortest(&routine, &mut next));
+        let seconds = catch(|| {
+            // This call compiles.
+            let result = call.launch(&routine, &inputs[0])?;
+            wait(client)?;
+            if let Some(expected) = &expected {
+                expected.check(&client.read_one(result)?)?;
+            }
+            call.shortest(&routine, &mut next)
+        });
         usable.extend(seconds.ok().map(|seconds| (seconds, name, routine)));
     }
     usable.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
@@ -68,7 +78,7 @@ pub fn fastest_routine<R: Runtime>(
         .into_iter()
         .take_while(|&(seconds, ..)| seconds <= promising)
         .filter_map(|(_, routine_name, routine)| {
-            let enqueue = || call.enqueue(&routine, next());
+            let enqueue = || call.launch(&routine, next()).map(drop);
             let measured = catch(|| microseconds_per_call(client, sample_seconds, enqueue));
             Some(CubekTiming { routine: routine_name, microseconds: measured.ok()? })
         })
@@ -79,6 +89,52 @@ pub fn fastest_routine<R: Runtime>(
 fn catch<T>(work: impl FnOnce() -> Result<T, MeasureError>) -> Result<T, MeasureError> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(MeasureError::Cubek("panicked".into())))
+}
+
+/// What a routine must compute. Some do not: Mesa's software adapter, for one, ends loops after 65535
+/// steps, and a sum that reads a quarter of its input looks fast.
+struct Expected {
+    values: Vec<f32>,
+    tolerance: f32,
+}
+
+impl Expected {
+    /// The library's own results for an input; `None` where results of f32 are none of it or too many
+    /// to read each time.
+    fn of<R: Runtime>(
+        client: &ComputeClient<R>,
+        case: &Case,
+        input: &TensorHandle<R>,
+    ) -> Option<Self> {
+        const MOST_RESULTS: usize = 1 << 20;
+        let results = run(client, case, input, None).ok()?;
+        let result = results.first()?;
+        let count = result.shape().iter().product::<usize>();
+        // Sums of values in [-1, 1] are about the root of their number; orders of summation differ by
+        // far less.
+        let root = ((case.elements() / count.max(1)) as f32).sqrt();
+        let tolerance = match case.operator {
+            OperatorName::Sum => 0.01 * root,
+            OperatorName::Mean => 0.01 / root,
+            OperatorName::Max | OperatorName::Min | OperatorName::NormInf => 0.0,
+            _ => return None,
+        };
+        if result.dtype != storage_type(ElementType::F32) || count > MOST_RESULTS {
+            return None;
+        }
+        let bytes = client.read_one(result.handle.clone()).ok()?;
+        Some(Self { values: f32::from_bytes(&bytes).to_vec(), tolerance })
+    }
+
+    fn check(&self, bytes: &[u8]) -> Result<(), MeasureError> {
+        let found = f32::from_bytes(bytes);
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= self.tolerance;
+        if found.len() == self.values.len() && found.iter().zip(&self.values).all(close) {
+            Ok(())
+        } else {
+            Err(MeasureError::Cubek("a wrong result".into()))
+        }
+    }
 }
 
 fn operation_of(operator: OperatorName) -> Option<ReduceOperationConfig> {
@@ -151,7 +207,7 @@ impl<'a, R: Runtime> Call<'a, R> {
         })
     }
 
-    /// Seconds of the shortest of a few calls, each from its launch to its end.
+    /// Seconds of the shorter of two calls, each from its launch to its end.
     fn shortest<'i>(
         &self,
         routine: &Routine,
@@ -162,28 +218,19 @@ impl<'a, R: Runtime> Call<'a, R> {
     {
         let mut once = || -> Result<f64, MeasureError> {
             let start = Instant::now();
-            self.enqueue(routine, next())?;
+            self.launch(routine, next())?;
             wait(self.client)?;
             Ok(start.elapsed().as_secs_f64())
         };
-        // The first call compiles.
-        once()?;
         Ok(once()?.min(once()?))
     }
 
-    fn enqueue(&self, routine: &Routine, input: &TensorHandle<R>) -> Result<(), MeasureError> {
-        self.launch(routine, input).map_err(|error| MeasureError::Cubek(error.to_string()))
-    }
-
-    fn launch(
-        &self,
-        routine: &Routine,
-        input: &TensorHandle<R>,
-    ) -> Result<(), cubek_reduce::ReduceError> {
+    /// Enqueues one call; its output.
+    fn launch(&self, routine: &Routine, input: &TensorHandle<R>) -> Result<Handle, MeasureError> {
         let element = storage_type(self.element);
         let (shape, strides) = (self.shape.clone(), self.strides.clone());
         let input = TensorHandle::<R>::new(input.handle.clone(), shape, strides, element).binding();
-        match routine {
+        let (output, launched) = match routine {
             Routine::Strategy(strategy) => {
                 let index = storage_type(ElementType::U32).elem_type();
                 let types = self.operation.precision(element.elem_type(), Some(index));
@@ -191,16 +238,35 @@ impl<'a, R: Runtime> Call<'a, R> {
                 shape[self.axis] = 1;
                 let bytes = shape.iter().product::<usize>() * types.output.size();
                 let handle = self.client.empty(bytes);
-                let output = TensorHandle::new_contiguous(shape, handle, types.output).binding();
+                let output =
+                    TensorHandle::new_contiguous(shape, handle.clone(), types.output).binding();
                 let strategy = strategy.clone();
-                reduce(self.client, input, output, self.axis, strategy, self.operation, types)
+                let (axis, operation) = (self.axis, self.operation);
+                (handle, reduce(self.client, input, output, axis, strategy, operation, types))
             }
             Routine::SharedSum(cubes) => {
                 // It adds to what the output holds.
                 let handle = self.client.create_from_slice(&vec![0; element.size()]);
-                let output = TensorHandle::new_contiguous([1], handle, element).binding();
-                shared_sum(self.client, input, output, *cubes, element.elem_type())
+                let output = TensorHandle::new_contiguous([1], handle.clone(), element).binding();
+                (handle, shared_sum(self.client, input, output, *cubes, element.elem_type()))
             }
-        }
+        };
+        launched.map_err(|error| MeasureError::Cubek(error.to_string()))?;
+        Ok(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A routine that skips part of its input must not count as the fastest.
+    #[test]
+    fn wrong_results_are_found() {
+        let expected = Expected { values: vec![10.0, -3.0], tolerance: 0.1 };
+        assert!(expected.check(f32::as_bytes(&[10.05, -3.0])).is_ok());
+        assert!(expected.check(f32::as_bytes(&[10.0, -2.5])).is_err());
+        assert!(expected.check(f32::as_bytes(&[10.0])).is_err());
+        assert!(expected.check(f32::as_bytes(&[f32::NAN, -3.0])).is_err());
     }
 }

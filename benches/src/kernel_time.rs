@@ -25,6 +25,9 @@ const MOST_CALLS: usize = 48;
 /// Seconds that the delay lasts beyond twice what the host needs.
 const MARGIN_SECONDS: f64 = 2e-4;
 
+/// Most iterations of one launch: Mesa's software adapter ends loops after 65535 steps.
+const MOST_ITERATIONS: u32 = 1 << 15;
+
 #[cube(launch_unchecked)]
 fn spin(output: &mut Array<u32>, iterations: u32) {
     // Each step needs the one before, and no compiler knows the last in advance (Marsaglia's
@@ -67,7 +70,7 @@ impl<'a, R: Runtime> Delay<'a, R> {
             delay.enqueue_iterations(iterations);
             wait(client)?;
             let took = start.elapsed();
-            if took >= LONG_ENOUGH || iterations >= 1 << 28 {
+            if took >= LONG_ENOUGH || iterations >= 1 << 22 {
                 delay.iterations_per_second = f64::from(iterations) / took.as_secs_f64();
                 return Ok(delay);
             }
@@ -80,15 +83,20 @@ impl<'a, R: Runtime> Delay<'a, R> {
     }
 
     fn enqueue_iterations(&self, iterations: u32) {
-        // SAFETY: the kernel writes the one element that the buffer holds.
-        unsafe {
-            spin::launch_unchecked::<R>(
-                self.client,
-                CubeCount::new_single(),
-                CubeDim::new_single(),
-                ArrayArg::from_raw_parts(self.sink.clone(), 1),
-                iterations,
-            );
+        let mut left = iterations;
+        while left > 0 {
+            let now = left.min(MOST_ITERATIONS);
+            // SAFETY: the kernel writes the one element that the buffer holds.
+            unsafe {
+                spin::launch_unchecked::<R>(
+                    self.client,
+                    CubeCount::new_single(),
+                    CubeDim::new_single(),
+                    ArrayArg::from_raw_parts(self.sink.clone(), 1),
+                    now,
+                );
+            }
+            left -= now;
         }
     }
 
