@@ -124,7 +124,8 @@ impl<'a, R: Runtime> Delay<'a, R> {
     /// Microseconds of device time per call: what some calls add to a delay that hides the host's
     /// work for them, divided by their number; the median of seven such differences. It includes
     /// every launch of a call and the gaps that the device leaves between launches, and nothing of
-    /// the host. `None` if the host's work could not be hidden.
+    /// the host. `None` if the host's work could not be hidden, as on Mesa's software
+    /// adapter, which runs kernels while they are submitted.
     ///
     /// `call` enqueues one call and should take another input each time; `microseconds_per_call` is
     /// about what it takes in a stream.

@@ -36,6 +36,16 @@ pub enum Series {
     },
 }
 
+impl Series {
+    /// Base-2 logarithm of the elements of its points, or of their even neighbours.
+    pub fn log2(self) -> u32 {
+        match self {
+            Series::Aspect { log2, .. } => log2,
+            Series::Inner { .. } => USUAL_LOG2,
+        }
+    }
+}
+
 /// A case and where it stands in its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {

@@ -27,8 +27,6 @@ pub struct Measured<'a> {
 pub struct Neighbours<'a> {
     /// All points.
     pub points: Vec<Measured<'a>>,
-    /// The best rate of all points, in 10⁹ bytes per second; 0 if there are none.
-    pub best: f64,
 }
 
 impl<'a> Neighbours<'a> {
@@ -37,18 +35,24 @@ impl<'a> Neighbours<'a> {
         let timings: HashMap<&Case, &Timing> =
             record.cases.iter().map(|timing| (&timing.case, timing)).collect();
         let usual = sweep::aspects(sweep::USUAL_LOG2).into_iter().chain(sweep::inner_dimensions());
-        let points: Vec<Measured<'a>> = usual
+        let points = usual
             .chain(sweep::aspects(sweep::LARGE_LOG2))
             .filter_map(|point| timings.get(&point.case).map(|&timing| Measured { point, timing }))
             .collect();
-        let rates = points.iter().map(|measured| measured.timing.gigabytes_per_second);
-        let best = rates.fold(0.0, f64::max);
-        Self { points, best }
+        Self { points }
     }
 
-    /// The points below [`LEAST_SHARE`] of the best one's rate, and their shares.
+    /// The best rate of the points of 2^`log2` elements, in 10⁹ bytes per second; 0 if there are none.
+    pub fn best(&self, log2: u32) -> f64 {
+        let of_size = self.points.iter().filter(|measured| measured.point.series.log2() == log2);
+        of_size.map(|measured| measured.timing.gigabytes_per_second).fold(0.0, f64::max)
+    }
+
+    /// The points below [`LEAST_SHARE`] of the rate of the best one of their size, and their shares.
     pub fn slow(&self) -> Vec<(&Measured<'a>, f64)> {
-        let share = |measured: &Measured<'_>| measured.timing.gigabytes_per_second / self.best;
+        let share = |measured: &Measured<'_>| {
+            measured.timing.gigabytes_per_second / self.best(measured.point.series.log2())
+        };
         let shares = self.points.iter().map(|measured| (measured, share(measured)));
         shares.filter(|&(_, share)| share < LEAST_SHARE).collect()
     }
@@ -87,10 +91,11 @@ mod tests {
             ("sum f32 [16384, 4095] axis 1", 62.0),
             ("sum f32 [16777216, 4] axis 1", 90.0),
             ("sum f32 [16777216, 3] axis 1", 68.0),
+            ("sum f32 [16384, 16384] axis 1", 200.0),
             ("sum f32 [100] axis all", 9.0),
         ]);
         let neighbours = Neighbours::of(&ours);
-        assert_eq!(neighbours.points.len(), 6);
+        assert_eq!(neighbours.points.len(), 7);
         let named = |list: Vec<(&Measured<'_>, f64)>| -> Vec<String> {
             list.iter().map(|(measured, _)| measured.timing.case.to_string()).collect()
         };

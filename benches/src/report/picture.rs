@@ -10,7 +10,10 @@ use super::{
     BANDWIDTH_BYTES, Peer, Row, Summary,
     neighbours::{LEAST_SHARE, Measured, Neighbours},
 };
-use crate::{Case, Over, Record, sweep::Series};
+use crate::{
+    Case, Over, Record,
+    sweep::{LARGE_LOG2, Series, USUAL_LOG2},
+};
 
 /// A picture that could not be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -287,10 +290,7 @@ fn draw_row(area: &Area<'_>, row: &Row<'_>, y: i32, best_read: f64) -> Result<()
 /// A record without points of a sweep.
 pub fn sweep_picture(record: &Record) -> Result<String, PictureError> {
     let neighbours = Neighbours::of(record);
-    let mut panels: Vec<Panel> = [crate::sweep::USUAL_LOG2, crate::sweep::LARGE_LOG2]
-        .into_iter()
-        .map(Panel::aspects)
-        .collect();
+    let mut panels: Vec<Panel> = [USUAL_LOG2, LARGE_LOG2].into_iter().map(Panel::aspects).collect();
     panels.push(Panel::inner());
     panels.retain(|panel| panel.lines.iter().any(|line| !line.points(&neighbours).is_empty()));
     if panels.is_empty() {
@@ -333,6 +333,7 @@ impl Line {
 
 /// One picture of a sweep.
 struct Panel {
+    log2: u32,
     title: String,
     x_title: String,
     x_range: std::ops::Range<f64>,
@@ -348,6 +349,7 @@ impl Panel {
             filled: !odd,
         };
         Self {
+            log2,
             title: format!("f32 sums of matrices of {} MiB", (4u64 << log2) / super::MIB),
             x_title: format!("i of the shape (2^i, 2^({log2}-i))"),
             x_range: -0.5..f64::from(log2) + 0.5,
@@ -364,6 +366,7 @@ impl Panel {
         let line =
             |axis, name, color| Line { series: Series::Inner { axis }, name, color, filled: true };
         Self {
+            log2: USUAL_LOG2,
             title: "f32 sums of 256 MiB that keep a narrow inner dimension".into(),
             x_title: "k, the extent of the inner dimension".into(),
             x_range: 0.5..64.5,
@@ -375,7 +378,7 @@ impl Panel {
     }
 
     fn draw(&self, area: &Area<'_>, neighbours: &Neighbours<'_>) -> Result<(), PictureError> {
-        let best = neighbours.best / 1e3;
+        let best = neighbours.best(self.log2) / 1e3;
         let caption = bold(style(16, &INK, HPos::Center));
         let small = style(12, &INK, HPos::Center);
         let mut chart = ChartBuilder::on(area)

@@ -9,7 +9,10 @@ use super::{
     neighbours::{LEAST_SHARE, MOST_ODD_OVER, Measured, Neighbours},
     summary::{LEAST_LEAD, LEAST_READ_SHARE, MOST_VULKAN_OVER},
 };
-use crate::{Record, gigabytes_per_second};
+use crate::{
+    Record, gigabytes_per_second,
+    sweep::{LARGE_LOG2, USUAL_LOG2},
+};
 
 fn microseconds(us: f64) -> String {
     if us < 1000.0 { format!("{us:.1}") } else { format!("{us:.0}") }
@@ -123,19 +126,20 @@ pub fn side_by_side_markdown(record: &Record, rows: &[Row<'_>]) -> String {
 pub fn sweep_markdown(record: &Record) -> String {
     let neighbours = Neighbours::of(record);
     let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "`{}`: {} points, the best at {:.2} TB/s.\n",
-        record.runtime,
-        neighbours.points.len(),
-        neighbours.best / 1e3,
-    );
+    let _ = writeln!(text, "`{}`: {} points.", record.runtime, neighbours.points.len());
+    for log2 in [USUAL_LOG2, LARGE_LOG2] {
+        let best = neighbours.best(log2);
+        if best > 0.0 {
+            let _ = writeln!(text, "Best of {} MiB: {:.2} TB/s.", (4 << log2) / MIB, best / 1e3);
+        }
+    }
+    text.push('\n');
     let point = |measured: &Measured<'_>, figure: String| {
         let timing = measured.timing;
         let rate = gigabytes_per_second(timing.bytes, timing.microseconds) / 1e3;
         format!("`{}`: {figure} ({rate:.2} TB/s; {})", timing.case, timing.plan_text)
     };
-    let statement = format!("points below {} of the best", percent(LEAST_SHARE));
+    let statement = format!("points below {} of the best of their size", percent(LEAST_SHARE));
     listed(&mut text, &statement, &neighbours.slow(), |&(measured, share)| {
         point(measured, percent(share))
     });
