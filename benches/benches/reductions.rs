@@ -23,10 +23,10 @@ fn on<R: Runtime>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(R::name(&client));
     for line in CASES {
         let case: Case = line.parse().expect("the cases are written as they should be");
-        let bytes = case.elements() * case.element.bytes();
+        let bytes = case.input_bytes();
         let inputs = inputs(&client, &case, Some(64 << 20));
         let mut rotation = inputs.iter().cycle();
-        group.throughput(Throughput::Bytes(bytes as u64));
+        group.throughput(Throughput::Bytes(bytes));
         group.bench_function(line, |bencher| {
             bencher.iter(|| {
                 let input = rotation.next().expect("there is an input");

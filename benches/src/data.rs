@@ -15,30 +15,83 @@ const ROTATED_BYTES: usize = 1 << 30;
 /// Most inputs of one case.
 const MOST_INPUTS: usize = 128;
 
+/// Half of the numbers that 32 bits hold.
+const HALF_RANGE: f32 = (1u32 << 31) as f32;
+
+/// How random bits become an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Spread {
+    /// Evenly over [-1, 1), in 32 random bits, rounded to the type.
+    Float,
+    /// Evenly over [-1, 1), in 64 random bits.
+    WideFloat,
+    /// -128 to 127.
+    Signed,
+    /// 0 to 255.
+    Unsigned,
+    /// 0 or 1.
+    Bit,
+}
+
+impl Spread {
+    fn of(element: ElementType) -> Self {
+        match element {
+            ElementType::Bool => Spread::Bit,
+            ElementType::F64 => Spread::WideFloat,
+            element if element.is_float() => Spread::Float,
+            element if element.is_signed() => Spread::Signed,
+            _ => Spread::Unsigned,
+        }
+    }
+}
+
+/// 32 bits in which each bit of `key` tells (Wellons, "Prospecting for hash functions", 2018).
+#[cube]
+fn hash(key: u32) -> u32 {
+    let mut bits = key;
+    bits ^= bits >> 16u32;
+    bits *= 0x7feb_352du32;
+    bits ^= bits >> 15u32;
+    bits *= 0x846c_a68bu32;
+    bits ^ (bits >> 16u32)
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn fill<E: Numeric>(
     output: &mut Array<E>,
     seed: u32,
     length: usize,
+    #[comptime] spread: Spread,
     #[define(E)] _type: StorageType,
 ) {
     let step = CUBE_COUNT * CUBE_DIM as usize;
     let mut index = ABSOLUTE_POS;
     while index < length {
-        let hash = (u32::cast_from(index) + seed) * 2_654_435_761u32;
-        output[index] = E::cast_from((hash >> 20u32) & 15u32);
+        let bits = hash(u32::cast_from(index) + seed * 0x9e37_79b9u32);
+        output[index] = match spread {
+            Spread::Float => E::cast_from(f32::cast_from(bits) / HALF_RANGE - 1.0f32),
+            Spread::WideFloat => {
+                let fine = E::cast_from(hash(bits)) / E::cast_from(HALF_RANGE * 2.0f32);
+                (E::cast_from(bits) + fine) / E::cast_from(HALF_RANGE) - E::from_int(1)
+            }
+            Spread::Signed => E::cast_from(i32::cast_from(bits >> 24u32) - 128i32),
+            Spread::Unsigned => E::cast_from(bits >> 24u32),
+            Spread::Bit => E::cast_from(bits >> 31u32),
+        };
         index += step;
     }
 }
 
-/// Enough inputs for a case that back-to-back calls over them find none in cache.
+/// Enough inputs for a case that back-to-back calls over them find none in cache: `rotated` bytes of
+/// them, or 1 GiB. Floats lie evenly in [-1, 1) with random mantissas, integers in the range of a
+/// byte.
 pub fn inputs<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
     rotated: Option<usize>,
 ) -> Vec<TensorHandle<R>> {
     let elements = case.elements();
-    let bytes = (elements * case.element.bytes()).max(1);
+    let bytes = (case.input_bytes() as usize).max(1);
     // Kernels see bools as bytes.
     let stored = match case.element {
         ElementType::Bool => ElementType::U8,
@@ -58,15 +111,48 @@ pub fn inputs<R: Runtime>(
                     ArrayArg::from_raw_parts(handle.clone(), elements),
                     seed as u32,
                     elements,
+                    Spread::of(case.element),
                     storage_type(stored),
                 );
             }
-            TensorHandle::new(
-                handle,
-                case.shape.clone(),
-                case.strides.clone(),
-                storage_type(case.element),
-            )
+            TensorHandle::new(handle, case.shape(), case.strides(), storage_type(case.element))
         })
         .collect()
+}
+
+#[cfg(all(test, any(feature = "wgpu", feature = "vulkan")))]
+mod tests {
+    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+
+    use super::*;
+
+    fn filled<E: CubeElement>(line: &str) -> Vec<E> {
+        let client = WgpuRuntime::client(&Default::default());
+        let case = line.parse().unwrap();
+        let inputs = inputs(&client, &case, Some(0));
+        let bytes = client.read_one(inputs[0].handle.clone()).unwrap();
+        E::from_bytes(&bytes).to_vec()
+    }
+
+    /// Ties and short mantissas would flatter some reductions: nearly every value must be its own.
+    #[test]
+    fn floats_spread_evenly() {
+        let mut values: Vec<f32> = filled("sum f32 [65536] axis all");
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        assert!(mean.abs() < 0.02, "{mean}");
+        values.sort_by(f32::total_cmp);
+        assert!((-1.0..-0.99).contains(&values[0]), "{}", values[0]);
+        assert!((0.99..=1.0).contains(&values[65535]), "{}", values[65535]);
+        values.dedup();
+        assert!(values.len() > 65000, "{}", values.len());
+    }
+
+    /// Integers take all values of a byte, whatever their width and sign.
+    #[test]
+    fn integers_take_the_values_of_a_byte() {
+        let signed: Vec<i32> = filled("sum i32 [65536] axis all");
+        assert_eq!((signed.iter().min(), signed.iter().max()), (Some(&-128), Some(&127)));
+        let unsigned: Vec<u32> = filled("sum u32 [65536] axis all");
+        assert_eq!((unsigned.iter().min(), unsigned.iter().max()), (Some(&0), Some(&255)));
+    }
 }

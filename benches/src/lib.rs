@@ -1,9 +1,24 @@
-//! Cases, data and timing shared by the benchmarks.
+//! Cases, data, timing and reports shared by the benchmarks.
+#![deny(missing_docs)]
 
 mod case;
+#[cfg(feature = "cubek")]
+mod cubek;
 mod data;
+mod floor;
+mod kernel_time;
 mod measure;
+mod record;
+pub mod report;
+pub mod sweep;
 
-pub use case::{Case, CaseError};
+pub use case::{Case, CaseError, Over};
+#[cfg(feature = "cubek")]
+pub use cubek::fastest_routine;
 pub use data::inputs;
-pub use measure::{microseconds_per_call, run};
+pub use floor::Floor;
+pub use kernel_time::Delay;
+pub use measure::{MeasureError, microseconds_per_call, run};
+pub use record::{
+    CubekTiming, FileError, Record, Timing, Tried, gigabytes_per_second, read, write,
+};

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use reduce_kernels::{
     Each, Operator, OperatorOptions, Plan, ReduceError,
-    cubecl::{future, prelude::*, std::tensor::TensorHandle},
+    cubecl::{future, prelude::*, server::ServerError, std::tensor::TensorHandle},
     operator::Family,
     reduce, with_operator,
 };
@@ -14,10 +14,30 @@ use crate::Case;
 /// Samples, of which the median counts.
 const SAMPLES: usize = 9;
 
-/// Seconds that the calls of one sample should take.
-const SAMPLE_SECONDS: f64 = 0.02;
+/// A call that takes longer than this many seconds is sampled three times, one call each.
+const SLOW_SECONDS: f64 = 0.03;
 
-/// Launches one call of a case; a tensor for each result.
+/// Why a case has no time.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The reduction was refused before anything was launched.
+    #[error(transparent)]
+    Refused(#[from] ReduceError),
+    /// The device reported an error, or an earlier one: a kernel that failed to compile or to run.
+    #[error("the device failed: {0}")]
+    Device(#[from] ServerError),
+    /// cubek-reduce refused the call or panicked.
+    #[cfg(feature = "cubek")]
+    #[error("cubek-reduce: {0}")]
+    Cubek(String),
+}
+
+/// Launches one call of a case with `plan`, or with the one that the library chooses; a tensor for
+/// each result.
+///
+/// # Errors
+///
+/// What [`Reduction::run`](reduce_kernels::Reduction::run) refuses.
 pub fn run<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
@@ -28,7 +48,7 @@ pub fn run<R: Runtime>(
         O::Results::list(each)
     }
     with_operator!(case.operator, OperatorOptions::default(), operator => {
-        let reduction = reduce(operator, input).over(case.axes.clone());
+        let reduction = reduce(operator, input).over(case.axes());
         let reduction = match plan {
             Some(plan) => reduction.with_plan(plan),
             None => reduction,
@@ -37,27 +57,46 @@ pub fn run<R: Runtime>(
     })
 }
 
-/// Median time per call in microseconds, over rotating inputs, device and host together.
+/// Median of some numbers; the upper one of two in the middle.
+///
+/// # Panics
+///
+/// If there are none.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// Waits for everything enqueued so far.
+pub(crate) fn wait<R: Runtime>(client: &ComputeClient<R>) -> Result<(), MeasureError> {
+    Ok(future::block_on(client.sync())?)
+}
+
+/// Median time per call in microseconds, device and host together, over nine samples of about
+/// `sample_seconds`. `call` enqueues one call and should take another input each time.
+///
+/// # Errors
+///
+/// What `call` returns, and what the device reports.
 pub fn microseconds_per_call<R: Runtime>(
     client: &ComputeClient<R>,
-    case: &Case,
-    inputs: &[TensorHandle<R>],
-    plan: Option<Plan>,
-) -> Result<f64, ReduceError> {
-    let wait = || future::block_on(client.sync()).expect("the device answers");
-    let mut rotation = inputs.iter().cycle();
-    let mut sample = |calls: usize| -> Result<f64, ReduceError> {
+    sample_seconds: f64,
+    mut call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    let mut sample = |calls: usize| -> Result<f64, MeasureError> {
         let start = Instant::now();
-        for input in rotation.by_ref().take(calls) {
-            run(client, case, input, plan)?;
+        for _ in 0..calls {
+            call()?;
         }
-        wait();
+        wait(client)?;
         Ok(start.elapsed().as_secs_f64() / calls as f64)
     };
-    sample(3)?;
-    let once = sample(5)?;
-    let calls = ((SAMPLE_SECONDS / once) as usize).clamp(5, 1000);
-    let mut seconds = (0..SAMPLES).map(|_| sample(calls)).collect::<Result<Vec<f64>, _>>()?;
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[SAMPLES / 2] * 1e6)
+    // The first call compiles.
+    sample(1)?;
+    let (samples, calls) = match sample(1)? {
+        slow if slow > SLOW_SECONDS => (3, 1),
+        _ => (SAMPLES, ((sample_seconds / sample(5)?) as usize).clamp(5, 1000)),
+    };
+    let seconds = (0..samples).map(|_| sample(calls)).collect::<Result<Vec<f64>, _>>()?;
+    Ok(median(seconds) * 1e6)
 }

@@ -4,15 +4,18 @@
     allow(unused, reason = "without a backend there is no device")
 )]
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use reduce_benches::{Case, inputs, microseconds_per_call};
+use reduce_benches::{
+    Case, CaseError, Delay, FileError, Floor, MeasureError, Record, Timing, Tried,
+    gigabytes_per_second, inputs, microseconds_per_call, read, run, sweep,
+};
 use reduce_kernels::{
-    OperatorOptions, ScheduleKind,
-    cubecl::prelude::*,
+    OperatorOptions, Problem, ScheduleKind,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    planner::{Access, Plan, cost, schedule},
+    planner::{Access, Choice, Device, Plan, cost, schedule},
     reduce, with_operator,
 };
 
@@ -20,51 +23,101 @@ use reduce_kernels::{
 /// `OURS op dtype [shape] axis A: T us B GB/s`, the format of the peers' programs.
 #[derive(Parser)]
 struct Arguments {
-    /// Cases such as `sum f32 [8192, 8192] axis 1`, or `axis (0, 2, 3)`, `axis all`, `axis T`.
+    /// Cases such as `sum f32 [8192, 8192] axis 1`, or `axis (0, 2, 3)`, `axis all`, `axis T`; or
+    /// result lines of a peer's program.
     cases: Vec<String>,
     /// A file with one case a line; `#` starts a comment.
     #[arg(long)]
     file: Option<PathBuf>,
+    /// Add the sweeps over neighbouring shapes of 256 MiB.
+    #[arg(long)]
+    sweep: bool,
+    /// Add the sweep over matrices of 1 GiB.
+    #[arg(long)]
+    large_sweep: bool,
     /// The runtime: cuda or wgpu, as far as compiled in.
     #[arg(long)]
     backend: Option<String>,
+    /// Write what was measured to this file, as JSON, after every case.
+    #[arg(long)]
+    json: Option<PathBuf>,
     /// Time every schedule that applies, not only the chosen one.
     #[arg(long)]
     every_schedule: bool,
     /// Time this plan too, given as JSON; may be repeated. Cases that it does not fit are left out.
     #[arg(long = "plan")]
     plans: Vec<String>,
+    /// Time cubek-reduce too, with the fastest of its routines for each case.
+    #[cfg(feature = "cubek")]
+    #[arg(long)]
+    cubek: bool,
+    /// Milliseconds of each of the nine samples of a case.
+    #[arg(long, default_value_t = 15.0)]
+    sample_ms: f64,
+    /// Leave out the device time of the kernels alone.
+    #[arg(long)]
+    stream_only: bool,
+    /// Bytes of the largest sum that measures the read bandwidth.
+    #[arg(long, default_value_t = 4 << 30)]
+    reference_bytes: u64,
+}
+
+/// What stops the program.
+#[derive(Debug, thiserror::Error)]
+enum Stop {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Case(#[from] CaseError),
+    #[error("{json}: {source}")]
+    Plan { json: String, source: serde_json::Error },
+    #[error("there is no case: give some, or --file, --sweep or --large-sweep")]
+    NoCase,
+    #[error("backend {0} is not compiled in")]
+    Backend(String),
+    #[error("{what}: {source}")]
+    Measure { what: String, source: MeasureError },
 }
 
 /// A schedule expected to take this many times the chosen one's time is not worth timing.
 const HOPELESS: f64 = 30.0;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    match on_backend(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("side_by_side: {message}");
+        Err(stop) => {
+            eprintln!("side_by_side: {stop}");
             ExitCode::from(2)
         }
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
+fn stated_cases(arguments: &Arguments) -> Result<Vec<Case>, Stop> {
     let mut lines = arguments.cases.clone();
     if let Some(path) = &arguments.file {
-        let text =
-            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        lines.extend(text.lines().map(str::to_owned));
+        lines.extend(read(path)?.lines().map(str::to_owned));
     }
     let stated = lines.iter().map(|line| line.split('#').next().unwrap_or("").trim());
-    let cases: Vec<Case> = stated
-        .filter(|line| !line.is_empty())
-        .map(|line| line.parse().map_err(|error| format!("{error}")))
-        .collect::<Result<_, _>>()?;
+    let mut cases =
+        stated.filter(|line| !line.is_empty()).map(str::parse).collect::<Result<Vec<Case>, _>>()?;
+    if arguments.sweep {
+        let points = sweep::aspects(sweep::USUAL_LOG2).into_iter().chain(sweep::inner_dimensions());
+        cases.extend(points.map(|point| point.case));
+    }
+    if arguments.large_sweep {
+        cases.extend(sweep::aspects(sweep::LARGE_LOG2).into_iter().map(|point| point.case));
+    }
+    if cases.is_empty() { Err(Stop::NoCase) } else { Ok(cases) }
+}
+
+fn on_backend(arguments: &Arguments) -> Result<(), Stop> {
+    let cases = stated_cases(arguments)?;
     let plans: Vec<Plan> = arguments
         .plans
         .iter()
-        .map(|json| serde_json::from_str(json).map_err(|error| format!("{json}: {error}")))
+        .map(|json| {
+            serde_json::from_str(json).map_err(|source| Stop::Plan { json: json.clone(), source })
+        })
         .collect::<Result<_, _>>()?;
     match arguments.backend.as_deref() {
         #[cfg(feature = "cuda")]
@@ -77,47 +130,166 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         Some("wgpu") => {
             time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments, &plans)
         }
-        other => Err(format!("backend {} is not compiled in", other.unwrap_or("of any kind"))),
+        other => Err(Stop::Backend(other.unwrap_or("of any kind").into())),
     }
 }
 
-fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Result<(), String> {
+fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Result<(), Stop> {
     let client = R::client(&R::Device::default());
     let device = device_of(&client);
     println!("{} {device:?}", R::name(&client));
+    let stopped = |what: &str| {
+        let what = what.to_owned();
+        move |source| Stop::Measure { what, source }
+    };
+    let sample_seconds = arguments.sample_ms / 1e3;
+    let floor = Floor::measure(&client, arguments.reference_bytes, sample_seconds)
+        .map_err(stopped("the read bandwidth"))?;
+    println!(
+        "FLOOR {:.1} GB/s read, {:.2} us a launch",
+        floor.read_gigabytes_per_second, floor.launch_microseconds
+    );
+    let delay = Delay::calibrate(&client).map_err(stopped("the delay"))?;
+    let engine = Engine {
+        client: &client,
+        device: &device,
+        floor,
+        delay: (!arguments.stream_only).then_some(delay),
+        sample_seconds,
+        every_schedule: arguments.every_schedule,
+        plans,
+    };
+    let runtime = R::name(&client).to_owned();
+    let mut record = Record { runtime, device: device.clone(), floor, cases: Vec::new() };
+    let save = |record: &Record| -> Result<(), Stop> {
+        Ok(arguments.json.as_deref().map_or(Ok(()), |path| record.write(path))?)
+    };
     for case in cases {
-        let bytes = case.elements() * case.element.bytes();
-        if bytes as u64 > client.properties().memory.max_page_size {
+        let bytes = case.input_bytes();
+        if bytes > client.properties().memory.max_page_size {
             println!("SKIPPED {case}: {bytes} bytes are more than one buffer holds");
             continue;
         }
-        let inputs = inputs(&client, case, None);
-        let failed = |error| format!("{case}: {error}");
-        let options = OperatorOptions::default();
-        let (choice, problem) = with_operator!(case.operator, options, operator => {
-            let reduction = reduce(operator, &inputs[0]).over(case.axes.clone());
-            (reduction.plan(&client).map_err(failed)?, reduction.problem().map_err(failed)?)
-        });
-        let report = |plan: Plan, note: &str| -> Result<(), String> {
-            let us = microseconds_per_call(&client, case, &inputs, Some(plan)).map_err(failed)?;
-            let rate = problem.bytes() as f64 / us / 1e3;
-            println!("OURS {case}: {us:.2} us {rate:.1} GB/s{note}");
-            Ok(())
-        };
-        report(choice.plan, &format!("  # {}", choice.plan))?;
-        let access = Access::widest(&problem, &device);
-        let sized = ScheduleKind::ALL.into_iter().filter(|_| arguments.every_schedule);
-        let sized = sized.filter_map(|kind| {
-            let schedule = schedule::size(kind, &problem, &device, access).ok()?;
-            let ns = cost::estimate_ns(&problem, &device, access, schedule);
-            (ns < HOPELESS * choice.expected_microseconds * 1e3)
-                .then(|| Plan::new(access, schedule))
-        });
-        for plan in sized.chain(plans.iter().copied()) {
-            if plan.check(&problem, &device).is_ok() {
-                report(plan, &format!("  #   tried {plan}"))?;
+        // Found here because filling the input would fail first.
+        if !device.has(case.element) {
+            println!("SKIPPED {case}: {} has no {}", device.name, case.element);
+            continue;
+        }
+        match engine.time(case) {
+            Ok(timing) => record.cases.push(timing),
+            Err(error @ MeasureError::Refused(_)) => println!("SKIPPED {case}: {error}"),
+            Err(error) => return Err(stopped(&case.to_string())(error)),
+        }
+        client.memory_cleanup();
+        save(&record)?;
+    }
+    // After ours, all of them: a routine of another library may take the device down.
+    #[cfg(feature = "cubek")]
+    if arguments.cubek {
+        for nth in 0..record.cases.len() {
+            let Timing { case, bytes, .. } = &record.cases[nth];
+            let inputs = inputs(&client, case, None);
+            let best = reduce_benches::fastest_routine(&client, case, &inputs, sample_seconds);
+            if let Some(best) = &best {
+                let (us, routine) = (best.microseconds, &best.routine);
+                let rate = gigabytes_per_second(*bytes, us);
+                println!("CUBEK {case}: {us:.2} us {rate:.1} GB/s  # {routine}");
             }
+            record.cases[nth].cubek = best;
+            drop(inputs);
+            client.memory_cleanup();
+            save(&record)?;
         }
     }
     Ok(())
+}
+
+/// What timing a case needs beside the case.
+struct Engine<'a, R: Runtime> {
+    client: &'a ComputeClient<R>,
+    device: &'a Device,
+    floor: Floor,
+    delay: Option<Delay<'a, R>>,
+    sample_seconds: f64,
+    every_schedule: bool,
+    plans: &'a [Plan],
+}
+
+impl<R: Runtime> Engine<'_, R> {
+    /// Times a case in the way that a user calls it, then the other plans that were asked for.
+    fn time(&self, case: &Case) -> Result<Timing, MeasureError> {
+        let inputs = inputs(self.client, case, None);
+        let (choice, problem) = plan(self.client, case, &inputs[0])?;
+        let us = self.stream_microseconds(case, &inputs, None)?;
+        let mut timing = Timing::new(case.clone(), problem.bytes(), choice.plan, us, &self.floor);
+        if let Some(delay) = &self.delay {
+            let enqueue = self.calls(case, &inputs, None);
+            timing.kernel_microseconds = delay.kernel_microseconds(us, enqueue)?;
+        }
+        let kernel = timing.kernel_microseconds.map(|us| format!("{us:.2} us alone, "));
+        println!(
+            "OURS {case}: {us:.2} us {:.1} GB/s  # {}{:.0} % of the floor, {}",
+            timing.gigabytes_per_second,
+            kernel.unwrap_or_default(),
+            timing.floor_share * 100.0,
+            choice.plan
+        );
+        for plan in self.other_plans(&choice, &problem) {
+            let microseconds = self.stream_microseconds(case, &inputs, Some(plan))?;
+            let rate = gigabytes_per_second(problem.bytes(), microseconds);
+            println!("OURS {case}: {microseconds:.2} us {rate:.1} GB/s  #   tried {plan}");
+            timing.tried.push(Tried { plan, plan_text: plan.to_string(), microseconds });
+        }
+        Ok(timing)
+    }
+
+    /// Enqueues one call over the next input each time.
+    fn calls(
+        &self,
+        case: &Case,
+        inputs: &[TensorHandle<R>],
+        plan: Option<Plan>,
+    ) -> impl FnMut() -> Result<(), MeasureError> {
+        let mut rotation = inputs.iter().cycle();
+        move || {
+            let input = rotation.next().expect("there is an input");
+            run(self.client, case, input, plan)?;
+            Ok(())
+        }
+    }
+
+    fn stream_microseconds(
+        &self,
+        case: &Case,
+        inputs: &[TensorHandle<R>],
+        plan: Option<Plan>,
+    ) -> Result<f64, MeasureError> {
+        let enqueue = self.calls(case, inputs, plan);
+        microseconds_per_call(self.client, self.sample_seconds, enqueue)
+    }
+
+    /// The plans beside the chosen one that were asked for and that fit.
+    fn other_plans(&self, choice: &Choice, problem: &Problem) -> Vec<Plan> {
+        let access = Access::widest(problem, self.device);
+        let sized = ScheduleKind::ALL.into_iter().filter(|_| self.every_schedule);
+        let sized = sized.filter_map(|kind| {
+            let schedule = schedule::size(kind, problem, self.device, access).ok()?;
+            let ns = cost::estimate_ns(problem, self.device, access, schedule);
+            (ns < HOPELESS * choice.expected_microseconds * 1e3)
+                .then(|| Plan::new(access, schedule))
+        });
+        let plans = sized.chain(self.plans.iter().copied());
+        plans.filter(|plan| plan.check(problem, self.device).is_ok()).collect()
+    }
+}
+
+fn plan<R: Runtime>(
+    client: &ComputeClient<R>,
+    case: &Case,
+    input: &TensorHandle<R>,
+) -> Result<(Choice, Problem), MeasureError> {
+    with_operator!(case.operator, OperatorOptions::default(), operator => {
+        let reduction = reduce(operator, input).over(case.axes());
+        Ok((reduction.plan(client)?, reduction.problem()?))
+    })
 }

@@ -1,0 +1,80 @@
+//! What no reduction can be faster than, measured in the same run.
+
+use reduce_kernels::cubecl::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{Case, MeasureError, inputs, microseconds_per_call, run};
+
+/// Smallest sum that measures the read bandwidth, in bytes, unless the limit is lower.
+const SMALLEST_SUM: u64 = 1 << 30;
+
+/// The two costs of which floors consist.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// Best rate of a full f32 sum of 1 to 4 GiB, in 10⁹ bytes per second.
+    pub read_gigabytes_per_second: f64,
+    /// Time per call of a sum of 1024 elements in a stream of calls, in microseconds: one launch.
+    pub launch_microseconds: f64,
+}
+
+impl Floor {
+    /// Measures both, with sums of at most `most_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// What the library refuses and what the device reports.
+    pub fn measure<R: Runtime>(
+        client: &ComputeClient<R>,
+        most_bytes: u64,
+        sample_seconds: f64,
+    ) -> Result<Self, MeasureError> {
+        let most = most_bytes.min(client.properties().memory.max_page_size);
+        let mut sizes: Vec<u64> = (0..3).map(|i| SMALLEST_SUM << i).collect();
+        sizes.retain(|&bytes| bytes <= most);
+        if sizes.is_empty() {
+            sizes.push(most);
+        }
+        let mut read = 0.0f64;
+        for bytes in sizes {
+            let us = sum_microseconds(client, bytes / 4, sample_seconds)?;
+            read = read.max(bytes as f64 / us / 1e3);
+        }
+        let launch_microseconds = sum_microseconds(client, 1024, sample_seconds)?;
+        Ok(Self { read_gigabytes_per_second: read, launch_microseconds })
+    }
+
+    /// Least microseconds in which a call can move `bytes`.
+    pub fn microseconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.read_gigabytes_per_second / 1e3 + self.launch_microseconds
+    }
+}
+
+fn sum_microseconds<R: Runtime>(
+    client: &ComputeClient<R>,
+    elements: u64,
+    sample_seconds: f64,
+) -> Result<f64, MeasureError> {
+    let case: Case = format!("sum f32 [{elements}] axis all").parse().expect("this is a case");
+    let inputs = inputs(client, &case, None);
+    let mut rotation = inputs.iter().cycle();
+    let us = microseconds_per_call(client, sample_seconds, || {
+        let input = rotation.next().expect("there is an input");
+        run(client, &case, input, None)?;
+        Ok(())
+    })?;
+    drop(inputs);
+    client.memory_cleanup();
+    Ok(us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units: GB/s are bytes per nanosecond.
+    #[test]
+    fn a_floor_is_a_launch_and_the_bytes() {
+        let floor = Floor { read_gigabytes_per_second: 4000.0, launch_microseconds: 9.0 };
+        assert!((floor.microseconds(4_000_000_000) - 1009.0).abs() < 1e-9);
+    }
+}
