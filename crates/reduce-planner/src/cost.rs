@@ -58,16 +58,24 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
         (Direction::Across, _) => schedule.outputs(),
     };
     if access.direction == Direction::Along {
-        // A team that takes a run in one load leaves no gap to the team beside it.
-        if abreast as usize * access.vector >= access.run_len(problem) {
+        // A team that has a whole run in flight leaves no gap to the team beside it.
+        let team = abreast as usize * access.vector * access.in_flight.min(4);
+        if abreast > 1 && team >= access.run_len(problem) {
             return 1.0;
         }
-        // A unit alone comes back to its line before the line is lost, unless the run is long.
+        // A unit alone comes back to its line before the line is lost, mostly.
         if abreast == 1 && run <= tuning::ACROSS_SEGMENT_BYTES {
-            return 0.9;
+            return tuning::LONE_UNIT_EFFICIENCY;
         }
     }
-    let segment = (abreast as usize * access.vector * element).min(run);
+    let side_by_side = abreast as usize * access.vector;
+    let mut segment = (side_by_side * element).min(run);
+    // Where outputs side by side cover whole runs, and these lie one behind the other, the workers read
+    // on in the next.
+    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == access.run_len(problem));
+    if access.direction == Direction::Across && dense && side_by_side >= access.run_len(problem) {
+        segment *= schedule.workers() as usize;
+    }
     let efficiency = tuning::SEGMENT_EFFICIENCY.iter().find(|(bytes, _)| segment >= *bytes);
     efficiency.map_or(0.2, |&(_, share)| share)
 }

@@ -67,7 +67,7 @@ impl Device {
             units_per_multiprocessor: 2048,
             bandwidth: 4_550_000_000_000,
             launch_ns: 9_000,
-            latency_ns: 900,
+            latency_ns: 1_500,
             wide_indices: true,
             wide_atomics: true,
             elements: ElementType::ALL.to_vec(),

@@ -253,9 +253,9 @@ impl Access {
     pub fn widest(problem: &Problem, device: &Device) -> Self {
         let direction = problem.direction();
         let bytes = problem.input().bytes();
-        let in_flight = tuning::LOADS_IN_FLIGHT;
         let mut vector = (device.load_bytes / bytes).min(device.max_vector).max(1);
         while vector > 1 {
+            let in_flight = loads_in_flight(direction, vector * bytes);
             for ragged in [false, true] {
                 let access = Self { direction, vector, ragged, in_flight };
                 let worth_it = direction == Direction::Across
@@ -267,7 +267,12 @@ impl Access {
             }
             vector /= 2;
         }
-        Self { direction, vector: 1, ragged: false, in_flight }
+        Self { direction, vector: 1, ragged: false, in_flight: loads_in_flight(direction, bytes) }
+    }
+
+    /// Loads that cover the innermost run across outputs.
+    pub(crate) fn run_loads(&self, problem: &Problem) -> u64 {
+        self.run_len(problem).div_ceil(self.vector.max(1)) as u64
     }
 
     /// Length of the innermost run that vectors cover, in elements.
@@ -376,6 +381,15 @@ impl Access {
             _ => Ok(()),
         }
     }
+}
+
+/// Loads of `bytes` bytes that keep enough bytes in flight.
+fn loads_in_flight(direction: Direction, bytes: usize) -> usize {
+    let wanted = match direction {
+        Direction::Along => tuning::BYTES_IN_FLIGHT_ALONG,
+        Direction::Across => tuning::BYTES_IN_FLIGHT_ACROSS,
+    };
+    (wanted / bytes.max(1)).clamp(4, MOST_IN_FLIGHT)
 }
 
 impl fmt::Display for Access {

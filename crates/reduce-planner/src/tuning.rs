@@ -4,11 +4,16 @@
 //! Where no device is named, it is one H200 through CUDA 13.0, f32 sums, cold L2, median of 9, on
 //! 2026-11-21.
 
-/// Independent loads that a unit has in flight before it uses the first.
+/// Bytes that a unit has in flight before it uses the first, along the reduction.
 ///
-/// 8192 × 8192 along axis 1 with a plane per row: 67.7 us with 2, 63.3 with 4, 66.2 with 8. A cube
-/// of 256 per row hides it better: 62.6, 62.5 and 61.9.
-pub const LOADS_IN_FLIGHT: usize = 4;
+/// 8192 × 8192 along axis 1 with a plane per row: 67.7 us with 2 loads of 16 bytes, 63.3 with 4, 66.2
+/// with 8. A cube of 256 per row hides it better: 62.6, 62.5 and 61.9.
+pub const BYTES_IN_FLIGHT_ALONG: usize = 64;
+
+/// The same across outputs, where fewer units reside. 16 × 32 × 64 × 32 × 64 over axes 1, 3 in cubes of
+/// 8 × 32 units: 64.8 us with 4 loads of 16 bytes, 63.3 with 8. 65536 × 64 × 7 along axis 1, loads of
+/// 4 bytes: 42.5 us with 4, 39.4 with 16.
+pub const BYTES_IN_FLIGHT_ACROSS: usize = 128;
 
 /// A run that starts or ends off a vector's boundary is read in vectors from this many vectors on;
 /// shorter runs take the widest vector that divides them. Reasoned, not measured: the edges cost
@@ -23,14 +28,25 @@ pub const INDEPENDENT_UNITS: u32 = 256;
 /// 51.6 us with 256, 49.7 with 512, 49.9 with 1024.
 pub const COOPERATING_UNITS: u32 = 512;
 
+/// Units of a cube that stands across outputs that fill the device. 16 × 32 × 64 × 32 × 64 over axes
+/// 1, 3: 63.3 us with 256, 66.6 with 512; over axes 2, 3: 63.2 with 256, 67.0 with 512.
+pub const ACROSS_UNITS: u32 = 256;
+
+/// Fewest units per vector of outputs in such a cube. 256 × 2^18 along axis 0: 64.0 us with 8.
+pub const ACROSS_WORKERS: u64 = 8;
+
 /// Bytes that neighbouring units should read side by side, where units stand across outputs.
-/// 8192 × 8192 along axis 0, 512 units: 64.1 us with 128 bytes, 68.3 with 256 (half as many cubes).
-/// 64 × 512 × 1024 along axis 1: 35.7 us with 256 bytes in cubes, 43.8 with 128 in planes.
+/// 65536 × 1024 along axis 0 in 12 cubes of 64 × 8 units per output: 64.8 us with 128 bytes; in cubes of
+/// 16 × 32 units 68.7 with 512.
 pub const ACROSS_SEGMENT_BYTES: usize = 128;
 
-/// Cubes per multiprocessor below which work is spread over more, smaller cubes. 8192 × 8192 along
-/// axis 0: 64.1 us with 256 cubes of 64 units per output, 96.2 with 128 of 16.
-pub const CUBES_PER_MULTIPROCESSOR: u32 = 4;
+/// Loads that each lane of a group should have. 2^20 rows of 32: 50.2 us with a load for each of 8
+/// lanes, 35.9 with two for each of 4. 2^19 rows of 128: 97.8 us with one, 65.5 with two, 65.6 with four.
+pub const LOADS_PER_LANE: u64 = 2;
+
+/// Cubes per multiprocessor that a unit per output aims at. 256 × 2^18 along axis 0: 68.0 us with 1024
+/// cubes of 64 units, 64.2 with 2048 of 32.
+pub const UNIT_CUBES_PER_MULTIPROCESSOR: u32 = 12;
 
 /// Cubes per multiprocessor that a split aims at: as many as reside at a time with the registers
 /// that four loads in flight take. 2^28 elements in cubes of 512: 244.1 us with 2 per
@@ -56,13 +72,17 @@ pub const CUBE_NS: f64 = 700.0;
 /// estimate that only breaks ties.
 pub const SHARED_STEP_NS: f64 = 60.0;
 
-/// Share of the bandwidth that remains where neighbouring units read segments of at least so many
-/// bytes side by side: 16 × 32 × 64 × 32 × 64 over axes 1, 3 took 64.9 us with 256 bytes and 73.4
-/// with 128. The shorter segments follow the 32 bytes of a memory sector.
+/// Share of the bandwidth that remains where a team reads segments of at least so many bytes at a
+/// time. 8192 × 8192 bf16 along axis 1: 37.2 us with a plane per row (512 bytes), 33.2 with 256 units. The
+/// shorter segments follow the 32 bytes of a memory sector.
 pub const SEGMENT_EFFICIENCY: [(usize, f64); 5] =
-    [(256, 1.0), (128, 0.9), (64, 0.8), (32, 0.7), (16, 0.35)];
+    [(2048, 1.0), (128, 0.98), (64, 0.85), (32, 0.7), (16, 0.35)];
 
 /// Runs up to this many bytes are read whole by one unit: the rest of a line is in cache when the
 /// next load comes. 2^24 rows of 32 bytes: 140.4 us with a unit per row, 163.0 with two lanes; 2^20
 /// rows of 128 bytes: 45.0 us with a unit per row, 41.8 with eight lanes.
 pub const CACHED_RUN_BYTES: usize = 64;
+
+/// Share of the bandwidth that remains where a unit reads a longer run, up to a line, by itself. 2^20
+/// rows of 32: 45.2 us with a unit per row, 35.9 with four lanes.
+pub const LONE_UNIT_EFFICIENCY: f64 = 0.75;

@@ -1,7 +1,7 @@
 //! The units of one cube per output, or per block of neighbouring outputs. For long reductions with
 //! outputs enough to fill the device.
 
-use super::{cubes_wanted, floor_power_of_two, units_limit};
+use super::{floor_power_of_two, units_limit};
 use crate::{
     Access, Combine, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning,
 };
@@ -25,14 +25,13 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
         let reason = Reason::NothingToShare { loads: steps };
         return Err(Refusal { schedule: ScheduleKind::Cube, reason });
     }
-    let wanted = cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
-    let Block { workers, outputs, combine } = block(problem, device, access, wanted);
+    let Block { workers, outputs, combine } = block(problem, device, access, false);
     Ok(Schedule::Cube { workers, outputs, combine })
 }
 
 /// Sizes a block so that its units have several loads each and, where outputs stand side by side,
-/// read whole memory segments; narrower where fewer than `wanted` cubes would result.
-pub(crate) fn block(problem: &Problem, device: &Device, access: Access, wanted: u64) -> Block {
+/// read whole memory segments. `shared`: whether several cubes share an output.
+pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: bool) -> Block {
     let steps = access.steps(problem).max(1);
     let units = units_limit(problem, device, access, tuning::COOPERATING_UNITS);
     match access.direction {
@@ -54,13 +53,22 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, wanted: 
         }
         Direction::Across => {
             let bytes = access.vector * problem.input().bytes();
+            let units = u64::from(units);
             let segment = (tuning::ACROSS_SEGMENT_BYTES / bytes).max(1) as u64;
-            let groups = access.groups(problem);
-            let mut outputs = groups.next_power_of_two().min(4 * segment).min(u64::from(units));
-            while outputs > segment && groups.div_ceil(outputs) < wanted {
-                outputs /= 2;
-            }
-            let workers = (u64::from(units) / outputs).min(floor_power_of_two(steps)).max(1);
+            let run = access.run_loads(problem).next_power_of_two();
+            let abreast = segment.min(run).min(units);
+            let (workers, outputs) = if shared {
+                (units / abreast, abreast)
+            } else {
+                // As many units as half fill the device, in one wave.
+                let resident = u64::from(device.units_per_multiprocessor) / 2;
+                let wave = resident * u64::from(device.multiprocessors);
+                let fill = floor_power_of_two(wave / access.groups(problem).max(1));
+                let workers = fill.clamp(tuning::ACROSS_WORKERS.min(units), units / abreast);
+                let outputs = u64::from(tuning::ACROSS_UNITS).min(units) / workers;
+                (workers, outputs.min(run).max(abreast))
+            };
+            let workers = workers.min(floor_power_of_two(steps)).max(1);
             Block { workers: workers as u32, outputs: outputs as u32, combine: Combine::Shared }
         }
     }

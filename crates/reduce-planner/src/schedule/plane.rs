@@ -4,8 +4,8 @@
 use super::{floor_power_of_two, independent_units};
 use crate::{Access, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning};
 
-/// Sizes the schedule: along the reduction, as many lanes as there are loads; across outputs, what
-/// a plane has left once neighbouring outputs fill a memory segment.
+/// Sizes the schedule: along the reduction, as many lanes as have a few loads each; across outputs,
+/// what a plane has left once neighbouring outputs fill a memory segment or a run.
 ///
 /// # Errors
 ///
@@ -21,7 +21,9 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
         return Err(refuse(Reason::NothingToShare { loads: steps }));
     }
     let lanes = match access.direction {
-        Direction::Along => u64::from(plane).min(steps.next_power_of_two()),
+        Direction::Along => {
+            floor_power_of_two(steps / tuning::LOADS_PER_LANE).clamp(2, u64::from(plane))
+        }
         Direction::Across => {
             if device.plane_size_min != device.plane_size_max {
                 return Err(refuse(Reason::PlaneSizeVaries {
@@ -31,7 +33,7 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
             }
             let segment =
                 (tuning::ACROSS_SEGMENT_BYTES / (access.vector * problem.input().bytes())).max(1);
-            let abreast = access.groups(problem).next_power_of_two().min(segment as u64);
+            let abreast = access.run_loads(problem).next_power_of_two().min(segment as u64);
             if 2 * abreast > u64::from(plane) {
                 return Err(refuse(Reason::OutputsFillPlane { abreast, plane }));
             }

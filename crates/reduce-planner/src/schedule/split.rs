@@ -16,7 +16,7 @@ use crate::{
 /// The reduction is too short for two cubes, or the outputs fill the device without splitting.
 pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Refusal> {
     let refuse = |reason| Refusal { schedule: ScheduleKind::Split, reason };
-    let block = cube::block(problem, device, access, 0);
+    let block = cube::block(problem, device, access, true);
     let steps = access.steps(problem);
     let wanted = cubes_wanted(device, tuning::SPLIT_CUBES_PER_MULTIPROCESSOR);
     let blocks = access.groups(problem).div_ceil(u64::from(block.outputs)).max(1);

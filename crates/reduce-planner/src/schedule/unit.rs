@@ -10,7 +10,7 @@ use crate::{Access, Device, Problem, Refusal, Schedule, tuning};
 ///
 /// None today; the signature is that of every schedule.
 pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Refusal> {
-    let wanted_cubes = cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
+    let wanted_cubes = cubes_wanted(device, tuning::UNIT_CUBES_PER_MULTIPROCESSOR);
     let mut units = independent_units(device);
     while units > device.plane_size_max.max(32)
         && access.groups(problem).div_ceil(u64::from(units)) < wanted_cubes
