@@ -1,6 +1,7 @@
 //! Cases, data, timing and reports shared by the benchmarks.
 #![deny(missing_docs)]
 
+mod call_cost;
 mod case;
 #[cfg(feature = "cubek")]
 mod cubek;
@@ -12,6 +13,7 @@ mod record;
 pub mod report;
 pub mod sweep;
 
+pub use call_cost::CallCost;
 pub use case::{Case, CaseError, Over};
 #[cfg(feature = "cubek")]
 pub use cubek::fastest_routine;

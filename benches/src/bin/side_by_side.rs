@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use reduce_benches::{
-    Case, CaseError, Delay, FileError, Floor, MeasureError, Record, Timing, Tried,
+    CallCost, Case, CaseError, Delay, FileError, Floor, MeasureError, Record, Timing, Tried,
     gigabytes_per_second, inputs, microseconds_per_call, read, run, sweep,
 };
 use reduce_kernels::{
@@ -148,6 +148,12 @@ fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Re
     println!(
         "FLOOR {:.1} GB/s read, {:.2} us a launch",
         floor.read_gigabytes_per_second, floor.launch_microseconds
+    );
+    let call = CallCost::measure(&client, sample_seconds).map_err(stopped("the cost of a call"))?;
+    println!(
+        "CALL {:.2} us for an empty kernel, {:.2} us for a sum of a shape seen before, {:.2} us of a \
+         new shape",
+        call.bare_launch, call.seen_shape, call.new_shape
     );
     let delay = Delay::calibrate(&client).map_err(stopped("the delay"))?;
     let engine = Engine {

@@ -151,7 +151,13 @@ pub(crate) mod tests {
     /// A record of cases and their microseconds, at 4 TB/s and 9 us a launch.
     pub(crate) fn record(cases: &[(&str, f64)]) -> Record {
         let floor = Floor { read_gigabytes_per_second: 4000.0, launch_microseconds: 9.0 };
-        let access = Access { direction: Direction::Along, vector: 4, ragged: false, in_flight: 4 };
+        let access = Access {
+            direction: Direction::Along,
+            vector: 4,
+            ragged: false,
+            in_flight: 4,
+            batch: 1,
+        };
         let schedule = Schedule::Cube { workers: 256, outputs: 1, combine: Combine::Shared };
         let plan = Plan::new(access, schedule);
         let timing = |&(line, us): &(&str, f64)| {

@@ -130,7 +130,7 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     for kind in ScheduleKind::ALL {
         match sized(kind, problem, device, access) {
             Ok(plan) => {
-                let ns = cost::estimate_ns(problem, device, access, plan.schedule);
+                let ns = cost::estimate_ns(problem, device, plan.access, plan.schedule);
                 candidates.push((plan, ns * 1e-3));
             }
             Err(refusal) => refused.push(refusal),
@@ -159,7 +159,8 @@ fn sized(
     device: &Device,
     access: Access,
 ) -> Result<Plan, Refusal> {
-    let plan = Plan::new(access, schedule::size(kind, problem, device, access)?);
+    let schedule = schedule::size(kind, problem, device, access)?;
+    let plan = Plan::new(access.fitting(problem, schedule, device), schedule);
     schedule::check(&plan, problem, device)
         .map_err(|limit| Refusal { schedule: kind, reason: Reason::PassesLimits { limit } })?;
     Ok(plan)

@@ -12,19 +12,20 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
     let steps = access.steps(problem).max(1) as f64;
     let workers = f64::from(schedule.workers().max(1)) * f64::from(schedule.cubes_per_output());
     let multiprocessors = f64::from(device.multiprocessors.max(1));
-    let cubes =
-        (groups / f64::from(schedule.outputs())).ceil() * f64::from(schedule.cubes_per_output());
+    let batch = access.batch.max(1) as f64;
+    let cubes = (groups / (batch * f64::from(schedule.outputs()))).ceil()
+        * f64::from(schedule.cubes_per_output());
 
     let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
-    let units = (groups * workers).min(resident);
-    let loads = (steps / workers).min(access.in_flight as f64);
+    let units = (groups / batch * workers).min(resident);
+    let loads = (steps / workers).min(access.in_flight as f64) * batch;
     let load_bytes = (access.vector * problem.input().bytes()) as f64;
     let latency = device.latency_ns.max(1) as f64;
     let sustained = units * loads * load_bytes / latency;
 
-    // One multiprocessor draws about twice its share when others idle.
-    let reachable =
-        device.bandwidth.max(1) as f64 * 1e-9 * (2.0 * cubes / multiprocessors).min(1.0);
+    // One multiprocessor draws more than its share when others idle, but cubes do not divide evenly.
+    let occupied = (cubes / (tuning::CUBES_FOR_BANDWIDTH * multiprocessors)).min(1.0);
+    let reachable = device.bandwidth.max(1) as f64 * 1e-9 * occupied;
     // Latency bounds every load, the bandwidth only what must come from memory: broadcast elements
     // are loaded often and moved once.
     let loading = groups * steps * load_bytes / sustained;
@@ -73,7 +74,8 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
     // Where outputs side by side cover whole runs, and these lie one behind the other, the workers read
     // on in the next.
     let dense = problem.reduced().last().is_some_and(|dim| dim.stride == access.run_len(problem));
-    if access.direction == Direction::Across && dense && side_by_side >= access.run_len(problem) {
+    let covered = (1..2).contains(&(side_by_side / access.run_len(problem).max(1)));
+    if access.direction == Direction::Across && dense && covered {
         segment *= schedule.workers() as usize;
     }
     let efficiency = tuning::SEGMENT_EFFICIENCY.iter().find(|(bytes, _)| segment >= *bytes);

@@ -18,8 +18,16 @@ pub struct Access {
     pub vector: usize,
     /// Whether runs start or end off a vector's boundary, so that their edges are read one by one.
     pub ragged: bool,
-    /// Independent loads that a unit issues before it uses the first.
+    /// Independent loads of one output that a unit issues before it uses the first.
     pub in_flight: usize,
+    /// Outputs (`Across`: vectors of outputs) that a team has in flight together: more than one where
+    /// each is short.
+    #[serde(default = "one")]
+    pub batch: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// How units of one output put their accumulators together inside a cube.
@@ -213,7 +221,9 @@ impl Plan {
 
     /// Cubes of the first launch, before they are spread over the grid.
     pub fn cubes(&self, problem: &Problem) -> u64 {
-        let blocks = self.access.groups(problem).div_ceil(u64::from(self.schedule.outputs()));
+        let outputs =
+            u64::from(self.schedule.outputs()).saturating_mul(self.access.batch.max(1) as u64);
+        let blocks = self.access.groups(problem).div_ceil(outputs);
         blocks.saturating_mul(u64::from(self.schedule.cubes_per_output()))
     }
 
@@ -244,6 +254,7 @@ impl Plan {
             reason,
         };
         self.access.check(problem, device).map_err(unfit)?;
+        self.access.check_batch(problem, self.schedule).map_err(unfit)?;
         schedule::check(self, problem, device).map_err(unfit)
     }
 }
@@ -254,20 +265,69 @@ impl Access {
         let direction = problem.direction();
         let bytes = problem.input().bytes();
         let mut vector = (device.load_bytes / bytes).min(device.max_vector).max(1);
+        let widest = vector;
         while vector > 1 {
-            let in_flight = loads_in_flight(direction, vector * bytes);
+            let in_flight = loads_in_flight(problem, direction, vector * bytes);
             for ragged in [false, true] {
-                let access = Self { direction, vector, ragged, in_flight };
+                let access = Self { direction, vector, ragged, in_flight, batch: 1 };
                 let worth_it = direction == Direction::Across
                     || !ragged
-                    || access.run_len(problem) >= vector * tuning::RAGGED_RUN_MIN;
+                    || access.run_len(problem) >= widest * tuning::RAGGED_RUN_MIN;
                 if worth_it && access.check(problem, device).is_ok() {
                     return access;
                 }
             }
             vector /= 2;
         }
-        Self { direction, vector: 1, ragged: false, in_flight: loads_in_flight(direction, bytes) }
+        let in_flight = loads_in_flight(problem, direction, bytes);
+        Self { direction, vector: 1, ragged: false, in_flight, batch: 1 }
+    }
+
+    /// With no more loads in flight than a unit of `schedule` has for one output, and several outputs at
+    /// a time where that leaves room.
+    pub(crate) fn fitting(self, problem: &Problem, schedule: Schedule, device: &Device) -> Self {
+        let units = u64::from(schedule.workers()) * u64::from(schedule.cubes_per_output());
+        let loads = self.steps(problem).div_ceil(units.max(1)).max(1).next_power_of_two();
+        let in_flight = (self.in_flight as u64).min(loads) as usize;
+        let mut fitting = Self { in_flight, ..self };
+        let wanted = schedule::cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
+        let most = match schedule::is_light(problem) {
+            true => tuning::OUTPUTS_IN_FLIGHT,
+            false => tuning::OUTPUTS_IN_FLIGHT_HEAVY,
+        };
+        while 2 * fitting.batch <= most
+            && 2 * fitting.batch * in_flight <= self.in_flight
+            && (Self { batch: 2 * fitting.batch, ..fitting }).check_batch(problem, schedule).is_ok()
+            && Plan::new(fitting, schedule).cubes(problem) >= 2 * wanted
+        {
+            fitting.batch *= 2;
+        }
+        fitting
+    }
+
+    /// Checks that what a team has in flight is all that its outputs have.
+    fn check_batch(&self, problem: &Problem, schedule: Schedule) -> Result<(), String> {
+        if self.batch == 1 {
+            return Ok(());
+        }
+        if !(1..=MOST_IN_FLIGHT).contains(&(self.batch * self.in_flight)) {
+            let (batch, loads) = (self.batch, self.in_flight);
+            return Err(format!(
+                "{batch} outputs of {loads} loads pass {MOST_IN_FLIGHT} in flight"
+            ));
+        }
+        if self.ragged {
+            return Err("outputs with ragged edges are read one at a time".into());
+        }
+        if !matches!(schedule.kind(), ScheduleKind::Unit | ScheduleKind::Plane) {
+            return Err("only units and planes have several outputs in flight".into());
+        }
+        let steps = self.steps(problem);
+        let loads = u64::from(schedule.workers()).saturating_mul(self.in_flight as u64);
+        if steps > loads {
+            return Err(format!("{steps} loads per output, of which {loads} are in flight"));
+        }
+        Ok(())
     }
 
     /// Loads that cover the innermost run across outputs.
@@ -384,10 +444,12 @@ impl Access {
 }
 
 /// Loads of `bytes` bytes that keep enough bytes in flight.
-fn loads_in_flight(direction: Direction, bytes: usize) -> usize {
+fn loads_in_flight(problem: &Problem, direction: Direction, bytes: usize) -> usize {
     let wanted = match direction {
-        Direction::Along => tuning::BYTES_IN_FLIGHT_ALONG,
-        Direction::Across => tuning::BYTES_IN_FLIGHT_ACROSS,
+        Direction::Across if problem.operator().accumulator_bytes <= tuning::LIGHT_ACCUMULATOR => {
+            tuning::BYTES_IN_FLIGHT_ACROSS
+        }
+        _ => tuning::BYTES_IN_FLIGHT_ALONG,
     };
     (wanted / bytes.max(1)).clamp(4, MOST_IN_FLIGHT)
 }
@@ -405,7 +467,11 @@ impl fmt::Display for Access {
         if self.ragged {
             f.write_str(" with ragged edges")?;
         }
-        write!(f, ", {} loads in flight", self.in_flight)
+        write!(f, ", {} loads in flight", self.in_flight)?;
+        if self.batch != 1 {
+            write!(f, " for each of {} outputs", self.batch)?;
+        }
+        Ok(())
     }
 }
 

@@ -15,9 +15,20 @@ pub const BYTES_IN_FLIGHT_ALONG: usize = 64;
 /// 4 bytes: 42.5 us with 4, 39.4 with 16.
 pub const BYTES_IN_FLIGHT_ACROSS: usize = 128;
 
-/// A run that starts or ends off a vector's boundary is read in vectors from this many vectors on;
-/// shorter runs take the widest vector that divides them. Reasoned, not measured: the edges cost
-/// one more round of loads, which eight vectors outweigh.
+/// Bytes of an accumulator up to which units have registers to spare. argmax of 65536 × 1024 along axis
+/// 0 (8 bytes): 77.7 us with 8 loads in flight in cubes of 512 units, 68.4 with 4 in cubes of 256; var (20
+/// bytes): 102.8 and 77.4.
+pub const LIGHT_ACCUMULATOR: usize = 4;
+
+/// Most outputs that a team has in flight together, where each is short.
+pub const OUTPUTS_IN_FLIGHT: usize = 8;
+
+/// The same for accumulators that are not light.
+pub const OUTPUTS_IN_FLIGHT_HEAVY: usize = 2;
+
+/// A run that starts or ends off a vector's boundary is read in vectors from this many of the widest on;
+/// shorter runs take the widest vector that divides them. 2^20 rows of 63 in vectors of 4: 68.7 us, 97 %
+/// of the floor; 2^21 rows of 31 in vectors of 2: 108 us, 62 %.
 pub const RAGGED_RUN_MIN: usize = 8;
 
 /// Units of a cube in which each unit or plane works for itself. 8192 × 8192 along axis 1, a plane
@@ -27,6 +38,10 @@ pub const INDEPENDENT_UNITS: u32 = 256;
 /// Most units of a cube that works on one output together. 64 × 256 × 56 × 56 over axes 0, 2, 3:
 /// 51.6 us with 256, 49.7 with 512, 49.9 with 1024.
 pub const COOPERATING_UNITS: u32 = 512;
+
+/// The same for accumulators that are not light. argmax of 4096 × 50257 along axis 1: 258.8 us with 512,
+/// 221.5 with 256.
+pub const COOPERATING_UNITS_HEAVY: u32 = 256;
 
 /// Units of a cube that stands across outputs that fill the device. 16 × 32 × 64 × 32 × 64 over axes
 /// 1, 3: 63.3 us with 256, 66.6 with 512; over axes 2, 3: 63.2 with 256, 67.0 with 512.
@@ -40,9 +55,20 @@ pub const ACROSS_WORKERS: u64 = 8;
 /// 16 × 32 units 68.7 with 512.
 pub const ACROSS_SEGMENT_BYTES: usize = 128;
 
+/// The same where rows start off a vector's boundary, so that each segment shares a memory sector with the
+/// next. 65536 × 1023 along axis 0: 79.4 us with 512 bytes, 87.4 with 128.
+pub const UNALIGNED_SEGMENT_BYTES: usize = 512;
+
 /// Loads that each lane of a group should have. 2^20 rows of 32: 50.2 us with a load for each of 8
 /// lanes, 35.9 with two for each of 4. 2^19 rows of 128: 97.8 us with one, 65.5 with two, 65.6 with four.
 pub const LOADS_PER_LANE: u64 = 2;
+
+/// The same for accumulators that are not light, and so take longer to merge. var of 65536 × 1024 along
+/// axis 1: 100.8 us with 8, 77.8 with 16, 74.4 with 32; argmax: 65.6, 64.1 and 64.7.
+pub const LOADS_PER_LANE_HEAVY: u64 = 16;
+
+/// Cubes per multiprocessor that must remain where a team takes several outputs at a time.
+pub const CUBES_PER_MULTIPROCESSOR: u32 = 16;
 
 /// Cubes per multiprocessor that a unit per output aims at. 256 × 2^18 along axis 0: 68.0 us with 1024
 /// cubes of 64 units, 64.2 with 2048 of 32.
@@ -58,7 +84,7 @@ pub const SPLIT_CUBES_PER_MULTIPROCESSOR: u32 = 3;
 pub const HAND_OVER_BYTES: u64 = 1 << 20;
 
 /// Nanoseconds from the last partial result to the first use of it by the last cube.
-pub const HAND_OVER_NS: f64 = 2000.0;
+pub const HAND_OVER_NS: f64 = 2500.0;
 
 /// Most units of the cube that merges the partial results of a split. Not measured apart: the merge
 /// reads a few KiB.
@@ -86,3 +112,7 @@ pub const CACHED_RUN_BYTES: usize = 64;
 /// Share of the bandwidth that remains where a unit reads a longer run, up to a line, by itself. 2^20
 /// rows of 32: 45.2 us with a unit per row, 35.9 with four lanes.
 pub const LONE_UNIT_EFFICIENCY: f64 = 0.75;
+
+/// Cubes per multiprocessor that draw the whole bandwidth. 50257 × 4096 along axis 0: 214.0 us with 128
+/// cubes on 132 multiprocessors, 191.9 with 384.
+pub const CUBES_FOR_BANDWIDTH: f64 = 1.5;

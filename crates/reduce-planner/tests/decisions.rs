@@ -24,86 +24,117 @@ fn problem(shape: &[usize], axes: &[usize]) -> Problem {
 }
 
 fn along(vector: usize, ragged: bool) -> Access {
-    Access { direction: Direction::Along, vector, ragged, in_flight: 4 }
+    Access {
+        direction: Direction::Along,
+        vector,
+        ragged,
+        in_flight: (16 / vector).clamp(4, 16),
+        batch: 1,
+    }
 }
 
 fn across(vector: usize, ragged: bool) -> Access {
-    Access { direction: Direction::Across, vector, ragged, in_flight: 4 }
+    let in_flight = (32 / vector).min(16);
+    Access { direction: Direction::Across, vector, ragged, in_flight, batch: 1 }
 }
 
 const PLANE: Combine = Combine::Plane { lanes: 32 };
 
+fn cube(workers: u32, outputs: u32, combine: Combine) -> Schedule {
+    Schedule::Cube { workers, outputs, combine }
+}
+
+fn split(cubes: u32, workers: u32, outputs: u32, combine: Combine) -> Schedule {
+    Schedule::Split { cubes, workers, outputs, combine, merge: Merge::LastCube }
+}
+
 #[test]
 fn plans_on_the_h200() {
+    let shared = Combine::Shared;
     let decisions = [
-        // Few outputs: split until every multiprocessor has three cubes.
+        // Few outputs: split until every multiprocessor has three cubes, but no further than leaves a
+        // block of loads for each unit.
+        (problem(&[1 << 28], &[0]), along(4, false), split(396, 512, 1, PLANE)),
+        (problem(&[16, 1 << 22], &[1]), along(4, false), split(24, 512, 1, PLANE)),
+        (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
+        // Rows: a cube each where they are long, a few lanes each where they are short, a unit each
+        // where they are very short; several rows at a time where each has few loads.
+        (problem(&[8192, 8192], &[1]), along(4, false), cube(512, 1, PLANE)),
+        (problem(&[4096, 50257], &[1]), along(4, true), cube(512, 1, PLANE)),
+        (problem(&[128, 32768], &[1]), along(4, false), cube(512, 1, PLANE)),
         (
-            problem(&[1 << 28], &[0]),
-            along(4, false),
-            Schedule::Split {
-                cubes: 396,
-                workers: 512,
-                outputs: 1,
-                combine: PLANE,
-                merge: Merge::LastCube,
-            },
+            problem(&[1 << 20, 32], &[1]),
+            Access { in_flight: 2, batch: 2, ..along(4, false) },
+            Schedule::Plane { lanes: 4, units: 256 },
         ),
         (
-            problem(&[16, 1 << 22], &[1]),
-            along(4, false),
-            Schedule::Split {
-                cubes: 24,
-                workers: 512,
-                outputs: 1,
-                combine: PLANE,
-                merge: Merge::LastCube,
-            },
+            problem(&[1 << 20, 31], &[1]),
+            Access { in_flight: 4, batch: 4, ..along(1, false) },
+            Schedule::Plane { lanes: 8, units: 256 },
         ),
-        // Little to read: no more cubes than have a block of loads for each unit.
         (
-            problem(&[1 << 16], &[0]),
-            along(4, false),
-            Schedule::Split {
-                cubes: 8,
-                workers: 512,
-                outputs: 1,
-                combine: PLANE,
-                merge: Merge::LastCube,
-            },
+            problem(&[1 << 24, 8], &[1]),
+            Access { in_flight: 2, batch: 2, ..along(4, false) },
+            Schedule::Unit { units: 256 },
         ),
-        // Rows: a plane each, a cube each where they are few, a unit each where they are short.
-        (problem(&[8192, 8192], &[1]), along(4, false), Schedule::Plane { lanes: 32, units: 256 }),
-        (problem(&[4096, 50257], &[1]), along(4, true), Schedule::Plane { lanes: 32, units: 256 }),
-        (
-            problem(&[128, 32768], &[1]),
-            along(4, false),
-            Schedule::Cube { workers: 512, outputs: 1, combine: PLANE },
-        ),
-        (problem(&[1 << 20, 32], &[1]), along(4, false), Schedule::Plane { lanes: 8, units: 256 }),
-        (problem(&[1 << 24, 8], &[1]), along(4, false), Schedule::Unit { units: 256 }),
         // Columns: units stand across them.
+        (problem(&[8192, 8192], &[0]), across(4, false), cube(64, 8, shared)),
+        (problem(&[65536, 1024], &[0]), across(4, false), split(12, 64, 8, shared)),
+        (problem(&[1 << 22, 16], &[0]), across(4, false), split(396, 128, 4, shared)),
+        (problem(&[256, 1 << 18], &[0]), across(4, false), Schedule::Unit { units: 32 }),
+        (problem(&[64, 512, 1024], &[1]), across(4, false), cube(8, 32, shared)),
+        // Narrow kept dimensions: the lanes of a plane read on in the next row.
         (
-            problem(&[8192, 8192], &[0]),
-            across(4, false),
-            Schedule::Cube { workers: 64, outputs: 8, combine: Combine::Shared },
-        ),
-        (problem(&[256, 1 << 18], &[0]), across(4, false), Schedule::Unit { units: 64 }),
-        (
-            problem(&[64, 512, 1024], &[1]),
-            across(4, false),
-            Schedule::Cube { workers: 32, outputs: 16, combine: Combine::Shared },
+            problem(&[65536, 64, 7], &[1]),
+            across(1, false),
+            Schedule::Plane { lanes: 4, units: 256 },
         ),
         // Reduced groups around a kept one: one pass.
-        (
-            problem(&[64, 256, 56, 56], &[0, 2, 3]),
-            along(4, false),
-            Schedule::Cube { workers: 512, outputs: 1, combine: PLANE },
-        ),
+        (problem(&[64, 256, 56, 56], &[0, 2, 3]), along(4, false), cube(512, 1, PLANE)),
     ];
     for (problem, access, schedule) in decisions {
         let plan = choose(&problem, &Device::h200()).unwrap().plan;
         assert_eq!(plan, Plan::new(access, schedule), "{problem:?}");
     }
+}
+
+/// Accumulators of several fields leave units fewer registers: smaller cubes, fewer loads in flight, and
+/// more elements for each lane before lanes merge.
+#[test]
+fn heavy_accumulators_get_smaller_teams() {
+    let variance = OperatorClass { name: "var", accumulator_bytes: 20, ..SUM };
+    let plan = |shape: &[usize], axis: usize| {
+        let problem = Problem::new(
+            variance,
+            &InputSpec {
+                element: ElementType::F32,
+                shape,
+                strides: &row_major_strides(shape),
+                alignment: 256,
+            },
+            Some(&[axis]),
+            &OutputSpec { elements: &[ElementType::F32], strides: None },
+        );
+        choose(&problem.unwrap(), &Device::h200()).unwrap().plan
+    };
+    let rows = plan(&[65536, 1024], 1);
+    assert_eq!(rows.schedule, Schedule::Plane { lanes: 16, units: 256 });
+    let columns = plan(&[65536, 1024], 0);
+    assert_eq!((columns.access.in_flight, columns.schedule.units()), (4, 256));
+}
+
+/// Without 64-bit atomics, and where the hand-over would take too much memory, a second launch merges.
+#[test]
+fn splits_merge_in_a_second_launch_by_need() {
+    let without = Device { wide_atomics: false, ..Device::h200() };
+    let plan = choose(&problem(&[1 << 28], &[0]), &without).unwrap().plan;
+    let Schedule::Split { merge, .. } = plan.schedule else { panic!("{plan}") };
+    assert_eq!(merge, Merge::SecondLaunch { workers: 256, outputs: 1 });
+    assert_eq!(plan.schedule.launches(), 2);
+    let with = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
+    assert_eq!(with.schedule.launches(), 1);
+    let error = with.check(&problem(&[1 << 28], &[0]), &without).unwrap_err();
+    assert!(error.to_string().contains("64-bit atomics"), "{error}");
 }
 
 /// A broadcast tensor has few bytes but all its loads: it is shared out like any other.
@@ -156,7 +187,8 @@ fn vectors_are_as_wide_as_alignment_allows() {
     use ElementType::{F16, F32, F64};
     assert_eq!(widest(&problem_of(F16, &[64, 1024], &[1])), along(8, false));
     assert_eq!(widest(&problem_of(F32, &[64, 1024], &[1])), along(4, false));
-    assert_eq!(widest(&problem_of(F64, &[64, 1024], &[1])), along(2, false));
+    let f64_rows = widest(&problem_of(F64, &[64, 1024], &[1]));
+    assert_eq!(f64_rows, Access { in_flight: 4, ..along(2, false) });
     // Rows of no whole number of vectors: ragged if long, narrower if short.
     assert_eq!(widest(&problem_of(F16, &[64, 1023], &[1])), along(8, true));
     assert_eq!(widest(&problem(&[64, 30], &[1])), along(2, false));

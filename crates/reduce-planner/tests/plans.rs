@@ -186,7 +186,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
                 2 => Schedule::Cube { workers: a, outputs: b, combine },
                 _ => Schedule::Split { cubes: c, workers: a, outputs: b, combine, merge },
             };
-            Plan::new(Access { direction, vector, ragged, in_flight }, schedule)
+            Plan::new(Access { direction, vector, ragged, in_flight, batch: 1 }, schedule)
         },
     )
 }

@@ -136,7 +136,7 @@ fn push_block<O: Operator, T: Types, N: Size>(
 
 /// Pushes what a step loaded, in the type that the operator takes.
 #[cube]
-fn push_loaded<O: Operator, T: Types, N: Size>(
+pub(crate) fn push_loaded<O: Operator, T: Types, N: Size>(
     accumulator: FieldsOf<O::Fields, T, N>,
     loaded: Loaded<T, N>,
     parameters: &Parameters,

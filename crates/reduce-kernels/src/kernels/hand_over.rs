@@ -8,9 +8,9 @@
 
 use cubecl::prelude::*;
 
-use super::work::place;
+use super::work::{combine_workers, place};
 use crate::{
-    combine::{Team, combine_team},
+    combine::Team,
     operator::{Fields, FieldsOf, Operator, Parameters, Types},
 };
 
@@ -131,10 +131,6 @@ impl Words {
                 }
             }
         }
-        if comptime![team.workers > 1] {
-            combine_team::<O, T, Const<1>>(total, parameters, team)
-        } else {
-            total
-        }
+        combine_workers::<O, T, Const<1>>(total, parameters, team)
     }
 }

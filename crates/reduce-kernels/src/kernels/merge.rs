@@ -5,10 +5,10 @@ use cubecl::{ir::StorageType, prelude::*};
 use super::{
     geometry::{Dim, offsets},
     whole::{partials, results},
-    work::place,
+    work::{combine_workers, place},
 };
 use crate::{
-    combine::{Team, combine_team},
+    combine::Team,
     operator::{Columns, Fields, Operator, Parameters, Types},
 };
 
@@ -82,9 +82,7 @@ fn merge<O: Operator, T: Types>(
         total = O::merge::<T, Const<1>>(total, partial, parameters);
         cube += workers;
     }
-    if comptime![team.workers > 1] {
-        total = combine_team::<O, T, Const<1>>(total, parameters, team);
-    }
+    total = combine_workers::<O, T, Const<1>>(total, parameters, team);
     let result = O::finish::<T, Const<1>>(total, reduction_len, parameters);
     if place.worker == 0 && number < outputs {
         O::Results::store::<T::Results>(results, offsets(kept, index).target, result);

@@ -4,15 +4,15 @@ use cubecl::{ir::StorageType, prelude::*};
 use reduce_planner::{Access, Direction};
 
 use super::{
-    fold::Share,
-    geometry::{Geometry, locate},
-    read::Input,
+    fold::{Share, push_loaded},
+    geometry::{Geometry, Group, locate},
+    read::{Input, Loaded, load},
     whole::results,
-    work::{place, total_across, total_along},
+    work::{combine_workers, place, total_across, total_along},
 };
 use crate::{
-    combine::Team,
-    operator::{Columns, Fields, Operator, Parameters, Types},
+    combine::{Team, combine_lanes},
+    operator::{Columns, Fields, Operator, Parameters, ResultsOf, Types},
 };
 
 /// Each team of units reduces one group; its worker 0 writes the results.
@@ -65,33 +65,131 @@ fn one_pass<O: Operator, T: Types, N: Size>(
 ) {
     let place = place(team);
     let groups_per_cube = comptime![(team.units / team.workers) as usize];
-    let group = locate(geometry, CUBE_POS * groups_per_cube + place.group as usize, access);
-    let share =
-        Share { first: place.worker as usize, stride: comptime![team.workers as usize].runtime() };
-    let count = geometry.reduction_len;
-    match comptime![access.direction] {
-        Direction::Along => {
-            let total =
-                total_along::<O, T, N>(input, geometry, parameters, group, share, access, team);
-            let result = O::finish::<T, Const<1>>(total, count, parameters);
-            if place.worker == 0 && group.results > 0 {
-                O::Results::store::<T::Results>(results, group.output, result);
+    let first = CUBE_POS * comptime![groups_per_cube * access.batch] + place.group as usize;
+    if comptime![access.batch == 1] {
+        let group = locate(geometry, first, access);
+        let share = Share {
+            first: place.worker as usize,
+            stride: comptime![team.workers as usize].runtime(),
+        };
+        match comptime![access.direction] {
+            Direction::Along => {
+                let total =
+                    total_along::<O, T, N>(input, geometry, parameters, group, share, access, team);
+                let result = O::finish::<T, Const<1>>(total, geometry.reduction_len, parameters);
+                write_along::<O, T>(results, group, place.worker, result);
+            }
+            Direction::Across => {
+                let total = total_across::<O, T, N>(
+                    input, geometry, parameters, group, share, access, team,
+                );
+                let result = O::finish::<T, N>(total, geometry.reduction_len, parameters);
+                write_across::<O, T, N>(results, geometry, group, place.worker, result, access);
             }
         }
-        Direction::Across => {
-            let total =
-                total_across::<O, T, N>(input, geometry, parameters, group, share, access, team);
-            let result = O::finish::<T, N>(total, count, parameters);
-            #[unroll]
-            for lane in 0..comptime![access.vector] {
-                if place.worker == 0 && comptime![lane as u32] < group.results {
-                    O::Results::store::<T::Results>(
-                        results,
-                        group.output + lane * geometry.run_target,
-                        O::Results::lane::<T::Results, N>(result, lane),
-                    );
-                }
+    } else {
+        several::<O, T, N>(
+            input,
+            results,
+            geometry,
+            parameters,
+            first,
+            groups_per_cube,
+            place.worker,
+            access,
+            team,
+        );
+    }
+}
+
+/// Short reductions: the loads of a whole batch of groups, `distance` apart, then one group after the
+/// other.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "what a unit's work consists of")]
+fn several<O: Operator, T: Types, N: Size>(
+    input: &Input<T, N>,
+    results: &mut Columns<T::Results>,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    first: usize,
+    #[comptime] distance: usize,
+    worker: u32,
+    #[comptime] access: Access,
+    #[comptime] team: Team,
+) {
+    let in_flight = comptime![access.in_flight];
+    let workers = comptime![team.workers as usize];
+    let last = geometry.steps - 1;
+    let mut groups = Sequence::<Group>::new();
+    let mut loads = Sequence::<Loaded<T, N>>::new();
+    #[unroll]
+    for b in 0..comptime![access.batch] {
+        let group = locate(geometry, first + comptime![b * distance], access);
+        #[unroll]
+        for k in 0..in_flight {
+            let step = clamp_max(worker as usize + comptime![k * workers], last);
+            loads.push(load::<T, N>(input, geometry, group, step, access));
+        }
+        groups.push(group);
+    }
+    #[unroll]
+    for b in 0..comptime![access.batch] {
+        let group = *groups.index(b);
+        let mut lanes = O::identity::<T, N>();
+        #[unroll]
+        for k in 0..in_flight {
+            if worker as usize + comptime![k * workers] < geometry.steps {
+                let loaded = *loads.index(comptime![b * in_flight + k]);
+                lanes = push_loaded::<O, T, N>(lanes, loaded, parameters);
             }
+        }
+        match comptime![access.direction] {
+            Direction::Along => {
+                let of_unit = combine_lanes::<O, T, N>(lanes, parameters);
+                let total = combine_workers::<O, T, Const<1>>(of_unit, parameters, team);
+                let result = O::finish::<T, Const<1>>(total, geometry.reduction_len, parameters);
+                write_along::<O, T>(results, group, worker, result);
+            }
+            Direction::Across => {
+                let total = combine_workers::<O, T, N>(lanes, parameters, team);
+                let result = O::finish::<T, N>(total, geometry.reduction_len, parameters);
+                write_across::<O, T, N>(results, geometry, group, worker, result, access);
+            }
+        }
+    }
+}
+
+/// Worker 0 writes the results of its output.
+#[cube]
+fn write_along<O: Operator, T: Types>(
+    results: &mut Columns<T::Results>,
+    group: Group,
+    worker: u32,
+    result: ResultsOf<O::Results, T, Const<1>>,
+) {
+    if worker == 0 && group.results > 0 {
+        O::Results::store::<T::Results>(results, group.output, result);
+    }
+}
+
+/// Worker 0 writes the results of its vector of outputs.
+#[cube]
+fn write_across<O: Operator, T: Types, N: Size>(
+    results: &mut Columns<T::Results>,
+    geometry: &Geometry,
+    group: Group,
+    worker: u32,
+    result: ResultsOf<O::Results, T, N>,
+    #[comptime] access: Access,
+) {
+    #[unroll]
+    for lane in 0..comptime![access.vector] {
+        if worker == 0 && comptime![lane as u32] < group.results {
+            O::Results::store::<T::Results>(
+                results,
+                group.output + lane * geometry.run_target,
+                O::Results::lane::<T::Results, N>(result, lane),
+            );
         }
     }
 }

@@ -49,11 +49,7 @@ pub(crate) fn total_along<O: Operator, T: Types, N: Size>(
         let edges = fold_edges::<O, T, N>(input, geometry, parameters, group, share, access);
         total = O::merge::<T, Const<1>>(total, edges, parameters);
     }
-    if comptime![team.workers > 1] {
-        combine_team::<O, T, Const<1>>(total, parameters, team)
-    } else {
-        total
-    }
+    combine_workers::<O, T, Const<1>>(total, parameters, team)
 }
 
 /// `Across`: the accumulators of a vector of outputs, complete in worker 0.
@@ -68,9 +64,19 @@ pub(crate) fn total_across<O: Operator, T: Types, N: Size>(
     #[comptime] team: Team,
 ) -> FieldsOf<O::Fields, T, N> {
     let lanes = fold::<O, T, N>(input, geometry, parameters, group, share, access);
+    combine_workers::<O, T, N>(lanes, parameters, team)
+}
+
+/// What the workers of a team accumulated, complete in worker 0.
+#[cube]
+pub(crate) fn combine_workers<O: Operator, T: Types, N: Size>(
+    accumulator: FieldsOf<O::Fields, T, N>,
+    parameters: &Parameters,
+    #[comptime] team: Team,
+) -> FieldsOf<O::Fields, T, N> {
     if comptime![team.workers > 1] {
-        combine_team::<O, T, N>(lanes, parameters, team)
+        combine_team::<O, T, N>(accumulator, parameters, team)
     } else {
-        lanes
+        accumulator
     }
 }

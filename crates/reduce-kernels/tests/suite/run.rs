@@ -154,7 +154,7 @@ pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f
 /// Every plan that can run a problem: each schedule, sized for the widest access and for single
 /// elements both ways.
 pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3 };
+    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3, batch: 1 };
     let widest = Access::widest(problem, device);
     let narrow = Device { max_vector: 2, ..device.clone() };
     let mut accesses = vec![

@@ -1,7 +1,7 @@
 //! The units of one cube per output, or per block of neighbouring outputs. For long reductions with
 //! outputs enough to fill the device.
 
-use super::{floor_power_of_two, units_limit};
+use super::{cooperating_units, floor_power_of_two, loads_per_lane, units_limit};
 use crate::{
     Access, Combine, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning,
 };
@@ -33,10 +33,10 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
 /// read whole memory segments. `shared`: whether several cubes share an output.
 pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: bool) -> Block {
     let steps = access.steps(problem).max(1);
-    let units = units_limit(problem, device, access, tuning::COOPERATING_UNITS);
+    let units = units_limit(problem, device, access, cooperating_units(problem));
     match access.direction {
         Direction::Along => {
-            let loads = access.in_flight as u64;
+            let loads = (access.in_flight as u64).max(loads_per_lane(problem));
             let enough = floor_power_of_two(steps.div_ceil(loads).min(u64::from(units))) as u32;
             let lanes = device.plane_size_min.max(1);
             let by_plane = device.plane_operations && steps >= u64::from(lanes);
@@ -54,9 +54,14 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: 
         Direction::Across => {
             let bytes = access.vector * problem.input().bytes();
             let units = u64::from(units);
-            let segment = (tuning::ACROSS_SEGMENT_BYTES / bytes).max(1) as u64;
+            let segment = match access.vector {
+                1 => tuning::UNALIGNED_SEGMENT_BYTES,
+                _ => tuning::ACROSS_SEGMENT_BYTES,
+            };
+            let segment = (segment / bytes).max(1) as u64;
             let run = access.run_loads(problem).next_power_of_two();
-            let abreast = segment.min(run).min(units);
+            // A little more than a segment is one row of units too.
+            let abreast = (if run <= 2 * segment { run } else { segment }).min(units);
             let (workers, outputs) = if shared {
                 (units / abreast, abreast)
             } else {
@@ -64,9 +69,10 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: 
                 let resident = u64::from(device.units_per_multiprocessor) / 2;
                 let wave = resident * u64::from(device.multiprocessors);
                 let fill = floor_power_of_two(wave / access.groups(problem).max(1));
-                let workers = fill.clamp(tuning::ACROSS_WORKERS.min(units), units / abreast);
+                let most = units / abreast;
+                let workers = fill.clamp(tuning::ACROSS_WORKERS.min(most), most);
                 let outputs = u64::from(tuning::ACROSS_UNITS).min(units) / workers;
-                (workers, outputs.min(run).max(abreast))
+                (workers, outputs.max(abreast))
             };
             let workers = workers.min(floor_power_of_two(steps)).max(1);
             Block { workers: workers as u32, outputs: outputs as u32, combine: Combine::Shared }

@@ -162,8 +162,12 @@ fn check_split(
                     tuning::HAND_OVER_BYTES
                 ));
             }
-            // The units combine once for the cube, and once for the output.
-            fits_shared(2 * units as usize * problem.operator().accumulator_bytes, device)
+            // The units combine once for the cube, and once for the output, in memory of its own.
+            let (workers, blocks) = (plan.schedule.workers(), plan.schedule.outputs());
+            let combine = plan.schedule.combine().unwrap_or(Combine::Shared);
+            let first = shared_bytes(problem, plan.access, workers, blocks, combine);
+            let second = units as usize * problem.operator().accumulator_bytes;
+            fits_shared(first + second + size_of::<u32>(), device)
         }
         Merge::SecondLaunch { workers, outputs } => {
             let units = workers.checked_mul(outputs).ok_or("too many units in the merge")?;
@@ -213,6 +217,21 @@ pub(crate) fn units_limit(problem: &Problem, device: &Device, access: Access, wa
     let by_memory = device.shared_memory_bytes / accumulator_bytes(problem, access).max(1);
     let limit = (by_memory as u64).min(u64::from(wanted)).min(u64::from(device.max_units_per_cube));
     floor_power_of_two(limit) as u32
+}
+
+/// Most units of a cube that works on one output together.
+pub(crate) fn cooperating_units(problem: &Problem) -> u32 {
+    if is_light(problem) { tuning::COOPERATING_UNITS } else { tuning::COOPERATING_UNITS_HEAVY }
+}
+
+/// Whether accumulators take few registers.
+pub(crate) fn is_light(problem: &Problem) -> bool {
+    problem.operator().accumulator_bytes <= tuning::LIGHT_ACCUMULATOR
+}
+
+/// Loads that each lane of a group should have: the more, the longer accumulators take to merge.
+pub(crate) fn loads_per_lane(problem: &Problem) -> u64 {
+    if is_light(problem) { tuning::LOADS_PER_LANE } else { tuning::LOADS_PER_LANE_HEAVY }
 }
 
 /// Units of a cube whose units or planes work independently.

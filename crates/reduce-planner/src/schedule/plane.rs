@@ -1,7 +1,7 @@
 //! A group of lanes within a plane per output: no shared memory, no barrier. For many outputs of
 //! medium length; groups narrower than the plane let several short rows share one.
 
-use super::{floor_power_of_two, independent_units};
+use super::{floor_power_of_two, independent_units, loads_per_lane};
 use crate::{Access, Device, Direction, Problem, Reason, Refusal, Schedule, ScheduleKind, tuning};
 
 /// Sizes the schedule: along the reduction, as many lanes as have a few loads each; across outputs,
@@ -22,7 +22,7 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     }
     let lanes = match access.direction {
         Direction::Along => {
-            floor_power_of_two(steps / tuning::LOADS_PER_LANE).clamp(2, u64::from(plane))
+            floor_power_of_two(steps / loads_per_lane(problem)).clamp(2, u64::from(plane))
         }
         Direction::Across => {
             if device.plane_size_min != device.plane_size_max {
@@ -31,13 +31,15 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
                     max: device.plane_size_max,
                 }));
             }
-            let segment =
-                (tuning::ACROSS_SEGMENT_BYTES / (access.vector * problem.input().bytes())).max(1);
-            let abreast = access.run_loads(problem).next_power_of_two().min(segment as u64);
-            if 2 * abreast > u64::from(plane) {
+            // Wider rows fill planes, and cubes read them better.
+            let abreast = access.run_loads(problem).next_power_of_two();
+            let segment = tuning::ACROSS_SEGMENT_BYTES / (access.vector * problem.input().bytes());
+            if abreast >= segment.max(1) as u64 || 2 * abreast > u64::from(plane) {
+                let abreast = abreast.min(u64::from(plane));
                 return Err(refuse(Reason::OutputsFillPlane { abreast, plane }));
             }
-            (u64::from(plane) / abreast).min(floor_power_of_two(steps))
+            let enough = floor_power_of_two(steps / tuning::LOADS_PER_LANE).max(2);
+            (u64::from(plane) / abreast).min(enough)
         }
     };
     let units = independent_units(device);

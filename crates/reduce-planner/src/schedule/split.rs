@@ -39,7 +39,8 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
     if schedule::check(&Plan::new(access, last_cube), problem, device).is_ok() {
         return Ok(last_cube);
     }
-    let scalar = Access { direction: Direction::Along, vector: 1, ragged: false, in_flight: 1 };
+    let scalar =
+        Access { direction: Direction::Along, vector: 1, ragged: false, in_flight: 1, batch: 1 };
     let units = u64::from(units_limit(problem, device, scalar, tuning::MERGE_UNITS));
     let outputs = (problem.outputs() as u64)
         .next_power_of_two()
