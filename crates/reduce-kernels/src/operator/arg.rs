@@ -1,12 +1,10 @@
 //! Positions of extrema, alone and with the values.
 
-use core::ops::Not;
-
 use cubecl::prelude::*;
 
 use super::{
     One, Operator, Pair, Parameters, Position, Two, TypeRule, Types, Value,
-    element_wise::{highest, is_nan, lowest},
+    element_wise::{and_not_nan, highest, lowest, or_nan},
     rules,
 };
 
@@ -29,7 +27,7 @@ pub struct MaxWithIndex;
 pub struct MinWithIndex;
 
 /// The left or the right value with its position: the one that stands `ahead`, the first position
-/// where the values are alike. What is alike must not be ahead.
+/// where the values are alike.
 #[cube]
 pub(super) fn first_of<A: Float, B: Float, N: Size>(
     left: Pair<A, B, N>,
@@ -44,15 +42,6 @@ pub(super) fn first_of<A: Float, B: Float, N: Size>(
     )
 }
 
-/// Whether both lanes are equal or NaN.
-#[cube]
-pub(super) fn are_alike<E: Float, N: Size>(
-    left: Vector<E, N>,
-    right: Vector<E, N>,
-) -> Vector<bool, N> {
-    left.equal(right).or(is_nan::<E, N>(left).and(is_nan::<E, N>(right)))
-}
-
 /// An element with its position.
 #[cube]
 pub(super) fn at<In: Float, A: Float, B: Float, N: Size>(
@@ -62,19 +51,18 @@ pub(super) fn at<In: Float, A: Float, B: Float, N: Size>(
     Pair::new(Vector::cast_from(value), position.lanes::<B, N>())
 }
 
-/// Whether any lane is NaN.
+/// The one that stands ahead, NaN before all, the first on ties. There are as few operations as will do
+/// for each type, and no branch, behind which loads would wait.
 #[cube]
-fn any_nan<E: Float, N: Size>(value: Vector<E, N>) -> bool {
-    let element = storage_type_of::<E>();
-    let mut any = false;
-    if comptime![element.is_float()] {
-        let nan = is_nan::<E, N>(value);
-        #[unroll]
-        for lane in 0..N::value().comptime() {
-            any = any || nan[lane];
-        }
-    }
-    any
+fn first_or_nan<A: Float, B: Float, N: Size>(
+    left: Pair<A, B, N>,
+    right: Pair<A, B, N>,
+    ahead: Vector<bool, N>,
+) -> Pair<A, B, N> {
+    let ahead = or_nan::<A, N>(ahead, right.first);
+    // NaN on the right is as good as equal: it is ahead of all but NaN.
+    let alike = or_nan::<A, N>(right.first.equal(left.first), right.first);
+    first_of::<A, B, N>(left, right, and_not_nan::<A, N>(ahead, left.first), alike)
 }
 
 /// The greater value, NaN above all, the first on ties.
@@ -84,16 +72,7 @@ fn first_greatest<A: Float, B: Float, N: Size>(
     right: Pair<A, B, N>,
 ) -> Pair<A, B, N> {
     let ahead = right.first.greater_than(left.first);
-    let alike = right.first.equal(left.first);
-    let mut first = first_of::<A, B, N>(left, right, ahead, alike);
-    // NaN on the left stays: nothing compares with it.
-    if any_nan::<A, N>(right.first) {
-        let settled = is_nan::<A, N>(left.first);
-        let ahead = ahead.or(is_nan::<A, N>(right.first)).and(settled.not());
-        let alike = are_alike::<A, N>(left.first, right.first);
-        first = first_of::<A, B, N>(left, right, ahead, alike);
-    }
-    first
+    first_or_nan::<A, B, N>(left, right, ahead)
 }
 
 /// The lesser value, NaN below all, the first on ties.
@@ -103,16 +82,7 @@ fn first_least<A: Float, B: Float, N: Size>(
     right: Pair<A, B, N>,
 ) -> Pair<A, B, N> {
     let ahead = right.first.less_than(left.first);
-    let alike = right.first.equal(left.first);
-    let mut first = first_of::<A, B, N>(left, right, ahead, alike);
-    // NaN on the left stays: nothing compares with it.
-    if any_nan::<A, N>(right.first) {
-        let settled = is_nan::<A, N>(left.first);
-        let ahead = ahead.or(is_nan::<A, N>(right.first)).and(settled.not());
-        let alike = are_alike::<A, N>(left.first, right.first);
-        first = first_of::<A, B, N>(left, right, ahead, alike);
-    }
-    first
+    first_or_nan::<A, B, N>(left, right, ahead)
 }
 
 /// An operator that keeps the position of the better of two values.

@@ -80,6 +80,20 @@ pub fn or_nan<E: Float, N: Size>(
     if comptime![element.is_float()] { condition.or(is_nan::<E, N>(value)) } else { condition }
 }
 
+/// `condition`, but false in the lanes where `value` is NaN.
+#[cube]
+pub fn and_not_nan<E: Float, N: Size>(
+    condition: Vector<bool, N>,
+    value: Vector<E, N>,
+) -> Vector<bool, N> {
+    let element = storage_type_of::<E>();
+    if comptime![element.is_float()] {
+        condition.and(is_nan::<E, N>(value).not())
+    } else {
+        condition
+    }
+}
+
 /// Each lane, or `other` where it is NaN.
 #[cube]
 pub fn unless_nan<E: Float, N: Size>(value: Vector<E, N>, other: Vector<E, N>) -> Vector<E, N> {

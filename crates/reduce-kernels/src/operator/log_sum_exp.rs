@@ -44,8 +44,9 @@ impl Operator for LogSumExp {
         let rise = value - accumulator.first;
         // The lesser one's exponential, the greater one's being 1. There is no difference from NaN, nor
         // between infinities: NaN goes into the sum and stays there, and so does an infinity.
-        let share = select_many(is_nan::<T::A, N>(rise), value, (-rise.abs()).exp());
-        let grows = rise.greater_than(Vector::from_int(0));
+        let zero = Vector::from_int(0);
+        let share = select_many(is_nan::<T::A, N>(rise), value, (zero - rise.abs()).exp());
+        let grows = rise.greater_than(zero);
         let sum = select_many(grows, sum * share + one, sum + share);
         Pair::new(max(accumulator.first, value), Vector::cast_from(sum))
     }
@@ -59,8 +60,9 @@ impl Operator for LogSumExp {
         let of_right = Vector::<T::A, N>::cast_from(right.second);
         let rise = right.first - left.first;
         // Both are infinite, or a sum is NaN.
-        let share = select_many(is_nan::<T::A, N>(rise), of_right, (-rise.abs()).exp());
-        let grows = rise.greater_than(Vector::from_int(0));
+        let zero = Vector::from_int(0);
+        let share = select_many(is_nan::<T::A, N>(rise), of_right, (zero - rise.abs()).exp());
+        let grows = rise.greater_than(zero);
         let sum = select_many(grows, of_left * share + of_right, of_right * share + of_left);
         Pair::new(max(left.first, right.first), Vector::cast_from(sum))
     }

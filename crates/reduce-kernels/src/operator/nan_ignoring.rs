@@ -1,14 +1,14 @@
 //! Reductions of the elements that are not NaN. [`NanVar`](super::NanVar) and
 //! [`NanStd`](super::NanStd) stand beside their kin.
 
-use core::ops::Not;
-
 use cubecl::prelude::*;
 
 use super::{
     One, Operator, Pair, Parameters, Position, Prod, Sum, Two, TypeRule, Types, Value,
-    arg::{are_alike, arg_extremum, at, first_of},
-    element_wise::{highest, is_nan, nan_or_highest, nan_or_lowest, unless_nan},
+    arg::{arg_extremum, at, first_of},
+    element_wise::{
+        and_not_nan, highest, is_nan, nan_or_highest, nan_or_lowest, or_nan, unless_nan,
+    },
     extrema::extremum,
     rules,
 };
@@ -158,15 +158,19 @@ fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<
 /// Whether `right` is greater, or alone not NaN.
 #[cube]
 fn ahead_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-    let alone = is_nan::<E, N>(left).and(is_nan::<E, N>(right).not());
-    right.greater_than(left).or(alone)
+    and_not_nan::<E, N>(or_nan::<E, N>(right.greater_than(left), left), right)
 }
 
 /// Whether `right` is less, or alone not NaN.
 #[cube]
 fn ahead_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-    let alone = is_nan::<E, N>(left).and(is_nan::<E, N>(right).not());
-    right.less_than(left).or(alone)
+    and_not_nan::<E, N>(or_nan::<E, N>(right.less_than(left), left), right)
+}
+
+/// Whether `right` is as good as `left`, or ahead: all but NaN is ahead of NaN.
+#[cube]
+fn as_good<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+    or_nan::<E, N>(right.equal(left), left)
 }
 
 /// The greater value that is not NaN, the first on ties.
@@ -176,7 +180,7 @@ fn first_greatest<A: Float, B: Float, N: Size>(
     right: Pair<A, B, N>,
 ) -> Pair<A, B, N> {
     let ahead = ahead_above::<A, N>(left.first, right.first);
-    let alike = are_alike::<A, N>(left.first, right.first);
+    let alike = as_good::<A, N>(left.first, right.first);
     first_of::<A, B, N>(left, right, ahead, alike)
 }
 
@@ -187,7 +191,7 @@ fn first_least<A: Float, B: Float, N: Size>(
     right: Pair<A, B, N>,
 ) -> Pair<A, B, N> {
     let ahead = ahead_below::<A, N>(left.first, right.first);
-    let alike = are_alike::<A, N>(left.first, right.first);
+    let alike = as_good::<A, N>(left.first, right.first);
     first_of::<A, B, N>(left, right, ahead, alike)
 }
 

@@ -2,19 +2,19 @@
 //!
 //! The accumulator holds an origin, and the sums of the elements' distances from it and of the squares of
 //! these. Any origin gives the same variance, but for rounding: the squares exceed those of distances from
-//! the mean by `n * (mean - origin)^2`. So the origin follows the mean:
+//! the mean by `n * (mean - origin)^2`. So the origin stays near the mean, at little cost:
 //!
-//! - It is the first element, and after 4, 16, 64, ... elements their mean. The squares are then at most
-//!   four times those of distances from the mean: where `k` elements gave the origin and `m` others, up to
-//!   `3 k`, lie `d` off, they are `m * d^2` and `k * m / (k + m) * d^2`.
-//! - Where accumulators merge, it is the mean of both, as Chan, Golub and LeVeque merge ("Updating formulae
-//!   and a pairwise algorithm for computing sample variances", 1979). What the origin rounds off stays in
-//!   the sum of distances: near 1e8, an f32 is off by 4, its distance from a neighbour is not.
+//! - It is the first element, then the mean of the first 8, and at last of the first 64: one far element has
+//!   less part in it as more elements are measured from it.
+//! - Where accumulators merge, it lies halfway between their origins, or is that of the one with twice the
+//!   elements: one far origin among `k` equal shares is `1 / k` of the way off. What the origin rounds off
+//!   stays in the sum of distances: near 1e8, an f32 is off by 4, its distance from a neighbour is not.
 //!
-//! An element costs a distance and two sums, and no division, as Welford's moving mean would.
+//! An element costs a distance, two sums and a comparison, a merge about 20 operations, neither a division.
 //!
 //! Elements are scaled by a power of two, so that squares of 1e20 do not overflow and those of 1e-30 do not
-//! vanish. There are few scales, so that those of two accumulators are almost always equal.
+//! vanish. There are few scales, so that those of two accumulators are almost always equal. Whatever is
+//! rare waits behind one branch: a first element, a change of scale, a change of origin.
 
 use cubecl::prelude::*;
 
@@ -100,28 +100,37 @@ fn finer<E: Float, N: Size>(
     select_many(small, Vector::new(power::<E>(other)), scale)
 }
 
-/// Whether a scaled distance asks for a coarser scale.
+/// Which scaled distances ask for another scale: those beyond all that a fit scale leaves between an
+/// element and an origin.
+#[cube]
+fn is_far<E: Float, N: Size>(distance: Vector<E, N>) -> Vector<bool, N> {
+    distance.abs().greater_than(Vector::new(E::from_int(4) * power::<E>(1)))
+}
+
+/// Whether that is so in any lane.
 #[cube]
 fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
+    let is_far = is_far::<E, N>(distance);
     let mut far = false;
     #[unroll]
     for lane in 0..N::value().comptime() {
-        far = far || distance[lane].abs() > power::<E>(1);
+        far = far || is_far[lane];
     }
     far
 }
 
-/// No elements. The scale is the finest, so that the other side's counts where accumulators merge.
+/// No elements: no scale either, and an origin that is far from whatever comes.
 #[cube]
 fn empty<E: Float, N: Size>() -> Moments<E, N> {
     let zero = Vector::from_int(0);
-    Quint::new(zero, zero, zero, zero, Vector::new(power::<E>(4)))
+    Quint::new(zero, Vector::new(power::<E>(3)), zero, zero, zero)
 }
 
-/// The same elements at another scale.
+/// The same elements at another scale. What has no scale keeps its sums: 0, or NaN.
 #[cube]
 fn rescaled<E: Float, N: Size>(total: Moments<E, N>, scale: Vector<E, N>) -> Moments<E, N> {
-    let ratio = scale / total.fifth;
+    let none = total.fifth.equal(Vector::from_int(0));
+    let ratio = select_many(none, Vector::from_int(1), scale / total.fifth);
     let squares = total.fourth * ratio * ratio;
     Quint::new(total.first, total.second * ratio, total.third * ratio, squares, scale)
 }
@@ -135,41 +144,52 @@ fn moved<E: Float, N: Size>(total: Moments<E, N>, origin: Vector<E, N>) -> Momen
     Quint::new(total.first, origin, sum, squares, total.fifth)
 }
 
-/// Another origin where `count` is not 0. Compilers take `(origin + way) - origin` for `way`, also where the
-/// addition rounds; they do not look through a choice that they cannot foresee.
+/// Whether all lanes are such that no scale is needed: far from where squares overflow or vanish.
 #[cube]
-fn further<E: Float, N: Size>(
-    origin: Vector<E, N>,
-    way: Vector<E, N>,
-    count: Vector<E, N>,
-) -> Vector<E, N> {
-    select_many(count.greater_than(Vector::from_int(0)), origin + way, origin)
+fn all_moderate<E: Float, N: Size>(value: Vector<E, N>) -> bool {
+    let size = value.abs();
+    let mut moderate = true;
+    #[unroll]
+    for lane in 0..N::value().comptime() {
+        moderate = moderate && size[lane] > power::<E>(-1) && size[lane] < power::<E>(1);
+    }
+    moderate
 }
 
-/// One element per lane, not counted yet, as the origin.
+/// Fit for `value`, in the lanes where that is `far`: at a coarser scale, or with the first element as
+/// origin.
 #[cube]
-fn started<E: Float, N: Size>(value: Vector<E, N>) -> Moments<E, N> {
-    let zero = Vector::from_int(0);
-    let scale = scale_of::<E, N>(value);
-    // An infinity has no distance from itself.
-    let squares = select_many(is_finite::<E, N>(value), zero, value.abs());
-    Quint::new(zero, value * scale, zero, squares, scale)
-}
-
-/// Each lane's `left` or `right`.
-#[cube]
-fn either<E: Float, N: Size>(
-    is_left: Vector<bool, N>,
-    left: Moments<E, N>,
-    right: Moments<E, N>,
+fn fitted<E: Float, N: Size>(
+    total: Moments<E, N>,
+    value: Vector<E, N>,
+    far: Vector<bool, N>,
 ) -> Moments<E, N> {
-    Quint::new(
-        select_many(is_left, left.first, right.first),
-        select_many(is_left, left.second, right.second),
-        select_many(is_left, left.third, right.third),
-        select_many(is_left, left.fourth, right.fourth),
-        select_many(is_left, left.fifth, right.fifth),
-    )
+    let zero = Vector::from_int(0);
+    let first = far.and(total.fifth.equal(zero));
+    let fit = scale_of::<E, N>(value);
+    let coarser = select_many(first, fit, min(total.fifth, fit));
+    let scale = select_many(far, coarser, total.fifth);
+    let total = rescaled::<E, N>(total, scale);
+    // An infinity has no distance from itself, but from 0.
+    let start = select_many(is_finite::<E, N>(value), value * scale, zero);
+    let origin = select_many(first, start, total.second);
+    Quint::new(total.first, origin, total.third, total.fourth, scale)
+}
+
+/// After how many elements the origin moves to their mean, and after how many again. Chains end at 512: of
+/// one far element, at `D` from the others, `n` elements measured from `D / k` off add up `n / k^2` of its
+/// own square: 8 before the first turn, less than 1 after each.
+const TURNS: [i64; 2] = [8, 64];
+
+/// Where the origin moves after so many elements, one over their number, else 0.
+#[cube]
+fn share_of<E: Float, N: Size>(count: Vector<E, N>) -> Vector<E, N> {
+    let early = E::from_int(comptime![TURNS[0]]);
+    let late = E::from_int(comptime![TURNS[1]]);
+    let one = E::from_int(1);
+    let share =
+        select_many(count.equal(Vector::new(late)), Vector::new(one / late), Vector::from_int(0));
+    select_many(count.equal(Vector::new(early)), Vector::new(one / early), share)
 }
 
 /// Takes one element per lane, but none that is NaN if it `skips` them. If not, all lanes have seen equally
@@ -183,46 +203,45 @@ fn take<E: Float, N: Size>(
     let zero = Vector::<E, N>::from_int(0);
     let one = Vector::<E, N>::from_int(1);
     let nan = is_nan::<E, N>(value);
-    let value = if comptime![skips] { select_many(nan, zero, value) } else { value };
     let lanes = N::value().comptime();
     let mut total = accumulator;
-    let mut starts = false;
+    let mut distance = distance_of::<E, N>(total, value, skips);
     let mut turns = false;
     #[unroll]
     for lane in 0..comptime![if skips { lanes } else { 1 }] {
-        let count = u32::cast_from(accumulator.first[lane]);
-        let none = count == 0;
-        let is_power_of_four = count & ((count - 1) | 0xaaaa_aaabu32) == 0;
-        starts = starts || none;
-        turns = turns || (is_power_of_four && !none);
+        let count = accumulator.first[lane];
+        turns = turns
+            || count == E::from_int(comptime![TURNS[0]])
+            || count == E::from_int(comptime![TURNS[1]]);
     }
-    if starts {
-        let start = started::<E, N>(value);
-        if comptime![skips] {
-            // A lane that has seen nothing but NaN starts from 0 as if it were empty.
-            total = either::<E, N>(total.first.equal(zero), start, total);
+    if turns || any_far::<E, N>(distance) {
+        let starts = comptime![!skips] && accumulator.first[0] == E::from_int(0);
+        if starts && all_moderate::<E, N>(value) {
+            total = Quint::new(zero, value, zero, zero, one);
+            distance = zero;
         } else {
-            total = start;
+            if turns {
+                // Compilers take `(origin + way) - origin` for `way`, also where the addition rounds; they
+                // do not look through a choice that they cannot foresee.
+                let share = share_of::<E, N>(total.first);
+                let mean = total.second + total.third * share;
+                let turn = share.greater_than(zero);
+                total = moved::<E, N>(total, select_many(turn, mean, total.second));
+                distance = distance_of::<E, N>(total, value, skips);
+            }
+            if any_far::<E, N>(distance) {
+                total = fitted::<E, N>(total, value, is_far::<E, N>(distance));
+                distance = distance_of::<E, N>(total, value, skips);
+            }
         }
     }
-    if turns {
-        let share = if comptime![skips] {
-            one / max(total.first, one)
-        } else {
-            Vector::new(E::from_int(1) / total.first[0])
-        };
-        total =
-            moved::<E, N>(total, further::<E, N>(total.second, total.third * share, total.first));
-    }
-    let mut distance = value * total.fifth - total.second;
-    if any_far::<E, N>(distance) {
-        total = rescaled::<E, N>(total, min(total.fifth, scale_of::<E, N>(value)));
-        distance = value * total.fifth - total.second;
-    }
-    let distance = if comptime![skips] { select_many(nan, zero, distance) } else { distance };
-    let counted = if comptime![skips] { select_many(nan, zero, one) } else { one };
+    let count = if comptime![skips] {
+        total.first + select_many(nan, zero, one)
+    } else {
+        Vector::new(accumulator.first[0] + E::from_int(1))
+    };
     Quint::new(
-        total.first + counted,
+        count,
         total.second,
         total.third + distance,
         total.fourth + distance * distance,
@@ -230,7 +249,35 @@ fn take<E: Float, N: Size>(
     )
 }
 
-/// Both sides' elements, seen from their mean.
+/// The scaled distance from the origin; 0 of what is skipped.
+#[cube]
+fn distance_of<E: Float, N: Size>(
+    total: Moments<E, N>,
+    value: Vector<E, N>,
+    #[comptime] skips: bool,
+) -> Vector<E, N> {
+    let distance = value * total.fifth - total.second;
+    if comptime![skips] {
+        select_many(is_nan::<E, N>(value), Vector::from_int(0), distance)
+    } else {
+        distance
+    }
+}
+
+/// The same elements; where there are none, at the other's origin and scale.
+#[cube]
+fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Moments<E, N> {
+    let none = total.fifth.equal(Vector::from_int(0));
+    Quint::new(
+        total.first,
+        select_many(none, other.second, total.second),
+        total.third,
+        total.fourth,
+        select_many(none, other.fifth, total.fifth),
+    )
+}
+
+/// Both sides' elements, seen from between their origins.
 #[cube]
 fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments<E, N> {
     let mut left = left;
@@ -241,18 +288,20 @@ fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments
         unlike = unlike || left.fifth[lane] != right.fifth[lane];
     }
     if unlike {
+        left = beside::<E, N>(left, right);
+        right = beside::<E, N>(right, left);
         let size = max((left.second / left.fifth).abs(), (right.second / right.fifth).abs());
         let scale = min(min(left.fifth, right.fifth), scale_of::<E, N>(size));
         left = rescaled::<E, N>(left, scale);
         right = rescaled::<E, N>(right, scale);
     }
-    // An empty side stands where the other does.
-    let empty = left.first.equal(Vector::from_int(0));
-    let origin = select_many(empty, right.second, left.second);
+    let half = Vector::new(E::new(0.5));
+    let origin = (left.second + right.second) * half;
+    let origin =
+        select_many(left.first.greater_than(right.first + right.first), left.second, origin);
+    let origin =
+        select_many(right.first.greater_than(left.first + left.first), right.second, origin);
     let count = left.first + right.first;
-    let distances = left.third + right.third + right.first * (right.second - origin);
-    let way = distances / max(count, Vector::from_int(1));
-    let origin = further::<E, N>(origin, way, right.first);
     let left = moved::<E, N>(left, origin);
     let right = moved::<E, N>(right, origin);
     Quint::new(count, origin, left.third + right.third, left.fourth + right.fourth, left.fifth)
