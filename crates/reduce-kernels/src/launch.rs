@@ -25,6 +25,9 @@ use crate::{
     operator::{Fields, Operator, ParametersLaunch, Signature},
 };
 
+/// Bytes of the widest store of one unit.
+const WIDEST_STORE: usize = 16;
+
 /// How a plan is launched for a problem, apart from buffers.
 pub(crate) struct Dispatch {
     plan: Plan,
@@ -149,6 +152,19 @@ impl<R: Runtime> Launch<'_, R> {
 
     fn run_one_pass<O: Operator>(self) {
         let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
+        let (x, y, z, xs, ys, zs) = if self.writes_vectors() {
+            let vectors = |nth| self.vectors_of_result(nth);
+            (
+                None.into(),
+                None.into(),
+                None.into(),
+                vectors(0).into(),
+                vectors(1).into(),
+                vectors(2).into(),
+            )
+        } else {
+            (self.result(0), self.result(1), self.result(2), None.into(), None.into(), None.into())
+        };
         // SAFETY: the front door checked that the buffers hold every offset of the problem, and the
         // plan that every vector load is aligned and inside its run; units without work load what
         // others load too, and write nothing.
@@ -161,9 +177,12 @@ impl<R: Runtime> Launch<'_, R> {
                 access.vector,
                 self.vectors(),
                 self.elements(),
-                self.result(0),
-                self.result(1),
-                self.result(2),
+                x,
+                y,
+                z,
+                xs,
+                ys,
+                zs,
                 geometry(self.problem, access),
                 self.parameters(),
                 access,
@@ -284,6 +303,30 @@ impl<R: Runtime> Launch<'_, R> {
             unsafe { ArrayArg::from_raw_parts_binding(output.clone(), self.problem.output_span()) }
         };
         self.outputs.get(nth).map(argument).into()
+    }
+
+    /// Whether each group's results lie side by side on a boundary of their vector, as wide as one store
+    /// may be.
+    fn writes_vectors(&self) -> bool {
+        let Access { direction, vector, ragged, .. } = self.dispatch.plan.access;
+        let Some((inner, outer)) = self.problem.kept().split_last() else { return false };
+        let wide = |(output, element): (&Binding, &ElementType)| {
+            let bytes = vector * element.bytes();
+            bytes <= WIDEST_STORE && output.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
+        };
+        direction == Direction::Across
+            && vector > 1
+            && !ragged
+            && inner.output_stride == 1
+            && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
+            && self.outputs.iter().zip(&self.signature.results).all(wide)
+    }
+
+    fn vectors_of_result(&self, nth: usize) -> Option<ArrayArg<R>> {
+        let length = self.problem.output_span() / self.dispatch.plan.access.vector;
+        let output = self.outputs.get(nth)?.clone();
+        // SAFETY: the front door checked the buffers against the span.
+        Some(unsafe { ArrayArg::from_raw_parts_binding(output, length) })
     }
 
     fn types(&self) -> [StorageType; 10] {

@@ -59,9 +59,9 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
         (Direction::Across, _) => schedule.outputs(),
     };
     if access.direction == Direction::Along {
-        // A team that has a whole run in flight leaves no gap to the team beside it.
+        // A team that has much of a run in flight leaves no gap to the team beside it.
         let team = abreast as usize * access.vector * access.in_flight.min(4);
-        if abreast > 1 && team >= access.run_len(problem) {
+        if abreast > 1 && 4 * team >= access.run_len(problem) {
             return 1.0;
         }
         // A unit alone comes back to its line before the line is lost, mostly.

@@ -295,7 +295,8 @@ impl Access {
             true => tuning::OUTPUTS_IN_FLIGHT,
             false => tuning::OUTPUTS_IN_FLIGHT_HEAVY,
         };
-        while 2 * fitting.batch <= most
+        while self.direction == Direction::Along
+            && 2 * fitting.batch <= most
             && 2 * fitting.batch * in_flight <= self.in_flight
             && (Self { batch: 2 * fitting.batch, ..fitting }).check_batch(problem, schedule).is_ok()
             && Plan::new(fitting, schedule).cubes(problem) >= 2 * wanted
@@ -446,9 +447,7 @@ impl Access {
 /// Loads of `bytes` bytes that keep enough bytes in flight.
 fn loads_in_flight(problem: &Problem, direction: Direction, bytes: usize) -> usize {
     let wanted = match direction {
-        Direction::Across if problem.operator().accumulator_bytes <= tuning::LIGHT_ACCUMULATOR => {
-            tuning::BYTES_IN_FLIGHT_ACROSS
-        }
+        Direction::Across if schedule::is_light(problem) => tuning::BYTES_IN_FLIGHT_ACROSS,
         _ => tuning::BYTES_IN_FLIGHT_ALONG,
     };
     (wanted / bytes.max(1)).clamp(4, MOST_IN_FLIGHT)

@@ -44,14 +44,23 @@ fn plans_read_as_sentences() {
     assert_eq!(
         plan.to_string(),
         "split: 396 cubes per output with 512 units each, 1 at a time per cube, plane operations \
-         over 32 lanes; then a second launch with 256 units per output, 1 at a time per cube; \
-         vectors of 4 along the reduction, 4 loads in flight"
+         over 32 lanes; the last cube merges; vectors of 4 along the reduction, 4 loads in flight"
     );
+    let without = Device { wide_atomics: false, ..Device::h200() };
+    let plan = choose(&problem(&[1 << 28], &[0]), &without).unwrap().plan;
+    let text = plan.to_string();
+    assert!(
+        text.contains("; then a second launch with 256 units per output, 1 at a time"),
+        "{text}"
+    );
+    let plan = choose(&problem(&[1 << 20, 32], &[1]), &Device::h200()).unwrap().plan;
+    let text = plan.to_string();
+    assert!(text.ends_with("2 loads in flight for each of 2 outputs"), "{text}");
     let plan = choose(&problem(&[8192, 8192], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
         "cube: 64 units per vector of outputs, 8 at a time per cube, shared memory; vectors of 4 \
-         across outputs, 4 loads in flight"
+         across outputs, 8 loads in flight"
     );
 }
 
@@ -72,6 +81,13 @@ fn plans_that_do_not_fit_are_refused() {
     let mut wide = plan;
     wide.access.vector = 8;
     refused(wide, &even, &device, "a load of 32 bytes passes the device's 16");
+    let mut several = plan;
+    several.access.batch = 2;
+    refused(several, &even, &device, "only units and planes have several outputs in flight");
+    several.schedule = Schedule::Plane { lanes: 32, units: 256 };
+    refused(several, &even, &device, "1024 loads per output, of which 128 are in flight");
+    several.access.batch = 5;
+    refused(several, &even, &device, "5 outputs of 4 loads pass 16 in flight");
     let mut none = plan;
     none.access.in_flight = 0;
     refused(none, &even, &device, "0 loads in flight");

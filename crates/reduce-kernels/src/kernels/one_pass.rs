@@ -7,13 +7,27 @@ use super::{
     fold::{Share, push_loaded},
     geometry::{Geometry, Group, locate},
     read::{Input, Loaded, load},
-    whole::results,
+    whole::{results, vector_results},
     work::{combine_workers, place, total_across, total_along},
 };
 use crate::{
     combine::{Team, combine_lanes},
-    operator::{Columns, Fields, Operator, Parameters, ResultsOf, Types},
+    operator::{Columns, Fields, Operator, Parameters, ResultsOf, Types, VectorColumns},
 };
+
+/// The results' arrays, bound as vectors where all lanes of a group's results lie side by side.
+#[derive(CubeType, Clone, Copy)]
+struct Results<T: Types, N: Size> {
+    results: Columns<T::Results>,
+    vectors: VectorColumns<T::Results, N>,
+}
+
+#[cube]
+impl<T: Types, N: Size> Results<T, N> {
+    fn new(results: Columns<T::Results>, vectors: VectorColumns<T::Results, N>) -> Self {
+        Results::<T, N> { results, vectors }
+    }
+}
 
 /// Each team of units reduces one group; its worker 0 writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -36,6 +50,9 @@ pub(crate) fn reduce_one_pass<
     x: &mut ComptimeOption<Array<X>>,
     y: &mut ComptimeOption<Array<Y>>,
     z: &mut ComptimeOption<Array<Z>>,
+    xs: &mut ComptimeOption<Array<Vector<X, N>>>,
+    ys: &mut ComptimeOption<Array<Vector<Y, N>>>,
+    zs: &mut ComptimeOption<Array<Vector<Z, N>>>,
     geometry: &Geometry,
     parameters: &Parameters,
     #[comptime] access: Access,
@@ -43,7 +60,9 @@ pub(crate) fn reduce_one_pass<
     #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
 ) {
     let input = Input::<(S, In, A, B, C, D, E, X, Y, Z), N>::new(vectors, elements);
-    let mut results = results(x, y, z);
+    let results = results(x, y, z);
+    let vectors = vector_results(xs, ys, zs);
+    let mut results = Results::<(S, In, A, B, C, D, E, X, Y, Z), N>::new(results, vectors);
     one_pass::<O, (S, In, A, B, C, D, E, X, Y, Z), N>(
         &input,
         &mut results,
@@ -57,7 +76,7 @@ pub(crate) fn reduce_one_pass<
 #[cube]
 fn one_pass<O: Operator, T: Types, N: Size>(
     input: &Input<T, N>,
-    results: &mut Columns<T::Results>,
+    results: &mut Results<T, N>,
     geometry: &Geometry,
     parameters: &Parameters,
     #[comptime] access: Access,
@@ -77,7 +96,7 @@ fn one_pass<O: Operator, T: Types, N: Size>(
                 let total =
                     total_along::<O, T, N>(input, geometry, parameters, group, share, access, team);
                 let result = O::finish::<T, Const<1>>(total, geometry.reduction_len, parameters);
-                write_along::<O, T>(results, group, place.worker, result);
+                write_along::<O, T>(&mut results.results, group, place.worker, result);
             }
             Direction::Across => {
                 let total = total_across::<O, T, N>(
@@ -108,7 +127,7 @@ fn one_pass<O: Operator, T: Types, N: Size>(
 #[allow(clippy::too_many_arguments, reason = "what a unit's work consists of")]
 fn several<O: Operator, T: Types, N: Size>(
     input: &Input<T, N>,
-    results: &mut Columns<T::Results>,
+    results: &mut Results<T, N>,
     geometry: &Geometry,
     parameters: &Parameters,
     first: usize,
@@ -148,7 +167,7 @@ fn several<O: Operator, T: Types, N: Size>(
                 let of_unit = combine_lanes::<O, T, N>(lanes, parameters);
                 let total = combine_workers::<O, T, Const<1>>(of_unit, parameters, team);
                 let result = O::finish::<T, Const<1>>(total, geometry.reduction_len, parameters);
-                write_along::<O, T>(results, group, worker, result);
+                write_along::<O, T>(&mut results.results, group, worker, result);
             }
             Direction::Across => {
                 let total = combine_workers::<O, T, N>(lanes, parameters, team);
@@ -175,21 +194,29 @@ fn write_along<O: Operator, T: Types>(
 /// Worker 0 writes the results of its vector of outputs.
 #[cube]
 fn write_across<O: Operator, T: Types, N: Size>(
-    results: &mut Columns<T::Results>,
+    results: &mut Results<T, N>,
     geometry: &Geometry,
     group: Group,
     worker: u32,
     result: ResultsOf<O::Results, T, N>,
     #[comptime] access: Access,
 ) {
-    #[unroll]
-    for lane in 0..comptime![access.vector] {
-        if worker == 0 && comptime![lane as u32] < group.results {
-            O::Results::store::<T::Results>(
-                results,
-                group.output + lane * geometry.run_target,
-                O::Results::lane::<T::Results, N>(result, lane),
-            );
+    let in_vectors = results.vectors.is_some();
+    if comptime![in_vectors] {
+        if worker == 0 && group.results > 0 {
+            let index = group.output / comptime![access.vector];
+            O::Results::store_lanes::<T::Results, N>(&mut results.vectors, index, result);
+        }
+    } else {
+        #[unroll]
+        for lane in 0..comptime![access.vector] {
+            if worker == 0 && comptime![lane as u32] < group.results {
+                O::Results::store::<T::Results>(
+                    &mut results.results,
+                    group.output + lane * geometry.run_target,
+                    O::Results::lane::<T::Results, N>(result, lane),
+                );
+            }
         }
     }
 }

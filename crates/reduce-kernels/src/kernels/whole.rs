@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::operator::Columns;
+use crate::operator::{Columns, VectorColumns};
 
 /// All of an array. CubeCL 0.10 adds indices to the slice's offset in the offset's type, and the offset
 /// of `to_slice` is a constant of 32 bits: with 64-bit addresses, it must be a run-time value (every cube
@@ -50,6 +50,17 @@ pub(super) fn results<X: Float, Y: Float, Z: Float>(
 ) -> Columns<(X, Y, Z, Z, Z)> {
     let z = whole_option(z);
     Columns::new(whole_option(x), whole_option(y), z, z, z)
+}
+
+/// The arrays of up to three results, as vectors.
+#[cube]
+pub(super) fn vector_results<X: Float, Y: Float, Z: Float, N: Size>(
+    x: &mut ComptimeOption<Array<Vector<X, N>>>,
+    y: &mut ComptimeOption<Array<Vector<Y, N>>>,
+    z: &mut ComptimeOption<Array<Vector<Z, N>>>,
+) -> VectorColumns<(X, Y, Z, Z, Z), N> {
+    let z = whole_option(z);
+    VectorColumns::new(whole_option(x), whole_option(y), z, z, z)
 }
 
 /// The arrays of up to five fields of partial results.

@@ -83,6 +83,13 @@ pub trait Fields: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Writes to global memory.
     fn store<T: FieldTypes>(columns: &mut Columns<T>, index: usize, fields: Self::Of<T, Const<1>>);
 
+    /// Writes to global memory, all lanes of each field at once.
+    fn store_lanes<T: FieldTypes, N: Size>(
+        columns: &mut VectorColumns<T, N>,
+        index: usize,
+        fields: Self::Of<T, N>,
+    );
+
     /// Reads what [`store`](Fields::store) wrote.
     fn load<T: FieldTypes>(columns: &Columns<T>, index: usize) -> Self::Of<T, Const<1>>;
 
@@ -117,6 +124,35 @@ impl<T: FieldTypes> Columns<T> {
         e: ComptimeOption<SliceMut<T::E>>,
     ) -> Self {
         Columns::<T> { a, b, c, d, e }
+    }
+}
+
+/// [`Columns`] of vectors.
+#[derive(CubeType, Clone, Copy)]
+pub struct VectorColumns<T: FieldTypes, N: Size> {
+    a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
+    b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
+    c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
+    d: ComptimeOption<SliceMut<Vector<T::D, N>>>,
+    e: ComptimeOption<SliceMut<Vector<T::E, N>>>,
+}
+
+#[cube]
+impl<T: FieldTypes, N: Size> VectorColumns<T, N> {
+    /// The arrays of up to five fields.
+    pub fn new(
+        a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
+        b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
+        c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
+        d: ComptimeOption<SliceMut<Vector<T::D, N>>>,
+        e: ComptimeOption<SliceMut<Vector<T::E, N>>>,
+    ) -> Self {
+        VectorColumns::<T, N> { a, b, c, d, e }
+    }
+
+    /// Whether there are any.
+    pub fn is_some(&self) -> comptime_type!(bool) {
+        self.a.is_some()
     }
 }
 
@@ -241,6 +277,17 @@ macro_rules! fields {
                 $(
                     let mut $array = columns.$array.unwrap();
                     $array[index] = fields.$field[0];
+                )+
+            }
+
+            fn store_lanes<T: FieldTypes, N: Size>(
+                columns: &mut VectorColumns<T, N>,
+                index: usize,
+                fields: Self::Of<T, N>,
+            ) {
+                $(
+                    let mut $array = columns.$array.unwrap();
+                    $array[index] = fields.$field;
                 )+
             }
 

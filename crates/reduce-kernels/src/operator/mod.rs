@@ -25,7 +25,7 @@ pub use by_name::{OperatorName, OperatorOptions, UnknownOperator};
 pub use extrema::{Max, Min, MinMax};
 pub use fields::{
     Columns, Family, FieldTypes, Fields, FieldsOf, Five, Four, One, Pair, Quad, Quint, ResultsOf,
-    Three, Triple, Two, Value,
+    Three, Triple, Two, Value, VectorColumns,
 };
 pub use log_sum_exp::LogSumExp;
 pub use logic::{All, Any, CountNonzero};

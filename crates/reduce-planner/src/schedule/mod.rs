@@ -224,9 +224,9 @@ pub(crate) fn cooperating_units(problem: &Problem) -> u32 {
     if is_light(problem) { tuning::COOPERATING_UNITS } else { tuning::COOPERATING_UNITS_HEAVY }
 }
 
-/// Whether accumulators take few registers.
+/// Whether accumulators take few registers: no more than the elements themselves, or a word.
 pub(crate) fn is_light(problem: &Problem) -> bool {
-    problem.operator().accumulator_bytes <= tuning::LIGHT_ACCUMULATOR
+    problem.operator().accumulator_bytes <= problem.input().bytes().max(tuning::LIGHT_ACCUMULATOR)
 }
 
 /// Loads that each lane of a group should have: the more, the longer accumulators take to merge.
