@@ -10,8 +10,13 @@ use reduce_kernels::{
     },
 };
 
-const SUM: OperatorClass =
-    OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true };
+const SUM: OperatorClass = OperatorClass {
+    name: "sum",
+    accumulator_bytes: 4,
+    positional: false,
+    defined_on_empty: true,
+    transcendental: false,
+};
 
 fn problem(shape: &[usize], axes: &[usize]) -> Result<Problem, ProblemError> {
     let strides = row_major_strides(shape);

@@ -68,6 +68,7 @@ impl Checked {
             accumulator_bytes: fields.iter().map(|field| field.bytes()).sum(),
             positional: O::POSITIONAL,
             defined_on_empty: O::DEFINED_ON_EMPTY,
+            transcendental: O::TRANSCENDENTAL,
         };
         let result_shape = result_shape(shape, &is_reduced, statement.squeeze);
         let kept_strides = match statement.output {

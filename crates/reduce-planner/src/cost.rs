@@ -60,7 +60,7 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
     };
     if access.direction == Direction::Along {
         // A team that has much of a run in flight leaves no gap to the team beside it.
-        let team = abreast as usize * access.vector * access.in_flight.min(4);
+        let team = abreast as usize * access.vector * access.in_flight;
         if abreast > 1 && 4 * team >= access.run_len(problem) {
             return 1.0;
         }

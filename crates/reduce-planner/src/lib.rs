@@ -8,13 +8,13 @@
 //! use reduce_planner::*;
 //!
 //! // The sum over the last axis of a row-major 8192 × 8192 tensor of f32, on an H200.
-//! let sum = OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true };
+//! let sum = OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true, transcendental: false };
 //! let input = InputSpec { element: ElementType::F32, shape: &[8192, 8192], strides: &[8192, 1], alignment: 256 };
 //! let output = OutputSpec { elements: &[ElementType::F32], strides: None };
 //! let problem = Problem::new(sum, &input, Some(&[1]), &output)?;
 //!
 //! let choice = choose(&problem, &Device::h200())?;
-//! assert_eq!(choice.plan.schedule.kind(), ScheduleKind::Plane);
+//! assert_eq!(choice.plan.schedule.kind(), ScheduleKind::Cube);
 //! println!("{}", choice.plan);
 //! for refusal in &choice.refused {
 //!     println!("not {refusal}");

@@ -4,7 +4,11 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Device, Direction, PlanError, Problem, schedule, tuning};
+use crate::{
+    Device, Direction, PlanError, Problem,
+    schedule::{self, Weight},
+    tuning,
+};
 
 /// Most loads in flight that a plan may ask for: each holds registers.
 const MOST_IN_FLIGHT: usize = 16;
@@ -291,9 +295,9 @@ impl Access {
         let in_flight = (self.in_flight as u64).min(loads) as usize;
         let mut fitting = Self { in_flight, ..self };
         let wanted = schedule::cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
-        let most = match schedule::is_light(problem) {
-            true => tuning::OUTPUTS_IN_FLIGHT,
-            false => tuning::OUTPUTS_IN_FLIGHT_HEAVY,
+        let most = match schedule::weight(problem) {
+            Weight::Light => tuning::OUTPUTS_IN_FLIGHT,
+            _ => tuning::OUTPUTS_IN_FLIGHT_HEAVY,
         };
         while self.direction == Direction::Along
             && 2 * fitting.batch <= most
@@ -444,13 +448,21 @@ impl Access {
     }
 }
 
-/// Loads of `bytes` bytes that keep enough bytes in flight.
+/// Loads of `bytes` bytes that keep enough bytes in flight, and leave registers for accumulators.
 fn loads_in_flight(problem: &Problem, direction: Direction, bytes: usize) -> usize {
-    let wanted = match direction {
-        Direction::Across if schedule::is_light(problem) => tuning::BYTES_IN_FLIGHT_ACROSS,
-        _ => tuning::BYTES_IN_FLIGHT_ALONG,
+    let elements = bytes / problem.input().bytes();
+    let (wanted, most) = match (schedule::weight(problem), direction) {
+        _ if problem.operator().transcendental => (tuning::BYTES_IN_FLIGHT_TRANSCENDENTAL, 16),
+        (Weight::Light, Direction::Across) if elements == 1 => {
+            (tuning::BYTES_IN_FLIGHT_ACROSS, tuning::UNALIGNED_LOADS_IN_FLIGHT)
+        }
+        (Weight::Light, Direction::Across) => (tuning::BYTES_IN_FLIGHT_ACROSS, 16),
+        (Weight::Heavy, _) => {
+            (tuning::BYTES_IN_FLIGHT_HEAVY, (tuning::ELEMENTS_IN_FLIGHT_HEAVY / elements).max(2))
+        }
+        _ => (tuning::BYTES_IN_FLIGHT_ALONG, 16),
     };
-    (wanted / bytes.max(1)).clamp(4, MOST_IN_FLIGHT)
+    (wanted / bytes.max(1)).clamp(2, most)
 }
 
 impl fmt::Display for Access {

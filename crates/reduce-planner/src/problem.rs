@@ -18,6 +18,8 @@ pub struct OperatorClass {
     pub positional: bool,
     /// Whether a reduction over nothing has a value.
     pub defined_on_empty: bool,
+    /// Whether taking an element costs an exponential or the like.
+    pub transcendental: bool,
 }
 
 /// Where the elements of the input lie.

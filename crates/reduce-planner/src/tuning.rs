@@ -15,10 +15,20 @@ pub const BYTES_IN_FLIGHT_ALONG: usize = 64;
 /// 4 bytes: 42.5 us with 4, 39.4 with 16.
 pub const BYTES_IN_FLIGHT_ACROSS: usize = 128;
 
-/// Bytes of an accumulator up to which units have registers to spare. argmax of 65536 × 1024 along axis
-/// 0 (8 bytes): 77.7 us with 8 loads in flight in cubes of 512 units, 68.4 with 4 in cubes of 256; var (20
-/// bytes): 102.8 and 77.4.
-pub const LIGHT_ACCUMULATOR: usize = 4;
+/// Loads in flight across outputs where rows start off a vector's boundary and are read one element at a
+/// time. 512 × 131071 along axis 0: 69.0 us with 8, 91.9 with 16 (and smaller cubes).
+pub const UNALIGNED_LOADS_IN_FLIGHT: usize = 8;
+
+/// Bytes in flight for accumulators of more than two fields: pushes take long enough to leave loads
+/// waiting. var of 65536 × 1024 along axis 1: 74.2 us with 64 bytes, 69.1 with 128.
+pub const BYTES_IN_FLIGHT_HEAVY: usize = 128;
+
+/// Elements in flight for such accumulators. var of 8192 × 8192 bf16 along axis 1 with 32: 51.3 us.
+pub const ELEMENTS_IN_FLIGHT_HEAVY: usize = 32;
+
+/// Bytes in flight where elements pass an exponential. logsumexp of 65536 × 1024 along axis 1: 68.0 us with
+/// 32 bytes, 75.7 with 64; along axis 0: 68.9 and 95.7.
+pub const BYTES_IN_FLIGHT_TRANSCENDENTAL: usize = 32;
 
 /// Most outputs that a team has in flight together, where each is short.
 pub const OUTPUTS_IN_FLIGHT: usize = 8;
@@ -35,12 +45,16 @@ pub const RAGGED_RUN_MIN: usize = 8;
 /// per row: 63.3 us with 256, 63.1 with 128.
 pub const INDEPENDENT_UNITS: u32 = 256;
 
+/// The same for accumulators of several fields. var of 65536 × 1024 along axis 1: 74.1 us with 256, 69.1 with
+/// 128; argmax: 65.4 and 65.1.
+pub const INDEPENDENT_UNITS_HEAVY: u32 = 128;
+
 /// Most units of a cube that works on one output together. 64 × 256 × 56 × 56 over axes 0, 2, 3:
 /// 51.6 us with 256, 49.7 with 512, 49.9 with 1024.
 pub const COOPERATING_UNITS: u32 = 512;
 
-/// The same for accumulators that are not light. argmax of 4096 × 50257 along axis 1: 258.8 us with 512,
-/// 221.5 with 256.
+/// The same for accumulators of more than two fields. var of 65536 × 1024 along axis 0: 102.8 us with 512,
+/// 77.4 with 256.
 pub const COOPERATING_UNITS_HEAVY: u32 = 256;
 
 /// Units of a cube that stands across outputs that fill the device. 16 × 32 × 64 × 32 × 64 over axes
@@ -56,16 +70,24 @@ pub const ACROSS_WORKERS: u64 = 8;
 pub const ACROSS_SEGMENT_BYTES: usize = 128;
 
 /// The same where rows start off a vector's boundary, so that each segment shares a memory sector with the
-/// next. 65536 × 1023 along axis 0: 79.4 us with 512 bytes, 87.4 with 128.
-pub const UNALIGNED_SEGMENT_BYTES: usize = 512;
+/// next. 2^18 × 255 along axis 0 in cubes of 1024 units: 75.3 us with 256 bytes, 75.1 with 512.
+pub const UNALIGNED_SEGMENT_BYTES: usize = 256;
+
+/// Partial results of one block of outputs up to which a split has its usual cubes; the last cube merges
+/// more for too long. 2^21 × 32 along axis 0: 76.5 us with 396 cubes of 512 units (12672 partial
+/// results), 69.1 with 132 of 1024 (4224).
+pub const PARTIALS_PER_BLOCK: u64 = 4096;
 
 /// Loads that each lane of a group should have. 2^20 rows of 32: 50.2 us with a load for each of 8
 /// lanes, 35.9 with two for each of 4. 2^19 rows of 128: 97.8 us with one, 65.5 with two, 65.6 with four.
 pub const LOADS_PER_LANE: u64 = 2;
 
-/// The same for accumulators that are not light, and so take longer to merge. var of 65536 × 1024 along
-/// axis 1: 100.8 us with 8, 77.8 with 16, 74.4 with 32; argmax: 65.6, 64.1 and 64.7.
-pub const LOADS_PER_LANE_HEAVY: u64 = 16;
+/// The same for accumulators of two fields, which take longer to merge. argmax of 65536 × 1024 along axis
+/// 1: 65.6 us with 8, 65.1 with 16, 65.7 with 32.
+pub const LOADS_PER_LANE_MEDIUM: u64 = 16;
+
+/// The same for more fields. var of 65536 × 1024 along axis 1: 100.8 us with 8, 69.6 with 16, 69.1 with 32.
+pub const LOADS_PER_LANE_HEAVY: u64 = 32;
 
 /// Cubes per multiprocessor that must remain where a team takes several outputs at a time.
 pub const CUBES_PER_MULTIPROCESSOR: u32 = 16;
@@ -114,5 +136,5 @@ pub const CACHED_RUN_BYTES: usize = 64;
 pub const LONE_UNIT_EFFICIENCY: f64 = 0.75;
 
 /// Cubes per multiprocessor that draw the whole bandwidth. 50257 × 4096 along axis 0: 214.0 us with 128
-/// cubes on 132 multiprocessors, 191.9 with 384.
-pub const CUBES_FOR_BANDWIDTH: f64 = 1.5;
+/// cubes on 132 multiprocessors, 191.9 split into 384; 8192 × 8192 bf16: 36.2 and 39.4.
+pub const CUBES_FOR_BANDWIDTH: f64 = 1.0;

@@ -6,8 +6,13 @@ use reduce_planner::{
     Plan, PlanError, Problem, Schedule, ScheduleKind, choose, force, row_major_strides,
 };
 
-const SUM: OperatorClass =
-    OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true };
+const SUM: OperatorClass = OperatorClass {
+    name: "sum",
+    accumulator_bytes: 4,
+    positional: false,
+    defined_on_empty: true,
+    transcendental: false,
+};
 
 fn problem(shape: &[usize], axes: &[usize]) -> Problem {
     let element = ElementType::F32;

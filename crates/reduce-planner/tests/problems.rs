@@ -6,8 +6,13 @@ use reduce_planner::{
     ReducedDim, row_major_strides,
 };
 
-const SUM: OperatorClass =
-    OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true };
+const SUM: OperatorClass = OperatorClass {
+    name: "sum",
+    accumulator_bytes: 4,
+    positional: false,
+    defined_on_empty: true,
+    transcendental: false,
+};
 const ARG: OperatorClass = OperatorClass { name: "argmax", positional: true, ..SUM };
 const MAX: OperatorClass = OperatorClass { name: "max", defined_on_empty: false, ..SUM };
 

@@ -25,15 +25,34 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
         let reason = Reason::NothingToShare { loads: steps };
         return Err(Refusal { schedule: ScheduleKind::Cube, reason });
     }
-    let Block { workers, outputs, combine } = block(problem, device, access, false);
+    let Block { workers, outputs, combine } = block(problem, device, access, Sharing::No);
     Ok(Schedule::Cube { workers, outputs, combine })
 }
 
+/// Whether several cubes share an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Each output has one cube.
+    No,
+    /// Several cubes.
+    Several,
+    /// Several large cubes, so that there are fewer.
+    SeveralLarge,
+}
+
 /// Sizes a block so that its units have several loads each and, where outputs stand side by side,
-/// read whole memory segments. `shared`: whether several cubes share an output.
-pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: bool) -> Block {
+/// read whole memory segments.
+pub(crate) fn block(problem: &Problem, device: &Device, access: Access, sharing: Sharing) -> Block {
     let steps = access.steps(problem).max(1);
-    let units = units_limit(problem, device, access, cooperating_units(problem));
+    let wanted = match sharing {
+        Sharing::SeveralLarge => 2 * cooperating_units(problem),
+        // Rows off a vector's boundary: the wider, the fewer sectors are shared with other cubes.
+        Sharing::No if access.direction == Direction::Across && access.vector == 1 => {
+            2 * cooperating_units(problem)
+        }
+        _ => cooperating_units(problem),
+    };
+    let units = units_limit(problem, device, access, wanted);
     match access.direction {
         Direction::Along => {
             let loads = (access.in_flight as u64).max(loads_per_lane(problem));
@@ -60,9 +79,10 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: 
             };
             let segment = (segment / bytes).max(1) as u64;
             let run = access.run_loads(problem).next_power_of_two();
-            // A little more than a segment is one row of units too.
-            let abreast = (if run <= 2 * segment { run } else { segment }).min(units);
-            let (workers, outputs) = if shared {
+            // A little more than a segment of vectors is one row of units too.
+            let one_row = run <= segment || (access.vector > 1 && run <= 2 * segment);
+            let abreast = (if one_row { run } else { segment }).min(units);
+            let (workers, outputs) = if sharing != Sharing::No {
                 (units / abreast, abreast)
             } else {
                 // As many units as half fill the device, in one wave.
@@ -71,7 +91,11 @@ pub(crate) fn block(problem: &Problem, device: &Device, access: Access, shared: 
                 let fill = floor_power_of_two(wave / access.groups(problem).max(1));
                 let most = units / abreast;
                 let workers = fill.clamp(tuning::ACROSS_WORKERS.min(most), most);
-                let outputs = u64::from(tuning::ACROSS_UNITS).min(units) / workers;
+                let together = match access.vector {
+                    1 => units,
+                    _ => u64::from(tuning::ACROSS_UNITS).min(units),
+                };
+                let outputs = together / workers;
                 (workers, outputs.max(abreast))
             };
             let workers = workers.min(floor_power_of_two(steps)).max(1);

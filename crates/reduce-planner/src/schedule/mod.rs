@@ -219,24 +219,51 @@ pub(crate) fn units_limit(problem: &Problem, device: &Device, access: Access, wa
     floor_power_of_two(limit) as u32
 }
 
-/// Most units of a cube that works on one output together.
-pub(crate) fn cooperating_units(problem: &Problem) -> u32 {
-    if is_light(problem) { tuning::COOPERATING_UNITS } else { tuning::COOPERATING_UNITS_HEAVY }
+/// How many registers an accumulator takes beside the elements that go into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// One field: no more than the elements.
+    Light,
+    /// Two fields.
+    Medium,
+    /// More.
+    Heavy,
 }
 
-/// Whether accumulators take few registers: no more than the elements themselves, or a word.
-pub(crate) fn is_light(problem: &Problem) -> bool {
-    problem.operator().accumulator_bytes <= problem.input().bytes().max(tuning::LIGHT_ACCUMULATOR)
+/// The weight of a problem's accumulators.
+pub(crate) fn weight(problem: &Problem) -> Weight {
+    let word = problem.input().bytes().max(4);
+    match problem.operator().accumulator_bytes.div_ceil(word) {
+        0..=1 => Weight::Light,
+        2 => Weight::Medium,
+        _ => Weight::Heavy,
+    }
+}
+
+/// Most units of a cube that works on one output together.
+pub(crate) fn cooperating_units(problem: &Problem) -> u32 {
+    match weight(problem) {
+        Weight::Heavy => tuning::COOPERATING_UNITS_HEAVY,
+        _ => tuning::COOPERATING_UNITS,
+    }
 }
 
 /// Loads that each lane of a group should have: the more, the longer accumulators take to merge.
 pub(crate) fn loads_per_lane(problem: &Problem) -> u64 {
-    if is_light(problem) { tuning::LOADS_PER_LANE } else { tuning::LOADS_PER_LANE_HEAVY }
+    match weight(problem) {
+        Weight::Light => tuning::LOADS_PER_LANE,
+        Weight::Medium => tuning::LOADS_PER_LANE_MEDIUM,
+        Weight::Heavy => tuning::LOADS_PER_LANE_HEAVY,
+    }
 }
 
 /// Units of a cube whose units or planes work independently.
-pub(crate) fn independent_units(device: &Device) -> u32 {
-    let most = device.max_units_per_cube.min(tuning::INDEPENDENT_UNITS);
+pub(crate) fn independent_units(problem: &Problem, device: &Device) -> u32 {
+    let wanted = match weight(problem) {
+        Weight::Light => tuning::INDEPENDENT_UNITS,
+        _ => tuning::INDEPENDENT_UNITS_HEAVY,
+    };
+    let most = device.max_units_per_cube.min(wanted);
     floor_power_of_two(u64::from(most)) as u32
 }
 

@@ -34,7 +34,8 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
             // Wider rows fill planes, and cubes read them better.
             let abreast = access.run_loads(problem).next_power_of_two();
             let segment = tuning::ACROSS_SEGMENT_BYTES / (access.vector * problem.input().bytes());
-            if abreast >= segment.max(1) as u64 || 2 * abreast > u64::from(plane) {
+            let fills_segment = access.run_loads(problem) >= segment.max(1) as u64;
+            if fills_segment || 2 * abreast > u64::from(plane) {
                 let abreast = abreast.min(u64::from(plane));
                 return Err(refuse(Reason::OutputsFillPlane { abreast, plane }));
             }
@@ -42,6 +43,6 @@ pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedu
             (u64::from(plane) / abreast).min(enough)
         }
     };
-    let units = independent_units(device);
+    let units = independent_units(problem, device);
     Ok(Schedule::Plane { lanes: lanes as u32, units })
 }

@@ -2,7 +2,10 @@
 //! partial results, and the cube that finishes last, or a second launch, merges them in the order of
 //! the cubes.
 
-use super::{cube, cubes_wanted, floor_power_of_two, units_limit};
+use super::{
+    cube::{self, Block, Sharing},
+    cubes_wanted, floor_power_of_two, units_limit,
+};
 use crate::{
     Access, Device, Direction, Merge, Plan, Problem, Reason, Refusal, Schedule, ScheduleKind,
     schedule, tuning,
@@ -16,12 +19,25 @@ use crate::{
 /// The reduction is too short for two cubes, or the outputs fill the device without splitting.
 pub fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Refusal> {
     let refuse = |reason| Refusal { schedule: ScheduleKind::Split, reason };
-    let block = cube::block(problem, device, access, true);
     let steps = access.steps(problem);
-    let wanted = cubes_wanted(device, tuning::SPLIT_CUBES_PER_MULTIPROCESSOR);
-    let blocks = access.groups(problem).div_ceil(u64::from(block.outputs)).max(1);
+    let blocks_of =
+        |block: &Block| access.groups(problem).div_ceil(u64::from(block.outputs)).max(1);
+    let mut block = cube::block(problem, device, access, Sharing::Several);
+    let mut blocks = blocks_of(&block);
+    let mut wanted = cubes_wanted(device, tuning::SPLIT_CUBES_PER_MULTIPROCESSOR);
     if 2 * blocks > wanted {
         return Err(refuse(Reason::OutputsFillDevice { cubes: blocks, wanted }));
+    }
+    let lanes = match access.direction {
+        Direction::Along => 1,
+        Direction::Across => access.vector as u64,
+    };
+    let partials = wanted / blocks * u64::from(block.outputs) * lanes;
+    if partials > tuning::PARTIALS_PER_BLOCK {
+        // The last cube would merge for long: fewer cubes, each larger.
+        block = cube::block(problem, device, access, Sharing::SeveralLarge);
+        blocks = blocks_of(&block);
+        wanted = cubes_wanted(device, 1).max(2 * blocks);
     }
     let loads = u64::from(block.workers) * access.in_flight as u64;
     let most = steps / loads.max(1);
