@@ -292,14 +292,23 @@ impl Access {
     pub(crate) fn fitting(self, problem: &Problem, schedule: Schedule, device: &Device) -> Self {
         let units = u64::from(schedule.workers()) * u64::from(schedule.cubes_per_output());
         let loads = self.steps(problem).div_ceil(units.max(1)).max(1).next_power_of_two();
-        let in_flight = (self.in_flight as u64).min(loads) as usize;
+        let most = match schedule.kind() {
+            ScheduleKind::Plane if problem.operator().transcendental => {
+                tuning::BYTES_IN_FLIGHT_TRANSCENDENTAL / (self.vector * problem.input().bytes())
+            }
+            _ => self.in_flight,
+        };
+        let in_flight = (self.in_flight.min(most.max(1)) as u64).min(loads) as usize;
         let mut fitting = Self { in_flight, ..self };
         let wanted = schedule::cubes_wanted(device, tuning::CUBES_PER_MULTIPROCESSOR);
         let most = match schedule::weight(problem) {
             Weight::Light => tuning::OUTPUTS_IN_FLIGHT,
             _ => tuning::OUTPUTS_IN_FLIGHT_HEAVY,
         };
-        while self.direction == Direction::Along
+        let each_alone = self.direction == Direction::Across
+            && self.vector > 1
+            && schedule.kind() == ScheduleKind::Unit;
+        while !each_alone
             && 2 * fitting.batch <= most
             && 2 * fitting.batch * in_flight <= self.in_flight
             && (Self { batch: 2 * fitting.batch, ..fitting }).check_batch(problem, schedule).is_ok()
@@ -452,15 +461,14 @@ impl Access {
 fn loads_in_flight(problem: &Problem, direction: Direction, bytes: usize) -> usize {
     let elements = bytes / problem.input().bytes();
     let (wanted, most) = match (schedule::weight(problem), direction) {
-        _ if problem.operator().transcendental => (tuning::BYTES_IN_FLIGHT_TRANSCENDENTAL, 16),
-        (Weight::Light, Direction::Across) if elements == 1 => {
-            (tuning::BYTES_IN_FLIGHT_ACROSS, tuning::UNALIGNED_LOADS_IN_FLIGHT)
+        (_, Direction::Across) if problem.operator().transcendental => {
+            (tuning::BYTES_IN_FLIGHT_TRANSCENDENTAL, MOST_IN_FLIGHT)
         }
-        (Weight::Light, Direction::Across) => (tuning::BYTES_IN_FLIGHT_ACROSS, 16),
-        (Weight::Heavy, _) => {
+        (Weight::Light, Direction::Across) => (tuning::BYTES_IN_FLIGHT_ACROSS, MOST_IN_FLIGHT),
+        (Weight::Heavy, Direction::Along) => {
             (tuning::BYTES_IN_FLIGHT_HEAVY, (tuning::ELEMENTS_IN_FLIGHT_HEAVY / elements).max(2))
         }
-        _ => (tuning::BYTES_IN_FLIGHT_ALONG, 16),
+        _ => (tuning::BYTES_IN_FLIGHT_ALONG, MOST_IN_FLIGHT),
     };
     (wanted / bytes.max(1)).clamp(2, most)
 }

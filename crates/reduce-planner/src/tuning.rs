@@ -15,19 +15,17 @@ pub const BYTES_IN_FLIGHT_ALONG: usize = 64;
 /// 4 bytes: 42.5 us with 4, 39.4 with 16.
 pub const BYTES_IN_FLIGHT_ACROSS: usize = 128;
 
-/// Loads in flight across outputs where rows start off a vector's boundary and are read one element at a
-/// time. 512 × 131071 along axis 0: 69.0 us with 8, 91.9 with 16 (and smaller cubes).
-pub const UNALIGNED_LOADS_IN_FLIGHT: usize = 8;
-
-/// Bytes in flight for accumulators of more than two fields: pushes take long enough to leave loads
-/// waiting. var of 65536 × 1024 along axis 1: 74.2 us with 64 bytes, 69.1 with 128.
+/// Bytes in flight along the reduction for accumulators of more than two fields: pushes take long enough to
+/// leave loads waiting. var of 65536 × 1024 along axis 1: 74.2 us with 64 bytes, 69.1 with 128; along axis
+/// 0, where each lane has an accumulator: 72.2 and 85.9.
 pub const BYTES_IN_FLIGHT_HEAVY: usize = 128;
 
 /// Elements in flight for such accumulators. var of 8192 × 8192 bf16 along axis 1 with 32: 51.3 us.
 pub const ELEMENTS_IN_FLIGHT_HEAVY: usize = 32;
 
-/// Bytes in flight where elements pass an exponential. logsumexp of 65536 × 1024 along axis 1: 68.0 us with
-/// 32 bytes, 75.7 with 64; along axis 0: 68.9 and 95.7.
+/// Bytes in flight where elements pass an exponential, across outputs and for groups of lanes. logsumexp of
+/// 65536 × 1024 along axis 1, 8 lanes a row: 68.0 us with 32 bytes, over 70 with 64; along axis 0: 68.9 and
+/// 95.7. Cubes take more: 4096 × 50257 along axis 1 took 217.7 us with 32, 198.4 with 64.
 pub const BYTES_IN_FLIGHT_TRANSCENDENTAL: usize = 32;
 
 /// Most outputs that a team has in flight together, where each is short.

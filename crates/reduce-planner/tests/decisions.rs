@@ -39,7 +39,7 @@ fn along(vector: usize, ragged: bool) -> Access {
 }
 
 fn across(vector: usize, ragged: bool) -> Access {
-    let in_flight = if vector == 1 { 8 } else { 32 / vector };
+    let in_flight = (32 / vector).min(16);
     Access { direction: Direction::Across, vector, ragged, in_flight, batch: 1 }
 }
 
@@ -125,7 +125,7 @@ fn heavy_accumulators_get_smaller_teams() {
     let rows = plan(&[65536, 1024], 1);
     assert_eq!(rows.schedule, Schedule::Plane { lanes: 8, units: 128 });
     let columns = plan(&[65536, 1024], 0);
-    assert_eq!((columns.access.in_flight, columns.schedule.units()), (8, 256));
+    assert_eq!((columns.access.in_flight, columns.schedule.units()), (4, 256));
 }
 
 /// Without 64-bit atomics, and where the hand-over would take too much memory, a second launch merges.

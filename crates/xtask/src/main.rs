@@ -57,7 +57,7 @@ fn test() -> Result<(), Failure> {
     // Compiled for every backend that compiles anywhere, and for none.
     let all = "reduce-kernels/cuda,reduce-kernels/vulkan,reduce-examples/cuda,\
                reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
-               reduce-benches/cuda,reduce-benches/vulkan";
+               reduce-benches/cuda,reduce-benches/vulkan,reduce-benches/cubek";
     cargo(&["fmt", "--all", "--check"])?;
     let deny = ["--", "--deny", "warnings"];
     let everything = ["clippy", "--workspace", "--all-targets"];

@@ -89,7 +89,7 @@ fn read<R: Runtime>(client: &ComputeClient<R>, tensor: TensorHandle<R>) -> Vec<f
 /// Every plan that can run a problem: each schedule, with the widest loads and with single elements
 /// both ways.
 fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3 };
+    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3, batch: 1 };
     let accesses =
         [Access::widest(problem, device), single(Direction::Along), single(Direction::Across)];
     let mut plans = Vec::new();

@@ -252,8 +252,8 @@ pub(crate) fn cooperating_units(problem: &Problem) -> u32 {
 pub(crate) fn loads_per_lane(problem: &Problem) -> u64 {
     match weight(problem) {
         Weight::Light => tuning::LOADS_PER_LANE,
-        Weight::Medium => tuning::LOADS_PER_LANE_MEDIUM,
-        Weight::Heavy => tuning::LOADS_PER_LANE_HEAVY,
+        Weight::Medium if !problem.operator().transcendental => tuning::LOADS_PER_LANE_MEDIUM,
+        _ => tuning::LOADS_PER_LANE_HEAVY,
     }
 }
 
@@ -261,6 +261,7 @@ pub(crate) fn loads_per_lane(problem: &Problem) -> u64 {
 pub(crate) fn independent_units(problem: &Problem, device: &Device) -> u32 {
     let wanted = match weight(problem) {
         Weight::Light => tuning::INDEPENDENT_UNITS,
+        _ if problem.operator().transcendental => tuning::INDEPENDENT_UNITS,
         _ => tuning::INDEPENDENT_UNITS_HEAVY,
     };
     let most = device.max_units_per_cube.min(wanted);
