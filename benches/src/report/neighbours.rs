@@ -48,7 +48,7 @@ impl<'a> Neighbours<'a> {
         of_size.map(|measured| measured.timing.gigabytes_per_second).fold(0.0, f64::max)
     }
 
-    /// The points below [`LEAST_SHARE`] of the rate of the best one of their size, and their shares.
+    /// The points below `LEAST_SHARE` of the rate of the best one of their size, and their shares.
     pub fn slow(&self) -> Vec<(&Measured<'a>, f64)> {
         let share = |measured: &Measured<'_>| {
             measured.timing.gigabytes_per_second / self.best(measured.point.series.log2())
@@ -57,7 +57,7 @@ impl<'a> Neighbours<'a> {
         shares.filter(|&(_, share)| share < LEAST_SHARE).collect()
     }
 
-    /// The odd points that pass [`MOST_ODD_OVER`], and by what factor they take longer per byte than
+    /// The odd points that pass `MOST_ODD_OVER`, and by what factor they take longer per byte than
     /// their even neighbours.
     pub fn slow_odd(&self) -> Vec<(&Measured<'a>, f64)> {
         let even_rate = |odd: &Measured<'_>| {

@@ -8,7 +8,7 @@ use crate::{Floor, Over};
 /// Least lead over the fastest peer that a case may have.
 pub const LEAST_LEAD: f64 = 0.95;
 
-/// Input bytes from which a case must reach [`LEAST_READ_SHARE`].
+/// Input bytes from which a case must reach `LEAST_READ_SHARE`.
 const READ_BYTES: u64 = 256 * MIB;
 
 /// Least share of the read bandwidth that a large case may reach.
@@ -27,15 +27,15 @@ pub struct Summary<'a> {
     pub mean_lead: Option<f64>,
     /// The number of those rows.
     pub compared: usize,
-    /// Those of them whose lead is below [`LEAST_LEAD`].
+    /// Those of them whose lead is below `LEAST_LEAD`.
     pub behind: Vec<&'a Row<'a>>,
     /// The best rate that a full f32 sum reached in the run, in 10⁹ bytes per second.
     pub best_read: f64,
-    /// Rows of 256 MiB and more below [`LEAST_READ_SHARE`] of `best_read`.
+    /// Rows of 256 MiB and more below `LEAST_READ_SHARE` of `best_read`.
     pub slow_reads: Vec<&'a Row<'a>>,
     /// Rows below 16 MiB that take longer than PyTorch's eager mode.
     pub slower_than_eager: Vec<&'a Row<'a>>,
-    /// Rows of 64 MiB and more in which Vulkan passes [`MOST_VULKAN_OVER`].
+    /// Rows of 64 MiB and more in which Vulkan passes `MOST_VULKAN_OVER`.
     pub vulkan_behind: Vec<&'a Row<'a>>,
 }
 
