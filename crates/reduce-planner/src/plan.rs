@@ -470,7 +470,7 @@ fn loads_in_flight(problem: &Problem, direction: Direction, bytes: usize) -> usi
         }
         _ => (tuning::BYTES_IN_FLIGHT_ALONG, MOST_IN_FLIGHT),
     };
-    (wanted / bytes.max(1)).clamp(2, most)
+    (wanted / bytes.max(1)).clamp(2, most.min(MOST_IN_FLIGHT))
 }
 
 impl fmt::Display for Access {

@@ -15,10 +15,14 @@ const SUM: OperatorClass = OperatorClass {
 };
 
 fn problem(shape: &[usize], axes: &[usize]) -> Problem {
+    problem_of(SUM, shape, axes)
+}
+
+fn problem_of(operator: OperatorClass, shape: &[usize], axes: &[usize]) -> Problem {
     let element = ElementType::F32;
     let strides = row_major_strides(shape);
     Problem::new(
-        SUM,
+        operator,
         &InputSpec { element, shape, strides: &strides, alignment: 256 },
         Some(axes),
         &OutputSpec { elements: &[element], strides: None },
@@ -223,13 +227,18 @@ proptest! {
         rows in 1usize..3000,
         columns in 1usize..3000,
         axis in 0usize..2,
+        fields in 1usize..6,
+        transcendental in any::<bool>(),
     ) {
-        let problem = problem(&[rows, columns], &[axis]);
+        let operator = OperatorClass { accumulator_bytes: 4 * fields, transcendental, ..SUM };
+        let problem = problem_of(operator, &[rows, columns], &[axis]);
         if let Ok(choice) = choose(&problem, &device) {
             prop_assert_eq!(choice.plan.check(&problem, &device), Ok(()));
         }
         for kind in ScheduleKind::ALL {
-            let _ = force(kind, &problem, &device);
+            if let Ok(plan) = force(kind, &problem, &device) {
+                prop_assert_eq!(plan.check(&problem, &device), Ok(()));
+            }
         }
     }
 

@@ -183,8 +183,13 @@ fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan
             .chain([(ScheduleKind::Split, &without_atomics)])
         {
             let sized = schedule::size(kind, problem, sizing, access);
-            let plan = sized.ok().map(|schedule| Plan::new(access, schedule));
-            plans.extend(plan.filter(|plan| plan.check(problem, device).is_ok()));
+            let Ok(schedule) = sized else { continue };
+            // Short outputs one at a time, and several.
+            for batch in [1, 3] {
+                let in_flight = access.in_flight.min(16 / batch);
+                let plan = Plan::new(Access { in_flight, batch, ..access }, schedule);
+                plans.extend(Some(plan).filter(|plan| plan.check(problem, device).is_ok()));
+            }
         }
     }
     plans.sort_by_key(|plan| format!("{plan:?}"));
