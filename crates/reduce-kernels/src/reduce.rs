@@ -249,15 +249,10 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         let parameters = self.parameters()?;
         let prepared = self.prepared(client, None)?;
         let Checked { problem, signature, shape } = &prepared.checked;
-        let available = client.properties().memory.max_page_size;
         let mut outputs = Vec::with_capacity(O::Results::COUNT);
         for &element in &signature.results[..O::Results::COUNT] {
-            let needed = bytes(problem.outputs(), element);
-            if needed > available {
-                return Err(ReduceError::OutputTooLarge { needed, available });
-            }
             // Buffers of no bytes cannot be bound; one element stands in for them.
-            let handle = client.empty((needed as usize).max(element.bytes()));
+            let handle = client.empty(problem.outputs().max(1) * element.bytes());
             let storage = storage_type(element);
             outputs.push(TensorHandle::new_contiguous(shape.clone(), handle, storage));
         }
@@ -347,6 +342,14 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     ) -> Result<Prepared, ReduceError> {
         let checked = self.check(output)?;
         let problem = &checked.problem;
+        let available = client.properties().memory.max_page_size;
+        if output.is_none() {
+            let results = &checked.signature.results[..O::Results::COUNT];
+            let needed = results.iter().map(|&element| bytes(problem.outputs(), element)).max();
+            if let Some(needed) = needed.filter(|&needed| needed > available) {
+                return Err(ReduceError::OutputTooLarge { needed, available });
+            }
+        }
         let dispatch = if problem.outputs() == 0 {
             None
         } else {
@@ -359,7 +362,6 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
                 None => choose(problem, device)?.plan,
             };
             let fields = &checked.signature.fields[..O::Fields::COUNT];
-            let available = client.properties().memory.max_page_size;
             Some(Dispatch::new(plan, problem, device, fields, available)?)
         };
         Ok(Prepared { checked, dispatch })

@@ -59,6 +59,9 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
         (Direction::Across, _) => schedule.outputs(),
     };
     if access.direction == Direction::Along {
+        if matches!(schedule, Schedule::Cube { .. }) && abreast <= device.plane_size_min {
+            return tuning::CUBE_OF_ONE_PLANE_EFFICIENCY;
+        }
         // A team that has much of a run in flight leaves no gap to the team beside it.
         let team = abreast as usize * access.vector * access.in_flight;
         if abreast > 1 && 4 * team >= access.run_len(problem) {
