@@ -128,8 +128,8 @@ pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) problem: &'a Problem,
     pub(crate) signature: Signature,
     pub(crate) dispatch: &'a Dispatch,
-    /// The stream that the client launches on.
-    pub(crate) stream: StreamId,
+    /// The stream that the client launches on, if it is known.
+    pub(crate) stream: Option<StreamId>,
     pub(crate) input: Binding,
     /// One for each result.
     pub(crate) outputs: Vec<Binding>,
@@ -194,7 +194,9 @@ impl<R: Runtime> Launch<'_, R> {
 
     fn run_split_once<O: Operator>(self, cubes: usize, words: usize) {
         let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
-        let (memory, length) = memory::words(self.client, self.stream, words);
+        // CubeCL tells no client's stream, but a new buffer is of it.
+        let stream = self.stream.unwrap_or_else(|| self.client.empty(1).stream);
+        let (memory, length) = memory::words(self.client, stream, words);
         // SAFETY: as in `run_one_pass`; the memory holds the words of every block of outputs, and only
         // launches of this stream, one after the other, use it.
         unsafe {

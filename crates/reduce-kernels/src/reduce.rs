@@ -257,7 +257,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             outputs.push(TensorHandle::new_contiguous(shape.clone(), handle, storage));
         }
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let stream = outputs[0].handle.stream;
+        let stream = Some(outputs[0].handle.stream);
         self.launch(client, &prepared, stream, bindings, parameters)?;
         let mut outputs = outputs.into_iter();
         Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
@@ -302,10 +302,8 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
                 return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
             }
         }
-        // A supplied output may come from another stream; a new buffer is of the client's.
-        let stream = client.empty(1).stream;
         let bindings = outputs.into_iter().map(|output| output.handle).collect();
-        self.launch(client, &prepared, stream, bindings, parameters)
+        self.launch(client, &prepared, None, bindings, parameters)
     }
 
     /// States and plans the problem, or remembers it. `output` gives the strides of a supplied output.
@@ -408,7 +406,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         &self,
         client: &ComputeClient<R>,
         prepared: &Prepared,
-        stream: StreamId,
+        stream: Option<StreamId>,
         outputs: Vec<Binding>,
         parameters: Vec<f64>,
     ) -> Result<(), ReduceError> {
