@@ -164,15 +164,21 @@ pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
         single(Direction::Across),
     ];
     accesses.dedup();
-    plans_of(problem, device, &accesses)
+    plans_of(problem, device, &accesses, &[1, 3])
 }
 
 /// Every schedule that can run a problem with the widest access.
 pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    plans_of(problem, device, &[Access::widest(problem, device)])
+    plans_of(problem, device, &[Access::widest(problem, device)], &[1])
 }
 
-fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
+/// Plans that read in these ways, with as many outputs at a time as `batches` says.
+fn plans_of(
+    problem: &Problem,
+    device: &Device,
+    accesses: &[Access],
+    batches: &[usize],
+) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
     // Without 64-bit atomics, a second launch merges what a split leaves.
     let without_atomics = Device { wide_atomics: false, ..device.clone() };
@@ -180,12 +186,12 @@ fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan
         for (kind, sizing) in ScheduleKind::ALL
             .map(|kind| (kind, device))
             .into_iter()
-            .chain([(ScheduleKind::Split, &without_atomics)])
+            .chain((batches.len() > 1).then_some((ScheduleKind::Split, &without_atomics)))
         {
             let sized = schedule::size(kind, problem, sizing, access);
             let Ok(schedule) = sized else { continue };
             // Short outputs one at a time, and several.
-            for batch in [1, 3] {
+            for &batch in batches {
                 let in_flight = access.in_flight.min(16 / batch);
                 let plan = Plan::new(Access { in_flight, batch, ..access }, schedule);
                 plans.extend(Some(plan).filter(|plan| plan.check(problem, device).is_ok()));
