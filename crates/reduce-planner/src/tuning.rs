@@ -28,10 +28,10 @@ pub const ELEMENTS_IN_FLIGHT_HEAVY: usize = 32;
 /// 95.7. Cubes take more: 4096 × 50257 along axis 1 took 217.7 us with 32, 198.4 with 64.
 pub const BYTES_IN_FLIGHT_TRANSCENDENTAL: usize = 32;
 
-/// Most outputs that a team has in flight together, where each is short.
+/// Most outputs that a team has in flight together, where each is short. Not measured apart.
 pub const OUTPUTS_IN_FLIGHT: usize = 8;
 
-/// The same for accumulators that are not light.
+/// The same for accumulators of several fields, which hold registers. Not measured apart.
 pub const OUTPUTS_IN_FLIGHT_HEAVY: usize = 2;
 
 /// A run that starts or ends off a vector's boundary is read in vectors from this many of the widest on;
@@ -87,7 +87,7 @@ pub const LOADS_PER_LANE_MEDIUM: u64 = 16;
 /// The same for more fields. var of 65536 × 1024 along axis 1: 100.8 us with 8, 69.6 with 16, 69.1 with 32.
 pub const LOADS_PER_LANE_HEAVY: u64 = 32;
 
-/// Cubes per multiprocessor that must remain where a team takes several outputs at a time.
+/// Cubes per multiprocessor that must remain where a team takes several outputs at a time. Not measured.
 pub const CUBES_PER_MULTIPROCESSOR: u32 = 16;
 
 /// Cubes per multiprocessor that a unit per output aims at. 256 × 2^18 along axis 0: 68.0 us with 1024
@@ -100,10 +100,11 @@ pub const UNIT_CUBES_PER_MULTIPROCESSOR: u32 = 12;
 pub const SPLIT_CUBES_PER_MULTIPROCESSOR: u32 = 3;
 
 /// Most bytes through which the cubes of a split hand their partial results to the last one; beyond,
-/// a second launch merges. They stay allocated between calls.
+/// a second launch merges. They stay allocated between calls. Not measured.
 pub const HAND_OVER_BYTES: u64 = 1 << 20;
 
-/// Nanoseconds from the last partial result to the first use of it by the last cube.
+/// Nanoseconds from the last partial result to the first use of it by the last cube. An estimate that
+/// decides between a cube per output and a split of little data.
 pub const HAND_OVER_NS: f64 = 2500.0;
 
 /// Most units of the cube that merges the partial results of a split. Not measured apart: the merge
@@ -137,7 +138,7 @@ pub const LONE_UNIT_EFFICIENCY: f64 = 0.75;
 /// cubes on 132 multiprocessors, 191.9 split into 384; 8192 × 8192 bf16: 36.2 and 39.4.
 pub const CUBES_FOR_BANDWIDTH: f64 = 1.0;
 
-/// The same where a cube gives each output no more units than a plane has. logsumexp of 65536 × 1024 along
+/// Share of the bandwidth that remains where a cube gives each output no more units than a plane has. logsumexp of 65536 × 1024 along
 /// axis 1: 78.5 us with 32 units of a cube per row, 68.0 with 8 lanes of a plane; argmax: 68.2 and 65.1 with
 /// 16; var: 80.0 and 69.1 with 8.
 pub const CUBE_OF_ONE_PLANE_EFFICIENCY: f64 = 0.9;
