@@ -22,5 +22,5 @@ pub use floor::Floor;
 pub use kernel_time::Delay;
 pub use measure::{MeasureError, microseconds_per_call, run};
 pub use record::{
-    CubekTiming, FileError, Record, Timing, Tried, gigabytes_per_second, read, write,
+    CubekTiming, FileError, Record, Staged, Timing, Tried, gigabytes_per_second, read, write,
 };

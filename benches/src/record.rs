@@ -129,23 +129,52 @@ pub fn read(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|source| FileError::Io { path: path.into(), source })
 }
 
+/// A file to be: it takes its place whole or not at all, and whether it can is known beforehand.
+#[derive(Debug)]
+pub struct Staged {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// An empty file beside `path`, which goes away unless it is put there.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn beside(path: &Path) -> Result<Self, FileError> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let file = match path.is_dir() {
+            true => Err(io::ErrorKind::IsADirectory.into()),
+            false => NamedTempFile::new_in(folder),
+        };
+        let file = file.map_err(|source| FileError::Io { path: path.into(), source })?;
+        Ok(Self { file, path: path.into() })
+    }
+
+    /// Writes a text and puts the file in its place.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn put(self, text: &str) -> Result<(), FileError> {
+        let Self { mut file, path } = self;
+        let written = file.write_all(text.as_bytes());
+        let put = written.and_then(|()| Ok(file.persist(&path)?));
+        put.map(drop).map_err(|source| FileError::Io { path, source })
+    }
+}
+
 /// Writes a file that appears whole or not at all.
 ///
 /// # Errors
 ///
 /// What the file system says.
 pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let written = || {
-        let mut file = NamedTempFile::new_in(folder)?;
-        file.write_all(text.as_bytes())?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
-    };
-    written().map_err(|source| FileError::Io { path: path.into(), source })
+    Staged::beside(path)?.put(text)
 }
 
 impl Record {

@@ -1,5 +1,6 @@
 //! Our times beside those of the peers.
 
+pub mod canvas;
 mod neighbours;
 mod picture;
 mod summary;
@@ -7,8 +8,9 @@ mod table;
 
 use std::collections::HashMap;
 
+pub use canvas::PictureError;
 pub use neighbours::Neighbours;
-pub use picture::{PictureError, side_by_side_picture, sweep_picture};
+pub use picture::{side_by_side_picture, sweep_picture};
 pub use summary::Summary;
 pub use table::{side_by_side_markdown, sweep_markdown};
 

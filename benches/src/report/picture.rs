@@ -1,70 +1,22 @@
 //! Pictures as SVG, on a light ground of their own so that they read on dark pages too.
 
 use plotters::{
-    coord::Shift,
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
 
 use super::{
     BANDWIDTH_BYTES, Peer, Row, Summary,
+    canvas::{
+        Area, BLUE, FAINT_INK, GREEN, GRID, GROUND, INK, PURPLE, PictureError, SKY, VERMILION,
+        bold, failed, style, write,
+    },
     neighbours::{LEAST_SHARE, Measured, Neighbours},
 };
 use crate::{
     Case, Over, Record,
     sweep::{LARGE_LOG2, Series, USUAL_LOG2},
 };
-
-/// A picture that could not be drawn.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PictureError {
-    /// There is nothing to show.
-    #[error("no case of {0} in the record")]
-    Empty(&'static str),
-    /// What the drawing library says.
-    #[error("the picture cannot be drawn: {0}")]
-    Drawing(String),
-}
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
-const FAINT_INK: RGBColor = RGBColor(0x6e, 0x77, 0x81);
-const GRID: RGBColor = RGBColor(0xe1, 0xe4, 0xe8);
-const GROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
-
-// The colours of Okabe and Ito, which colour-blind readers tell apart.
-const VERMILION: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
-const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
-const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
-const SKY: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
-const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
-
-/// Family of all text: what the reader's system has.
-const FONT: &str = "sans-serif";
-
-fn failed(error: impl std::fmt::Display) -> PictureError {
-    PictureError::Drawing(error.to_string())
-}
-
-fn style(size: u32, color: &'static RGBColor, h_pos: HPos) -> TextStyle<'static> {
-    // plotters writes a size divided by 1.24 into the file.
-    let pixels = f64::from(size) * 1.24;
-    TextStyle::from((FONT, pixels).into_font()).color(color).pos(Pos::new(h_pos, VPos::Center))
-}
-
-fn write(
-    area: &Area<'_>,
-    text: &str,
-    at: (i32, i32),
-    style: &TextStyle<'_>,
-) -> Result<(), PictureError> {
-    area.draw(&Text::new(text.to_owned(), at, style.clone())).map_err(failed)
-}
-
-fn bold(style: TextStyle<'static>) -> TextStyle<'static> {
-    TextStyle { font: style.font.style(FontStyle::Bold), ..style }
-}
 
 /// The engines whose marks a row has.
 #[derive(Clone, Copy, PartialEq, Eq)]
