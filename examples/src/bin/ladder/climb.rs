@@ -1,0 +1,255 @@
+//! Climbs a ladder: checks every rung against the oracle, then times it.
+
+use std::{collections::HashMap, time::Instant};
+
+use indicatif::ProgressBar;
+use reduce_benches::{MeasureError, gigabytes_per_second, microseconds_per_call};
+use reduce_kernels::{
+    ReduceError,
+    cubecl::{future, prelude::*, server::ServerError},
+};
+
+use crate::{
+    data::{Element, Elements, fill, filled, total},
+    full,
+    gpu::Gpu,
+    matrix::{self, Axis, Matrix},
+    rank5,
+    report::{Entry, Ladder, Measured, Outcome, short},
+};
+
+/// Bytes over which the calls of a sample rotate, unless one input is larger: more than caches hold.
+const ROTATED_BYTES: usize = 1 << 30;
+
+/// Most inputs.
+const MOST_INPUTS: usize = 128;
+
+/// Elements of the first call that tells how long a slow rung takes.
+const FEWEST_ELEMENTS: usize = 1 << 16;
+
+/// How many times as many elements the next call takes.
+const GROWTH: usize = 4;
+
+/// What no array adds up to: it is even, far, and no power of two.
+const POISON: i64 = 1_234_567_890;
+
+/// Why a rung has no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    #[error("{0}")]
+    NotAvailable(String),
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    #[error("total {index} is {found}, not {expected}")]
+    Wrong { index: usize, found: String, expected: String },
+}
+
+impl From<ReduceError> for Stop {
+    fn from(error: ReduceError) -> Self {
+        Stop::Measure(error.into())
+    }
+}
+
+impl From<ServerError> for Stop {
+    fn from(error: ServerError) -> Self {
+        Stop::Measure(error.into())
+    }
+}
+
+/// A rung's time for some elements.
+struct Timed {
+    elements: usize,
+    microseconds: f64,
+}
+
+/// What all ladders of a run have in common.
+pub struct Climber<'a, R: Runtime> {
+    pub gpu: Gpu<'a, R>,
+    /// Whether the device is Mesa's software adapter.
+    pub software: bool,
+    /// Its read bandwidth, in 10⁹ bytes per second.
+    pub read: f64,
+    /// Seconds of a sample, of which the median of nine counts.
+    pub sample_seconds: f64,
+    /// Seconds that a call may take: rungs that need longer for a whole array get a part of it.
+    pub longest_seconds: f64,
+    pub progress: &'a ProgressBar,
+}
+
+impl<R: Runtime> Climber<'_, R> {
+    /// The full reduction of so many elements.
+    pub fn full<E: Element>(&self, length: usize) -> Ladder {
+        let inputs = self.inputs::<E>(length);
+        let mut oracle = HashMap::new();
+        let rungs = full::Rung::ALL.map(|rung| (rung.name().to_owned(), rung));
+        let title = format!("sum of {} {}", short(length), E::TYPE);
+        self.climb::<E, _>(title, &[length], rungs, |rung| {
+            if let Some(reason) = rung.lacks::<E, R>(&self.gpu) {
+                return Err(Stop::NotAvailable(reason));
+            }
+            let own;
+            let inputs = if rung.in_place() {
+                own = [filled::<E, R>(self.gpu.client, length, 0)];
+                &own[..]
+            } else {
+                &inputs
+            };
+            let result = self.poisoned::<E>(1);
+            let launch = |input: &Elements, length| {
+                let input = Elements { length, ..input.clone() };
+                rung.launch::<E, R>(&self.gpu, &input, &result)
+            };
+            let most = if self.software { rung.most_in_software() } else { length };
+            let part = self.affordable(length.min(most), |part| launch(&inputs[0], part))?;
+            if rung.in_place() {
+                fill::<E, R>(self.gpu.client, &inputs[0], 0);
+            }
+            launch(&inputs[0], part)?;
+            self.check::<E>(&result, &[*oracle.entry(part).or_insert_with(|| total(0..part))])?;
+            let microseconds = self.time(inputs, |input| launch(input, part))?;
+            Ok(Timed { elements: part, microseconds })
+        })
+    }
+
+    /// The totals of a matrix along one axis.
+    pub fn matrix<E: Element>(&self, matrix: Matrix, axis: Axis) -> Ladder {
+        let Matrix { rows, columns } = matrix;
+        let inputs = self.inputs::<E>(matrix.elements());
+        let expected = matrix.expected(axis);
+        let rungs = matrix::Rung::along(axis).iter().map(|&rung| (rung.name().to_owned(), rung));
+        let shape = format!("{} × {} {}", short(rows), short(columns), E::TYPE);
+        let title = format!("sums of {shape} along axis {}", axis as usize);
+        self.climb::<E, _>(title, &[rows, columns], rungs, |rung| {
+            let length = matrix.elements() / matrix.totals(axis);
+            if self.software && length > rung.most_in_software() {
+                let reason = "Mesa's software adapter leaves loops after 65535 steps";
+                return Err(Stop::NotAvailable(reason.into()));
+            }
+            let totals = self.poisoned::<E>(expected.len());
+            let launch =
+                |input: &Elements| rung.launch::<E, R>(&self.gpu, input, matrix, axis, &totals);
+            launch(&inputs[0])?;
+            self.check::<E>(&totals, &expected)?;
+            let microseconds = self.time(&inputs, launch)?;
+            Ok(Timed { elements: matrix.elements(), microseconds })
+        })
+    }
+
+    /// Several axes of a tensor of rank 5.
+    pub fn rank5<E: Element>(&self, shape: [usize; rank5::RANK]) -> Ladder {
+        let elements = shape.iter().product();
+        let inputs = self.inputs::<E>(elements);
+        let rungs = rank5::RUNGS.map(|axes| (rank5::name(axes), axes));
+        let dims = shape.map(short).join(" × ");
+        let title = format!("sums of {dims} {}, axes counted from 1", E::TYPE);
+        self.climb::<E, _>(title, &shape, rungs, |axes| {
+            let launches = rank5::launches::<E, R>(&self.gpu, &inputs[0], shape, axes)?;
+            if launches != 1 {
+                let reason = format!("the plan for this device takes {launches} launches, not one");
+                return Err(Stop::NotAvailable(reason));
+            }
+            let expected = rank5::expected(shape, axes);
+            let totals = self.poisoned::<E>(expected.len());
+            let launch =
+                |input: &Elements| rank5::launch::<E, R>(&self.gpu, input, shape, axes, &totals);
+            launch(&inputs[0])?;
+            self.check::<E>(&totals, &expected)?;
+            let microseconds = self.time(&inputs, launch)?;
+            Ok(Timed { elements, microseconds })
+        })
+    }
+
+    /// Enough inputs that calls over them in turn find none in cache.
+    fn inputs<E: Element>(&self, length: usize) -> Vec<Elements> {
+        // What the ladder before has left.
+        self.gpu.client.memory_cleanup();
+        let count = (ROTATED_BYTES / (length * size_of::<E>())).clamp(1, MOST_INPUTS);
+        (0..count).map(|seed| filled::<E, R>(self.gpu.client, length, seed as u32)).collect()
+    }
+
+    fn climb<E: Element, T>(
+        &self,
+        title: String,
+        shape: &[usize],
+        rungs: impl IntoIterator<Item = (String, T)>,
+        mut time: impl FnMut(T) -> Result<Timed, Stop>,
+    ) -> Ladder {
+        let mut before: Option<f64> = None;
+        let mut entries = Vec::new();
+        for (name, rung) in rungs {
+            self.progress.set_message(format!("{title}: {name}"));
+            let outcome = match time(rung) {
+                Ok(Timed { elements, microseconds }) => {
+                    let rate =
+                        gigabytes_per_second((elements * size_of::<E>()) as u64, microseconds);
+                    let gain = before.replace(rate).map(|before| rate / before);
+                    Outcome::Measured(Measured {
+                        elements,
+                        microseconds,
+                        gigabytes_per_second: rate,
+                        share: rate / self.read,
+                        gain,
+                    })
+                }
+                Err(Stop::NotAvailable(reason)) => Outcome::NotAvailable(reason),
+                Err(failure) => Outcome::Failed(failure.to_string()),
+            };
+            self.progress.inc(1);
+            entries.push(Entry { name, outcome });
+        }
+        Ladder { title, shape: shape.to_vec(), dtype: E::TYPE.to_string(), rungs: entries }
+    }
+
+    /// How many of `length` elements a call can take without taking too long.
+    fn affordable(
+        &self,
+        length: usize,
+        call: impl Fn(usize) -> Result<(), ReduceError>,
+    ) -> Result<usize, Stop> {
+        let mut part = length.min(FEWEST_ELEMENTS);
+        // Compiles.
+        call(part)?;
+        loop {
+            future::block_on(self.gpu.client.sync())?;
+            let start = Instant::now();
+            call(part)?;
+            future::block_on(self.gpu.client.sync())?;
+            let next = start.elapsed().as_secs_f64() * GROWTH as f64;
+            if part == length || next > self.longest_seconds {
+                return Ok(part);
+            }
+            part = length.min(part * GROWTH);
+        }
+    }
+
+    /// An array for totals that holds none yet.
+    fn poisoned<E: Element>(&self, length: usize) -> Elements {
+        Elements::upload(self.gpu.client, &vec![E::of(POISON); length])
+    }
+
+    /// Whether the totals are the oracle's, to the last bit.
+    pub fn check<E: Element>(&self, totals: &Elements, expected: &[i64]) -> Result<(), Stop> {
+        let bytes = self.gpu.client.read_one(totals.handle.clone())?;
+        for (index, (&found, &expected)) in E::from_bytes(&bytes).iter().zip(expected).enumerate() {
+            let expected = E::of(expected);
+            if found != expected {
+                let (found, expected) = (found.to_string(), expected.to_string());
+                return Err(Stop::Wrong { index, found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Microseconds per call in a stream of calls over the inputs in turn.
+    fn time(
+        &self,
+        inputs: &[Elements],
+        launch: impl Fn(&Elements) -> Result<(), ReduceError>,
+    ) -> Result<f64, MeasureError> {
+        let mut rotation = inputs.iter().cycle();
+        microseconds_per_call(self.gpu.client, self.sample_seconds, || {
+            launch(rotation.next().expect("there is an input"))?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! The full reduction: an array to the sum of its elements.
+
+mod coarse;
+mod one_cube;
+mod steps;
+mod tiles;
+
+use std::marker::PhantomData;
+
+use reduce_kernels::{ReduceError, Sum, cubecl::prelude::*, reduce};
+
+use crate::{
+    data::{Element, Elements},
+    gpu::{Gpu, grid},
+};
+
+/// Units of a cube, on every rung but the first.
+const UNITS: u32 = 256;
+
+/// Loads of a unit in a tile.
+const PER_UNIT: usize = 4;
+
+/// A rung of the full reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rung {
+    OneUnit,
+    PairwiseDivergent,
+    PairwiseHalving,
+    SharedMemory,
+    InterleavedModulo,
+    InterleavedStrided,
+    Sequential,
+    FirstCombine,
+    Segmented,
+    Coarsened,
+    LastPlane,
+    OnePass,
+    Batched,
+    Vectorised,
+    Decomposed,
+    Library,
+}
+
+impl Rung {
+    /// All rungs, from the lowest.
+    pub const ALL: [Rung; 16] = [
+        Rung::OneUnit,
+        Rung::PairwiseDivergent,
+        Rung::PairwiseHalving,
+        Rung::SharedMemory,
+        Rung::InterleavedModulo,
+        Rung::InterleavedStrided,
+        Rung::Sequential,
+        Rung::FirstCombine,
+        Rung::Segmented,
+        Rung::Coarsened,
+        Rung::LastPlane,
+        Rung::OnePass,
+        Rung::Batched,
+        Rung::Vectorised,
+        Rung::Decomposed,
+        Rung::Library,
+    ];
+
+    /// The name in tables and pictures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rung::OneUnit => "one unit alone",
+            Rung::PairwiseDivergent => "one cube, pairs in place, divergent",
+            Rung::PairwiseHalving => "one cube, pairs in place, halving",
+            Rung::SharedMemory => "one cube, shared memory",
+            Rung::InterleavedModulo => "many cubes, interleaved by modulo",
+            Rung::InterleavedStrided => "interleaved by index, bank conflicts",
+            Rung::Sequential => "sequential addressing",
+            Rung::FirstCombine => "first combine during load",
+            Rung::Segmented => "segments with an atomic add",
+            Rung::Coarsened => "coarsened units, two passes",
+            Rung::LastPlane => "last plane by plane operations",
+            Rung::OnePass => "one pass with atomics",
+            Rung::Batched => "two passes, batches of neighbours",
+            Rung::Vectorised => "vectorised loads",
+            Rung::Decomposed => "recursive decomposition",
+            Rung::Library => "the library's own plan",
+        }
+    }
+
+    /// What the rung needs and the device lacks.
+    pub fn lacks<E: Element, R: Runtime>(self, gpu: &Gpu<'_, R>) -> Option<String> {
+        let planes = match self {
+            Rung::LastPlane
+            | Rung::OnePass
+            | Rung::Batched
+            | Rung::Vectorised
+            | Rung::Decomposed => gpu.lacks_planes(),
+            _ => None,
+        };
+        let atomics = match self {
+            Rung::Segmented | Rung::OnePass => gpu.lacks_atomic_add(E::TYPE),
+            _ => None,
+        };
+        atomics.or(planes)
+    }
+
+    /// Most elements on Mesa's software adapter, which silently leaves loops after 65535 steps of a
+    /// unit.
+    pub fn most_in_software(self) -> usize {
+        match self {
+            Rung::OneUnit => 1 << 15,
+            Rung::PairwiseDivergent | Rung::PairwiseHalving => 1 << 20,
+            Rung::SharedMemory => 1 << 23,
+            _ => usize::MAX,
+        }
+    }
+
+    /// Whether the rung overwrites its input.
+    pub fn in_place(self) -> bool {
+        matches!(self, Rung::PairwiseDivergent | Rung::PairwiseHalving)
+    }
+
+    /// Launches the rung, whose `result` is an array of one element.
+    ///
+    /// # Errors
+    ///
+    /// What the library refuses, on its rung.
+    pub fn launch<E: Element, R: Runtime>(
+        self,
+        gpu: &Gpu<'_, R>,
+        input: &Elements,
+        result: &Elements,
+    ) -> Result<(), ReduceError> {
+        let work = Work::<E, R> { gpu, input, result, element: PhantomData };
+        match self {
+            Rung::OneUnit => work.one_cube(1, one_cube::one_unit::launch_unchecked::<E, R>),
+            Rung::PairwiseDivergent => {
+                work.one_cube(UNITS, one_cube::pairwise_divergent::launch_unchecked::<E, R>)
+            }
+            Rung::PairwiseHalving => {
+                work.one_cube(UNITS, one_cube::pairwise_halving::launch_unchecked::<E, R>)
+            }
+            Rung::SharedMemory => {
+                work.one_cube(UNITS, one_cube::shared_memory::launch_unchecked::<E, R>)
+            }
+            Rung::InterleavedModulo => {
+                work.tiles(1, scalar(tiles::interleaved_modulo::launch_unchecked::<E, R>))
+            }
+            Rung::InterleavedStrided => {
+                work.tiles(1, scalar(tiles::interleaved_strided::launch_unchecked::<E, R>))
+            }
+            Rung::Sequential => work.tiles(1, scalar(tiles::sequential::launch_unchecked::<E, R>)),
+            Rung::FirstCombine => {
+                work.tiles(PER_UNIT, scalar(tiles::first_combine::launch_unchecked::<E, R>))
+            }
+            Rung::Segmented => {
+                let cubes = input.length.div_ceil(UNITS as usize * PER_UNIT);
+                work.atomically(cubes, tiles::segmented::launch_unchecked::<E, R>)
+            }
+            Rung::Coarsened => {
+                work.two_passes(1, scalar(one_cube::shared_memory::launch_unchecked::<E, R>))
+            }
+            Rung::LastPlane => {
+                work.two_passes(1, scalar(coarse::last_plane::launch_unchecked::<E, R>))
+            }
+            Rung::OnePass => {
+                let cubes = gpu.side_by_side(UNITS, input.length.div_ceil(UNITS as usize));
+                work.atomically(cubes, coarse::one_pass::launch_unchecked::<E, R>)
+            }
+            Rung::Batched => {
+                work.two_passes(PER_UNIT, scalar(coarse::batched::launch_unchecked::<E, R>))
+            }
+            Rung::Vectorised => {
+                let lanes = gpu.lanes::<E>();
+                work.two_passes(lanes, vectors(lanes, coarse::vectorised::launch_unchecked::<E, R>))
+            }
+            Rung::Decomposed => {
+                let lanes = gpu.lanes::<E>();
+                let kernel = vectors(lanes, tiles::vector_tile::launch_unchecked::<E, R>);
+                work.tiles(PER_UNIT * lanes, kernel)
+            }
+            Rung::Library => {
+                let result = result.tensor::<E, R>(&[1]).binding();
+                let input = input.tensor::<E, R>(&[input.length]);
+                return reduce(Sum, &input).run_into(gpu.client, result);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A kernel from one array to another.
+type Kernel<R> = unsafe fn(&ComputeClient<R>, CubeCount, CubeDim, ArrayArg<R>, ArrayArg<R>);
+
+/// A kernel from vectors of so many lanes, of an array of so many elements, to another array.
+type VectorKernel<R> =
+    unsafe fn(&ComputeClient<R>, CubeCount, CubeDim, usize, ArrayArg<R>, usize, ArrayArg<R>);
+
+/// A launch of `cubes` of [`UNITS`] from one array to another.
+fn scalar<R: Runtime>(
+    kernel: Kernel<R>,
+) -> impl Fn(&ComputeClient<R>, usize, &Elements, &Elements) {
+    move |client, cubes, input, totals| {
+        // SAFETY: every kernel masks what lies past the ends of its arrays.
+        unsafe {
+            kernel(client, grid(cubes), CubeDim::new_1d(UNITS), input.array(), totals.array());
+        }
+    }
+}
+
+/// As [`scalar`], from vectors.
+fn vectors<R: Runtime>(
+    lanes: usize,
+    kernel: VectorKernel<R>,
+) -> impl Fn(&ComputeClient<R>, usize, &Elements, &Elements) {
+    move |client, cubes, input, totals| {
+        let units = CubeDim::new_1d(UNITS);
+        let (vectors, length) = (input.vectors(lanes), input.length);
+        // SAFETY: as in `scalar`; the last vector lies inside the buffer.
+        unsafe {
+            kernel(client, grid(cubes), units, lanes, vectors, length, totals.array());
+        }
+    }
+}
+
+/// The ways in which rungs launch their kernels.
+struct Work<'a, E, R: Runtime> {
+    gpu: &'a Gpu<'a, R>,
+    input: &'a Elements,
+    result: &'a Elements,
+    element: PhantomData<E>,
+}
+
+impl<E: Element, R: Runtime> Work<'_, E, R> {
+    fn totals(&self, length: usize) -> Elements {
+        Elements::uninitialised::<E, R>(self.gpu.client, length)
+    }
+
+    /// One launch of one cube.
+    fn one_cube(&self, units: u32, kernel: Kernel<R>) {
+        let (one, units) = (CubeCount::new_single(), CubeDim::new_1d(units));
+        // SAFETY: the kernels stay inside their arrays.
+        unsafe { kernel(self.gpu.client, one, units, self.input.array(), self.result.array()) };
+    }
+
+    /// A cube for each tile of the input, then for each tile of their totals, until one is left: the end of a
+    /// launch is what all cubes can wait for.
+    fn tiles(
+        &self,
+        per_unit: usize,
+        kernel: impl Fn(&ComputeClient<R>, usize, &Elements, &Elements),
+    ) {
+        let mut input = self.input.clone();
+        loop {
+            let tiles = input.length.div_ceil(UNITS as usize * per_unit);
+            if tiles == 1 {
+                return kernel(self.gpu.client, 1, &input, self.result);
+            }
+            let totals = self.totals(tiles);
+            kernel(self.gpu.client, tiles, &input, &totals);
+            input = totals;
+        }
+    }
+
+    /// As many cubes as run side by side, then one cube for their totals.
+    fn two_passes(
+        &self,
+        per_unit: usize,
+        kernel: impl Fn(&ComputeClient<R>, usize, &Elements, &Elements),
+    ) {
+        let tiles = self.input.length.div_ceil(UNITS as usize * per_unit);
+        let totals = self.totals(self.gpu.side_by_side(UNITS, tiles));
+        kernel(self.gpu.client, totals.length, self.input, &totals);
+        kernel(self.gpu.client, 1, &totals, self.result);
+    }
+
+    /// Cubes that add to one result, after a launch that clears it.
+    fn atomically(&self, cubes: usize, kernel: Kernel<R>) {
+        let client = self.gpu.client;
+        // SAFETY: the kernels stay inside their arrays.
+        unsafe {
+            coarse::clear::launch_unchecked::<E, R>(
+                client,
+                CubeCount::new_single(),
+                CubeDim::new_single(),
+                self.result.array(),
+            );
+            let units = CubeDim::new_1d(UNITS);
+            kernel(client, grid(cubes), units, self.input.array(), self.result.array());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Rungs on which each cube reduces a tile of the array, and as many cubes run as there are tiles.
+
+use reduce_kernels::cubecl::{self, prelude::*};
+
+use super::{
+    PER_UNIT, UNITS,
+    steps::{element, lanes_before, store, total_of_halves, total_of_last_plane},
+};
+
+/// Pairs of neighbours, then pairs of pairs. Which units work is told by a remainder, a slow
+/// operation, and they are spread over all planes.
+#[cube(launch_unchecked)]
+#[allow(clippy::manual_is_multiple_of, reason = "the remainder is what this rung is about")]
+pub fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+    let unit = UNIT_POS as usize;
+    let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
+    shared[unit] = element::<E>(input, ABSOLUTE_POS);
+    sync_cube();
+    let mut stride = 1u32;
+    while stride < CUBE_DIM {
+        if UNIT_POS % (2 * stride) == 0 {
+            shared[unit] = shared[unit] + shared[unit + stride as usize];
+        }
+        sync_cube();
+        stride *= 2;
+    }
+    store::<E>(totals, shared[0]);
+}
+
+/// The same pairs by the first units, which are whole planes. The words that a plane touches lie a
+/// power of two apart: in the same few banks of shared memory.
+#[cube(launch_unchecked)]
+pub fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+    let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
+    shared[UNIT_POS as usize] = element::<E>(input, ABSOLUTE_POS);
+    sync_cube();
+    let mut stride = 1u32;
+    while stride < CUBE_DIM {
+        let left = 2 * stride * UNIT_POS;
+        if left < CUBE_DIM {
+            let right = left + stride;
+            shared[left as usize] = shared[left as usize] + shared[right as usize];
+        }
+        sync_cube();
+        stride *= 2;
+    }
+    store::<E>(totals, shared[0]);
+}
+
+/// The upper half added to the lower one: whole planes, and neighbouring words.
+#[cube(launch_unchecked)]
+pub fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+    let total = total_of_halves::<E>(element::<E>(input, ABSOLUTE_POS));
+    store::<E>(totals, total);
+}
+
+/// What a unit of [`first_combine`] and [`segmented`] loads: elements a cube's width apart.
+#[cube]
+fn combined_on_load<E: Numeric>(input: &Array<E>) -> E {
+    let first = CUBE_POS * comptime![UNITS as usize * PER_UNIT] + UNIT_POS as usize;
+    let mut total = E::from_int(0);
+    #[unroll]
+    for turn in 0..PER_UNIT {
+        total += element::<E>(input, first + turn * comptime![UNITS as usize]);
+    }
+    total
+}
+
+/// Each unit adds up several elements while it loads them, before the tree.
+#[cube(launch_unchecked)]
+pub fn first_combine<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+    let total = total_of_halves::<E>(combined_on_load::<E>(input));
+    store::<E>(totals, total);
+}
+
+/// As [`first_combine`], but each cube adds its total to the one result.
+#[cube(launch_unchecked)]
+pub fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
+    let total = total_of_halves::<E>(combined_on_load::<E>(input));
+    if UNIT_POS == 0 {
+        result[0].fetch_add(total);
+    }
+}
+
+/// Each unit loads several vectors, none of which waits for another.
+#[cube(launch_unchecked)]
+pub fn vector_tile<E: Numeric, N: Size>(
+    input: &Array<Vector<E, N>>,
+    length: usize,
+    totals: &mut Array<E>,
+) {
+    let first = CUBE_POS * comptime![UNITS as usize * PER_UNIT] + UNIT_POS as usize;
+    let mut total = E::from_int(0);
+    #[unroll]
+    for turn in 0..PER_UNIT {
+        let index = first + turn * comptime![UNITS as usize];
+        if index < input.len() {
+            total += lanes_before::<E, N>(input[index], index * N::value(), length);
+        }
+    }
+    let total = total_of_last_plane::<E>(total);
+    store::<E>(totals, total);
+}

@@ -1,0 +1,64 @@
+//! What the rungs ask of a device.
+
+use reduce_kernels::{
+    Device, ElementType,
+    cubecl::{
+        ir::{
+            StorageType, Type,
+            features::{AtomicUsage, Plane},
+        },
+        prelude::*,
+    },
+    device_of, storage_type,
+};
+
+use crate::data::Element;
+
+/// Most cubes along a dimension of a grid, on every device.
+const MOST_CUBES: usize = 65535;
+
+/// A device, and the client that reaches it.
+pub struct Gpu<'a, R: Runtime> {
+    pub client: &'a ComputeClient<R>,
+    pub device: Device,
+}
+
+impl<'a, R: Runtime> Gpu<'a, R> {
+    pub fn new(client: &'a ComputeClient<R>) -> Self {
+        Self { client, device: device_of(client) }
+    }
+
+    /// Cubes of `units` that the device runs side by side, but no more than are needed.
+    pub fn side_by_side(&self, units: u32, needed: usize) -> usize {
+        let Device { multiprocessors, units_per_multiprocessor, .. } = self.device;
+        needed.min((multiprocessors * (units_per_multiprocessor / units)) as usize)
+    }
+
+    /// Lanes of the widest vectors that the device loads at once.
+    pub fn lanes<E: Element>(&self) -> usize {
+        (self.device.load_bytes / size_of::<E>()).clamp(1, self.device.max_vector)
+    }
+
+    /// Why kernels with plane operations cannot be had, if so.
+    pub fn lacks_planes(&self) -> Option<String> {
+        let has = self.client.properties().features.plane.contains(Plane::Ops);
+        (!has).then(|| "the device reports no plane operations".into())
+    }
+
+    /// Why kernels cannot add to an element in memory atomically, if so.
+    pub fn lacks_atomic_add(&self, element: ElementType) -> Option<String> {
+        let StorageType::Scalar(scalar) = storage_type(element) else {
+            return Some(format!("{element} is no scalar type"));
+        };
+        let atomic = Type::new(StorageType::Atomic(scalar));
+        let usage = self.client.properties().atomic_type_usage(atomic);
+        (!usage.contains(AtomicUsage::Add))
+            .then(|| format!("the device reports no atomic addition of {element}"))
+    }
+}
+
+/// A grid of at least `cubes` cubes.
+pub fn grid(cubes: usize) -> CubeCount {
+    let rows = cubes.div_ceil(MOST_CUBES);
+    CubeCount::new_2d(cubes.div_ceil(rows) as u32, rows as u32)
+}

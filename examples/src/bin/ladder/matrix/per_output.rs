@@ -1,0 +1,46 @@
+//! One unit per output.
+
+use reduce_kernels::cubecl::{self, prelude::*};
+
+/// Each unit adds up one row, or one column: elements `step` apart, from `distance` times the unit's
+/// place on. Where `distance` is 1, neighbouring units read neighbouring elements; where `step` is,
+/// each unit reads a line of its own.
+#[cube(launch_unchecked)]
+pub fn unit_per_output<E: Numeric>(
+    input: &Array<E>,
+    totals: &mut Array<E>,
+    length: usize,
+    distance: usize,
+    step: usize,
+) {
+    if ABSOLUTE_POS < totals.len() {
+        let mut total = E::from_int(0);
+        for turn in 0..length {
+            total += input[ABSOLUTE_POS * distance + turn * step];
+        }
+        totals[ABSOLUTE_POS] = total;
+    }
+}
+
+/// Each unit adds up one row, in vectors: the row kernel of the CubeCL book's chapter on
+/// vectorisation, whose `Line` has been called `Vector` since CubeCL 0.10. The book leaves the lanes
+/// as they are; here they are added up in the end.
+#[cube(launch_unchecked)]
+pub fn vectorised_rows<E: Numeric, N: Size>(
+    input: &Array<Vector<E, N>>,
+    totals: &mut Array<E>,
+    vectors: usize,
+) {
+    if ABSOLUTE_POS < totals.len() {
+        let mut sums = Vector::<E, N>::new(E::from_int(0));
+        for turn in 0..vectors {
+            sums += input[ABSOLUTE_POS * vectors + turn];
+        }
+        let mut total = E::from_int(0);
+        #[unroll]
+        for lane in 0..N::value() {
+            total += sums[lane];
+        }
+        totals[ABSOLUTE_POS] = total;
+    }
+}

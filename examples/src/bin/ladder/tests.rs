@@ -1,0 +1,334 @@
+//! Every rung on the devices of this machine, through every backend that is compiled in.
+
+use half::f16;
+use indicatif::ProgressBar;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use reduce_examples::{Backend, OnDevice};
+use reduce_kernels::cubecl::prelude::*;
+
+use crate::{
+    climb::Climber,
+    data::{Element, Elements, fill, filled, value},
+    full,
+    gpu::Gpu,
+    matrix::{self, Axis, Matrix},
+    numerics::{Found, experiments},
+    rank5,
+    report::Outcome,
+};
+
+/// What a result holds before a rung writes it.
+const POISON: i64 = 1_234_567_890;
+
+/// Does something on the default device of every backend. A process can set wgpu up only once, so not
+/// through [`on_device`](reduce_examples::on_device).
+fn everywhere(work: impl OnDevice + Copy) {
+    #[cfg(feature = "cuda")]
+    {
+        use reduce_kernels::cubecl::cuda::CudaRuntime;
+        work.on(&CudaRuntime::client(&Default::default()), Backend::Cuda, "");
+    }
+    #[cfg(any(feature = "wgpu", feature = "vulkan"))]
+    {
+        use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+        work.on(&WgpuRuntime::client(&Default::default()), Backend::Wgpu, "");
+    }
+}
+
+fn poisoned<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, length: usize) -> Elements {
+    Elements::upload(gpu.client, &vec![E::of(POISON); length])
+}
+
+fn download<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, elements: &Elements) -> Vec<E> {
+    let bytes = gpu.client.read_one(elements.handle.clone()).unwrap();
+    E::from_bytes(&bytes)[..elements.length].to_vec()
+}
+
+/// Whole numbers small enough that every type but f16 holds all their sums.
+fn random(length: usize) -> Vec<i64> {
+    let mut random = StdRng::seed_from_u64(length as u64);
+    (0..length).map(|_| random.random_range(-100..100)).collect()
+}
+
+fn upload<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, values: &[i64]) -> Elements {
+    let values: Vec<E> = values.iter().map(|&value| E::of(value)).collect();
+    Elements::upload(gpu.client, &values)
+}
+
+/// One element, less than a plane, about a plane, about a cube, about a tile, more tiles than a level
+/// of recursion holds, more than run side by side: whole and not.
+const LENGTHS: [usize; 14] =
+    [1, 2, 3, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4097, 65_537, 400_003];
+
+/// The exact sum of any length, whatever the result held before. Plane operations are forced on a
+/// device that does not report them: Mesa's software adapter has them.
+#[test]
+fn every_rung_of_the_full_reduction_is_exact() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, software: bool) {
+        if !gpu.device.has(E::TYPE) {
+            return;
+        }
+        for length in LENGTHS {
+            let values = random(length);
+            let expected = E::of(values.iter().sum());
+            for rung in full::Rung::ALL {
+                let atomic = matches!(rung, full::Rung::Segmented | full::Rung::OnePass);
+                let within = !software || length <= rung.most_in_software();
+                if !within || atomic && gpu.lacks_atomic_add(E::TYPE).is_some() {
+                    continue;
+                }
+                let input = upload::<E, R>(gpu, &values);
+                let result = poisoned::<E, R>(gpu, 1);
+                rung.launch::<E, R>(gpu, &input, &result).unwrap();
+                let found = download::<E, R>(gpu, &result)[0];
+                let what =
+                    format!("{rung:?} of {length} {} through {}", E::TYPE, R::name(gpu.client));
+                assert!(found == expected, "{what}: {found}, not {expected}");
+            }
+        }
+    }
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let gpu = Gpu::new(client);
+            // Of the devices that tests run on, the software adapter alone reports none.
+            let software = gpu.lacks_planes().is_some();
+            check::<i32, R>(&gpu, software);
+            check::<f32, R>(&gpu, software);
+            check::<u32, R>(&gpu, software);
+            check::<i64, R>(&gpu, software);
+            check::<u64, R>(&gpu, software);
+            check::<f64, R>(&gpu, software);
+        }
+    }
+    everywhere(Check);
+}
+
+/// Both axes of matrices narrower and wider than tiles, whole numbers of tiles and not, and with rows
+/// that are no whole number of vectors.
+#[test]
+fn every_rung_of_a_matrix_is_exact() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    const SHAPES: [(usize, usize); 9] =
+        [(1, 1), (1, 37), (37, 1), (5, 8), (32, 32), (33, 65), (100, 258), (300, 64), (7, 1000)];
+
+    fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
+        for (rows, columns) in SHAPES {
+            let matrix = Matrix { rows, columns };
+            let values = random(matrix.elements());
+            let input = upload::<E, R>(gpu, &values);
+            for axis in Axis::ALL {
+                let mut sums = vec![0; matrix.totals(axis)];
+                for (index, value) in values.iter().enumerate() {
+                    let place = [index % columns, index / columns][axis as usize];
+                    sums[place] += value;
+                }
+                let expected: Vec<E> = sums.into_iter().map(E::of).collect();
+                for &rung in matrix::Rung::along(axis) {
+                    let totals = poisoned::<E, R>(gpu, expected.len());
+                    rung.launch::<E, R>(gpu, &input, matrix, axis, &totals).unwrap();
+                    let found = download::<E, R>(gpu, &totals);
+                    let name = R::name(gpu.client);
+                    let what = format!("{rung:?} of {matrix:?} along {axis:?} through {name}");
+                    assert!(found == expected, "{what}: {found:?}, not {expected:?}");
+                }
+            }
+        }
+    }
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let gpu = Gpu::new(client);
+            check::<i32, R>(&gpu);
+            check::<f32, R>(&gpu);
+        }
+    }
+    everywhere(Check);
+}
+
+/// All sets of axes, each in one launch.
+#[test]
+fn every_set_of_axes_of_rank_5_is_exact_in_one_launch() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let gpu = Gpu::new(client);
+            for shape in [[3, 4, 5, 6, 7], [4, 8, 16, 8, 16]] {
+                let input = filled::<f32, R>(client, shape.iter().product(), 0);
+                for axes in rank5::RUNGS {
+                    let launches = rank5::launches::<f32, R>(&gpu, &input, shape, axes).unwrap();
+                    assert_eq!(launches, 1, "axes {axes:?} of {shape:?}");
+                    let expected = rank5::expected(shape, axes).into_iter().map(f32::of);
+                    let expected: Vec<f32> = expected.collect();
+                    let totals = poisoned::<f32, R>(&gpu, expected.len());
+                    rank5::launch::<f32, R>(&gpu, &input, shape, axes, &totals).unwrap();
+                    assert_eq!(
+                        download::<f32, R>(&gpu, &totals),
+                        expected,
+                        "{axes:?} of {shape:?}"
+                    );
+                }
+            }
+        }
+    }
+    everywhere(Check);
+}
+
+/// Against a sum written down by hand: the oracle of rank 5 counts axes from 1 and keeps their order.
+#[test]
+fn the_oracle_of_rank_5_counts_axes_from_1() {
+    let at = |index: usize| value(index, 0);
+    let shape = [2, 1, 1, 1, 3];
+    assert_eq!(rank5::expected(shape, &[3, 4, 5]), [at(0) + at(1) + at(2), at(3) + at(4) + at(5)]);
+    assert_eq!(rank5::expected(shape, &[1, 2]), [at(0) + at(3), at(1) + at(4), at(2) + at(5)]);
+}
+
+/// The device and the oracle speak of the same numbers, and these are spread: a rung that takes an
+/// element for its neighbour must give another sum.
+#[test]
+fn host_and_device_make_the_same_numbers() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    const LENGTH: usize = 300_000;
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let gpu = Gpu::new(client);
+            for seed in [0, 3] {
+                let elements = poisoned::<f32, R>(&gpu, LENGTH);
+                fill::<f32, R>(client, &elements, seed);
+                let expected = (0..LENGTH).map(|index| f32::of(value(index, seed)));
+                assert!(download::<f32, R>(&gpu, &elements).into_iter().eq(expected));
+            }
+        }
+    }
+    everywhere(Check);
+
+    let numbers: Vec<i64> = (0..LENGTH).map(|index| value(index, 0)).collect();
+    for odd in (-15..=15).step_by(2) {
+        let count = numbers.iter().filter(|&&number| number == odd).count();
+        assert!(count.abs_diff(LENGTH / 16) < 600, "{odd}: {count}");
+    }
+    let tiles: Vec<i64> = numbers.chunks(256).map(|tile| tile.iter().sum()).collect();
+    let alike = tiles.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert!(alike < tiles.len() / 20, "{alike} of {} neighbours", tiles.len());
+}
+
+/// A wrong result is reported as one, and nothing else is: the check of the program can fail.
+#[test]
+fn a_wrong_total_is_found() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let progress = ProgressBar::hidden();
+            let climber = Climber {
+                gpu: Gpu::new(client),
+                software: true,
+                read: 1.0,
+                sample_seconds: 0.0,
+                longest_seconds: 0.0,
+                progress: &progress,
+            };
+            let totals = Elements::upload(client, &[1.0f32, 2.0, 3.0]);
+            assert!(climber.check::<f32>(&totals, &[1, 2, 3]).is_ok());
+            let error = climber.check::<f32>(&totals, &[1, 4, 3]).unwrap_err();
+            assert_eq!(error.to_string(), "total 1 is 2, not 4");
+        }
+    }
+    everywhere(Check);
+}
+
+/// What no device lacks runs, and what it lacks is told: integers have atomics everywhere.
+#[test]
+fn only_missing_features_make_rungs_unavailable() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let progress = ProgressBar::hidden();
+            let climber = Climber {
+                gpu: Gpu::new(client),
+                software: true,
+                read: 1.0,
+                sample_seconds: 1e-3,
+                longest_seconds: 1e-3,
+                progress: &progress,
+            };
+            let ladder = climber.full::<i32>(10_000);
+            for (entry, rung) in ladder.rungs.iter().zip(full::Rung::ALL) {
+                match &entry.outcome {
+                    Outcome::Measured(measured) => {
+                        assert!(measured.microseconds > 0.0 && measured.elements > 0, "{rung:?}");
+                    }
+                    Outcome::NotAvailable(reason) => {
+                        assert_eq!(Some(reason), climber.gpu.lacks_planes().as_ref(), "{rung:?}");
+                    }
+                    Outcome::Failed(reason) => panic!("{rung:?}: {reason}"),
+                }
+            }
+        }
+    }
+    everywhere(Check);
+}
+
+/// What docs/LADDER.md says of numbers.
+#[test]
+fn the_experiments_on_numbers_show_what_they_should() {
+    #[derive(Clone, Copy)]
+    struct Check;
+
+    impl OnDevice for Check {
+        type Output = ();
+
+        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+            let gpu = Gpu::new(client);
+            let [order, two, many, runs] =
+                <[_; 4]>::try_from(experiments(&gpu).unwrap()).ok().unwrap();
+            // From left to right, 1e20 swallows what came before it.
+            assert_eq!(order.sums[0].found, Found::Sum(0.0));
+            let Found::Sum(after) = order.sums[2].found else {
+                panic!("{:?}", order.sums[2].found)
+            };
+            assert!((after / order.exact - 1.0).abs() < 1e-6, "{after}");
+            if gpu.device.has(f16::TYPE) {
+                for (experiment, tolerance) in [(two, 1e-7), (many, 1e-6)] {
+                    assert_eq!(experiment.sums[0].found, Found::Sum(1000.0));
+                    let Found::Sum(in_f32) = experiment.sums[2].found else { panic!() };
+                    let error = (in_f32 / experiment.exact - 1.0).abs();
+                    assert!(error < tolerance, "{in_f32}, not {}", experiment.exact);
+                }
+            }
+            for attempt in &runs.sums[2..] {
+                match attempt.found {
+                    Found::Runs { different, .. } => assert_eq!(different, 1, "{}", attempt.how),
+                    Found::NotAvailable(_) => {}
+                    Found::Sum(_) => panic!("{}", attempt.how),
+                }
+            }
+        }
+    }
+    everywhere(Check);
+}
