@@ -5,15 +5,10 @@ mod figures;
 mod operators;
 mod report;
 
-use std::{
-    error::Error,
-    io::{self, IsTerminal},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use reduce_examples::{
     Backend, OnDevice,
     command_line::{self, fail, say},
@@ -68,7 +63,9 @@ fn main() -> ExitCode {
 /// Whether all tensors have their figures.
 fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let checkpoint = Checkpoint::open(&arguments.input)?;
-    let progress = progress(&checkpoint, arguments.json);
+    let bytes = checkpoint.tensors().iter().map(|(_, tensor)| byte_count(tensor)).sum();
+    let layout = "{bar:30} {bytes} of {total_bytes} {wide_msg}";
+    let progress = command_line::progress(bytes, layout, arguments.json);
     let work = Work { checkpoint: &checkpoint, progress: &progress };
     let report = on_device(arguments.backend, work)?;
     progress.finish_and_clear();
@@ -78,17 +75,6 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         say(&report)?;
     }
     Ok(report.tensors.iter().all(|row| matches!(row.outcome, Outcome::Figures(_))))
-}
-
-/// A bar of bytes on a terminal; nothing elsewhere.
-fn progress(checkpoint: &Checkpoint, json: bool) -> ProgressBar {
-    if json || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bytes = checkpoint.tensors().iter().map(|(_, tensor)| byte_count(tensor)).sum();
-    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {wide_msg}")
-        .expect("the template is well formed");
-    ProgressBar::new(bytes).with_style(style)
 }
 
 fn byte_count(tensor: &TensorInfo) -> u64 {

@@ -56,6 +56,13 @@ impl From<ServerError> for Stop {
     }
 }
 
+/// A rung to climb.
+struct Step<T> {
+    name: String,
+    library: bool,
+    rung: T,
+}
+
 /// A rung's time for some elements.
 struct Timed {
     elements: usize,
@@ -81,9 +88,13 @@ impl<R: Runtime> Climber<'_, R> {
     pub fn full<E: Element>(&self, length: usize) -> Ladder {
         let inputs = self.inputs::<E>(length);
         let mut oracle = HashMap::new();
-        let rungs = full::Rung::ALL.map(|rung| (rung.name().to_owned(), rung));
+        let steps = full::Rung::ALL.map(|rung| Step {
+            name: rung.name().into(),
+            library: rung == full::Rung::Library,
+            rung,
+        });
         let title = format!("sum of {} {}", short(length), E::TYPE);
-        self.climb::<E, _>(title, &[length], rungs, |rung| {
+        self.climb::<E, _>(title, &[length], steps, |rung| {
             if let Some(reason) = rung.lacks::<E, R>(&self.gpu) {
                 return Err(Stop::NotAvailable(reason));
             }
@@ -116,10 +127,14 @@ impl<R: Runtime> Climber<'_, R> {
         let Matrix { rows, columns } = matrix;
         let inputs = self.inputs::<E>(matrix.elements());
         let expected = matrix.expected(axis);
-        let rungs = matrix::Rung::along(axis).iter().map(|&rung| (rung.name().to_owned(), rung));
+        let steps = matrix::Rung::along(axis).iter().map(|&rung| Step {
+            name: rung.name().into(),
+            library: rung == matrix::Rung::Library,
+            rung,
+        });
         let shape = format!("{} × {} {}", short(rows), short(columns), E::TYPE);
         let title = format!("sums of {shape} along axis {}", axis as usize);
-        self.climb::<E, _>(title, &[rows, columns], rungs, |rung| {
+        self.climb::<E, _>(title, &[rows, columns], steps, |rung| {
             let length = matrix.elements() / matrix.totals(axis);
             if self.software && length > rung.most_in_software() {
                 let reason = "Mesa's software adapter leaves loops after 65535 steps";
@@ -139,10 +154,11 @@ impl<R: Runtime> Climber<'_, R> {
     pub fn rank5<E: Element>(&self, shape: [usize; rank5::RANK]) -> Ladder {
         let elements = shape.iter().product();
         let inputs = self.inputs::<E>(elements);
-        let rungs = rank5::RUNGS.map(|axes| (rank5::name(axes), axes));
+        let steps =
+            rank5::RUNGS.map(|axes| Step { name: rank5::name(axes), library: true, rung: axes });
         let dims = shape.map(short).join(" × ");
         let title = format!("sums of {dims} {}, axes counted from 1", E::TYPE);
-        self.climb::<E, _>(title, &shape, rungs, |axes| {
+        self.climb::<E, _>(title, &shape, steps, |axes| {
             let launches = rank5::launches::<E, R>(&self.gpu, &inputs[0], shape, axes)?;
             if launches != 1 {
                 let reason = format!("the plan for this device takes {launches} launches, not one");
@@ -171,12 +187,12 @@ impl<R: Runtime> Climber<'_, R> {
         &self,
         title: String,
         shape: &[usize],
-        rungs: impl IntoIterator<Item = (String, T)>,
+        steps: impl IntoIterator<Item = Step<T>>,
         mut time: impl FnMut(T) -> Result<Timed, Stop>,
     ) -> Ladder {
         let mut before: Option<f64> = None;
         let mut entries = Vec::new();
-        for (name, rung) in rungs {
+        for Step { name, library, rung } in steps {
             self.progress.set_message(format!("{title}: {name}"));
             let outcome = match time(rung) {
                 Ok(Timed { elements, microseconds }) => {
@@ -195,7 +211,7 @@ impl<R: Runtime> Climber<'_, R> {
                 Err(failure) => Outcome::Failed(failure.to_string()),
             };
             self.progress.inc(1);
-            entries.push(Entry { name, outcome });
+            entries.push(Entry { name, library, outcome });
         }
         Ladder { title, shape: shape.to_vec(), dtype: E::TYPE.to_string(), rungs: entries }
     }

@@ -15,15 +15,9 @@ mod sizes;
 #[cfg(all(test, any(feature = "cuda", feature = "vulkan", feature = "wgpu")))]
 mod tests;
 
-use std::{
-    error::Error,
-    io::{self, IsTerminal},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use reduce_benches::{Floor, Staged};
 use reduce_examples::{
     Backend, OnDevice,
@@ -129,16 +123,6 @@ fn say_either(json: bool, report: &(impl serde::Serialize + std::fmt::Display)) 
     if json { say(serde_json::to_string(report)?) } else { say(report) }
 }
 
-/// A bar of rungs on a terminal; nothing elsewhere.
-fn progress(rungs: usize, json: bool) -> ProgressBar {
-    if json || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} {wide_msg}")
-        .expect("the template is well formed");
-    ProgressBar::new(rungs as u64).with_style(style)
-}
-
 struct Experiments;
 
 impl OnDevice for Experiments {
@@ -172,7 +156,8 @@ impl OnDevice for Climb<'_> {
         };
         let page = client.properties().memory.max_page_size;
         let sizes = Sizes::new(&wishes, &gpu.device, page, software)?;
-        let progress = progress(sizes.rungs(), arguments.json);
+        let layout = "{bar:30} {pos} of {len} {wide_msg}";
+        let progress = command_line::progress(sizes.rungs() as u64, layout, arguments.json);
         progress.set_message("read bandwidth");
         let sample_seconds = arguments.sample_ms / 1e3;
         let floor = Floor::measure(client, sizes.most_bytes(), sample_seconds)?;

@@ -5,15 +5,18 @@ use reduce_benches::report::canvas::{
     BLUE, FAINT_INK, GRID, GROUND, INK, PictureError, VERMILION, bold, failed, style, write,
 };
 
-use crate::report::{Ladder, Outcome, Report, rate};
+use crate::report::{Ladder, Outcome, Report, percent, rate};
 
 const WIDTH: i32 = 980;
 const LEFT: i32 = 300;
-const RIGHT: i32 = 130;
+const RIGHT: i32 = 170;
 const TOP: i32 = 96;
 const BOTTOM: i32 = 24;
 const ROW: i32 = 20;
 const HEAD: i32 = 40;
+
+/// Right ends of the figures beside a bar.
+const FIGURES: [i32; 2] = [WIDTH - 96, WIDTH - 20];
 
 /// Rates from one to another, a power of ten per step.
 struct Axis {
@@ -57,8 +60,8 @@ pub fn picture(report: &Report) -> Result<String, PictureError> {
         let title = bold(style(18, &INK, HPos::Left));
         write(&area, "The ladder of reductions", (20, 26), &title)?;
         let subtitle = format!(
-            "Bandwidth in GB/s on {} through {}. The line at the right is where this device can be read: \
-             {:.0} GB/s.",
+            "Bandwidth on {} through {}, on a scale of powers of ten that ends where this device can be \
+             read: {:.0} GB/s.",
             report.device, report.backend, report.read_gigabytes_per_second
         );
         write(&area, &subtitle, (20, 50), &faint)?;
@@ -72,25 +75,30 @@ pub fn picture(report: &Report) -> Result<String, PictureError> {
             power += 1.0;
         }
         let x = axis.x(report.read_gigabytes_per_second);
-        area.draw(&PathElement::new(vec![(x, TOP - 8), (x, bottom)], VERMILION)).map_err(failed)?;
+        area.draw(&PathElement::new(vec![(x, TOP - 8), (x, bottom)], FAINT_INK)).map_err(failed)?;
+        let right = style(12, &INK, HPos::Right);
+        for (head, end) in ["GB/s", "of reading"].iter().zip(FIGURES) {
+            write(&area, head, (end, TOP - 18), &style(12, &FAINT_INK, HPos::Right))?;
+        }
         let mut y = TOP;
         for ladder in &report.ladders {
             write(&area, &ladder.title, (20, y + HEAD - 16), &bold(style(13, &INK, HPos::Left)))?;
             y += HEAD;
             for entry in &ladder.rungs {
                 let middle = y + ROW / 2;
-                write(&area, &entry.name, (LEFT - 10, middle), &style(12, &INK, HPos::Right))?;
+                write(&area, &entry.name, (LEFT - 10, middle), &right)?;
                 match &entry.outcome {
                     Outcome::Measured(measured) => {
                         let end = axis.x(measured.gigabytes_per_second).max(LEFT + 1);
                         let bar = [(LEFT, middle - 6), (end, middle + 6)];
-                        area.draw(&Rectangle::new(bar, BLUE.filled())).map_err(failed)?;
-                        let figure = format!(
-                            "{}  ({:.1} %)",
-                            rate(measured.gigabytes_per_second),
-                            measured.share * 100.0
-                        );
-                        write(&area, &figure, (end + 8, middle), &style(12, &INK, HPos::Left))?;
+                        // The library's rungs stand out from the kernels that lead to them.
+                        let color = if entry.library { VERMILION } else { BLUE };
+                        area.draw(&Rectangle::new(bar, color.filled())).map_err(failed)?;
+                        let figures =
+                            [rate(measured.gigabytes_per_second), percent(measured.share)];
+                        for (figure, end) in figures.iter().zip(FIGURES) {
+                            write(&area, figure, (end, middle), &right)?;
+                        }
                     }
                     Outcome::NotAvailable(_) => {
                         write(&area, "not available", (LEFT + 8, middle), &faint)?

@@ -28,6 +28,8 @@ pub struct Ladder {
 #[derive(Serialize)]
 pub struct Entry {
     pub name: String,
+    /// Whether the library plans and runs it.
+    pub library: bool,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -90,7 +92,7 @@ impl fmt::Display for Ladder {
         table.load_style(presets::ASCII_MARKDOWN);
         table.set_header(["rung", "elements", "time", "GB/s", "of the read bandwidth", "gain"]);
         let mut notes = Vec::new();
-        for Entry { name, outcome } in &self.rungs {
+        for Entry { name, outcome, .. } in &self.rungs {
             match outcome {
                 Outcome::Measured(measured) => table.add_row([
                     name.clone(),
@@ -158,6 +160,7 @@ fn gain(factor: f64) -> String {
     format!("× {}", digits(factor))
 }
 
-fn percent(share: f64) -> String {
+/// A share in percent.
+pub fn percent(share: f64) -> String {
     format!("{} %", digits(share * 100.0))
 }

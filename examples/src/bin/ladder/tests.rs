@@ -230,6 +230,20 @@ fn host_and_device_make_the_same_numbers() {
     assert!(alike < tiles.len() / 20, "{alike} of {} neighbours", tiles.len());
 }
 
+fn climber<'a, R: Runtime>(
+    client: &'a ComputeClient<R>,
+    progress: &'a ProgressBar,
+) -> Climber<'a, R> {
+    Climber {
+        gpu: Gpu::new(client),
+        software: true,
+        read: 1.0,
+        sample_seconds: 1e-3,
+        longest_seconds: 1e-3,
+        progress,
+    }
+}
+
 /// A wrong result is reported as one, and nothing else is: the check of the program can fail.
 #[test]
 fn a_wrong_total_is_found() {
@@ -241,14 +255,7 @@ fn a_wrong_total_is_found() {
 
         fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
             let progress = ProgressBar::hidden();
-            let climber = Climber {
-                gpu: Gpu::new(client),
-                software: true,
-                read: 1.0,
-                sample_seconds: 0.0,
-                longest_seconds: 0.0,
-                progress: &progress,
-            };
+            let climber = climber(client, &progress);
             let totals = Elements::upload(client, &[1.0f32, 2.0, 3.0]);
             assert!(climber.check::<f32>(&totals, &[1, 2, 3]).is_ok());
             let error = climber.check::<f32>(&totals, &[1, 4, 3]).unwrap_err();
@@ -269,14 +276,7 @@ fn only_missing_features_make_rungs_unavailable() {
 
         fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
             let progress = ProgressBar::hidden();
-            let climber = Climber {
-                gpu: Gpu::new(client),
-                software: true,
-                read: 1.0,
-                sample_seconds: 1e-3,
-                longest_seconds: 1e-3,
-                progress: &progress,
-            };
+            let climber = climber(client, &progress);
             let ladder = climber.full::<i32>(10_000);
             for (entry, rung) in ladder.rungs.iter().zip(full::Rung::ALL) {
                 match &entry.outcome {
