@@ -24,7 +24,7 @@ use reduce_examples::{
     command_line::{self, fail, say},
     on_device,
 };
-use reduce_kernels::cubecl::prelude::*;
+use reduce_kernels::cubecl::{ir::MemoryDeviceProperties, prelude::*};
 
 use crate::{
     climb::Climber,
@@ -154,7 +154,9 @@ impl OnDevice for Climb<'_> {
             rank5: arguments.rank5,
             only: &arguments.only,
         };
-        let page = client.properties().memory.max_page_size;
+        // CubeCL rounds what it allocates up to whole units of alignment.
+        let MemoryDeviceProperties { max_page_size, alignment } = client.properties().memory;
+        let page = max_page_size / alignment * alignment;
         let sizes = Sizes::new(&wishes, &gpu.device, page, software)?;
         let layout = "{bar:30} {pos} of {len} {wide_msg}";
         let progress = command_line::progress(sizes.rungs() as u64, layout, arguments.json);

@@ -7,14 +7,14 @@ use super::{
     steps::{element, lanes_before, share, store, total_of_last_plane},
 };
 
-/// As [`shared_memory`](super::one_cube::shared_memory), but the last values are added up by one plane.
+/// As [`shared_memory()`](super::one_cube::shared_memory()), but the last values are added up by one plane.
 #[cube(launch_unchecked)]
 pub fn last_plane<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_last_plane::<E>(share::<E>(input));
     store::<E>(totals, total);
 }
 
-/// As [`last_plane`], but each cube adds its total to the one result.
+/// As [`last_plane()`], but each cube adds its total to the one result.
 #[cube(launch_unchecked)]
 pub fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
     let total = total_of_last_plane::<E>(share::<E>(input));

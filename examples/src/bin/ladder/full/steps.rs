@@ -46,7 +46,7 @@ pub fn total_of_halves<E: Numeric>(value: E) -> E {
     shared[0]
 }
 
-/// As [`total_of_halves`], until the values of one plane are left: its units add those up without
+/// As [`total_of_halves()`], until the values of one plane are left: its units add those up without
 /// shared memory and barriers. All planes do, so that control flow stays uniform.
 #[cube]
 pub fn total_of_last_plane<E: Numeric>(value: E) -> E {

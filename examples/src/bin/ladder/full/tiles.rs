@@ -54,7 +54,7 @@ pub fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     store::<E>(totals, total);
 }
 
-/// What a unit of [`first_combine`] and [`segmented`] loads: elements a cube's width apart.
+/// What a unit of [`first_combine()`] and [`segmented()`] loads: elements a cube's width apart.
 #[cube]
 fn combined_on_load<E: Numeric>(input: &Array<E>) -> E {
     let first = CUBE_POS * comptime![UNITS as usize * PER_UNIT] + UNIT_POS as usize;
@@ -73,7 +73,7 @@ pub fn first_combine<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     store::<E>(totals, total);
 }
 
-/// As [`first_combine`], but each cube adds its total to the one result.
+/// As [`first_combine()`], but each cube adds its total to the one result.
 #[cube(launch_unchecked)]
 pub fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
     let total = total_of_halves::<E>(combined_on_load::<E>(input));
