@@ -8,10 +8,14 @@ use crate::{Case, MeasureError, inputs, microseconds_per_call, run};
 /// Smallest sum that measures the read bandwidth, in bytes, unless the limit is lower.
 const SMALLEST_SUM: u64 = 1 << 30;
 
+/// How often its size doubles, up to the limit.
+const DOUBLINGS: u32 = 2;
+
 /// The two costs of which floors consist.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
-    /// Best rate of a full f32 sum of 1 to 4 GiB, in 10⁹ bytes per second.
+    /// Best rate of a full f32 sum of 1, 2 and 4 GiB, as far as the limit goes, and of the limit if it is
+    /// lower; in 10⁹ bytes per second.
     pub read_gigabytes_per_second: f64,
     /// Time per call of a sum of 1024 elements in a stream of calls, in microseconds: one launch.
     pub launch_microseconds: f64,
@@ -28,16 +32,16 @@ impl Floor {
         most_bytes: u64,
         sample_seconds: f64,
     ) -> Result<Self, MeasureError> {
-        let most = most_bytes.min(client.properties().memory.max_page_size);
-        let mut sizes: Vec<u64> = (0..3).map(|i| SMALLEST_SUM << i).collect();
-        sizes.retain(|&bytes| bytes <= most);
-        if sizes.is_empty() {
-            sizes.push(most);
-        }
+        let most = most_bytes.min(largest_buffer(client));
+        let mut sizes: Vec<u64> = (0..=DOUBLINGS).map(|i| SMALLEST_SUM << i).collect();
+        let largest = most.min(SMALLEST_SUM << DOUBLINGS);
+        sizes.retain(|&bytes| bytes < largest);
+        sizes.push(largest);
         let mut read = 0.0f64;
         for bytes in sizes {
-            let us = sum_microseconds(client, bytes / 4, sample_seconds)?;
-            read = read.max(bytes as f64 / us / 1e3);
+            let elements = bytes / 4;
+            let us = sum_microseconds(client, elements, sample_seconds)?;
+            read = read.max((4 * elements) as f64 / us / 1e3);
         }
         let launch_microseconds = sum_microseconds(client, 1024, sample_seconds)?;
         Ok(Self { read_gigabytes_per_second: read, launch_microseconds })
@@ -47,6 +51,12 @@ impl Floor {
     pub fn microseconds(&self, bytes: u64) -> f64 {
         bytes as f64 / self.read_gigabytes_per_second / 1e3 + self.launch_microseconds
     }
+}
+
+/// Most bytes that a buffer can have: CubeCL rounds what it allocates up to whole units of alignment.
+pub fn largest_buffer<R: Runtime>(client: &ComputeClient<R>) -> u64 {
+    let memory = &client.properties().memory;
+    memory.max_page_size / memory.alignment * memory.alignment
 }
 
 fn sum_microseconds<R: Runtime>(

@@ -18,7 +18,7 @@ pub use case::{Case, CaseError, Over};
 #[cfg(feature = "cubek")]
 pub use cubek::fastest_routine;
 pub use data::inputs;
-pub use floor::Floor;
+pub use floor::{Floor, largest_buffer};
 pub use kernel_time::Delay;
 pub use measure::{MeasureError, microseconds_per_call, run};
 pub use record::{

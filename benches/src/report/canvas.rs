@@ -10,7 +10,7 @@ use plotters::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PictureError {
     /// There is nothing to show.
-    #[error("no case of {0} in the record")]
+    #[error("nothing to draw: {0}")]
     Empty(&'static str),
     /// What the drawing library says.
     #[error("the picture cannot be drawn: {0}")]

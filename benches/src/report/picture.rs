@@ -155,7 +155,7 @@ pub fn side_by_side_picture(record: &Record, rows: &[Row<'_>]) -> Result<String,
         .filter(|(_, rows)| !rows.is_empty())
         .collect();
     if grouped.is_empty() {
-        return Err(PictureError::Empty("16 MiB and more"));
+        return Err(PictureError::Empty("no case of 16 MiB and more in the record"));
     }
     let heads = grouped.len() as i32 * GROUP_HEAD;
     let lines = grouped.iter().map(|(_, rows)| rows.len() as i32).sum::<i32>() * ROW;
@@ -246,7 +246,7 @@ pub fn sweep_picture(record: &Record) -> Result<String, PictureError> {
     panels.push(Panel::inner());
     panels.retain(|panel| panel.lines.iter().any(|line| !line.points(&neighbours).is_empty()));
     if panels.is_empty() {
-        return Err(PictureError::Empty("a sweep"));
+        return Err(PictureError::Empty("no point of a sweep in the record"));
     }
     let mut text = String::new();
     {
@@ -416,7 +416,10 @@ mod tests {
     #[test]
     fn sweeps_without_points_are_refused() {
         let ours = record(&[("sum f32 [100] axis all", 9.0)]);
-        assert_eq!(sweep_picture(&ours), Err(PictureError::Empty("a sweep")));
+        assert_eq!(
+            sweep_picture(&ours),
+            Err(PictureError::Empty("no point of a sweep in the record"))
+        );
         let ours = record(&[
             ("sum f32 [8192, 8192] axis 1", 62.0),
             ("sum f32 [16384, 4096] axis 1", 62.0),

@@ -30,9 +30,6 @@ const FEWEST_ELEMENTS: usize = 1 << 16;
 /// How many times as many elements the next call takes.
 const GROWTH: usize = 4;
 
-/// What no array adds up to: it is even, far, and no power of two.
-const POISON: i64 = 1_234_567_890;
-
 /// Why a rung has no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
@@ -76,9 +73,9 @@ pub struct Climber<'a, R: Runtime> {
     pub software: bool,
     /// Its read bandwidth, in 10⁹ bytes per second.
     pub read: f64,
-    /// Seconds of a sample, of which the median of nine counts.
+    /// Seconds of a sample, of which the median counts.
     pub sample_seconds: f64,
-    /// Seconds that a call may take: rungs that need longer for a whole array get a part of it.
+    /// Seconds that a call of the full sum may take: rungs that need longer get a part of the array.
     pub longest_seconds: f64,
     pub progress: &'a ProgressBar,
 }
@@ -98,26 +95,21 @@ impl<R: Runtime> Climber<'_, R> {
             if let Some(reason) = rung.lacks::<E, R>(&self.gpu) {
                 return Err(Stop::NotAvailable(reason));
             }
-            let own;
-            let inputs = if rung.in_place() {
-                own = [filled::<E, R>(self.gpu.client, length, 0)];
-                &own[..]
-            } else {
-                &inputs
-            };
-            let result = self.poisoned::<E>(1);
-            let launch = |input: &Elements, length| {
+            let inputs = if rung.in_place() { &inputs[..1] } else { &inputs };
+            let result = Elements::poisoned::<E, R>(self.gpu.client, 1);
+            let launch = |input: &Elements, length, result: &Elements| {
                 let input = Elements { length, ..input.clone() };
-                rung.launch::<E, R>(&self.gpu, &input, &result)
+                rung.launch::<E, R>(&self.gpu, &input, result)
             };
             let most = if self.software { rung.most_in_software() } else { length };
-            let part = self.affordable(length.min(most), |part| launch(&inputs[0], part))?;
-            if rung.in_place() {
-                fill::<E, R>(self.gpu.client, &inputs[0], 0);
-            }
-            launch(&inputs[0], part)?;
+            let try_part = |part| launch(&inputs[0], part, &self.uninitialised::<E>(1));
+            let part = self.affordable(length.min(most), try_part)?;
+            // A rung in place has overwritten it.
+            fill::<E, R>(self.gpu.client, &inputs[0], 0);
+            launch(&inputs[0], part, &result)?;
             self.check::<E>(&result, &[*oracle.entry(part).or_insert_with(|| total(0..part))])?;
-            let microseconds = self.time(inputs, |input| launch(input, part))?;
+            let call = |input: &Elements, result: &Elements| launch(input, part, result);
+            let microseconds = self.time::<E>(inputs, 1, call)?;
             Ok(Timed { elements: part, microseconds })
         })
     }
@@ -136,16 +128,21 @@ impl<R: Runtime> Climber<'_, R> {
         let title = format!("sums of {shape} along axis {}", axis as usize);
         self.climb::<E, _>(title, &[rows, columns], steps, |rung| {
             let length = matrix.elements() / matrix.totals(axis);
-            if self.software && length > rung.most_in_software() {
-                let reason = "Mesa's software adapter leaves loops after 65535 steps";
-                return Err(Stop::NotAvailable(reason.into()));
+            let most = rung.most_in_software();
+            if self.software && length > most {
+                let reason = format!(
+                    "not for totals of more than {most} elements on Mesa's software adapter, which leaves \
+                     loops after 65535 steps"
+                );
+                return Err(Stop::NotAvailable(reason));
             }
-            let totals = self.poisoned::<E>(expected.len());
-            let launch =
-                |input: &Elements| rung.launch::<E, R>(&self.gpu, input, matrix, axis, &totals);
-            launch(&inputs[0])?;
+            let totals = Elements::poisoned::<E, R>(self.gpu.client, expected.len());
+            let launch = |input: &Elements, totals: &Elements| {
+                rung.launch::<E, R>(&self.gpu, input, matrix, axis, totals)
+            };
+            launch(&inputs[0], &totals)?;
             self.check::<E>(&totals, &expected)?;
-            let microseconds = self.time(&inputs, launch)?;
+            let microseconds = self.time::<E>(&inputs, expected.len(), launch)?;
             Ok(Timed { elements: matrix.elements(), microseconds })
         })
     }
@@ -165,17 +162,18 @@ impl<R: Runtime> Climber<'_, R> {
                 return Err(Stop::NotAvailable(reason));
             }
             let expected = rank5::expected(shape, axes);
-            let totals = self.poisoned::<E>(expected.len());
-            let launch =
-                |input: &Elements| rank5::launch::<E, R>(&self.gpu, input, shape, axes, &totals);
-            launch(&inputs[0])?;
+            let totals = Elements::poisoned::<E, R>(self.gpu.client, expected.len());
+            let launch = |input: &Elements, totals: &Elements| {
+                rank5::launch::<E, R>(&self.gpu, input, shape, axes, totals)
+            };
+            launch(&inputs[0], &totals)?;
             self.check::<E>(&totals, &expected)?;
-            let microseconds = self.time(&inputs, launch)?;
+            let microseconds = self.time::<E>(&inputs, expected.len(), launch)?;
             Ok(Timed { elements, microseconds })
         })
     }
 
-    /// Enough inputs that calls over them in turn find none in cache.
+    /// So many inputs that calls over them in turn find none in cache, unless they are small.
     fn inputs<E: Element>(&self, length: usize) -> Vec<Elements> {
         // What the ladder before has left.
         self.gpu.client.memory_cleanup();
@@ -190,7 +188,8 @@ impl<R: Runtime> Climber<'_, R> {
         steps: impl IntoIterator<Item = Step<T>>,
         mut time: impl FnMut(T) -> Result<Timed, Stop>,
     ) -> Ladder {
-        let mut before: Option<f64> = None;
+        // Of the rung before: its rate, and whether the library ran it.
+        let mut before: Option<(f64, bool)> = None;
         let mut entries = Vec::new();
         for Step { name, library, rung } in steps {
             self.progress.set_message(format!("{title}: {name}"));
@@ -198,7 +197,11 @@ impl<R: Runtime> Climber<'_, R> {
                 Ok(Timed { elements, microseconds }) => {
                     let rate =
                         gigabytes_per_second((elements * size_of::<E>()) as u64, microseconds);
-                    let gain = before.replace(rate).map(|before| rate / before);
+                    // Plans of the library are no steps up from one another.
+                    let gain = before
+                        .replace((rate, library))
+                        .filter(|&(_, same)| !(library && same))
+                        .map(|(before, _)| rate / before);
                     Outcome::Measured(Measured {
                         elements,
                         microseconds,
@@ -230,23 +233,24 @@ impl<R: Runtime> Climber<'_, R> {
             let start = Instant::now();
             call(part)?;
             future::block_on(self.gpu.client.sync())?;
-            let next = start.elapsed().as_secs_f64() * GROWTH as f64;
-            if part == length || next > self.longest_seconds {
+            let larger = length.min(part * GROWTH);
+            let expected = start.elapsed().as_secs_f64() * larger as f64 / part as f64;
+            if part == length || expected > self.longest_seconds {
                 return Ok(part);
             }
-            part = length.min(part * GROWTH);
+            part = larger;
         }
     }
 
-    /// An array for totals that holds none yet.
-    fn poisoned<E: Element>(&self, length: usize) -> Elements {
-        Elements::upload(self.gpu.client, &vec![E::of(POISON); length])
+    fn uninitialised<E: Element>(&self, length: usize) -> Elements {
+        Elements::uninitialised::<E, R>(self.gpu.client, length)
     }
 
     /// Whether the totals are the oracle's, to the last bit.
     pub fn check<E: Element>(&self, totals: &Elements, expected: &[i64]) -> Result<(), Stop> {
         let bytes = self.gpu.client.read_one(totals.handle.clone())?;
-        for (index, (&found, &expected)) in E::from_bytes(&bytes).iter().zip(expected).enumerate() {
+        let found = &E::from_bytes(&bytes)[..expected.len()];
+        for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {
             let expected = E::of(expected);
             if found != expected {
                 let (found, expected) = (found.to_string(), expected.to_string());
@@ -256,15 +260,17 @@ impl<R: Runtime> Climber<'_, R> {
         Ok(())
     }
 
-    /// Microseconds per call in a stream of calls over the inputs in turn.
-    fn time(
+    /// Microseconds per call in a stream of calls over the inputs in turn, each to new totals.
+    fn time<E: Element>(
         &self,
         inputs: &[Elements],
-        launch: impl Fn(&Elements) -> Result<(), ReduceError>,
+        totals: usize,
+        launch: impl Fn(&Elements, &Elements) -> Result<(), ReduceError>,
     ) -> Result<f64, MeasureError> {
         let mut rotation = inputs.iter().cycle();
         microseconds_per_call(self.gpu.client, self.sample_seconds, || {
-            launch(rotation.next().expect("there is an input"))?;
+            let input = rotation.next().expect("there is an input");
+            launch(input, &self.uninitialised::<E>(totals))?;
             Ok(())
         })
     }

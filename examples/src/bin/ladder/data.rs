@@ -13,6 +13,9 @@ use reduce_kernels::{
 /// can be loaded as a whole.
 pub const WIDEST_LOAD: usize = 16;
 
+/// Far from every total.
+const POISON: i64 = 1_234_567_890;
+
 /// A number that the rungs sum.
 pub trait Element: Numeric + CubeElement + PartialEq + fmt::Display {
     /// The library's name for it.
@@ -62,6 +65,11 @@ impl Elements {
         let mut bytes = E::as_bytes(values).to_vec();
         bytes.resize(bytes.len().next_multiple_of(WIDEST_LOAD), u8::MAX);
         Self { handle: client.create_from_slice(&bytes), length: values.len() }
+    }
+
+    /// An array that holds what no array here adds up to.
+    pub fn poisoned<E: Element, R: Runtime>(client: &ComputeClient<R>, length: usize) -> Self {
+        Self::upload(client, &vec![E::of(POISON); length])
     }
 
     /// As the argument of a kernel.

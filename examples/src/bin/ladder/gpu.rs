@@ -12,7 +12,7 @@ use reduce_kernels::{
     device_of, storage_type,
 };
 
-use crate::data::Element;
+use crate::data::{Element, WIDEST_LOAD};
 
 /// Most cubes along a dimension of a grid, on every device.
 const MOST_CUBES: usize = 65535;
@@ -36,7 +36,8 @@ impl<'a, R: Runtime> Gpu<'a, R> {
 
     /// Lanes of the widest vectors that the device loads at once.
     pub fn lanes<E: Element>(&self) -> usize {
-        (self.device.load_bytes / size_of::<E>()).clamp(1, self.device.max_vector)
+        let bytes = self.device.load_bytes.min(WIDEST_LOAD);
+        (bytes / size_of::<E>()).clamp(1, self.device.max_vector)
     }
 
     /// Why kernels with plane operations cannot be had, if so.
@@ -61,4 +62,20 @@ impl<'a, R: Runtime> Gpu<'a, R> {
 pub fn grid(cubes: usize) -> CubeCount {
     let rows = cubes.div_ceil(MOST_CUBES);
     CubeCount::new_2d(cubes.div_ceil(rows) as u32, rows as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every cube has a place, few places are left over, and no side is longer than a device allows.
+    #[test]
+    fn grids_hold_their_cubes() {
+        for cubes in [1, 2, 65_535, 65_536, 65_537, 1 << 22, (1 << 31) / 256] {
+            let CubeCount::Static(x, y, 1) = grid(cubes) else { panic!("{:?}", grid(cubes)) };
+            let places = x as usize * y as usize;
+            assert!(x.max(y) as usize <= MOST_CUBES, "{cubes}: {x} × {y}");
+            assert!((cubes..cubes + y as usize).contains(&places), "{cubes}: {x} × {y}");
+        }
+    }
 }

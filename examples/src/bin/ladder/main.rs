@@ -18,13 +18,13 @@ mod tests;
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use reduce_benches::{Floor, Staged};
+use reduce_benches::{Floor, Staged, largest_buffer};
 use reduce_examples::{
     Backend, OnDevice,
     command_line::{self, fail, say},
     on_device,
 };
-use reduce_kernels::cubecl::{ir::MemoryDeviceProperties, prelude::*};
+use reduce_kernels::cubecl::prelude::*;
 
 use crate::{
     climb::Climber,
@@ -42,8 +42,8 @@ const SOFTWARE_ADAPTER: &str = "llvmpipe";
 /// Each rung of the ladder removes a bottleneck of the one before; docs/LADDER.md tells them. Every rung's
 /// result is compared with the exact one before it is timed. Time is that of a call in a stream of
 /// calls; the share is that of the bandwidth at which the library reads 1 to 4 GiB, or the largest array of the
-/// run; the gain is in bandwidth over the rung before. A rung that would take longer than --seconds is
-/// given a part of the array, which the column `elements` tells.
+/// run; the gain is in bandwidth over the rung before. A rung of the full sum that would take longer than --seconds
+/// is given a part of the array, which the column `elements` tells.
 ///
 /// Sizes are numbers or powers of two (2^30). Defaults: 2^30 elements, or as many as fit one buffer of the
 /// device; matrices of 2^26 elements; 2^22 of each on Mesa's software adapter.
@@ -72,7 +72,9 @@ struct Arguments {
     #[arg(long, value_delimiter = ',')]
     only: Vec<Part>,
     /// Show what the order and the type of additions do to a sum, instead of timing.
-    #[arg(long, conflicts_with_all = ["svg", "only"])]
+    #[arg(long, conflicts_with_all = [
+        "types", "elements", "matrices", "rows", "rank5", "only", "svg", "seconds", "sample_ms",
+    ])]
     numerics: bool,
     /// Print one JSON object.
     #[arg(long)]
@@ -80,10 +82,10 @@ struct Arguments {
     /// Draw a bar chart into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Longest time of a call, in seconds.
+    /// Longest time of a call of the full sum, in seconds.
     #[arg(long, default_value_t = 1.0, value_parser = sizes::positive)]
     seconds: f64,
-    /// Time of a sample, in milliseconds; the median of nine counts.
+    /// Time of a sample, in milliseconds, of which the median counts.
     #[arg(long, default_value_t = 20.0, value_parser = sizes::positive)]
     sample_ms: f64,
     /// The backend: cuda or wgpu. The first one compiled in if not given.
@@ -154,10 +156,7 @@ impl OnDevice for Climb<'_> {
             rank5: arguments.rank5,
             only: &arguments.only,
         };
-        // CubeCL rounds what it allocates up to whole units of alignment.
-        let MemoryDeviceProperties { max_page_size, alignment } = client.properties().memory;
-        let page = max_page_size / alignment * alignment;
-        let sizes = Sizes::new(&wishes, &gpu.device, page, software)?;
+        let sizes = Sizes::new(&wishes, &gpu.device, largest_buffer(client), software)?;
         let layout = "{bar:30} {pos} of {len} {wide_msg}";
         let progress = command_line::progress(sizes.rungs() as u64, layout, arguments.json);
         progress.set_message("read bandwidth");

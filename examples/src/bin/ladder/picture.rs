@@ -28,8 +28,11 @@ impl Axis {
     fn of(report: &Report) -> Self {
         let measured = report.ladders.iter().flat_map(Ladder::measured);
         let rates = measured.map(|(_, measured)| measured.gigabytes_per_second);
-        let least = rates.fold(report.read_gigabytes_per_second, f64::min);
-        Self { lowest: least.log10().floor(), highest: report.read_gigabytes_per_second.log10() }
+        let read = report.read_gigabytes_per_second;
+        let (least, most) =
+            rates.fold((read, read), |(least, most), rate| (least.min(rate), most.max(rate)));
+        let highest = most.log10();
+        Self { lowest: least.log10().floor().min(highest - 1.0), highest }
     }
 
     fn x(&self, gigabytes_per_second: f64) -> i32 {
@@ -38,7 +41,7 @@ impl Axis {
     }
 }
 
-/// A panel for each ladder, a bar for each rung: its bandwidth, on a scale of powers of ten that ends at the
+/// A panel for each ladder, a bar for each rung: its bandwidth, on a scale of powers of ten, with a line at the
 /// read bandwidth.
 ///
 /// # Errors
@@ -46,7 +49,7 @@ impl Axis {
 /// A report without a measured rung, and what the drawing library says.
 pub fn picture(report: &Report) -> Result<String, PictureError> {
     if report.ladders.iter().all(|ladder| ladder.measured().next().is_none()) {
-        return Err(PictureError::Empty("a rung that was measured"));
+        return Err(PictureError::Empty("no rung was measured"));
     }
     let axis = Axis::of(report);
     let rows: usize = report.ladders.iter().map(|ladder| ladder.rungs.len()).sum();
@@ -60,7 +63,7 @@ pub fn picture(report: &Report) -> Result<String, PictureError> {
         let title = bold(style(18, &INK, HPos::Left));
         write(&area, "The ladder of reductions", (20, 26), &title)?;
         let subtitle = format!(
-            "Bandwidth on {} through {}, on a scale of powers of ten that ends where this device can be \
+            "Bandwidth on {} through {}, on a scale of powers of ten. The line is where this device can be \
              read: {:.0} GB/s.",
             report.device, report.backend, report.read_gigabytes_per_second
         );

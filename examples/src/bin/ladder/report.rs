@@ -56,7 +56,7 @@ pub struct Measured {
     pub gigabytes_per_second: f64,
     /// Of the read bandwidth.
     pub share: f64,
-    /// Bandwidth in that of the rung before. None on the lowest.
+    /// Bandwidth over that of the rung before. None on the lowest, and from one plan of the library to another.
     pub gain: Option<f64>,
 }
 

@@ -195,7 +195,8 @@ impl Sizes {
 
     fn check(&self, device: &Device, page: u64) -> Result<(), SizeError> {
         for (element, extents) in self.arrays() {
-            let elements: u128 = extents.iter().map(|&extent| extent as u128).product();
+            let elements =
+                extents.iter().fold(1, |all: u128, &extent| all.saturating_mul(extent as u128));
             if !(1..=MOST_ELEMENTS as u128).contains(&elements) {
                 return Err(SizeError::Elements(elements));
             }
@@ -224,7 +225,7 @@ impl Sizes {
         let bytes = |(element, extents): (ElementType, Vec<usize>)| {
             (extents.iter().product::<usize>() * element.bytes()) as u64
         };
-        self.arrays().into_iter().map(bytes).max().unwrap_or(1)
+        self.arrays().into_iter().map(bytes).max().expect("a run has an array")
     }
 
     /// How many rungs there are.

@@ -17,9 +17,6 @@ use crate::{
     report::Outcome,
 };
 
-/// What a result holds before a rung writes it.
-const POISON: i64 = 1_234_567_890;
-
 /// Does something on the default device of every backend. A process can set wgpu up only once, so not
 /// through [`on_device`](reduce_examples::on_device).
 fn everywhere(work: impl OnDevice + Copy) {
@@ -33,10 +30,6 @@ fn everywhere(work: impl OnDevice + Copy) {
         use reduce_kernels::cubecl::wgpu::WgpuRuntime;
         work.on(&WgpuRuntime::client(&Default::default()), Backend::Wgpu, "");
     }
-}
-
-fn poisoned<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, length: usize) -> Elements {
-    Elements::upload(gpu.client, &vec![E::of(POISON); length])
 }
 
 fn download<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, elements: &Elements) -> Vec<E> {
@@ -55,10 +48,14 @@ fn upload<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, values: &[i64]) -> Elements 
     Elements::upload(gpu.client, &values)
 }
 
-/// One element, less than a plane, about a plane, about a cube, about a tile, more tiles than a level
-/// of recursion holds, more than run side by side: whole and not.
+/// One element, less than a plane, about a plane, about a cube, about a tile, more tiles than one level
+/// of recursion holds: whole and not.
 const LENGTHS: [usize; 14] =
     [1, 2, 3, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4097, 65_537, 400_003];
+
+/// For GPUs: more than units run side by side with four elements each; three levels of recursion
+/// with vectors, and more cubes than one side of a grid holds.
+const LONG_LENGTHS: [usize; 2] = [1_100_003, (1 << 24) + 1];
 
 /// The exact sum of any length, whatever the result held before. Plane operations are forced on a
 /// device that does not report them: Mesa's software adapter has them.
@@ -71,7 +68,8 @@ fn every_rung_of_the_full_reduction_is_exact() {
         if !gpu.device.has(E::TYPE) {
             return;
         }
-        for length in LENGTHS {
+        let long = if software { &[][..] } else { &LONG_LENGTHS };
+        for &length in LENGTHS.iter().chain(long) {
             let values = random(length);
             let expected = E::of(values.iter().sum());
             for rung in full::Rung::ALL {
@@ -81,7 +79,7 @@ fn every_rung_of_the_full_reduction_is_exact() {
                     continue;
                 }
                 let input = upload::<E, R>(gpu, &values);
-                let result = poisoned::<E, R>(gpu, 1);
+                let result = Elements::poisoned::<E, R>(gpu.client, 1);
                 rung.launch::<E, R>(gpu, &input, &result).unwrap();
                 let found = download::<E, R>(gpu, &result)[0];
                 let what =
@@ -110,14 +108,24 @@ fn every_rung_of_the_full_reduction_is_exact() {
 }
 
 /// Both axes of matrices narrower and wider than tiles, whole numbers of tiles and not, and with rows
-/// that are no whole number of vectors.
+/// that are no whole number of vectors; and more cubes than one side of a grid holds.
 #[test]
 fn every_rung_of_a_matrix_is_exact() {
     #[derive(Clone, Copy)]
     struct Check;
 
-    const SHAPES: [(usize, usize); 9] =
-        [(1, 1), (1, 37), (37, 1), (5, 8), (32, 32), (33, 65), (100, 258), (300, 64), (7, 1000)];
+    const SHAPES: [(usize, usize); 10] = [
+        (524_289, 1),
+        (1, 1),
+        (1, 37),
+        (37, 1),
+        (5, 8),
+        (32, 32),
+        (33, 65),
+        (100, 258),
+        (300, 64),
+        (7, 1000),
+    ];
 
     fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
         for (rows, columns) in SHAPES {
@@ -132,7 +140,7 @@ fn every_rung_of_a_matrix_is_exact() {
                 }
                 let expected: Vec<E> = sums.into_iter().map(E::of).collect();
                 for &rung in matrix::Rung::along(axis) {
-                    let totals = poisoned::<E, R>(gpu, expected.len());
+                    let totals = Elements::poisoned::<E, R>(gpu.client, expected.len());
                     rung.launch::<E, R>(gpu, &input, matrix, axis, &totals).unwrap();
                     let found = download::<E, R>(gpu, &totals);
                     let name = R::name(gpu.client);
@@ -173,7 +181,7 @@ fn every_set_of_axes_of_rank_5_is_exact_in_one_launch() {
                     assert_eq!(launches, 1, "axes {axes:?} of {shape:?}");
                     let expected = rank5::expected(shape, axes).into_iter().map(f32::of);
                     let expected: Vec<f32> = expected.collect();
-                    let totals = poisoned::<f32, R>(&gpu, expected.len());
+                    let totals = Elements::poisoned::<f32, R>(client, expected.len());
                     rank5::launch::<f32, R>(&gpu, &input, shape, axes, &totals).unwrap();
                     assert_eq!(
                         download::<f32, R>(&gpu, &totals),
@@ -211,7 +219,7 @@ fn host_and_device_make_the_same_numbers() {
         fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
             for seed in [0, 3] {
-                let elements = poisoned::<f32, R>(&gpu, LENGTH);
+                let elements = Elements::poisoned::<f32, R>(client, LENGTH);
                 fill::<f32, R>(client, &elements, seed);
                 let expected = (0..LENGTH).map(|index| f32::of(value(index, seed)));
                 assert!(download::<f32, R>(&gpu, &elements).into_iter().eq(expected));
@@ -307,15 +315,18 @@ fn the_experiments_on_numbers_show_what_they_should() {
             let gpu = Gpu::new(client);
             let [order, two, many, runs] =
                 <[_; 4]>::try_from(experiments(&gpu).unwrap()).ok().unwrap();
-            // From left to right, 1e20 swallows what came before it.
+            // From left to right, 1e20 swallows what came before it; the library has its own order.
             assert_eq!(order.sums[0].found, Found::Sum(0.0));
             let Found::Sum(after) = order.sums[2].found else {
                 panic!("{:?}", order.sums[2].found)
             };
             assert!((after / order.exact - 1.0).abs() < 1e-6, "{after}");
+            assert_eq!(order.sums[1].found, order.sums[3].found);
             if gpu.device.has(f16::TYPE) {
-                for (experiment, tolerance) in [(two, 1e-7), (many, 1e-6)] {
+                for (experiment, rounded, tolerance) in [(two, 1000.0, 1e-7), (many, 1010.0, 1e-6)]
+                {
                     assert_eq!(experiment.sums[0].found, Found::Sum(1000.0));
+                    assert_eq!(experiment.sums[1].found, Found::Sum(rounded));
                     let Found::Sum(in_f32) = experiment.sums[2].found else { panic!() };
                     let error = (in_f32 / experiment.exact - 1.0).abs();
                     assert!(error < tolerance, "{in_f32}, not {}", experiment.exact);

@@ -70,7 +70,7 @@ impl Rung {
             Rung::PairwiseHalving => "one cube, pairs in place, halving",
             Rung::SharedMemory => "one cube, shared memory",
             Rung::InterleavedModulo => "many cubes, interleaved by modulo",
-            Rung::InterleavedStrided => "interleaved by index, bank conflicts",
+            Rung::InterleavedStrided => "strided index, bank conflicts",
             Rung::Sequential => "sequential addressing",
             Rung::FirstCombine => "first combine during load",
             Rung::Segmented => "segments with an atomic add",

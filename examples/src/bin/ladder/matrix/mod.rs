@@ -14,7 +14,7 @@ use crate::{
 const TILE: usize = 32;
 
 /// Rows of the lower tile.
-const LOW_TILE: usize = 8;
+const LOW_TILE_ROWS: usize = 8;
 
 /// Units of a cube that takes an output per unit.
 const UNITS: u32 = 128;
@@ -67,8 +67,8 @@ impl Matrix {
 pub enum Rung {
     UnitPerOutput,
     VectorisedRows,
-    SquareTile,
-    LowTile,
+    Tile32x32,
+    Tile32x8,
     Library,
 }
 
@@ -81,8 +81,8 @@ impl Rung {
             Axis::Rows => &[
                 Rung::UnitPerOutput,
                 Rung::VectorisedRows,
-                Rung::SquareTile,
-                Rung::LowTile,
+                Rung::Tile32x32,
+                Rung::Tile32x8,
                 Rung::Library,
             ],
         }
@@ -93,8 +93,8 @@ impl Rung {
         match self {
             Rung::UnitPerOutput => "one unit per output",
             Rung::VectorisedRows => "one unit per row, vectors (CubeCL book)",
-            Rung::SquareTile => "tile of 32 × 32 in shared memory",
-            Rung::LowTile => "tile of 32 × 8, 4 units per row",
+            Rung::Tile32x32 => "tile of 32 × 32 in shared memory",
+            Rung::Tile32x8 => "tile of 32 × 8, 4 units per row",
             Rung::Library => "the library's own plan",
         }
     }
@@ -103,8 +103,9 @@ impl Rung {
     /// [`full::Rung::most_in_software`](crate::full::Rung::most_in_software).
     pub fn most_in_software(self) -> usize {
         match self {
+            Rung::UnitPerOutput | Rung::VectorisedRows => 1 << 15,
+            Rung::Tile32x32 | Rung::Tile32x8 => TILE << 15,
             Rung::Library => usize::MAX,
-            _ => 1 << 15,
         }
     }
 
@@ -156,16 +157,16 @@ impl Rung {
                         columns / lanes,
                     );
                 }
-                Rung::SquareTile | Rung::LowTile => {
-                    let lines = if self == Rung::SquareTile { TILE } else { LOW_TILE };
+                Rung::Tile32x32 | Rung::Tile32x8 => {
+                    let tile_rows = if self == Rung::Tile32x32 { TILE } else { LOW_TILE_ROWS };
                     tile::tiled_rows::launch_unchecked::<E, R>(
                         gpu.client,
-                        grid(rows.div_ceil(lines)),
+                        grid(rows.div_ceil(tile_rows)),
                         CubeDim::new_1d(TILE as u32),
                         input.array(),
                         totals.array(),
                         columns,
-                        lines,
+                        tile_rows,
                     );
                 }
                 Rung::Library => {

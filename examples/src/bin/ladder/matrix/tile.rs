@@ -4,60 +4,59 @@ use reduce_kernels::cubecl::{self, prelude::*};
 
 use super::TILE;
 
-/// A line of a tile in shared memory, one word longer than the tile is wide: words of a column
-/// then lie in different banks.
-const LINE: usize = TILE + 1;
+/// Words from a row of a tile to the next in shared memory: one more than the tile is wide, so that the
+/// words of a column lie in different banks.
+const ROW_WORDS: usize = TILE + 1;
 
-/// A cube of [`TILE`] units (a plane, where planes have 32) loads tiles of `rows` × [`TILE`] elements
-/// line by line, and [`TILE`] / `rows` units add up each line.
+/// A cube of [`TILE`] units (a plane, where planes have 32) loads tiles of `tile_rows` × [`TILE`]
+/// elements row by row, and [`TILE`] / `tile_rows` units add up each row, `tile_rows` elements each.
 #[cube(launch_unchecked)]
 pub fn tiled_rows<E: Numeric>(
     input: &Array<E>,
     totals: &mut Array<E>,
     columns: usize,
-    #[comptime] rows: usize,
+    #[comptime] tile_rows: usize,
 ) {
     let unit = UNIT_POS as usize;
-    let first_row = CUBE_POS * rows;
-    // This unit's part of a line.
-    let part = comptime![rows];
-    let line = unit / comptime![TILE / rows];
-    let first = unit % comptime![TILE / rows] * part;
-    let mut tile = SharedMemory::<E>::new(comptime![rows * LINE]);
+    let top = CUBE_POS * tile_rows;
+    // The row that this unit adds up, and where its part of it begins.
+    let row = unit / comptime![TILE / tile_rows];
+    let first = unit % comptime![TILE / tile_rows] * tile_rows;
+    let mut tile = SharedMemory::<E>::new(comptime![tile_rows * ROW_WORDS]);
     let mut total = E::from_int(0);
-    let mut column = 0usize;
-    while column < columns {
+    let mut left = 0usize;
+    while left < columns {
         // All loads of the tile first: none waits for another.
-        let mut values = Sequence::<E>::new();
+        let mut loaded = Sequence::<E>::new();
         #[unroll]
-        for row in 0..rows {
+        for below in 0..tile_rows {
             let mut value = E::from_int(0);
-            if first_row + row < totals.len() && column + unit < columns {
-                value = input[(first_row + row) * columns + column + unit];
+            if top + below < totals.len() && left + unit < columns {
+                value = input[(top + below) * columns + left + unit];
             }
-            values.push(value);
+            loaded.push(value);
         }
         #[unroll]
-        for row in 0..rows {
-            tile[row * LINE + unit] = *values.index(row);
+        for below in 0..tile_rows {
+            tile[below * ROW_WORDS + unit] = *loaded.index(below);
         }
         sync_cube();
         #[unroll]
-        for step in 0..part {
-            total += tile[line * LINE + first + step];
+        for step in 0..tile_rows {
+            total += tile[row * ROW_WORDS + first + step];
         }
         sync_cube();
-        column += TILE;
+        left += TILE;
     }
-    // The parts of a line meet where its first element was.
-    tile[line * LINE + first] = total;
+    // The parts of a row meet where each began.
+    tile[row * ROW_WORDS + first] = total;
     sync_cube();
-    if first == 0 && first_row + line < totals.len() {
+    if first == 0 && top + row < totals.len() {
         let mut sum = E::from_int(0);
         #[unroll]
-        for other in 0..comptime![TILE / rows] {
-            sum += tile[line * LINE + other * part];
+        for part in 0..comptime![TILE / tile_rows] {
+            sum += tile[row * ROW_WORDS + part * tile_rows];
         }
-        totals[first_row + line] = sum;
+        totals[top + row] = sum;
     }
 }
