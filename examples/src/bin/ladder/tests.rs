@@ -32,6 +32,11 @@ fn everywhere(work: impl OnDevice + Copy) {
     }
 }
 
+/// Of the devices that tests run on, Mesa's software adapter alone reports no plane operations.
+fn runs_in_software<R: Runtime>(gpu: &Gpu<'_, R>) -> bool {
+    gpu.lacks_planes().is_some()
+}
+
 fn download<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, elements: &Elements) -> Vec<E> {
     let bytes = gpu.client.read_one(elements.handle.clone()).unwrap();
     E::from_bytes(&bytes)[..elements.length].to_vec()
@@ -64,7 +69,8 @@ fn every_rung_of_the_full_reduction_is_exact() {
     #[derive(Clone, Copy)]
     struct Check;
 
-    fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, software: bool) {
+    fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
+        let software = runs_in_software(gpu);
         if !gpu.device.has(E::TYPE) {
             return;
         }
@@ -94,14 +100,12 @@ fn every_rung_of_the_full_reduction_is_exact() {
 
         fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
-            // Of the devices that tests run on, the software adapter alone reports none.
-            let software = gpu.lacks_planes().is_some();
-            check::<i32, R>(&gpu, software);
-            check::<f32, R>(&gpu, software);
-            check::<u32, R>(&gpu, software);
-            check::<i64, R>(&gpu, software);
-            check::<u64, R>(&gpu, software);
-            check::<f64, R>(&gpu, software);
+            check::<i32, R>(&gpu);
+            check::<f32, R>(&gpu);
+            check::<u32, R>(&gpu);
+            check::<i64, R>(&gpu);
+            check::<u64, R>(&gpu);
+            check::<f64, R>(&gpu);
         }
     }
     everywhere(Check);
@@ -128,6 +132,7 @@ fn every_rung_of_a_matrix_is_exact() {
     ];
 
     fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
+        let software = runs_in_software(gpu);
         for (rows, columns) in SHAPES {
             let matrix = Matrix { rows, columns };
             let values = random(matrix.elements());
@@ -140,6 +145,10 @@ fn every_rung_of_a_matrix_is_exact() {
                 }
                 let expected: Vec<E> = sums.into_iter().map(E::of).collect();
                 for &rung in matrix::Rung::along(axis) {
+                    let length = matrix.elements() / matrix.totals(axis);
+                    if software && length > rung.most_in_software() {
+                        continue;
+                    }
                     let totals = Elements::poisoned::<E, R>(gpu.client, expected.len());
                     rung.launch::<E, R>(gpu, &input, matrix, axis, &totals).unwrap();
                     let found = download::<E, R>(gpu, &totals);
