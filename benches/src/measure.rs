@@ -17,6 +17,12 @@ const SAMPLES: usize = 9;
 /// A call that takes longer than this many seconds is sampled three times, one call each.
 const SLOW_SECONDS: f64 = 0.03;
 
+/// Fewest calls of a sample of calls that are not slow.
+const FEWEST_CALLS: usize = 5;
+
+/// Most calls of a sample.
+const MOST_CALLS: usize = 10_000;
+
 /// Why a case has no time.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
@@ -72,6 +78,22 @@ pub(crate) fn wait<R: Runtime>(client: &ComputeClient<R>) -> Result<(), MeasureE
     Ok(future::block_on(client.sync())?)
 }
 
+/// How many calls take about `sample_seconds`, where `sample` tells the seconds per call among so many. A
+/// few calls tell little: waiting for the device takes wgpu some milliseconds, which they share.
+fn calls_to_fill<E>(
+    sample_seconds: f64,
+    sample: &mut impl FnMut(usize) -> Result<f64, E>,
+) -> Result<usize, E> {
+    let mut calls = FEWEST_CALLS;
+    loop {
+        let wanted = (sample_seconds / sample(calls)?) as usize;
+        if wanted <= 2 * calls || calls == MOST_CALLS {
+            return Ok(wanted.clamp(FEWEST_CALLS, MOST_CALLS));
+        }
+        calls = (2 * calls).min(MOST_CALLS);
+    }
+}
+
 /// Median time per call in microseconds, device and host together, over nine samples of about
 /// `sample_seconds`. `call` enqueues one call and should take another input each time.
 ///
@@ -95,8 +117,27 @@ pub fn microseconds_per_call<R: Runtime>(
     sample(1)?;
     let (samples, calls) = match sample(1)? {
         slow if slow > SLOW_SECONDS => (3, 1),
-        _ => (SAMPLES, ((sample_seconds / sample(5)?) as usize).clamp(5, 1000)),
+        _ => (SAMPLES, calls_to_fill(sample_seconds, &mut sample)?),
     };
     let seconds = (0..samples).map(|_| sample(calls)).collect::<Result<Vec<f64>, _>>()?;
     Ok(median(seconds) * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait of milliseconds at the end of a sample is not taken for the calls' own time.
+    #[test]
+    fn samples_are_filled_with_calls() {
+        fn calls(per_call: f64, wait: f64) -> usize {
+            let mut sample = |calls: usize| Ok::<_, ()>(per_call + wait / calls as f64);
+            calls_to_fill(0.02, &mut sample).unwrap()
+        }
+        // 253 calls and one wait take 20 ms.
+        assert!((200..=300).contains(&calls(67e-6, 0.003)), "{}", calls(67e-6, 0.003));
+        assert!((280..=300).contains(&calls(67e-6, 0.0)), "{}", calls(67e-6, 0.0));
+        assert_eq!(calls(0.01, 0.0), FEWEST_CALLS);
+        assert_eq!(calls(1e-7, 0.0), MOST_CALLS);
+    }
 }

@@ -86,7 +86,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1.0, value_parser = sizes::positive)]
     seconds: f64,
     /// Time of a sample, in milliseconds, of which the median counts.
-    #[arg(long, default_value_t = 20.0, value_parser = sizes::positive)]
+    #[arg(long, default_value_t = 100.0, value_parser = sizes::positive)]
     sample_ms: f64,
     /// The backend: cuda or wgpu. The first one compiled in if not given.
     #[arg(long)]
