@@ -153,7 +153,7 @@ pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f
 
 /// Loads that a forced plan has in flight. Each is one more copy of the code that loads and folds, all
 /// alike, and compilers dominate the suite's time; the plans that the planner chooses have more.
-const MOST_LOADS: usize = 2;
+const MOST_LOADS: usize = 4;
 
 /// Every plan that can run a problem: each schedule, sized for the widest access and for single
 /// elements both ways.
