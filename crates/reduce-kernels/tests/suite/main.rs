@@ -17,7 +17,9 @@ mod numerics;
 mod operators;
 mod oracle;
 mod random;
+mod reference;
 mod run;
+mod transcendental;
 mod types;
 
 /// The suite on one runtime.
@@ -154,6 +156,36 @@ macro_rules! suite {
             #[test]
             fn wide_indices() {
                 crate::contract::wide_indices::<R>();
+            }
+
+            #[test]
+            fn functions_of_f64() {
+                crate::transcendental::functions_of_f64::<R>();
+            }
+
+            #[test]
+            fn functions_of_f64_at_the_edges() {
+                crate::transcendental::functions_of_f64_at_the_edges::<R>();
+            }
+
+            #[test]
+            fn f64_through_every_schedule() {
+                crate::transcendental::f64_through_every_schedule::<R>();
+            }
+
+            #[test]
+            fn log_sum_exp_of_f64_at_the_edges() {
+                crate::transcendental::log_sum_exp_of_f64_at_the_edges::<R>();
+            }
+
+            #[test]
+            fn norm_p_of_f64_at_the_edges() {
+                crate::transcendental::norm_p_of_f64_at_the_edges::<R>();
+            }
+
+            #[test]
+            fn own_functions_of_f64() {
+                crate::transcendental::own_functions_of_f64::<R>();
             }
 
             #[test]
