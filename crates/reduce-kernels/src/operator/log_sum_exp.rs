@@ -63,7 +63,8 @@ impl Operator for LogSumExp {
         let rise = right.first - left.first;
         // Both are infinite, or a sum is NaN.
         let zero = Vector::from_int(0);
-        let share = select_many(is_nan::<T::A, N>(rise), of_right, exp::<T::A, N>(zero - rise.abs()));
+        let share =
+            select_many(is_nan::<T::A, N>(rise), of_right, exp::<T::A, N>(zero - rise.abs()));
         let grows = rise.greater_than(zero);
         let sum = select_many(grows, of_left * share + of_right, of_right * share + of_left);
         Pair::new(max(left.first, right.first), Vector::cast_from(sum))

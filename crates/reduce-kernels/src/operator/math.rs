@@ -32,9 +32,10 @@
 //!
 //! # Compilers
 //!
-//! Drivers may reassociate additions and fold `(a + b) - a` to `b`, and CubeCL's `fma` is a product and
-//! a sum in SPIR-V. So nothing relies on fused operations, and none does harm; heads are cut off in
-//! integers; and where the order of additions matters, a select stands between them.
+//! Drivers reassociate additions (Mesa takes 1 + (a + b) as (1 + a) + b) and fold `(a + b) - a` to `b`,
+//! and CubeCL's `fma` is a product and a sum in SPIR-V. So nothing relies on fused operations, and none
+//! does harm; heads are cut off in integers; and where the order of additions matters, an integer
+//! operation stands between them, which changes nothing ([`settled`]). A select is not enough for Mesa.
 //!
 //! CUDA and HIP have f64 functions of their own. They take these too: the cost is much the same, and the
 //! code that runs there is the code that the suite tests.
@@ -115,6 +116,8 @@ const NAN_BITS: u64 = 0x7ff8_0000_0000_0000;
 const TAIL_BITS: u64 = 27;
 /// How many bits a fraction has.
 const FRACTION_LEN: u64 = 52;
+/// The number of the sign's bit.
+const SIGN: u64 = 63;
 
 /// Numbers in f64 as sums of two, of which the second is small beside the first.
 #[derive(CubeType, Clone, Copy)]
@@ -191,10 +194,11 @@ pub fn root<E: Float, N: Size>(value: Vector<E, N>, degree: Vector<E, N>) -> Vec
         let degree = Vector::<f64, N>::cast_from(degree);
         let quotient = head_of::<N>(logarithm.head / degree);
         let degree_head = head_of::<N>(degree);
+        let above = logarithm.head * logarithm.head + number::<N>(1.0);
+        let nothing = Vector::<u64, N>::reinterpret(above) >> bits::<N>(SIGN);
         // Exact, as a difference of neighbours.
-        let rest = logarithm.head - quotient * degree_head;
-        let rest = select_many(is_zero::<N>(logarithm.head), logarithm.head, rest);
-        let rest = rest - quotient * (degree - degree_head);
+        let rest = settled::<N>(logarithm.head - quotient * degree_head, nothing);
+        let rest = settled::<N>(rest - quotient * (degree - degree_head), nothing);
         Vector::cast_from(exp_of::<N>(Split::<N> {
             head: quotient,
             tail: (rest + logarithm.tail) / degree,
@@ -219,12 +223,14 @@ fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
     // From here on, the value is count · ln 2 + rest + small.
     let count = (head * number::<N>(RECIPROCAL_LN_2)).round();
     let rest = head - count * number::<N>(LN_2_HEAD);
-    // The select keeps compilers from joining both parts of ln 2.
-    let rest = select_many(head.abs().less_than(number::<N>(f64::EPSILON)), head, rest);
+    // A sum far above 0, whose sign compilers do not know.
+    let nothing = Vector::<u64, N>::reinterpret(count + number::<N>(WHOLE)) >> bits::<N>(SIGN);
+    let rest = settled::<N>(rest, nothing);
     let small = tail - count * number::<N>(LN_2_TAIL);
     let both = rest + small;
     let series = polynomial::<N>(both, EXP_SERIES.to_vec());
-    let power = one + (rest + (small + both * both * series));
+    let small = settled::<N>(small + both * both * series, nothing);
+    let power = one + settled::<N>(rest + small, nothing);
 
     // Times 2^count: in one addition to the exponent where that cannot leave its range, else in two steps.
     let up = count.greater_than(number::<N>(FAR_EXPONENT));
@@ -262,15 +268,14 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     // s = over / under, as a head and a tail.
     let over = fraction - one;
     let under = over + two;
-    let is_one = is_zero::<N>(over);
+    let nothing = Vector::<u64, N>::reinterpret(under) >> bits::<N>(SIGN);
     let s = over / under;
     let s_head = head_of::<N>(s);
     let under_head = head_of::<N>(under);
-    // The selects keep compilers from moving additions across them. Here they would take the rounded
-    // sum for the exact one.
-    let under_rest = select_many(is_one, zero, under_head - two);
-    let under_tail = over - under_rest;
-    let s_tail = ((over - s_head * under_head) - s_head * under_tail) / under;
+    let under_rest = settled::<N>(under_head - two, nothing);
+    let under_tail = settled::<N>(over - under_rest, nothing);
+    let over_rest = settled::<N>(over - s_head * under_head, nothing);
+    let s_tail = (over_rest - s_head * under_tail) / under;
 
     // 3 + s² + r.
     let square = s * s;
@@ -279,15 +284,14 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     let rest = square * square * series + s_tail * (s_head + s);
     let three = number::<N>(3.0);
     let sum_head = head_of::<N>(three + (square_head + rest));
-    let sum_rest = select_many(is_one, zero, sum_head - three);
-    let sum_tail = rest - (sum_rest - square_head);
+    let sum_rest = settled::<N>(sum_head - three, nothing);
+    let sum_tail = rest - settled::<N>(sum_rest - square_head, nothing);
 
     // Their product, and two thirds of it.
     let exact = s_head * sum_head;
     let inexact = s_tail * sum_head + sum_tail * s;
     let product_head = head_of::<N>(exact + inexact);
-    let product_rest = select_many(is_one, zero, product_head - exact);
-    let product_tail = inexact - product_rest;
+    let product_tail = inexact - settled::<N>(product_head - exact, nothing);
     let head = number::<N>(TWO_THIRDS_HEAD) * product_head;
     let tail = number::<N>(TWO_THIRDS_TAIL) * product_head
         + number::<N>(2.0 / 3.0) * product_tail
@@ -296,8 +300,8 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     // And the power of two.
     let whole = count * number::<N>(LN_2_HEAD);
     let sum = head_of::<N>(whole + (head + tail));
-    let gained = select_many(value.greater_than(zero), sum - whole, head);
-    let tail = tail - (gained - head);
+    let gained = settled::<N>(sum - whole, nothing);
+    let tail = tail - settled::<N>(gained - head, nothing);
 
     // -inf, inf and NaN.
     let value_bits = Vector::<u64, N>::reinterpret(value);
@@ -307,10 +311,14 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     let other = select_many(is_zero::<N>(value), zero - infinity, nan);
     let other = select_many(value.greater_than(zero), value, other);
     let is_usual = value.greater_than(zero).and(value.less_equal(number::<N>(f64::MAX)));
-    Split::<N> {
-        head: select_many(is_usual, sum, other),
-        tail: select_many(is_usual, tail, zero),
-    }
+    Split::<N> { head: select_many(is_usual, sum, other), tail: select_many(is_usual, tail, zero) }
+}
+
+/// The value, computed as written: compilers move no additions across an integer operation. `nothing` is
+/// 0 in ways that they do not see.
+#[cube]
+fn settled<N: Size>(value: Vector<f64, N>, nothing: Vector<u64, N>) -> Vector<f64, N> {
+    Vector::reinterpret(Vector::<u64, N>::reinterpret(value) | nothing)
 }
 
 /// The first 26 bits of each lane.

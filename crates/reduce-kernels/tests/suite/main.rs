@@ -160,32 +160,32 @@ macro_rules! suite {
 
             #[test]
             fn functions_of_f64() {
-                crate::transcendental::functions_of_f64::<R>();
+                crate::transcendental::functions_of_f64::<R>(&crate::run::client());
             }
 
             #[test]
             fn functions_of_f64_at_the_edges() {
-                crate::transcendental::functions_of_f64_at_the_edges::<R>();
+                crate::transcendental::functions_of_f64_at_the_edges::<R>(&crate::run::client());
             }
 
             #[test]
             fn f64_through_every_schedule() {
-                crate::transcendental::f64_through_every_schedule::<R>();
+                crate::transcendental::f64_through_every_schedule::<R>(&crate::run::client());
             }
 
             #[test]
             fn log_sum_exp_of_f64_at_the_edges() {
-                crate::transcendental::log_sum_exp_of_f64_at_the_edges::<R>();
+                crate::transcendental::log_sum_exp_of_f64_at_the_edges::<R>(&crate::run::client());
             }
 
             #[test]
             fn norm_p_of_f64_at_the_edges() {
-                crate::transcendental::norm_p_of_f64_at_the_edges::<R>();
+                crate::transcendental::norm_p_of_f64_at_the_edges::<R>(&crate::run::client());
             }
 
             #[test]
             fn own_functions_of_f64() {
-                crate::transcendental::own_functions_of_f64::<R>();
+                crate::transcendental::own_functions_of_f64::<R>(&crate::run::client());
             }
 
             #[test]

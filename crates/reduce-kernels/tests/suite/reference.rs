@@ -98,6 +98,13 @@ impl Exact {
 /// The exponential of a number.
 pub fn exp(value: Exact) -> Exact {
     let value = value.flat();
+    if value.head.abs() > 1e4 {
+        // Nothing that f64 holds.
+        return Exact {
+            exponent: if value.head > 0.0 { 10_000 } else { -10_000 },
+            ..Exact::of(1.0)
+        };
+    }
     let count = (value.head / LN_2).round();
     let ln_2 = Exact { head: LN_2, tail: LN_2_TAIL, exponent: 0 };
     let rest = value.plus(ln_2.times(Exact::of(-count)));
@@ -116,7 +123,8 @@ pub fn ln(value: f64) -> Exact {
         // The difference is exact; its series.
         let distance = Exact::of(distance);
         let term = |n: i32| Exact::of(1.0).over(f64::from(if n % 2 == 0 { -n } else { n }));
-        let series = (1..=12).rev().fold(Exact::of(0.0), |sum, n| sum.times(distance).plus(term(n)));
+        let series =
+            (1..=12).rev().fold(Exact::of(0.0), |sum, n| sum.times(distance).plus(term(n)));
         return series.times(distance);
     }
     let (value, count) = if value < 1e-290 {

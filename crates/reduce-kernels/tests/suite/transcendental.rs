@@ -13,7 +13,7 @@ use crate::{
     case::Case,
     operators::Checked,
     reference::{Exact, exp, ln, pow},
-    run::{check, client, device_with_planes, problem_of, read, results, tensor, widest_plans},
+    run::{check, device_with_planes, problem_of, read, results, tensor, widest_plans},
 };
 
 /// What the documentation of `operator::math` promises, in units in the last place.
@@ -44,10 +44,7 @@ fn functions(
 }
 
 /// What the device makes of pairs: the results of each function in the order of the pairs.
-fn evaluate<R: Runtime>(
-    client: &ComputeClient<R>,
-    pairs: &[(f64, f64)],
-) -> [Vec<f64>; FUNCTIONS] {
+fn evaluate<R: Runtime>(client: &ComputeClient<R>, pairs: &[(f64, f64)]) -> [Vec<f64>; FUNCTIONS] {
     let mut pairs = pairs.to_vec();
     let asked = pairs.len();
     pairs.resize(asked.next_multiple_of(PER_CUBE), (1.0, 1.0));
@@ -140,13 +137,12 @@ fn arguments(rng: &mut StdRng, each: usize) -> Vec<(f64, f64)> {
 }
 
 /// Every function is within its documented bound of the exact result.
-pub fn functions_of_f64<R: Runtime>() {
-    let client = client::<R>();
-    if !has_f64(&client) {
+pub fn functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
+    if !has_f64(client) {
         return;
     }
     let pairs = arguments(&mut StdRng::seed_from_u64(11), 6000);
-    let [exps, lns, pows, roots] = evaluate(&client, &pairs);
+    let [exps, lns, pows, roots] = evaluate(client, &pairs);
     let mut worst = ["exp", "ln", "pow", "root"].map(Worst::of);
     for (nth, &(x, y)) in pairs.iter().enumerate() {
         let at = (x, y);
@@ -158,14 +154,13 @@ pub fn functions_of_f64<R: Runtime>() {
         }
     }
     for (worst, bound) in worst.iter().zip([EXP_BOUND, LN_BOUND, POW_BOUND, POW_BOUND]) {
-        worst.within(bound, R::name(&client));
+        worst.within(bound, R::name(client));
     }
 }
 
 /// Zeros, infinities, NaN, and arguments outside of a function's domain.
-pub fn functions_of_f64_at_the_edges<R: Runtime>() {
-    let client = client::<R>();
-    if !has_f64(&client) {
+pub fn functions_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+    if !has_f64(client) {
         return;
     }
     let (inf, nan) = (f64::INFINITY, f64::NAN);
@@ -187,7 +182,7 @@ pub fn functions_of_f64_at_the_edges<R: Runtime>() {
         (-inf, 0.0),
         (nan, nan),
     ];
-    let [found, ..] = evaluate(&client, &exps.map(|(x, _)| (x, 1.0)));
+    let [found, ..] = evaluate(client, &exps.map(|(x, _)| (x, 1.0)));
     for ((x, expected), found) in exps.into_iter().zip(found) {
         same(found, expected, format!("exp({x:e})"));
     }
@@ -201,7 +196,7 @@ pub fn functions_of_f64_at_the_edges<R: Runtime>() {
         (-inf, nan),
         (nan, nan),
     ];
-    let [_, found, ..] = evaluate(&client, &lns.map(|(x, _)| (x, 1.0)));
+    let [_, found, ..] = evaluate(client, &lns.map(|(x, _)| (x, 1.0)));
     for ((x, expected), found) in lns.into_iter().zip(found) {
         // A device that takes denormal numbers for zero has zero here.
         if x != -5e-324 || found != -inf {
@@ -229,7 +224,7 @@ pub fn functions_of_f64_at_the_edges<R: Runtime>() {
         (nan, 0.0, nan),
         (2.0, nan, nan),
     ];
-    let [_, _, found, _] = evaluate(&client, &pows.map(|(x, y, _)| (x, y)));
+    let [_, _, found, _] = evaluate(client, &pows.map(|(x, y, _)| (x, y)));
     for ((x, y, expected), found) in pows.into_iter().zip(found) {
         same(found, expected, format!("pow({x:e}, {y:e})"));
     }
@@ -243,7 +238,7 @@ pub fn functions_of_f64_at_the_edges<R: Runtime>() {
         (-1.0, 3.0, nan),
         (nan, 3.0, nan),
     ];
-    let [.., found] = evaluate(&client, &roots.map(|(x, y, _)| (x, y)));
+    let [.., found] = evaluate(client, &roots.map(|(x, y, _)| (x, y)));
     for ((x, y, expected), found) in roots.into_iter().zip(found) {
         same(found, expected, format!("root({x:e}, {y:e})"));
     }
@@ -256,7 +251,7 @@ fn every_plan<R: Runtime, O: Checked>(client: &ComputeClient<R>, len: usize) -> 
 }
 
 /// The operators in f64 through every schedule: ragged vectors along, and whole ones across.
-pub fn f64_through_every_schedule<R: Runtime>() {
+pub fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
     fn forced<R: Runtime, O: Checked>(client: &ComputeClient<R>) -> u64 {
         let cases = [Case::contiguous(&[3, 5001], &[1]), Case::contiguous(&[3000, 12], &[0])];
         let mut runs = 0;
@@ -269,25 +264,23 @@ pub fn f64_through_every_schedule<R: Runtime>() {
         }
         runs
     }
-    let client = client::<R>();
-    if has_f64(&client) {
-        let runs = forced::<R, LogSumExp>(&client) + forced::<R, NormP>(&client);
-        println!("{}: {runs} runs", R::name(&client));
+    if has_f64(client) {
+        let runs = forced::<R, LogSumExp>(client) + forced::<R, NormP>(client);
+        println!("{}: {runs} runs", R::name(client));
     }
 }
 
 /// As `log_sum_exp_at_the_edges`, to the last digits that f64 has.
-pub fn log_sum_exp_of_f64_at_the_edges<R: Runtime>() {
-    let client = client::<R>();
-    if !has_f64(&client) {
+pub fn log_sum_exp_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+    if !has_f64(client) {
         return;
     }
     let inf = f64::INFINITY;
     let len = 2000usize;
     let row = |data: &[f64], plan: Option<Plan>| -> f64 {
-        results::<R, _, f64, f64>(&client, LogSumExp, data, &[data.len()], &[0], plan)[0]
+        results::<R, _, f64, f64>(client, LogSumExp, data, &[data.len()], &[0], plan)[0]
     };
-    for plan in every_plan::<R, LogSumExp>(&client, len) {
+    for plan in every_plan::<R, LogSumExp>(client, len) {
         let of = |data: Vec<f64>| row(&data, Some(plan));
         let close = |found: f64, expected: f64| {
             let error = (found - expected).abs() / expected.abs();
@@ -325,18 +318,17 @@ pub fn log_sum_exp_of_f64_at_the_edges<R: Runtime>() {
 }
 
 /// Norms of elements whose powers f64 does not hold, and of few elements to the last digits.
-pub fn norm_p_of_f64_at_the_edges<R: Runtime>() {
-    let client = client::<R>();
-    if !has_f64(&client) {
+pub fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+    if !has_f64(client) {
         return;
     }
     let inf = f64::INFINITY;
     let norm = |p: f64, data: &[f64], plan: Option<Plan>| -> f64 {
-        results::<R, _, f64, f64>(&client, NormP { p }, data, &[data.len()], &[0], plan)[0]
+        results::<R, _, f64, f64>(client, NormP { p }, data, &[data.len()], &[0], plan)[0]
     };
     let len = 3000usize;
     let steps: Vec<f64> = (0..len).map(|i| ((i * 37) % 23) as f64 - 11.0).collect();
-    for plan in every_plan::<R, NormP>(&client, len) {
+    for plan in every_plan::<R, NormP>(client, len) {
         for size in [1e300, 1e-300, 1.0] {
             let data: Vec<f64> = steps.iter().map(|step| step * size).collect();
             let expected = NormP::naive(&steps)[0] * size;
@@ -365,7 +357,7 @@ pub fn norm_p_of_f64_at_the_edges<R: Runtime>() {
         let bound = 3.0 + 8.0 / p;
         assert!(error <= bound, "norm_p with p = {p} is off by {error} ulp, more than {bound}");
         worst = worst.max(error);
-        println!("ULP {} | norm_p of 97, p = {p} | {error:.3}", R::name(&client));
+        println!("ULP {} | norm_p of 97, p = {p} | {error:.3}", R::name(client));
     }
 }
 
@@ -402,26 +394,28 @@ impl Map for NativeExponential {
 
 /// A map or an operator of one's own computes in f64 with `operator::math`; one that calls the device's
 /// functions is refused where there are none, unless it says that it does not.
-pub fn own_functions_of_f64<R: Runtime>() {
-    let client = client::<R>();
-    if !has_f64(&client) {
+pub fn own_functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
+    if !has_f64(client) {
         return;
     }
     let data: Vec<f64> = (0..100).map(|i| f64::from(i) / 16.0).collect();
     let expected = data.iter().map(|x| x.exp()).sum::<f64>() / 100.0;
-    let input = tensor(&client, &data, &[100], &[1]);
-    let mean = reduce(Mean, &input).mapped(Exponential).run(&client).unwrap();
-    let found = read::<R, f64>(&client, &mean, 1)[0];
+    let input = tensor(client, &data, &[100], &[1]);
+    let mean = reduce(Mean, &input).mapped(Exponential).run(client).unwrap();
+    let found = read::<R, f64>(client, &mean, 1)[0];
     assert!((found - expected).abs() <= 1e-14 * expected, "{found}, expected {expected}");
-    let refused = reduce(Mean, &input).mapped(NativeExponential).run(&client).err();
-    match R::name(&client) {
+    let refused = reduce(Mean, &input).mapped(NativeExponential).run(client).err();
+    match R::name(client) {
         "cuda" | "hip" => assert_eq!(refused, None),
         _ => {
             let Some(error @ ReduceError::Transcendental { .. }) = refused else {
                 panic!("{refused:?}")
             };
             let said = error.to_string();
-            assert!(said.starts_with("`mean of native exponential` cannot compute in f64"), "{said}");
+            assert!(
+                said.starts_with("`mean of native exponential` cannot compute in f64"),
+                "{said}"
+            );
         }
     }
     assert!(LogSumExp::TRANSCENDENTAL && !LogSumExp::NATIVE_MATH);
