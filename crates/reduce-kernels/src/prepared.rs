@@ -8,7 +8,7 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    device::{computes_with, has_wide_math},
+    device::{computes_with, has_wide_transcendentals},
     launch::Dispatch,
     operator::{Fields, Operator, Signature, TypeRequest},
 };
@@ -135,13 +135,16 @@ pub(crate) fn check_arithmetic<O: Operator, R: Runtime>(
             let device = device.name.clone();
             return Err(PlanError::ElementUnsupported { device, element }.into());
         }
-        if O::TRANSCENDENTAL
-            && element == ElementType::F64
-            && !has_wide_math(client, O::NATIVE_MATH)
-        {
+        if O::TRANSCENDENTAL && element == ElementType::F64 && !has_wide_functions::<O, R>(client) {
             let device = device.name.clone();
             return Err(ReduceError::Transcendental { operator: name::<O>(), element, device });
         }
     }
     Ok(())
+}
+
+/// Whether the client's kernels have the operator's functions of f64: the device's own, or those of
+/// [`math`](crate::operator::math), which work on the bits of f64.
+fn has_wide_functions<O: Operator, R: Runtime>(client: &ComputeClient<R>) -> bool {
+    has_wide_transcendentals(client) || (!O::NATIVE_MATH && computes_with(client, ElementType::U64))
 }
