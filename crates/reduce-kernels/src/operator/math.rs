@@ -9,14 +9,15 @@
 //!
 //! | function | error | worst seen |
 //! | --- | --- | --- |
-//! | [`exp`] | within 1 ulp | 0.83 |
+//! | [`exp`] | within 1 ulp | 0.87 |
 //! | [`ln`] | within 1 ulp | 0.51 |
-//! | [`pow`] | within 1.5 ulp | 0.98 |
-//! | [`root`] | within 1.5 ulp | 0.81 |
+//! | [`pow`] | within 1.5 ulp | 1.17 |
+//! | [`root`] | within 1.5 ulp | 0.95 |
 //!
 //! An ulp is the distance between neighbouring f64 at the exact result. Results below 2⁻¹⁰²² are
 //! within one of their own, 2⁻¹⁰⁷⁴, or 0 on devices that take denormal numbers for zero. The suite's
-//! `functions_of_f64` measures this against references of 100 bits.
+//! `functions_of_f64` measures this on the device, against references of 100 bits. The worst cases are of
+//! six million pairs through the CUDA source, compiled for a processor with and without fused operations.
 //!
 //! # Method
 //!
@@ -35,10 +36,11 @@
 //! Drivers reassociate additions (Mesa takes 1 + (a + b) as (1 + a) + b) and fold `(a + b) - a` to `b`,
 //! and CubeCL's `fma` is a product and a sum in SPIR-V. So nothing relies on fused operations, and none
 //! does harm; heads are cut off in integers; and where the order of additions matters, an integer
-//! operation stands between them, which changes nothing ([`settled`]). A select is not enough for Mesa.
+//! operation stands between them, which changes nothing (`settled`). A select is not enough for Mesa.
 //!
-//! CUDA and HIP have f64 functions of their own. They take these too: the cost is much the same, and the
-//! code that runs there is the code that the suite tests.
+//! CUDA and HIP have f64 functions of their own, but take these too: one code has one error bound, one
+//! set of edges, and tests that run without a GPU. The bits still differ between backends, by what is
+//! fused.
 #![allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 
 use cubecl::prelude::*;
