@@ -2,7 +2,7 @@
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, LogSumExp, Map, Mean, NormP, Operator, Plan, ReduceError,
+    ElementType, LogSumExp, Map, Mean, NormP, Plan, ReduceError,
     cubecl::{self, prelude::*},
     device_of,
     operator::{Parameters, math},
@@ -345,7 +345,6 @@ pub fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     }
     assert_eq!(norm(2.5, &[], None), 0.0);
     assert_eq!(norm(2.5, &[-1e308], None), 1e308);
-    let mut worst = 0f64;
     for p in [0.5, 1.0, 1.5, 2.0, 3.0, 7.3, 40.0, 500.0] {
         let mut rng = StdRng::seed_from_u64(3);
         let data: Vec<f64> = (0..97).map(|_| rng.random_range(0.1..9.0)).collect();
@@ -356,7 +355,6 @@ pub fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
         let error = exp(sum.ln().over(p)).ulps(found);
         let bound = 3.0 + 8.0 / p;
         assert!(error <= bound, "norm_p with p = {p} is off by {error} ulp, more than {bound}");
-        worst = worst.max(error);
         println!("ULP {} | norm_p of 97, p = {p} | {error:.3}", R::name(client));
     }
 }
@@ -418,5 +416,4 @@ pub fn own_functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
             );
         }
     }
-    assert!(LogSumExp::TRANSCENDENTAL && !LogSumExp::NATIVE_MATH);
 }
