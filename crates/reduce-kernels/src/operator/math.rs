@@ -9,10 +9,10 @@
 //!
 //! | function | error | worst seen |
 //! | --- | --- | --- |
-//! | [`exp`] | within 1 ulp | 0.87 |
-//! | [`ln`] | within 1 ulp | 0.51 |
-//! | [`pow`] | within 1.5 ulp | 1.17 |
-//! | [`root`] | within 1.5 ulp | 0.95 |
+//! | [`exp`](fn@exp) | within 1 ulp | 0.87 |
+//! | [`ln`](fn@ln) | within 1 ulp | 0.51 |
+//! | [`pow`](fn@pow) | within 1.5 ulp | 1.17 |
+//! | [`root`](fn@root) | within 1.5 ulp | 0.95 |
 //!
 //! An ulp is the distance between neighbouring f64 at the exact result. Results below 2⁻¹⁰²² are
 //! within one of their own, 2⁻¹⁰⁷⁴, or 0 on devices that take denormal numbers for zero. The suite's
