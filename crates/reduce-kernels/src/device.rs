@@ -64,6 +64,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
         MULTIPROCESSORS_SOFTWARE
     });
     let (x, y, z) = hardware.max_cube_count;
+    let load_bytes = (hardware.load_width / 8) as usize;
     // NVIDIA's Vulkan driver reports more than the 65535 that its y and z dimensions hold.
     let grid = [x.min(i32::MAX as u32), y.min(65535), z.min(65535)];
     Device {
@@ -72,11 +73,13 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
         plane_size_max: hardware.plane_size_max,
         plane_operations,
         max_units_per_cube: hardware.max_units_per_cube.min(hardware.max_cube_dim.0),
+        max_bindings: hardware.max_bindings,
         max_cube_count: grid,
         // More than this must be asked for when a kernel is launched, and costs residency.
         shared_memory_bytes: hardware.max_shared_memory_size.min(48 * 1024),
-        load_bytes: (hardware.load_width / 8) as usize,
-        max_vector: hardware.max_vector_size,
+        load_bytes,
+        // CUDA's runtime sets no limit; the smallest elements have one byte.
+        max_vector: hardware.max_vector_size.min(load_bytes),
         multiprocessors,
         units_per_multiprocessor: reference.units_per_multiprocessor,
         bandwidth: BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors),

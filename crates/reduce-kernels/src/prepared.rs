@@ -66,6 +66,7 @@ impl Checked {
         let class = OperatorClass {
             name: O::NAME,
             accumulator_bytes: fields.iter().map(|field| field.bytes()).sum(),
+            fields: fields.len(),
             positional: O::POSITIONAL,
             defined_on_empty: O::DEFINED_ON_EMPTY,
             transcendental: O::TRANSCENDENTAL,
