@@ -22,6 +22,35 @@ const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 /// model to GPUs whose bandwidth no runtime reports; only the ranking of schedules depends on it.
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
+/// What the client's kernels are compiled to. A client that compiles WGSL for a Vulkan adapter lists what
+/// the adapter has for SPIR-V, so its properties alone do not tell what its kernels can use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Cuda,
+    Hip,
+    Wgsl,
+    /// SPIR-V or MSL.
+    Other,
+}
+
+impl Language {
+    fn of<R: Runtime>(client: &ComputeClient<R>) -> Self {
+        match R::name(client) {
+            "cuda" => Self::Cuda,
+            "hip" => Self::Hip,
+            "wgpu<wgsl>" => Self::Wgsl,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether there is such a type in the language, whatever a device makes of it.
+    fn has(self, element: ElementType) -> bool {
+        use ElementType::{BF16, Bool, I8, I16, U8, U16};
+
+        self != Self::Wgsl || !matches!(element, BF16 | Bool | I8 | I16 | U8 | U16)
+    }
+}
+
 /// Whether kernels can add and compare values of `element`, beyond loading and storing them.
 pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: ElementType) -> bool {
     can(client, element, &[TypeUsage::Arithmetic])
@@ -30,23 +59,27 @@ pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: Elem
 /// Whether kernels have exponentials, logarithms, powers and angles of f64: SPIR-V's and WGSL's are of 32 bits
 /// at most.
 pub(crate) fn has_wide_transcendentals<R: Runtime>(client: &ComputeClient<R>) -> bool {
-    matches!(R::name(client), "cuda" | "hip")
+    matches!(Language::of(client), Language::Cuda | Language::Hip)
 }
 
 /// Whether the client's kernels can use `element` so. CubeCL 0.10 leaves f64 out of the types that it
 /// lists for CUDA, because its matrix product fails on them; kernels that load, add and compare f64
 /// run.
 fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[TypeUsage]) -> bool {
+    let language = Language::of(client);
     let listed = client.properties().type_usage(memory_type(element));
-    usages.iter().all(|&usage| listed.contains(usage))
-        || (element == ElementType::F64 && R::name(client) == "cuda")
+    language.has(element)
+        && (usages.iter().all(|&usage| listed.contains(usage))
+            || (element == ElementType::F64 && language == Language::Cuda))
 }
 
 /// Whether kernels can add to and exchange words of 64 bits in global memory atomically.
 fn has_wide_atomics<R: Runtime>(client: &ComputeClient<R>) -> bool {
     let word = Type::new(StorageType::Atomic(ElemType::UInt(UIntKind::U64)));
     let usage = client.properties().atomic_type_usage(word);
-    usage.contains(AtomicUsage::Add) && usage.contains(AtomicUsage::LoadStore)
+    Language::of(client) != Language::Wgsl
+        && usage.contains(AtomicUsage::Add)
+        && usage.contains(AtomicUsage::LoadStore)
 }
 
 /// The device behind a client, as the planner sees it.
@@ -85,7 +118,8 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
         bandwidth: BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors),
         launch_ns: reference.launch_ns,
         latency_ns: reference.latency_ns,
-        wide_indices: properties.features.supports_address(AddressType::U64),
+        wide_indices: Language::of(client) != Language::Wgsl
+            && properties.features.supports_address(AddressType::U64),
         wide_atomics: has_wide_atomics(client),
         elements,
     }
