@@ -4,6 +4,7 @@
 mod array;
 mod backend;
 pub mod command_line;
+mod npy;
 mod number;
 mod results;
 
