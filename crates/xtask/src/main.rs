@@ -74,10 +74,14 @@ fn main() -> ExitCode {
 
 fn demo() -> Result<(), Failure> {
     adapter::ensure()?;
+    let programs = ["--package", "reduce-examples", "--features", BACKEND, "--bin", "photo"];
+    // Both at once, with cargo's progress: from nothing this takes minutes.
+    cargo(&[&["build"], &programs[..], &["--bin", "reduce"]].concat())?;
     let run = ["run", "--quiet", "--package", "reduce-examples", "--features", BACKEND, "--bin"];
+    eprintln!();
     cargo(&[&run[..], &["photo"]].concat())?;
+    eprintln!();
     let reduce = "reduce -- examples/data/cat.npy --op mean --axes 0,1 --explain";
-    println!("\n$ reduce examples/data/cat.npy --op mean --axes 0,1 --explain");
     cargo(&[&run[..], &reduce.split(' ').collect::<Vec<_>>()].concat())
 }
 
