@@ -56,10 +56,12 @@ pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: Elem
     can(client, element, &[TypeUsage::Arithmetic])
 }
 
-/// Whether kernels have exponentials, logarithms, powers and angles of f64: SPIR-V's and WGSL's are of 32 bits
-/// at most.
-pub(crate) fn has_wide_transcendentals<R: Runtime>(client: &ComputeClient<R>) -> bool {
-    matches!(Language::of(client), Language::Cuda | Language::Hip)
+/// Whether kernels have exponentials, logarithms, powers and angles of f64: the device's own, or those
+/// of [`operator::math`](crate::operator::math), which work on the bits of f64. SPIR-V's and WGSL's own
+/// are of 32 bits at most.
+pub(crate) fn has_wide_math<R: Runtime>(client: &ComputeClient<R>, native: bool) -> bool {
+    let is_native = matches!(Language::of(client), Language::Cuda | Language::Hip);
+    is_native || (!native && computes_with(client, ElementType::U64))
 }
 
 /// Whether the client's kernels can use `element` so. CubeCL 0.10 leaves f64 out of the types that it

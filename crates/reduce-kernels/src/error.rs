@@ -34,10 +34,12 @@ pub enum ReduceError {
         /// The parameter.
         invalid: InvalidParameter,
     },
-    /// The operator takes exponentials, logarithms, powers or angles, which the device has for narrower
-    /// types alone.
+    /// The operator calls the device's own exponentials, logarithms, powers or angles, and the device has
+    /// them for f32 only. [`operator::math`](crate::operator::math) has exponentials, logarithms and
+    /// powers of f64 for operators of your own.
     #[error(
-        "`{operator}` in {element} needs functions that {device} has for f32 alone, such as exponentials: accumulate in f32"
+        "`{operator}` cannot compute in {element} on {device}: functions that it calls, such as `exp` \
+         or `sin`, are f32 only there; accumulate in f32"
     )]
     Transcendental {
         /// Name of the operator.

@@ -8,7 +8,7 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    device::{computes_with, has_wide_transcendentals},
+    device::{computes_with, has_wide_math},
     launch::Dispatch,
     operator::{Fields, Operator, Signature, TypeRequest},
 };
@@ -136,7 +136,10 @@ pub(crate) fn check_arithmetic<O: Operator, R: Runtime>(
             let device = device.name.clone();
             return Err(PlanError::ElementUnsupported { device, element }.into());
         }
-        if O::TRANSCENDENTAL && element == ElementType::F64 && !has_wide_transcendentals(client) {
+        if O::TRANSCENDENTAL
+            && element == ElementType::F64
+            && !has_wide_math(client, O::NATIVE_MATH)
+        {
             let device = device.name.clone();
             return Err(ReduceError::Transcendental { operator: name::<O>(), element, device });
         }

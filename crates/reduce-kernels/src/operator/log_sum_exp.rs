@@ -5,6 +5,7 @@ use cubecl::prelude::*;
 use super::{
     One, Operator, Pair, Parameters, Position, Two, TypeRule, Types, Value,
     element_wise::{is_nan, lowest},
+    math::{exp, ln},
     rules,
 };
 
@@ -25,6 +26,7 @@ impl Operator for LogSumExp {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
+    const NATIVE_MATH: bool = false;
 
     /// The greatest element, and the sum of exponentials of differences from it. The greatest starts at
     /// the least finite value: `-inf` differs from that by an infinity, whose exponential is 0.
@@ -45,7 +47,7 @@ impl Operator for LogSumExp {
         // The lesser one's exponential, the greater one's being 1. There is no difference from NaN, nor
         // between infinities: NaN goes into the sum and stays there, and so does an infinity.
         let zero = Vector::from_int(0);
-        let share = select_many(is_nan::<T::A, N>(rise), value, (zero - rise.abs()).exp());
+        let share = select_many(is_nan::<T::A, N>(rise), value, exp::<T::A, N>(zero - rise.abs()));
         let grows = rise.greater_than(zero);
         let sum = select_many(grows, sum * share + one, sum + share);
         Pair::new(max(accumulator.first, value), Vector::cast_from(sum))
@@ -61,7 +63,8 @@ impl Operator for LogSumExp {
         let rise = right.first - left.first;
         // Both are infinite, or a sum is NaN.
         let zero = Vector::from_int(0);
-        let share = select_many(is_nan::<T::A, N>(rise), of_right, (zero - rise.abs()).exp());
+        let share =
+            select_many(is_nan::<T::A, N>(rise), of_right, exp::<T::A, N>(zero - rise.abs()));
         let grows = rise.greater_than(zero);
         let sum = select_many(grows, of_left * share + of_right, of_right * share + of_left);
         Pair::new(max(left.first, right.first), Vector::cast_from(sum))
@@ -78,7 +81,7 @@ impl Operator for LogSumExp {
         // finite value.
         let half = Vector::new(T::A::new(0.5));
         let none = Vector::new(lowest::<T::A>());
-        let result = select_many(sum.less_than(half), none, most + sum.ln());
+        let result = select_many(sum.less_than(half), none, most + ln::<T::A, N>(sum));
         // Logarithms of infinities need not be infinite.
         let infinite = most.greater_than(Vector::new(T::A::max_value()));
         let result = select_many(infinite, most, result);

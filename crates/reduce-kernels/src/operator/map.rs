@@ -22,6 +22,8 @@ pub trait Map: Copy + Send + Sync + 'static {
     const TYPES: fn(ElementType) -> Option<ElementType>;
     /// Whether `map` takes exponentials, logarithms, powers or angles.
     const TRANSCENDENTAL: bool = false;
+    /// Whether these are the device's own; see [`Operator::NATIVE_MATH`].
+    const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
     /// The numbers that `map` reads from its [`Parameters`], checked.
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
     /// How many these are.
@@ -69,6 +71,7 @@ impl<M: Map, O: Operator> Operator for Mapped<M, O> {
     const POSITIONAL: bool = O::POSITIONAL;
     const PAIRWISE: bool = O::PAIRWISE;
     const TRANSCENDENTAL: bool = M::TRANSCENDENTAL || O::TRANSCENDENTAL;
+    const NATIVE_MATH: bool = M::NATIVE_MATH || O::NATIVE_MATH;
     const MAP: Option<&'static str> = Some(M::NAME);
     const PARAMETERS: ParameterRule<Self> = Self::parameters;
 

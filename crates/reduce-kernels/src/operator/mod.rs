@@ -8,6 +8,7 @@ mod fields;
 mod log_sum_exp;
 mod logic;
 mod map;
+pub mod math;
 mod mean;
 mod nan_ignoring;
 mod norm;
@@ -79,9 +80,12 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// Whether long chains of floating point accumulation lose accuracy, so that units should
     /// accumulate short chains and merge them pairwise.
     const PAIRWISE: bool = false;
-    /// Whether the functions take exponentials, logarithms, powers or angles, which SPIR-V and WGSL do
-    /// not have for f64.
+    /// Whether the functions take exponentials, logarithms, powers or angles. The planner then counts
+    /// on more work per element.
     const TRANSCENDENTAL: bool = false;
+    /// Whether these are the device's own, such as `Vector::exp` and `Vector::sin`, and not those of
+    /// [`math`]. SPIR-V and WGSL have none for f64, so f64 is refused there before any launch.
+    const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
     /// The name of the map that elements pass first, if any, for messages; see [`Mapped`].
     const MAP: Option<&'static str> = None;
     /// The numbers that the functions read from their [`Parameters`], checked.

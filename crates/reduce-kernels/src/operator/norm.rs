@@ -7,6 +7,7 @@ use super::{
     Two, TypeRule, Types, Value,
     element_wise::{constant, is_nan, magnitude},
     extrema::greater,
+    math::{pow, root},
     rules,
     sum::sum_of,
 };
@@ -166,7 +167,7 @@ fn join<E: Float, N: Size>(
     let least = select_many(grows, left.first, right.first);
     // Between 0 and 1; 1 where both are the same, infinite or 0.
     let ratio = select_many(least.equal(most), one, least / most);
-    let power = ratio.powf(Vector::new(parameters.get::<E>(0usize)));
+    let power = pow::<E, N>(ratio, Vector::new(parameters.get::<E>(0usize)));
     let power = select_many(least.equal(zero), zero, power);
     let power = select_many(ratio.equal(one), one, power);
     let of_most = select_many(grows, right.second, left.second);
@@ -184,6 +185,7 @@ impl Operator for NormP {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
+    const NATIVE_MATH: bool = false;
     const PARAMETERS: ParameterRule<Self> = |norm| exponent(norm.p);
 
     /// The greatest magnitude, and the sum of powers of magnitudes divided by it.
@@ -226,10 +228,10 @@ impl Operator for NormP {
         _count: usize,
         parameters: &Parameters,
     ) -> Value<T::Out, N> {
-        let root = Vector::<T::A, N>::from_int(1) / Vector::new(parameters.get::<T::A>(0usize));
+        let degree = Vector::new(parameters.get::<T::A>(0usize));
         let sum = Vector::<T::A, N>::cast_from(accumulator.second);
         let zero = Vector::<T::A, N>::from_int(0);
-        let norm = accumulator.first * sum.powf(root);
+        let norm = accumulator.first * root::<T::A, N>(sum, degree);
         let norm = select_many(sum.equal(zero), zero, norm);
         // Powers of NaN are not the same everywhere.
         Value::new(Vector::cast_from(select_many(is_nan::<T::A, N>(sum), sum, norm)))

@@ -3,9 +3,9 @@
 
 use half::f16;
 use reduce_kernels::{
-    All, Any, ArgMax, ArgMin, CountNonzero, ElementType, LogSumExp, Max, MaxWithIndex, Mean,
-    MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum, NanVar,
-    NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
+    All, Any, ArgMax, ArgMin, CountNonzero, Device, ElementType, LogSumExp, Max, MaxWithIndex,
+    Mean, MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum,
+    NanVar, NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
     SumSquares, Var,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     device_of, max, mean, min, min_max, norm_p,
@@ -192,6 +192,9 @@ pub fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
         assert_eq!(undefined, !O::DEFINED_ON_EMPTY, "{}", O::NAME);
     });
     let empty = |found: Vec<f32>| found[0];
+    // Enough outputs for several in flight at a time, were there anything to load.
+    let many = results::<R, _, _, f32>(client, Sum, &none, &[1 << 17, 0], &[1], None);
+    assert!(many.iter().all(|&sum| sum == 0.0));
     let of_nothing = [
         empty(results(client, NormL2, &none, &[0], &[0], None)),
         empty(results(client, NormP { p: 3.0 }, &none, &[0], &[0], None)),
@@ -291,6 +294,23 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     for (error, message) in cases {
         assert!(error.to_string().contains(message), "{error:?}: {error}\nexpected {message}");
     }
+
+    // Types for results that the operator does not have, within the three that any operator may have and
+    // beyond.
+    for nth in [1, 2, 3, usize::MAX] {
+        let asked = by(&[0]).result_type(nth, ElementType::F64);
+        let message = format!("`sum` has no result {nth}: it has 1, counted from 0");
+        assert_eq!(asked.output_type().unwrap_err().to_string(), message);
+        assert_eq!(asked.plan(client).unwrap_err().to_string(), message);
+        assert_eq!(into(asked, &output).to_string(), message);
+    }
+    let indexed = reduce(MaxWithIndex, &input).over(0).result_type(1, ElementType::U32);
+    assert_eq!(indexed.output_type().unwrap(), (ElementType::F32, ElementType::U32));
+
+    // A device that cannot be.
+    let nonsense = Device { plane_size_min: 48, plane_size_max: 48, ..device_of(client) };
+    let error = into(by(&[0]).on(&nonsense), &output);
+    assert!(matches!(error, ReduceError::Plan(PlanError::Device(_))), "{error}");
 
     // Plans of another version, and plans that claim an alignment the tensor does not have.
     let good = by(&[0]).plan(client).unwrap().plan;
@@ -522,5 +542,24 @@ pub fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
             let close = (f64::from(found) - expected).abs() <= 1e-4 * expected.abs();
             assert!(close, "result {i} of {shape:?} over {axes:?}: {found}, expected {expected}");
         }
+    }
+}
+
+/// A dimension of more than 2^31 elements in a few bytes, which kernels with 64-bit indices divide by.
+pub fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
+    if !device_of(client).has(ElementType::U8) {
+        return;
+    }
+    let rows = (1usize << 31) + 8;
+    let input = tensor(client, &[1u8, 3], &[rows, 2], &[0, 1]);
+    match sum(client, &input, 0) {
+        Ok(output) => {
+            let expected = [1, 3].map(|value| (rows as u32).wrapping_mul(value));
+            assert_eq!(read::<R, u32>(client, &output, 2), expected);
+        }
+        Err(ReduceError::Plan(PlanError::IndexTooNarrow { .. })) => {
+            assert!(!device_of(client).wide_indices);
+        }
+        Err(other) => panic!("{other}"),
     }
 }

@@ -19,7 +19,9 @@ mod numerics;
 mod operators;
 mod oracle;
 mod random;
+mod reference;
 mod run;
+mod transcendental;
 mod types;
 
 /// Tests named as given, each a function that takes a client of the backend whose module this is in.
@@ -45,7 +47,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, types};
+            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, transcendental, types};
 
             tests! {
                 corpus_as_chosen: corpus::as_chosen;
@@ -71,6 +73,13 @@ macro_rules! suite {
                 same_bits_every_run: contract::same_bits_every_run;
                 tensors_inside_buffers: contract::tensors_inside_buffers;
                 wide_indices: contract::wide_indices;
+                wide_divisors: contract::wide_divisors;
+                functions_of_f64: transcendental::functions_of_f64;
+                functions_of_f64_at_the_edges: transcendental::functions_of_f64_at_the_edges;
+                f64_through_every_schedule: transcendental::f64_through_every_schedule;
+                log_sum_exp_of_f64_at_the_edges: transcendental::log_sum_exp_of_f64_at_the_edges;
+                norm_p_of_f64_at_the_edges: transcendental::norm_p_of_f64_at_the_edges;
+                own_functions_of_f64: transcendental::own_functions_of_f64;
             }
 
             mod corpus_through_every_schedule {

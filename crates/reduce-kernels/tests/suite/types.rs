@@ -37,10 +37,6 @@ fn outcome<R: Runtime, O: Checked>(
             assert!(!device.has(element), "{element} refused by a device that has it");
             "refused"
         }
-        Err(ReduceError::Transcendental { .. }) => {
-            assert!(element == ElementType::F64 && O::TRANSCENDENTAL);
-            "refused"
-        }
         Err(other) => panic!("{} of {element}: {other}", O::NAME),
     }
 }

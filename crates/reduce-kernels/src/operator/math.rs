@@ -1,0 +1,351 @@
+//! Exponentials, logarithms, powers and roots, also in f64 on backends that have none of their own.
+//!
+//! CubeCL's `Vector::exp`, `ln` and `powf` of f64 do not compile for SPIR-V or WGSL, whose functions
+//! end at 32 bits. The functions here take their place in operators and maps: in f64 they are made of
+//! additions, multiplications, divisions, selects and operations on 64-bit integers, on every
+//! backend; in other types they are the device's own.
+//!
+//! # Accuracy in f64
+//!
+//! | function | error | worst seen |
+//! | --- | --- | --- |
+//! | [`exp`] | within 1 ulp | 0.83 |
+//! | [`ln`] | within 1 ulp | 0.51 |
+//! | [`pow`] | within 1.5 ulp | 0.98 |
+//! | [`root`] | within 1.5 ulp | 0.81 |
+//!
+//! An ulp is the distance between neighbouring f64 at the exact result. Results below 2⁻¹⁰²² are
+//! within one of their own, 2⁻¹⁰⁷⁴, or 0 on devices that take denormal numbers for zero. The suite's
+//! `functions_of_f64` measures this against references of 100 bits.
+//!
+//! # Method
+//!
+//! - Exponentials: reduction by multiples of ln 2 in two parts (Cody and Waite, "Software Manual for
+//!   the Elementary Functions", 1980) to at most ln 2 / 2, then the Taylor series up to the 13th
+//!   power, whose remainder is below 2⁻⁵⁷, then the power of two as an addition to the exponent.
+//! - Logarithms: as the scheme of `e_pow.c` in FDLIBM (Sun Microsystems, 1993): x = 2ᵏ·m with m from
+//!   √½ to √2, s = (m - 1) / (m + 1), and ln m = ⅔ s (3 + s² + r), r being the rest of the series of
+//!   artanh up to its 25th power. Each factor is a head of 26 bits, whose products are exact, and a
+//!   tail, and so is the logarithm: together they are right to more than 60 bits, which is what powers
+//!   need.
+//! - Powers are the exponential of the exponent times both parts; roots, of both parts over the degree.
+//!
+//! # Compilers
+//!
+//! Drivers may reassociate additions and fold `(a + b) - a` to `b`, and CubeCL's `fma` is a product and
+//! a sum in SPIR-V. So nothing relies on fused operations, and none does harm; heads are cut off in
+//! integers; and where the order of additions matters, a select stands between them.
+//!
+//! CUDA and HIP have f64 functions of their own. They take these too: the cost is much the same, and the
+//! code that runs there is the code that the suite tests.
+#![allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
+
+use cubecl::prelude::*;
+
+use super::element_wise::is_nan;
+
+/// 1 / ln 2.
+const RECIPROCAL_LN_2: f64 = core::f64::consts::LOG2_E;
+/// The first 32 bits of ln 2: a product with any exponent is exact.
+const LN_2_HEAD: f64 = 0.693_147_180_369_123_8;
+/// The next 53 bits of ln 2.
+const LN_2_TAIL: f64 = 1.908_214_929_270_587_7e-10;
+/// The first 26 bits of 2/3.
+const TWO_THIRDS_HEAD: f64 = 0.666_666_656_732_559_2;
+/// The next 53 bits of 2/3.
+const TWO_THIRDS_TAIL: f64 = 9.934_107_462_565_104e-9;
+
+/// The Taylor series of (eˣ - 1 - x) / x², from the highest power down: 1 / 13! to 1 / 2!.
+const EXP_SERIES: [f64; 12] = [
+    1.0 / 6_227_020_800.0,
+    1.0 / 479_001_600.0,
+    1.0 / 39_916_800.0,
+    1.0 / 3_628_800.0,
+    1.0 / 362_880.0,
+    1.0 / 40_320.0,
+    1.0 / 5_040.0,
+    1.0 / 720.0,
+    1.0 / 120.0,
+    1.0 / 24.0,
+    1.0 / 6.0,
+    1.0 / 2.0,
+];
+
+/// The series of 3 (artanh s - s - s³ / 3) / s⁵ in s², from the highest power down.
+const ARTANH_SERIES: [f64; 11] = [
+    3.0 / 25.0,
+    3.0 / 23.0,
+    3.0 / 21.0,
+    3.0 / 19.0,
+    3.0 / 17.0,
+    3.0 / 15.0,
+    3.0 / 13.0,
+    3.0 / 11.0,
+    3.0 / 9.0,
+    3.0 / 7.0,
+    3.0 / 5.0,
+];
+
+/// Beyond this, in both directions, exponentials are infinite or 0: ln 2¹⁰²⁴ is 709.8, ln 2⁻¹⁰⁷⁵ is -745.1.
+/// Nearer to 0, two steps of scaling reach all exponents: 750 is ln 2¹⁰⁸².
+const EXP_LIMIT: f64 = 750.0;
+/// Exponents further than this from 0 are scaled in two steps.
+const FAR_EXPONENT: f64 = 1000.0;
+/// The first of these steps.
+const STEP: f64 = 64.0;
+/// 2⁶⁴ and 2⁻⁶⁴, the second step.
+const STEP_UP: f64 = 18_446_744_073_709_551_616.0;
+const STEP_DOWN: f64 = 1.0 / STEP_UP;
+/// 2⁵⁴, which makes normal numbers of denormal ones.
+const NORMALISE: f64 = 18_014_398_509_481_984.0;
+const NORMALISE_EXPONENT: f64 = 54.0;
+/// 1.5 · 2⁵²: the last bits of the sum with a whole number are the number's, in two's complement.
+const WHOLE: f64 = 6_755_399_441_055_744.0;
+/// Bits of 2⁵², the last of which take a whole number.
+const WHOLE_BITS: u64 = 0x4330_0000_0000_0000;
+/// What such a number is too great by, where its last bits are a biased exponent: 2⁵² + 1023.
+const WHOLE_BIAS: f64 = 4_503_599_627_370_496.0 + 1023.0;
+/// The bits of a fraction.
+const FRACTION_BITS: u64 = 0x000f_ffff_ffff_ffff;
+/// The bits of 1: the exponent of numbers from 1 to 2.
+const ONE_BITS: u64 = 0x3ff0_0000_0000_0000;
+const INFINITY_BITS: u64 = 0x7ff0_0000_0000_0000;
+const NAN_BITS: u64 = 0x7ff8_0000_0000_0000;
+/// How many bits of an f64 are not in its head.
+const TAIL_BITS: u64 = 27;
+/// How many bits a fraction has.
+const FRACTION_LEN: u64 = 52;
+
+/// Numbers in f64 as sums of two, of which the second is small beside the first.
+#[derive(CubeType, Clone, Copy)]
+struct Split<N: Size> {
+    head: Vector<f64, N>,
+    tail: Vector<f64, N>,
+}
+
+/// The exponential of each lane. `-inf` gives 0, `inf` gives `inf`, NaN gives NaN. Error bounds are in
+/// the [module's documentation](self).
+#[cube]
+pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] {
+        let value = Vector::<f64, N>::cast_from(value);
+        Vector::cast_from(exp_of(Split::<N> { head: value, tail: Vector::from_int(0) }))
+    } else {
+        value.exp()
+    }
+}
+
+/// The natural logarithm of each lane. 0 of either sign gives `-inf`, `inf` gives `inf`, negative
+/// numbers and NaN give NaN. Error bounds are in the [module's documentation](self).
+///
+/// In types other than f64 the device decides what becomes of anything but finite numbers above 0.
+#[cube]
+pub fn ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] {
+        let logarithm = ln_of::<N>(Vector::cast_from(value));
+        Vector::cast_from(logarithm.head + logarithm.tail)
+    } else {
+        value.ln()
+    }
+}
+
+/// Each lane of `base` to the power of the lane of `exponent`, for bases that are not negative.
+///
+/// It is IEEE 754's `powr`: `exp(exponent · ln(base))`, so that a negative base, NaN of either, a zero
+/// to the power of zero, `inf` to the power of zero, and 1 to an infinite power give NaN. Error bounds
+/// are in the [module's documentation](self).
+///
+/// In types other than f64 the device decides what becomes of anything but finite bases above 0.
+#[cube]
+pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] {
+        let logarithm = ln_of::<N>(Vector::cast_from(base));
+        let exponent = Vector::<f64, N>::cast_from(exponent);
+        let finite = logarithm.head.abs().less_equal(number::<N>(f64::MAX));
+        // Cutting a denormal exponent could leave 0, of which an infinite multiple is NaN.
+        let exponent_head = select_many(finite, head_of::<N>(exponent), exponent);
+        let exponent_tail = exponent - exponent_head;
+        Vector::cast_from(exp_of::<N>(Split::<N> {
+            head: exponent_head * logarithm.head,
+            tail: exponent_tail * logarithm.head + exponent * logarithm.tail,
+        }))
+    } else {
+        base.powf(exponent)
+    }
+}
+
+/// The root of each lane of `value` whose degree is the lane of `degree`, for values that are not
+/// negative and finite degrees other than 0: more exact than the power of a reciprocal, which has been
+/// rounded. Error bounds are in the [module's documentation](self).
+///
+/// 0 gives 0 and `inf` gives `inf` where the degree is positive; negative values and NaN give NaN. In
+/// types other than f64 the device decides what becomes of anything but finite values above 0.
+#[cube]
+pub fn root<E: Float, N: Size>(value: Vector<E, N>, degree: Vector<E, N>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] {
+        let logarithm = ln_of::<N>(Vector::cast_from(value));
+        let degree = Vector::<f64, N>::cast_from(degree);
+        let quotient = head_of::<N>(logarithm.head / degree);
+        let degree_head = head_of::<N>(degree);
+        // Exact, as a difference of neighbours.
+        let rest = logarithm.head - quotient * degree_head;
+        let rest = select_many(is_zero::<N>(logarithm.head), logarithm.head, rest);
+        let rest = rest - quotient * (degree - degree_head);
+        Vector::cast_from(exp_of::<N>(Split::<N> {
+            head: quotient,
+            tail: (rest + logarithm.tail) / degree,
+        }))
+    } else {
+        value.powf(Vector::from_int(1) / degree)
+    }
+}
+
+/// The exponential of a sum.
+#[cube]
+fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
+    let limit = number::<N>(EXP_LIMIT);
+    let least = number::<N>(-EXP_LIMIT);
+    let zero = number::<N>(0.0);
+    let one = number::<N>(1.0);
+    let inside = value.head.abs().less_equal(limit);
+    let tail = select_many(inside, value.tail, zero);
+    let head = select_many(value.head.greater_than(limit), limit, value.head);
+    let head = select_many(value.head.less_than(least), least, head);
+
+    // From here on, the value is count · ln 2 + rest + small.
+    let count = (head * number::<N>(RECIPROCAL_LN_2)).round();
+    let rest = head - count * number::<N>(LN_2_HEAD);
+    // The select keeps compilers from joining both parts of ln 2.
+    let rest = select_many(head.abs().less_than(number::<N>(f64::EPSILON)), head, rest);
+    let small = tail - count * number::<N>(LN_2_TAIL);
+    let both = rest + small;
+    let series = polynomial::<N>(both, EXP_SERIES.to_vec());
+    let power = one + (rest + (small + both * both * series));
+
+    // Times 2^count: in one addition to the exponent where that cannot leave its range, else in two steps.
+    let up = count.greater_than(number::<N>(FAR_EXPONENT));
+    let down = count.less_than(number::<N>(-FAR_EXPONENT));
+    let step = select_many(up, number::<N>(STEP), zero);
+    let step = select_many(down, number::<N>(-STEP), step);
+    let factor = select_many(up, number::<N>(STEP_UP), one);
+    let factor = select_many(down, number::<N>(STEP_DOWN), factor);
+    let whole = Vector::<u64, N>::reinterpret((count - step) + number::<N>(WHOLE));
+    let bits = Vector::<u64, N>::reinterpret(power) + (whole << bits::<N>(FRACTION_LEN));
+    let result = Vector::<f64, N>::reinterpret(bits) * factor;
+    select_many(is_nan::<f64, N>(value.head), value.head, result)
+}
+
+/// The logarithm, with a head of 26 bits.
+#[cube]
+fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
+    let zero = number::<N>(0.0);
+    let one = number::<N>(1.0);
+    let two = number::<N>(2.0);
+    let is_denormal = value.less_than(number::<N>(f64::MIN_POSITIVE));
+    let normal = select_many(is_denormal, value * number::<N>(NORMALISE), value);
+    let normal = Vector::<u64, N>::reinterpret(normal);
+
+    // The value is fraction · 2^count.
+    let biased = (normal >> bits::<N>(FRACTION_LEN)) | bits::<N>(WHOLE_BITS);
+    let count = Vector::<f64, N>::reinterpret(biased) - number::<N>(WHOLE_BIAS);
+    let count = select_many(is_denormal, count - number::<N>(NORMALISE_EXPONENT), count);
+    let fraction = (normal & bits::<N>(FRACTION_BITS)) | bits::<N>(ONE_BITS);
+    let fraction = Vector::<f64, N>::reinterpret(fraction);
+    let is_large = fraction.greater_than(number::<N>(core::f64::consts::SQRT_2));
+    let fraction = select_many(is_large, fraction * number::<N>(0.5), fraction);
+    let count = select_many(is_large, count + one, count);
+
+    // s = over / under, as a head and a tail.
+    let over = fraction - one;
+    let under = over + two;
+    let is_one = is_zero::<N>(over);
+    let s = over / under;
+    let s_head = head_of::<N>(s);
+    let under_head = head_of::<N>(under);
+    // The selects keep compilers from moving additions across them. Here they would take the rounded
+    // sum for the exact one.
+    let under_rest = select_many(is_one, zero, under_head - two);
+    let under_tail = over - under_rest;
+    let s_tail = ((over - s_head * under_head) - s_head * under_tail) / under;
+
+    // 3 + s² + r.
+    let square = s * s;
+    let square_head = s_head * s_head;
+    let series = polynomial::<N>(square, ARTANH_SERIES.to_vec());
+    let rest = square * square * series + s_tail * (s_head + s);
+    let three = number::<N>(3.0);
+    let sum_head = head_of::<N>(three + (square_head + rest));
+    let sum_rest = select_many(is_one, zero, sum_head - three);
+    let sum_tail = rest - (sum_rest - square_head);
+
+    // Their product, and two thirds of it.
+    let exact = s_head * sum_head;
+    let inexact = s_tail * sum_head + sum_tail * s;
+    let product_head = head_of::<N>(exact + inexact);
+    let product_rest = select_many(is_one, zero, product_head - exact);
+    let product_tail = inexact - product_rest;
+    let head = number::<N>(TWO_THIRDS_HEAD) * product_head;
+    let tail = number::<N>(TWO_THIRDS_TAIL) * product_head
+        + number::<N>(2.0 / 3.0) * product_tail
+        + count * number::<N>(LN_2_TAIL);
+
+    // And the power of two.
+    let whole = count * number::<N>(LN_2_HEAD);
+    let sum = head_of::<N>(whole + (head + tail));
+    let gained = select_many(value.greater_than(zero), sum - whole, head);
+    let tail = tail - (gained - head);
+
+    // -inf, inf and NaN.
+    let value_bits = Vector::<u64, N>::reinterpret(value);
+    let magnitude_bits = Vector::<u64, N>::reinterpret(value.abs());
+    let infinity = Vector::<f64, N>::reinterpret(magnitude_bits | bits::<N>(INFINITY_BITS));
+    let nan = Vector::<f64, N>::reinterpret(value_bits | bits::<N>(NAN_BITS));
+    let other = select_many(is_zero::<N>(value), zero - infinity, nan);
+    let other = select_many(value.greater_than(zero), value, other);
+    let is_usual = value.greater_than(zero).and(value.less_equal(number::<N>(f64::MAX)));
+    Split::<N> { head: select_many(is_usual, sum, other), tail: select_many(is_usual, tail, zero) }
+}
+
+/// The first 26 bits of each lane.
+#[cube]
+fn head_of<N: Size>(value: Vector<f64, N>) -> Vector<f64, N> {
+    let tail = bits::<N>(TAIL_BITS);
+    Vector::reinterpret((Vector::<u64, N>::reinterpret(value) >> tail) << tail)
+}
+
+#[cube]
+fn is_zero<N: Size>(value: Vector<f64, N>) -> Vector<bool, N> {
+    value.equal(number::<N>(0.0))
+}
+
+/// A polynomial, whose coefficients come from the highest power down.
+#[cube]
+fn polynomial<N: Size>(
+    value: Vector<f64, N>,
+    #[comptime] coefficients: Vec<f64>,
+) -> Vector<f64, N> {
+    let mut sum = number::<N>(coefficients[0]);
+    #[unroll]
+    for nth in 1..coefficients.len() {
+        sum = sum * value + number::<N>(coefficients[nth]);
+    }
+    sum
+}
+
+#[cube]
+fn number<N: Size>(#[comptime] number: f64) -> Vector<f64, N> {
+    Vector::new(f64::cast_from(number))
+}
+
+#[cube]
+fn bits<N: Size>(#[comptime] bits: u64) -> Vector<u64, N> {
+    Vector::new(u64::cast_from(bits))
+}
+
+fn is_f64(storage: cubecl::ir::StorageType) -> bool {
+    storage.is_float() && storage.size() == 8
+}
