@@ -115,6 +115,104 @@ fn many_streams<R: Runtime>(client: &ComputeClient<R>) {
     assert!((1..=8).contains(&holding), "{holding} of {STREAMS} streams hold memory");
 }
 
+/// Takes the device's memory, down to pieces of a page, and gives what it took.
+fn fill<R: Runtime>(client: &ComputeClient<R>) -> Vec<TensorHandle<R>> {
+    let mut taken = Vec::new();
+    let mut bytes = client.properties().memory.max_page_size.min(8 << 30) as usize;
+    while bytes >= 4096 {
+        let handle = client.empty(bytes);
+        let piece =
+            TensorHandle::<R>::new_contiguous([bytes / 4], handle, storage_type(ElementType::F32));
+        match confirm(client, [&piece]) {
+            Ok(()) if taken.len() < 20_000 => taken.push(piece),
+            _ => bytes /= 2,
+        }
+    }
+    taken
+}
+
+/// Real exhaustion. While the memory is full, every reduction is an error, or right, or found by
+/// `confirm`; when it is free again, everything works on the thread that it failed on.
+fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
+    if !device.plane_operations {
+        // A software adapter's memory is the machine's own.
+        return;
+    }
+    let (data, expected) = rows(64, 1 << 16);
+    let input = tensor(client, &data, &[64, 1 << 16]);
+    let outputs: Vec<TensorHandle<R>> =
+        (0..3).map(|_| tensor(client, &[-1e30; 64], &[64, 1])).collect();
+    confirm(client, outputs.iter().chain([&input])).unwrap();
+    let merges = [Merge::LastCube, Merge::SecondLaunch { workers: 1, outputs: 1 }];
+    let plans = merges.map(|merge| split(300, device.plane_size_max, merge));
+    let chosen = reduce(Sum, &input).over([1]).plan(client).unwrap().plan;
+    let plans = [plans[0], plans[1], chosen];
+
+    let taken = fill(client);
+    println!("{} pieces taken", taken.len());
+    for (plan, output) in plans.into_iter().zip(&outputs) {
+        let reduction = reduce(Sum, &input).over([1]).with_plan(plan);
+        let said = reduction
+            .run_into(client, output.clone().binding())
+            .and_then(|()| confirm(client, [&input, output]));
+        println!("{plan}: {said:?}");
+        if said.is_ok() {
+            assert_eq!(read(client, output), expected, "called right while memory is full: {plan}");
+        }
+    }
+    // As many results as elements, in memory that is not there.
+    let copy = reduce(Sum, &input).over(Vec::new()).run(client).unwrap();
+    match confirm(client, [&input, &copy]) {
+        Ok(()) => assert_eq!(read(client, &copy), data),
+        Err(error) => println!("copy: {error}"),
+    }
+
+    drop((taken, copy));
+    client.memory_cleanup();
+    for plan in plans {
+        let output = tensor(client, &[-1e30; 64], &[64, 1]);
+        let reduction = reduce(Sum, &input).over([1]).with_plan(plan);
+        reduction.run_into(client, output.clone().binding()).unwrap();
+        confirm(client, [&input, &output]).unwrap();
+        assert_eq!(read(client, &output), expected, "when memory is free again: {plan}");
+    }
+    let copy = reduce(Sum, &input).over(Vec::new()).run(client).unwrap();
+    confirm(client, [&input, &copy]).unwrap();
+    assert_eq!(read(client, &copy), data);
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
+
+    use super::*;
+
+    fn client() -> ComputeClient<CudaRuntime> {
+        CudaRuntime::client(&CudaDevice::default())
+    }
+
+    #[test]
+    fn launches_that_left_words_spoil_no_later_one() {
+        leftovers(&client());
+    }
+
+    #[test]
+    fn launches_share_their_words() {
+        shared_words(&client());
+    }
+
+    #[test]
+    fn a_thread_keeps_the_memory_of_a_few_streams() {
+        many_streams(&client());
+    }
+
+    #[test]
+    fn full_memory() {
+        exhaustion(&client());
+    }
+}
+
 #[cfg(any(feature = "wgpu", feature = "vulkan"))]
 mod wgpu {
     use std::sync::OnceLock;
@@ -165,6 +263,11 @@ mod wgpu {
     #[test]
     fn a_thread_keeps_the_memory_of_a_few_streams() {
         many_streams(&client());
+    }
+
+    #[test]
+    fn full_memory() {
+        exhaustion(&client());
     }
 
     /// Scratch that cannot be had is an error before any launch, and nothing dead is kept: the thread's
