@@ -182,6 +182,79 @@ fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(read(client, &copy), data);
 }
 
+/// The most that a capped device allocates at a time.
+const CAP: u64 = 64 << 10;
+
+/// Scratch that cannot be had is an error before any launch, and nothing dead is kept: the thread's
+/// next splits work.
+fn dead_scratch<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
+    let merges = [
+        device.wide_atomics.then_some(Merge::LastCube),
+        Some(Merge::SecondLaunch { workers: 1, outputs: 1 }),
+    ];
+    for merge in merges.into_iter().flatten() {
+        // 64 rows by 300 cubes: 19200 partial results.
+        let large = split(300, device.plane_size_max, merge);
+        let small = split(3, device.plane_size_max, merge);
+        for _ in 0..2 {
+            let error = sums(client, &device, [64, 200], large).unwrap_err();
+            assert!(matches!(error, ReduceError::Scratch { bytes, .. } if bytes > CAP), "{error}");
+            for shape in [[1, 12_000], [3, 300]] {
+                let (found, expected) = sums(client, &device, shape, small).unwrap();
+                assert_eq!(found, expected, "{merge:?} after a failed allocation");
+            }
+        }
+    }
+}
+
+/// Inputs and results that were never allocated: `confirm` tells, whatever else says `Ok`.
+fn dead_tensors<R: Runtime>(client: &ComputeClient<R>) {
+    let (data, expected) = rows(4, 1000);
+    let input = tensor(client, &data, &[4, 1000]);
+    // More results than memory, from a broadcast tensor.
+    let handle = input.handle.clone();
+    let element = storage_type(ElementType::F32);
+    let repeated = TensorHandle::<R>::new(handle, [40_000, 10], [0, 1], element);
+    let results = sum(client, &repeated, [1]).unwrap();
+    let error = confirm(client, [&repeated, &results]).unwrap_err();
+    assert_eq!(error, ReduceError::NotAllocated { nth: 1, bytes: 160_000 });
+    // An input that is not there.
+    let absent = tensor(client, &vec![1.0; 40_000], &[4, 10_000]);
+    let results = sum(client, &absent, [1]).unwrap();
+    let error = confirm(client, [&absent, &results]).unwrap_err();
+    assert_eq!(error, ReduceError::NotAllocated { nth: 0, bytes: 160_000 });
+    // Nothing of it stays.
+    let results = sum(client, &input, [1]).unwrap();
+    confirm(client, [&input, &results]).unwrap();
+    assert_eq!(read(client, &results), expected);
+}
+
+/// The tests that every backend has, on the client that `client` gives.
+macro_rules! on_every_backend {
+    () => {
+        #[test]
+        fn launches_that_left_words_spoil_no_later_one() {
+            leftovers(&client());
+        }
+
+        #[test]
+        fn launches_share_their_words() {
+            shared_words(&client());
+        }
+
+        #[test]
+        fn a_thread_keeps_the_memory_of_a_few_streams() {
+            many_streams(&client());
+        }
+
+        #[test]
+        fn full_memory() {
+            exhaustion(&client());
+        }
+    };
+}
+
 #[cfg(feature = "cuda")]
 mod cuda {
     use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
@@ -192,133 +265,77 @@ mod cuda {
         CudaRuntime::client(&CudaDevice::default())
     }
 
-    #[test]
-    fn launches_that_left_words_spoil_no_later_one() {
-        leftovers(&client());
-    }
-
-    #[test]
-    fn launches_share_their_words() {
-        shared_words(&client());
-    }
-
-    #[test]
-    fn a_thread_keeps_the_memory_of_a_few_streams() {
-        many_streams(&client());
-    }
-
-    #[test]
-    fn full_memory() {
-        exhaustion(&client());
-    }
+    on_every_backend!();
 }
+
+/// The tests of one compiler of wgpu's: `$api` is what CubeCL chooses it by.
+macro_rules! on_wgpu {
+    ($compiler:ident: $api:ident) => {
+        mod $compiler {
+            use reduce_kernels::cubecl::{
+                MemoryConfiguration,
+                wgpu::{WgpuRuntime, $api},
+            };
+
+            use super::*;
+
+            fn client() -> ComputeClient<WgpuRuntime> {
+                wgpu::client_of::<$api>(MemoryConfiguration::default())
+            }
+
+            on_every_backend!();
+
+            #[test]
+            fn scratch_that_was_not_allocated_is_an_error() {
+                dead_scratch(&wgpu::client_of::<$api>(wgpu::capped()));
+            }
+
+            #[test]
+            fn tensors_that_were_not_allocated_are_found_by_confirm() {
+                dead_tensors(&wgpu::client_of::<$api>(wgpu::capped()));
+            }
+        }
+    };
+}
+
+#[cfg(feature = "vulkan")]
+on_wgpu!(spirv: Vulkan);
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+on_wgpu!(wgsl: WebGpu);
 
 #[cfg(any(feature = "wgpu", feature = "vulkan"))]
 mod wgpu {
-    use std::sync::OnceLock;
+    use std::sync::LazyLock;
 
     use cubecl_runtime::memory_management::{MemoryConfiguration, MemoryPoolOptions, PoolType};
-    use reduce_kernels::cubecl::wgpu::{
-        AutoGraphicsApi, RuntimeOptions, WgpuDevice, WgpuRuntime, WgpuSetup, init_device,
-        init_setup,
+    use reduce_kernels::cubecl::{
+        prelude::*,
+        wgpu::{
+            AutoGraphicsApi, GraphicsApi, RuntimeOptions, WgpuDevice, WgpuRuntime, WgpuSetup,
+            init_device, init_setup,
+        },
     };
 
-    use super::*;
+    use super::CAP;
 
-    /// The most that a capped device allocates at a time.
-    const CAP: u64 = 64 << 10;
+    static SETUP: LazyLock<WgpuSetup> = LazyLock::new(|| {
+        init_setup::<AutoGraphicsApi>(&WgpuDevice::DefaultDevice, RuntimeOptions::default())
+    });
 
-    fn setup() -> &'static WgpuSetup {
-        static SETUP: OnceLock<WgpuSetup> = OnceLock::new();
-        SETUP.get_or_init(|| {
-            init_setup::<AutoGraphicsApi>(&WgpuDevice::DefaultDevice, RuntimeOptions::default())
-        })
-    }
-
-    fn client() -> ComputeClient<WgpuRuntime> {
-        setup();
-        WgpuRuntime::client(&WgpuDevice::DefaultDevice)
-    }
-
-    /// A client whose device has no allocation above [`CAP`].
-    fn capped() -> ComputeClient<WgpuRuntime> {
-        let pool_type = PoolType::SlicedPages { page_size: CAP, max_slice_size: CAP };
-        let memory_config = MemoryConfiguration::Custom {
-            pool_options: vec![MemoryPoolOptions { pool_type, dealloc_period: None }],
-        };
+    /// A client of its own on the default adapter. CubeCL chooses the compiler by the setup's backend.
+    pub fn client_of<A: GraphicsApi>(
+        memory_config: MemoryConfiguration,
+    ) -> ComputeClient<WgpuRuntime> {
+        let setup = WgpuSetup { backend: A::backend(), ..SETUP.clone() };
         let options = RuntimeOptions { memory_config, ..RuntimeOptions::default() };
-        WgpuRuntime::client(&init_device(setup().clone(), options))
+        WgpuRuntime::client(&init_device(setup, options))
     }
 
-    #[test]
-    fn launches_that_left_words_spoil_no_later_one() {
-        leftovers(&client());
-    }
-
-    #[test]
-    fn launches_share_their_words() {
-        shared_words(&client());
-    }
-
-    #[test]
-    fn a_thread_keeps_the_memory_of_a_few_streams() {
-        many_streams(&client());
-    }
-
-    #[test]
-    fn full_memory() {
-        exhaustion(&client());
-    }
-
-    /// Scratch that cannot be had is an error before any launch, and nothing dead is kept: the thread's
-    /// next splits work.
-    #[test]
-    fn scratch_that_was_not_allocated_is_an_error() {
-        let client = capped();
-        let device = device_of(&client);
-        let merges = [
-            device.wide_atomics.then_some(Merge::LastCube),
-            Some(Merge::SecondLaunch { workers: 1, outputs: 1 }),
-        ];
-        for merge in merges.into_iter().flatten() {
-            // 64 rows by 300 cubes: 19200 partial results.
-            let large = split(300, device.plane_size_max, merge);
-            let small = split(3, device.plane_size_max, merge);
-            for _ in 0..2 {
-                let error = sums(&client, &device, [64, 200], large).unwrap_err();
-                assert!(
-                    matches!(error, ReduceError::Scratch { bytes, .. } if bytes > CAP),
-                    "{error}"
-                );
-                for shape in [[1, 12_000], [3, 300]] {
-                    let (found, expected) = sums(&client, &device, shape, small).unwrap();
-                    assert_eq!(found, expected, "{merge:?} after a failed allocation");
-                }
-            }
-        }
-    }
-
-    /// Inputs and results that were never allocated: `confirm` tells, whatever else says `Ok`.
-    #[test]
-    fn tensors_that_were_not_allocated_are_found_by_confirm() {
-        let client = capped();
-        let (data, expected) = rows(4, 1000);
-        let input = tensor(&client, &data, &[4, 1000]);
-        // More results than memory, from a broadcast tensor.
-        let handle = input.handle.clone();
-        let element = storage_type(ElementType::F32);
-        let repeated = TensorHandle::<WgpuRuntime>::new(handle, [40_000, 10], [0, 1], element);
-        let results = sum(&client, &repeated, [1]).unwrap();
-        let error = confirm(&client, [&repeated, &results]).unwrap_err();
-        assert_eq!(error, ReduceError::NotAllocated { nth: 1, bytes: 160_000 });
-        // An input that is not there.
-        let absent = tensor(&client, &vec![1.0; 40_000], &[4, 10_000]);
-        let results = sum(&client, &absent, [1]).unwrap();
-        let error = confirm(&client, [&absent, &results]).unwrap_err();
-        assert_eq!(error, ReduceError::NotAllocated { nth: 0, bytes: 160_000 });
-        // Nothing of it stays.
-        let results = sum(&client, &input, [1]).unwrap();
-        confirm(&client, [&input, &results]).unwrap();
-        assert_eq!(read(&client, &results), expected);
+    /// No allocation above [`CAP`].
+    pub fn capped() -> MemoryConfiguration {
+        let pool_type = PoolType::SlicedPages { page_size: CAP, max_slice_size: CAP };
+        let pool_options = vec![MemoryPoolOptions { pool_type, dealloc_period: None }];
+        MemoryConfiguration::Custom { pool_options }
     }
 }

@@ -87,7 +87,16 @@ fn demo() -> Result<(), Failure> {
 
 fn suite(executables: &[PathBuf], features: &str, options: &Options) -> Result<(), Failure> {
     let executables: Vec<Executable> = if executables.is_empty() {
-        let suite = ["--package", "reduce-kernels", "--test", "suite", "--features", features];
+        let suite = [
+            "--package",
+            "reduce-kernels",
+            "--test",
+            "suite",
+            "--test",
+            "failures",
+            "--features",
+            features,
+        ];
         build_tests(&suite)?.into_iter().map(|built| built.executable).collect()
     } else {
         executables.iter().map(|path| Executable::at(path)).collect()
