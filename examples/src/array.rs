@@ -2,16 +2,20 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, BufWriter, Write},
+    io::{self, BufReader, BufWriter, Read, Write},
     path::{Path, PathBuf},
 };
 
-use half::f16;
-use npyz::{DType, NpyFile, Order, TypeChar, WriterBuilder};
 use reduce_kernels::{ElementType, planner::row_major_strides};
 use tempfile::NamedTempFile;
 
-use crate::Number;
+use crate::{
+    Number,
+    npy::{Header, HeaderError},
+};
+
+/// Characters of a foreign element type that a message shows.
+const MOST_SHOWN: usize = 60;
 
 /// An array as it lies in its file.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,13 +57,23 @@ pub enum ArrayError {
         /// The file.
         path: PathBuf,
         /// Shape in the header.
-        shape: Vec<u64>,
+        shape: Vec<usize>,
         /// Type in the header.
         element: ElementType,
         /// Bytes that the elements need.
-        needed: u128,
+        needed: usize,
         /// Bytes of the file.
         found: u64,
+    },
+    /// The header describes more than any memory holds.
+    #[error("{path}: too large: no memory holds shape {shape:?} of {element}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Shape in the header.
+        shape: Vec<u64>,
+        /// Type in the header.
+        element: ElementType,
     },
     /// Elements of a type that cannot be reduced.
     #[error(
@@ -86,76 +100,61 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// A file that is missing, empty, truncated, or of another format or element type.
+    /// A file that is missing, empty, truncated, damaged, or of another format or element type.
     pub fn read(path: &Path) -> Result<Self, ArrayError> {
         let io_error = |source| ArrayError::Io { path: path.into(), source };
         let not_an_array = |reason: String| ArrayError::NotAnArray { path: path.into(), reason };
         let file = File::open(path).map_err(io_error)?;
-        let found = file.metadata().map_err(io_error)?.len();
-        if found == 0 {
+        let file_bytes = file.metadata().map_err(io_error)?.len();
+        if file_bytes == 0 {
             return Err(not_an_array("the file is empty".into()));
         }
-        let npy = NpyFile::new(BufReader::new(file))
-            .map_err(|error| not_an_array(error.to_string().replace('\n', " ")))?;
-        let element = element_of(&npy.dtype()).ok_or_else(|| ArrayError::ElementType {
-            path: path.into(),
-            found: npy.dtype().descr(),
+        Self::read_from(BufReader::new(file), file_bytes, path)
+    }
+
+    /// Reads the `file_bytes` bytes of a file, whose name is for messages.
+    fn read_from(mut reader: impl Read, file_bytes: u64, path: &Path) -> Result<Self, ArrayError> {
+        let io_error = |source| ArrayError::Io { path: path.into(), source };
+        let not_an_array = |reason: String| ArrayError::NotAnArray { path: path.into(), reason };
+        let header = Header::read(&mut reader, file_bytes).map_err(|error| match error {
+            HeaderError::Io(source) => io_error(source),
+            HeaderError::Malformed(reason) => not_an_array(reason),
         })?;
+        let Some((element, swapped)) = header.element() else {
+            let found = shortened(&header.descr);
+            return Err(ArrayError::ElementType { path: path.into(), found });
+        };
         // Before anything is allocated for a shape that a damaged header made up.
-        let elements = npy
-            .shape()
-            .iter()
-            .map(|&extent| u128::from(extent))
-            .try_fold(1u128, |product, extent| product.checked_mul(extent));
-        let needed = elements.and_then(|count| count.checked_mul(element.bytes() as u128));
-        if needed.is_none_or(|needed| needed > u128::from(found)) {
+        let Some(shape) = addressable(&header.shape, element) else {
+            let shape = header.shape;
+            return Err(ArrayError::TooLarge { path: path.into(), shape, element });
+        };
+        let needed = shape.iter().product::<usize>() * element.bytes();
+        if needed as u64 > file_bytes - header.data_start {
             return Err(ArrayError::Truncated {
                 path: path.into(),
-                shape: npy.shape().to_vec(),
+                shape,
                 element,
-                needed: needed.unwrap_or(u128::MAX),
-                found,
+                needed,
+                found: file_bytes,
             });
         }
-        let shape: Vec<usize> = npy.shape().iter().map(|&extent| extent as usize).collect();
-        let strides = match npy.order() {
-            Order::C => row_major_strides(&shape),
-            Order::Fortran => {
-                let reversed: Vec<usize> = shape.iter().rev().copied().collect();
-                row_major_strides(&reversed).into_iter().rev().collect()
-            }
-        };
-        fn bytes<T: npyz::Deserialize + bytemuck::NoUninit>(
-            npy: NpyFile<BufReader<File>>,
-        ) -> io::Result<Vec<u8>> {
-            Ok(bytemuck::cast_slice(&npy.into_vec::<T>()?).to_vec())
+        let mut bytes = vec![0; needed];
+        reader.read_exact(&mut bytes).map_err(io_error)?;
+        if swapped {
+            bytes.chunks_exact_mut(element.bytes()).for_each(<[u8]>::reverse);
         }
-        let shape_in_file = npy.shape().to_vec();
-        let read = match element {
-            ElementType::F16 => bytes::<f16>(npy),
-            ElementType::F32 => bytes::<f32>(npy),
-            ElementType::F64 => bytes::<f64>(npy),
-            ElementType::I8 => bytes::<i8>(npy),
-            ElementType::I16 => bytes::<i16>(npy),
-            ElementType::I32 => bytes::<i32>(npy),
-            ElementType::I64 => bytes::<i64>(npy),
-            ElementType::U8 => bytes::<u8>(npy),
-            ElementType::U16 => bytes::<u16>(npy),
-            ElementType::U32 => bytes::<u32>(npy),
-            ElementType::U64 => bytes::<u64>(npy),
-            ElementType::Bool => bytes::<bool>(npy),
-            ElementType::BF16 => Err(io::ErrorKind::Unsupported.into()),
+        if element == ElementType::Bool
+            && let Some(other) = bytes.iter().find(|&&byte| byte > 1)
+        {
+            return Err(not_an_array(format!("{other} is neither true nor false")));
+        }
+        let strides = if header.fortran_order {
+            let reversed: Vec<usize> = shape.iter().rev().copied().collect();
+            row_major_strides(&reversed).into_iter().rev().collect()
+        } else {
+            row_major_strides(&shape)
         };
-        let bytes = read.map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => ArrayError::Truncated {
-                path: path.into(),
-                shape: shape_in_file,
-                element,
-                needed: needed.unwrap_or(u128::MAX),
-                found,
-            },
-            _ => io_error(source),
-        })?;
         Ok(Self { element, shape, strides, bytes })
     }
 
@@ -183,52 +182,19 @@ impl Array {
         if path.is_dir() {
             return Err(io_error(io::ErrorKind::IsADirectory.into()));
         }
-        let mut file = NamedTempFile::new_in(folder).map_err(io_error)?;
-        let writer = BufWriter::new(file.as_file_mut());
-        match self.element {
-            ElementType::F16 => self.write_pod::<f16>(writer),
-            ElementType::F32 => self.write_pod::<f32>(writer),
-            ElementType::F64 => self.write_pod::<f64>(writer),
-            ElementType::I8 => self.write_pod::<i8>(writer),
-            ElementType::I16 => self.write_pod::<i16>(writer),
-            ElementType::I32 => self.write_pod::<i32>(writer),
-            ElementType::I64 => self.write_pod::<i64>(writer),
-            ElementType::U8 => self.write_pod::<u8>(writer),
-            ElementType::U16 => self.write_pod::<u16>(writer),
-            ElementType::U32 => self.write_pod::<u32>(writer),
-            ElementType::U64 => self.write_pod::<u64>(writer),
-            ElementType::Bool => {
-                self.write_elements::<bool>(writer, self.bytes.iter().map(|&byte| byte != 0))
-            }
-            element @ ElementType::BF16 => {
-                return Err(ArrayError::NotInNumPy { path: path.into(), element });
-            }
+        if self.element == ElementType::BF16 {
+            return Err(ArrayError::NotInNumPy { path: path.into(), element: self.element });
         }
-        .map_err(io_error)?;
+        let mut file = NamedTempFile::new_in(folder).map_err(io_error)?;
+        let mut writer = BufWriter::new(file.as_file_mut());
+        let written = Header::write(self.element, &self.shape).and_then(|header| {
+            writer.write_all(&header)?;
+            writer.write_all(&self.bytes)?;
+            writer.flush()
+        });
+        drop(writer);
+        written.map_err(io_error)?;
         Ok(Staged { file, path: path.into() })
-    }
-
-    fn write_pod<T>(&self, writer: impl Write) -> io::Result<()>
-    where
-        T: npyz::AutoSerialize + bytemuck::Pod,
-    {
-        self.write_elements::<T>(writer, bytemuck::pod_collect_to_vec::<u8, T>(&self.bytes))
-    }
-
-    fn write_elements<T: npyz::AutoSerialize>(
-        &self,
-        mut writer: impl Write,
-        elements: impl IntoIterator<Item = T>,
-    ) -> io::Result<()> {
-        let shape: Vec<u64> = self.shape.iter().map(|&extent| extent as u64).collect();
-        let mut npy = npyz::WriteOptions::<T>::new()
-            .default_dtype()
-            .shape(&shape)
-            .writer(&mut writer)
-            .begin_nd()?;
-        npy.extend(elements)?;
-        npy.finish()?;
-        writer.flush()
     }
 
     /// The elements in the order of the bytes.
@@ -259,21 +225,174 @@ impl Staged {
     }
 }
 
-fn element_of(dtype: &DType) -> Option<ElementType> {
-    let DType::Plain(plain) = dtype else { return None };
-    match (plain.type_char(), plain.size_field()) {
-        (TypeChar::Float, 2) => Some(ElementType::F16),
-        (TypeChar::Float, 4) => Some(ElementType::F32),
-        (TypeChar::Float, 8) => Some(ElementType::F64),
-        (TypeChar::Int, 1) => Some(ElementType::I8),
-        (TypeChar::Int, 2) => Some(ElementType::I16),
-        (TypeChar::Int, 4) => Some(ElementType::I32),
-        (TypeChar::Int, 8) => Some(ElementType::I64),
-        (TypeChar::Uint, 1) => Some(ElementType::U8),
-        (TypeChar::Uint, 2) => Some(ElementType::U16),
-        (TypeChar::Uint, 4) => Some(ElementType::U32),
-        (TypeChar::Uint, 8) => Some(ElementType::U64),
-        (TypeChar::Bool, 1) => Some(ElementType::Bool),
-        _ => None,
+/// The shape, if its bytes can be addressed. As in NumPy, extents other than zero must multiply to an
+/// addressable size even where one extent is zero.
+fn addressable(shape: &[u64], element: ElementType) -> Option<Vec<usize>> {
+    let mut extents = shape.iter().filter(|&&extent| extent != 0);
+    let bytes = extents.try_fold(element.bytes() as u64, |bytes, &n| bytes.checked_mul(n))?;
+    isize::try_from(bytes).ok()?;
+    shape.iter().map(|&extent| usize::try_from(extent).ok()).collect()
+}
+
+/// A foreign element type in one short line.
+fn shortened(descr: &str) -> String {
+    let words: Vec<&str> = descr.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+    use super::*;
+
+    const HUGE: u64 = i64::MAX as u64;
+
+    /// A file of version 1 of the format, and 64 bytes of data.
+    fn file(header: &str) -> Vec<u8> {
+        let length = (header.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[1; 64]].concat()
+    }
+
+    fn header(descr: &str, order: &str, shape: &str) -> String {
+        format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n")
+    }
+
+    fn read(bytes: &[u8]) -> Result<Array, ArrayError> {
+        Array::read_from(bytes, bytes.len() as u64, Path::new("file"))
+    }
+
+    #[test]
+    fn headers_are_read_as_numpy_writes_them() {
+        let array = read(&file(&header("'<i2'", "True", "(2, 3)"))).unwrap();
+        assert_eq!(array.element, ElementType::I16);
+        assert_eq!((&array.shape[..], &array.strides[..]), (&[2, 3][..], &[1, 2][..]));
+        assert_eq!(array.bytes, [1; 12]);
+        let scalar = read(&file("{'shape':(),'fortran_order':False,\"descr\":\"|u1\"}")).unwrap();
+        assert_eq!((&scalar.shape[..], scalar.bytes.len()), (&[][..], 1));
+        let empty = read(&file(&header("'>f8'", "False", "(3, 0,)"))).unwrap();
+        assert_eq!((&empty.shape[..], empty.bytes.len()), (&[3, 0][..], 0));
+    }
+
+    /// Extents whose product no integer holds, in either order and beside zeros.
+    #[test]
+    fn shapes_beyond_any_memory_are_refused() {
+        for order in ["True", "False"] {
+            for shape in [
+                format!("({HUGE}, {HUGE})"),
+                format!("(0, {HUGE}, {HUGE})"),
+                format!("({HUGE}, {HUGE}, 0)"),
+                format!("({}, 4)", u64::MAX),
+                format!("({HUGE},)"),
+            ] {
+                let refused = read(&file(&header("'<f4'", order, &shape))).unwrap_err();
+                assert!(matches!(refused, ArrayError::TooLarge { .. }), "{shape}: {refused}");
+            }
+        }
+        let long = read(&file(&header("'<f4'", "False", "(1000000000000,)"))).unwrap_err();
+        assert!(matches!(long, ArrayError::Truncated { .. }), "{long}");
+    }
+
+    #[test]
+    fn damaged_headers_are_refused() {
+        let nested = header(&"[".repeat(60_000), "False", "(1,)");
+        let many = header("'<f4'", "False", &format!("({})", "1,".repeat(65)));
+        for text in [
+            header("'<f4'", "False", "(-1,)"),
+            header("'<f4'", "False", "('3',)"),
+            header("'<f4'", "False", "(3)"),
+            header("'<f4'", "False", "(18446744073709551616,)"),
+            header("'<f4'", "False", "(1,,)"),
+            header("'<f4'", "0", "(1,)"),
+            header("'<f4", "False", "(1,)"),
+            header("'<f4\\", "False", "(1,)"),
+            header("", "False", "(1,)"),
+            header("'<f4'", "False", "(1,), 'shape': (1,)"),
+            header("'<f4'", "False", "(1,)} {"),
+            "{'descr': '<f4', 'shape': (1,)}".into(),
+            "{'descr': '<f4', 'fortran_order': False, 'size': (1,)}".into(),
+            "{".into(),
+            String::new(),
+            nested,
+            many,
+        ] {
+            let refused = read(&file(&text)).unwrap_err();
+            let shown: String = text.chars().take(80).collect();
+            assert!(matches!(refused, ArrayError::NotAnArray { .. }), "{shown}: {refused}");
+            assert!(refused.to_string().len() < 200, "{refused}");
+        }
+        for descr in ["'<f16'", "'|f4'", "'f4'", "''", "'é4'", "[('a', '<f4', (2,))]", "'<U99'"] {
+            let refused = read(&file(&header(descr, "False", "(1,)"))).unwrap_err();
+            assert!(matches!(refused, ArrayError::ElementType { .. }), "{descr}: {refused}");
+        }
+        let bools = read(&file(&header("'|b1'", "False", "(64,)")));
+        assert!(bools.is_ok());
+        let mut bytes = file(&header("'|b1'", "False", "(64,)"));
+        *bytes.last_mut().unwrap() = 2;
+        assert!(matches!(read(&bytes), Err(ArrayError::NotAnArray { .. })));
+    }
+
+    /// Whatever a header says, the result is an array of that many bytes or an error of this module.
+    #[test]
+    fn no_header_makes_the_reader_panic() {
+        const PIECES: [&str; 24] = [
+            "{",
+            "}",
+            "(",
+            ")",
+            "[",
+            "]",
+            ",",
+            ":",
+            "'",
+            "\"",
+            "\\",
+            "'descr'",
+            "'shape'",
+            "'fortran_order'",
+            "True",
+            "False",
+            "'<f4'",
+            "'|b1'",
+            "0",
+            "-1",
+            " ",
+            "\n",
+            "9223372036854775807",
+            "99999999999999999999",
+        ];
+        const EXTENTS: [u64; 9] = [0, 1, 2, 3, 16, 1 << 31, 1 << 32, HUGE, u64::MAX];
+        const DESCRS: [&str; 6] = ["'<f4'", "'>i8'", "'|u1'", "'|b1'", "'|S1'", "[('a', '<f4')]"];
+        let mut random = StdRng::seed_from_u64(10);
+        let mut arrays = 0;
+        for round in 0..20_000 {
+            let rank = random.random_range(0..5);
+            let extents: Vec<String> =
+                (0..rank).map(|_| format!("{},", EXTENTS.choose(&mut random).unwrap())).collect();
+            let descr = DESCRS.choose(&mut random).unwrap();
+            let order = ["True", "False"].choose(&mut random).unwrap();
+            let mut text = header(descr, order, &format!("({})", extents.concat()));
+            for _ in 0..round % 3 {
+                let at = random.random_range(0..=text.len());
+                let end = random.random_range(at..=(at + 8).min(text.len()));
+                text.replace_range(at..end, PIECES.choose(&mut random).unwrap());
+            }
+            let mut bytes = file(&text);
+            for _ in 0..random.random_range(0..2) {
+                let at = random.random_range(0..bytes.len());
+                bytes[at] = random.random();
+            }
+            bytes.truncate(random.random_range(0..4 * bytes.len()));
+            if let Ok(array) = read(&bytes) {
+                let elements: usize = array.shape.iter().product();
+                assert_eq!(array.bytes.len(), elements * array.element.bytes(), "{text}");
+                arrays += 1;
+            }
+        }
+        assert!(arrays > 1000, "most of these files are refused, not all: {arrays} were read");
     }
 }

@@ -1,15 +1,25 @@
 //! The choice of a backend at run time, among those compiled in.
 
-use std::{fmt, str::FromStr};
+use std::{env, fmt, str::FromStr};
 
 use reduce_kernels::cubecl::prelude::*;
 
-/// A runtime of CubeCL.
+/// The environment variable that names the backend of programs that are given none.
+pub const VARIABLE: &str = "REDUCE_BACKEND";
+
+/// What `--help` says about the choice.
+pub const HELP: &str = "The backend: cuda, vulkan (kernels as SPIR-V) or wgpu (kernels as WGSL). If \
+                        not given, the environment variable REDUCE_BACKEND names it; if that is not \
+                        set either, it is the first in this order that is compiled in and has a device";
+
+/// A way to run kernels, called as the feature that brings it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// NVIDIA GPUs through CUDA.
     Cuda,
-    /// Every GPU that wgpu reaches.
+    /// GPUs that wgpu reaches through Vulkan, kernels as SPIR-V.
+    Vulkan,
+    /// Every GPU that wgpu reaches, kernels as WGSL. The feature `vulkan` brings it in as well.
     Wgpu,
 }
 
@@ -18,17 +28,25 @@ impl Backend {
     pub const COMPILED_IN: &'static [Backend] = &[
         #[cfg(feature = "cuda")]
         Backend::Cuda,
+        #[cfg(feature = "vulkan")]
+        Backend::Vulkan,
         #[cfg(any(feature = "wgpu", feature = "vulkan"))]
         Backend::Wgpu,
     ];
+
+    /// The backend's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backend::Cuda => "cuda",
+            Backend::Vulkan => "vulkan",
+            Backend::Wgpu => "wgpu",
+        }
+    }
 }
 
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Backend::Cuda => "cuda",
-            Backend::Wgpu => "wgpu",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -36,19 +54,30 @@ impl fmt::Display for Backend {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// No such backend.
-    #[error("unknown backend `{0}`: expected cuda or wgpu")]
+    #[error("unknown backend `{0}`: expected cuda, vulkan or wgpu")]
     Unknown(String),
+    /// The environment variable names none.
+    #[error("the environment variable {VARIABLE}: {0}")]
+    Variable(Box<BackendError>),
     /// The program was built without it.
     #[error("backend {0} is not compiled in: build with --features {0}")]
     NotCompiledIn(Backend),
     /// The program was built without any.
     #[error("no backend is compiled in: build with --features cuda, vulkan or wgpu")]
     NoneCompiledIn,
-    /// The runtime found no device.
-    #[error(
-        "backend {0} found no device: is the driver of a GPU, or of Mesa's software adapter, installed?"
-    )]
+    /// The backend found no device.
+    #[error("backend {0} found no device: {HINT}")]
     NoDevice(Backend),
+    /// No backend found a device.
+    #[error("no device found through {}: {HINT}", names(.0))]
+    NoDeviceAnywhere(Vec<Backend>),
+}
+
+const HINT: &str = "is the driver of a GPU, or of Mesa's software adapter, installed?";
+
+fn names(backends: &[Backend]) -> String {
+    let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+    names.join(" or ")
 }
 
 impl FromStr for Backend {
@@ -57,6 +86,7 @@ impl FromStr for Backend {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name {
             "cuda" => Ok(Backend::Cuda),
+            "vulkan" => Ok(Backend::Vulkan),
             "wgpu" => Ok(Backend::Wgpu),
             other => Err(BackendError::Unknown(other.into())),
         }
@@ -77,58 +107,207 @@ pub trait OnDevice {
     ) -> Self::Output;
 }
 
-/// Does `work` on the default device of `backend`, or of the first backend compiled in.
+/// Does `work` on the default device of `backend`. If that is `None`, the environment variable
+/// [`VARIABLE`] names the backend; without it the first backend is taken that is compiled in and has a
+/// device, and a line on stderr tells which ones had none.
 ///
 /// # Errors
 ///
-/// The backend is not compiled in, or finds no device.
+/// The backend is not compiled in or finds no device, or none of them does.
 pub fn on_device<W: OnDevice>(
     backend: Option<Backend>,
     work: W,
 ) -> Result<W::Output, BackendError> {
-    let preferred = Backend::COMPILED_IN.first().ok_or(BackendError::NoneCompiledIn);
-    let backend = backend.map_or(preferred.copied(), Ok)?;
-    match backend {
-        #[cfg(feature = "cuda")]
-        Backend::Cuda => {
-            use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
+    let device = match backend.map_or_else(|| named(env::var(VARIABLE).ok()), |b| Ok(Some(b)))? {
+        Some(backend) => Device::open(backend)?,
+        None => {
+            let (device, without) = first(Backend::COMPILED_IN, Device::open)?;
+            if !without.is_empty() {
+                eprintln!("no device found through {}, using another backend", names(&without));
+            }
+            device
+        }
+    };
+    Ok(device.run(work))
+}
 
-            let client = quietly(
-                || CudaRuntime::client(&CudaDevice::default()),
-                BackendError::NoDevice(backend),
-            )?;
+/// The backend that the environment variable names, if it is set.
+fn named(variable: Option<String>) -> Result<Option<Backend>, BackendError> {
+    let name = variable.filter(|name| !name.is_empty());
+    let backend = name.map(|name| name.parse()).transpose();
+    backend.map_err(|error| BackendError::Variable(Box::new(error)))
+}
+
+/// What the first backend opens that has a device, and the backends before it.
+fn first<D>(
+    backends: &[Backend],
+    mut open: impl FnMut(Backend) -> Result<D, BackendError>,
+) -> Result<(D, Vec<Backend>), BackendError> {
+    if backends.is_empty() {
+        return Err(BackendError::NoneCompiledIn);
+    }
+    let mut without = Vec::new();
+    for &backend in backends {
+        match open(backend) {
+            Ok(device) => return Ok((device, without)),
+            Err(BackendError::NoDevice(_)) => without.push(backend),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(BackendError::NoDeviceAnywhere(without))
+}
+
+/// The default device of a backend.
+enum Device {
+    #[cfg(feature = "cuda")]
+    Cuda(ComputeClient<reduce_kernels::cubecl::cuda::CudaRuntime>),
+    #[cfg(any(feature = "wgpu", feature = "vulkan"))]
+    Wgpu(wgpu::Device, Backend),
+}
+
+impl Device {
+    fn open(backend: Backend) -> Result<Self, BackendError> {
+        match backend {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => {
+                use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
+
+                let start = || CudaRuntime::client(&CudaDevice::default());
+                quietly(start).map(Device::Cuda).ok_or(BackendError::NoDevice(backend))
+            }
+            #[cfg(feature = "vulkan")]
+            Backend::Vulkan => wgpu::spirv()
+                .map(|device| Device::Wgpu(device, backend))
+                .ok_or(BackendError::NoDevice(backend)),
+            #[cfg(any(feature = "wgpu", feature = "vulkan"))]
+            Backend::Wgpu => wgpu::wgsl()
+                .map(|device| Device::Wgpu(device, backend))
+                .ok_or(BackendError::NoDevice(backend)),
+            #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
+            other => Err(BackendError::NotCompiledIn(other)),
+        }
+    }
+
+    fn run<W: OnDevice>(self, work: W) -> W::Output {
+        #[cfg(not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")))]
+        drop(work);
+        match self {
             // CubeCL does not tell a CUDA device's name.
-            Ok(work.on(&client, backend, "CUDA device 0"))
-        }
-        #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-        Backend::Wgpu => {
-            use reduce_kernels::cubecl::wgpu::{
-                AutoGraphicsApi, RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup,
-            };
-
-            let device = WgpuDevice::default();
-            let start = || init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default());
-            let setup = quietly(start, BackendError::NoDevice(backend))?;
-            let name = setup.adapter.get_info().name;
-            Ok(work.on(&WgpuRuntime::client(&device), backend, &name))
-        }
-        #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
-        other => {
-            drop(work);
-            Err(BackendError::NotCompiledIn(other))
+            #[cfg(feature = "cuda")]
+            Device::Cuda(client) => work.on(&client, Backend::Cuda, "CUDA device 0"),
+            #[cfg(any(feature = "wgpu", feature = "vulkan"))]
+            Device::Wgpu(device, backend) => work.on(&device.client, backend, &device.name),
         }
     }
 }
 
-/// CubeCL 0.10 panics where a runtime finds no device, after printing a report of its own; a user
-/// gets one line instead.
+/// wgpu's default adapter through either of CubeCL's compilers.
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+mod wgpu {
+    use std::sync::LazyLock;
+
+    use reduce_kernels::cubecl::{
+        prelude::*,
+        wgpu::{
+            AutoGraphicsApi, GraphicsApi, OpenGl, RuntimeOptions, WgpuDevice, WgpuRuntime,
+            WgpuSetup, init_device, init_setup,
+        },
+    };
+
+    use super::quietly;
+
+    /// A client of the adapter, and the adapter's name.
+    #[derive(Clone)]
+    pub(super) struct Device {
+        pub(super) client: ComputeClient<WgpuRuntime>,
+        pub(super) name: String,
+    }
+
+    /// The adapter behind CubeCL's default device, if there is one. A process can set it up only once.
+    static SETUP: LazyLock<Option<WgpuSetup>> = LazyLock::new(|| {
+        let device = WgpuDevice::default();
+        quietly(|| init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default()))
+    });
+
+    static WGSL: LazyLock<Option<Device>> = LazyLock::new(|| {
+        let default = default()?;
+        if !compiles_spirv(&default) {
+            return Some(default);
+        }
+        // CubeCL 0.10 compiles SPIR-V where the setup names Vulkan, and WGSL where it names OpenGL,
+        // whatever the adapter.
+        let setup = WgpuSetup { backend: OpenGl::backend(), ..SETUP.clone()? };
+        let device = init_device(setup, RuntimeOptions::default());
+        Some(Device { client: WgpuRuntime::client(&device), ..default })
+    });
+
+    fn default() -> Option<Device> {
+        let name = SETUP.as_ref()?.adapter.get_info().name;
+        Some(Device { client: WgpuRuntime::client(&WgpuDevice::default()), name })
+    }
+
+    fn compiles_spirv(device: &Device) -> bool {
+        WgpuRuntime::name(&device.client) == "wgpu<spirv>"
+    }
+
+    /// The device that takes SPIR-V, if the adapter does.
+    #[cfg(feature = "vulkan")]
+    pub(super) fn spirv() -> Option<Device> {
+        default().filter(compiles_spirv)
+    }
+
+    /// The device that takes WGSL.
+    pub(super) fn wgsl() -> Option<Device> {
+        WGSL.clone()
+    }
+}
+
+/// What `start` starts. CubeCL 0.10 panics where a runtime finds no device, after printing a report of
+/// its own; a user gets one line instead.
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
-fn quietly<T>(start: impl FnOnce() -> T, failure: BackendError) -> Result<T, BackendError> {
+fn quietly<T>(start: impl FnOnce() -> T) -> Option<T> {
     use std::panic;
 
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let started = panic::catch_unwind(panic::AssertUnwindSafe(start));
     panic::set_hook(hook);
-    started.map_err(|_| failure)
+    started.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Backend; 3] = [Backend::Cuda, Backend::Vulkan, Backend::Wgpu];
+
+    /// Opens the backends of a machine that has devices for some.
+    fn machine(has: &[Backend]) -> impl Fn(Backend) -> Result<Backend, BackendError> {
+        move |backend| {
+            if has.contains(&backend) { Ok(backend) } else { Err(BackendError::NoDevice(backend)) }
+        }
+    }
+
+    #[test]
+    fn the_first_backend_with_a_device_is_taken() {
+        assert_eq!(first(&ALL, machine(&ALL)), Ok((Backend::Cuda, vec![])));
+        assert_eq!(first(&ALL, machine(&[Backend::Wgpu])), Ok((Backend::Wgpu, ALL[..2].to_vec())));
+        assert_eq!(first(&[], machine(&ALL)), Err(BackendError::NoneCompiledIn));
+        let nowhere = first(&ALL, machine(&[])).unwrap_err();
+        assert_eq!(nowhere, BackendError::NoDeviceAnywhere(ALL.to_vec()));
+        assert!(
+            nowhere.to_string().starts_with("no device found through cuda or vulkan or wgpu: ")
+        );
+    }
+
+    #[test]
+    fn the_variable_names_a_backend() {
+        assert_eq!(named(None), Ok(None));
+        assert_eq!(named(Some(String::new())), Ok(None));
+        for backend in ALL {
+            assert_eq!(named(Some(backend.to_string())), Ok(Some(backend)));
+        }
+        let unknown = named(Some("opengl".into())).unwrap_err().to_string();
+        assert!(unknown.starts_with("the environment variable REDUCE_BACKEND: unknown backend"));
+    }
 }

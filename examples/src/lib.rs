@@ -4,10 +4,11 @@
 mod array;
 mod backend;
 pub mod command_line;
+mod npy;
 mod number;
 mod results;
 
 pub use array::{Array, ArrayError, Staged};
-pub use backend::{Backend, BackendError, OnDevice, on_device};
+pub use backend::{Backend, BackendError, HELP as BACKEND_HELP, OnDevice, on_device};
 pub use number::Number;
 pub use results::{ResultError, download};

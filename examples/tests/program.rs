@@ -8,7 +8,7 @@ use std::{
 };
 
 use npyz::WriterBuilder;
-use reduce_examples::{Array, Number};
+use reduce_examples::{Array, Backend, Number};
 use reduce_kernels::{ElementType, planner::row_major_strides};
 use serde_json::Value;
 
@@ -239,8 +239,6 @@ fn json_holds_everything() {
     assert_eq!(report["axes"], serde_json::json!([0]));
     assert_eq!(report["output_shape"], serde_json::json!([50]));
     assert_eq!(report["output_dtype"], "f32");
-    let backend = if cfg!(feature = "cuda") { "cuda" } else { "wgpu" };
-    assert_eq!(report["backend"], backend);
     for key in ["device", "compiler", "plan", "microseconds", "gigabytes_per_second"] {
         assert!(!report[key].is_null(), "{key}: {report}");
     }
@@ -280,14 +278,21 @@ fn mistakes_get_one_line() {
     let text_array = [&bytes[..header], b"|S1", &bytes[header + 3..]].concat();
     fs::write(file("bytes.npy"), text_array).unwrap();
     fs::remove_file(file("text.bytes")).unwrap();
+    // Extents whose product no integer holds.
+    let huge = format!("'shape': ({0}, {0}), }}", i64::MAX);
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, {huge}");
+    let length = (header.len() as u16).to_le_bytes();
+    let huge = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes()].concat();
+    fs::write(file("huge.npy"), huge).unwrap();
 
     let output = file("out.npy");
-    let cases: [(&str, &str, &str); 21] = [
+    let cases: [(&str, &str, &str); 22] = [
         ("missing.npy", "--op sum", "missing.npy: No such file"),
         ("empty.npy", "--op sum", "empty.npy: not a NumPy array: the file is empty"),
         ("text.npy", "--op sum", "text.npy: not a NumPy array"),
         ("damaged.npy", "--op sum", "damaged.npy: not a NumPy array"),
         ("short.npy", "--op sum", "short.npy: truncated: shape [4, 5] of f32 needs 80 bytes"),
+        ("huge.npy", "--op sum", "huge.npy: too large: no memory holds shape"),
         ("bytes.npy", "--op sum", "bytes.npy: elements of type '|S1' cannot be reduced"),
         ("none.npy", "--op max --axes 1", "`max` of no elements is undefined: shape [4, 0]"),
         ("good.npy", "--op sum --axes 2", "axis 2 is out of range for a tensor of rank 2"),
@@ -332,7 +337,82 @@ fn mistakes_get_one_line() {
     }
     let left: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 7, "nothing but the inputs is left: {left:?}");
+    assert_eq!(left.len(), 8, "nothing but the inputs is left: {left:?}");
+}
+
+/// One build runs kernels through each backend that it has, and its report says through which.
+#[test]
+fn each_backend_runs_as_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.npy");
+    array(&[4], |i| i as f32).write(&input).unwrap();
+    let arguments = [text(&input), "--op", "sum", "--json"];
+    let mut reports = Vec::new();
+    for backend in Backend::COMPILED_IN {
+        let run = reduce(&[&arguments[..], &["--backend", backend.name()]].concat());
+        let said = String::from_utf8_lossy(&run.stderr);
+        if said.contains(&format!("backend {backend} found no device")) {
+            assert_eq!(run.status.code(), Some(2));
+            continue;
+        }
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        assert_eq!(report["backend"], backend.name());
+        let compiler = report["compiler"].as_str().unwrap();
+        match backend {
+            Backend::Cuda => assert_eq!(compiler, "cuda"),
+            Backend::Vulkan => assert_eq!(compiler, "wgpu<spirv>"),
+            Backend::Wgpu => assert_ne!(compiler, "wgpu<spirv>"),
+        }
+        assert_eq!(report["values"], serde_json::json!([6.0]));
+        reports.push(backend.name());
+    }
+    // Without `--backend`, the variable names it, and otherwise the first that has a device is taken.
+    let default = |variable: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_reduce"));
+        command.args(arguments).env_remove("REDUCE_BACKEND");
+        command.envs(variable.map(|backend| ("REDUCE_BACKEND", backend)));
+        command.output().unwrap()
+    };
+    for (variable, backend) in
+        reports.iter().map(|&backend| (Some(backend), backend)).chain([(None, reports[0])])
+    {
+        let report: Value = serde_json::from_slice(&default(variable).stdout).unwrap();
+        assert_eq!(report["backend"], backend);
+    }
+    let unknown = default(Some("opengl"));
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(said.contains("REDUCE_BACKEND: unknown backend `opengl`"), "{said}");
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+/// A machine without devices: one line that names the backends that were tried.
+#[cfg(all(target_os = "linux", not(feature = "cuda")))]
+#[test]
+fn machines_without_devices_are_told_what_was_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.npy");
+    array(&[4], |i| i as f32).write(&input).unwrap();
+    let fails = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_reduce"));
+        command.args([text(&input), "--op", "sum"]).args(arguments).env_remove("REDUCE_BACKEND");
+        // Where the Vulkan loader finds no driver.
+        for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+            command.env(variable, folder.path().join("none.json"));
+        }
+        let run = command.output().unwrap();
+        assert_eq!(run.status.code(), Some(2));
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert!(!said.contains("panicked"), "{said}");
+        said
+    };
+    let names: Vec<&str> = Backend::COMPILED_IN.iter().map(|backend| backend.name()).collect();
+    let said = fails(&[]);
+    let tried = format!("reduce: no device found through {}", names.join(" or "));
+    assert!(said.contains(&tried), "{said}");
+    for name in names {
+        let said = fails(&["--backend", name]);
+        assert!(said.contains(&format!("reduce: backend {name} found no device")), "{said}");
+    }
 }
 
 #[cfg(not(feature = "cuda"))]

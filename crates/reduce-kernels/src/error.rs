@@ -1,10 +1,11 @@
-//! What can go wrong before anything is launched.
+//! What can go wrong.
 
 use reduce_planner::{ElementType, PlanError, ProblemError};
 
 use crate::operator::{InvalidParameter, TypeRequest};
 
-/// Why a reduction was not launched. Nothing has been written when one of these is returned.
+/// Why a reduction was not launched, or what [`confirm`](crate::confirm) found. A reduction that returns one
+/// of these has launched and written nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {
@@ -47,6 +48,40 @@ pub enum ReduceError {
         element: ElementType,
         /// Name of the device.
         device: String,
+    },
+    /// A type was asked for of a result that the operator does not have.
+    #[error("`{operator}` has no result {nth}: it has {results}, counted from 0")]
+    NoSuchResult {
+        /// Name of the operator.
+        operator: String,
+        /// Which result was asked for.
+        nth: usize,
+        /// How many it has.
+        results: usize,
+    },
+    /// The memory through which cubes pass partial results could not be had.
+    #[error("{bytes} bytes of scratch memory could not be had from the device: {reason}")]
+    Scratch {
+        /// Bytes of the buffer.
+        bytes: u64,
+        /// What failed.
+        reason: String,
+    },
+    /// A tensor's buffer was never allocated: the device had no memory for it. Launches that bind it were
+    /// dropped. Only [`confirm`](crate::confirm) can tell.
+    #[error("the buffer of tensor {nth}, {bytes} bytes, was never allocated")]
+    NotAllocated {
+        /// Which of the tensors.
+        nth: usize,
+        /// Bytes of its buffer.
+        bytes: u64,
+    },
+    /// The device reported a failure of work that had been launched. Only [`confirm`](crate::confirm) waits
+    /// for that.
+    #[error("the device failed: {reason}")]
+    Device {
+        /// What CubeCL says.
+        reason: String,
     },
     /// The shape and strides reach beyond the buffer.
     #[error("the {tensor} spans {needed} bytes, but its buffer holds {available}")]

@@ -12,6 +12,7 @@ use reduce_planner::{
 };
 
 use crate::{
+    ReduceError,
     combine::Team,
     element::{memory_type, storage_type},
     kernels::{
@@ -21,8 +22,8 @@ use crate::{
         split::reduce_split,
         split_once::reduce_split_once,
     },
-    memory,
     operator::{Fields, Operator, ParametersLaunch, Signature},
+    scratch::{self, LaunchWords},
 };
 
 /// Bytes of the widest store of one unit.
@@ -140,14 +141,31 @@ pub(crate) struct Launch<'a, R: Runtime> {
 impl<R: Runtime> Launch<'_, R> {
     /// Launches. The plan must have been checked against the problem and the device, and the bindings
     /// against the problem's spans.
-    pub(crate) fn run<O: Operator>(self) {
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError::Scratch`], before anything is launched.
+    pub(crate) fn run<O: Operator>(self) -> Result<(), ReduceError> {
         match self.dispatch.merging {
             Merging::None => self.run_one_pass::<O>(),
-            Merging::LastCube { cubes, words } => self.run_split_once::<O>(cubes, words),
+            Merging::LastCube { cubes, words } => {
+                let words = scratch::words(self.client, self.stream(), words)?;
+                self.run_split_once::<O>(cubes, words);
+            }
             Merging::SecondLaunch { cubes, team, grid } => {
-                self.run_split::<O>(cubes, team, count(grid));
+                let fields = &self.signature.fields[..O::Fields::COUNT];
+                let partials = cubes * self.problem.outputs();
+                let bytes = fields.iter().map(|field| partials * field.bytes());
+                let scratch = scratch::partials(self.client, self.stream(), bytes)?;
+                self.run_split::<O>(cubes, &scratch, team, count(grid));
             }
         }
+        Ok(())
+    }
+
+    /// The stream that the client launches on. CubeCL tells no client's stream, but a new buffer is of it.
+    fn stream(&self) -> StreamId {
+        self.stream.unwrap_or_else(|| self.client.empty(1).stream)
     }
 
     fn run_one_pass<O: Operator>(self) {
@@ -192,11 +210,8 @@ impl<R: Runtime> Launch<'_, R> {
         }
     }
 
-    fn run_split_once<O: Operator>(self, cubes: usize, words: usize) {
+    fn run_split_once<O: Operator>(self, cubes: usize, words: LaunchWords) {
         let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
-        // CubeCL tells no client's stream, but a new buffer is of it.
-        let stream = self.stream.unwrap_or_else(|| self.client.empty(1).stream);
-        let (memory, length) = memory::words(self.client, stream, words);
         // SAFETY: as in `run_one_pass`; the memory holds the words of every block of outputs, and only
         // launches of this stream, one after the other, use it.
         unsafe {
@@ -208,13 +223,14 @@ impl<R: Runtime> Launch<'_, R> {
                 access.vector,
                 self.vectors(),
                 self.elements(),
-                ArrayArg::from_raw_parts(memory, length),
+                ArrayArg::from_raw_parts(words.handle, words.count),
                 self.result(0),
                 self.result(1),
                 self.result(2),
                 geometry(self.problem, access),
                 self.parameters(),
                 cubes,
+                words.mark,
                 access,
                 team,
                 self.types(),
@@ -222,15 +238,18 @@ impl<R: Runtime> Launch<'_, R> {
         }
     }
 
-    fn run_split<O: Operator>(self, cubes: usize, merging: Team, merge_grid: CubeCount) {
+    fn run_split<O: Operator>(
+        self,
+        cubes: usize,
+        scratch: &[Handle],
+        merging: Team,
+        merge_grid: CubeCount,
+    ) {
         let Dispatch { plan: Plan { access, .. }, team, grid, address, .. } = *self.dispatch;
         let partials = cubes * self.problem.outputs();
-        let fields = &self.signature.fields[..O::Fields::COUNT];
-        let scratch: Vec<Handle> =
-            fields.iter().map(|field| self.client.empty(partials * field.bytes())).collect();
         let column = |field: usize| {
             let buffer = scratch.get(field)?;
-            // SAFETY: each buffer was made of this length.
+            // SAFETY: each buffer has at least this length.
             Some(unsafe { ArrayArg::from_raw_parts(buffer.clone(), partials) })
         };
         // SAFETY: as in `run_one_pass`; partials are stored at indices below `partials`.

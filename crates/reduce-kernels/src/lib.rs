@@ -29,6 +29,7 @@
 #![deny(missing_docs)]
 
 mod combine;
+mod confirm;
 mod device;
 mod element;
 mod error;
@@ -39,7 +40,9 @@ mod one_line;
 pub mod operator;
 mod prepared;
 mod reduce;
+mod scratch;
 
+pub use confirm::confirm;
 pub use cubecl;
 pub use device::device_of;
 pub use element::{element_type, storage_type};

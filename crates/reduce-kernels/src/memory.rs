@@ -1,5 +1,5 @@
-//! What a thread remembers between calls: prepared reductions, and the words through which cubes hand
-//! over. A seen shape then costs a look-up, and a split in one launch allocates nothing.
+//! What a thread remembers between calls: devices and prepared reductions. A seen shape then costs a
+//! look-up.
 
 use core::{any::TypeId, hash::BuildHasher};
 use std::{
@@ -8,16 +8,13 @@ use std::{
     rc::Rc,
 };
 
-use cubecl::{prelude::*, server::Handle, stream_id::StreamId};
+use cubecl::prelude::*;
 use reduce_planner::{Device, ElementType, Plan};
 
 use crate::{ReduceError, device::device_of, prepared::Prepared};
 
 /// Reductions that a thread remembers. Programs whose shapes never repeat start over when it is full.
 const MOST_REDUCTIONS: usize = 1024;
-
-/// Fewest words of a hand-over, so that it rarely grows.
-const FEWEST_WORDS: usize = 1 << 12;
 
 thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::default();
@@ -28,7 +25,6 @@ struct Memory {
     hasher: RandomState,
     reductions: HashMap<u64, Remembered>,
     devices: Vec<(usize, Rc<Device>)>,
-    words: Vec<Words>,
 }
 
 /// Everything that decides how a reduction is launched, apart from its buffers.
@@ -85,14 +81,6 @@ impl Remembered {
     }
 }
 
-/// Words that are 0 whenever no launch is under way.
-struct Words {
-    client: usize,
-    stream: StreamId,
-    count: usize,
-    handle: Handle,
-}
-
 /// A number that tells clients of different devices apart: where the properties lie that the clients of
 /// one device share.
 pub(crate) fn identity<R: Runtime>(client: &ComputeClient<R>) -> usize {
@@ -133,28 +121,5 @@ pub(crate) fn device<R: Runtime>(client: &ComputeClient<R>) -> Rc<Device> {
         let device = Rc::new(device_of(client));
         MEMORY.with_borrow_mut(|memory| memory.devices.push((identity, Rc::clone(&device))));
         device
-    })
-}
-
-/// At least `count` words of 64 bits that are 0, for launches on `stream` alone: they run one after the
-/// other, so they can share them.
-pub(crate) fn words<R: Runtime>(
-    client: &ComputeClient<R>,
-    stream: StreamId,
-    count: usize,
-) -> (Handle, usize) {
-    let identity = identity(client);
-    MEMORY.with_borrow_mut(|memory| {
-        let is_ours = |words: &Words| words.client == identity && words.stream == stream;
-        if let Some(found) = memory.words.iter().find(|words| is_ours(words))
-            && found.count >= count
-        {
-            return (found.handle.clone(), found.count);
-        }
-        let count = count.next_power_of_two().max(FEWEST_WORDS);
-        let handle = client.create_from_slice(&vec![0; count * size_of::<u64>()]);
-        memory.words.retain(|words| !is_ours(words));
-        memory.words.push(Words { client: identity, stream, count, handle: handle.clone() });
-        (handle, count)
     })
 }

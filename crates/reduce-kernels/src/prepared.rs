@@ -8,7 +8,7 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    device::{computes_with, has_wide_transcendentals},
+    device::{computes_with, has_wide_math},
     launch::Dispatch,
     operator::{Fields, Operator, Signature, TypeRequest},
 };
@@ -66,6 +66,7 @@ impl Checked {
         let class = OperatorClass {
             name: O::NAME,
             accumulator_bytes: fields.iter().map(|field| field.bytes()).sum(),
+            fields: fields.len(),
             positional: O::POSITIONAL,
             defined_on_empty: O::DEFINED_ON_EMPTY,
             transcendental: O::TRANSCENDENTAL,
@@ -135,16 +136,13 @@ pub(crate) fn check_arithmetic<O: Operator, R: Runtime>(
             let device = device.name.clone();
             return Err(PlanError::ElementUnsupported { device, element }.into());
         }
-        if O::TRANSCENDENTAL && element == ElementType::F64 && !has_wide_functions::<O, R>(client) {
+        if O::TRANSCENDENTAL
+            && element == ElementType::F64
+            && !has_wide_math(client, O::NATIVE_MATH)
+        {
             let device = device.name.clone();
             return Err(ReduceError::Transcendental { operator: name::<O>(), element, device });
         }
     }
     Ok(())
-}
-
-/// Whether the client's kernels have the operator's functions of f64: the device's own, or those of
-/// [`math`](crate::operator::math), which work on the bits of f64.
-fn has_wide_functions<O: Operator, R: Runtime>(client: &ComputeClient<R>) -> bool {
-    has_wide_transcendentals(client) || (!O::NATIVE_MATH && computes_with(client, ElementType::U64))
 }

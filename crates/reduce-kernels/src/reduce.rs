@@ -90,6 +90,7 @@ pub fn reduce<O: Operator, R: Runtime>(
         squeeze: false,
         accumulator: None,
         outputs: [None; 3],
+        no_such_result: None,
         plan: None,
         device: None,
     }
@@ -103,6 +104,8 @@ pub struct Reduction<'a, O, R: Runtime> {
     squeeze: bool,
     accumulator: Option<ElementType>,
     outputs: [Option<ElementType>; 3],
+    /// A result that a type was asked for and that the operator does not have.
+    no_such_result: Option<usize>,
     plan: Option<Plan>,
     device: Option<&'a Device>,
 }
@@ -116,6 +119,7 @@ impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
             .field("squeeze", &self.squeeze)
             .field("accumulator", &self.accumulator)
             .field("outputs", &self.outputs)
+            .field("no_such_result", &self.no_such_result)
             .field("plan", &self.plan)
             .field("device", &self.device)
             .finish()
@@ -149,11 +153,12 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     }
 
     /// Gives result number `nth`, counted from 0, this type: the index of
-    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Results that the operator does not have are
-    /// ignored.
+    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Running with a result that the operator does not
+    /// have is an error ([`ReduceError::NoSuchResult`]).
     pub fn result_type(mut self, nth: usize, output: ElementType) -> Self {
-        if let Some(slot) = self.outputs.get_mut(nth) {
-            *slot = Some(output);
+        match self.outputs[..O::Results::COUNT].get_mut(nth) {
+            Some(slot) => *slot = Some(output),
+            None => self.no_such_result = self.no_such_result.or(Some(nth)),
         }
         self
     }
@@ -174,6 +179,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             squeeze: self.squeeze,
             accumulator: self.accumulator,
             outputs: self.outputs,
+            no_such_result: self.no_such_result,
             plan: self.plan,
             device: self.device,
         }
@@ -312,6 +318,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         client: &ComputeClient<R>,
         output: Option<&TensorBinding<R>>,
     ) -> Result<Rc<Prepared>, ReduceError> {
+        self.check_results()?;
         if let Some(device) = self.device {
             return Ok(Rc::new(self.prepare(client, device, output)?));
         }
@@ -377,6 +384,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
 
     /// States the problem.
     fn check(&self, output: Option<&TensorBinding<R>>) -> Result<Checked, ReduceError> {
+        self.check_results()?;
         let output = output.map(|output| (&output.shape[..], &output.strides[..]));
         Checked::new::<O>(&Statement {
             element: element_type(self.input.dtype)?,
@@ -389,6 +397,18 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             outputs: self.outputs,
             output,
         })
+    }
+
+    /// Checks that types were asked for of results that there are.
+    fn check_results(&self) -> Result<(), ReduceError> {
+        match self.no_such_result {
+            None => Ok(()),
+            Some(nth) => Err(ReduceError::NoSuchResult {
+                operator: name::<O>(),
+                nth,
+                results: O::Results::COUNT,
+            }),
+        }
     }
 
     /// Checks the buffer of the input against the problem.
@@ -434,8 +454,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
             outputs,
             parameters,
         };
-        launch.run::<O>();
-        Ok(())
+        launch.run::<O>()
     }
 }
 

@@ -121,7 +121,8 @@ pub struct Choice {
 ///
 /// # Errors
 ///
-/// The device lacks an element type or wide indices, or every schedule refused; see [`PlanError`].
+/// The device's description makes no sense, the device lacks an element type or wide indices, or every
+/// schedule refused; see [`PlanError`].
 pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     device_can(problem, device)?;
     let access = Access::widest(problem, device);
@@ -170,7 +171,8 @@ fn sized(
 ///
 /// # Errors
 ///
-/// The device lacks what the problem needs, or the schedule refused ([`PlanError::NoSchedule`]).
+/// The device's description makes no sense, the device lacks what the problem needs, or the schedule
+/// refused ([`PlanError::NoSchedule`]).
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     device_can(problem, device)?;
     let access = Access::widest(problem, device);
@@ -197,6 +199,7 @@ pub fn needs_wide_indices(problem: &Problem) -> bool {
 
 /// Checks what no plan can make up for.
 pub(crate) fn device_can(problem: &Problem, device: &Device) -> Result<(), PlanError> {
+    device.check()?;
     for element in std::iter::once(problem.input()).chain(problem.results().iter().copied()) {
         if !device.has(element) {
             return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });

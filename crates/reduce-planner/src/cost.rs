@@ -19,7 +19,7 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
     let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
     let units = (groups / batch * workers).min(resident);
     let loads = (steps / workers).min(access.in_flight as f64) * batch;
-    let load_bytes = (access.vector * problem.input().bytes()) as f64;
+    let load_bytes = access.vector as f64 * problem.input().bytes() as f64;
     let latency = device.latency_ns.max(1) as f64;
     let sustained = units * loads * load_bytes / latency;
 
@@ -51,7 +51,7 @@ pub fn estimate_ns(problem: &Problem, device: &Device, access: Access, schedule:
 /// Share of the bandwidth that the access pattern leaves.
 fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
     let element = problem.input().bytes();
-    let run = access.run_len(problem) * element;
+    let run = access.run_len(problem).saturating_mul(element);
     let abreast = match (access.direction, schedule) {
         (Direction::Along, _) if run <= tuning::CACHED_RUN_BYTES => return 1.0,
         (Direction::Along, _) => schedule.workers(),
@@ -63,8 +63,9 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
             return tuning::CUBE_OF_ONE_PLANE_EFFICIENCY;
         }
         // A team that has much of a run in flight leaves no gap to the team beside it.
-        let team = abreast as usize * access.vector * access.in_flight;
-        if abreast > 1 && 4 * team >= access.run_len(problem) {
+        let team =
+            (abreast as usize).saturating_mul(access.vector).saturating_mul(access.in_flight);
+        if abreast > 1 && team.saturating_mul(4) >= access.run_len(problem) {
             return 1.0;
         }
         // A unit alone comes back to its line before the line is lost, mostly.
@@ -72,14 +73,14 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
             return tuning::LONE_UNIT_EFFICIENCY;
         }
     }
-    let side_by_side = abreast as usize * access.vector;
-    let mut segment = (side_by_side * element).min(run);
+    let side_by_side = (abreast as usize).saturating_mul(access.vector);
+    let mut segment = side_by_side.saturating_mul(element).min(run);
     // Where outputs side by side cover whole runs, and these lie one behind the other, the workers read
     // on in the next.
     let dense = problem.reduced().last().is_some_and(|dim| dim.stride == access.run_len(problem));
     let covered = (1..2).contains(&(side_by_side / access.run_len(problem).max(1)));
     if access.direction == Direction::Across && dense && covered {
-        segment *= schedule.workers() as usize;
+        segment = segment.saturating_mul(schedule.workers() as usize);
     }
     let efficiency = tuning::SEGMENT_EFFICIENCY.iter().find(|(bytes, _)| segment >= *bytes);
     efficiency.map_or(0.2, |&(_, share)| share)

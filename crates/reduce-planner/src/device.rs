@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ElementType;
+use crate::{DeviceError, ElementType};
 
 /// The facts of a device that decide how to launch on it.
 ///
@@ -20,6 +20,8 @@ pub struct Device {
     pub plane_operations: bool,
     /// Most units in a cube.
     pub max_units_per_cube: u32,
+    /// Most buffers that one launch may bind, not counting one for its scalars.
+    pub max_bindings: u32,
     /// Most cubes along each of the three grid dimensions.
     pub max_cube_count: [u32; 3],
     /// Shared memory that one cube may use, in bytes.
@@ -59,6 +61,7 @@ impl Device {
             plane_size_max: 32,
             plane_operations: true,
             max_units_per_cube: 1024,
+            max_bindings: 1024,
             max_cube_count: [i32::MAX as u32, 65535, 65535],
             shared_memory_bytes: 48 * 1024,
             load_bytes: 16,
@@ -82,6 +85,7 @@ impl Device {
             plane_size_max: 8,
             plane_operations: false,
             max_units_per_cube: 1024,
+            max_bindings: 64,
             max_cube_count: [65535; 3],
             shared_memory_bytes: 32 * 1024,
             load_bytes: 16,
@@ -98,6 +102,51 @@ impl Device {
                 .filter(|&element| element != ElementType::BF16)
                 .collect(),
         }
+    }
+
+    /// Checks that a device can be like this. Planning checks every device it is given, so that numbers
+    /// from a file cannot overflow on the way.
+    ///
+    /// # Errors
+    ///
+    /// The first field, in the order of the struct, with a value that no device has: planes that are
+    /// no powers of two up to 1024 or that end below where they begin, loads or vectors that are no powers
+    /// of two up to 1024, none or more than 65536 units in a cube, and counts that are 0 where there is
+    /// always one.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        let fail = |field, value, expected| {
+            Err(DeviceError { device: self.name.clone(), field, value, expected })
+        };
+        let sizes = [
+            ("plane_size_min", u64::from(self.plane_size_min)),
+            ("plane_size_max", u64::from(self.plane_size_max)),
+            ("load_bytes", self.load_bytes as u64),
+            ("max_vector", self.max_vector as u64),
+        ];
+        for (field, size) in sizes {
+            if !size.is_power_of_two() || size > 1024 {
+                return fail(field, size, "a power of two up to 1024");
+            }
+        }
+        if self.plane_size_max < self.plane_size_min {
+            let value = u64::from(self.plane_size_max);
+            return fail("plane_size_max", value, "at least plane_size_min");
+        }
+        if !(1..=1 << 16).contains(&self.max_units_per_cube) {
+            let value = u64::from(self.max_units_per_cube);
+            return fail("max_units_per_cube", value, "from 1 to 65536");
+        }
+        let counts = [
+            ("max_cube_count", self.max_cube_count.into_iter().min().unwrap_or(0)),
+            ("multiprocessors", self.multiprocessors),
+            ("units_per_multiprocessor", self.units_per_multiprocessor),
+        ];
+        for (field, count) in counts {
+            if count == 0 {
+                return fail(field, 0, "1 at least");
+            }
+        }
+        Ok(())
     }
 
     /// Whether kernels can load, store and convert `element`.

@@ -66,10 +66,27 @@ pub enum ProblemError {
     },
 }
 
+/// A description of a device with a number that no device has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the device `{device}` is described with {field} = {value}, which must be {expected}")]
+pub struct DeviceError {
+    /// Name of the device.
+    pub device: String,
+    /// Which field of [`Device`](crate::Device).
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// What the value must be.
+    pub expected: &'static str,
+}
+
 /// Why no plan can run a problem on a device, or why a given plan may not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
+    /// The description of the device makes no sense; see [`Device::check`](crate::Device::check).
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The device has no such element type.
     #[error("{device} has no {element}")]
     ElementUnsupported {

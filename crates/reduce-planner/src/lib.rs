@@ -8,7 +8,7 @@
 //! use reduce_planner::*;
 //!
 //! // The sum over the last axis of a row-major 8192 × 8192 tensor of f32, on an H200.
-//! let sum = OperatorClass { name: "sum", accumulator_bytes: 4, positional: false, defined_on_empty: true, transcendental: false };
+//! let sum = OperatorClass { name: "sum", accumulator_bytes: 4, fields: 1, positional: false, defined_on_empty: true, transcendental: false };
 //! let input = InputSpec { element: ElementType::F32, shape: &[8192, 8192], strides: &[8192, 1], alignment: 256 };
 //! let output = OutputSpec { elements: &[ElementType::F32], strides: None };
 //! let problem = Problem::new(sum, &input, Some(&[1]), &output)?;
@@ -36,7 +36,7 @@ pub mod tuning;
 pub use choice::{Choice, Reason, Refusal, choose, force, needs_wide_indices};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
-pub use error::{PlanError, ProblemError};
+pub use error::{DeviceError, PlanError, ProblemError};
 pub use plan::{Access, Combine, Merge, Plan, Schedule, ScheduleKind};
 pub use problem::{
     Direction, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ReducedDim, reduced_axes,

@@ -324,8 +324,8 @@ impl Access {
         if self.batch == 1 {
             return Ok(());
         }
-        if !(1..=MOST_IN_FLIGHT).contains(&(self.batch * self.in_flight)) {
-            let (batch, loads) = (self.batch, self.in_flight);
+        let (batch, loads) = (self.batch, self.in_flight);
+        if !batch.checked_mul(loads).is_some_and(|all| (1..=MOST_IN_FLIGHT).contains(&all)) {
             return Err(format!(
                 "{batch} outputs of {loads} loads pass {MOST_IN_FLIGHT} in flight"
             ));
@@ -337,6 +337,9 @@ impl Access {
             return Err("only units and planes have several outputs in flight".into());
         }
         let steps = self.steps(problem);
+        if steps == 0 {
+            return Err("several outputs are in flight by their loads, and there are none".into());
+        }
         let loads = u64::from(schedule.workers()).saturating_mul(self.in_flight as u64);
         if steps > loads {
             return Err(format!("{steps} loads per output, of which {loads} are in flight"));
@@ -404,7 +407,7 @@ impl Access {
         if problem.input_span() < vector {
             return Err(format!("no vector of {vector} in {} elements", problem.input_span()));
         }
-        let bytes = vector * problem.input().bytes();
+        let bytes = vector.saturating_mul(problem.input().bytes());
         if bytes > device.load_bytes {
             return Err(format!(
                 "a load of {bytes} bytes passes the device's {}",

@@ -14,6 +14,8 @@ pub struct OperatorClass {
     pub name: &'static str,
     /// Bytes of one accumulator: the sum over its fields.
     pub accumulator_bytes: usize,
+    /// Fields of one accumulator. A second launch binds a buffer for each.
+    pub fields: usize,
     /// Whether the result depends on the positions of the elements (arg operators).
     pub positional: bool,
     /// Whether a reduction over nothing has a value.

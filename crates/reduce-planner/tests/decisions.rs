@@ -9,6 +9,7 @@ use reduce_planner::{
 const SUM: OperatorClass = OperatorClass {
     name: "sum",
     accumulator_bytes: 4,
+    fields: 1,
     positional: false,
     defined_on_empty: true,
     transcendental: false,
@@ -107,7 +108,7 @@ fn plans_on_the_h200() {
 /// more elements for each lane before lanes merge.
 #[test]
 fn heavy_accumulators_get_smaller_teams() {
-    let variance = OperatorClass { name: "var", accumulator_bytes: 20, ..SUM };
+    let variance = OperatorClass { name: "var", accumulator_bytes: 20, fields: 5, ..SUM };
     let plan = |shape: &[usize], axis: usize| {
         let problem = Problem::new(
             variance,

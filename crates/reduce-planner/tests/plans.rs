@@ -9,6 +9,7 @@ use reduce_planner::{
 const SUM: OperatorClass = OperatorClass {
     name: "sum",
     accumulator_bytes: 4,
+    fields: 1,
     positional: false,
     defined_on_empty: true,
     transcendental: false,
@@ -97,6 +98,12 @@ fn plans_that_do_not_fit_are_refused() {
     refused(several, &even, &device, "1024 loads per output, of which 128 are in flight");
     several.access.batch = 5;
     refused(several, &even, &device, "5 outputs of 4 loads pass 16 in flight");
+    // 2^63 + 1 outputs of 4 loads are 4 where the product wraps.
+    several.access.batch = (1 << 63) + 1;
+    refused(several, &even, &device, "9223372036854775809 outputs of 4 loads pass 16 in flight");
+    let empty = problem(&[64, 0], &[1]);
+    several.access = Access { vector: 1, batch: 2, ..plan.access };
+    refused(several, &empty, &device, "there are none");
     let mut none = plan;
     none.access.in_flight = 0;
     refused(none, &even, &device, "0 loads in flight");
@@ -135,6 +142,98 @@ fn plans_that_do_not_fit_are_refused() {
     refused(Plan::new(single, few), &rows, &grid, "1048576 merging cubes pass the grid's limits");
 }
 
+/// A kernel with nothing to load cannot be told by its loads which output it works on.
+#[test]
+fn empty_reductions_are_taken_one_at_a_time() {
+    for rows in [1 << 10, 1 << 23] {
+        let empty = problem(&[rows, 0], &[1]);
+        let plan = choose(&empty, &Device::h200()).unwrap().plan;
+        assert_eq!(plan.access.batch, 1, "{plan}");
+        plan.check(&empty, &Device::h200()).unwrap();
+    }
+}
+
+/// Five fields and three results take eight buffers in the second launch of a split, where WebGPU
+/// promises eight with the one for scalars.
+#[test]
+fn launches_bind_no_more_buffers_than_the_device_has() {
+    let operator = OperatorClass { name: "mine", accumulator_bytes: 20, fields: 5, ..SUM };
+    let shape = [1 << 24];
+    let problem = |results: usize| {
+        let element = ElementType::F32;
+        Problem::new(
+            operator,
+            &InputSpec { element, shape: &shape, strides: &[1], alignment: 256 },
+            None,
+            &OutputSpec { elements: &vec![element; results], strides: None },
+        )
+        .unwrap()
+    };
+    let few = Device { wide_atomics: false, max_bindings: 7, ..Device::h200() };
+    let plan = choose(&problem(2), &few).unwrap().plan;
+    assert_eq!((plan.schedule.kind(), plan.schedule.launches()), (ScheduleKind::Split, 2));
+    let choice = choose(&problem(3), &few).unwrap();
+    assert_ne!(choice.plan.schedule.kind(), ScheduleKind::Split);
+    let error = plan.check(&problem(3), &few).unwrap_err();
+    assert!(
+        error.to_string().contains("a launch binds 8 buffers, the device 7 at most"),
+        "{error}"
+    );
+    let enough = Device { max_bindings: 8, ..few };
+    assert_eq!(choose(&problem(3), &enough).unwrap().plan.schedule.launches(), 2);
+}
+
+/// Units of one plane wait for words together, and Mesa's software adapter loses the iterations of
+/// those that have none to wait for.
+#[test]
+fn the_cube_that_merges_fills_a_plane() {
+    let long = problem(&[1 << 16], &[0]);
+    let single = Access { vector: 1, in_flight: 1, ..Access::widest(&long, &Device::h200()) };
+    let by = |units| Schedule::Split {
+        cubes: 33,
+        workers: units,
+        outputs: 1,
+        combine: Combine::Shared,
+        merge: Merge::LastCube,
+    };
+    for device in [Device::h200(), Device::software_adapter()] {
+        let plane = device.plane_size_max;
+        Plan::new(single, by(plane)).check(&long, &device).unwrap();
+        let error = Plan::new(single, by(plane / 2)).check(&long, &device).unwrap_err();
+        assert!(error.to_string().contains("do not fill a plane"), "{error}");
+    }
+}
+
+/// Nonsense is refused by whatever takes a device from outside, and names its field and value.
+#[test]
+fn devices_that_cannot_be_are_refused() {
+    Device::h200().check().unwrap();
+    Device::software_adapter().check().unwrap();
+    let device = Device::h200;
+    let nonsense = [
+        (Device { plane_size_max: 48, ..device() }, "plane_size_max = 48"),
+        (Device { plane_size_min: 0, ..device() }, "plane_size_min = 0"),
+        (Device { plane_size_min: 64, ..device() }, "at least plane_size_min"),
+        (Device { load_bytes: usize::MAX, ..device() }, "load_bytes = 18446744073709551615"),
+        (Device { max_vector: 3, ..device() }, "max_vector = 3"),
+        (Device { max_units_per_cube: 0, ..device() }, "max_units_per_cube = 0"),
+        (Device { max_units_per_cube: u32::MAX, ..device() }, "max_units_per_cube = 4294967295"),
+        (Device { max_cube_count: [65535, 0, 1], ..device() }, "max_cube_count = 0"),
+        (Device { multiprocessors: 0, ..device() }, "multiprocessors = 0"),
+        (Device { units_per_multiprocessor: 0, ..device() }, "units_per_multiprocessor = 0"),
+    ];
+    let problem = problem(&[64, 4096], &[1]);
+    let plan = choose(&problem, &Device::h200()).unwrap().plan;
+    for (device, message) in nonsense {
+        let error = device.check().unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+        let error = PlanError::Device(error);
+        assert_eq!(choose(&problem, &device).unwrap_err(), error);
+        assert_eq!(force(ScheduleKind::Unit, &problem, &device).unwrap_err(), error);
+        assert_eq!(plan.check(&problem, &device).unwrap_err(), error);
+    }
+}
+
 #[test]
 fn devices_that_lack_something_say_so() {
     let device = Device { elements: vec![ElementType::I32], ..Device::h200() };
@@ -161,47 +260,69 @@ fn cubes_spread_over_the_grid() {
     assert_eq!(device.spread(121), None);
 }
 
+/// Mostly numbers that a device may have, now and then any at all.
 fn any_device() -> impl Strategy<Value = Device> {
-    let planes = (0u32..8, 0u32..3, any::<bool>(), any::<bool>());
-    let memory = (0usize..100_000, 0usize..32, 0usize..32);
-    (
-        planes,
-        memory,
-        0u32..2000,
-        prop_oneof![0u32..300, Just(u32::MAX)],
-        prop::array::uniform3(prop_oneof![1u32..70_000, any::<u32>()]),
+    let size = || prop_oneof![9 => (0u32..8).prop_map(|log| 1 << log), 1 => any::<u32>()];
+    let wide = || prop_oneof![9 => (0u32..6).prop_map(|log| 1usize << log), 1 => any::<usize>()];
+    let planes = (size(), size(), any::<bool>(), any::<bool>());
+    let memory = (prop_oneof![0usize..100_000, any::<usize>()], wide(), wide());
+    let counts = (
+        prop_oneof![9 => 1u32..2000, 1 => any::<u32>()],
+        prop_oneof![9 => 1u32..300, 1 => any::<u32>()],
+        prop_oneof![9 => 1u32..4096, 1 => any::<u32>()],
+        prop_oneof![0u32..20, any::<u32>()],
+    );
+    let grid = prop::array::uniform3(prop_oneof![1u32..70_000, any::<u32>()]);
+    let speed = (any::<u64>(), any::<u64>(), any::<u64>());
+    (planes, memory, counts, grid, speed).prop_map(
+        |(
+            (a, b, operations, atomics),
+            (shared, load, vector),
+            (units, processors, resident, bindings),
+            grid,
+            (bandwidth, launch, latency),
+        )| Device {
+            plane_size_min: a.min(b),
+            plane_size_max: a.max(b),
+            plane_operations: operations,
+            wide_atomics: atomics,
+            shared_memory_bytes: shared,
+            load_bytes: load,
+            max_vector: vector,
+            max_units_per_cube: units,
+            multiprocessors: processors,
+            units_per_multiprocessor: resident,
+            max_bindings: bindings,
+            max_cube_count: grid,
+            bandwidth,
+            launch_ns: launch,
+            latency_ns: latency,
+            ..Device::h200()
+        },
     )
-        .prop_map(
-            |(
-                (plane, wider, operations, none),
-                (shared, load, vector),
-                units,
-                processors,
-                grid,
-            )| Device {
-                plane_size_min: if none { 0 } else { 1 << plane },
-                plane_size_max: 1 << (plane + wider),
-                plane_operations: operations,
-                shared_memory_bytes: shared,
-                load_bytes: load,
-                max_vector: vector,
-                max_units_per_cube: units,
-                multiprocessors: processors,
-                max_cube_count: grid,
-                ..Device::h200()
-            },
-        )
 }
 
 fn any_plan() -> impl Strategy<Value = Plan> {
     let number = || prop_oneof![0u32..5, Just(32u32), Just(256u32), any::<u32>()];
-    let access = (any::<bool>(), 0usize..20, any::<bool>(), 0usize..20);
+    let count = || {
+        prop_oneof![
+            4 => 0usize..20,
+            1 => any::<usize>(),
+            1 => (0u32..64, 0usize..3).prop_map(|(log, more)| (1 << log) + more),
+        ]
+    };
+    let access = (any::<bool>(), count(), any::<bool>(), count(), count());
     let numbers = [number(), number(), number(), number(), number(), number()];
-    (access, 0..4, numbers, any::<bool>()).prop_map(
-        |((along, vector, ragged, in_flight), kind, [a, b, c, d, e, f], by_plane)| {
+    let ways = (0..4, any::<bool>(), any::<bool>());
+    (access, numbers, ways).prop_map(
+        |(
+            (along, vector, ragged, in_flight, batch),
+            [a, b, c, d, e, f],
+            (kind, by_plane, last_cube),
+        )| {
             let direction = if along { Direction::Along } else { Direction::Across };
             let combine = if by_plane { Combine::Plane { lanes: f } } else { Combine::Shared };
-            let merge = match by_plane {
+            let merge = match last_cube {
                 true => Merge::LastCube,
                 false => Merge::SecondLaunch { workers: d, outputs: e },
             };
@@ -211,7 +332,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
                 2 => Schedule::Cube { workers: a, outputs: b, combine },
                 _ => Schedule::Split { cubes: c, workers: a, outputs: b, combine, merge },
             };
-            Plan::new(Access { direction, vector, ragged, in_flight, batch: 1 }, schedule)
+            Plan::new(Access { direction, vector, ragged, in_flight, batch }, schedule)
         },
     )
 }
@@ -225,14 +346,20 @@ proptest! {
     fn chosen_plans_fit_any_device(
         device in any_device(),
         rows in 1usize..3000,
-        columns in 1usize..3000,
+        columns in 0usize..3000,
         axis in 0usize..2,
         fields in 1usize..6,
         transcendental in any::<bool>(),
     ) {
-        let operator = OperatorClass { accumulator_bytes: 4 * fields, transcendental, ..SUM };
+        let operator =
+            OperatorClass { accumulator_bytes: 4 * fields, fields, transcendental, ..SUM };
         let problem = problem_of(operator, &[rows, columns], &[axis]);
-        if let Ok(choice) = choose(&problem, &device) {
+        let choice = choose(&problem, &device);
+        if let Err(error) = device.check() {
+            prop_assert_eq!(choice.unwrap_err(), PlanError::Device(error));
+            return Ok(());
+        }
+        if let Ok(choice) = choice {
             prop_assert_eq!(choice.plan.check(&problem, &device), Ok(()));
         }
         for kind in ScheduleKind::ALL {
@@ -242,12 +369,37 @@ proptest! {
         }
     }
 
-    /// Whatever a plan says, checking, printing and counting it does not panic.
+    /// Whatever a plan says, and of whatever problem, checking, printing and counting it does not
+    /// panic; and what a plan may have in flight is bounded.
     #[test]
-    fn any_plan_can_be_checked(plan in any_plan(), device in any_device(), columns in 1usize..3000) {
-        let problem = problem(&[columns, 100], &[0]);
-        let _ = plan.check(&problem, &device);
-        let _ = plan.check(&problem, &Device::h200());
+    fn any_plan_can_be_checked(
+        plan in any_plan(),
+        device in any_device(),
+        columns in 0usize..3000,
+        repeated in prop_oneof![Just(1usize), Just(1 << 40), Just(1 << 45)],
+        accumulator_bytes in prop_oneof![Just(4usize), any::<usize>()],
+    ) {
+        let operator = OperatorClass { accumulator_bytes, ..SUM };
+        let element = ElementType::F32;
+        let problem = Problem::new(
+            operator,
+            &InputSpec {
+                element,
+                shape: &[repeated, columns, 100],
+                strides: &[0, 100, 1],
+                alignment: 256,
+            },
+            Some(&[1]),
+            &OutputSpec { elements: &[element], strides: None },
+        )
+        .unwrap();
+        for device in [&device, &Device::h200()] {
+            if plan.check(&problem, device).is_ok() {
+                let Access { in_flight, batch, .. } = plan.access;
+                prop_assert!((1..=16).contains(&(in_flight * batch)), "{}", plan);
+            }
+            let _ = choose(&problem, device);
+        }
         let _ = (plan.to_string(), plan.cubes(&problem));
         reduce_planner::cost::estimate_ns(&problem, &device, plan.access, plan.schedule);
     }

@@ -9,6 +9,7 @@ use reduce_planner::{
 const SUM: OperatorClass = OperatorClass {
     name: "sum",
     accumulator_bytes: 4,
+    fields: 1,
     positional: false,
     defined_on_empty: true,
     transcendental: false,

@@ -1,10 +1,15 @@
-//! Calling cargo, and counting the tests that it ran.
+//! Calling cargo: running it to its end, building test executables, counting documents' tests.
 
 use std::{
     env,
     io::{BufRead, BufReader},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+use serde_json::Value;
+
+use crate::runner::Executable;
 
 /// What ends a task early.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +25,12 @@ pub enum Failure {
     /// A command failed.
     #[error("`{0}` failed")]
     Failed(String),
+    /// Tests failed.
+    #[error("these tests failed:\n{0}")]
+    Tests(String),
+    /// Tests that should be there are not.
+    #[error("{0}")]
+    Missing(String),
     /// There is no device, and nothing this program knows to install for one.
     #[error("{0}")]
     NoAdapter(String),
@@ -38,20 +49,76 @@ pub fn cargo(arguments: &[&str]) -> Result<(), Failure> {
     run(&mut cargo_command(arguments))
 }
 
-/// Runs `cargo test` and returns how many tests passed.
-pub fn cargo_test(arguments: &[&str]) -> Result<usize, Failure> {
-    let mut command = cargo_command(&[&["test"], arguments].concat());
+/// A test executable that cargo built, and its package.
+pub struct Built {
+    /// The package's name.
+    pub package: String,
+    /// The executable, to be run in the package's folder, as cargo does.
+    pub executable: Executable,
+}
+
+/// Builds test executables: `arguments` follow `cargo test --no-run`.
+pub fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
+    let mut built = Vec::new();
+    let format = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
+    lines_of(cargo_command(&[&format[..], arguments].concat()), |line| {
+        built.extend(test_executable(line));
+    })?;
+    Ok(built)
+}
+
+/// The test executable that one of cargo's messages tells of.
+fn test_executable(line: &str) -> Option<Built> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let folder = manifest.parent()?.to_owned();
+    let package = package_name(message["package_id"].as_str()?);
+    let target = message["target"]["name"].as_str()?;
+    let name = if target.replace('_', "-") == package {
+        package.clone()
+    } else {
+        format!("{package} {target}")
+    };
+    let path = PathBuf::from(message["executable"].as_str()?);
+    Some(Built {
+        package,
+        executable: Executable { path, name, folder: Some(folder), variable: None },
+    })
+}
+
+/// The name in a package's identity: `path+file:///folder/name#0.1.0`, or `path+file:///folder#name@0.1.0`.
+fn package_name(identity: &str) -> String {
+    let (folder, version) = identity.rsplit_once('#').unwrap_or((identity, ""));
+    let name = match version.split_once('@') {
+        Some((name, _)) => name,
+        None => folder.rsplit_once('/').map_or(folder, |(_, name)| name),
+    };
+    name.to_owned()
+}
+
+/// Runs the tests of documents and returns how many passed.
+pub fn doc_tests(arguments: &[&str]) -> Result<usize, Failure> {
+    let mut passed = 0;
+    lines_of(cargo_command(&[&["test", "--doc"], arguments].concat()), |line| {
+        passed += passed_in(line);
+        println!("{line}");
+    })?;
+    Ok(passed)
+}
+
+/// Runs a command to its end and hands over each line that it prints.
+fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Result<(), Failure> {
     let line = announce(&command);
     let failed = |reason| Failure::NotStarted { command: line.clone(), reason };
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
-    let mut passed = 0;
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
-        let line = line.map_err(failed)?;
-        passed += passed_in(&line);
-        println!("{line}");
+        take(&line.map_err(failed)?);
     }
     let status = child.wait().map_err(failed)?;
-    if status.success() { Ok(passed) } else { Err(Failure::Failed(line)) }
+    if status.success() { Ok(()) } else { Err(Failure::Failed(line)) }
 }
 
 /// The tests that passed according to a line such as `test result: ok. 5 passed; 0 failed; ...`.
@@ -65,13 +132,19 @@ fn passed_in(line: &str) -> usize {
 fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).env("RUSTDOCFLAGS", "--deny warnings");
+    command.envs(environment());
+    command
+}
+
+/// What programs that compile kernels are given on top of the environment.
+pub fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
     // Tests run a kernel once or twice: what Mesa's software adapter gains by optimising it, it loses.
-    command.env("GALLIVM_PERF", "nopt");
+    let mut variables = vec![("GALLIVM_PERF", "nopt".into())];
     // Mesa complains once per program where no desktop session set this.
     if env::var_os("XDG_RUNTIME_DIR").is_none() {
-        command.env("XDG_RUNTIME_DIR", env::temp_dir());
+        variables.push(("XDG_RUNTIME_DIR", env::temp_dir().into()));
     }
-    command
+    variables
 }
 
 fn announce(command: &Command) -> String {
@@ -84,12 +157,35 @@ fn announce(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::passed_in;
+    use super::{package_name, passed_in, test_executable};
 
     /// The closing count of CI rests on this.
     #[test]
     fn results_of_tests_are_counted() {
         assert_eq!(passed_in("test result: ok. 17 passed; 0 failed; 0 ignored; 0 measured"), 17);
         assert_eq!(passed_in("test oracle::the_oracle ... ok"), 0);
+    }
+
+    /// Both forms that cargo writes.
+    #[test]
+    fn packages_have_their_names() {
+        assert_eq!(package_name("path+file:///work/crates/xtask#0.1.0"), "xtask");
+        assert_eq!(
+            package_name("path+file:///work/examples#reduce-examples@0.1.0"),
+            "reduce-examples"
+        );
+    }
+
+    /// Tests, and nothing else, are found in cargo's messages.
+    #[test]
+    fn test_executables_are_found() {
+        let message = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/k#kernels@0.1.0",
+            "manifest_path":"/w/k/Cargo.toml","target":{"name":"suite"},
+            "profile":{"test":true},"executable":"/t/suite-01"}"#;
+        let built = test_executable(message).unwrap();
+        assert_eq!((&*built.package, &*built.executable.name), ("kernels", "kernels suite"));
+        assert_eq!(built.executable.folder.unwrap().to_str(), Some("/w/k"));
+        assert!(test_executable(&message.replace("true", "false")).is_none());
+        assert!(test_executable(&message.replace("\"/t/suite-01\"", "null")).is_none());
     }
 }

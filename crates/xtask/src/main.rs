@@ -1,15 +1,19 @@
-//! The commands of the README: `cargo xtask demo` and `cargo xtask test`.
+//! The commands of the README: `cargo xtask demo`, `cargo xtask test` and `cargo xtask suite`.
 //!
-//! Both see to it that there is a device to run on, then call cargo.
+//! The first two see to it that there is a device to run on, then call cargo.
 
 mod adapter;
 mod cargo;
+mod runner;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::cargo::{Failure, cargo, cargo_test};
+use crate::{
+    cargo::{Built, Failure, build_tests, cargo, doc_tests},
+    runner::{Executable, Options},
+};
 
 /// Sets up, demonstrates and tests this repository.
 #[derive(Parser)]
@@ -24,15 +28,40 @@ enum Task {
     Demo,
     /// Runs everything that CI runs: formatting, lints, docs, and all tests through SPIR-V and WGSL.
     Test,
+    /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
+    /// toolchain where the executables are given.
+    Suite {
+        /// Test executables, as `cargo test --no-run` names them; the suite of reduce-kernels is built
+        /// if none is given.
+        executables: Vec<PathBuf>,
+        /// The backend to build the suite for.
+        #[arg(long, default_value = BACKEND, conflicts_with = "executables")]
+        features: String,
+        #[command(flatten)]
+        options: Options,
+    },
 }
 
-/// The backend of the demo: SPIR-V where Vulkan is at home, WGSL on Metal and DirectX elsewhere.
+/// The backend of the demo and the tests. On Linux it brings SPIR-V and WGSL on Vulkan; elsewhere WGSL on
+/// Metal and DirectX.
 const BACKEND: &str = if cfg!(target_os = "linux") { "vulkan" } else { "wgpu" };
+
+/// The modules of the suite that the backend must have brought, a device behind each.
+const SUITES: &[&str] =
+    if cfg!(target_os = "linux") { &["spirv::", "wgsl::"] } else { &["wgsl::"] };
+
+/// The backends that the programs' tests run on.
+const PROGRAMS_RUN_ON: &[&str] =
+    if cfg!(target_os = "linux") { &["vulkan", "wgpu"] } else { &["wgpu"] };
+
+/// The variable by which a test tells the programs their backend.
+const PROGRAMS_BACKEND: &str = "REDUCE_BACKEND";
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Task::Demo => demo(),
         Task::Test => test(),
+        Task::Suite { executables, features, options } => suite(&executables, &features, &options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,11 +74,34 @@ fn main() -> ExitCode {
 
 fn demo() -> Result<(), Failure> {
     adapter::ensure()?;
+    let programs = ["--package", "reduce-examples", "--features", BACKEND, "--bin", "photo"];
+    // Both at once, with cargo's progress: from nothing this takes minutes.
+    cargo(&[&["build"], &programs[..], &["--bin", "reduce"]].concat())?;
     let run = ["run", "--quiet", "--package", "reduce-examples", "--features", BACKEND, "--bin"];
+    eprintln!();
     cargo(&[&run[..], &["photo"]].concat())?;
+    eprintln!();
     let reduce = "reduce -- examples/data/cat.npy --op mean --axes 0,1 --explain";
-    println!("\n$ reduce examples/data/cat.npy --op mean --axes 0,1 --explain");
     cargo(&[&run[..], &reduce.split(' ').collect::<Vec<_>>()].concat())
+}
+
+fn suite(executables: &[PathBuf], features: &str, options: &Options) -> Result<(), Failure> {
+    let executables: Vec<Executable> = if executables.is_empty() {
+        let suite = [
+            "--package",
+            "reduce-kernels",
+            "--test",
+            "suite",
+            "--test",
+            "failures",
+            "--features",
+            features,
+        ];
+        build_tests(&suite)?.into_iter().map(|built| built.executable).collect()
+    } else {
+        executables.iter().map(|path| Executable::at(path)).collect()
+    };
+    runner::run(&executables, options).map(drop)
 }
 
 fn test() -> Result<(), Failure> {
@@ -65,17 +117,39 @@ fn test() -> Result<(), Failure> {
     cargo(&[&everything[..], &deny[..]].concat())?;
     cargo(&["doc", "--workspace", "--no-deps", "--features", all])?;
 
-    let wgsl = ["--features", "reduce-kernels/wgpu,reduce-examples/wgpu,reduce-own-operator/wgpu"];
-    let passed = if BACKEND == "vulkan" {
-        let spirv = "reduce-kernels/vulkan,reduce-examples/vulkan,reduce-own-operator/vulkan,\
-                     reduce-benches/vulkan";
-        let devices = ["--package", "reduce-kernels", "--package", "reduce-examples"];
-        let devices = [&devices[..], &["--package", "reduce-own-operator"]].concat();
-        cargo_test(&["--workspace", "--features", spirv])?
-            + cargo_test(&[&devices[..], &wgsl[..]].concat())?
-    } else {
-        cargo_test(&[&["--workspace"], &wgsl[..]].concat())?
-    };
+    // One build has both compilers.
+    let packages = ["reduce-kernels", "reduce-examples", "reduce-own-operator", "reduce-benches"];
+    let features = packages.map(|package| format!("{package}/{BACKEND}")).join(",");
+    let arguments = ["--workspace", "--features", &features];
+    let built = build_tests(&arguments)?;
+    let executables = executables(built)?;
+    // Beside what was built, to be deleted with it.
+    let times = executables.first().map(|first| first.path.with_file_name("xtask-times"));
+    let options = Options { times, ..Options::default() };
+    let passed = runner::run(&executables, &options)? + doc_tests(&arguments)?;
     println!("{passed} passed, 0 failed");
     Ok(())
+}
+
+/// What to run of what was built: the tests of the programs once for each backend, the others once.
+fn executables(built: Vec<Built>) -> Result<Vec<Executable>, Failure> {
+    let mut executables = Vec::new();
+    let mut of_suite = Vec::new();
+    for Built { package, executable } in built {
+        if package == "reduce-kernels" {
+            of_suite.extend(executable.tests()?);
+        }
+        if package == "reduce-examples" {
+            executables.extend(PROGRAMS_RUN_ON.iter().map(|&backend| Executable {
+                variable: Some((PROGRAMS_BACKEND, backend)),
+                ..executable.clone()
+            }));
+        } else {
+            executables.push(executable);
+        }
+    }
+    match SUITES.iter().find(|suite| !of_suite.iter().any(|test| test.starts_with(**suite))) {
+        Some(suite) => Err(Failure::Missing(format!("the suite has no tests `{suite}`"))),
+        None => Ok(executables),
+    }
 }

@@ -1,10 +1,10 @@
-//! Wind directions and a mean squared error, on the backend that the program was built with.
+//! Wind directions and a mean squared error, on the first device of the backends compiled in.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
 )]
 
-use std::error::Error;
+use std::{error::Error, panic};
 
 use reduce_kernels::{
     ElementType, Mean,
@@ -13,20 +13,20 @@ use reduce_kernels::{
 };
 use reduce_own_operator::{MeanAngle, SquaredError};
 
-fn show<R: Runtime>() -> Result<(), Box<dyn Error>> {
-    let client = R::client(&R::Device::default());
+fn show<R: Runtime>(client: &ComputeClient<R>) -> Result<(), Box<dyn Error>> {
+    println!("through {}", R::name(client));
 
     // Winds from around north at one station and around south at the other.
     let degrees: [f32; 8] = [350.0, 10.0, 355.0, 25.0, 170.0, 190.0, 185.0, 195.0];
-    let winds = tensor::<R>(&client, &degrees.map(f32::to_radians), &[2, 4]);
-    let directions = reduce(MeanAngle, &winds).over(1).squeezed().run(&client)?;
-    for (station, direction) in numbers(&client, directions)?.into_iter().enumerate() {
+    let winds = tensor::<R>(client, &degrees.map(f32::to_radians), &[2, 4]);
+    let directions = reduce(MeanAngle, &winds).over(1).squeezed().run(client)?;
+    for (station, direction) in numbers(client, directions)?.into_iter().enumerate() {
         println!("station {station}: wind from {:.1}°", direction.to_degrees().rem_euclid(360.0));
     }
 
-    let outputs = tensor::<R>(&client, &[0.1, 0.4, 0.5, 0.8], &[4]);
-    let error = reduce(Mean, &outputs).mapped(SquaredError { target: 0.5 }).run(&client)?;
-    println!("mean squared error against 0.5: {:.4}", numbers(&client, error)?[0]);
+    let outputs = tensor::<R>(client, &[0.1, 0.4, 0.5, 0.8], &[4]);
+    let error = reduce(Mean, &outputs).mapped(SquaredError { target: 0.5 }).run(client)?;
+    println!("mean squared error against 0.5: {:.4}", numbers(client, error)?[0]);
     Ok(())
 }
 
@@ -43,17 +43,25 @@ fn numbers<R: Runtime>(
     Ok(f32::from_bytes(&bytes).to_vec())
 }
 
-#[cfg(feature = "cuda")]
-fn main() -> Result<(), Box<dyn Error>> {
-    show::<reduce_kernels::cubecl::cuda::CudaRuntime>()
+/// A client of the runtime's default device. CubeCL 0.10 panics where there is none.
+fn client<R: Runtime>() -> Option<ComputeClient<R>> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let client = panic::catch_unwind(|| R::client(&R::Device::default()));
+    panic::set_hook(hook);
+    client.ok()
 }
 
-#[cfg(all(any(feature = "wgpu", feature = "vulkan"), not(feature = "cuda")))]
 fn main() -> Result<(), Box<dyn Error>> {
-    show::<reduce_kernels::cubecl::wgpu::WgpuRuntime>()
-}
-
-#[cfg(not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")))]
-fn main() -> Result<(), Box<dyn Error>> {
-    Err("no backend is compiled in: build with --features cuda, vulkan or wgpu".into())
+    #[cfg(feature = "cuda")]
+    if let Some(client) = client::<reduce_kernels::cubecl::cuda::CudaRuntime>() {
+        return show(&client);
+    }
+    #[cfg(any(feature = "wgpu", feature = "vulkan"))]
+    if let Some(client) = client::<reduce_kernels::cubecl::wgpu::WgpuRuntime>() {
+        return show(&client);
+    }
+    Err("no device found: is a backend compiled in (--features cuda, vulkan or wgpu), and the driver of \
+         a GPU or Mesa's software adapter installed?"
+        .into())
 }

@@ -1,11 +1,16 @@
 //! The operator and the map under every schedule, the laws of the operator, and what is refused.
 //!
-//! `--features vulkan` runs it through SPIR-V, `--features wgpu` through WGSL, `--features cuda` on an
-//! NVIDIA GPU.
+//! `--features vulkan` runs it through SPIR-V and through WGSL, `--features wgpu` through WGSL,
+//! `--features cuda` on an NVIDIA GPU.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
 )]
+
+// The clients of the library's own suite. In a repository of your own, `R::client(&R::Device::default())`
+// is one.
+#[path = "../../../crates/reduce-kernels/tests/suite/backend.rs"]
+mod backend;
 
 use std::{
     collections::BTreeSet,
@@ -167,8 +172,7 @@ fn apart(left: f64, right: f64) -> f64 {
 
 /// Protects the operator under every schedule, reading along and across, of whole vectors and ragged,
 /// against the definition in f64. The directions lie on both sides of ±π, with turns added.
-fn mean_angle_under_every_schedule<R: Runtime>() {
-    let client = R::client(&R::Device::default());
+fn mean_angle_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
     let mut rng = StdRng::seed_from_u64(1);
     let mut tried = Tried::new();
     for layout in LAYOUTS {
@@ -179,9 +183,9 @@ fn mean_angle_under_every_schedule<R: Runtime>() {
         let data: Vec<f32> = (0..layout.span()).map(|_| angle(&mut rng)).collect();
         let wide: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
         let expected: Vec<f64> = layout.groups(&wide).iter().map(|of| mean_angle(of)).collect();
-        let input = layout.tensor(&client, ElementType::F32, &data);
+        let input = layout.tensor(client, ElementType::F32, &data);
         let reduction = reduce(MeanAngle, &input).over(layout.axis).squeezed();
-        under_every_plan(&client, &reduction, &mut tried, |plan, nth, found| {
+        under_every_plan(client, &reduction, &mut tried, |plan, nth, found| {
             let expected = expected[nth];
             let off = apart(f64::from(found), expected);
             assert!(
@@ -190,12 +194,11 @@ fn mean_angle_under_every_schedule<R: Runtime>() {
             );
         });
     }
-    assert_all_tried(&client, &tried);
+    assert_all_tried(client, &tried);
 }
 
 /// Protects the map in front of an operator of the library, on integers, under every schedule.
-fn squared_error_under_every_schedule<R: Runtime>() {
-    let client = R::client(&R::Device::default());
+fn squared_error_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
     let mut rng = StdRng::seed_from_u64(2);
     let mut tried = Tried::new();
     let map = SquaredError { target: 2.5 };
@@ -204,10 +207,10 @@ fn squared_error_under_every_schedule<R: Runtime>() {
         let squares: Vec<f64> = data.iter().map(|&x| (f64::from(x) - map.target).powi(2)).collect();
         let mean = |squares: &Vec<f64>| squares.iter().sum::<f64>() / squares.len() as f64;
         let expected: Vec<f64> = layout.groups(&squares).iter().map(mean).collect();
-        let input = layout.tensor(&client, ElementType::I32, &data);
+        let input = layout.tensor(client, ElementType::I32, &data);
         let reduction = reduce(Mean, &input).mapped(map).over(layout.axis).squeezed();
         assert_eq!(reduction.output_type().unwrap(), ElementType::F32);
-        under_every_plan(&client, &reduction, &mut tried, |plan, nth, found| {
+        under_every_plan(client, &reduction, &mut tried, |plan, nth, found| {
             let expected = expected[nth];
             let off = (f64::from(found) - expected).abs();
             assert!(
@@ -216,13 +219,12 @@ fn squared_error_under_every_schedule<R: Runtime>() {
             );
         });
     }
-    assert_all_tried(&client, &tried);
+    assert_all_tried(client, &tried);
 }
 
 /// Protects what `MeanAngle` says about its edges: both sides of ±π, many turns, directions that cancel
 /// out, NaN, infinities, no elements.
-fn edges_of_the_mean_angle<R: Runtime>() {
-    let client = R::client(&R::Device::default());
+fn edges_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) {
     let none = f32::NAN;
     let rows: [([f32; 2], f32); 8] = [
         ([179f32.to_radians(), -179f32.to_radians()], PI),
@@ -236,15 +238,15 @@ fn edges_of_the_mean_angle<R: Runtime>() {
         ([1.0, f32::NEG_INFINITY], none),
     ];
     let data = rows.map(|(angles, _)| angles).concat();
-    let input = tensor(&client, ElementType::F32, &data, &[rows.len(), 2]);
-    let found = read(&client, reduce(MeanAngle, &input).over(1).run(&client).unwrap());
+    let input = tensor(client, ElementType::F32, &data, &[rows.len(), 2]);
+    let found = read(client, reduce(MeanAngle, &input).over(1).run(client).unwrap());
     for (found, (angles, expected)) in found.into_iter().zip(rows) {
         let same = found.is_nan() && expected.is_nan();
         let off = apart(f64::from(found), f64::from(expected));
         assert!(same || off <= 3e-4, "{angles:?} have the mean {found}, expected {expected}");
     }
-    let nothing = tensor(&client, ElementType::F32, &[none], &[2, 0]);
-    let found = read(&client, reduce(MeanAngle, &nothing).over(1).run(&client).unwrap());
+    let nothing = tensor(client, ElementType::F32, &[none], &[2, 0]);
+    let found = read(client, reduce(MeanAngle, &nothing).over(1).run(client).unwrap());
     assert!(found[..2].iter().all(|mean| mean.is_nan()), "of no elements: {found:?}");
 }
 
@@ -295,22 +297,21 @@ fn write_forms(angles: &Array<f32>, accumulators: &mut Array<f32>, parameters: &
 }
 
 /// Protects the laws that every schedule relies on.
-fn laws_of_the_mean_angle<R: Runtime>() {
-    let client = R::client(&R::Device::default());
+fn laws_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) {
     let triples: [[f32; 3]; 5] =
         [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-2.5, 2.5, 9.0], [PI, -PI, 0.0], [1e-6, 40.0, -40.0]];
-    let input = tensor(&client, ElementType::F32, &triples.concat(), &[3 * triples.len()]);
+    let input = tensor(client, ElementType::F32, &triples.concat(), &[3 * triples.len()]);
     let held = 2 * FORMS * triples.len();
-    let output = tensor(&client, ElementType::F32, &vec![POISON; held], &[held]);
+    let output = tensor(client, ElementType::F32, &vec![POISON; held], &[held]);
     write_forms::launch::<R>(
-        &client,
+        client,
         CubeCount::Static(1, 1, 1),
         CubeDim::new_1d(triples.len() as u32),
         input.into_arg().into_array_arg(),
         output.clone().into_arg().into_array_arg(),
         ParametersLaunch::of(&[], storage_type(ElementType::F32)),
     );
-    let found = read(&client, output);
+    let found = read(client, output);
     for (triple, forms) in triples.iter().zip(found.chunks(2 * FORMS)) {
         let forms: Vec<&[f32]> = forms.chunks(2).collect();
         assert_eq!(forms[1], forms[0], "merge(identity, x) is not x: {triple:?}");
@@ -324,29 +325,28 @@ fn laws_of_the_mean_angle<R: Runtime>() {
 }
 
 /// Protects that what cannot be done is refused by name, and nothing written.
-fn refusals<R: Runtime>() {
-    let client = R::client(&R::Device::default());
-    let x = tensor(&client, ElementType::F32, &[1.0f32; 4], &[4]);
+fn refusals<R: Runtime>(client: &ComputeClient<R>) {
+    let x = tensor(client, ElementType::F32, &[1.0f32; 4], &[4]);
     let map = SquaredError { target: f64::NAN };
 
-    let output = tensor(&client, ElementType::F32, &[POISON], &[1]);
-    let error = reduce(Mean, &x).mapped(map).run_into(&client, output.clone().binding());
+    let output = tensor(client, ElementType::F32, &[POISON], &[1]);
+    let error = reduce(Mean, &x).mapped(map).run_into(client, output.clone().binding());
     let Err(ReduceError::Parameter { invalid, .. }) = error else { panic!("{error:?}") };
     assert_eq!((invalid.name, invalid.expected), ("target", "a finite number"));
-    assert_eq!(read(&client, output), [POISON]);
+    assert_eq!(read(client, output), [POISON]);
 
-    let truths = tensor(&client, ElementType::Bool, &[1u32], &[4]);
+    let truths = tensor(client, ElementType::Bool, &[1u32], &[4]);
     assert_eq!(element_type(truths.dtype).unwrap(), ElementType::Bool);
-    let error = reduce(Mean, &truths).mapped(SquaredError { target: 0.0 }).run(&client);
+    let error = reduce(Mean, &truths).mapped(SquaredError { target: 0.0 }).run(client);
     assert!(matches!(error, Err(ReduceError::Types { .. })), "{error:?}");
 
-    let error = reduce(MeanAngle, &x).to_type(ElementType::I32).run(&client);
+    let error = reduce(MeanAngle, &x).to_type(ElementType::I32).run(client);
     assert!(matches!(error, Err(ReduceError::Types { .. })), "{error:?}");
 
     // SPIR-V has f64 but no sines of it; WGSL has no f64.
-    let wide = tensor(&client, ElementType::F64, &[0.5f64, 1.5], &[2]);
-    let error = reduce(MeanAngle, &wide).run(&client).err();
-    match R::name(&client) {
+    let wide = tensor(client, ElementType::F64, &[0.5f64, 1.5], &[2]);
+    let error = reduce(MeanAngle, &wide).run(client).err();
+    match R::name(client) {
         "cuda" | "hip" => assert_eq!(error, None),
         _ => assert!(
             matches!(error, Some(ReduceError::Transcendental { .. } | ReduceError::Plan(_))),
@@ -355,27 +355,30 @@ fn refusals<R: Runtime>() {
     }
 }
 
-/// The tests on one runtime.
+/// The tests on one backend.
 macro_rules! tests {
-    ($backend:ident: $runtime:ty: $($test:ident),*) => {
+    ($backend:ident: $($test:ident),*) => {
         mod $backend {
             $(
                 #[test]
                 fn $test() {
-                    super::$test::<$runtime>();
+                    super::$test(&super::backend::$backend());
                 }
             )*
         }
     };
-    ($backend:ident: $runtime:ty) => {
-        tests!($backend: $runtime:
+    ($backend:ident) => {
+        tests!($backend:
             mean_angle_under_every_schedule, squared_error_under_every_schedule,
             edges_of_the_mean_angle, laws_of_the_mean_angle, refusals);
     };
 }
 
 #[cfg(feature = "cuda")]
-tests!(cuda: reduce_kernels::cubecl::cuda::CudaRuntime);
+tests!(cuda);
+
+#[cfg(feature = "vulkan")]
+tests!(spirv);
 
 #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-tests!(wgpu: reduce_kernels::cubecl::wgpu::WgpuRuntime);
+tests!(wgsl);

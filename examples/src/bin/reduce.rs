@@ -4,7 +4,7 @@ use std::{error::Error, path::PathBuf, process::ExitCode, time::Instant};
 
 use clap::Parser;
 use reduce_examples::{
-    Array, Backend, Number, OnDevice, ResultError, Staged,
+    Array, BACKEND_HELP, Backend, Number, OnDevice, ResultError, Staged,
     command_line::{self, fail},
     download, on_device,
 };
@@ -64,8 +64,7 @@ struct Arguments {
     /// LOW.npy,HIGH.npy.
     #[arg(long, value_delimiter = ',')]
     output: Vec<PathBuf>,
-    /// The backend: cuda or wgpu. The first one compiled in if not given.
-    #[arg(long)]
+    #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
     /// Say why each other schedule was refused.
     #[arg(long)]

@@ -14,7 +14,27 @@ pub(crate) struct Divisor {
 impl<R: Runtime> DivisorLaunch<R> {
     /// The launch argument for a divisor that is not 0.
     pub(crate) fn of(divisor: usize) -> Self {
-        Self::new(u32::try_from(divisor).unwrap_or(u32::MAX), divisor)
+        Self::new(narrow(divisor), divisor)
+    }
+}
+
+/// The divisor for narrow indices. Where it is too large for them, the problem has wide ones, and any number
+/// does; CubeCL's constants of a division overflow above 2^31.
+fn narrow(divisor: usize) -> u32 {
+    u32::try_from(divisor).ok().filter(|&divisor| divisor <= 1 << 31).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::narrow;
+
+    /// CubeCL takes the next power of two of what it is given, in 32 bits.
+    #[test]
+    fn narrow_divisors_have_a_power_of_two_above_them() {
+        for divisor in [1, 3, 1 << 31, (1 << 31) + 8, u32::MAX as usize, usize::MAX] {
+            assert!(narrow(divisor).checked_next_power_of_two().is_some(), "{divisor}");
+        }
+        assert_eq!((narrow(7), narrow(1 << 31)), (7, 1 << 31));
     }
 }
 

@@ -1,10 +1,12 @@
 //! How the cubes of an output hand their partial results to the one that finishes last.
 //!
 //! CubeCL 0.10 has no fence that orders plain stores of one cube for another. So a partial result
-//! travels in atomic words of 64 bits: the upper half marks the word as written, the lower half holds 32
-//! bits of an accumulator. Whoever reads a marked word has its value too, whatever order memory shows
-//! them in. The last cube takes every word by exchanging it for 0, and its counter too: between launches
-//! all words are 0, so nothing has to be cleared and no launch is told from another.
+//! travels in atomic words of 64 bits: the upper half is the number of the launch, the lower half holds 32
+//! bits of an accumulator. Whoever reads a word with the number of its launch has its value too, whatever
+//! order memory shows them in. Numbers grow from launch to launch, and words begin as 0, so whatever an
+//! earlier launch left behind, aborted or wrong, has a lower number and counts as not written. The counter of a
+//! block of outputs has the number above its count: the first cube of a launch to arrive resets it by an atomic
+//! maximum.
 
 use cubecl::prelude::*;
 
@@ -13,9 +15,6 @@ use crate::{
     combine::Team,
     operator::{Fields, FieldsOf, Operator, Parameters, Types},
 };
-
-/// Marks a word as written.
-const MARK: u64 = 1 << 32;
 
 /// Words that a unit of the last cube waits for at a time.
 const WORDS_IN_FLIGHT: usize = 8;
@@ -26,6 +25,8 @@ const WORDS_IN_FLIGHT: usize = 8;
 pub(crate) struct Words {
     pub(crate) first: usize,
     pub(crate) cubes: usize,
+    /// The number of the launch in the upper half.
+    pub(crate) mark: u64,
     #[cube(comptime)]
     pub(crate) outputs: usize,
     #[cube(comptime)]
@@ -37,11 +38,20 @@ impl Words {
     pub(crate) fn of<O: Operator, T: Types>(
         block: usize,
         cubes: usize,
+        mark: u64,
         #[comptime] outputs: usize,
     ) -> Self {
         let words = O::Fields::words::<T::Accumulator>();
         let per_cube = comptime![outputs * words].runtime();
-        Words { first: block * (1 + cubes * per_cube), cubes, outputs, words }
+        Words { first: block * (1 + cubes * per_cube), cubes, mark, outputs, words }
+    }
+
+    /// Tells the counter of this launch, so that it begins at 0. Long before cubes count themselves in,
+    /// where it costs nothing.
+    pub(crate) fn open(&self, memory: &Array<Atomic<u64>>) {
+        if UNIT_POS == 0 {
+            memory[self.first].fetch_max(self.mark);
+        }
     }
 
     /// Where word `word` of an output's accumulator from `cube` lies.
@@ -61,22 +71,20 @@ impl Words {
         let bits = O::Fields::bits::<T::Accumulator>(accumulator);
         #[unroll]
         for word in 0..comptime![self.words] {
-            let marked = u64::cast_from(*bits.index(word)) | MARK;
+            let marked = u64::cast_from(*bits.index(word)) | self.mark;
             memory[self.at(cube, output, word)].store(marked);
         }
     }
 
-    /// Counts this cube in; whether it is the last. Every unit of the cube must get here.
+    /// Counts this cube in; whether it is the last. Every unit of the cube must get here, after
+    /// [`open`](Self::open).
     pub(crate) fn is_last(&self, memory: &Array<Atomic<u64>>) -> bool {
         let mut last = SharedMemory::<u32>::new(1usize);
         // A cube counts itself in behind its partial results, so that the last one rarely waits.
         sync_cube();
         if UNIT_POS == 0 {
-            let earlier = memory[self.first].fetch_add(1u64);
+            let earlier = memory[self.first].fetch_add(1u64) - self.mark;
             let is_last = usize::cast_from(earlier) + 1 == self.cubes;
-            if is_last {
-                memory[self.first].store(0u64);
-            }
             last[0] = u32::cast_from(is_last);
         }
         sync_cube();
@@ -108,7 +116,7 @@ impl Words {
                 for word in 0..words {
                     let mut found = 0u64;
                     if from < self.cubes {
-                        found = memory[self.at(from, output, word)].swap(0u64);
+                        found = memory[self.at(from, output, word)].load();
                     }
                     taken.push(found);
                 }
@@ -121,8 +129,8 @@ impl Words {
                     #[unroll]
                     for word in 0..words {
                         let mut found = *taken.index(comptime![k * words + word]);
-                        while found < MARK {
-                            found = memory[self.at(from, output, word)].swap(0u64);
+                        while found < self.mark {
+                            found = memory[self.at(from, output, word)].load();
                         }
                         bits.push(u32::cast_from(found));
                     }

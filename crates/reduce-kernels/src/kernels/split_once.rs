@@ -16,8 +16,8 @@ use crate::{
     operator::{Columns, Fields, Operator, Parameters, Types},
 };
 
-/// Each team reduces every `cubes`-th share of a group and publishes its accumulator in `memory`, whose
-/// words are 0 before and after; the last cube of a block of outputs writes their results.
+/// Each team reduces every `cubes`-th share of a group and publishes its accumulator in `memory`, under
+/// the launch's `mark`; the last cube of a block of outputs writes their results.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_split_once<
     O: Operator,
@@ -42,6 +42,7 @@ pub(crate) fn reduce_split_once<
     geometry: &Geometry,
     parameters: &Parameters,
     cubes: usize,
+    mark: u64,
     #[comptime] access: Access,
     #[comptime] team: Team,
     #[define(S, In, A, B, C, D, E, X, Y, Z)] _types: [StorageType; 10],
@@ -55,6 +56,7 @@ pub(crate) fn reduce_split_once<
         geometry,
         parameters,
         cubes,
+        mark,
         access,
         team,
     );
@@ -69,6 +71,7 @@ fn split_once<O: Operator, T: Types, N: Size>(
     geometry: &Geometry,
     parameters: &Parameters,
     cubes: usize,
+    mark: u64,
     #[comptime] access: Access,
     #[comptime] team: Team,
 ) {
@@ -82,7 +85,8 @@ fn split_once<O: Operator, T: Types, N: Size>(
     let number = place.group as usize;
     let group = locate(geometry, first_group + number, access);
     let share = Share { first: cube * workers + place.worker as usize, stride: cubes * workers };
-    let words = Words::of::<O, T>(block, cubes, comptime![groups_per_cube * lanes]);
+    let words = Words::of::<O, T>(block, cubes, mark, comptime![groups_per_cube * lanes]);
+    words.open(memory);
     match comptime![access.direction] {
         Direction::Along => {
             let total =

@@ -3,9 +3,9 @@
 
 use half::f16;
 use reduce_kernels::{
-    All, Any, ArgMax, ArgMin, CountNonzero, ElementType, LogSumExp, Max, MaxWithIndex, Mean,
-    MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum, NanVar,
-    NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
+    All, Any, ArgMax, ArgMin, CountNonzero, Device, ElementType, LogSumExp, Max, MaxWithIndex,
+    Mean, MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum,
+    NanVar, NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
     SumSquares, Var,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     device_of, max, mean, min, min_max, norm_p,
@@ -15,9 +15,9 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    operators::{Checked, for_each_operator},
+    operators::{Checked, for_each_operator, place},
     run::{
-        Element, client, device_with_planes, plans, problem_of, read, results, sample, tensor,
+        Asked, Element, device_with_planes, plans, problem_of, read, results, sample, tensor,
         widest_plans,
     },
 };
@@ -28,7 +28,13 @@ fn each_schedule<R: Runtime, O: Checked>(
     shape: &[usize],
     axes: &[usize],
 ) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(client, &Case::contiguous(shape, axes), ElementType::F32);
+    let problem = problem_of::<R, O>(
+        client,
+        &Case::contiguous(shape, axes),
+        ElementType::F32,
+        Asked::default(),
+    )
+    .unwrap();
     widest_plans(&problem, &device_with_planes(client))
 }
 
@@ -38,19 +44,25 @@ fn all_plans<R: Runtime, O: Checked>(
     shape: &[usize],
     axes: &[usize],
 ) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(client, &Case::contiguous(shape, axes), ElementType::F32);
+    let problem = problem_of::<R, O>(
+        client,
+        &Case::contiguous(shape, axes),
+        ElementType::F32,
+        Asked::default(),
+    )
+    .unwrap();
     plans(&problem, &device_with_planes(client))
 }
 
 /// Rows to reduce along or columns to reduce across, operators in turn: both would take twice as many
 /// kernels.
 fn one_way<O: Operator>(along: [usize; 2], across: [usize; 2]) -> ([usize; 2], usize) {
-    if O::NAME.len() % 2 == 0 { (along, 1) } else { (across, 0) }
+    if place::<O>() % 2 == 0 { (along, 1) } else { (across, 0) }
 }
 
 /// One NaN anywhere makes the result NaN, under every schedule, whatever else is in the row; the
 /// NaN-ignoring forms leave it out, and rows of NaN alone have the values of the table.
-pub fn nan_rows<R: Runtime>() {
+pub fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
     fn with_one_nan<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
         let (shape, axis) = one_way::<O>([3, 1030], [1030, 3]);
         for plan in each_schedule::<R, O>(client, &shape, &[axis]) {
@@ -85,42 +97,40 @@ pub fn nan_rows<R: Runtime>() {
             assert!(same, "{} of NaN alone: {found:?}, {plan}", O::NAME);
         }
     }
-    let client = client::<R>();
-    with_one_nan::<R, Sum>(&client);
-    with_one_nan::<R, Prod>(&client);
-    with_one_nan::<R, Mean>(&client);
-    with_one_nan::<R, Max>(&client);
-    with_one_nan::<R, Min>(&client);
-    with_one_nan::<R, MinMax>(&client);
-    with_one_nan::<R, SumSquares>(&client);
-    with_one_nan::<R, NormL1>(&client);
-    with_one_nan::<R, NormL2>(&client);
-    with_one_nan::<R, NormInf>(&client);
-    with_one_nan::<R, NormP>(&client);
-    with_one_nan::<R, Var>(&client);
-    with_one_nan::<R, MeanVar>(&client);
-    with_one_nan::<R, LogSumExp>(&client);
-    without_nan::<R, NanSum>(&client, 0.0);
-    without_nan::<R, NanProd>(&client, 1.0);
-    without_nan::<R, NanMean>(&client, f32::NAN);
-    without_nan::<R, NanMax>(&client, f32::NAN);
-    without_nan::<R, NanMin>(&client, f32::NAN);
-    without_nan::<R, NanVar>(&client, f32::NAN);
-    without_nan::<R, NanStd>(&client, f32::NAN);
+    with_one_nan::<R, Sum>(client);
+    with_one_nan::<R, Prod>(client);
+    with_one_nan::<R, Mean>(client);
+    with_one_nan::<R, Max>(client);
+    with_one_nan::<R, Min>(client);
+    with_one_nan::<R, MinMax>(client);
+    with_one_nan::<R, SumSquares>(client);
+    with_one_nan::<R, NormL1>(client);
+    with_one_nan::<R, NormL2>(client);
+    with_one_nan::<R, NormInf>(client);
+    with_one_nan::<R, NormP>(client);
+    with_one_nan::<R, Var>(client);
+    with_one_nan::<R, MeanVar>(client);
+    with_one_nan::<R, LogSumExp>(client);
+    without_nan::<R, NanSum>(client, 0.0);
+    without_nan::<R, NanProd>(client, 1.0);
+    without_nan::<R, NanMean>(client, f32::NAN);
+    without_nan::<R, NanMax>(client, f32::NAN);
+    without_nan::<R, NanMin>(client, f32::NAN);
+    without_nan::<R, NanVar>(client, f32::NAN);
+    without_nan::<R, NanStd>(client, f32::NAN);
 }
 
 /// Positions: the first NaN, the lowest on ties, over several axes in their row-major order, in rows
 /// of infinities alone, and in 64 bits on request.
-pub fn positions<R: Runtime>() {
-    let client = client::<R>();
+pub fn positions<R: Runtime>(client: &ComputeClient<R>) {
     let inf = f32::INFINITY;
     let arg = |operator: ArgMax, data: &[f32], shape: &[usize], axes: &[usize]| -> Vec<u32> {
-        results(&client, operator, data, shape, axes, None)
+        results(client, operator, data, shape, axes, None)
     };
     assert_eq!(arg(ArgMax, &[-inf; 500], &[500], &[0]), [0]);
-    let lows: Vec<u32> = results(&client, ArgMin, &[inf; 500], &[500], &[0], None);
+    let lows: Vec<u32> = results(client, ArgMin, &[inf; 500], &[500], &[0], None);
     assert_eq!(lows, [0]);
-    let alone: Vec<u32> = results(&client, NanArgMax, &[f32::NAN; 500], &[500], &[0], None);
+    let alone: Vec<u32> = results(client, NanArgMax, &[f32::NAN; 500], &[500], &[0], None);
     assert_eq!(alone, [0], "a row of NaN alone has an index inside the row");
     let mut data = vec![0f32; 2 * 3 * 40];
     data[120 + 80 + 7] = 5.0;
@@ -132,46 +142,44 @@ pub fn positions<R: Runtime>() {
     data[120 + 80 + 31] = f32::NAN;
     assert_eq!(arg(ArgMax, &data, &[2, 3, 40], &[0, 1, 2]), [230]);
     assert_eq!(arg(ArgMax, &data, &[2, 3, 40], &[0, 2]), [0, 0, 70]);
-    if device_of(&client).has(ElementType::U64) {
-        let wide: Vec<u64> = results(&client, ArgMax, &data, &[240], &[0], None);
+    if device_of(client).has(ElementType::U64) {
+        let wide: Vec<u64> = results(client, ArgMax, &data, &[240], &[0], None);
         assert_eq!(wide, [230]);
     }
-    let input = tensor(&client, &data[..40], &[40], &[1]);
-    let error = reduce(ArgMax, &input).to_type(ElementType::U16).run(&client).unwrap_err();
+    let input = tensor(client, &data[..40], &[40], &[1]);
+    let error = reduce(ArgMax, &input).to_type(ElementType::U16).run(client).unwrap_err();
     assert_eq!(error.to_string(), "`argmax` of f32 cannot give u16");
 }
 
 /// Rows of infinities alone have them as extrema; opposite ones sum to NaN.
-pub fn infinities<R: Runtime>() {
-    let client = client::<R>();
+pub fn infinities<R: Runtime>(client: &ComputeClient<R>) {
     let inf = f32::INFINITY;
     let low = vec![-inf; 300];
     let high = vec![inf; 300];
-    assert_eq!(results::<R, _, _, f32>(&client, Max, &low, &[300], &[0], None), [-inf]);
-    assert_eq!(results::<R, _, _, f32>(&client, Min, &high, &[300], &[0], None), [inf]);
-    assert_eq!(results::<R, _, _, f32>(&client, Sum, &high, &[300], &[0], None), [inf]);
+    assert_eq!(results::<R, _, _, f32>(client, Max, &low, &[300], &[0], None), [-inf]);
+    assert_eq!(results::<R, _, _, f32>(client, Min, &high, &[300], &[0], None), [inf]);
+    assert_eq!(results::<R, _, _, f32>(client, Sum, &high, &[300], &[0], None), [inf]);
     let both = [low, high].concat();
-    assert!(results::<R, _, _, f32>(&client, Sum, &both, &[600], &[0], None)[0].is_nan());
-    assert_eq!(results::<R, _, _, f32>(&client, Max, &both, &[600], &[0], None), [inf]);
+    assert!(results::<R, _, _, f32>(client, Sum, &both, &[600], &[0], None)[0].is_nan());
+    assert_eq!(results::<R, _, _, f32>(client, Max, &both, &[600], &[0], None), [inf]);
     let half = vec![f16::NEG_INFINITY; 50];
-    let found: Vec<f16> = results(&client, Max, &half, &[50], &[0], None);
+    let found: Vec<f16> = results(client, Max, &half, &[50], &[0], None);
     assert_eq!(found, [f16::NEG_INFINITY]);
 }
 
 /// Nothing to reduce: 0, 1, NaN, or an error where no value makes sense.
-pub fn empty_reductions<R: Runtime>() {
-    let client = client::<R>();
+pub fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
     let none: [f32; 0] = [];
     let shape = [3, 0, 2];
-    assert_eq!(results::<R, _, _, f32>(&client, Sum, &none, &shape, &[1], None), [0.0; 6]);
-    assert_eq!(results::<R, _, _, f32>(&client, Prod, &none, &shape, &[1], None), [1.0; 6]);
-    let means: Vec<f32> = results(&client, Mean, &none, &shape, &[1], None);
+    assert_eq!(results::<R, _, _, f32>(client, Sum, &none, &shape, &[1], None), [0.0; 6]);
+    assert_eq!(results::<R, _, _, f32>(client, Prod, &none, &shape, &[1], None), [1.0; 6]);
+    let means: Vec<f32> = results(client, Mean, &none, &shape, &[1], None);
     assert!(means.len() == 6 && means.iter().all(|mean| mean.is_nan()), "{means:?}");
-    assert_eq!(results::<R, _, _, f32>(&client, Sum, &none, &[0], &[0], None), [0.0]);
-    let strided = tensor(&client, &none, &[2, 3, 0], &[1 << 40, 1 << 35, 1]);
-    assert_eq!(read::<R, f32>(&client, &sum(&client, &strided, [2]).unwrap(), 6), [0.0; 6]);
+    assert_eq!(results::<R, _, _, f32>(client, Sum, &none, &[0], &[0], None), [0.0]);
+    let strided = tensor(client, &none, &[2, 3, 0], &[1 << 40, 1 << 35, 1]);
+    assert_eq!(read::<R, f32>(client, &sum(client, &strided, [2]).unwrap(), 6), [0.0; 6]);
     for_each_operator!(O => {
-        let input = tensor(&client, &none, &[2, 0], &[0, 1]);
+        let input = tensor(client, &none, &[2, 0], &[0, 1]);
         // Devices without bytes have no bools.
         let truth = O::NAME == "any" || O::NAME == "all";
         let reduction = reduce(O::operator(), &input).over([1]);
@@ -184,26 +192,29 @@ pub fn empty_reductions<R: Runtime>() {
         assert_eq!(undefined, !O::DEFINED_ON_EMPTY, "{}", O::NAME);
     });
     let empty = |found: Vec<f32>| found[0];
+    // Enough outputs for several in flight at a time, were there anything to load.
+    let many = results::<R, _, _, f32>(client, Sum, &none, &[1 << 17, 0], &[1], None);
+    assert!(many.iter().all(|&sum| sum == 0.0));
     let of_nothing = [
-        empty(results(&client, NormL2, &none, &[0], &[0], None)),
-        empty(results(&client, NormP { p: 3.0 }, &none, &[0], &[0], None)),
-        empty(results(&client, NormInf, &none, &[0], &[0], None)),
-        empty(results(&client, CountNonzero, &none, &[0], &[0], None)),
-        empty(results(&client, Any, &none, &[0], &[0], None)),
-        empty(results(&client, NanSum, &none, &[0], &[0], None)),
+        empty(results(client, NormL2, &none, &[0], &[0], None)),
+        empty(results(client, NormP { p: 3.0 }, &none, &[0], &[0], None)),
+        empty(results(client, NormInf, &none, &[0], &[0], None)),
+        empty(results(client, CountNonzero, &none, &[0], &[0], None)),
+        empty(results(client, Any, &none, &[0], &[0], None)),
+        empty(results(client, NanSum, &none, &[0], &[0], None)),
     ];
     assert_eq!(of_nothing, [0.0; 6]);
-    assert_eq!(empty(results(&client, All, &none, &[0], &[0], None)), 1.0);
-    assert_eq!(empty(results(&client, LogSumExp, &none, &[0], &[0], None)), f32::NEG_INFINITY);
+    assert_eq!(empty(results(client, All, &none, &[0], &[0], None)), 1.0);
+    assert_eq!(empty(results(client, LogSumExp, &none, &[0], &[0], None)), f32::NEG_INFINITY);
     let nan = [
-        empty(results(&client, Var { correction: 0.0 }, &none, &[0], &[0], None)),
-        empty(results(&client, Std { correction: 1.0 }, &none, &[0], &[0], None)),
-        empty(results(&client, MeanVar { correction: 0.0 }, &none, &[0], &[0], None)),
-        empty(results(&client, NanMean, &none, &[0], &[0], None)),
+        empty(results(client, Var { correction: 0.0 }, &none, &[0], &[0], None)),
+        empty(results(client, Std { correction: 1.0 }, &none, &[0], &[0], None)),
+        empty(results(client, MeanVar { correction: 0.0 }, &none, &[0], &[0], None)),
+        empty(results(client, NanMean, &none, &[0], &[0], None)),
     ];
     assert!(nan.iter().all(|value| value.is_nan()), "{nan:?}");
-    let input = tensor(&client, &none, &shape, &row_major_strides(&shape));
-    for error in [max(&client, &input, [1]).err(), min(&client, &input, [1]).err()] {
+    let input = tensor(client, &none, &shape, &row_major_strides(&shape));
+    for error in [max(client, &input, [1]).err(), min(client, &input, [1]).err()] {
         let error = error.expect("extrema of nothing are refused");
         assert!(matches!(error, ReduceError::Problem(ProblemError::EmptyReduction { .. })));
         assert!(error.to_string().contains("[3, 0, 2]"), "{error}");
@@ -211,53 +222,50 @@ pub fn empty_reductions<R: Runtime>() {
 }
 
 /// No results: an empty tensor, and extrema do not mind.
-pub fn empty_outputs<R: Runtime>() {
-    let client = client::<R>();
+pub fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
     let none: [f32; 0] = [];
-    let input = tensor(&client, &none, &[0, 5], &row_major_strides(&[0, 5]));
-    let output = max(&client, &input, [1]).unwrap();
+    let input = tensor(client, &none, &[0, 5], &row_major_strides(&[0, 5]));
+    let output = max(client, &input, [1]).unwrap();
     assert_eq!(output.shape()[..], [0, 1]);
-    let input = tensor(&client, &none, &[0, 0], &row_major_strides(&[0, 0]));
-    let output = reduce(Sum, &input).over([1]).squeezed().run(&client).unwrap();
+    let input = tensor(client, &none, &[0, 0], &row_major_strides(&[0, 0]));
+    let output = reduce(Sum, &input).over([1]).squeezed().run(client).unwrap();
     assert_eq!(output.shape()[..], [0]);
 }
 
 /// Kept axes of size 1 by default, none when squeezed, axes in any order, all by default.
-pub fn shapes_of_results<R: Runtime>() {
-    let client = client::<R>();
+pub fn shapes_of_results<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> = (0..24).map(|i| i as f32).collect();
-    let input = tensor(&client, &data, &[2, 3, 4], &row_major_strides(&[2, 3, 4]));
-    let kept = sum(&client, &input, [2, 0]).unwrap();
+    let input = tensor(client, &data, &[2, 3, 4], &row_major_strides(&[2, 3, 4]));
+    let kept = sum(client, &input, [2, 0]).unwrap();
     assert_eq!(kept.shape()[..], [1, 3, 1]);
-    assert_eq!(read::<R, f32>(&client, &kept, 3), [60.0, 92.0, 124.0]);
-    let squeezed = reduce(Sum, &input).over([0, 2]).squeezed().run(&client).unwrap();
+    assert_eq!(read::<R, f32>(client, &kept, 3), [60.0, 92.0, 124.0]);
+    let squeezed = reduce(Sum, &input).over([0, 2]).squeezed().run(client).unwrap();
     assert_eq!(squeezed.shape()[..], [3]);
-    assert_eq!(read::<R, f32>(&client, &squeezed, 3), [60.0, 92.0, 124.0]);
-    let all = reduce(Max, &input).squeezed().run(&client).unwrap();
+    assert_eq!(read::<R, f32>(client, &squeezed, 3), [60.0, 92.0, 124.0]);
+    let all = reduce(Max, &input).squeezed().run(client).unwrap();
     assert_eq!(all.shape()[..], [] as [usize; 0]);
-    assert_eq!(read::<R, f32>(&client, &all, 1), [23.0]);
-    let means = mean(&client, &input, ..).unwrap();
+    assert_eq!(read::<R, f32>(client, &all, 1), [23.0]);
+    let means = mean(client, &input, ..).unwrap();
     assert_eq!(means.shape()[..], [1, 1, 1]);
-    assert_eq!(read::<R, f32>(&client, &means, 1), [11.5]);
-    let products = prod(&client, &input, 0).unwrap();
-    assert_eq!(read::<R, f32>(&client, &products, 2), [0.0, 13.0]);
-    let same = reduce(Sum, &input).over(Vec::new()).run(&client).unwrap();
-    assert_eq!(read::<R, f32>(&client, &same, 24), data);
+    assert_eq!(read::<R, f32>(client, &means, 1), [11.5]);
+    let products = prod(client, &input, 0).unwrap();
+    assert_eq!(read::<R, f32>(client, &products, 2), [0.0, 13.0]);
+    let same = reduce(Sum, &input).over(Vec::new()).run(client).unwrap();
+    assert_eq!(read::<R, f32>(client, &same, 24), data);
     // Into a supplied output with the kept axes of size 1.
-    let output = tensor(&client, &[f32::poison(); 9], &[1, 3, 1], &[9, 3, 1]);
-    reduce(Sum, &input).over([0, 2]).run_into(&client, output.clone().binding()).unwrap();
+    let output = tensor(client, &[f32::poison(); 9], &[1, 3, 1], &[9, 3, 1]);
+    reduce(Sum, &input).over([0, 2]).run_into(client, output.clone().binding()).unwrap();
     let p = f32::poison();
-    assert_eq!(read::<R, f32>(&client, &output, 9), [60.0, p, p, 92.0, p, p, 124.0, p, p]);
+    assert_eq!(read::<R, f32>(client, &output, 9), [60.0, p, p, 92.0, p, p, 124.0, p, p]);
 }
 
 /// Each mistake gets its own error, with the values in its message, and the output keeps its poison.
-pub fn errors_before_launch<R: Runtime>() {
-    let client = client::<R>();
+pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     let data = [1f32; 12];
-    let input = tensor(&client, &data, &[3, 4], &[4, 1]);
-    let output = tensor(&client, &[f32::poison(); 4], &[4], &[1]);
+    let input = tensor(client, &data, &[3, 4], &[4, 1]);
+    let output = tensor(client, &[f32::poison(); 4], &[4], &[1]);
     let into = |reduction: reduce_kernels::Reduction<'_, Sum, R>, output: &TensorHandle<R>| {
-        reduction.squeezed().run_into(&client, output.clone().binding()).unwrap_err()
+        reduction.squeezed().run_into(client, output.clone().binding()).unwrap_err()
     };
     let by = |axes: &[usize]| reduce(Sum, &input).over(axes);
 
@@ -271,15 +279,15 @@ pub fn errors_before_launch<R: Runtime>() {
             "`sum` of f32 cannot accumulate in f16",
         ),
         (
-            into(by(&[0]), &tensor(&client, &[0f32; 4], &[4], &[0])),
+            into(by(&[0]), &tensor(client, &[0f32; 4], &[4], &[0])),
             "may store two results in one element",
         ),
         (
-            into(by(&[0]), &tensor(&client, &[0f32; 4], &[4], &[100])),
+            into(by(&[0]), &tensor(client, &[0f32; 4], &[4], &[100])),
             "the output spans 1204 bytes, but its buffer holds",
         ),
         (
-            into(reduce(Sum, &tensor(&client, &data, &[3, 4], &[400, 1])).over([0]), &output),
+            into(reduce(Sum, &tensor(client, &data, &[3, 4], &[400, 1])).over([0]), &output),
             "the input spans 3216 bytes, but its buffer holds",
         ),
     ];
@@ -287,8 +295,25 @@ pub fn errors_before_launch<R: Runtime>() {
         assert!(error.to_string().contains(message), "{error:?}: {error}\nexpected {message}");
     }
 
+    // Types for results that the operator does not have, within the three that any operator may have and
+    // beyond.
+    for nth in [1, 2, 3, usize::MAX] {
+        let asked = by(&[0]).result_type(nth, ElementType::F64);
+        let message = format!("`sum` has no result {nth}: it has 1, counted from 0");
+        assert_eq!(asked.output_type().unwrap_err().to_string(), message);
+        assert_eq!(asked.plan(client).unwrap_err().to_string(), message);
+        assert_eq!(into(asked, &output).to_string(), message);
+    }
+    let indexed = reduce(MaxWithIndex, &input).over(0).result_type(1, ElementType::U32);
+    assert_eq!(indexed.output_type().unwrap(), (ElementType::F32, ElementType::U32));
+
+    // A device that cannot be.
+    let nonsense = Device { plane_size_min: 48, plane_size_max: 48, ..device_of(client) };
+    let error = into(by(&[0]).on(&nonsense), &output);
+    assert!(matches!(error, ReduceError::Plan(PlanError::Device(_))), "{error}");
+
     // Plans of another version, and plans that claim an alignment the tensor does not have.
-    let good = by(&[0]).plan(&client).unwrap().plan;
+    let good = by(&[0]).plan(client).unwrap().plan;
     let old = Plan { version: 0, ..good };
     let error = into(by(&[0]).with_plan(old), &output);
     assert!(matches!(error, ReduceError::Plan(PlanError::Version { found: 0, .. })));
@@ -300,12 +325,12 @@ pub fn errors_before_launch<R: Runtime>() {
     // A handle whose offset lies behind its buffer's end.
     let outside = input.handle.clone().offset_start(1 << 30);
     let outside = TensorHandle::<R>::new_contiguous([4], outside, storage_type(ElementType::F32));
-    let error = sum(&client, &outside, ..).unwrap_err();
+    let error = sum(client, &outside, ..).unwrap_err();
     assert!(matches!(error, ReduceError::BufferTooSmall { available: 0, .. }), "{error}");
 
     // A result that no device holds, from a broadcast tensor.
-    let broadcast = tensor(&client, &data, &[1 << 50, 4], &[0, 1]);
-    let error = sum(&client, &broadcast, [1]).unwrap_err();
+    let broadcast = tensor(client, &data, &[1 << 50, 4], &[0, 1]);
+    let error = sum(client, &broadcast, [1]).unwrap_err();
     assert!(matches!(error, ReduceError::OutputTooLarge { .. }), "{error}");
 
     // A type that the crate does not reduce.
@@ -315,24 +340,24 @@ pub fn errors_before_launch<R: Runtime>() {
         [1usize],
         cubecl::flex32::as_type_native_unchecked(),
     );
-    let error = sum(&client, &flex, ..).unwrap_err();
+    let error = sum(client, &flex, ..).unwrap_err();
     assert!(error.to_string().contains("cannot be reduced: supported are f16, bf16"), "{error}");
 
     // Parameters that make no sense.
-    let error = norm_p(&client, &input, .., 0.0).unwrap_err();
+    let error = norm_p(client, &input, .., 0.0).unwrap_err();
     assert_eq!(error.to_string(), "`norm_p`: p is 0, but must be a finite number above 0");
-    let error = var(&client, &input, .., f64::NAN).unwrap_err();
+    let error = var(client, &input, .., f64::NAN).unwrap_err();
     assert!(
         error.to_string().contains("correction is NaN, but must be a finite number"),
         "{error}"
     );
 
     // Outputs of one reduction that lie in different ways.
-    let first = tensor(&client, &[f32::poison(); 8], &[4], &[2]);
+    let first = tensor(client, &[f32::poison(); 8], &[4], &[2]);
     let error = reduce(MinMax, &input)
         .over(0)
         .squeezed()
-        .run_into(&client, (first.clone().binding(), output.clone().binding()))
+        .run_into(client, (first.clone().binding(), output.clone().binding()))
         .unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -340,33 +365,32 @@ pub fn errors_before_launch<R: Runtime>() {
     );
 
     // A type that the device lacks.
-    let device = device_of(&client);
+    let device = device_of(client);
     for element in ElementType::ALL.into_iter().filter(|&element| !device.has(element)) {
         let tensor =
             TensorHandle::<R>::new(input.handle.clone(), [2usize], [1usize], storage_type(element));
-        let error = sum(&client, &tensor, ..).unwrap_err();
+        let error = sum(client, &tensor, ..).unwrap_err();
         assert!(matches!(error, ReduceError::Plan(PlanError::ElementUnsupported { .. })));
         assert!(error.to_string().contains(element.name()), "{error}");
     }
-    assert_eq!(read::<R, f32>(&client, &output, 4), [f32::poison(); 4]);
+    assert_eq!(read::<R, f32>(client, &output, 4), [f32::poison(); 4]);
 }
 
 /// Several results, each in a tensor of its own: the types of each, the values, one read.
-pub fn several_results<R: Runtime>() {
-    let client = client::<R>();
+pub fn several_results<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> = (0..24).map(|i| ((i * 7) % 24) as f32).collect();
-    let input = tensor(&client, &data, &[4, 6], &row_major_strides(&[4, 6]));
-    let (lowest, highest) = min_max(&client, &input, [1]).unwrap();
+    let input = tensor(client, &data, &[4, 6], &row_major_strides(&[4, 6]));
+    let (lowest, highest) = min_max(client, &input, [1]).unwrap();
     let rows = |pick: fn(f32, f32) -> f32| -> Vec<f32> {
         data.chunks(6).map(|row| row.iter().copied().reduce(pick).unwrap()).collect()
     };
-    assert_eq!(read::<R, f32>(&client, &lowest, 4), rows(f32::min));
-    assert_eq!(read::<R, f32>(&client, &highest, 4), rows(f32::max));
+    assert_eq!(read::<R, f32>(client, &lowest, 4), rows(f32::min));
+    assert_eq!(read::<R, f32>(client, &highest, 4), rows(f32::max));
     let reduction = reduce(MaxWithIndex, &input).over(0).squeezed();
     assert_eq!(reduction.output_type().unwrap(), (ElementType::F32, ElementType::U32));
-    let (values, indices) = reduction.run(&client).unwrap();
+    let (values, indices) = reduction.run(client).unwrap();
     let (values, indices) =
-        (read::<R, f32>(&client, &values, 6), read::<R, u32>(&client, &indices, 6));
+        (read::<R, f32>(client, &values, 6), read::<R, u32>(client, &indices, 6));
     for (column, (value, index)) in values.into_iter().zip(indices).enumerate() {
         assert_eq!(value, data[index as usize * 6 + column]);
         assert!((0..4).all(|row| data[row * 6 + column] <= value));
@@ -375,70 +399,67 @@ pub fn several_results<R: Runtime>() {
 
 /// Sums and products of integers are exact modulo 2^32, and modulo 2^64 in 64 bits; small integers are
 /// sign-extended, never saturated.
-pub fn integers_wrap<R: Runtime>() {
-    let client = client::<R>();
+pub fn integers_wrap<R: Runtime>(client: &ComputeClient<R>) {
     let big = vec![i32::MAX; 1000];
     let expected = big.iter().fold(0i32, |sum, &value| sum.wrapping_add(value));
-    assert_eq!(results::<R, _, _, i32>(&client, Sum, &big, &[1000], &[0], None), [expected]);
+    assert_eq!(results::<R, _, _, i32>(client, Sum, &big, &[1000], &[0], None), [expected]);
     let odd = vec![-12_345_677i32; 333];
     let expected = odd.iter().fold(1i32, |product, &value| product.wrapping_mul(value));
-    assert_eq!(results::<R, _, _, i32>(&client, Prod, &odd, &[333], &[0], None), [expected]);
+    assert_eq!(results::<R, _, _, i32>(client, Prod, &odd, &[333], &[0], None), [expected]);
     let all = vec![u32::MAX; 257];
     let expected = all.iter().fold(0u32, |sum, &value| sum.wrapping_add(value));
-    assert_eq!(results::<R, _, _, u32>(&client, Sum, &all, &[257], &[0], None), [expected]);
+    assert_eq!(results::<R, _, _, u32>(client, Sum, &all, &[257], &[0], None), [expected]);
     let ends = [i32::MIN, i32::MAX, 0, -1];
-    assert_eq!(results::<R, _, _, i32>(&client, Max, &ends, &[4], &[0], None), [i32::MAX]);
-    assert_eq!(results::<R, _, _, i32>(&client, Min, &ends, &[4], &[0], None), [i32::MIN]);
+    assert_eq!(results::<R, _, _, i32>(client, Max, &ends, &[4], &[0], None), [i32::MAX]);
+    assert_eq!(results::<R, _, _, i32>(client, Min, &ends, &[4], &[0], None), [i32::MIN]);
     let lows = vec![i32::MIN; 9];
-    assert_eq!(results::<R, _, _, i32>(&client, Max, &lows, &[9], &[0], None), [i32::MIN]);
-    assert_eq!(results::<R, _, _, i32>(&client, SumAbs, &lows[..1], &[1], &[0], None), [i32::MIN]);
-    let device = device_of(&client);
+    assert_eq!(results::<R, _, _, i32>(client, Max, &lows, &[9], &[0], None), [i32::MIN]);
+    assert_eq!(results::<R, _, _, i32>(client, SumAbs, &lows[..1], &[1], &[0], None), [i32::MIN]);
+    let device = device_of(client);
     if device.has(ElementType::I8) {
         let small = vec![-128i8; 5000];
         assert_eq!(
-            results::<R, _, _, i32>(&client, Sum, &small, &[5000], &[0], None),
+            results::<R, _, _, i32>(client, Sum, &small, &[5000], &[0], None),
             [-640_000i32]
         );
-        let wrapped: Vec<i8> = results(&client, Sum, &small[..3], &[3], &[0], None);
+        let wrapped: Vec<i8> = results(client, Sum, &small[..3], &[3], &[0], None);
         assert_eq!(wrapped, [-128i8]);
-        assert_eq!(results::<R, _, _, f32>(&client, Mean, &small, &[5000], &[0], None), [-128f32]);
+        assert_eq!(results::<R, _, _, f32>(client, Mean, &small, &[5000], &[0], None), [-128f32]);
     }
     if device.has(ElementType::I64) {
-        let wide: Vec<i64> = results(&client, Sum, &big, &[1000], &[0], None);
+        let wide: Vec<i64> = results(client, Sum, &big, &[1000], &[0], None);
         assert_eq!(wide, [1000 * i64::from(i32::MAX)]);
         let ends = [i64::MIN, i64::MAX, 1 << 40, -1];
         let expected = ends.iter().fold(0i64, |sum, &value| sum.wrapping_add(value));
-        assert_eq!(results::<R, _, _, i64>(&client, Sum, &ends, &[4], &[0], None), [expected]);
-        assert_eq!(results::<R, _, _, i64>(&client, Max, &ends, &[4], &[0], None), [i64::MAX]);
-        assert_eq!(results::<R, _, _, i64>(&client, Min, &ends, &[4], &[0], None), [i64::MIN]);
-        assert_eq!(results::<R, _, _, u32>(&client, ArgMin, &ends, &[4], &[0], None), [0u32]);
+        assert_eq!(results::<R, _, _, i64>(client, Sum, &ends, &[4], &[0], None), [expected]);
+        assert_eq!(results::<R, _, _, i64>(client, Max, &ends, &[4], &[0], None), [i64::MAX]);
+        assert_eq!(results::<R, _, _, i64>(client, Min, &ends, &[4], &[0], None), [i64::MIN]);
+        assert_eq!(results::<R, _, _, u32>(client, ArgMin, &ends, &[4], &[0], None), [0u32]);
         let tops = [u64::MAX, u64::MAX - 1, 7];
-        assert_eq!(results::<R, _, _, u64>(&client, Max, &tops, &[3], &[0], None), [u64::MAX]);
+        assert_eq!(results::<R, _, _, u64>(client, Max, &tops, &[3], &[0], None), [u64::MAX]);
         assert_eq!(
-            results::<R, _, _, u32>(&client, CountNonzero, &[1i64 << 32, 0, 1], &[3], &[0], None),
+            results::<R, _, _, u32>(client, CountNonzero, &[1i64 << 32, 0, 1], &[3], &[0], None),
             [2u32]
         );
     }
 }
 
 /// Half-precision sums run in f32: past 65504 half-way they still come back.
-pub fn half_sums_pass_the_half_range<R: Runtime>() {
-    let client = client::<R>();
+pub fn half_sums_pass_the_half_range<R: Runtime>(client: &ComputeClient<R>) {
     let up = vec![f16::from_f32(60_000.0); 40];
     let down = vec![f16::from_f32(-60_000.0); 39];
     let data = [up, down].concat();
-    let found: Vec<f16> = results(&client, Sum, &data, &[79], &[0], None);
+    let found: Vec<f16> = results(client, Sum, &data, &[79], &[0], None);
     assert_eq!(found, [f16::from_f32(60_000.0)]);
     let large = vec![f16::from_f32(50_000.0); 1000];
-    let found: Vec<f16> = results(&client, Mean, &large, &[1000], &[0], None);
+    let found: Vec<f16> = results(client, Mean, &large, &[1000], &[0], None);
     assert_eq!(found, [f16::from_f32(50_000.0)]);
 }
 
 /// The same plan on the same data gives the same bits, whatever the schedule and whichever cube
 /// finishes last: a thousand times on a GPU, fewer on a software adapter.
-pub fn same_bits_every_run<R: Runtime>() {
-    let client = client::<R>();
-    let runs = if device_of(&client).plane_operations { 1000 } else { 10 };
+pub fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
+    let runs = if device_of(client).plane_operations { 1000 } else { 10 };
     let case = Case::contiguous(&[2, 30_011], &[1]);
     let data: Vec<f32> = sample::<Sum>(&case, ElementType::F32, 7)
         .iter()
@@ -448,9 +469,9 @@ pub fn same_bits_every_run<R: Runtime>() {
         .chunks(case.shape[1])
         .map(|row| row.iter().map(|&value| f64::from(value)).sum())
         .collect();
-    for plan in all_plans::<R, Sum>(&client, &case.shape, &case.axes) {
+    for plan in all_plans::<R, Sum>(client, &case.shape, &case.axes) {
         let once =
-            || -> Vec<f32> { results(&client, Sum, &data, &case.shape, &case.axes, Some(plan)) };
+            || -> Vec<f32> { results(client, Sum, &data, &case.shape, &case.axes, Some(plan)) };
         let first = once();
         for (&found, expected) in first.iter().zip(&expected) {
             assert!((f64::from(found) - expected).abs() < 1.0, "{found}, not {expected}: {plan}");
@@ -464,34 +485,32 @@ pub fn same_bits_every_run<R: Runtime>() {
 
 /// A tensor that starts inside its buffer is read from there, off any vector's boundary, or refused
 /// where the device cannot bind it.
-pub fn tensors_inside_buffers<R: Runtime>() {
-    let client = client::<R>();
+pub fn tensors_inside_buffers<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
     for skip in [1usize, 2, 3, 4, 64] {
-        let whole = tensor(&client, &data, &[5000], &[1]);
+        let whole = tensor(client, &data, &[5000], &[1]);
         let handle = whole.handle.offset_start(4 * skip as u64);
         let shape = [4, 1200];
         let input =
             TensorHandle::<R>::new_contiguous(shape, handle, storage_type(ElementType::F32));
-        let output = match sum(&client, &input, [1]) {
+        let output = match sum(client, &input, [1]) {
             Ok(output) => output,
             Err(ReduceError::Misaligned { tensor: "input", offset, alignment }) => {
                 assert!(offset == 4 * skip as u64 && !offset.is_multiple_of(alignment));
-                assert_ne!(R::name(&client), "cuda");
+                assert_ne!(R::name(client), "cuda");
                 continue;
             }
             Err(other) => panic!("{other}"),
         };
         let rows = data[skip..skip + 4800].chunks(1200);
         let expected: Vec<f32> = rows.map(|row| row.iter().sum()).collect();
-        assert_eq!(read::<R, f32>(&client, &output, 4), expected, "from element {skip}");
+        assert_eq!(read::<R, f32>(client, &output, 4), expected, "from element {skip}");
     }
 }
 
 /// More positions than 32 bits count, in a few bytes: broadcast tensors of more than 2^32 elements,
 /// along and across, in single elements, whole vectors and ragged ones.
-pub fn wide_indices<R: Runtime>() {
-    let client = client::<R>();
+pub fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
     let cases = [
         (vec![3, 1 << 20, 1 << 12], vec![1, 0, 0], vec![1, 2]),
         (vec![1 << 22, 1024], vec![0, 1], vec![0, 1]),
@@ -505,23 +524,42 @@ pub fn wide_indices<R: Runtime>() {
         let stored: usize =
             (0..shape.len()).filter(|&i| strides[i] != 0).map(|i| shape[i]).product();
         let data: Vec<f32> = (0..stored).map(|i| (i % 7) as f32 - 2.0).collect();
-        let input = tensor(&client, &data, &shape, &strides);
-        let output = match sum(&client, &input, axes.clone()) {
+        let input = tensor(client, &data, &shape, &strides);
+        let output = match sum(client, &input, axes.clone()) {
             Ok(output) => output,
             Err(ReduceError::Plan(PlanError::IndexTooNarrow { span, limit, .. })) => {
-                assert!(span > limit && !device_of(&client).wide_indices);
+                assert!(span > limit && !device_of(client).wide_indices);
                 continue;
             }
             Err(other) => panic!("{other}"),
         };
         let results = output.shape().iter().product();
         let per_result = stored / results;
-        let found: Vec<f32> = read(&client, &output, results);
+        let found: Vec<f32> = read(client, &output, results);
         for (i, found) in found.into_iter().enumerate() {
             let row = &data[i * per_result..(i + 1) * per_result];
             let expected = row.iter().map(|&x| f64::from(x)).sum::<f64>() * repeated as f64;
             let close = (f64::from(found) - expected).abs() <= 1e-4 * expected.abs();
             assert!(close, "result {i} of {shape:?} over {axes:?}: {found}, expected {expected}");
         }
+    }
+}
+
+/// A dimension of more than 2^31 elements in a few bytes, which kernels with 64-bit indices divide by.
+pub fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
+    if !device_of(client).has(ElementType::U8) {
+        return;
+    }
+    let rows = (1usize << 31) + 8;
+    let input = tensor(client, &[1u8, 3], &[rows, 2], &[0, 1]);
+    match sum(client, &input, 0) {
+        Ok(output) => {
+            let expected = [1, 3].map(|value| (rows as u32).wrapping_mul(value));
+            assert_eq!(read::<R, u32>(client, &output, 2), expected);
+        }
+        Err(ReduceError::Plan(PlanError::IndexTooNarrow { .. })) => {
+            assert!(!device_of(client).wide_indices);
+        }
+        Err(other) => panic!("{other}"),
     }
 }

@@ -7,7 +7,7 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::Checked,
-    run::{check, client, device_with_planes, plans, problem_of, widest_plans},
+    run::{Asked, check, device_with_planes, plans, problem_of, widest_plans},
 };
 
 /// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
@@ -70,43 +70,61 @@ pub fn corpus() -> Vec<Case> {
     cases
 }
 
-/// Each case through each schedule, plane kernels forced where need be. Kernels take longer to compile
-/// than to run, so the sum is read in every width on every third case and in the widest vectors on the
-/// others, and an operator that carries positions and one of five fields take a quarter of the cases each.
-pub fn through_every_schedule<R: Runtime>() {
-    fn run<R: Runtime, O: Checked>(
-        client: &ComputeClient<R>,
-        case: &Case,
-        plans: fn(&Problem, &Device) -> Vec<Plan>,
-        seed: u64,
-    ) -> u64 {
-        let problem = problem_of::<R, O>(client, case, ElementType::F32);
-        let plans = plans(&problem, &device_with_planes(client));
-        assert!(!plans.is_empty(), "no plan for {case:?}");
-        for &plan in &plans {
-            check::<R, O>(client, case, ElementType::F32, Some(plan), seed).unwrap();
-        }
-        plans.len() as u64
+/// Runs a case through each schedule, plane kernels forced where need be. Returns how many plans ran.
+fn run<R: Runtime, O: Checked>(
+    client: &ComputeClient<R>,
+    case: &Case,
+    plans: fn(&Problem, &Device) -> Vec<Plan>,
+    seed: u64,
+) -> u64 {
+    let problem = problem_of::<R, O>(client, case, ElementType::F32, Asked::default()).unwrap();
+    let plans = plans(&problem, &device_with_planes(client));
+    assert!(!plans.is_empty(), "no plan for {case:?}");
+    for &plan in &plans {
+        check::<R, O>(client, case, ElementType::F32, Some(plan), seed).unwrap();
     }
-    let client = client::<R>();
-    let cases = corpus();
+    plans.len() as u64
+}
+
+/// Every case whose place is `nth` of each `of`, through each schedule.
+fn run_cases<R: Runtime, O: Checked>(
+    client: &ComputeClient<R>,
+    plans: fn(&Problem, &Device) -> Vec<Plan>,
+    (nth, of): (usize, usize),
+) {
+    let cases: Vec<Case> = corpus().into_iter().skip(nth).step_by(of).collect();
     let mut runs = 0;
-    for (nth, case) in cases.iter().enumerate() {
-        let widths = if nth % 3 == 0 { plans } else { widest_plans };
-        runs += run::<R, Sum>(&client, case, widths, runs);
-        match nth % 4 {
-            0 => runs += run::<R, MaxWithIndex>(&client, case, widest_plans, runs),
-            1 => runs += run::<R, MeanVar>(&client, case, widest_plans, runs),
-            _ => {}
-        }
+    for case in &cases {
+        runs += run::<R, O>(client, case, plans, runs);
     }
-    println!("{}: {} cases, {runs} runs", R::name(&client), cases.len());
+    println!("{}: {} cases, {runs} runs", R::name(client), cases.len());
+}
+
+/// Sums through each schedule: every third case in every width.
+pub fn sum_in_every_width<R: Runtime>(client: &ComputeClient<R>) {
+    run_cases::<R, Sum>(client, plans, (0, 3));
+}
+
+/// Sums through each schedule: the other cases in the widest vectors. Kernels take longer to compile
+/// than to run.
+pub fn sum_in_the_widest<R: Runtime>(client: &ComputeClient<R>) {
+    run_cases::<R, Sum>(client, widest_plans, (1, 3));
+    run_cases::<R, Sum>(client, widest_plans, (2, 3));
+}
+
+/// An operator that carries positions, on a quarter of the cases.
+pub fn max_with_index<R: Runtime>(client: &ComputeClient<R>) {
+    run_cases::<R, MaxWithIndex>(client, widest_plans, (0, 4));
+}
+
+/// An operator of five fields, on a quarter of the cases.
+pub fn mean_var<R: Runtime>(client: &ComputeClient<R>) {
+    run_cases::<R, MeanVar>(client, widest_plans, (1, 4));
 }
 
 /// Each case with the plan that the planner chooses.
-pub fn as_chosen<R: Runtime>() {
-    let client = client::<R>();
+pub fn as_chosen<R: Runtime>(client: &ComputeClient<R>) {
     for (seed, case) in corpus().iter().enumerate() {
-        check::<R, Sum>(&client, case, ElementType::F32, None, seed as u64).unwrap();
+        check::<R, Sum>(client, case, ElementType::F32, None, seed as u64).unwrap();
     }
 }

@@ -8,18 +8,17 @@ use reduce_kernels::{
     reduce, storage_type, sum,
 };
 
-use crate::run::{client, read};
+use crate::run::read;
 
 /// Two rows of more than 2^31 bytes, more than 2^32 elements in all, reduced along both axes; on
 /// devices whose buffers or indices are too small for that, one error before any launch.
-pub fn more_elements_than_32_bits_count<R: Runtime>() {
-    let client = client::<R>();
-    let device = device_of(&client);
+pub fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
     let columns = (1usize << 31) + 4099;
     let elements = 2 * columns;
     let fits = client.properties().memory.max_page_size >= elements as u64;
     if !device.has(ElementType::U8) {
-        println!("{}: not run, the device has no bytes", R::name(&client));
+        println!("{}: not run, the device has no bytes", R::name(client));
         return;
     }
     if !fits || !device.wide_indices {
@@ -27,14 +26,14 @@ pub fn more_elements_than_32_bits_count<R: Runtime>() {
         let handle = client.create_from_slice(&[1u8; 8]);
         let storage = storage_type(ElementType::U8);
         let input = TensorHandle::<R>::new(handle, [2, columns], [0, 0], storage);
-        match sum(&client, &input, [1]) {
-            Ok(output) => assert_eq!(read::<R, u32>(&client, &output, 2), [columns as u32; 2]),
+        match sum(client, &input, [1]) {
+            Ok(output) => assert_eq!(read::<R, u32>(client, &output, 2), [columns as u32; 2]),
             Err(error) => assert!(
                 matches!(error, ReduceError::Plan(PlanError::IndexTooNarrow { .. })),
                 "{error}"
             ),
         }
-        println!("{}: not run, {elements} bytes pass a buffer or an index", R::name(&client));
+        println!("{}: not run, {elements} bytes pass a buffer or an index", R::name(client));
         return;
     }
     let mut bytes = vec![0u8; elements];
@@ -47,24 +46,24 @@ pub fn more_elements_than_32_bits_count<R: Runtime>() {
     let storage = storage_type(ElementType::U8);
     let input = TensorHandle::<R>::new_contiguous([2, columns], handle, storage);
 
-    assert_eq!(read::<R, u32>(&client, &sum(&client, &input, [1]).unwrap(), 2), [4, 4]);
-    assert_eq!(read::<R, u32>(&client, &argmax(&client, &input, [1]).unwrap(), 2), [5, 7]);
-    let counts = count_nonzero(&client, &input, ..).unwrap();
+    assert_eq!(read::<R, u32>(client, &sum(client, &input, [1]).unwrap(), 2), [4, 4]);
+    assert_eq!(read::<R, u32>(client, &argmax(client, &input, [1]).unwrap(), 2), [5, 7]);
+    let counts = count_nonzero(client, &input, ..).unwrap();
     assert_eq!(counts.dtype, storage_type(ElementType::U64), "2^32 elements need 64 bits");
-    assert_eq!(read::<R, u64>(&client, &counts, 1), [6]);
-    let place = argmax(&client, &input, ..).unwrap();
+    assert_eq!(read::<R, u64>(client, &counts, 1), [6]);
+    let place = argmax(client, &input, ..).unwrap();
     assert_eq!(place.dtype, storage_type(ElementType::U64));
-    assert_eq!(read::<R, u64>(&client, &place, 1), [(columns + 7) as u64]);
-    let means = mean(&client, &input, [1]).unwrap();
-    assert_eq!(read::<R, f32>(&client, &means, 2), [4.0 / columns as f32; 2]);
-    let columns_sum = sum(&client, &input, [0]).unwrap();
-    let sums = read::<R, u32>(&client, &columns_sum, columns);
+    assert_eq!(read::<R, u64>(client, &place, 1), [(columns + 7) as u64]);
+    let means = mean(client, &input, [1]).unwrap();
+    assert_eq!(read::<R, f32>(client, &means, 2), [4.0 / columns as f32; 2]);
+    let columns_sum = sum(client, &input, [0]).unwrap();
+    let sums = read::<R, u32>(client, &columns_sum, columns);
     for mark in marks {
         assert_eq!(sums[mark], 1, "column {mark}");
     }
     assert_eq!(sums[(1 << 31) + 4000], 2);
     assert_eq!(sums.iter().map(|&sum| u64::from(sum)).sum::<u64>(), 8);
-    let narrow = reduce(ArgMax, &input).to_type(ElementType::U32).run(&client).unwrap_err();
+    let narrow = reduce(ArgMax, &input).to_type(ElementType::U32).run(client).unwrap_err();
     assert!(
         narrow.to_string().contains(&format!("`argmax` of {elements} elements of u8")),
         "{narrow}"

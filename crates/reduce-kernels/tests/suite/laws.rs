@@ -12,7 +12,7 @@ use reduce_kernels::{
 
 use crate::{
     operators::{Checked, for_each_operator},
-    run::{client, read, tensor},
+    run::{read, tensor},
 };
 
 /// Results per triple of elements.
@@ -118,8 +118,7 @@ const TRIPLES: [[f32; 3]; 7] = [
     [0.0, 0.0, 0.0],
 ];
 
-fn check<R: Runtime, O: Checked>() {
-    let client = client::<R>();
+fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
     // Results of four bytes each, and no bools, which not every device has.
     let request = TypeRequest {
         outputs: [(O::NAME == "any" || O::NAME == "all").then_some(ElementType::U32), None, None],
@@ -130,12 +129,12 @@ fn check<R: Runtime, O: Checked>() {
     let types = [value, value, a, b, c, d, e, x, y, z].map(storage_type);
     let numbers = (O::PARAMETERS)(&O::operator()).unwrap();
     let data = TRIPLES.concat();
-    let input = tensor(&client, &data, &[data.len()], &[1]);
+    let input = tensor(client, &data, &[data.len()], &[1]);
     let len = TRIPLES.len() * FORMS;
-    let outputs = [(); 3].map(|()| tensor(&client, &vec![0u32; len], &[len], &[1]));
+    let outputs = [(); 3].map(|()| tensor(client, &vec![0u32; len], &[len], &[1]));
     let [first, second, third] = outputs.clone().map(|output| output.into_arg().into_array_arg());
     forms::launch::<O, R>(
-        &client,
+        client,
         CubeCount::Static(1, 1, 1),
         CubeDim::new_1d(TRIPLES.len() as u32),
         input.into_arg().into_array_arg(),
@@ -146,7 +145,7 @@ fn check<R: Runtime, O: Checked>() {
         types,
     );
     for (nth, output) in outputs.iter().enumerate().take(O::Results::COUNT) {
-        let bits: Vec<u32> = read(&client, output, len);
+        let bits: Vec<u32> = read(client, output, len);
         // As numbers, not as bits: a zero of either sign is the same result.
         let value = |bits: u32| match [x, y, z][nth] {
             ElementType::F32 => f32::from_bits(bits),
@@ -169,6 +168,6 @@ fn check<R: Runtime, O: Checked>() {
 }
 
 /// Identity, associativity, commutativity, and that pushing is merging.
-pub fn hold<R: Runtime>() {
-    for_each_operator!(O => check::<R, O>());
+pub fn hold<R: Runtime>(client: &ComputeClient<R>) {
+    for_each_operator!(O => check::<R, O>(client));
 }

@@ -1,13 +1,15 @@
 //! The suite: one corpus and random problems through every schedule, on every backend compiled in.
 //!
-//! `--features vulkan` runs it through SPIR-V, `--features wgpu` through WGSL, `--features cuda` on
-//! an NVIDIA GPU. Where the device reports no plane operations, as Mesa's software adapter does,
-//! plane kernels are forced all the same: it runs them.
+//! `--features vulkan` brings it through SPIR-V (`spirv::`) and through WGSL (`wgsl::`), both on Vulkan's
+//! default adapter; `--features wgpu` through WGSL alone; `--features cuda` on an NVIDIA GPU (`cuda::`). A
+//! backend that finds no device fails its tests. Where the device reports no plane operations, as
+//! Mesa's software adapter does, plane kernels are forced all the same: it runs them.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
 )]
 
+mod backend;
 mod case;
 mod contract;
 mod corpus;
@@ -22,182 +24,112 @@ mod run;
 mod transcendental;
 mod types;
 
-/// The suite on one runtime.
+/// Tests named as given, each a function that takes a client of the backend whose module this is in.
+macro_rules! tests {
+    ($($test:ident: $function:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $function(&client());
+            }
+        )*
+    };
+}
+
+/// A test for each operator, named for it: a function of a runtime and an operator.
+macro_rules! operator_tests {
+    ($module:ident $function:ident; $($name:ident $operator:ident),*) => {
+        tests! { $($name: crate::$module::$function::<_, reduce_kernels::$operator>;)* }
+    };
+}
+
+/// The suite on one backend.
 macro_rules! suite {
-    ($backend:ident: $runtime:ty) => {
+    ($backend:ident) => {
         mod $backend {
-            type R = $runtime;
+            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, transcendental, types};
 
-            #[test]
-            fn corpus_through_every_schedule() {
-                crate::corpus::through_every_schedule::<R>();
+            tests! {
+                corpus_as_chosen: corpus::as_chosen;
+                random_problems: random::problems;
+                operator_laws: laws::hold;
+                requested_types: types::requested_types;
+                more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
+                long_sums: numerics::long_sums;
+                variance_far_from_zero: numerics::variance_far_from_zero;
+                extreme_magnitudes: numerics::extreme_magnitudes;
+                log_sum_exp_at_the_edges: numerics::log_sum_exp_at_the_edges;
+                wide_accumulators: numerics::wide_accumulators;
+                positions: contract::positions;
+                several_results: contract::several_results;
+                nan_rows: contract::nan_rows;
+                infinities: contract::infinities;
+                empty_reductions: contract::empty_reductions;
+                empty_outputs: contract::empty_outputs;
+                shapes_of_results: contract::shapes_of_results;
+                errors_before_launch: contract::errors_before_launch;
+                integers_wrap: contract::integers_wrap;
+                half_sums_pass_the_half_range: contract::half_sums_pass_the_half_range;
+                same_bits_every_run: contract::same_bits_every_run;
+                tensors_inside_buffers: contract::tensors_inside_buffers;
+                wide_indices: contract::wide_indices;
+                wide_divisors: contract::wide_divisors;
+                functions_of_f64: transcendental::functions_of_f64;
+                functions_of_f64_at_the_edges: transcendental::functions_of_f64_at_the_edges;
+                f64_through_every_schedule: transcendental::f64_through_every_schedule;
+                log_sum_exp_of_f64_at_the_edges: transcendental::log_sum_exp_of_f64_at_the_edges;
+                norm_p_of_f64_at_the_edges: transcendental::norm_p_of_f64_at_the_edges;
+                own_functions_of_f64: transcendental::own_functions_of_f64;
             }
 
-            #[test]
-            fn corpus_as_chosen() {
-                crate::corpus::as_chosen::<R>();
+            mod corpus_through_every_schedule {
+                use crate::{backend::$backend as client, corpus};
+
+                tests! {
+                    sum_in_every_width: corpus::sum_in_every_width;
+                    sum_in_the_widest: corpus::sum_in_the_widest;
+                    max_with_index: corpus::max_with_index;
+                    mean_var: corpus::mean_var;
+                }
             }
 
-            #[test]
-            fn every_operator_and_type() {
-                crate::types::every_operator_and_type::<R>();
+            mod every_operator_and_type {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(types every_type));
             }
 
-            #[test]
-            fn every_type_through_every_schedule() {
-                crate::types::every_type_through_every_schedule::<R>();
+            mod every_operator_through_every_schedule {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(types operator_through_every_schedule));
             }
 
-            #[test]
-            fn requested_types() {
-                crate::types::requested_types::<R>();
-            }
+            mod every_type_through_every_schedule {
+                use crate::{backend::$backend as client, types::through_every_schedule};
+                use reduce_kernels::{ElementType::*, *};
 
-            #[test]
-            fn every_operator_through_every_schedule() {
-                crate::types::every_operator_through_every_schedule::<R>();
-            }
-
-            #[test]
-            fn positions() {
-                crate::contract::positions::<R>();
-            }
-
-            #[test]
-            fn several_results() {
-                crate::contract::several_results::<R>();
-            }
-
-            #[test]
-            fn long_sums() {
-                crate::numerics::long_sums::<R>();
-            }
-
-            #[test]
-            fn variance_far_from_zero() {
-                crate::numerics::variance_far_from_zero::<R>();
-            }
-
-            #[test]
-            fn extreme_magnitudes() {
-                crate::numerics::extreme_magnitudes::<R>();
-            }
-
-            #[test]
-            fn log_sum_exp_at_the_edges() {
-                crate::numerics::log_sum_exp_at_the_edges::<R>();
-            }
-
-            #[test]
-            fn wide_accumulators() {
-                crate::numerics::wide_accumulators::<R>();
-            }
-
-            #[test]
-            fn more_elements_than_32_bits_count() {
-                crate::large::more_elements_than_32_bits_count::<R>();
-            }
-
-            #[test]
-            fn random_problems() {
-                crate::random::problems::<R>();
-            }
-
-            #[test]
-            fn nan_rows() {
-                crate::contract::nan_rows::<R>();
-            }
-
-            #[test]
-            fn infinities() {
-                crate::contract::infinities::<R>();
-            }
-
-            #[test]
-            fn empty_reductions() {
-                crate::contract::empty_reductions::<R>();
-            }
-
-            #[test]
-            fn empty_outputs() {
-                crate::contract::empty_outputs::<R>();
-            }
-
-            #[test]
-            fn shapes_of_results() {
-                crate::contract::shapes_of_results::<R>();
-            }
-
-            #[test]
-            fn errors_before_launch() {
-                crate::contract::errors_before_launch::<R>();
-            }
-
-            #[test]
-            fn integers_wrap() {
-                crate::contract::integers_wrap::<R>();
-            }
-
-            #[test]
-            fn half_sums_pass_the_half_range() {
-                crate::contract::half_sums_pass_the_half_range::<R>();
-            }
-
-            #[test]
-            fn same_bits_every_run() {
-                crate::contract::same_bits_every_run::<R>();
-            }
-
-            #[test]
-            fn tensors_inside_buffers() {
-                crate::contract::tensors_inside_buffers::<R>();
-            }
-
-            #[test]
-            fn wide_indices() {
-                crate::contract::wide_indices::<R>();
-            }
-
-            #[test]
-            fn functions_of_f64() {
-                crate::transcendental::functions_of_f64::<R>(&crate::run::client());
-            }
-
-            #[test]
-            fn functions_of_f64_at_the_edges() {
-                crate::transcendental::functions_of_f64_at_the_edges::<R>(&crate::run::client());
-            }
-
-            #[test]
-            fn f64_through_every_schedule() {
-                crate::transcendental::f64_through_every_schedule::<R>(&crate::run::client());
-            }
-
-            #[test]
-            fn log_sum_exp_of_f64_at_the_edges() {
-                crate::transcendental::log_sum_exp_of_f64_at_the_edges::<R>(&crate::run::client());
-            }
-
-            #[test]
-            fn norm_p_of_f64_at_the_edges() {
-                crate::transcendental::norm_p_of_f64_at_the_edges::<R>(&crate::run::client());
-            }
-
-            #[test]
-            fn own_functions_of_f64() {
-                crate::transcendental::own_functions_of_f64::<R>(&crate::run::client());
-            }
-
-            #[test]
-            fn operator_laws() {
-                crate::laws::hold::<R>();
+                tests! {
+                    f16: |client: &_| through_every_schedule::<_, Max>(client, F16);
+                    bf16: |client: &_| through_every_schedule::<_, Mean>(client, BF16);
+                    f64: |client: &_| through_every_schedule::<_, Sum>(client, F64);
+                    i8: |client: &_| through_every_schedule::<_, Sum>(client, I8);
+                    u16: |client: &_| through_every_schedule::<_, SumSquares>(client, U16);
+                    u8: |client: &_| through_every_schedule::<_, ArgMax>(client, U8);
+                    i32: |client: &_| through_every_schedule::<_, Sum>(client, I32);
+                    i64: |client: &_| through_every_schedule::<_, MinMax>(client, I64);
+                    bool: |client: &_| through_every_schedule::<_, CountNonzero>(client, Bool);
+                }
             }
         }
     };
 }
 
 #[cfg(feature = "cuda")]
-suite!(cuda: reduce_kernels::cubecl::cuda::CudaRuntime);
+suite!(cuda);
+
+#[cfg(feature = "vulkan")]
+suite!(spirv);
 
 #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-suite!(wgpu: reduce_kernels::cubecl::wgpu::WgpuRuntime);
+suite!(wgsl);

@@ -8,7 +8,7 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::Checked,
-    run::{client, device_with_planes, problem_of, read, results, tensor, widest_plans},
+    run::{Asked, device_with_planes, problem_of, read, results, tensor, widest_plans},
 };
 
 /// A plan of each schedule for a row-major tensor of f32.
@@ -17,7 +17,13 @@ fn every_plan<R: Runtime, O: Checked>(
     shape: &[usize],
     axes: &[usize],
 ) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(client, &Case::contiguous(shape, axes), ElementType::F32);
+    let problem = problem_of::<R, O>(
+        client,
+        &Case::contiguous(shape, axes),
+        ElementType::F32,
+        Asked::default(),
+    )
+    .unwrap();
     widest_plans(&problem, &device_with_planes(client))
 }
 
@@ -32,20 +38,18 @@ fn assert_close(found: &[f32], expected: f64, bound: f64, what: &str) {
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every
 /// schedule, one unit alone included. A million times 0.1, one after the other, would be off by 900;
 /// so many for one unit are too many on Mesa's software adapter, which leaves loops after 65535 steps.
-pub fn long_sums<R: Runtime>() {
-    let client = client::<R>();
-    let software = !device_of(&client).plane_operations;
+pub fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
+    let software = !device_of(client).plane_operations;
     let n = if software { 1usize << 16 } else { 1 << 20 };
     let bound = (512.0 + 2.0 * (n as f64).log2()) * f64::from(f32::EPSILON) / 2.0;
     let exact = n as f64 * f64::from(0.1f32);
     let data = vec![0.1f32; 4 * n];
     for (shape, axis) in [([1, n], 1), ([n, 4], 0)] {
         let held = shape.iter().product();
-        for plan in every_plan::<R, Sum>(&client, &shape, &[axis]) {
-            let sums: Vec<f32> = results(&client, Sum, &data[..held], &shape, &[axis], Some(plan));
+        for plan in every_plan::<R, Sum>(client, &shape, &[axis]) {
+            let sums: Vec<f32> = results(client, Sum, &data[..held], &shape, &[axis], Some(plan));
             assert_close(&sums, exact, bound, &plan.to_string());
-            let means: Vec<f32> =
-                results(&client, Mean, &data[..held], &shape, &[axis], Some(plan));
+            let means: Vec<f32> = results(client, Mean, &data[..held], &shape, &[axis], Some(plan));
             assert_close(&means, f64::from(0.1f32), bound, &plan.to_string());
         }
     }
@@ -54,29 +58,28 @@ pub fn long_sums<R: Runtime>() {
     }
     // A share of 2^22 elements per lane, longer than the tree of chains has room for.
     let data = vec![0.1f32; 1 << 24];
-    let unit = every_plan::<R, Sum>(&client, &[data.len()], &[0])
+    let unit = every_plan::<R, Sum>(client, &[data.len()], &[0])
         .into_iter()
         .find(|plan| plan.schedule.workers() == 1)
         .expect("one unit can always do it");
-    let sum: Vec<f32> = results(&client, Sum, &data, &[data.len()], &[0], Some(unit));
+    let sum: Vec<f32> = results(client, Sum, &data, &[data.len()], &[0], Some(unit));
     assert_close(&sum, data.len() as f64 * f64::from(0.1f32), 2e-4, "one unit alone");
 }
 
 /// Variances far from zero: at 1e8 with a spread of 1 in f64, and with a spread of a few units in
 /// the last place in f32, where the mean itself is no f32.
-pub fn variance_far_from_zero<R: Runtime>() {
-    let client = client::<R>();
+pub fn variance_far_from_zero<R: Runtime>(client: &ComputeClient<R>) {
     let n = 3000;
     let steps: Vec<f64> = (0..n).map(|i| f64::from((i * 37) % 11 - 5)).collect();
     let exact = Var::naive(&steps)[0];
     // Neighbouring f32 are 8 apart at 1e8.
     let data: Vec<f32> = steps.iter().map(|step| (1e8 + 8.0 * step) as f32).collect();
-    for plan in every_plan::<R, Var>(&client, &[n as usize], &[0]) {
+    for plan in every_plan::<R, Var>(client, &[n as usize], &[0]) {
         let var = Var { correction: 1.0 };
-        let found: Vec<f32> = results(&client, var, &data, &[n as usize], &[0], Some(plan));
+        let found: Vec<f32> = results(client, var, &data, &[n as usize], &[0], Some(plan));
         assert_close(&found, 64.0 * exact, 1e-5, &plan.to_string());
         let both = MeanVar { correction: 0.0 };
-        let found: Vec<f32> = results(&client, both, &data, &[n as usize], &[0], Some(plan));
+        let found: Vec<f32> = results(client, both, &data, &[n as usize], &[0], Some(plan));
         assert_close(
             &found,
             data.iter().map(|&x| f64::from(x)).sum::<f64>() / f64::from(n),
@@ -85,46 +88,45 @@ pub fn variance_far_from_zero<R: Runtime>() {
         );
     }
     let nan_var = NanVar { correction: 1.0 };
-    let found: Vec<f32> = results(&client, nan_var, &data, &[n as usize], &[0], None);
+    let found: Vec<f32> = results(client, nan_var, &data, &[n as usize], &[0], None);
     assert_close(&found, 64.0 * exact, 1e-5, "nanvar");
-    if device_of(&client).has(ElementType::F64) {
+    if device_of(client).has(ElementType::F64) {
         let data: Vec<f64> = steps.iter().map(|step| 1e8 + step / 5.0).collect();
         let found: Vec<f64> =
-            results(&client, Var { correction: 1.0 }, &data, &[n as usize], &[0], None);
+            results(client, Var { correction: 1.0 }, &data, &[n as usize], &[0], None);
         let error = (found[0] - exact / 25.0).abs() / exact;
         // The elements themselves are rounded to 1.5e-8.
         assert!(error <= 1e-9, "{found:?}, expected {}: off by {error:e}", exact / 25.0);
     }
-    let one: Vec<f32> = results(&client, Var { correction: 1.0 }, &[3f32], &[1], &[0], None);
+    let one: Vec<f32> = results(client, Var { correction: 1.0 }, &[3f32], &[1], &[0], None);
     assert!(one[0].is_nan(), "one element less a correction of one leaves nothing: {one:?}");
 }
 
 /// Norms, variances and deviations of elements whose squares no f32 holds, small and large, and of
 /// both together.
-pub fn extreme_magnitudes<R: Runtime>() {
-    let client = client::<R>();
+pub fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     let n = 5000usize;
     let steps: Vec<f64> = (0..n).map(|i| ((i * 37) % 23) as f64 - 11.0).collect();
-    let has_wide = device_of(&client).has(ElementType::F64);
+    let has_wide = device_of(client).has(ElementType::F64);
     // 1e8 and 1e-10 are on both sides of where scales change, as 1e-11 is for norms.
     for size in [1e20, 1e-30, 1e34, 1e-34, 1.0, 1e8, 1e-10, 1e-11] {
         let data: Vec<f32> = steps.iter().map(|step| (step * size) as f32).collect();
         let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-        for plan in every_plan::<R, NormL2>(&client, &[n], &[0]) {
-            let found: Vec<f32> = results(&client, NormL2, &data, &[n], &[0], Some(plan));
+        for plan in every_plan::<R, NormL2>(client, &[n], &[0]) {
+            let found: Vec<f32> = results(client, NormL2, &data, &[n], &[0], Some(plan));
             assert_close(&found, NormL2::naive(&exact)[0], 1e-6, &format!("norm at {size}"));
         }
-        for plan in every_plan::<R, Std>(&client, &[n], &[0]) {
+        for plan in every_plan::<R, Std>(client, &[n], &[0]) {
             let std = Std { correction: 0.0 };
-            let found: Vec<f32> = results(&client, std, &data, &[n], &[0], Some(plan));
+            let found: Vec<f32> = results(client, std, &data, &[n], &[0], Some(plan));
             assert_close(&found, Std::naive(&exact)[0], 1e-5, &format!("std at {size}, {plan}"));
         }
-        let found: Vec<f32> = results(&client, NormP { p: 3.0 }, &data, &[n], &[0], None);
+        let found: Vec<f32> = results(client, NormP { p: 3.0 }, &data, &[n], &[0], None);
         let scaled: Vec<f64> = exact.iter().map(|value| value / size).collect();
         assert_close(&found, NormP::naive(&scaled)[0] * size, 1e-4, &format!("norm_p at {size}"));
         if has_wide {
             let var = Var { correction: 0.0 };
-            let found: Vec<f64> = results(&client, var, &data, &[n], &[0], None);
+            let found: Vec<f64> = results(client, var, &data, &[n], &[0], None);
             let expected = Std::naive(&exact)[0].powi(2);
             assert!((found[0] - expected).abs() <= 1e-12 * expected, "{found:?}, {expected}");
         }
@@ -132,28 +134,28 @@ pub fn extreme_magnitudes<R: Runtime>() {
     // A variance that f32 holds, of elements whose sum of squares it does not.
     let data: Vec<f32> = steps.iter().map(|step| (step * 1e18) as f32).collect();
     let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-    let var: Vec<f32> = results(&client, Var { correction: 0.0 }, &data, &[n], &[0], None);
+    let var: Vec<f32> = results(client, Var { correction: 0.0 }, &data, &[n], &[0], None);
     assert_close(&var, Std::naive(&exact)[0].powi(2), 1e-5, "variance near the end of the range");
-    let equal: Vec<f32> = results(&client, Var { correction: 0.0 }, &[1e34; 50], &[50], &[0], None);
+    let equal: Vec<f32> = results(client, Var { correction: 0.0 }, &[1e34; 50], &[50], &[0], None);
     assert_eq!(equal, [0.0], "equal elements do not vary, whatever their size");
     // Large among small.
     let mut data = vec![1e-30f32; n];
     data[n / 2] = 1e25;
-    let norm: Vec<f32> = results(&client, NormL2, &data, &[n], &[0], None);
+    let norm: Vec<f32> = results(client, NormL2, &data, &[n], &[0], None);
     assert_close(&norm, 1e25, 1e-6, "one large element");
     let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-    let std: Vec<f32> = results(&client, Std { correction: 0.0 }, &data, &[n], &[0], None);
+    let std: Vec<f32> = results(client, Std { correction: 0.0 }, &data, &[n], &[0], None);
     assert_close(&std, Std::naive(&exact)[0], 1e-5, "one large element");
     // All magnitudes together, and the ends of the range.
     let data: Vec<f32> =
         (0..n).map(|i| (steps[i] * 10f64.powi((i % 61) as i32 - 31)) as f32).collect();
     let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-    for plan in every_plan::<R, NormL2>(&client, &[n], &[0]) {
-        let found: Vec<f32> = results(&client, NormL2, &data, &[n], &[0], Some(plan));
+    for plan in every_plan::<R, NormL2>(client, &[n], &[0]) {
+        let found: Vec<f32> = results(client, NormL2, &data, &[n], &[0], Some(plan));
         assert_close(&found, NormL2::naive(&exact)[0], 1e-6, &format!("all magnitudes, {plan}"));
     }
     for end in [3e38f32, 2e-38] {
-        let norm: Vec<f32> = results(&client, NormL2, &[0.0, end], &[2], &[0], None);
+        let norm: Vec<f32> = results(client, NormL2, &[0.0, end], &[2], &[0], None);
         assert_close(&norm, f64::from(end), 1e-6, "an end of the range");
     }
     // An element far from the others, wherever it stands, and elements that start equal.
@@ -161,36 +163,35 @@ pub fn extreme_magnitudes<R: Runtime>() {
         let mut data: Vec<f32> = steps.iter().map(|step| (step * others) as f32).collect();
         data[place] = (1e6 * others.max(1e-20)) as f32;
         let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-        for plan in every_plan::<R, Std>(&client, &[n], &[0]) {
+        for plan in every_plan::<R, Std>(client, &[n], &[0]) {
             let std = Std { correction: 0.0 };
-            let found: Vec<f32> = results(&client, std, &data, &[n], &[0], Some(plan));
+            let found: Vec<f32> = results(client, std, &data, &[n], &[0], Some(plan));
             let what = format!("element {place} far from others of {others}, {plan}");
             assert_close(&found, Std::naive(&exact)[0], 1e-5, &what);
         }
         let std = NanStd { correction: 0.0 };
-        let found: Vec<f32> = results(&client, std, &data, &[n], &[0], None);
+        let found: Vec<f32> = results(client, std, &data, &[n], &[0], None);
         assert_close(&found, Std::naive(&exact)[0], 1e-5, "nanstd of one far element");
     }
-    let infinite: Vec<f32> = results(&client, NormL2, &[1.0, f32::NEG_INFINITY], &[2], &[0], None);
+    let infinite: Vec<f32> = results(client, NormL2, &[1.0, f32::NEG_INFINITY], &[2], &[0], None);
     assert_eq!(infinite, [f32::INFINITY]);
     if has_wide {
         let data: Vec<f64> = steps.iter().map(|step| step * 1e200).collect();
         let scaled = NormL2::naive(&steps)[0] * 1e200;
-        let found: Vec<f64> = results(&client, NormL2, &data, &[n], &[0], None);
+        let found: Vec<f64> = results(client, NormL2, &data, &[n], &[0], None);
         assert!((found[0] - scaled).abs() <= 1e-13 * scaled, "{found:?}, {scaled}");
-        let found: Vec<f64> = results(&client, Std { correction: 0.0 }, &data, &[n], &[0], None);
+        let found: Vec<f64> = results(client, Std { correction: 0.0 }, &data, &[n], &[0], None);
         let scaled = Std::naive(&steps)[0] * 1e200;
         assert!((found[0] - scaled).abs() <= 1e-13 * scaled, "{found:?}, {scaled}");
     }
 }
 
 /// Infinities, values whose exponentials no f32 holds, and values that vanish beside others.
-pub fn log_sum_exp_at_the_edges<R: Runtime>() {
-    let client = client::<R>();
+pub fn log_sum_exp_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     let inf = f32::INFINITY;
-    for plan in every_plan::<R, LogSumExp>(&client, &[2000], &[0]) {
+    for plan in every_plan::<R, LogSumExp>(client, &[2000], &[0]) {
         let of = |data: Vec<f32>| -> f32 {
-            results::<R, _, f32, f32>(&client, LogSumExp, &data, &[2000], &[0], Some(plan))[0]
+            results::<R, _, f32, f32>(client, LogSumExp, &data, &[2000], &[0], Some(plan))[0]
         };
         assert_close(&[of(vec![1e4; 2000])], 1e4 + 2000f64.ln(), 1e-6, "values of 1e4");
         assert_close(&[of(vec![-1e4; 2000])], -1e4 + 2000f64.ln(), 1e-6, "values of -1e4");
@@ -223,20 +224,19 @@ pub fn log_sum_exp_at_the_edges<R: Runtime>() {
 
 /// Elements of f32 that are lost beside each other in f32 are not in f64, and i32 that wrap in 32 bits
 /// do not in 64.
-pub fn wide_accumulators<R: Runtime>() {
-    let client = client::<R>();
-    let device = device_of(&client);
+pub fn wide_accumulators<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
     if device.has(ElementType::F64) {
         let mut data = vec![1e-3f32; 1000];
         data[500] = 1e9;
         data[501] = -1e9;
-        let input = tensor(&client, &data, &[1000], &[1]);
-        let wide = reduce(Sum, &input).accumulate_in(ElementType::F64).run(&client).unwrap();
-        assert_close(&read::<R, f32>(&client, &wide, 1), 0.998, 1e-6, "1e9 less itself");
+        let input = tensor(client, &data, &[1000], &[1]);
+        let wide = reduce(Sum, &input).accumulate_in(ElementType::F64).run(client).unwrap();
+        assert_close(&read::<R, f32>(client, &wide, 1), 0.998, 1e-6, "1e9 less itself");
     }
     if device.has(ElementType::I64) {
-        let input = tensor(&client, &[i32::MAX; 7], &[7], &[1]);
-        let wide = reduce(Sum, &input).accumulate_in(ElementType::I64).run(&client).unwrap();
-        assert_eq!(read::<R, i64>(&client, &wide, 1), [7 * i64::from(i32::MAX)]);
+        let input = tensor(client, &[i32::MAX; 7], &[7], &[1]);
+        let wide = reduce(Sum, &input).accumulate_in(ElementType::I64).run(client).unwrap();
+        assert_eq!(read::<R, i64>(client, &wide, 1), [7 * i64::from(i32::MAX)]);
     }
 }

@@ -188,16 +188,30 @@ checked!(NanVar NanVar { correction: 1.0 }, from eighths_and_nan,
 checked!(NanStd NanStd { correction: 0.0 }, from eighths_and_nan,
     v: [var(&present(v), 0.0).sqrt()], within 8.0 * var(&present(v), 0.0).sqrt());
 
-/// Does something for every operator: `for_each_operator!(O => { ... })`. The list is checked
-/// against [`OperatorName::ALL`].
+/// Gives every operator, its name and its type, to another macro, behind that macro's own arguments.
+/// The list is checked against [`OperatorName::ALL`].
+macro_rules! with_operators {
+    ($macro:ident!($($arguments:tt)*)) => {
+        $macro! {
+            $($arguments)*;
+            sum Sum, prod Prod, mean Mean, min Min, max Max, min_max MinMax, argmin ArgMin,
+            argmax ArgMax, min_with_index MinWithIndex, max_with_index MaxWithIndex, any Any,
+            all All, count_nonzero CountNonzero, sum_abs SumAbs, sum_squares SumSquares,
+            norm_l1 NormL1, norm_l2 NormL2, norm_inf NormInf, norm_p NormP, var Var, std Std,
+            mean_var MeanVar, logsumexp LogSumExp, nansum NanSum, nanprod NanProd,
+            nanmean NanMean, nanmin NanMin, nanmax NanMax, nanargmin NanArgMin,
+            nanargmax NanArgMax, nanvar NanVar, nanstd NanStd
+        }
+    };
+}
+pub(crate) use with_operators;
+
+/// Does something for every operator: `for_each_operator!(O => { ... })`.
 macro_rules! for_each_operator {
     ($operator:ident => $body:expr) => {
-        for_each_operator!(@ $operator, $body;
-            Sum, Prod, Mean, Min, Max, MinMax, ArgMin, ArgMax, MinWithIndex, MaxWithIndex, Any, All,
-            CountNonzero, SumAbs, SumSquares, NormL1, NormL2, NormInf, NormP, Var, Std, MeanVar,
-            LogSumExp, NanSum, NanProd, NanMean, NanMin, NanMax, NanArgMin, NanArgMax, NanVar, NanStd)
+        $crate::operators::with_operators!(for_each_operator!(@ $operator, $body))
     };
-    (@ $operator:ident, $body:expr; $($each:ident),*) => {
+    (@ $operator:ident, $body:expr; $($name:ident $each:ident),*) => {
         $({
             type $operator = reduce_kernels::$each;
             $body
@@ -206,13 +220,27 @@ macro_rules! for_each_operator {
 }
 pub(crate) use for_each_operator;
 
+/// An operator's place in the list of all, from 0.
+pub fn place<O: Operator>() -> usize {
+    let is_it = |operator: &OperatorName| operator.name() == O::NAME;
+    OperatorName::ALL.iter().position(is_it).expect("every operator has a name")
+}
+
 /// No operator is left out of the tests, and names lead to operators.
 #[test]
 fn every_operator_is_listed() {
-    let mut names: Vec<&str> = Vec::new();
-    for_each_operator!(O => names.push(O::NAME));
+    macro_rules! names {
+        (; $($name:ident $operator:ident),*) => {
+            [$((stringify!($name), $operator::NAME)),*]
+        };
+    }
+    let listed = with_operators!(names!());
+    for (test, name) in listed {
+        assert_eq!(test, name, "a test is named for another operator");
+    }
+    let names = listed.map(|(_, name)| name);
     let all: Vec<&str> = OperatorName::ALL.iter().map(|operator| operator.name()).collect();
-    assert_eq!(names, all);
+    assert_eq!(names[..], all);
     for name in names {
         assert_eq!(name.parse::<OperatorName>().unwrap().name(), name);
     }

@@ -8,7 +8,7 @@ use reduce_kernels::{ArgMax, ElementType, Sum, cubecl::prelude::*, planner::span
 
 use crate::{
     case::Case,
-    run::{check, client, device_with_planes, plans, problem_of},
+    run::{Asked, check, device_with_planes, plans, problem_of},
 };
 
 /// Most elements of a buffer: enough for every schedule, little enough for a software adapter.
@@ -48,9 +48,8 @@ fn any_case() -> impl Strategy<Value = Case> {
 }
 
 /// Random problems, each as chosen and with one plan picked from all that apply.
-pub fn problems<R: Runtime>() {
-    let client = client::<R>();
-    let device = device_with_planes(&client);
+pub fn problems<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_with_planes(client);
     let config = Config {
         cases: 200,
         // The same problems every time: a failure here must fail in CI too.
@@ -62,11 +61,12 @@ pub fn problems<R: Runtime>() {
     let strategy = (any_case(), any::<prop::sample::Index>(), any::<u64>());
     TestRunner::new(config)
         .run(&strategy, |(case, pick, seed)| {
-            check::<R, Sum>(&client, &case, ElementType::F32, None, seed).unwrap();
-            let problem = problem_of::<R, ArgMax>(&client, &case, ElementType::F32);
+            check::<R, Sum>(client, &case, ElementType::F32, None, seed).unwrap();
+            let problem =
+                problem_of::<R, ArgMax>(client, &case, ElementType::F32, Asked::default()).unwrap();
             let plans = plans(&problem, &device);
             let plan = plans[pick.index(plans.len())];
-            check::<R, ArgMax>(&client, &case, ElementType::F32, Some(plan), seed).unwrap();
+            check::<R, ArgMax>(client, &case, ElementType::F32, Some(plan), seed).unwrap();
             Ok(())
         })
         .unwrap();

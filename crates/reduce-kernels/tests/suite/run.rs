@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use rand::{SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Device, ElementType, Operator, Plan, Problem, ReduceError, ScheduleKind,
+    Device, ElementType, Operator, Plan, Problem, ReduceError, Reduction, ScheduleKind,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     operator::Family,
@@ -94,11 +94,6 @@ fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
     })
 }
 
-/// A client on the runtime's default device.
-pub fn client<R: Runtime>() -> ComputeClient<R> {
-    R::client(&R::Device::default())
-}
-
 /// The client's device, with plane operations whether it reports them or not.
 pub fn device_with_planes<R: Runtime>(client: &ComputeClient<R>) -> Device {
     Device { plane_operations: true, ..device_of(client) }
@@ -155,6 +150,9 @@ pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f
 /// alike, and compilers dominate the suite's time; the plans that the planner chooses have more.
 const MOST_LOADS: usize = 4;
 
+/// Outputs that a unit or a plane works on at a time where a forced plan has several of them in flight.
+const SEVERAL: usize = 2;
+
 /// Every plan that can run a problem: each schedule, sized for the widest access and for single
 /// elements both ways.
 pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
@@ -168,21 +166,17 @@ pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
         single(Direction::Across),
     ];
     accesses.dedup();
-    plans_of(problem, device, &accesses, &[1, 3])
+    plans_of(problem, device, &accesses)
 }
 
 /// Every schedule that can run a problem with the widest access.
 pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    plans_of(problem, device, &[Access::widest(problem, device)], &[1])
+    plans_of(problem, device, &[Access::widest(problem, device)])
 }
 
-/// Plans that read in these ways, with as many outputs at a time as `batches` says.
-fn plans_of(
-    problem: &Problem,
-    device: &Device,
-    accesses: &[Access],
-    batches: &[usize],
-) -> Vec<Plan> {
+/// Plans that read in these ways: each schedule, a split merged by its last cube and by a second
+/// launch, and short outputs one at a time and several.
+fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
     // Without 64-bit atomics, a second launch merges what a split leaves.
     let without_atomics = Device { wide_atomics: false, ..device.clone() };
@@ -190,13 +184,12 @@ fn plans_of(
         for (kind, sizing) in ScheduleKind::ALL
             .map(|kind| (kind, device))
             .into_iter()
-            .chain((batches.len() > 1).then_some((ScheduleKind::Split, &without_atomics)))
+            .chain([(ScheduleKind::Split, &without_atomics)])
         {
             let sized = schedule::size(kind, problem, sizing, access);
             let Ok(schedule) = sized else { continue };
-            // Short outputs one at a time, and several.
-            for &batch in batches {
-                let in_flight = access.in_flight.min(MOST_LOADS / batch).max(1);
+            for batch in [1, SEVERAL] {
+                let in_flight = access.in_flight.min(MOST_LOADS / batch);
                 let plan = Plan::new(Access { in_flight, batch, ..access }, schedule);
                 plans.extend(Some(plan).filter(|plan| plan.check(problem, device).is_ok()));
             }
@@ -207,15 +200,16 @@ fn plans_of(
     plans
 }
 
-/// The canonical problem of a case, its output strided as [`check`] has it.
+/// The canonical problem of a case with the types asked for, its output strided as [`check`] has it.
 pub fn problem_of<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     case: &Case,
     element: ElementType,
-) -> Problem {
+    asked: Asked,
+) -> Result<Problem, ReduceError> {
     let bytes = vec![0; case.span() * element.bytes()];
     let input = tensor_of(client, element, &bytes, &case.shape, &case.strides);
-    reduce(O::operator(), &input).over(case.axes.as_slice()).problem().unwrap()
+    asked.of(reduce(O::operator(), &input).over(case.axes.as_slice())).problem()
 }
 
 /// What a check asks for beyond the case.
@@ -229,6 +223,24 @@ pub struct Asked {
 impl From<Option<Plan>> for Asked {
     fn from(plan: Option<Plan>) -> Self {
         Self { plan, ..Self::default() }
+    }
+}
+
+impl Asked {
+    /// A reduction with the types asked for.
+    fn of<'a, O: Operator, R: Runtime>(
+        self,
+        mut reduction: Reduction<'a, O, R>,
+    ) -> Reduction<'a, O, R> {
+        if let Some(accumulator) = self.accumulator {
+            reduction = reduction.accumulate_in(accumulator);
+        }
+        for (nth, output) in self.outputs.into_iter().enumerate() {
+            if let Some(output) = output {
+                reduction = reduction.result_type(nth, output);
+            }
+        }
+        reduction
     }
 }
 
@@ -249,16 +261,11 @@ pub fn check<R: Runtime, O: Checked>(
     let strides: Vec<usize> = row_major_strides(&kept).iter().map(|stride| 2 * stride).collect();
     let held = (2 * span(&kept, &strides).unwrap()).max(2);
 
-    let mut reduction = reduce(O::operator(), &input).over(case.axes.as_slice()).squeezed();
+    let reduction = reduce(O::operator(), &input).over(case.axes.as_slice()).squeezed();
+    let mut reduction = asked.of(reduction);
     let device = device_with_planes(client);
     if let Some(plan) = asked.plan {
         reduction = reduction.with_plan(plan).on(&device);
-    }
-    if let Some(accumulator) = asked.accumulator {
-        reduction = reduction.accumulate_in(accumulator);
-    }
-    for (nth, output) in asked.outputs.into_iter().enumerate() {
-        reduction = output.map_or(reduction.clone(), |output| reduction.result_type(nth, output));
     }
     let types: Vec<ElementType> = O::Results::list(reduction.output_type()?);
     let poisoned = |output: &ElementType| {

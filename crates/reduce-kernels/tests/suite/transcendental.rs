@@ -13,7 +13,7 @@ use crate::{
     case::Case,
     operators::Checked,
     reference::{Exact, exp, ln, pow},
-    run::{check, device_with_planes, problem_of, read, results, tensor, widest_plans},
+    run::{Asked, check, device_with_planes, problem_of, read, results, tensor, widest_plans},
 };
 
 /// What the documentation of `operator::math` promises, in units in the last place.
@@ -246,7 +246,13 @@ pub fn functions_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
 
 /// A plan of each schedule for a row of f64.
 fn every_plan<R: Runtime, O: Checked>(client: &ComputeClient<R>, len: usize) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(client, &Case::contiguous(&[len], &[0]), ElementType::F64);
+    let problem = problem_of::<R, O>(
+        client,
+        &Case::contiguous(&[len], &[0]),
+        ElementType::F64,
+        Asked::default(),
+    );
+    let problem = problem.expect("the operator takes f64");
     widest_plans(&problem, &device_with_planes(client))
 }
 
@@ -256,7 +262,8 @@ pub fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
         let cases = [Case::contiguous(&[3, 5001], &[1]), Case::contiguous(&[3000, 12], &[0])];
         let mut runs = 0;
         for case in cases {
-            let problem = problem_of::<R, O>(client, &case, ElementType::F64);
+            let problem = problem_of::<R, O>(client, &case, ElementType::F64, Asked::default());
+            let problem = problem.expect("the operator takes f64");
             for plan in widest_plans(&problem, &device_with_planes(client)) {
                 check::<R, O>(client, &case, ElementType::F64, Some(plan), runs).unwrap();
                 runs += 1;

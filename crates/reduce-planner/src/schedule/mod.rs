@@ -36,7 +36,7 @@ pub(crate) fn accumulator_bytes(problem: &Problem, access: Access) -> usize {
         Direction::Along => 1,
         Direction::Across => access.vector,
     };
-    problem.operator().accumulator_bytes * lanes
+    problem.operator().accumulator_bytes.saturating_mul(lanes)
 }
 
 /// Shared memory that a cube of `workers` × `outputs` units needs to combine, in bytes.
@@ -51,7 +51,7 @@ pub(crate) fn shared_bytes(
         Combine::Plane { lanes } => workers.div_ceil(lanes) * outputs,
         Combine::Shared => workers * outputs,
     };
-    slots as usize * accumulator_bytes(problem, access)
+    (slots as usize).saturating_mul(accumulator_bytes(problem, access))
 }
 
 /// Checks the numbers of a plan's schedule against the limits that its kernels rely on.
@@ -91,6 +91,7 @@ pub(crate) fn check(plan: &Plan, problem: &Problem, device: &Device) -> Result<(
     if let Schedule::Split { cubes, merge, .. } = schedule {
         check_split(plan, problem, device, cubes, merge)?;
     }
+    fits_bindings(plan, problem, device)?;
     fits_grid(plan.cubes(problem), "cubes", device)
 }
 
@@ -151,11 +152,16 @@ fn check_split(
             if outputs > u64::from(units) {
                 return Err(format!("{units} units cannot merge {outputs} outputs"));
             }
+            // Mesa's software adapter drops iterations of idle lanes that wait beside busy ones.
+            if units < device.plane_size_max {
+                let plane = device.plane_size_max;
+                return Err(format!("{units} units that merge do not fill a plane of {plane}"));
+            }
             if plan.cubes(problem) > u64::from(device.max_cube_count[0]) {
                 return Err("a grid of more than one row may hold cubes without work".into());
             }
             let words = problem.operator().accumulator_bytes.div_ceil(4);
-            let bytes = 8 * plan.hand_over_words(problem, words);
+            let bytes = plan.hand_over_words(problem, words).saturating_mul(8);
             if bytes > tuning::HAND_OVER_BYTES {
                 return Err(format!(
                     "{bytes} bytes to hand over are more than {}",
@@ -166,17 +172,39 @@ fn check_split(
             let (workers, blocks) = (plan.schedule.workers(), plan.schedule.outputs());
             let combine = plan.schedule.combine().unwrap_or(Combine::Shared);
             let first = shared_bytes(problem, plan.access, workers, blocks, combine);
-            let second = units as usize * problem.operator().accumulator_bytes;
-            fits_shared(first + second + size_of::<u32>(), device)
+            let second = (units as usize).saturating_mul(problem.operator().accumulator_bytes);
+            fits_shared(first.saturating_add(second).saturating_add(size_of::<u32>()), device)
         }
         Merge::SecondLaunch { workers, outputs } => {
             let units = workers.checked_mul(outputs).ok_or("too many units in the merge")?;
             power_of_two("units per merging cube", units, device.max_units_per_cube)?;
             power_of_two("merging units per output", workers, units)?;
-            fits_shared(units as usize * problem.operator().accumulator_bytes, device)?;
+            let bytes = (units as usize).saturating_mul(problem.operator().accumulator_bytes);
+            fits_shared(bytes, device)?;
             let cubes = (problem.outputs() as u64).div_ceil(u64::from(outputs));
             fits_grid(cubes, "merging cubes", device)
         }
+    }
+}
+
+/// Buffers of the launch that binds most. Ragged runs bind the input twice.
+fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), String> {
+    let inputs = 1 + usize::from(plan.access.ragged);
+    let (fields, results) = (problem.operator().fields, problem.results().len());
+    let bindings = match plan.schedule {
+        Schedule::Split { merge: Merge::LastCube, .. } => inputs + 1 + results,
+        Schedule::Split { merge: Merge::SecondLaunch { .. }, .. } => {
+            fields.saturating_add(inputs.max(results))
+        }
+        _ => inputs + results,
+    };
+    if bindings as u64 <= u64::from(device.max_bindings) {
+        Ok(())
+    } else {
+        Err(format!(
+            "a launch binds {bindings} buffers, the device {} at most",
+            device.max_bindings
+        ))
     }
 }
 

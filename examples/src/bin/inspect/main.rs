@@ -10,7 +10,7 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 use clap::Parser;
 use indicatif::ProgressBar;
 use reduce_examples::{
-    Backend, OnDevice,
+    BACKEND_HELP, Backend, OnDevice,
     command_line::{self, fail, say},
     on_device,
 };
@@ -44,8 +44,7 @@ struct Arguments {
     /// tensor that could not be inspected has `error` in place of figures.
     #[arg(long)]
     json: bool,
-    /// The backend: cuda or wgpu. The first one compiled in if not given.
-    #[arg(long)]
+    #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
 }
 

@@ -67,7 +67,8 @@ impl fmt::Display for Report {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        writeln!(f, "{}: {} tensors, on {}", self.file, self.tensors.len(), self.device)?;
+        let Report { file, device, backend, tensors } = self;
+        writeln!(f, "{file}: {} tensors, on {device} through {backend}", tensors.len())?;
         write!(f, "{}", table.trim_fmt())?;
         refusals.iter().try_for_each(|refusal| write!(f, "\n{refusal}"))
     }

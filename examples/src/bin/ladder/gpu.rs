@@ -53,7 +53,10 @@ impl<'a, R: Runtime> Gpu<'a, R> {
         };
         let atomic = Type::new(StorageType::Atomic(scalar));
         let usage = self.client.properties().atomic_type_usage(atomic);
-        (!usage.contains(AtomicUsage::Add))
+        // WGSL has no atomics of 64 bits; a client that compiles it for a Vulkan adapter lists them all
+        // the same.
+        let wide_enough = element.bytes() <= 4 || self.device.wide_atomics;
+        (!usage.contains(AtomicUsage::Add) || !wide_enough)
             .then(|| format!("the device reports no atomic addition of {element}"))
     }
 }

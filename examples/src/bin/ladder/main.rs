@@ -20,7 +20,7 @@ use std::{error::Error, io, path::PathBuf, process::ExitCode};
 use clap::Parser;
 use reduce_benches::{Floor, Staged, largest_buffer};
 use reduce_examples::{
-    Backend, OnDevice,
+    BACKEND_HELP, Backend, OnDevice,
     command_line::{self, fail, say},
     on_device,
 };
@@ -88,8 +88,7 @@ struct Arguments {
     /// Time of a sample, in milliseconds, of which the median counts.
     #[arg(long, default_value_t = 100.0, value_parser = sizes::positive)]
     sample_ms: f64,
-    /// The backend: cuda or wgpu. The first one compiled in if not given.
-    #[arg(long)]
+    #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
 }
 

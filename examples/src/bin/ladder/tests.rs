@@ -1,9 +1,9 @@
-//! Every rung on the devices of this machine, through every backend that is compiled in.
+//! Every rung on a device of this machine.
 
 use half::f16;
 use indicatif::ProgressBar;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_examples::{Backend, OnDevice};
+use reduce_examples::{Backend, OnDevice, on_device};
 use reduce_kernels::cubecl::prelude::*;
 
 use crate::{
@@ -17,19 +17,9 @@ use crate::{
     report::Outcome,
 };
 
-/// Does something on the default device of every backend. A process can set wgpu up only once, so not
-/// through [`on_device`](reduce_examples::on_device).
-fn everywhere(work: impl OnDevice + Copy) {
-    #[cfg(feature = "cuda")]
-    {
-        use reduce_kernels::cubecl::cuda::CudaRuntime;
-        work.on(&CudaRuntime::client(&Default::default()), Backend::Cuda, "");
-    }
-    #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-    {
-        use reduce_kernels::cubecl::wgpu::WgpuRuntime;
-        work.on(&WgpuRuntime::client(&Default::default()), Backend::Wgpu, "");
-    }
+/// Does something on a device of the backend that the environment variable `REDUCE_BACKEND` names.
+fn on_default(work: impl OnDevice) {
+    on_device(None, work).unwrap();
 }
 
 /// Of the devices that tests run on, Mesa's software adapter alone reports no plane operations.
@@ -66,7 +56,6 @@ const LONG_LENGTHS: [usize; 2] = [1_100_003, (1 << 24) + 1];
 /// device that does not report them: Mesa's software adapter has them.
 #[test]
 fn every_rung_of_the_full_reduction_is_exact() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
@@ -108,14 +97,13 @@ fn every_rung_of_the_full_reduction_is_exact() {
             check::<f64, R>(&gpu);
         }
     }
-    everywhere(Check);
+    on_default(Check);
 }
 
 /// Both axes of matrices narrower and wider than tiles, whole numbers of tiles and not, and with rows
 /// that are no whole number of vectors; and more cubes than one side of a grid holds.
 #[test]
 fn every_rung_of_a_matrix_is_exact() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     const SHAPES: [(usize, usize); 10] = [
@@ -169,13 +157,12 @@ fn every_rung_of_a_matrix_is_exact() {
             check::<f32, R>(&gpu);
         }
     }
-    everywhere(Check);
+    on_default(Check);
 }
 
 /// All sets of axes, each in one launch.
 #[test]
 fn every_set_of_axes_of_rank_5_is_exact_in_one_launch() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     impl OnDevice for Check {
@@ -201,7 +188,7 @@ fn every_set_of_axes_of_rank_5_is_exact_in_one_launch() {
             }
         }
     }
-    everywhere(Check);
+    on_default(Check);
 }
 
 /// Against a sum written down by hand: the oracle of rank 5 counts axes from 1 and keeps their order.
@@ -217,7 +204,6 @@ fn the_oracle_of_rank_5_counts_axes_from_1() {
 /// element for its neighbour must give another sum.
 #[test]
 fn host_and_device_make_the_same_numbers() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     const LENGTH: usize = 300_000;
@@ -235,7 +221,7 @@ fn host_and_device_make_the_same_numbers() {
             }
         }
     }
-    everywhere(Check);
+    on_default(Check);
 
     let numbers: Vec<i64> = (0..LENGTH).map(|index| value(index, 0)).collect();
     for odd in (-15..=15).step_by(2) {
@@ -264,7 +250,6 @@ fn climber<'a, R: Runtime>(
 /// A wrong result is reported as one, and nothing else is: the check of the program can fail.
 #[test]
 fn a_wrong_total_is_found() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     impl OnDevice for Check {
@@ -279,13 +264,12 @@ fn a_wrong_total_is_found() {
             assert_eq!(error.to_string(), "total 1 is 2, not 4");
         }
     }
-    everywhere(Check);
+    on_default(Check);
 }
 
 /// What no device lacks runs, and what it lacks is told: integers have atomics everywhere.
 #[test]
 fn only_missing_features_make_rungs_unavailable() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     impl OnDevice for Check {
@@ -308,13 +292,12 @@ fn only_missing_features_make_rungs_unavailable() {
             }
         }
     }
-    everywhere(Check);
+    on_default(Check);
 }
 
 /// What docs/LADDER.md says of numbers.
 #[test]
 fn the_experiments_on_numbers_show_what_they_should() {
-    #[derive(Clone, Copy)]
     struct Check;
 
     impl OnDevice for Check {
@@ -350,5 +333,5 @@ fn the_experiments_on_numbers_show_what_they_should() {
             }
         }
     }
-    everywhere(Check);
+    on_default(Check);
 }

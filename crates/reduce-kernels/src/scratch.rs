@@ -1,0 +1,160 @@
+//! Memory through which the cubes of a split pass partial results, kept between calls: a split then
+//! allocates nothing.
+//!
+//! CubeCL 0.10 allocates on the device's own thread, after the call that asked for the memory has
+//! returned. If that fails, the thread panics and catches its panic, and from then on drops every launch that
+//! binds the handle; reading another buffer of such a launch, and waiting for it, succeed all the same.
+//! Memory of this module therefore proves that it exists before any launch binds it. That takes a round
+//! trip to the device's thread, once for each growth.
+
+use core::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cubecl::{prelude::*, server::Handle, stream_id::StreamId};
+
+use crate::{ReduceError, memory::identity};
+
+/// Streams whose memory a thread keeps. Where a thread uses more, the one not used for the longest time
+/// loses its memory.
+const MOST_STREAMS: usize = 8;
+
+/// Fewest words of a hand-over, so that they rarely grow.
+const FEWEST_WORDS: usize = 1 << 12;
+
+/// Bytes of one field's partial results up to which their memory is kept.
+const MOST_KEPT_BYTES: usize = 16 << 20;
+
+thread_local! {
+    /// The memory of each stream, the one used last in front.
+    static STREAMS: RefCell<Vec<Scratch>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The memory of one stream. Its launches run one after the other, so they can share it.
+struct Scratch {
+    client: usize,
+    stream: StreamId,
+    words: Option<KeptWords>,
+    /// A buffer for each field of the widest accumulator so far.
+    partials: Vec<Handle>,
+}
+
+struct KeptWords {
+    handle: Handle,
+    count: usize,
+    /// Number of the last launch that took the words, 0 before the first.
+    launch: u32,
+}
+
+/// Words of 64 bits for one launch.
+pub(crate) struct LaunchWords {
+    pub(crate) handle: Handle,
+    pub(crate) count: usize,
+    /// The number of the launch in the upper half: greater than that of any earlier launch with these
+    /// words, and never 0.
+    pub(crate) mark: u64,
+}
+
+/// At least `count` words for the next launch on `stream`.
+///
+/// # Errors
+///
+/// [`ReduceError::Scratch`] if there is no memory for them.
+pub(crate) fn words<R: Runtime>(
+    client: &ComputeClient<R>,
+    stream: StreamId,
+    count: usize,
+) -> Result<LaunchWords, ReduceError> {
+    with_scratch(client, stream, |scratch| {
+        let usable = |words: &KeptWords| words.count >= count && words.launch < u32::MAX;
+        let mut words = match scratch.words.take().filter(usable) {
+            Some(words) => words,
+            None => new_words(client, count.next_power_of_two().max(FEWEST_WORDS))?,
+        };
+        words.launch += 1;
+        let mark = u64::from(words.launch) << 32;
+        let launch = LaunchWords { handle: words.handle.clone(), count: words.count, mark };
+        scratch.words = Some(words);
+        Ok(launch)
+    })
+}
+
+/// Words of 0, which are no launch's. They are read back, because their zeros are written later too.
+fn new_words<R: Runtime>(
+    client: &ComputeClient<R>,
+    count: usize,
+) -> Result<KeptWords, ReduceError> {
+    let bytes = count * size_of::<u64>();
+    let failed = |reason: String| ReduceError::Scratch { bytes: bytes as u64, reason };
+    let handle = client.create_from_slice(&vec![0; bytes]);
+    // CubeCL panics here where the memory was not allocated.
+    match catch_unwind(AssertUnwindSafe(|| client.read_one(handle.clone()))) {
+        Err(_) => Err(failed("the allocation failed".into())),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Ok(Ok(found)) if found.iter().any(|&byte| byte != 0) => {
+            Err(failed("it was not cleared".into()))
+        }
+        Ok(Ok(_)) => Ok(KeptWords { handle, count, launch: 0 }),
+    }
+}
+
+/// A buffer of at least so many bytes for each field of an accumulator, of any content.
+///
+/// # Errors
+///
+/// [`ReduceError::Scratch`] if there is no memory for one of them.
+pub(crate) fn partials<R: Runtime>(
+    client: &ComputeClient<R>,
+    stream: StreamId,
+    fields: impl IntoIterator<Item = usize>,
+) -> Result<Vec<Handle>, ReduceError> {
+    with_scratch(client, stream, |scratch| {
+        let mut handles = Vec::new();
+        for (nth, bytes) in fields.into_iter().enumerate() {
+            let kept = scratch.partials.get(nth).filter(|kept| kept.size() >= bytes as u64);
+            if let Some(kept) = kept {
+                handles.push(kept.clone());
+                continue;
+            }
+            let handle = client.empty(bytes.next_power_of_two().min(bytes.max(MOST_KEPT_BYTES)));
+            if !is_allocated(client, &handle) {
+                let reason = "the allocation failed".into();
+                return Err(ReduceError::Scratch { bytes: bytes as u64, reason });
+            }
+            // Fields come in order, so the buffers kept are those of the first ones.
+            if bytes <= MOST_KEPT_BYTES && nth <= scratch.partials.len() {
+                scratch.partials.truncate(nth);
+                scratch.partials.push(handle.clone());
+            }
+            handles.push(handle);
+        }
+        Ok(handles)
+    })
+}
+
+/// Does something with the memory of a stream.
+fn with_scratch<R: Runtime, T>(
+    client: &ComputeClient<R>,
+    stream: StreamId,
+    work: impl FnOnce(&mut Scratch) -> T,
+) -> T {
+    let client = identity(client);
+    STREAMS.with_borrow_mut(|streams| {
+        let is_ours = |scratch: &Scratch| scratch.client == client && scratch.stream == stream;
+        match streams.iter().position(is_ours) {
+            Some(0) => {}
+            Some(nth) => streams[..=nth].rotate_right(1),
+            None => {
+                streams.truncate(MOST_STREAMS - 1);
+                let scratch = Scratch { client, stream, words: None, partials: Vec::new() };
+                streams.insert(0, scratch);
+            }
+        }
+        work(&mut streams[0])
+    })
+}
+
+/// Whether the memory behind a handle was allocated. Waits for the device's thread, not for the device.
+pub(crate) fn is_allocated<R: Runtime>(client: &ComputeClient<R>, handle: &Handle) -> bool {
+    let (asking, handle) = (client.clone(), handle.clone());
+    client.exclusive(move || asking.get_resource(handle).is_ok()).unwrap_or(false)
+}

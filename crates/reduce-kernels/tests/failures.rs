@@ -1,0 +1,341 @@
+//! What happens when memory runs out, and after launches that went wrong: never a wrong value that
+//! nothing tells, and afterwards everything works again.
+//!
+//! An executable of its own, because a failure on a device's thread must not meet other tests.
+#![cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+
+use reduce_kernels::{
+    Device, ElementType, Plan, ReduceError, Sum, confirm,
+    cubecl::{prelude::*, std::tensor::TensorHandle, stream_id::StreamId},
+    device_of,
+    planner::{Access, Combine, Direction, Merge, Schedule, row_major_strides},
+    reduce, storage_type, sum,
+};
+
+/// A row-major tensor of f32.
+fn tensor<R: Runtime>(client: &ComputeClient<R>, data: &[f32], shape: &[usize]) -> TensorHandle<R> {
+    let handle = client.create_from_slice(f32::as_bytes(data));
+    TensorHandle::new(handle, shape, row_major_strides(shape), storage_type(ElementType::F32))
+}
+
+fn read<R: Runtime>(client: &ComputeClient<R>, tensor: &TensorHandle<R>) -> Vec<f32> {
+    let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
+    f32::from_bytes(&bytes).to_vec()
+}
+
+/// Rows of small whole numbers, whose sums are exact, and their sums.
+fn rows(count: usize, len: usize) -> (Vec<f32>, Vec<f32>) {
+    let data: Vec<f32> = (0..count * len).map(|i| ((i * 7) % 23) as f32 - 9.0).collect();
+    let sums = data.chunks(len).map(|row| row.iter().sum()).collect();
+    (data, sums)
+}
+
+/// A split of single elements, by `cubes` cubes of `units` units an output.
+fn split(cubes: u32, units: u32, merge: Merge) -> Plan {
+    let access =
+        Access { direction: Direction::Along, vector: 1, ragged: false, in_flight: 1, batch: 1 };
+    let combine = Combine::Shared;
+    Plan::new(access, Schedule::Split { cubes, workers: units, outputs: 1, combine, merge })
+}
+
+/// The sums of rows with a plan, into an output that was poisoned.
+fn sums<R: Runtime>(
+    client: &ComputeClient<R>,
+    device: &Device,
+    shape: [usize; 2],
+    plan: Plan,
+) -> Result<(Vec<f32>, Vec<f32>), ReduceError> {
+    let (data, expected) = rows(shape[0], shape[1]);
+    let input = tensor(client, &data, &shape);
+    let output = tensor(client, &vec![-1e30; shape[0]], &[shape[0], 1]);
+    let reduction = reduce(Sum, &input).over([1]).with_plan(plan).on(device);
+    reduction.run_into(client, output.clone().binding())?;
+    Ok((read(client, &output), expected))
+}
+
+/// Launches that left words behind, as an aborted one would, spoil no later launch: here cubes of one
+/// unit, which Mesa's adapter does not run rightly, by a device that claims planes of one unit.
+fn leftovers<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
+    if !device.wide_atomics {
+        return;
+    }
+    let tiny = Device { plane_size_min: 1, plane_size_max: 1, ..device.clone() };
+    for _ in 0..4 {
+        // Its own result is not trusted.
+        sums(client, &tiny, [1, 3000], split(33, 1, Merge::LastCube)).unwrap();
+        let sound = split(9, device.plane_size_max, Merge::LastCube);
+        let (found, expected) = sums(client, &device, [4, 6144], sound).unwrap();
+        assert_eq!(found, expected, "after words that were not all taken");
+    }
+}
+
+/// Launches of many sizes share their words, so that each finds those of others in its places.
+fn shared_words<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
+    if !device.wide_atomics {
+        return;
+    }
+    for round in 0..30 {
+        let (rows, cubes) = (1 + round % 7, 2 + (round * 5) % 31);
+        let plan = split(cubes as u32, device.plane_size_max, Merge::LastCube);
+        let (found, expected) = sums(client, &device, [rows, 5000 + round], plan).unwrap();
+        assert_eq!(found, expected, "round {round}: {rows} rows, {cubes} cubes");
+    }
+}
+
+/// A thread keeps the memory of a few streams, however many it uses.
+fn many_streams<R: Runtime>(client: &ComputeClient<R>) {
+    const STREAMS: u64 = 64;
+    let device = device_of(client);
+    let merge = match device.wide_atomics {
+        true => Merge::LastCube,
+        false => Merge::SecondLaunch { workers: 1, outputs: 1 },
+    };
+    let plan = split(5, device.plane_size_max, merge);
+    let on_stream = |stream: u64| {
+        let mut client = client.clone();
+        // SAFETY: every tensor of the stream is made, used and read through this client.
+        unsafe { client.set_stream(StreamId { value: 1_000_000 + stream }) };
+        client
+    };
+    for stream in 0..STREAMS {
+        let (found, expected) = sums(&on_stream(stream), &device, [2, 4000], plan).unwrap();
+        assert_eq!(found, expected, "stream {stream}");
+    }
+    // The first again, whose memory is gone by now.
+    let (found, expected) = sums(&on_stream(0), &device, [2, 4000], plan).unwrap();
+    assert_eq!(found, expected);
+    let holds = |stream: &u64| {
+        let client = on_stream(*stream);
+        client.memory_cleanup();
+        client.memory_usage().unwrap().bytes_in_use > 0
+    };
+    let holding = (0..STREAMS).filter(holds).count();
+    assert!((1..=8).contains(&holding), "{holding} of {STREAMS} streams hold memory");
+}
+
+/// Takes the device's memory, down to pieces of a page, and gives what it took.
+fn fill<R: Runtime>(client: &ComputeClient<R>) -> Vec<TensorHandle<R>> {
+    let mut taken = Vec::new();
+    let mut bytes = client.properties().memory.max_page_size.min(8 << 30) as usize;
+    while bytes >= 4096 {
+        let handle = client.empty(bytes);
+        let piece =
+            TensorHandle::<R>::new_contiguous([bytes / 4], handle, storage_type(ElementType::F32));
+        match confirm(client, [&piece]) {
+            Ok(()) if taken.len() < 20_000 => taken.push(piece),
+            _ => bytes /= 2,
+        }
+    }
+    taken
+}
+
+/// Real exhaustion. While the memory is full, every reduction is an error, or right, or found by
+/// `confirm`; when it is free again, everything works on the thread that it failed on.
+fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
+    if !device.plane_operations {
+        // A software adapter's memory is the machine's own.
+        return;
+    }
+    let (data, expected) = rows(64, 1 << 16);
+    let input = tensor(client, &data, &[64, 1 << 16]);
+    let outputs: Vec<TensorHandle<R>> =
+        (0..3).map(|_| tensor(client, &[-1e30; 64], &[64, 1])).collect();
+    confirm(client, outputs.iter().chain([&input])).unwrap();
+    let merges = [Merge::LastCube, Merge::SecondLaunch { workers: 1, outputs: 1 }];
+    let plans = merges.map(|merge| split(300, device.plane_size_max, merge));
+    let chosen = reduce(Sum, &input).over([1]).plan(client).unwrap().plan;
+    let plans = [plans[0], plans[1], chosen];
+
+    let taken = fill(client);
+    println!("{} pieces taken", taken.len());
+    for (plan, output) in plans.into_iter().zip(&outputs) {
+        let reduction = reduce(Sum, &input).over([1]).with_plan(plan);
+        let said = reduction
+            .run_into(client, output.clone().binding())
+            .and_then(|()| confirm(client, [&input, output]));
+        println!("{plan}: {said:?}");
+        if said.is_ok() {
+            assert_eq!(read(client, output), expected, "called right while memory is full: {plan}");
+        }
+    }
+    // As many results as elements, in memory that is not there.
+    let copy = reduce(Sum, &input).over(Vec::new()).run(client).unwrap();
+    match confirm(client, [&input, &copy]) {
+        Ok(()) => assert_eq!(read(client, &copy), data),
+        Err(error) => println!("copy: {error}"),
+    }
+
+    drop((taken, copy));
+    client.memory_cleanup();
+    for plan in plans {
+        let output = tensor(client, &[-1e30; 64], &[64, 1]);
+        let reduction = reduce(Sum, &input).over([1]).with_plan(plan);
+        reduction.run_into(client, output.clone().binding()).unwrap();
+        confirm(client, [&input, &output]).unwrap();
+        assert_eq!(read(client, &output), expected, "when memory is free again: {plan}");
+    }
+    let copy = reduce(Sum, &input).over(Vec::new()).run(client).unwrap();
+    confirm(client, [&input, &copy]).unwrap();
+    assert_eq!(read(client, &copy), data);
+}
+
+/// The most that a capped device allocates at a time.
+const CAP: u64 = 64 << 10;
+
+/// Scratch that cannot be had is an error before any launch, and nothing dead is kept: the thread's
+/// next splits work.
+fn dead_scratch<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_of(client);
+    let merges = [
+        device.wide_atomics.then_some(Merge::LastCube),
+        Some(Merge::SecondLaunch { workers: 1, outputs: 1 }),
+    ];
+    for merge in merges.into_iter().flatten() {
+        // 64 rows by 300 cubes: 19200 partial results.
+        let large = split(300, device.plane_size_max, merge);
+        let small = split(3, device.plane_size_max, merge);
+        for _ in 0..2 {
+            let error = sums(client, &device, [64, 200], large).unwrap_err();
+            assert!(matches!(error, ReduceError::Scratch { bytes, .. } if bytes > CAP), "{error}");
+            for shape in [[1, 12_000], [3, 300]] {
+                let (found, expected) = sums(client, &device, shape, small).unwrap();
+                assert_eq!(found, expected, "{merge:?} after a failed allocation");
+            }
+        }
+    }
+}
+
+/// Inputs and results that were never allocated: `confirm` tells, whatever else says `Ok`.
+fn dead_tensors<R: Runtime>(client: &ComputeClient<R>) {
+    let (data, expected) = rows(4, 1000);
+    let input = tensor(client, &data, &[4, 1000]);
+    // More results than memory, from a broadcast tensor.
+    let handle = input.handle.clone();
+    let element = storage_type(ElementType::F32);
+    let repeated = TensorHandle::<R>::new(handle, [40_000, 10], [0, 1], element);
+    let results = sum(client, &repeated, [1]).unwrap();
+    let error = confirm(client, [&repeated, &results]).unwrap_err();
+    assert_eq!(error, ReduceError::NotAllocated { nth: 1, bytes: 160_000 });
+    // An input that is not there.
+    let absent = tensor(client, &vec![1.0; 40_000], &[4, 10_000]);
+    let results = sum(client, &absent, [1]).unwrap();
+    let error = confirm(client, [&absent, &results]).unwrap_err();
+    assert_eq!(error, ReduceError::NotAllocated { nth: 0, bytes: 160_000 });
+    // Nothing of it stays.
+    let results = sum(client, &input, [1]).unwrap();
+    confirm(client, [&input, &results]).unwrap();
+    assert_eq!(read(client, &results), expected);
+}
+
+/// The tests that every backend has, on the client that `client` gives.
+macro_rules! on_every_backend {
+    () => {
+        #[test]
+        fn launches_that_left_words_spoil_no_later_one() {
+            leftovers(&client());
+        }
+
+        #[test]
+        fn launches_share_their_words() {
+            shared_words(&client());
+        }
+
+        #[test]
+        fn a_thread_keeps_the_memory_of_a_few_streams() {
+            many_streams(&client());
+        }
+
+        #[test]
+        fn full_memory() {
+            exhaustion(&client());
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
+
+    use super::*;
+
+    fn client() -> ComputeClient<CudaRuntime> {
+        CudaRuntime::client(&CudaDevice::default())
+    }
+
+    on_every_backend!();
+}
+
+/// The tests of one compiler of wgpu's: `$api` is what CubeCL chooses it by.
+macro_rules! on_wgpu {
+    ($compiler:ident: $api:ident) => {
+        mod $compiler {
+            use reduce_kernels::cubecl::{
+                MemoryConfiguration,
+                wgpu::{WgpuRuntime, $api},
+            };
+
+            use super::*;
+
+            fn client() -> ComputeClient<WgpuRuntime> {
+                wgpu::client_of::<$api>(MemoryConfiguration::default())
+            }
+
+            on_every_backend!();
+
+            #[test]
+            fn scratch_that_was_not_allocated_is_an_error() {
+                dead_scratch(&wgpu::client_of::<$api>(wgpu::capped()));
+            }
+
+            #[test]
+            fn tensors_that_were_not_allocated_are_found_by_confirm() {
+                dead_tensors(&wgpu::client_of::<$api>(wgpu::capped()));
+            }
+        }
+    };
+}
+
+#[cfg(feature = "vulkan")]
+on_wgpu!(spirv: Vulkan);
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+on_wgpu!(wgsl: WebGpu);
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+mod wgpu {
+    use std::sync::LazyLock;
+
+    use cubecl_runtime::memory_management::{MemoryConfiguration, MemoryPoolOptions, PoolType};
+    use reduce_kernels::cubecl::{
+        prelude::*,
+        wgpu::{
+            AutoGraphicsApi, GraphicsApi, RuntimeOptions, WgpuDevice, WgpuRuntime, WgpuSetup,
+            init_device, init_setup,
+        },
+    };
+
+    use super::CAP;
+
+    static SETUP: LazyLock<WgpuSetup> = LazyLock::new(|| {
+        init_setup::<AutoGraphicsApi>(&WgpuDevice::DefaultDevice, RuntimeOptions::default())
+    });
+
+    /// A client of its own on the default adapter. CubeCL chooses the compiler by the setup's backend.
+    pub fn client_of<A: GraphicsApi>(
+        memory_config: MemoryConfiguration,
+    ) -> ComputeClient<WgpuRuntime> {
+        let setup = WgpuSetup { backend: A::backend(), ..SETUP.clone() };
+        let options = RuntimeOptions { memory_config, ..RuntimeOptions::default() };
+        WgpuRuntime::client(&init_device(setup, options))
+    }
+
+    /// No allocation above [`CAP`].
+    pub fn capped() -> MemoryConfiguration {
+        let pool_type = PoolType::SlicedPages { page_size: CAP, max_slice_size: CAP };
+        let pool_options = vec![MemoryPoolOptions { pool_type, dealloc_period: None }];
+        MemoryConfiguration::Custom { pool_options }
+    }
+}
