@@ -136,7 +136,7 @@ pub fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeC
     let device = device_with_planes(client);
     let cases = [
         Case::contiguous(&[3, 20_001], &[1]),
-        Case::contiguous(&[9000, 12], &[0]),
+        Case::contiguous(&[9000, 8], &[0]),
         Case::contiguous(&[301, 8], &[1]),
         Case::contiguous(&[25, 2, 8], &[1]),
     ];
