@@ -57,7 +57,7 @@ fn all_plans<R: Runtime, O: Checked>(
 /// Rows to reduce along or columns to reduce across, operators in turn: both would take twice as many
 /// kernels.
 fn one_way<O: Operator>(along: [usize; 2], across: [usize; 2]) -> ([usize; 2], usize) {
-    if place::<O>() % 2 == 0 { (along, 1) } else { (across, 0) }
+    if place::<O>().is_multiple_of(2) { (along, 1) } else { (across, 0) }
 }
 
 /// One NaN anywhere makes the result NaN, under every schedule, whatever else is in the row; the

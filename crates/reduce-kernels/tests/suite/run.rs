@@ -181,6 +181,7 @@ fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan
     // Without 64-bit atomics, a second launch merges what a split leaves.
     let without_atomics = Device { wide_atomics: false, ..device.clone() };
     for &access in accesses {
+        let access = Access { in_flight: access.in_flight.min(MOST_LOADS), ..access };
         for (kind, sizing) in ScheduleKind::ALL
             .map(|kind| (kind, device))
             .into_iter()

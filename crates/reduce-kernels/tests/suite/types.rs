@@ -2,7 +2,10 @@
 //! schedule.
 
 use reduce_kernels::{
-    ElementType, ReduceError, ScheduleKind, cubecl::prelude::*, device_of, planner::PlanError,
+    Device, ElementType, Plan, Problem, ReduceError, ScheduleKind,
+    cubecl::prelude::*,
+    device_of,
+    planner::{Direction, Merge, PlanError, Schedule},
 };
 
 use crate::{
@@ -129,7 +132,7 @@ pub fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeC
     let device = device_with_planes(client);
     let cases = [
         Case::contiguous(&[3, 20_001], &[1]),
-        Case::contiguous(&[9000, 12], &[0]),
+        Case::contiguous(&[9000, 8], &[0]),
         Case::contiguous(&[301, 8], &[1]),
         Case::contiguous(&[25, 2, 8], &[1]),
     ];
@@ -137,14 +140,59 @@ pub fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeC
     // Devices without bytes have no bools.
     let output = truth.then_some(ElementType::U32);
     let asked = Asked { outputs: [output, None, None], ..Asked::default() };
+    let problem = |case| problem_of::<R, O>(client, case, ElementType::F32, asked).unwrap();
+    let problems = cases.each_ref().map(problem);
+    assert_all_tried(&problems, &device);
+    assert_all_tried(&problems, &Device::h200());
     let mut runs = 0;
-    for case in &cases {
-        let problem = problem_of::<R, O>(client, case, ElementType::F32, asked).unwrap();
-        for plan in widest_plans(&problem, &device) {
+    for (case, problem) in cases.iter().zip(&problems) {
+        for plan in widest_plans(problem, &device) {
             let asked = Asked { plan: Some(plan), ..asked };
             check::<R, O>(client, case, ElementType::F32, asked, runs).unwrap();
             runs += 1;
         }
     }
     println!("{}: {runs} runs", R::name(client));
+}
+
+/// That these problems bring every schedule on `device`, both ways, with several outputs in flight
+/// where a schedule has that, and splits merged in every way.
+fn assert_all_tried(problems: &[Problem], device: &Device) {
+    use ScheduleKind::*;
+
+    let tried: Vec<Plan> =
+        problems.iter().flat_map(|problem| widest_plans(problem, device)).collect();
+    let planes_vary = device.plane_size_min != device.plane_size_max;
+    for direction in [Direction::Along, Direction::Across] {
+        for (kind, several) in
+            [(Unit, false), (Unit, true), (Plane, false), (Plane, true), (Cube, false)]
+        {
+            // Lanes abreast need planes of one size.
+            let applies = (kind, direction) != (Plane, Direction::Across) || !planes_vary;
+            let is_it = |plan: &Plan| {
+                plan.schedule.kind() == kind
+                    && plan.access.direction == direction
+                    && (plan.access.batch > 1) == several
+            };
+            let name = &device.name;
+            assert!(
+                !applies || tried.iter().any(is_it),
+                "{kind} {direction:?} untried on {name}, several in flight: {several}"
+            );
+        }
+        for by_last_cube in [true, false] {
+            let is_it = |plan: &Plan| match plan.schedule {
+                Schedule::Split { merge, .. } => {
+                    plan.access.direction == direction && (merge == Merge::LastCube) == by_last_cube
+                }
+                _ => false,
+            };
+            let applies = device.wide_atomics || !by_last_cube;
+            let name = &device.name;
+            assert!(
+                !applies || tried.iter().any(is_it),
+                "no split {direction:?} on {name}, merged by the last cube: {by_last_cube}"
+            );
+        }
+    }
 }
