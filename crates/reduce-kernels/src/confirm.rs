@@ -25,16 +25,17 @@ use crate::{ReduceError, scratch::is_allocated};
 ///
 /// # Errors
 ///
-/// [`ReduceError::NotAllocated`] for the first tensor without memory, and [`ReduceError::Device`] with what
-/// `client.sync()` reports.
+/// [`ReduceError::NotAllocated`] for the first tensor without memory; else [`ReduceError::Device`] with what
+/// `client.sync()` reports. Either way the stream's errors are told: the next call reports later ones alone.
 pub fn confirm<'a, R: Runtime>(
     client: &ComputeClient<R>,
     tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
 ) -> Result<(), ReduceError> {
+    let synced = block_on(client.sync());
     for (nth, tensor) in tensors.into_iter().enumerate() {
         if !is_allocated(client, &tensor.handle) {
             return Err(ReduceError::NotAllocated { nth, bytes: tensor.handle.size() });
         }
     }
-    block_on(client.sync()).map_err(|error| ReduceError::Device { reason: error.to_string() })
+    synced.map_err(|error| ReduceError::Device { reason: error.to_string() })
 }

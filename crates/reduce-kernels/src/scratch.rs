@@ -21,6 +21,9 @@ const MOST_STREAMS: usize = 8;
 /// Fewest words of a hand-over, so that they rarely grow.
 const FEWEST_WORDS: usize = 1 << 12;
 
+/// Fewest bytes of one field's partial results, so that they rarely grow.
+const FEWEST_BYTES: usize = 1 << 12;
+
 /// Bytes of one field's partial results up to which their memory is kept.
 const MOST_KEPT_BYTES: usize = 16 << 20;
 
@@ -34,8 +37,9 @@ struct Scratch {
     client: usize,
     stream: StreamId,
     words: Option<KeptWords>,
-    /// A buffer for each field of the widest accumulator so far.
-    partials: Vec<Handle>,
+    /// A buffer for each field of the widest accumulator so far, and its bytes. CubeCL rounds the size of a
+    /// handle up, but wgpu binds no more than what was asked for.
+    partials: Vec<(Handle, usize)>,
 }
 
 struct KeptWords {
@@ -110,20 +114,21 @@ pub(crate) fn partials<R: Runtime>(
     with_scratch(client, stream, |scratch| {
         let mut handles = Vec::new();
         for (nth, bytes) in fields.into_iter().enumerate() {
-            let kept = scratch.partials.get(nth).filter(|kept| kept.size() >= bytes as u64);
-            if let Some(kept) = kept {
+            if let Some((kept, _)) = scratch.partials.get(nth).filter(|kept| kept.1 >= bytes) {
                 handles.push(kept.clone());
                 continue;
             }
-            let handle = client.empty(bytes.next_power_of_two().min(bytes.max(MOST_KEPT_BYTES)));
+            let is_kept = bytes <= MOST_KEPT_BYTES;
+            let bytes = if is_kept { bytes.next_power_of_two().max(FEWEST_BYTES) } else { bytes };
+            let handle = client.empty(bytes);
             if !is_allocated(client, &handle) {
                 let reason = "the allocation failed".into();
                 return Err(ReduceError::Scratch { bytes: bytes as u64, reason });
             }
             // Fields come in order, so the buffers kept are those of the first ones.
-            if bytes <= MOST_KEPT_BYTES && nth <= scratch.partials.len() {
+            if is_kept && nth <= scratch.partials.len() {
                 scratch.partials.truncate(nth);
-                scratch.partials.push(handle.clone());
+                scratch.partials.push((handle.clone(), bytes));
             }
             handles.push(handle);
         }

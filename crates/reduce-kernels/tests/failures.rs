@@ -146,12 +146,17 @@ fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
     confirm(client, outputs.iter().chain([&input])).unwrap();
     let merges = [Merge::LastCube, Merge::SecondLaunch { workers: 1, outputs: 1 }];
     let plans = merges.map(|merge| split(300, device.plane_size_max, merge));
+    let problem = reduce(Sum, &input).over([1]).problem().unwrap();
     let chosen = reduce(Sum, &input).over([1]).plan(client).unwrap().plan;
-    let plans = [plans[0], plans[1], chosen];
+    let plans: Vec<Plan> = plans
+        .into_iter()
+        .filter(|plan| plan.check(&problem, &device).is_ok())
+        .chain([chosen])
+        .collect();
 
     let taken = fill(client);
     println!("{} pieces taken", taken.len());
-    for (plan, output) in plans.into_iter().zip(&outputs) {
+    for (&plan, output) in plans.iter().zip(&outputs) {
         let reduction = reduce(Sum, &input).over([1]).with_plan(plan);
         let said = reduction
             .run_into(client, output.clone().binding())
@@ -170,6 +175,8 @@ fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
 
     drop((taken, copy));
     client.memory_cleanup();
+    // What failed while memory was full is told once.
+    let _ = confirm(client, [&input]);
     for plan in plans {
         let output = tensor(client, &[-1e30; 64], &[64, 1]);
         let reduction = reduce(Sum, &input).over([1]).with_plan(plan);

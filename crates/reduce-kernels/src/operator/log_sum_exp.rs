@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 
 use super::{
     One, Operator, Pair, Parameters, Position, Two, TypeRule, Types, Value,
-    element_wise::{is_nan, lowest},
-    math::{exp, ln},
+    element_wise::lowest,
+    math::{exp, has_nan_bits, ln},
     rules,
 };
 
@@ -47,7 +47,8 @@ impl Operator for LogSumExp {
         // The lesser one's exponential, the greater one's being 1. There is no difference from NaN, nor
         // between infinities: NaN goes into the sum and stays there, and so does an infinity.
         let zero = Vector::from_int(0);
-        let share = select_many(is_nan::<T::A, N>(rise), value, exp::<T::A, N>(zero - rise.abs()));
+        let share =
+            select_many(has_nan_bits::<T::A, N>(rise), value, exp::<T::A, N>(zero - rise.abs()));
         let grows = rise.greater_than(zero);
         let sum = select_many(grows, sum * share + one, sum + share);
         Pair::new(max(accumulator.first, value), Vector::cast_from(sum))
@@ -64,7 +65,7 @@ impl Operator for LogSumExp {
         // Both are infinite, or a sum is NaN.
         let zero = Vector::from_int(0);
         let share =
-            select_many(is_nan::<T::A, N>(rise), of_right, exp::<T::A, N>(zero - rise.abs()));
+            select_many(has_nan_bits::<T::A, N>(rise), of_right, exp::<T::A, N>(zero - rise.abs()));
         let grows = rise.greater_than(zero);
         let sum = select_many(grows, of_left * share + of_right, of_right * share + of_left);
         Pair::new(max(left.first, right.first), Vector::cast_from(sum))
@@ -86,6 +87,6 @@ impl Operator for LogSumExp {
         let infinite = most.greater_than(Vector::new(T::A::max_value()));
         let result = select_many(infinite, most, result);
         // Logarithms of NaN are not the same everywhere.
-        Value::new(Vector::cast_from(select_many(is_nan::<T::A, N>(sum), sum, result)))
+        Value::new(Vector::cast_from(select_many(has_nan_bits::<T::A, N>(sum), sum, result)))
     }
 }

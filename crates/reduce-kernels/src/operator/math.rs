@@ -112,6 +112,8 @@ const WHOLE_BIAS: f64 = 4_503_599_627_370_496.0 + 1023.0;
 const FRACTION_BITS: u64 = 0x000f_ffff_ffff_ffff;
 /// The bits of 1: the exponent of numbers from 1 to 2.
 const ONE_BITS: u64 = 0x3ff0_0000_0000_0000;
+/// All bits but the sign's.
+const MAGNITUDE_BITS: u64 = 0x7fff_ffff_ffff_ffff;
 const INFINITY_BITS: u64 = 0x7ff0_0000_0000_0000;
 const NAN_BITS: u64 = 0x7ff8_0000_0000_0000;
 /// How many bits of an f64 are not in its head.
@@ -244,7 +246,7 @@ fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
     let whole = Vector::<u64, N>::reinterpret((count - step) + number::<N>(WHOLE));
     let bits = Vector::<u64, N>::reinterpret(power) + (whole << bits::<N>(FRACTION_LEN));
     let result = Vector::<f64, N>::reinterpret(bits) * factor;
-    select_many(is_nan::<f64, N>(value.head), value.head, result)
+    select_many(has_nan_bits::<f64, N>(value.head), value.head, result)
 }
 
 /// The logarithm, with a head of 26 bits.
@@ -321,6 +323,20 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
 #[cube]
 fn settled<N: Size>(value: Vector<f64, N>, nothing: Vector<u64, N>) -> Vector<f64, N> {
     Vector::reinterpret(Vector::<u64, N>::reinterpret(value) | nothing)
+}
+
+/// Whether each lane is NaN, told in f64 by its bits: NVIDIA's Vulkan driver takes it that differences of f64
+/// are equal to themselves, while it compares what was loaded.
+#[cube]
+pub(crate) fn has_nan_bits<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] {
+        let value = Vector::<u64, N>::reinterpret(Vector::<f64, N>::cast_from(value));
+        let magnitude = value & bits::<N>(MAGNITUDE_BITS);
+        magnitude.greater_than(bits::<N>(INFINITY_BITS))
+    } else {
+        is_nan::<E, N>(value)
+    }
 }
 
 /// The first 26 bits of each lane.
