@@ -108,7 +108,7 @@ pub trait OnDevice {
 }
 
 /// Does `work` on the default device of `backend`. If that is `None`, the environment variable
-/// [`VARIABLE`] names the backend; without it the first backend is taken that is compiled in and has a
+/// The environment variable `REDUCE_BACKEND` names the backend; without it the first backend is taken that is compiled in and has a
 /// device, and a line on stderr tells which ones had none.
 ///
 /// # Errors
