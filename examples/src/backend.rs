@@ -108,8 +108,8 @@ pub trait OnDevice {
 }
 
 /// Does `work` on the default device of `backend`. If that is `None`, the environment variable
-/// The environment variable `REDUCE_BACKEND` names the backend; without it the first backend is taken that is compiled in and has a
-/// device, and a line on stderr tells which ones had none.
+/// `REDUCE_BACKEND` names the backend; without it the first backend is taken that is compiled in and
+/// has a device, and a line on stderr tells which ones had none.
 ///
 /// # Errors
 ///
