@@ -109,10 +109,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The first field, in the order of the struct, with a value that no device has: planes that are
-    /// no powers of two up to 1024 or that end below where they begin, loads or vectors that are no powers
-    /// of two up to 1024, none or more than 65536 units in a cube, and counts that are 0 where there is
-    /// always one.
+    /// A field has a value that no device has: planes, loads or vectors that are no powers of two up to
+    /// 1024, a largest plane below the smallest, none or more than 65536 units in a cube, or no
+    /// multiprocessors, units or cubes. The error names one such field and its value.
     pub fn check(&self) -> Result<(), DeviceError> {
         let fail = |field, value, expected| {
             Err(DeviceError { device: self.name.clone(), field, value, expected })

@@ -325,8 +325,9 @@ fn settled<N: Size>(value: Vector<f64, N>, nothing: Vector<u64, N>) -> Vector<f6
     Vector::reinterpret(Vector::<u64, N>::reinterpret(value) | nothing)
 }
 
-/// Whether each lane is NaN, told in f64 by its bits: NVIDIA's Vulkan driver takes it that differences of f64
-/// are equal to themselves, while it compares what was loaded.
+/// Whether each lane is NaN, told in f64 by its bits. Through Vulkan on an H200, comparing a difference of
+/// f64 with itself lost a NaN that was found where the value had been loaded; a driver may assume that
+/// arithmetic gives no NaN, but not that bits are none.
 #[cube]
 pub(crate) fn has_nan_bits<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
     let element = storage_type_of::<E>();
