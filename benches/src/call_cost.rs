@@ -1,8 +1,9 @@
 //! What a call costs the host beside CubeCL's own launch.
 
 use reduce_kernels::cubecl::{self, prelude::*, std::tensor::TensorHandle};
+use reduce_programs::{MeasureError, microseconds_per_call};
 
-use crate::{Case, MeasureError, inputs, microseconds_per_call, run};
+use crate::{Case, inputs, run};
 
 /// Rows of the matrices that are new in each call: small, so that the host sets the time.
 const NEW_SHAPES: usize = 60_000;

@@ -18,8 +18,9 @@ use reduce_kernels::{
     cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle},
     storage_type,
 };
+use reduce_programs::{MeasureError, microseconds_per_call, wait};
 
-use crate::{Case, CubekTiming, MeasureError, Over, measure::wait, microseconds_per_call, run};
+use crate::{Case, CubekTiming, Over, run};
 
 /// A routine is measured if one call took at most this many times the fastest routine's.
 const HOPELESS: f64 = 3.0;
@@ -85,10 +86,14 @@ pub fn fastest_routine<R: Runtime>(
         .min_by(|a, b| a.microseconds.total_cmp(&b.microseconds))
 }
 
+/// What cubek-reduce refused, or how it failed.
+fn failed(reason: impl ToString) -> MeasureError {
+    MeasureError::Peer { library: "cubek-reduce", reason: reason.to_string() }
+}
+
 /// A panic as an error: cubek-reduce panics on some cases, and CubeCL where a kernel fails.
 fn catch<T>(work: impl FnOnce() -> Result<T, MeasureError>) -> Result<T, MeasureError> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(MeasureError::Cubek("panicked".into())))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(failed("panicked")))
 }
 
 /// What a routine must compute. Some do not: Mesa's software adapter, for one, ends loops after 65535
@@ -132,7 +137,7 @@ impl Expected {
         if found.len() == self.values.len() && found.iter().zip(&self.values).all(close) {
             Ok(())
         } else {
-            Err(MeasureError::Cubek("a wrong result".into()))
+            Err(failed("a wrong result"))
         }
     }
 }
@@ -251,7 +256,7 @@ impl<'a, R: Runtime> Call<'a, R> {
                 (handle, shared_sum(self.client, input, output, *cubes, element.elem_type()))
             }
         };
-        launched.map_err(|error| MeasureError::Cubek(error.to_string()))?;
+        launched.map_err(failed)?;
         Ok(output)
     }
 }

@@ -3,11 +3,7 @@
 use std::time::{Duration, Instant};
 
 use reduce_kernels::cubecl::{self, future, prelude::*, server::Handle};
-
-use crate::{
-    MeasureError,
-    measure::{median, wait},
-};
+use reduce_programs::{MeasureError, median, wait};
 
 /// Pairs of samples, with calls and without.
 const PAIRS: usize = 7;

@@ -1,15 +1,12 @@
 //! What a run measured, as JSON.
 
-use std::{
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use reduce_kernels::{Device, Plan};
+use reduce_programs::{FileError, Floor, gigabytes_per_second, read, write};
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
-use crate::{Case, Floor};
+use crate::Case;
 
 /// Everything that one run of `side_by_side` measured on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,23 +91,13 @@ impl Timing {
     }
 }
 
-/// A rate in 10⁹ bytes per second.
-pub fn gigabytes_per_second(bytes: u64, microseconds: f64) -> f64 {
-    bytes as f64 / microseconds / 1e3
-}
-
-/// A file that could not be read or written.
+/// A record that could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum RecordError {
     /// What the file system says.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Text that is not what the file should hold.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file holds no record.
     #[error("{path}: {source}", path = path.display())]
     Json {
         /// The file.
@@ -120,72 +107,15 @@ pub enum FileError {
     },
 }
 
-/// The text of a file.
-///
-/// # Errors
-///
-/// What the file system says.
-pub fn read(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path).map_err(|source| FileError::Io { path: path.into(), source })
-}
-
-/// A file to be: it takes its place whole or not at all, and whether it can is known beforehand.
-#[derive(Debug)]
-pub struct Staged {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl Staged {
-    /// An empty file beside `path`, which goes away unless it is put there.
-    ///
-    /// # Errors
-    ///
-    /// What the file system says.
-    pub fn beside(path: &Path) -> Result<Self, FileError> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let file = match path.is_dir() {
-            true => Err(io::ErrorKind::IsADirectory.into()),
-            false => NamedTempFile::new_in(folder),
-        };
-        let file = file.map_err(|source| FileError::Io { path: path.into(), source })?;
-        Ok(Self { file, path: path.into() })
-    }
-
-    /// Writes a text and puts the file in its place.
-    ///
-    /// # Errors
-    ///
-    /// What the file system says.
-    pub fn put(self, text: &str) -> Result<(), FileError> {
-        let Self { mut file, path } = self;
-        let written = file.write_all(text.as_bytes());
-        let put = written.and_then(|()| Ok(file.persist(&path)?));
-        put.map(drop).map_err(|source| FileError::Io { path, source })
-    }
-}
-
-/// Writes a file that appears whole or not at all.
-///
-/// # Errors
-///
-/// What the file system says.
-pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
-    Staged::beside(path)?.put(text)
-}
-
 impl Record {
     /// Reads a record.
     ///
     /// # Errors
     ///
     /// A file that cannot be read, or that is no record.
-    pub fn read(path: &Path) -> Result<Self, FileError> {
+    pub fn read(path: &Path) -> Result<Self, RecordError> {
         serde_json::from_str(&read(path)?)
-            .map_err(|source| FileError::Json { path: path.into(), source })
+            .map_err(|source| RecordError::Json { path: path.into(), source })
     }
 
     /// Writes the record, whole or not at all.
@@ -193,10 +123,10 @@ impl Record {
     /// # Errors
     ///
     /// What the file system says.
-    pub fn write(&self, path: &Path) -> Result<(), FileError> {
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         let mut text = serde_json::to_string_pretty(self)
-            .map_err(|source| FileError::Json { path: path.into(), source })?;
+            .map_err(|source| RecordError::Json { path: path.into(), source })?;
         text.push('\n');
-        write(path, &text)
+        Ok(write(path, &text)?)
     }
 }

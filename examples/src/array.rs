@@ -2,12 +2,12 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, BufWriter, Read, Write},
+    io::{BufReader, Read},
     path::{Path, PathBuf},
 };
 
 use reduce_kernels::{ElementType, planner::row_major_strides};
-use tempfile::NamedTempFile;
+use reduce_programs::{FileError, Staged};
 
 use crate::{
     Number,
@@ -34,13 +34,8 @@ pub struct Array {
 #[derive(Debug, thiserror::Error)]
 pub enum ArrayError {
     /// The file system said no.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the file system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The file does not begin like an array.
     #[error("{path}: not a NumPy array: {reason}")]
     NotAnArray {
@@ -102,7 +97,7 @@ impl Array {
     ///
     /// A file that is missing, empty, truncated, damaged, or of another format or element type.
     pub fn read(path: &Path) -> Result<Self, ArrayError> {
-        let io_error = |source| ArrayError::Io { path: path.into(), source };
+        let io_error = |source| FileError::new(path, source);
         let not_an_array = |reason: String| ArrayError::NotAnArray { path: path.into(), reason };
         let file = File::open(path).map_err(io_error)?;
         let file_bytes = file.metadata().map_err(io_error)?.len();
@@ -114,10 +109,10 @@ impl Array {
 
     /// Reads the `file_bytes` bytes of a file, whose name is for messages.
     fn read_from(mut reader: impl Read, file_bytes: u64, path: &Path) -> Result<Self, ArrayError> {
-        let io_error = |source| ArrayError::Io { path: path.into(), source };
+        let io_error = |source| FileError::new(path, source);
         let not_an_array = |reason: String| ArrayError::NotAnArray { path: path.into(), reason };
         let header = Header::read(&mut reader, file_bytes).map_err(|error| match error {
-            HeaderError::Io(source) => io_error(source),
+            HeaderError::Io(source) => io_error(source).into(),
             HeaderError::Malformed(reason) => not_an_array(reason),
         })?;
         let Some((element, swapped)) = header.element() else {
@@ -164,64 +159,30 @@ impl Array {
     ///
     /// What the file system says, or an element type that the format does not have.
     pub fn write(&self, path: &Path) -> Result<(), ArrayError> {
-        self.stage(path)?.persist()
+        Ok(self.stage(path)?.put()?)
     }
 
-    /// Writes a row-major array beside `path`, for [`Staged::persist`] to put it there: several
+    /// Writes a row-major array beside `path`, for [`Staged::put`] to put it there: several
     /// files can so be written before the first appears.
     ///
     /// # Errors
     ///
     /// As for [`write`](Self::write).
     pub fn stage(&self, path: &Path) -> Result<Staged, ArrayError> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let io_error = |source| ArrayError::Io { path: path.into(), source };
-        if path.is_dir() {
-            return Err(io_error(io::ErrorKind::IsADirectory.into()));
-        }
         if self.element == ElementType::BF16 {
             return Err(ArrayError::NotInNumPy { path: path.into(), element: self.element });
         }
-        let mut file = NamedTempFile::new_in(folder).map_err(io_error)?;
-        let mut writer = BufWriter::new(file.as_file_mut());
-        let written = Header::write(self.element, &self.shape).and_then(|header| {
-            writer.write_all(&header)?;
-            writer.write_all(&self.bytes)?;
-            writer.flush()
-        });
-        drop(writer);
-        written.map_err(io_error)?;
-        Ok(Staged { file, path: path.into() })
+        let header = Header::write(self.element, &self.shape)
+            .map_err(|source| FileError::new(path, source))?;
+        let mut file = Staged::beside(path)?;
+        file.append(&header)?;
+        file.append(&self.bytes)?;
+        Ok(file)
     }
 
     /// The elements in the order of the bytes.
     pub fn values(&self) -> Vec<Number> {
         Number::list(self.element, &self.bytes)
-    }
-}
-
-/// An array in a temporary file, which goes away unless it is put in its place.
-#[derive(Debug)]
-pub struct Staged {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl Staged {
-    /// Puts the file in its place.
-    ///
-    /// # Errors
-    ///
-    /// What the file system says.
-    pub fn persist(self) -> Result<(), ArrayError> {
-        let Self { file, path } = self;
-        match file.persist(&path) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(ArrayError::Io { path, source: error.error }),
-        }
     }
 }
 

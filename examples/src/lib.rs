@@ -1,14 +1,13 @@
-//! What the example programs share: arrays in NumPy's format, numbers, results, the choice of a
-//! backend, and manners on the command line.
+//! What the example programs share: arrays in NumPy's format, numbers, results, and progress on a
+//! terminal.
 
 mod array;
-mod backend;
-pub mod command_line;
 mod npy;
 mod number;
+mod progress;
 mod results;
 
-pub use array::{Array, ArrayError, Staged};
-pub use backend::{Backend, BackendError, HELP as BACKEND_HELP, OnDevice, on_device};
+pub use array::{Array, ArrayError};
 pub use number::Number;
+pub use progress::progress;
 pub use results::{ResultError, download};

@@ -4,12 +4,13 @@
 use std::{
     fs,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use npyz::WriterBuilder;
-use reduce_examples::{Array, Backend, Number};
+use reduce_examples::{Array, Number};
 use reduce_kernels::{ElementType, planner::row_major_strides};
+use reduce_programs::Backend;
 use serde_json::Value;
 
 fn reduce(arguments: &[&str]) -> Output {
@@ -438,4 +439,22 @@ fn the_photograph_has_the_figures_numpy_gives() {
     }
     let highest = json(&[photo, "--op", "max", "--json"]);
     assert_eq!(highest["values"], serde_json::json!([212.0]));
+}
+
+/// `photo | head -1`: a reader that leaves early is no error.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.npy");
+    array(&[4], |i| i as f32).write(&input).unwrap();
+    let mut photo = Command::new(env!("CARGO_BIN_EXE_photo"));
+    let mut reduce = Command::new(env!("CARGO_BIN_EXE_reduce"));
+    reduce.args([text(&input), "--op", "sum", "--explain"]);
+    for program in [&mut photo, &mut reduce] {
+        let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("panicked"), "{said}");
+    }
 }

@@ -1,15 +1,20 @@
 //! Joins what `side_by_side` measured with what the peers' programs printed, and draws it.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{ArgGroup, Parser};
 use reduce_benches::{
-    FileError, Record, read,
+    Record, RecordError,
     report::{
-        PeerResult, PictureError, join, side_by_side_markdown, side_by_side_picture,
-        sweep_markdown, sweep_picture,
+        PeerResult, join, side_by_side_markdown, side_by_side_picture, sweep_markdown,
+        sweep_picture,
     },
-    write,
+};
+use reduce_programs::{
+    FileError,
+    canvas::PictureError,
+    command_line::{self, fail, say},
+    read, write,
 };
 
 /// Reports on a run: our times beside the peers', or the sweeps over neighbouring shapes.
@@ -39,19 +44,25 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
+    #[error("{0}")]
+    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
     Picture(#[from] PictureError),
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
 }
 
 fn main() -> ExitCode {
-    match report(&Arguments::parse()) {
+    let done = command_line::arguments()
+        .map_err(Stop::Arguments)
+        .and_then(|arguments: Arguments| report(&arguments));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => {
-            eprintln!("report: {stop}");
-            ExitCode::from(2)
-        }
+        Err(stop) => fail("report", stop),
     }
 }
 
@@ -78,7 +89,7 @@ fn report(arguments: &Arguments) -> Result<(), Stop> {
     };
     match &arguments.markdown {
         Some(path) => write(path, &markdown)?,
-        None => print!("{markdown}"),
+        None => say(markdown.trim_end())?,
     }
     if let (Some(path), Some(picture)) = (&arguments.svg, picture) {
         write(path, &picture)?;

@@ -1,15 +1,15 @@
 //! Times cases given in the words of the peers' programs, one a line.
-#![cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
-    allow(unused, reason = "without a backend there is no device")
-)]
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fmt,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::Parser;
 use reduce_benches::{
-    CallCost, Case, CaseError, Delay, FileError, Floor, MeasureError, Record, Timing, Tried,
-    gigabytes_per_second, inputs, microseconds_per_call, read, run, sweep,
+    CallCost, Case, CaseError, Delay, Record, RecordError, Timing, Tried, inputs, run, sweep,
 };
 use reduce_kernels::{
     OperatorOptions, Problem, ScheduleKind,
@@ -17,6 +17,11 @@ use reduce_kernels::{
     device_of,
     planner::{Access, Choice, Device, Plan, cost, schedule},
     reduce, with_operator,
+};
+use reduce_programs::{
+    BACKEND_HELP, Backend, BackendError, FileError, Floor, MeasureError, OnDevice,
+    command_line::{self, fail},
+    gigabytes_per_second, microseconds_per_call, on_device, read,
 };
 
 /// Times reductions over rotating buffers (cold cache) and prints
@@ -35,9 +40,8 @@ struct Arguments {
     /// Add the sweep over matrices of 1 GiB.
     #[arg(long)]
     large_sweep: bool,
-    /// The runtime: cuda or wgpu, as far as compiled in.
-    #[arg(long)]
-    backend: Option<String>,
+    #[arg(long, help = BACKEND_HELP)]
+    backend: Option<Backend>,
     /// Write what was measured to this file, as JSON, after every case.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -65,16 +69,22 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
+    #[error("{0}")]
+    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error(transparent)]
     Case(#[from] CaseError),
     #[error("{json}: {source}")]
     Plan { json: String, source: serde_json::Error },
     #[error("there is no case: give some, or --file, --sweep or --large-sweep")]
     NoCase,
-    #[error("backend {0} is not compiled in")]
-    Backend(String),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
     #[error("{what}: {source}")]
     Measure { what: String, source: MeasureError },
 }
@@ -83,12 +93,12 @@ enum Stop {
 const HOPELESS: f64 = 30.0;
 
 fn main() -> ExitCode {
-    match on_backend(&Arguments::parse()) {
+    let done = command_line::arguments()
+        .map_err(Stop::Arguments)
+        .and_then(|arguments: Arguments| side_by_side(&arguments));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => {
-            eprintln!("side_by_side: {stop}");
-            ExitCode::from(2)
-        }
+        Err(stop) => fail("side_by_side", stop),
     }
 }
 
@@ -110,7 +120,7 @@ fn stated_cases(arguments: &Arguments) -> Result<Vec<Case>, Stop> {
     if cases.is_empty() { Err(Stop::NoCase) } else { Ok(cases) }
 }
 
-fn on_backend(arguments: &Arguments) -> Result<(), Stop> {
+fn side_by_side(arguments: &Arguments) -> Result<(), Stop> {
     let cases = stated_cases(arguments)?;
     let plans: Vec<Plan> = arguments
         .plans
@@ -119,45 +129,58 @@ fn on_backend(arguments: &Arguments) -> Result<(), Stop> {
             serde_json::from_str(json).map_err(|source| Stop::Plan { json: json.clone(), source })
         })
         .collect::<Result<_, _>>()?;
-    match arguments.backend.as_deref() {
-        #[cfg(feature = "cuda")]
-        Some("cuda") | None => {
-            time::<reduce_kernels::cubecl::cuda::CudaRuntime>(&cases, arguments, &plans)
-        }
-        #[cfg(all(any(feature = "wgpu", feature = "vulkan"), not(feature = "cuda")))]
-        None => time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments, &plans),
-        #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-        Some("wgpu") => {
-            time::<reduce_kernels::cubecl::wgpu::WgpuRuntime>(&cases, arguments, &plans)
-        }
-        other => Err(Stop::Backend(other.unwrap_or("of any kind").into())),
+    on_device(arguments.backend, Times { cases, arguments, plans })?
+}
+
+/// The cases to time.
+struct Times<'a> {
+    cases: Vec<Case>,
+    arguments: &'a Arguments,
+    plans: Vec<Plan>,
+}
+
+impl OnDevice for Times<'_> {
+    type Output = Result<(), Stop>;
+
+    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) -> Self::Output {
+        time(client, &self.cases, self.arguments, &self.plans)
     }
 }
 
-fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Result<(), Stop> {
-    let client = R::client(&R::Device::default());
-    let device = device_of(&client);
-    println!("{} {device:?}", R::name(&client));
-    let stopped = |what: &str| {
-        let what = what.to_owned();
-        move |source| Stop::Measure { what, source }
-    };
+/// Prints a line. Where its reader has gone this is an error: nobody waits for the times to come.
+fn print(line: fmt::Arguments<'_>) -> io::Result<()> {
+    writeln!(io::stdout(), "{line}")
+}
+
+/// Why `what` has no time.
+fn stopped(what: impl fmt::Display) -> impl FnOnce(MeasureError) -> Stop {
+    move |source| Stop::Measure { what: what.to_string(), source }
+}
+
+fn time<R: Runtime>(
+    client: &ComputeClient<R>,
+    cases: &[Case],
+    arguments: &Arguments,
+    plans: &[Plan],
+) -> Result<(), Stop> {
+    let device = device_of(client);
+    print(format_args!("{} {device:?}", R::name(client)))?;
     let sample_seconds = arguments.sample_ms / 1e3;
-    let floor = Floor::measure(&client, arguments.reference_bytes, sample_seconds)
+    let floor = Floor::measure(client, arguments.reference_bytes, sample_seconds)
         .map_err(stopped("the read bandwidth"))?;
-    println!(
+    print(format_args!(
         "FLOOR {:.1} GB/s read, {:.2} us a launch",
         floor.read_gigabytes_per_second, floor.launch_microseconds
-    );
-    let call = CallCost::measure(&client, sample_seconds).map_err(stopped("the cost of a call"))?;
-    println!(
+    ))?;
+    let call = CallCost::measure(client, sample_seconds).map_err(stopped("the cost of a call"))?;
+    print(format_args!(
         "CALL {:.2} us for an empty kernel, {:.2} us for a sum of a shape seen before, {:.2} us of a \
          new shape",
         call.bare_launch, call.seen_shape, call.new_shape
-    );
-    let delay = Delay::calibrate(&client).map_err(stopped("the delay"))?;
+    ))?;
+    let delay = Delay::calibrate(client).map_err(stopped("the delay"))?;
     let engine = Engine {
-        client: &client,
+        client,
         device: &device,
         floor,
         delay: (!arguments.stream_only).then_some(delay),
@@ -165,7 +188,7 @@ fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Re
         every_schedule: arguments.every_schedule,
         plans,
     };
-    let runtime = R::name(&client).to_owned();
+    let runtime = R::name(client).to_owned();
     let mut record = Record { runtime, device: device.clone(), floor, cases: Vec::new() };
     let save = |record: &Record| -> Result<(), Stop> {
         Ok(arguments.json.as_deref().map_or(Ok(()), |path| record.write(path))?)
@@ -173,18 +196,20 @@ fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Re
     for case in cases {
         let bytes = case.input_bytes();
         if bytes > client.properties().memory.max_page_size {
-            println!("SKIPPED {case}: {bytes} bytes are more than one buffer holds");
+            print(format_args!("SKIPPED {case}: {bytes} bytes are more than one buffer holds"))?;
             continue;
         }
         // Found here because filling the input would fail first.
         if !device.has(case.element) {
-            println!("SKIPPED {case}: {} has no {}", device.name, case.element);
+            print(format_args!("SKIPPED {case}: {} has no {}", device.name, case.element))?;
             continue;
         }
         match engine.time(case) {
             Ok(timing) => record.cases.push(timing),
-            Err(error @ MeasureError::Refused(_)) => println!("SKIPPED {case}: {error}"),
-            Err(error) => return Err(stopped(&case.to_string())(error)),
+            Err(Stop::Measure { source: source @ MeasureError::Refused(_), .. }) => {
+                print(format_args!("SKIPPED {case}: {source}"))?;
+            }
+            Err(stop) => return Err(stop),
         }
         client.memory_cleanup();
         save(&record)?;
@@ -194,12 +219,12 @@ fn time<R: Runtime>(cases: &[Case], arguments: &Arguments, plans: &[Plan]) -> Re
     if arguments.cubek {
         for nth in 0..record.cases.len() {
             let Timing { case, bytes, .. } = &record.cases[nth];
-            let inputs = inputs(&client, case, None);
-            let best = reduce_benches::fastest_routine(&client, case, &inputs, sample_seconds);
+            let inputs = inputs(client, case, None);
+            let best = reduce_benches::fastest_routine(client, case, &inputs, sample_seconds);
             if let Some(best) = &best {
                 let (us, routine) = (best.microseconds, &best.routine);
                 let rate = gigabytes_per_second(*bytes, us);
-                println!("CUBEK {case}: {us:.2} us {rate:.1} GB/s  # {routine}");
+                print(format_args!("CUBEK {case}: {us:.2} us {rate:.1} GB/s  # {routine}"))?;
             }
             record.cases[nth].cubek = best;
             drop(inputs);
@@ -223,27 +248,31 @@ struct Engine<'a, R: Runtime> {
 
 impl<R: Runtime> Engine<'_, R> {
     /// Times a case in the way that a user calls it, then the other plans that were asked for.
-    fn time(&self, case: &Case) -> Result<Timing, MeasureError> {
+    fn time(&self, case: &Case) -> Result<Timing, Stop> {
         let inputs = inputs(self.client, case, None);
-        let (choice, problem) = plan(self.client, case, &inputs[0])?;
-        let us = self.stream_microseconds(case, &inputs, None)?;
+        let (choice, problem) = plan(self.client, case, &inputs[0]).map_err(stopped(case))?;
+        let us = self.stream_microseconds(case, &inputs, None).map_err(stopped(case))?;
         let mut timing = Timing::new(case.clone(), problem.bytes(), choice.plan, us, &self.floor);
         if let Some(delay) = &self.delay {
             let enqueue = self.calls(case, &inputs, None);
-            timing.kernel_microseconds = delay.kernel_microseconds(us, enqueue)?;
+            timing.kernel_microseconds =
+                delay.kernel_microseconds(us, enqueue).map_err(stopped(case))?;
         }
         let kernel = timing.kernel_microseconds.map(|us| format!("{us:.2} us alone, "));
-        println!(
+        print(format_args!(
             "OURS {case}: {us:.2} us {:.1} GB/s  # {}{:.0} % of the floor, {}",
             timing.gigabytes_per_second,
             kernel.unwrap_or_default(),
             timing.floor_share * 100.0,
             choice.plan
-        );
+        ))?;
         for plan in self.other_plans(&choice, &problem) {
-            let microseconds = self.stream_microseconds(case, &inputs, Some(plan))?;
+            let microseconds =
+                self.stream_microseconds(case, &inputs, Some(plan)).map_err(stopped(case))?;
             let rate = gigabytes_per_second(problem.bytes(), microseconds);
-            println!("OURS {case}: {microseconds:.2} us {rate:.1} GB/s  #   tried {plan}");
+            print(format_args!(
+                "OURS {case}: {microseconds:.2} us {rate:.1} GB/s  #   tried {plan}"
+            ))?;
             timing.tried.push(Tried { plan, plan_text: plan.to_string(), microseconds });
         }
         Ok(timing)

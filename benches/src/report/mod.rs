@@ -1,6 +1,5 @@
 //! Our times beside those of the peers.
 
-pub mod canvas;
 mod neighbours;
 mod picture;
 mod summary;
@@ -8,7 +7,6 @@ mod table;
 
 use std::collections::HashMap;
 
-pub use canvas::PictureError;
 pub use neighbours::Neighbours;
 pub use picture::{side_by_side_picture, sweep_picture};
 pub use summary::Summary;
@@ -147,8 +145,10 @@ pub fn join<'a>(ours: &'a Record, vulkan: Option<&Record>, results: &[PeerResult
 pub(crate) mod tests {
     use reduce_kernels::planner::{Access, Combine, Device, Direction, Plan, Schedule};
 
+    use reduce_programs::Floor;
+
     use super::*;
-    use crate::{CubekTiming, Floor};
+    use crate::CubekTiming;
 
     /// A record of cases and their microseconds, at 4 TB/s and 9 us a launch.
     pub(crate) fn record(cases: &[(&str, f64)]) -> Record {

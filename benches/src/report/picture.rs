@@ -4,13 +4,13 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
+use reduce_programs::canvas::{
+    Area, BLUE, FAINT_INK, GREEN, GRID, GROUND, INK, PURPLE, PictureError, SKY, VERMILION, bold,
+    failed, style, write,
+};
 
 use super::{
     BANDWIDTH_BYTES, Peer, Row, Summary,
-    canvas::{
-        Area, BLUE, FAINT_INK, GREEN, GRID, GROUND, INK, PURPLE, PictureError, SKY, VERMILION,
-        bold, failed, style, write,
-    },
     neighbours::{LEAST_SHARE, Measured, Neighbours},
 };
 use crate::{

@@ -2,8 +2,10 @@
 
 use reduce_kernels::{ElementType, OperatorName};
 
+use reduce_programs::Floor;
+
 use super::{BANDWIDTH_BYTES, MIB, Peer, Row};
-use crate::{Floor, Over};
+use crate::Over;
 
 /// Least lead over the fastest peer that a case may have.
 pub const LEAST_LEAD: f64 = 0.95;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use comfy_table::{Table, presets};
+use reduce_programs::gigabytes_per_second;
 
 use super::{
     BANDWIDTH_BYTES, MIB, Peer, Row, Summary,
@@ -10,7 +11,7 @@ use super::{
     summary::{LEAST_LEAD, LEAST_READ_SHARE, MOST_VULKAN_OVER},
 };
 use crate::{
-    Record, gigabytes_per_second,
+    Record,
     sweep::{LARGE_LOG2, USUAL_LOG2},
 };
 

@@ -2,12 +2,11 @@
 
 use std::{
     fmt,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     process::ExitCode,
 };
 
 use clap::{Parser, error::ErrorKind};
-use indicatif::{ProgressBar, ProgressStyle};
 
 /// The arguments of this program; prints help and version itself.
 ///
@@ -30,22 +29,9 @@ pub fn arguments<A: Parser>() -> Result<A, String> {
 
 /// Says in one line why `program` failed.
 pub fn fail(program: &str, message: impl fmt::Display) -> ExitCode {
-    eprintln!("{program}: {message}");
+    // Where stderr is closed, the status still tells.
+    let _ = writeln!(io::stderr(), "{program}: {message}");
     ExitCode::from(2)
-}
-
-/// A bar of `len` steps on a terminal, laid out as indicatif's `template` says; nothing elsewhere, nor beside
-/// JSON.
-///
-/// # Panics
-///
-/// If the template is malformed.
-pub fn progress(len: u64, template: &str, json: bool) -> ProgressBar {
-    if json || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template(template).expect("the template is well formed");
-    ProgressBar::new(len).with_style(style)
 }
 
 /// Prints a line. A reader that has seen enough, such as `head`, is no error.

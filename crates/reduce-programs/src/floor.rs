@@ -1,9 +1,9 @@
 //! What no reduction can be faster than, measured in the same run.
 
-use reduce_kernels::{Sum, cubecl::prelude::*, reduce};
+use reduce_kernels::{ElementType, Sum, cubecl::prelude::*, reduce};
 use serde::{Deserialize, Serialize};
 
-use crate::{Case, MeasureError, inputs, microseconds_per_call};
+use crate::{MeasureError, gigabytes_per_second, microseconds_per_call, random_inputs};
 
 /// Smallest sum that measures the read bandwidth, in bytes, unless the limit is lower.
 const SMALLEST_SUM: u64 = 1 << 30;
@@ -41,7 +41,7 @@ impl Floor {
         for bytes in sizes {
             let elements = bytes / 4;
             let us = sum_microseconds(client, elements, sample_seconds)?;
-            read = read.max((4 * elements) as f64 / us / 1e3);
+            read = read.max(gigabytes_per_second(4 * elements, us));
         }
         let launch_microseconds = sum_microseconds(client, 1024, sample_seconds)?;
         Ok(Self { read_gigabytes_per_second: read, launch_microseconds })
@@ -64,11 +64,10 @@ fn sum_microseconds<R: Runtime>(
     elements: u64,
     sample_seconds: f64,
 ) -> Result<f64, MeasureError> {
-    let case: Case = format!("sum f32 [{elements}] axis all").parse().expect("this is a case");
-    let inputs = inputs(client, &case, None);
+    let shape = [elements as usize];
+    let inputs = random_inputs(client, ElementType::F32, &shape, &[1], None);
     let mut rotation = inputs.iter().cycle();
     let us = microseconds_per_call(client, sample_seconds, || {
-        // Not through `run`, which would bring every operator into programs that want the floor alone.
         reduce(Sum, rotation.next().expect("there is an input")).run(client)?;
         Ok(())
     })?;

@@ -3,13 +3,9 @@
 use std::time::Instant;
 
 use reduce_kernels::{
-    Each, Operator, OperatorOptions, Plan, ReduceError,
-    cubecl::{future, prelude::*, server::ServerError, std::tensor::TensorHandle},
-    operator::Family,
-    reduce, with_operator,
+    ReduceError,
+    cubecl::{future, prelude::*, server::ServerError},
 };
-
-use crate::Case;
 
 /// Samples, of which the median counts.
 const SAMPLES: usize = 9;
@@ -23,7 +19,7 @@ const FEWEST_CALLS: usize = 5;
 /// Most calls of a sample.
 const MOST_CALLS: usize = 10_000;
 
-/// Why a case has no time.
+/// Why a call has no time.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The reduction was refused before anything was launched.
@@ -32,35 +28,14 @@ pub enum MeasureError {
     /// The device reported an error, or an earlier one: a kernel that failed to compile or to run.
     #[error("the device failed: {0}")]
     Device(#[from] ServerError),
-    /// cubek-reduce refused the call or panicked.
-    #[cfg(feature = "cubek")]
-    #[error("cubek-reduce: {0}")]
-    Cubek(String),
-}
-
-/// Launches one call of a case with `plan`, or with the one that the library chooses; a tensor for
-/// each result.
-///
-/// # Errors
-///
-/// What [`Reduction::run`](reduce_kernels::Reduction::run) refuses.
-pub fn run<R: Runtime>(
-    client: &ComputeClient<R>,
-    case: &Case,
-    input: &TensorHandle<R>,
-    plan: Option<Plan>,
-) -> Result<Vec<TensorHandle<R>>, ReduceError> {
-    fn list<O: Operator, X>(_: O, each: Each<O, X>) -> Vec<X> {
-        O::Results::list(each)
-    }
-    with_operator!(case.operator, OperatorOptions::default(), operator => {
-        let reduction = reduce(operator, input).over(case.axes());
-        let reduction = match plan {
-            Some(plan) => reduction.with_plan(plan),
-            None => reduction,
-        };
-        reduction.run(client).map(|each| list(operator, each))
-    })
+    /// Another library, which is timed beside ours, refused the call or failed.
+    #[error("{library}: {reason}")]
+    Peer {
+        /// The library.
+        library: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
 }
 
 /// Median of some numbers; the upper one of two in the middle.
@@ -73,8 +48,17 @@ pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
+/// A rate in 10⁹ bytes per second.
+pub fn gigabytes_per_second(bytes: u64, microseconds: f64) -> f64 {
+    bytes as f64 / microseconds / 1e3
+}
+
 /// Waits for everything enqueued so far.
-pub(crate) fn wait<R: Runtime>(client: &ComputeClient<R>) -> Result<(), MeasureError> {
+///
+/// # Errors
+///
+/// What the device reports.
+pub fn wait<R: Runtime>(client: &ComputeClient<R>) -> Result<(), MeasureError> {
     Ok(future::block_on(client.sync())?)
 }
 

@@ -6,13 +6,11 @@ use reduce_kernels::{
     storage_type,
 };
 
-use crate::Case;
-
-/// Bytes that rotating over all inputs of a case reads, unless one input is larger: several times
-/// the largest L2 cache there is.
+/// Bytes that rotating over all inputs reads, unless one input is larger: several times the largest L2
+/// cache there is.
 const ROTATED_BYTES: usize = 1 << 30;
 
-/// Most inputs of one case.
+/// Most inputs of one call.
 const MOST_INPUTS: usize = 128;
 
 /// Half of the numbers that 32 bits hold.
@@ -82,23 +80,29 @@ fn fill<E: Numeric>(
     }
 }
 
-/// Enough inputs for a case that back-to-back calls over them find none in cache: `rotated` bytes of
-/// them, or 1 GiB. Floats lie evenly in [-1, 1) with random mantissas, integers in the range of a
-/// byte.
-pub fn inputs<R: Runtime>(
+/// How many inputs of `bytes` each hold `rotated` bytes together, or 1 GiB: calls over so many in turn
+/// find none in cache, unless one is small.
+pub fn rotated_inputs(bytes: usize, rotated: Option<usize>) -> usize {
+    (rotated.unwrap_or(ROTATED_BYTES) / bytes.max(1)).clamp(1, MOST_INPUTS)
+}
+
+/// Tensors of one layout without gaps, as many as [`rotated_inputs`] says. Floats lie evenly in [-1, 1)
+/// with random mantissas, integers in the range of a byte.
+pub fn random_inputs<R: Runtime>(
     client: &ComputeClient<R>,
-    case: &Case,
+    element: ElementType,
+    shape: &[usize],
+    strides: &[usize],
     rotated: Option<usize>,
 ) -> Vec<TensorHandle<R>> {
-    let elements = case.elements();
-    let bytes = (case.input_bytes() as usize).max(1);
+    let elements: usize = shape.iter().product();
+    let bytes = (elements * element.bytes()).max(1);
     // Kernels see bools as bytes.
-    let stored = match case.element {
+    let stored = match element {
         ElementType::Bool => ElementType::U8,
         element => element,
     };
-    let count = (rotated.unwrap_or(ROTATED_BYTES) / bytes).clamp(1, MOST_INPUTS);
-    (0..count)
+    (0..rotated_inputs(bytes, rotated))
         .map(|seed| {
             let handle = client.empty(bytes);
             // SAFETY: the buffer holds `elements` elements, and the kernel writes no others.
@@ -111,11 +115,11 @@ pub fn inputs<R: Runtime>(
                     ArrayArg::from_raw_parts(handle.clone(), elements),
                     seed as u32,
                     elements,
-                    Spread::of(case.element),
+                    Spread::of(element),
                     storage_type(stored),
                 );
             }
-            TensorHandle::new(handle, case.shape(), case.strides(), storage_type(case.element))
+            TensorHandle::new(handle, shape.to_vec(), strides.to_vec(), storage_type(element))
         })
         .collect()
 }
@@ -126,10 +130,9 @@ mod tests {
 
     use super::*;
 
-    fn filled<E: CubeElement>(line: &str) -> Vec<E> {
+    fn filled<E: CubeElement>(element: ElementType) -> Vec<E> {
         let client = WgpuRuntime::client(&Default::default());
-        let case = line.parse().unwrap();
-        let inputs = inputs(&client, &case, Some(0));
+        let inputs = random_inputs(&client, element, &[65536], &[1], Some(0));
         let bytes = client.read_one(inputs[0].handle.clone()).unwrap();
         E::from_bytes(&bytes).to_vec()
     }
@@ -137,7 +140,7 @@ mod tests {
     /// Ties and short mantissas would flatter some reductions: nearly every value must be its own.
     #[test]
     fn floats_spread_evenly() {
-        let mut values: Vec<f32> = filled("sum f32 [65536] axis all");
+        let mut values: Vec<f32> = filled(ElementType::F32);
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!(mean.abs() < 0.02, "{mean}");
         values.sort_by(f32::total_cmp);
@@ -150,9 +153,9 @@ mod tests {
     /// Integers take all values of a byte, whatever their width and sign.
     #[test]
     fn integers_take_the_values_of_a_byte() {
-        let signed: Vec<i32> = filled("sum i32 [65536] axis all");
+        let signed: Vec<i32> = filled(ElementType::I32);
         assert_eq!((signed.iter().min(), signed.iter().max()), (Some(&-128), Some(&127)));
-        let unsigned: Vec<u32> = filled("sum u32 [65536] axis all");
+        let unsigned: Vec<u32> = filled(ElementType::U32);
         assert_eq!((unsigned.iter().min(), unsigned.iter().max()), (Some(&0), Some(&255)));
     }
 }

@@ -4,7 +4,11 @@
     allow(unused, reason = "without a backend there is no device")
 )]
 
-use std::{error::Error, panic};
+use std::{
+    error::Error,
+    io::{self, Write},
+    panic,
+};
 
 use reduce_kernels::{
     ElementType, Mean,
@@ -14,19 +18,25 @@ use reduce_kernels::{
 use reduce_own_operator::{MeanAngle, SquaredError};
 
 fn show<R: Runtime>(client: &ComputeClient<R>) -> Result<(), Box<dyn Error>> {
-    println!("through {}", R::name(client));
+    // Unlike `println!`, `writeln!` returns an error where the reader has gone.
+    let mut out = io::stdout();
+    writeln!(out, "through {}", R::name(client))?;
 
     // Winds from around north at one station and around south at the other.
     let degrees: [f32; 8] = [350.0, 10.0, 355.0, 25.0, 170.0, 190.0, 185.0, 195.0];
     let winds = tensor::<R>(client, &degrees.map(f32::to_radians), &[2, 4]);
     let directions = reduce(MeanAngle, &winds).over(1).squeezed().run(client)?;
     for (station, direction) in numbers(client, directions)?.into_iter().enumerate() {
-        println!("station {station}: wind from {:.1}°", direction.to_degrees().rem_euclid(360.0));
+        writeln!(
+            out,
+            "station {station}: wind from {:.1}°",
+            direction.to_degrees().rem_euclid(360.0)
+        )?;
     }
 
     let outputs = tensor::<R>(client, &[0.1, 0.4, 0.5, 0.8], &[4]);
     let error = reduce(Mean, &outputs).mapped(SquaredError { target: 0.5 }).run(client)?;
-    println!("mean squared error against 0.5: {:.4}", numbers(client, error)?[0]);
+    writeln!(out, "mean squared error against 0.5: {:.4}", numbers(client, error)?[0])?;
     Ok(())
 }
 

@@ -2,12 +2,17 @@
 
 use std::{error::Error, path::Path, process::ExitCode};
 
-use reduce_examples::{Array, Backend, Number, OnDevice, command_line::fail, download, on_device};
+use reduce_examples::{Array, Number, download};
 use reduce_kernels::{
     Max, Mean, Operator,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     operator::One,
     reduce, storage_type,
+};
+use reduce_programs::{
+    Backend, OnDevice,
+    command_line::{fail, say},
+    on_device,
 };
 
 fn main() -> ExitCode {
@@ -30,12 +35,12 @@ impl OnDevice for Photo {
 
     fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, name: &str) -> Self::Output {
         let Photo(array) = self;
-        println!(
+        say(format_args!(
             "a photograph of a cat, {:?} of {}, on {name} through {}",
             array.shape,
             array.element,
             R::name(client)
-        );
+        ))?;
         let photo = TensorHandle::<R>::new(
             client.create_from_slice(&array.bytes),
             array.shape,
@@ -43,13 +48,13 @@ impl OnDevice for Photo {
             storage_type(array.element),
         );
         let channels = values(Mean, client, &photo, &[0, 1])?;
-        println!("mean of red, green and blue: {channels:.1?}");
+        say(format_args!("mean of red, green and blue: {channels:.1?}"))?;
         let rows = values(Mean, client, &photo, &[1, 2])?;
         let brightest = (0..rows.len()).max_by(|&a, &b| rows[a].total_cmp(&rows[b]));
         let row = brightest.ok_or("a photograph without rows")?;
-        println!("brightest row: {row}, with a mean of {:.1}", rows[row]);
+        say(format_args!("brightest row: {row}, with a mean of {:.1}", rows[row]))?;
         let brightest = values(Max, client, &photo, &[0, 1, 2])?;
-        println!("overall maximum: {}", brightest[0]);
+        say(format_args!("overall maximum: {}", brightest[0]))?;
         Ok(())
     }
 }
@@ -63,7 +68,7 @@ fn values<O: Operator<Results = One>, R: Runtime>(
 ) -> Result<Vec<f64>, Box<dyn Error>> {
     let reduction = reduce(operator, photo).over(axes).squeezed();
     let choice = reduction.plan(client)?;
-    println!("\n{} over axes {axes:?}: {}", O::NAME, choice.plan);
+    say(format_args!("\n{} over axes {axes:?}: {}", O::NAME, choice.plan))?;
     let output = reduction.run(client)?;
     let results = download(client, &[output])?;
     Ok(results[0].values().into_iter().map(Number::to_f64).collect())

@@ -1,13 +1,9 @@
 //! Reduces an array from a file on a GPU.
 
-use std::{error::Error, path::PathBuf, process::ExitCode, time::Instant};
+use std::{error::Error, io, path::PathBuf, process::ExitCode, time::Instant};
 
 use clap::Parser;
-use reduce_examples::{
-    Array, BACKEND_HELP, Backend, Number, OnDevice, ResultError, Staged,
-    command_line::{self, fail},
-    download, on_device,
-};
+use reduce_examples::{Array, Number, ResultError, download};
 use reduce_kernels::{
     Axes, Choice, ElementType, Operator, OperatorName, OperatorOptions, Plan, Problem, Reduction,
     ScheduleKind,
@@ -15,6 +11,11 @@ use reduce_kernels::{
     operator::{Family, Fields},
     planner::reduced_axes,
     reduce, storage_type, with_operator,
+};
+use reduce_programs::{
+    BACKEND_HELP, Backend, OnDevice, Staged,
+    command_line::{self, fail, say},
+    gigabytes_per_second, median, on_device,
 };
 use serde::Serialize;
 
@@ -231,11 +232,11 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (report, results) = on_device(arguments.backend, work)??;
     let staged: Result<Vec<Staged>, _> =
         results.iter().zip(&arguments.output).map(|(result, path)| result.stage(path)).collect();
-    staged?.into_iter().try_for_each(Staged::persist)?;
+    staged?.into_iter().try_for_each(Staged::put)?;
     if arguments.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say(serde_json::to_string(&report)?)?;
     } else {
-        print(&report, arguments.explain);
+        print(&report, arguments.explain)?;
     }
     Ok(())
 }
@@ -312,9 +313,9 @@ impl Work<'_> {
             0 => None,
             _ => Some(reduction.plan(client)?),
         };
-        let (outputs, seconds) = time(client, &reduction)?;
+        let (outputs, microseconds) = time(client, &reduction)?;
         let results = download(client, &outputs)?;
-        Ok((self.report(place, choice, &problem, &results, seconds), results))
+        Ok((self.report(place, choice, &problem, &results, microseconds), results))
     }
 
     fn report(
@@ -323,7 +324,7 @@ impl Work<'_> {
         choice: Option<Choice>,
         problem: &Problem,
         results: &[Array],
-        seconds: f64,
+        microseconds: f64,
     ) -> Report {
         let Work { arguments, input, axes, .. } = self;
         Report {
@@ -353,14 +354,14 @@ impl Work<'_> {
                     reason: refusal.reason.to_string(),
                 })
                 .collect(),
-            microseconds: seconds * 1e6,
-            gigabytes_per_second: problem.bytes() as f64 / seconds * 1e-9,
+            microseconds,
+            gigabytes_per_second: gigabytes_per_second(problem.bytes(), microseconds),
             results: Results::new(results),
         }
     }
 }
 
-/// Runs until the kernels are compiled, then for the median time in seconds.
+/// Runs until the kernels are compiled, then for the median time in microseconds.
 fn time<O: Operator, R: Runtime>(
     client: &ComputeClient<R>,
     reduction: &Reduction<'_, O, R>,
@@ -371,14 +372,13 @@ fn time<O: Operator, R: Runtime>(
         Ok::<_, ResultError>(outputs)
     };
     let mut outputs = run()?;
-    let mut seconds = Vec::with_capacity(RUNS);
+    let mut microseconds = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         let start = Instant::now();
         outputs = run()?;
-        seconds.push(start.elapsed().as_secs_f64());
+        microseconds.push(start.elapsed().as_secs_f64() * 1e6);
     }
-    seconds.sort_by(f64::total_cmp);
-    Ok((outputs, seconds[RUNS / 2]))
+    Ok((outputs, median(microseconds)))
 }
 
 /// Where it ran.
@@ -388,23 +388,29 @@ struct Place {
     compiler: &'static str,
 }
 
-fn print(report: &Report, explain: bool) {
+fn print(report: &Report, explain: bool) -> io::Result<()> {
     let Report { op, dtype, shape, axes, output_shape, .. } = report;
     let results = report.results.list();
     let types: Vec<&str> = results.iter().map(|(element, _)| element.name()).collect();
     let types = types.join(" and ");
-    println!("{op} of {dtype} {shape:?} over axes {axes:?} gives {types} {output_shape:?}");
-    println!("plan: {}", report.plan_in_words);
+    say(format_args!(
+        "{op} of {dtype} {shape:?} over axes {axes:?} gives {types} {output_shape:?}"
+    ))?;
+    say(format_args!("plan: {}", report.plan_in_words))?;
     if explain {
-        println!("expected: {:.1} us", report.expected_microseconds);
+        say(format_args!("expected: {:.1} us", report.expected_microseconds))?;
         for Refused { schedule, reason } in &report.refused {
-            println!("not {schedule}: {reason}");
+            say(format_args!("not {schedule}: {reason}"))?;
         }
     }
-    println!("device: {} through {}", report.device, report.compiler);
-    println!("time: {:.1} us, {:.2} GB/s", report.microseconds, report.gigabytes_per_second);
+    say(format_args!("device: {} through {}", report.device, report.compiler))?;
+    say(format_args!(
+        "time: {:.1} us, {:.2} GB/s",
+        report.microseconds, report.gigabytes_per_second
+    ))?;
     for values in results.iter().filter_map(|(_, values)| *values) {
         let text: Vec<String> = values.iter().map(Number::to_string).collect();
-        println!("values: {}", text.join(" "));
+        say(format_args!("values: {}", text.join(" ")))?;
     }
+    Ok(())
 }

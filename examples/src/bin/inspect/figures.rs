@@ -172,8 +172,8 @@ fn widened(element: ElementType, bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(all(test, any(feature = "cuda", feature = "vulkan", feature = "wgpu")))]
 mod tests {
-    use reduce_examples::{Backend, OnDevice, on_device};
     use reduce_kernels::device_of;
+    use reduce_programs::{Backend, OnDevice, on_device};
 
     use super::*;
 

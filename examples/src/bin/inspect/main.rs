@@ -9,12 +9,13 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use reduce_examples::{
+use reduce_examples::progress;
+use reduce_kernels::{ElementType, cubecl::prelude::*, device_of};
+use reduce_programs::{
     BACKEND_HELP, Backend, OnDevice,
     command_line::{self, fail, say},
     on_device,
 };
-use reduce_kernels::{ElementType, cubecl::prelude::*, device_of};
 use safetensors::{Dtype, tensor::TensorInfo};
 
 use crate::{
@@ -64,7 +65,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let checkpoint = Checkpoint::open(&arguments.input)?;
     let bytes = checkpoint.tensors().iter().map(|(_, tensor)| byte_count(tensor)).sum();
     let layout = "{bar:30} {bytes} of {total_bytes} {wide_msg}";
-    let progress = command_line::progress(bytes, layout, arguments.json);
+    let progress = progress(bytes, layout, arguments.json);
     let work = Work { checkpoint: &checkpoint, progress: &progress };
     let report = on_device(arguments.backend, work)?;
     progress.finish_and_clear();

@@ -3,10 +3,12 @@
 use std::{collections::HashMap, time::Instant};
 
 use indicatif::ProgressBar;
-use reduce_benches::{MeasureError, gigabytes_per_second, microseconds_per_call};
 use reduce_kernels::{
     ReduceError,
-    cubecl::{future, prelude::*, server::ServerError},
+    cubecl::{prelude::*, server::ServerError},
+};
+use reduce_programs::{
+    MeasureError, gigabytes_per_second, microseconds_per_call, rotated_inputs, wait,
 };
 
 use crate::{
@@ -17,12 +19,6 @@ use crate::{
     rank5,
     report::{Entry, Ladder, Measured, Outcome, short},
 };
-
-/// Bytes over which the calls of a sample rotate, unless one input is larger: more than caches hold.
-const ROTATED_BYTES: usize = 1 << 30;
-
-/// Most inputs.
-const MOST_INPUTS: usize = 128;
 
 /// Elements of the first call that tells how long a slow rung takes.
 const FEWEST_ELEMENTS: usize = 1 << 16;
@@ -177,7 +173,7 @@ impl<R: Runtime> Climber<'_, R> {
     fn inputs<E: Element>(&self, length: usize) -> Vec<Elements> {
         // What the ladder before has left.
         self.gpu.client.memory_cleanup();
-        let count = (ROTATED_BYTES / (length * size_of::<E>())).clamp(1, MOST_INPUTS);
+        let count = rotated_inputs(length * size_of::<E>(), None);
         (0..count).map(|seed| filled::<E, R>(self.gpu.client, length, seed as u32)).collect()
     }
 
@@ -229,10 +225,10 @@ impl<R: Runtime> Climber<'_, R> {
         // Compiles.
         call(part)?;
         loop {
-            future::block_on(self.gpu.client.sync())?;
+            wait(self.gpu.client)?;
             let start = Instant::now();
             call(part)?;
-            future::block_on(self.gpu.client.sync())?;
+            wait(self.gpu.client)?;
             let larger = length.min(part * GROWTH);
             let expected = start.elapsed().as_secs_f64() * larger as f64 / part as f64;
             if part == length || expected > self.longest_seconds {

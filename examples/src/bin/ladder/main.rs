@@ -18,13 +18,13 @@ mod tests;
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use reduce_benches::{Floor, Staged, largest_buffer};
-use reduce_examples::{
-    BACKEND_HELP, Backend, OnDevice,
-    command_line::{self, fail, say},
-    on_device,
-};
+use reduce_examples::progress;
 use reduce_kernels::cubecl::prelude::*;
+use reduce_programs::{
+    BACKEND_HELP, Backend, Floor, OnDevice, Staged,
+    command_line::{self, fail, say},
+    largest_buffer, on_device,
+};
 
 use crate::{
     climb::Climber,
@@ -113,8 +113,9 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let file = arguments.svg.as_deref().map(Staged::beside).transpose()?;
     let report = on_device(arguments.backend, Climb(arguments))??;
     say_either(arguments.json, &report)?;
-    if let Some(file) = file {
-        file.put(&picture::picture(&report)?)?;
+    if let Some(mut file) = file {
+        file.append(picture::picture(&report)?.as_bytes())?;
+        file.put()?;
     }
     Ok(!report.failed())
 }
@@ -157,7 +158,7 @@ impl OnDevice for Climb<'_> {
         };
         let sizes = Sizes::new(&wishes, &gpu.device, largest_buffer(client), software)?;
         let layout = "{bar:30} {pos} of {len} {wide_msg}";
-        let progress = command_line::progress(sizes.rungs() as u64, layout, arguments.json);
+        let progress = progress(sizes.rungs() as u64, layout, arguments.json);
         progress.set_message("read bandwidth");
         let sample_seconds = arguments.sample_ms / 1e3;
         let floor = Floor::measure(client, sizes.most_bytes(), sample_seconds)?;

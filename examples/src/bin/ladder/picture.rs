@@ -1,7 +1,7 @@
 //! The ladders as a bar chart.
 
 use plotters::{prelude::*, style::text_anchor::HPos};
-use reduce_benches::report::canvas::{
+use reduce_programs::canvas::{
     BLUE, FAINT_INK, GRID, GROUND, INK, PictureError, VERMILION, bold, failed, style, write,
 };
 

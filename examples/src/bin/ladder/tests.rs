@@ -3,8 +3,8 @@
 use half::f16;
 use indicatif::ProgressBar;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_examples::{Backend, OnDevice, on_device};
 use reduce_kernels::cubecl::prelude::*;
+use reduce_programs::{Backend, OnDevice, on_device};
 
 use crate::{
     climb::Climber,

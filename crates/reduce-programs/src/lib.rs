@@ -1,0 +1,17 @@
+//! What the example programs and the benchmarks share: the choice of a backend, the command line,
+//! files that appear whole or not at all, random inputs, timing, and the parts of pictures.
+#![deny(missing_docs)]
+
+mod backend;
+pub mod canvas;
+pub mod command_line;
+mod file;
+mod floor;
+mod measure;
+mod random;
+
+pub use backend::{Backend, BackendError, HELP as BACKEND_HELP, OnDevice, on_device};
+pub use file::{FileError, Staged, read, write};
+pub use floor::{Floor, largest_buffer};
+pub use measure::{MeasureError, gigabytes_per_second, median, microseconds_per_call, wait};
+pub use random::{random_inputs, rotated_inputs};
