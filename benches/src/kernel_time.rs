@@ -1,6 +1,9 @@
 //! The time that the device alone spends on a call.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use reduce_kernels::cubecl::{self, future, prelude::*, server::Handle};
 use reduce_programs::{MeasureError, median, wait};
@@ -46,6 +49,15 @@ pub struct Delay<'a, R: Runtime> {
     client: &'a ComputeClient<R>,
     sink: Handle,
     iterations_per_second: f64,
+}
+
+impl<R: Runtime> fmt::Debug for Delay<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { client: _, sink: _, iterations_per_second } = self;
+        f.debug_struct("Delay")
+            .field("iterations_per_second", iterations_per_second)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a, R: Runtime> Delay<'a, R> {

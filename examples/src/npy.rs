@@ -20,7 +20,7 @@ const ALIGNMENT: usize = 64;
 
 /// What a header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// The element type in NumPy's notation, such as `'<f4'`.
     pub descr: String,
     /// Whether the first axis is the innermost.
@@ -33,7 +33,7 @@ pub struct Header {
 
 /// Why there is no header.
 #[derive(Debug)]
-pub enum HeaderError {
+pub(crate) enum HeaderError {
     /// The file system said no.
     Io(io::Error),
     /// The bytes are no header.
@@ -56,7 +56,7 @@ impl Header {
     /// # Errors
     ///
     /// The file ends too early, or begins with something else.
-    pub fn read(mut reader: impl Read, file_bytes: u64) -> Result<Self, HeaderError> {
+    pub(crate) fn read(mut reader: impl Read, file_bytes: u64) -> Result<Self, HeaderError> {
         const PREFIX: usize = MAGIC.len() + 2;
         if file_bytes < PREFIX as u64 {
             return malformed(format!("the file has {file_bytes} bytes"));
@@ -97,7 +97,7 @@ impl Header {
     /// # Errors
     ///
     /// The header would be too long.
-    pub fn write(element: ElementType, shape: &[usize]) -> io::Result<Vec<u8>> {
+    pub(crate) fn write(element: ElementType, shape: &[usize]) -> io::Result<Vec<u8>> {
         let order = match element.bytes() {
             1 => '|',
             _ if cfg!(target_endian = "big") => '>',
@@ -118,7 +118,7 @@ impl Header {
 
     /// The type of the elements, if it can be reduced, and whether their bytes must be swapped for this
     /// machine.
-    pub fn element(&self) -> Option<(ElementType, bool)> {
+    pub(crate) fn element(&self) -> Option<(ElementType, bool)> {
         let descr = self.descr.trim_matches(['\'', '"']);
         let (order, kind) = descr.split_at_checked(1)?;
         let &(_, element) = KINDS.iter().find(|(known, _)| *known == kind)?;

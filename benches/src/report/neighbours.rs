@@ -8,10 +8,10 @@ use crate::{
 };
 
 /// Least share of the best point's rate that a point may reach.
-pub const LEAST_SHARE: f64 = 0.8;
+pub(super) const LEAST_SHARE: f64 = 0.8;
 
 /// Most that an odd point may take per byte, in units of what its even neighbour takes.
-pub const MOST_ODD_OVER: f64 = 1.05;
+pub(super) const MOST_ODD_OVER: f64 = 1.05;
 
 /// A point of a sweep with its time.
 #[derive(Clone, Debug)]

@@ -8,19 +8,19 @@ use super::{BANDWIDTH_BYTES, MIB, Peer, Row};
 use crate::Over;
 
 /// Least lead over the fastest peer that a case may have.
-pub const LEAST_LEAD: f64 = 0.95;
+pub(super) const LEAST_LEAD: f64 = 0.95;
 
 /// Input bytes from which a case must reach `LEAST_READ_SHARE`.
 const READ_BYTES: u64 = 256 * MIB;
 
 /// Least share of the read bandwidth that a large case may reach.
-pub const LEAST_READ_SHARE: f64 = 0.9;
+pub(super) const LEAST_READ_SHARE: f64 = 0.9;
 
 /// Input bytes from which Vulkan must keep up.
 const VULKAN_BYTES: u64 = 64 * MIB;
 
 /// Most that Vulkan's time may be over CUDA's.
-pub const MOST_VULKAN_OVER: f64 = 1.15;
+pub(super) const MOST_VULKAN_OVER: f64 = 1.15;
 
 /// The marks over all rows of a table; each list names the rows that miss one.
 #[derive(Clone, Debug)]

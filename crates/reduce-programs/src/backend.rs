@@ -5,7 +5,7 @@ use std::{env, fmt, str::FromStr};
 use reduce_kernels::cubecl::prelude::*;
 
 /// The environment variable that names the backend of programs that are given none.
-pub const VARIABLE: &str = "REDUCE_BACKEND";
+const VARIABLE: &str = "REDUCE_BACKEND";
 
 /// What `--help` says about the choice.
 pub const HELP: &str = "The backend: cuda, vulkan (kernels as SPIR-V) or wgpu (kernels as WGSL). If \

@@ -9,7 +9,7 @@ const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
 
 /// Sees to it that Vulkan has an adapter, installing Mesa's on Debian and Ubuntu. Metal and DirectX
 /// need no driver of ours.
-pub fn ensure() -> Result<(), Failure> {
+pub(crate) fn ensure() -> Result<(), Failure> {
     if !cfg!(target_os = "linux") || vulkan_adapters() > 0 {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use crate::runner::Executable;
 
 /// What ends a task early.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// A command could not be started.
     #[error("`{command}` could not be started: {reason}")]
     NotStarted {
@@ -37,7 +37,7 @@ pub enum Failure {
 }
 
 /// Runs a command to its end, saying so first.
-pub fn run(command: &mut Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let line = announce(command);
     let status =
         command.status().map_err(|reason| Failure::NotStarted { command: line.clone(), reason })?;
@@ -45,12 +45,12 @@ pub fn run(command: &mut Command) -> Result<(), Failure> {
 }
 
 /// Runs cargo.
-pub fn cargo(arguments: &[&str]) -> Result<(), Failure> {
+pub(crate) fn cargo(arguments: &[&str]) -> Result<(), Failure> {
     run(&mut cargo_command(arguments))
 }
 
 /// A test executable that cargo built, and its package.
-pub struct Built {
+pub(crate) struct Built {
     /// The package's name.
     pub package: String,
     /// The executable, to be run in the package's folder, as cargo does.
@@ -58,7 +58,7 @@ pub struct Built {
 }
 
 /// Builds test executables: `arguments` follow `cargo test --no-run`.
-pub fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
+pub(crate) fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
     let mut built = Vec::new();
     let format = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
     lines_of(cargo_command(&[&format[..], arguments].concat()), |line| {
@@ -100,7 +100,7 @@ fn package_name(identity: &str) -> String {
 }
 
 /// Runs the tests of documents and returns how many passed.
-pub fn doc_tests(arguments: &[&str]) -> Result<usize, Failure> {
+pub(crate) fn doc_tests(arguments: &[&str]) -> Result<usize, Failure> {
     let mut passed = 0;
     lines_of(cargo_command(&[&["test", "--doc"], arguments].concat()), |line| {
         passed += passed_in(line);
@@ -137,7 +137,7 @@ fn cargo_command(arguments: &[&str]) -> Command {
 }
 
 /// What programs that compile kernels are given on top of the environment.
-pub fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
+pub(crate) fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
     // Tests run a kernel once or twice: what Mesa's software adapter gains by optimising it, it loses.
     let mut variables = vec![("GALLIVM_PERF", "nopt".into())];
     // Mesa complains once per program where no desktop session set this.

@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// How tests are run.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Only tests whose names start with this, such as `cuda::`; repeat it for more of them.
     #[arg(long = "filter", value_name = "PREFIX")]
     pub filters: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// A test executable, and where and how to run it.
 #[derive(Clone, Debug)]
-pub struct Executable {
+pub(crate) struct Executable {
     /// The file.
     pub path: PathBuf,
     /// What it is called in reports.
@@ -60,7 +60,7 @@ pub struct Executable {
 
 impl Executable {
     /// A file given by its path.
-    pub fn at(path: &Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         // Cargo puts a hash behind the target's name.
         let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name).to_owned();
@@ -90,7 +90,7 @@ impl Executable {
     /// # Errors
     ///
     /// It does not run here, or does not list any.
-    pub fn tests(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) fn tests(&self) -> Result<Vec<String>, Failure> {
         let mut command = self.command(None);
         command.args(["--list", "--format", "terse"]);
         let line = format!("{} --list", self.path.display());
@@ -118,7 +118,7 @@ struct Job<'a> {
 /// # Errors
 ///
 /// A test failed, or a filter matches none.
-pub fn run(executables: &[Executable], options: &Options) -> Result<usize, Failure> {
+pub(crate) fn run(executables: &[Executable], options: &Options) -> Result<usize, Failure> {
     let mut jobs = Vec::new();
     for executable in executables {
         for test in executable.tests()? {

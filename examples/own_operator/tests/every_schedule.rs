@@ -10,6 +10,7 @@
 // The clients of the library's own suite. In a repository of your own, `R::client(&R::Device::default())`
 // is one.
 #[path = "../../../crates/reduce-kernels/tests/suite/backend.rs"]
+#[allow(unreachable_pub, reason = "the suite's crate does without this lint")]
 mod backend;
 
 use std::{

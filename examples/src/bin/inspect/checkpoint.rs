@@ -17,7 +17,7 @@ const MOST_HEADER_BYTES: u64 = 100_000_000;
 /// A checkpoint whose header has been checked against the file.
 ///
 /// Tensors are read, not mapped: a file that shrinks meanwhile is an error then, not a signal.
-pub struct Checkpoint {
+pub(crate) struct Checkpoint {
     path: PathBuf,
     file: File,
     data_start: u64,
@@ -26,7 +26,7 @@ pub struct Checkpoint {
 
 /// Why a checkpoint could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
+pub(crate) enum CheckpointError {
     /// The file system said no.
     #[error("{path}: {source}")]
     Io {
@@ -79,7 +79,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// A file that is missing, of another format, damaged or truncated.
-    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
         let path = path.to_path_buf();
         let io_error = |source| CheckpointError::Io { path: path.clone(), source };
         let not_safetensors =
@@ -129,12 +129,12 @@ impl Checkpoint {
     }
 
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Names and descriptions of the tensors, in the order of their bytes.
-    pub fn tensors(&self) -> &[(String, TensorInfo)] {
+    pub(crate) fn tensors(&self) -> &[(String, TensorInfo)] {
         &self.tensors
     }
 
@@ -143,7 +143,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// What the file system says.
-    pub fn read(&self, tensor: &TensorInfo) -> Result<Vec<u8>, CheckpointError> {
+    pub(crate) fn read(&self, tensor: &TensorInfo) -> Result<Vec<u8>, CheckpointError> {
         let (start, end) = tensor.data_offsets;
         let mut bytes = vec![0; end - start];
         let mut file = &self.file;

@@ -17,7 +17,7 @@ use crate::{
 
 /// The figures of one tensor; those that no elements do not have are `None`.
 #[derive(Debug, Serialize)]
-pub struct Figures {
+pub(crate) struct Figures {
     pub mean: Option<Number>,
     pub std: Option<Number>,
     pub min: Option<Number>,
@@ -30,7 +30,7 @@ pub struct Figures {
 
 /// Why a tensor has no figures.
 #[derive(Debug, thiserror::Error)]
-pub enum FiguresError {
+pub(crate) enum FiguresError {
     /// The tensor does not fit.
     #[error("takes {needed} bytes, a buffer of the device holds {available}")]
     TooLarge {
@@ -74,7 +74,7 @@ impl Figures {
     /// # Errors
     ///
     /// The device lacks the type or the room, before anything is read; or it fails, or `read` does.
-    pub fn of<R: Runtime>(
+    pub(crate) fn of<R: Runtime>(
         client: &ComputeClient<R>,
         device: &Device,
         element: ElementType,

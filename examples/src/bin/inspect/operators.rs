@@ -14,7 +14,7 @@ use reduce_kernels::{
 /// The mean and the standard deviation, in this order. The root of [`MeanVar`]'s variance would not
 /// do: a variance overflows, or vanishes, where its root does not.
 #[derive(Clone, Copy, Debug)]
-pub struct MeanStd;
+pub(crate) struct MeanStd;
 
 #[cube]
 impl Operator for MeanStd {
@@ -62,7 +62,7 @@ impl Operator for MeanStd {
 
 /// How many elements are not zero, how many are NaN, and how many infinite.
 #[derive(Clone, Copy, Debug)]
-pub struct Census;
+pub(crate) struct Census;
 
 /// Three counters that hold the number of elements; of elements of any type.
 fn counters(request: &TypeRequest) -> Option<Signature> {

@@ -19,7 +19,7 @@ const DIGITS: usize = 5;
 
 /// All of a checkpoint.
 #[derive(Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     pub file: String,
     pub device: String,
     pub backend: String,
@@ -28,7 +28,7 @@ pub struct Report {
 
 /// A tensor of it.
 #[derive(Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     pub name: String,
     pub shape: Vec<usize>,
     pub dtype: String,
@@ -39,7 +39,7 @@ pub struct Row {
 /// Figures, or why there are none.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Error(String),
     #[serde(untagged)]
     Figures(Figures),

@@ -28,7 +28,7 @@ const GROWTH: usize = 4;
 
 /// Why a rung has no figures.
 #[derive(Debug, thiserror::Error)]
-pub enum Stop {
+pub(crate) enum Stop {
     #[error("{0}")]
     NotAvailable(String),
     #[error(transparent)]
@@ -63,7 +63,7 @@ struct Timed {
 }
 
 /// What all ladders of a run have in common.
-pub struct Climber<'a, R: Runtime> {
+pub(crate) struct Climber<'a, R: Runtime> {
     pub gpu: Gpu<'a, R>,
     /// Whether the device is Mesa's software adapter.
     pub software: bool,
@@ -78,7 +78,7 @@ pub struct Climber<'a, R: Runtime> {
 
 impl<R: Runtime> Climber<'_, R> {
     /// The full reduction of so many elements.
-    pub fn full<E: Element>(&self, length: usize) -> Ladder {
+    pub(crate) fn full<E: Element>(&self, length: usize) -> Ladder {
         let inputs = self.inputs::<E>(length);
         let mut oracle = HashMap::new();
         let steps = full::Rung::ALL.map(|rung| Step {
@@ -111,7 +111,7 @@ impl<R: Runtime> Climber<'_, R> {
     }
 
     /// The totals of a matrix along one axis.
-    pub fn matrix<E: Element>(&self, matrix: Matrix, axis: Axis) -> Ladder {
+    pub(crate) fn matrix<E: Element>(&self, matrix: Matrix, axis: Axis) -> Ladder {
         let Matrix { rows, columns } = matrix;
         let inputs = self.inputs::<E>(matrix.elements());
         let expected = matrix.expected(axis);
@@ -144,7 +144,7 @@ impl<R: Runtime> Climber<'_, R> {
     }
 
     /// Several axes of a tensor of rank 5.
-    pub fn rank5<E: Element>(&self, shape: [usize; rank5::RANK]) -> Ladder {
+    pub(crate) fn rank5<E: Element>(&self, shape: [usize; rank5::RANK]) -> Ladder {
         let elements = shape.iter().product();
         let inputs = self.inputs::<E>(elements);
         let steps =
@@ -243,7 +243,11 @@ impl<R: Runtime> Climber<'_, R> {
     }
 
     /// Whether the totals are the oracle's, to the last bit.
-    pub fn check<E: Element>(&self, totals: &Elements, expected: &[i64]) -> Result<(), Stop> {
+    pub(crate) fn check<E: Element>(
+        &self,
+        totals: &Elements,
+        expected: &[i64],
+    ) -> Result<(), Stop> {
         let bytes = self.gpu.client.read_one(totals.handle.clone())?;
         let found = &E::from_bytes(&bytes)[..expected.len()];
         for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {

@@ -11,13 +11,13 @@ use reduce_kernels::{
 
 /// Bytes of the widest load: buffers hold a whole number of them, so that the last vector of an array
 /// can be loaded as a whole.
-pub const WIDEST_LOAD: usize = 16;
+pub(crate) const WIDEST_LOAD: usize = 16;
 
 /// Far from every total.
 const POISON: i64 = 1_234_567_890;
 
 /// A number that the rungs sum.
-pub trait Element: Numeric + CubeElement + PartialEq + fmt::Display {
+pub(crate) trait Element: Numeric + CubeElement + PartialEq + fmt::Display {
     /// The library's name for it.
     const TYPE: ElementType;
 
@@ -48,45 +48,51 @@ element! {
 
 /// The elements of an array in a buffer of the device.
 #[derive(Clone)]
-pub struct Elements {
+pub(crate) struct Elements {
     pub handle: Handle,
     pub length: usize,
 }
 
 impl Elements {
     /// An array that nobody has written yet.
-    pub fn uninitialised<E: Element, R: Runtime>(client: &ComputeClient<R>, length: usize) -> Self {
+    pub(crate) fn uninitialised<E: Element, R: Runtime>(
+        client: &ComputeClient<R>,
+        length: usize,
+    ) -> Self {
         let bytes = (length * size_of::<E>()).next_multiple_of(WIDEST_LOAD);
         Self { handle: client.empty(bytes), length }
     }
 
     /// A copy of an array on the host. What pads it is no number, to tell a rung that adds it up.
-    pub fn upload<E: Element, R: Runtime>(client: &ComputeClient<R>, values: &[E]) -> Self {
+    pub(crate) fn upload<E: Element, R: Runtime>(client: &ComputeClient<R>, values: &[E]) -> Self {
         let mut bytes = E::as_bytes(values).to_vec();
         bytes.resize(bytes.len().next_multiple_of(WIDEST_LOAD), u8::MAX);
         Self { handle: client.create_from_slice(&bytes), length: values.len() }
     }
 
     /// An array that holds what no array here adds up to.
-    pub fn poisoned<E: Element, R: Runtime>(client: &ComputeClient<R>, length: usize) -> Self {
+    pub(crate) fn poisoned<E: Element, R: Runtime>(
+        client: &ComputeClient<R>,
+        length: usize,
+    ) -> Self {
         Self::upload(client, &vec![E::of(POISON); length])
     }
 
     /// As the argument of a kernel.
-    pub fn array<R: Runtime>(&self) -> ArrayArg<R> {
+    pub(crate) fn array<R: Runtime>(&self) -> ArrayArg<R> {
         // SAFETY: a buffer holds at least `length` elements.
         unsafe { ArrayArg::from_raw_parts(self.handle.clone(), self.length) }
     }
 
     /// As the argument of a kernel that reads vectors of `lanes`, the last of which may hang over.
-    pub fn vectors<R: Runtime>(&self, lanes: usize) -> ArrayArg<R> {
+    pub(crate) fn vectors<R: Runtime>(&self, lanes: usize) -> ArrayArg<R> {
         let scalars = self.length.next_multiple_of(lanes);
         // SAFETY: a buffer holds a whole number of the widest loads.
         unsafe { ArrayArg::from_raw_parts(self.handle.clone(), scalars) }
     }
 
     /// As an argument of the library.
-    pub fn tensor<E: Element, R: Runtime>(&self, shape: &[usize]) -> TensorHandle<R> {
+    pub(crate) fn tensor<E: Element, R: Runtime>(&self, shape: &[usize]) -> TensorHandle<R> {
         TensorHandle::new_contiguous(shape, self.handle.clone(), storage_type(E::TYPE))
     }
 }
@@ -113,7 +119,11 @@ fn write<E: Numeric>(output: &mut Array<E>, seed: u32) {
 /// Overwrites an array with odd numbers from -15 to 15 around 0, in an order without a pattern. As long
 /// as the sum and every part of it stay below 2²⁴, which is 50 standard deviations of 2³⁰ elements,
 /// f32 sums are exact in any order: a rung is right to the last bit, or wrong.
-pub fn fill<E: Element, R: Runtime>(client: &ComputeClient<R>, elements: &Elements, seed: u32) {
+pub(crate) fn fill<E: Element, R: Runtime>(
+    client: &ComputeClient<R>,
+    elements: &Elements,
+    seed: u32,
+) {
     // SAFETY: the kernel writes the array's elements and no others.
     unsafe {
         write::launch_unchecked::<E, R>(
@@ -127,7 +137,7 @@ pub fn fill<E: Element, R: Runtime>(client: &ComputeClient<R>, elements: &Elemen
 }
 
 /// A new array as [`fill`] leaves it.
-pub fn filled<E: Element, R: Runtime>(
+pub(crate) fn filled<E: Element, R: Runtime>(
     client: &ComputeClient<R>,
     length: usize,
     seed: u32,
@@ -138,7 +148,7 @@ pub fn filled<E: Element, R: Runtime>(
 }
 
 /// What [`fill`] puts at an index, worked out on the host.
-pub fn value(index: usize, seed: u32) -> i64 {
+pub(crate) fn value(index: usize, seed: u32) -> i64 {
     let key = index as u32 ^ seed;
     let state = key.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
     let word = ((state >> ((state >> 28) + 4)) ^ state).wrapping_mul(277_803_737);
@@ -146,6 +156,6 @@ pub fn value(index: usize, seed: u32) -> i64 {
 }
 
 /// The oracle: the sum of the values at some indices.
-pub fn total(indices: impl Iterator<Item = usize>) -> i64 {
+pub(crate) fn total(indices: impl Iterator<Item = usize>) -> i64 {
     indices.map(|index| value(index, 0)).sum()
 }

@@ -18,36 +18,36 @@ use crate::data::{Element, WIDEST_LOAD};
 const MOST_CUBES: usize = 65535;
 
 /// A device, and the client that reaches it.
-pub struct Gpu<'a, R: Runtime> {
+pub(crate) struct Gpu<'a, R: Runtime> {
     pub client: &'a ComputeClient<R>,
     pub device: Device,
 }
 
 impl<'a, R: Runtime> Gpu<'a, R> {
-    pub fn new(client: &'a ComputeClient<R>) -> Self {
+    pub(crate) fn new(client: &'a ComputeClient<R>) -> Self {
         Self { client, device: device_of(client) }
     }
 
     /// Cubes of `units` that the device runs side by side, but no more than are needed.
-    pub fn side_by_side(&self, units: u32, needed: usize) -> usize {
+    pub(crate) fn side_by_side(&self, units: u32, needed: usize) -> usize {
         let Device { multiprocessors, units_per_multiprocessor, .. } = self.device;
         needed.min((multiprocessors * (units_per_multiprocessor / units)) as usize)
     }
 
     /// Lanes of the widest vectors that the device loads at once.
-    pub fn lanes<E: Element>(&self) -> usize {
+    pub(crate) fn lanes<E: Element>(&self) -> usize {
         let bytes = self.device.load_bytes.min(WIDEST_LOAD);
         (bytes / size_of::<E>()).clamp(1, self.device.max_vector)
     }
 
     /// Why kernels with plane operations cannot be had, if so.
-    pub fn lacks_planes(&self) -> Option<String> {
+    pub(crate) fn lacks_planes(&self) -> Option<String> {
         let has = self.client.properties().features.plane.contains(Plane::Ops);
         (!has).then(|| "the device reports no plane operations".into())
     }
 
     /// Why kernels cannot add to an element in memory atomically, if so.
-    pub fn lacks_atomic_add(&self, element: ElementType) -> Option<String> {
+    pub(crate) fn lacks_atomic_add(&self, element: ElementType) -> Option<String> {
         let StorageType::Scalar(scalar) = storage_type(element) else {
             return Some(format!("{element} is no scalar type"));
         };
@@ -62,7 +62,7 @@ impl<'a, R: Runtime> Gpu<'a, R> {
 }
 
 /// A grid of at least `cubes` cubes.
-pub fn grid(cubes: usize) -> CubeCount {
+pub(crate) fn grid(cubes: usize) -> CubeCount {
     let rows = cubes.div_ceil(MOST_CUBES);
     CubeCount::new_2d(cubes.div_ceil(rows) as u32, rows as u32)
 }

@@ -26,7 +26,7 @@ const RUNS: usize = 100;
 
 /// What came out of all experiments.
 #[derive(Serialize)]
-pub struct Numerics {
+pub(crate) struct Numerics {
     pub device: String,
     pub backend: String,
     pub experiments: Vec<Experiment>,
@@ -34,7 +34,7 @@ pub struct Numerics {
 
 /// Several sums of the same numbers.
 #[derive(Serialize)]
-pub struct Experiment {
+pub(crate) struct Experiment {
     pub title: String,
     pub exact: f64,
     pub sums: Vec<Attempt>,
@@ -42,7 +42,7 @@ pub struct Experiment {
 
 /// One way of adding up.
 #[derive(Serialize)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     pub how: String,
     #[serde(flatten)]
     pub found: Found,
@@ -51,7 +51,7 @@ pub struct Attempt {
 /// What it gave.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub(crate) enum Found {
     NotAvailable(String),
     /// The different sums of many runs, and the lowest and the highest of them.
     Runs {
@@ -67,7 +67,7 @@ pub enum Found {
 /// # Errors
 ///
 /// What the library refuses, and what the device reports.
-pub fn experiments<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Vec<Experiment>, ResultError> {
+pub(crate) fn experiments<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Vec<Experiment>, ResultError> {
     Ok(vec![
         order(gpu)?,
         short_accumulators(gpu, "1000 + 0.001", &[1000.0, 0.001])?,

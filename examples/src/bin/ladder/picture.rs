@@ -47,7 +47,7 @@ impl Axis {
 /// # Errors
 ///
 /// A report without a measured rung, and what the drawing library says.
-pub fn picture(report: &Report) -> Result<String, PictureError> {
+pub(crate) fn picture(report: &Report) -> Result<String, PictureError> {
     if report.ladders.iter().all(|ladder| ladder.measured().next().is_none()) {
         return Err(PictureError::Empty("no rung was measured"));
     }

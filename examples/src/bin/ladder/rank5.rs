@@ -10,13 +10,13 @@ use crate::{
 };
 
 /// Dimensions of the tensor.
-pub const RANK: usize = 5;
+pub(crate) const RANK: usize = 5;
 
 /// The rungs: axes counted from 1.
-pub const RUNGS: [&[usize]; 4] = [&[3, 4, 5], &[1, 2], &[3, 4], &[2, 4]];
+pub(crate) const RUNGS: [&[usize]; 4] = [&[3, 4, 5], &[1, 2], &[3, 4], &[2, 4]];
 
 /// The name of a rung in tables and pictures.
-pub fn name(axes: &[usize]) -> String {
+pub(crate) fn name(axes: &[usize]) -> String {
     let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
     format!("axes {}", axes.join(", "))
 }
@@ -26,7 +26,7 @@ pub fn name(axes: &[usize]) -> String {
 /// # Errors
 ///
 /// What the library refuses.
-pub fn launch<E: Element, R: Runtime>(
+pub(crate) fn launch<E: Element, R: Runtime>(
     gpu: &Gpu<'_, R>,
     input: &Elements,
     shape: [usize; RANK],
@@ -39,7 +39,7 @@ pub fn launch<E: Element, R: Runtime>(
 }
 
 /// The shape of the totals.
-pub fn kept(shape: [usize; RANK], axes: &[usize]) -> [usize; RANK] {
+pub(crate) fn kept(shape: [usize; RANK], axes: &[usize]) -> [usize; RANK] {
     array::from_fn(|dim| if axes.contains(&(dim + 1)) { 1 } else { shape[dim] })
 }
 
@@ -48,7 +48,7 @@ pub fn kept(shape: [usize; RANK], axes: &[usize]) -> [usize; RANK] {
 /// # Errors
 ///
 /// What the library refuses.
-pub fn launches<E: Element, R: Runtime>(
+pub(crate) fn launches<E: Element, R: Runtime>(
     gpu: &Gpu<'_, R>,
     input: &Elements,
     shape: [usize; RANK],
@@ -64,7 +64,7 @@ fn from_0(axes: &[usize]) -> Vec<usize> {
 }
 
 /// The oracle: the totals in row-major order.
-pub fn expected(shape: [usize; RANK], axes: &[usize]) -> Vec<i64> {
+pub(crate) fn expected(shape: [usize; RANK], axes: &[usize]) -> Vec<i64> {
     let kept = kept(shape, axes);
     let mut totals = vec![0; kept.iter().product()];
     for index in 0..shape.iter().product() {

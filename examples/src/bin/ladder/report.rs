@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// All ladders of a run.
 #[derive(Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     pub device: String,
     pub backend: String,
     /// Best rate of a full f32 sum by the library, in 10⁹ bytes per second.
@@ -17,7 +17,7 @@ pub struct Report {
 
 /// The rungs of one problem.
 #[derive(Serialize)]
-pub struct Ladder {
+pub(crate) struct Ladder {
     pub title: String,
     pub shape: Vec<usize>,
     pub dtype: String,
@@ -26,7 +26,7 @@ pub struct Ladder {
 
 /// One rung.
 #[derive(Serialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub name: String,
     /// Whether the library plans and runs it.
     pub library: bool,
@@ -37,7 +37,7 @@ pub struct Entry {
 /// How a rung went.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It does not apply, or the device lacks what it needs.
     NotAvailable(String),
     /// It gave a wrong result, or none.
@@ -48,7 +48,7 @@ pub enum Outcome {
 
 /// A rung whose results were right.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Elements that were read: fewer than the problem has on rungs that would take too long.
     pub elements: usize,
     /// Time of a call in a stream of calls.
@@ -62,7 +62,7 @@ pub struct Measured {
 
 impl Ladder {
     /// The figures of the rungs that have some.
-    pub fn measured(&self) -> impl Iterator<Item = (&str, Measured)> {
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (&str, Measured)> {
         self.rungs.iter().filter_map(|entry| match entry.outcome {
             Outcome::Measured(measured) => Some((entry.name.as_str(), measured)),
             _ => None,
@@ -72,7 +72,7 @@ impl Ladder {
 
 impl Report {
     /// Whether a rung failed.
-    pub fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         let mut entries = self.ladders.iter().flat_map(|ladder| &ladder.rungs);
         entries.any(|entry| matches!(entry.outcome, Outcome::Failed(_)))
     }
@@ -124,7 +124,7 @@ impl fmt::Display for Ladder {
 }
 
 /// A size as a power of two, where it is a large one: 2^30.
-pub fn short(number: usize) -> String {
+pub(crate) fn short(number: usize) -> String {
     if number.is_power_of_two() && number >= 1 << 16 {
         format!("2^{}", number.ilog2())
     } else {
@@ -133,7 +133,7 @@ pub fn short(number: usize) -> String {
 }
 
 /// Microseconds in the unit that suits them.
-pub fn time(microseconds: f64) -> String {
+pub(crate) fn time(microseconds: f64) -> String {
     match microseconds {
         us if us < 1e3 => format!("{us:.1} us"),
         us if us < 1e6 => format!("{:.2} ms", us / 1e3),
@@ -152,7 +152,7 @@ fn digits(number: f64) -> String {
 }
 
 /// 10⁹ bytes per second.
-pub fn rate(gigabytes_per_second: f64) -> String {
+pub(crate) fn rate(gigabytes_per_second: f64) -> String {
     digits(gigabytes_per_second)
 }
 
@@ -161,6 +161,6 @@ fn gain(factor: f64) -> String {
 }
 
 /// A share in percent.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{} %", digits(share * 100.0))
 }

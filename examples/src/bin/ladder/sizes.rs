@@ -61,7 +61,7 @@ impl From<Summed> for ElementType {
 
 /// A part of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub(crate) enum Part {
     Full,
     Matrices,
     Rows,
@@ -70,7 +70,7 @@ pub enum Part {
 
 /// Why a size or a type is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SizeError {
+pub(crate) enum SizeError {
     #[error("`{0}` is no size: expected a number or a power of two such as 2^20")]
     Number(String),
     #[error("`{0}` is no time: expected a number above 0")]
@@ -92,7 +92,7 @@ pub enum SizeError {
 /// # Errors
 ///
 /// Other text, and numbers beyond 64 bits.
-pub fn number(text: &str) -> Result<usize, SizeError> {
+pub(crate) fn number(text: &str) -> Result<usize, SizeError> {
     let power = text.strip_prefix("2^").map(|exponent| {
         let exponent: u32 = exponent.parse().ok()?;
         1usize.checked_shl(exponent)
@@ -106,14 +106,14 @@ pub fn number(text: &str) -> Result<usize, SizeError> {
 /// # Errors
 ///
 /// Other text, and other numbers.
-pub fn positive(text: &str) -> Result<f64, SizeError> {
+pub(crate) fn positive(text: &str) -> Result<f64, SizeError> {
     let time = text.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
     time.ok_or_else(|| SizeError::Time(text.into()))
 }
 
 /// Extents with `x` between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape<const RANK: usize>(pub [usize; RANK]);
+pub(crate) struct Shape<const RANK: usize>(pub [usize; RANK]);
 
 impl<const RANK: usize> FromStr for Shape<RANK> {
     type Err = SizeError;
@@ -130,7 +130,7 @@ impl<const RANK: usize> FromStr for Shape<RANK> {
 }
 
 /// What the user said.
-pub struct Wishes<'a> {
+pub(crate) struct Wishes<'a> {
     pub types: &'a [Summed],
     pub elements: Option<usize>,
     pub matrices: Option<&'a [Shape<2>]>,
@@ -142,7 +142,7 @@ pub struct Wishes<'a> {
 
 /// The problems of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     full: Vec<(Summed, usize)>,
     matrices: Vec<(Matrix, Axis)>,
     rank5: Option<[usize; rank5::RANK]>,
@@ -154,7 +154,7 @@ impl Sizes {
     /// # Errors
     ///
     /// Arrays that no buffer holds, or that are empty, and types that the rungs or the device lack.
-    pub fn new(
+    pub(crate) fn new(
         wishes: &Wishes<'_>,
         device: &Device,
         page: u64,
@@ -221,7 +221,7 @@ impl Sizes {
     }
 
     /// Bytes of the largest array.
-    pub fn most_bytes(&self) -> u64 {
+    pub(crate) fn most_bytes(&self) -> u64 {
         let bytes = |(element, extents): (ElementType, Vec<usize>)| {
             (extents.iter().product::<usize>() * element.bytes()) as u64
         };
@@ -229,14 +229,14 @@ impl Sizes {
     }
 
     /// How many rungs there are.
-    pub fn rungs(&self) -> usize {
+    pub(crate) fn rungs(&self) -> usize {
         self.full.len() * full::Rung::ALL.len()
             + self.matrices.iter().map(|&(_, axis)| matrix::Rung::along(axis).len()).sum::<usize>()
             + self.rank5.map_or(0, |_| rank5::RUNGS.len())
     }
 
     /// Climbs all ladders.
-    pub fn climb<R: Runtime>(&self, climber: &Climber<'_, R>) -> Vec<Ladder> {
+    pub(crate) fn climb<R: Runtime>(&self, climber: &Climber<'_, R>) -> Vec<Ladder> {
         let full = self.full.iter().map(|&(summed, length)| match summed {
             Summed::I32 => climber.full::<i32>(length),
             Summed::U32 => climber.full::<u32>(length),

@@ -9,14 +9,14 @@ use super::{
 
 /// As [`shared_memory()`](super::one_cube::shared_memory()), but the last values are added up by one plane.
 #[cube(launch_unchecked)]
-pub fn last_plane<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn last_plane<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_last_plane::<E>(share::<E>(input));
     store::<E>(totals, total);
 }
 
 /// As [`last_plane()`], but each cube adds its total to the one result.
 #[cube(launch_unchecked)]
-pub fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
+pub(super) fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
     let total = total_of_last_plane::<E>(share::<E>(input));
     if UNIT_POS == 0 {
         result[0].fetch_add(total);
@@ -25,13 +25,13 @@ pub fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
 
 /// What the kernels with atomics need first.
 #[cube(launch_unchecked)]
-pub fn clear<E: Numeric>(result: &mut Array<E>) {
+pub(super) fn clear<E: Numeric>(result: &mut Array<E>) {
     result[0] = E::from_int(0);
 }
 
 /// Each unit reads several neighbouring elements at a time, one by one.
 #[cube(launch_unchecked)]
-pub fn batched<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn batched<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let mut total = E::from_int(0);
     let mut first = ABSOLUTE_POS * PER_UNIT;
     while first < input.len() {
@@ -47,7 +47,7 @@ pub fn batched<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
 
 /// Each unit reads several neighbouring elements at a time, in one load.
 #[cube(launch_unchecked)]
-pub fn vectorised<E: Numeric, N: Size>(
+pub(super) fn vectorised<E: Numeric, N: Size>(
     input: &Array<Vector<E, N>>,
     length: usize,
     totals: &mut Array<E>,

@@ -22,7 +22,7 @@ const PER_UNIT: usize = 4;
 
 /// A rung of the full reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
+pub(crate) enum Rung {
     OneUnit,
     PairwiseDivergent,
     PairwiseHalving,
@@ -43,7 +43,7 @@ pub enum Rung {
 
 impl Rung {
     /// All rungs, from the lowest.
-    pub const ALL: [Rung; 16] = [
+    pub(crate) const ALL: [Rung; 16] = [
         Rung::OneUnit,
         Rung::PairwiseDivergent,
         Rung::PairwiseHalving,
@@ -63,7 +63,7 @@ impl Rung {
     ];
 
     /// The name in tables and pictures.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Rung::OneUnit => "one unit alone",
             Rung::PairwiseDivergent => "one cube, pairs in place, divergent",
@@ -85,7 +85,7 @@ impl Rung {
     }
 
     /// What the rung needs and the device lacks.
-    pub fn lacks<E: Element, R: Runtime>(self, gpu: &Gpu<'_, R>) -> Option<String> {
+    pub(crate) fn lacks<E: Element, R: Runtime>(self, gpu: &Gpu<'_, R>) -> Option<String> {
         let planes = match self {
             Rung::LastPlane
             | Rung::OnePass
@@ -103,7 +103,7 @@ impl Rung {
 
     /// Most elements on Mesa's software adapter, which silently leaves loops after 65535 steps of a
     /// unit.
-    pub fn most_in_software(self) -> usize {
+    pub(crate) fn most_in_software(self) -> usize {
         match self {
             Rung::OneUnit => 1 << 15,
             Rung::PairwiseDivergent | Rung::PairwiseHalving => 1 << 20,
@@ -113,7 +113,7 @@ impl Rung {
     }
 
     /// Whether the rung overwrites its input.
-    pub fn in_place(self) -> bool {
+    pub(crate) fn in_place(self) -> bool {
         matches!(self, Rung::PairwiseDivergent | Rung::PairwiseHalving)
     }
 
@@ -122,7 +122,7 @@ impl Rung {
     /// # Errors
     ///
     /// What the library refuses, on its rung.
-    pub fn launch<E: Element, R: Runtime>(
+    pub(crate) fn launch<E: Element, R: Runtime>(
         self,
         gpu: &Gpu<'_, R>,
         input: &Elements,

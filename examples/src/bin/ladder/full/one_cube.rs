@@ -6,7 +6,7 @@ use super::steps::{share, store, total_of_halves};
 
 /// One unit walks the whole array.
 #[cube(launch_unchecked)]
-pub fn one_unit<E: Numeric>(input: &Array<E>, output: &mut Array<E>) {
+pub(super) fn one_unit<E: Numeric>(input: &Array<E>, output: &mut Array<E>) {
     let mut total = E::from_int(0);
     for index in 0..input.len() {
         total += input[index];
@@ -18,7 +18,7 @@ pub fn one_unit<E: Numeric>(input: &Array<E>, output: &mut Array<E>) {
 /// whose place is no multiple of the stride idle, next to some that work.
 #[cube(launch_unchecked)]
 #[allow(clippy::manual_is_multiple_of, reason = "the remainder is what this rung is about")]
-pub fn pairwise_divergent<E: Numeric>(data: &mut Array<E>, output: &mut Array<E>) {
+pub(super) fn pairwise_divergent<E: Numeric>(data: &mut Array<E>, output: &mut Array<E>) {
     let mut stride = 1usize;
     while stride < data.len() {
         let mut left = 2 * UNIT_POS as usize;
@@ -39,7 +39,7 @@ pub fn pairwise_divergent<E: Numeric>(data: &mut Array<E>, output: &mut Array<E>
 /// Adds the right half to the left one until one element is left. The units at work are neighbours,
 /// and so are the elements that they touch.
 #[cube(launch_unchecked)]
-pub fn pairwise_halving<E: Numeric>(data: &mut Array<E>, output: &mut Array<E>) {
+pub(super) fn pairwise_halving<E: Numeric>(data: &mut Array<E>, output: &mut Array<E>) {
     let mut length = data.len();
     while length > 1 {
         let half = length.div_ceil(2);
@@ -59,7 +59,7 @@ pub fn pairwise_halving<E: Numeric>(data: &mut Array<E>, output: &mut Array<E>) 
 /// Each unit adds up its share in a register, and the units' sums meet in shared memory. One cube
 /// of it is a rung; as many cubes as run side by side are another.
 #[cube(launch_unchecked)]
-pub fn shared_memory<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn shared_memory<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_halves::<E>(share::<E>(input));
     store::<E>(totals, total);
 }

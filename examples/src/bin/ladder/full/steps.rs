@@ -6,7 +6,7 @@ use super::UNITS;
 
 /// The element at an index, or 0 past the end.
 #[cube]
-pub fn element<E: Numeric>(input: &Array<E>, index: usize) -> E {
+pub(super) fn element<E: Numeric>(input: &Array<E>, index: usize) -> E {
     let mut value = E::from_int(0);
     if index < input.len() {
         value = input[index];
@@ -17,7 +17,7 @@ pub fn element<E: Numeric>(input: &Array<E>, index: usize) -> E {
 /// A unit's share of the array: as many elements as there are units apart, so that neighbouring units
 /// read neighbouring elements.
 #[cube]
-pub fn share<E: Numeric>(input: &Array<E>) -> E {
+pub(super) fn share<E: Numeric>(input: &Array<E>) -> E {
     let mut total = E::from_int(0);
     let mut index = ABSOLUTE_POS;
     while index < input.len() {
@@ -30,7 +30,7 @@ pub fn share<E: Numeric>(input: &Array<E>) -> E {
 /// The sum of the values of a cube's units, in shared memory: the upper half is added to the lower
 /// one until one value is left. Neighbouring units touch neighbouring words, and whole planes retire.
 #[cube]
-pub fn total_of_halves<E: Numeric>(value: E) -> E {
+pub(super) fn total_of_halves<E: Numeric>(value: E) -> E {
     let unit = UNIT_POS as usize;
     let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
     shared[unit] = value;
@@ -49,7 +49,7 @@ pub fn total_of_halves<E: Numeric>(value: E) -> E {
 /// As [`total_of_halves()`], until the values of one plane are left: its units add those up without
 /// shared memory and barriers. All planes do, so that control flow stays uniform.
 #[cube]
-pub fn total_of_last_plane<E: Numeric>(value: E) -> E {
+pub(super) fn total_of_last_plane<E: Numeric>(value: E) -> E {
     let unit = UNIT_POS as usize;
     let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
     shared[unit] = value;
@@ -67,7 +67,7 @@ pub fn total_of_last_plane<E: Numeric>(value: E) -> E {
 
 /// Stores a cube's total in its place. A grid may have more cubes than there are places.
 #[cube]
-pub fn store<E: Numeric>(totals: &mut Array<E>, total: E) {
+pub(super) fn store<E: Numeric>(totals: &mut Array<E>, total: E) {
     if UNIT_POS == 0 && CUBE_POS < totals.len() {
         totals[CUBE_POS] = total;
     }
@@ -75,7 +75,11 @@ pub fn store<E: Numeric>(totals: &mut Array<E>, total: E) {
 
 /// The sum of the lanes of a vector that lie before `length`, the first of them at `first`.
 #[cube]
-pub fn lanes_before<E: Numeric, N: Size>(vector: Vector<E, N>, first: usize, length: usize) -> E {
+pub(super) fn lanes_before<E: Numeric, N: Size>(
+    vector: Vector<E, N>,
+    first: usize,
+    length: usize,
+) -> E {
     let mut total = E::from_int(0);
     #[unroll]
     for lane in 0..N::value() {

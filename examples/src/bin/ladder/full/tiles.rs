@@ -11,7 +11,7 @@ use super::{
 /// operation, and they are spread over all planes.
 #[cube(launch_unchecked)]
 #[allow(clippy::manual_is_multiple_of, reason = "the remainder is what this rung is about")]
-pub fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let unit = UNIT_POS as usize;
     let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
     shared[unit] = element::<E>(input, ABSOLUTE_POS);
@@ -30,7 +30,7 @@ pub fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
 /// The same pairs by the first units, which are whole planes. The words that a plane touches lie a
 /// power of two apart: in the same few banks of shared memory.
 #[cube(launch_unchecked)]
-pub fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
     shared[UNIT_POS as usize] = element::<E>(input, ABSOLUTE_POS);
     sync_cube();
@@ -49,7 +49,7 @@ pub fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) 
 
 /// The upper half added to the lower one: whole planes, and neighbouring words.
 #[cube(launch_unchecked)]
-pub fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_halves::<E>(element::<E>(input, ABSOLUTE_POS));
     store::<E>(totals, total);
 }
@@ -68,14 +68,14 @@ fn combined_on_load<E: Numeric>(input: &Array<E>) -> E {
 
 /// Each unit adds up several elements while it loads them, before the tree.
 #[cube(launch_unchecked)]
-pub fn first_combine<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn first_combine<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_halves::<E>(combined_on_load::<E>(input));
     store::<E>(totals, total);
 }
 
 /// As [`first_combine()`], but each cube adds its total to the one result.
 #[cube(launch_unchecked)]
-pub fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
+pub(super) fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
     let total = total_of_halves::<E>(combined_on_load::<E>(input));
     if UNIT_POS == 0 {
         result[0].fetch_add(total);
@@ -84,7 +84,7 @@ pub fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
 
 /// Each unit loads several vectors, none of which waits for another.
 #[cube(launch_unchecked)]
-pub fn vector_tile<E: Numeric, N: Size>(
+pub(super) fn vector_tile<E: Numeric, N: Size>(
     input: &Array<Vector<E, N>>,
     length: usize,
     totals: &mut Array<E>,

@@ -21,30 +21,30 @@ const UNITS: u32 = 128;
 
 /// A matrix in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Matrix {
+pub(crate) struct Matrix {
     pub rows: usize,
     pub columns: usize,
 }
 
 /// What is added up: axis 0 gives a total for each column, axis 1 one for each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
+pub(crate) enum Axis {
     Columns = 0,
     Rows = 1,
 }
 
 impl Axis {
-    pub const ALL: [Axis; 2] = [Axis::Columns, Axis::Rows];
+    pub(crate) const ALL: [Axis; 2] = [Axis::Columns, Axis::Rows];
 }
 
 impl Matrix {
     /// Elements of the matrix.
-    pub fn elements(self) -> usize {
+    pub(crate) fn elements(self) -> usize {
         self.rows * self.columns
     }
 
     /// Totals along an axis.
-    pub fn totals(self, axis: Axis) -> usize {
+    pub(crate) fn totals(self, axis: Axis) -> usize {
         match axis {
             Axis::Columns => self.columns,
             Axis::Rows => self.rows,
@@ -52,7 +52,7 @@ impl Matrix {
     }
 
     /// The oracle: the totals along an axis.
-    pub fn expected(self, axis: Axis) -> Vec<i64> {
+    pub(crate) fn expected(self, axis: Axis) -> Vec<i64> {
         let Matrix { rows, columns } = self;
         let of_total = |nth: usize| match axis {
             Axis::Columns => total((0..rows).map(|row| row * columns + nth)),
@@ -64,7 +64,7 @@ impl Matrix {
 
 /// A rung of the reduction of a matrix along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
+pub(crate) enum Rung {
     UnitPerOutput,
     VectorisedRows,
     Tile32x32,
@@ -75,7 +75,7 @@ pub enum Rung {
 impl Rung {
     /// The rungs along an axis, from the lowest. Columns need neither tiles nor vectors: units side by
     /// side read them side by side.
-    pub fn along(axis: Axis) -> &'static [Rung] {
+    pub(crate) fn along(axis: Axis) -> &'static [Rung] {
         match axis {
             Axis::Columns => &[Rung::UnitPerOutput, Rung::Library],
             Axis::Rows => &[
@@ -89,7 +89,7 @@ impl Rung {
     }
 
     /// The name in tables and pictures.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Rung::UnitPerOutput => "one unit per output",
             Rung::VectorisedRows => "one unit per row, vectors (CubeCL book)",
@@ -101,7 +101,7 @@ impl Rung {
 
     /// Most elements of one total on Mesa's software adapter, as in
     /// [`full::Rung::most_in_software`](crate::full::Rung::most_in_software).
-    pub fn most_in_software(self) -> usize {
+    pub(crate) fn most_in_software(self) -> usize {
         match self {
             Rung::UnitPerOutput | Rung::VectorisedRows => 1 << 15,
             Rung::Tile32x32 | Rung::Tile32x8 => TILE << 15,
@@ -114,7 +114,7 @@ impl Rung {
     /// # Errors
     ///
     /// What the library refuses, on its rung.
-    pub fn launch<E: Element, R: Runtime>(
+    pub(crate) fn launch<E: Element, R: Runtime>(
         self,
         gpu: &Gpu<'_, R>,
         input: &Elements,

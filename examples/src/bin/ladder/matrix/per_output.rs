@@ -6,7 +6,7 @@ use reduce_kernels::cubecl::{self, prelude::*};
 /// place on. Where `distance` is 1, neighbouring units read neighbouring elements; where `step` is,
 /// each unit reads a line of its own.
 #[cube(launch_unchecked)]
-pub fn unit_per_output<E: Numeric>(
+pub(super) fn unit_per_output<E: Numeric>(
     input: &Array<E>,
     totals: &mut Array<E>,
     length: usize,
@@ -26,7 +26,7 @@ pub fn unit_per_output<E: Numeric>(
 /// vectorisation, whose `Line` has been called `Vector` since CubeCL 0.10. The book leaves the lanes
 /// as they are; here they are added up in the end.
 #[cube(launch_unchecked)]
-pub fn vectorised_rows<E: Numeric, N: Size>(
+pub(super) fn vectorised_rows<E: Numeric, N: Size>(
     input: &Array<Vector<E, N>>,
     totals: &mut Array<E>,
     vectors: usize,

@@ -11,7 +11,7 @@ const ROW_WORDS: usize = TILE + 1;
 /// A cube of [`TILE`] units (a plane, where planes have 32) loads tiles of `tile_rows` × [`TILE`]
 /// elements row by row, and [`TILE`] / `tile_rows` units add up each row, `tile_rows` elements each.
 #[cube(launch_unchecked)]
-pub fn tiled_rows<E: Numeric>(
+pub(super) fn tiled_rows<E: Numeric>(
     input: &Array<E>,
     totals: &mut Array<E>,
     columns: usize,
