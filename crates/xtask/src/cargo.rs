@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::runner::Executable;
+use crate::{runner::Executable, say::say};
 
 /// What ends a task early.
 #[derive(Debug, thiserror::Error)]
@@ -104,13 +104,13 @@ pub(crate) fn doc_tests(arguments: &[&str]) -> Result<usize, Failure> {
     let mut passed = 0;
     lines_of(cargo_command(&[&["test", "--doc"], arguments].concat()), |line| {
         passed += passed_in(line);
-        println!("{line}");
+        say(line);
     })?;
     Ok(passed)
 }
 
 /// Runs a command to its end and hands over each line that it prints.
-fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Result<(), Failure> {
+pub(crate) fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Result<(), Failure> {
     let line = announce(&command);
     let failed = |reason| Failure::NotStarted { command: line.clone(), reason };
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
@@ -129,7 +129,8 @@ fn passed_in(line: &str) -> usize {
         .unwrap_or(0)
 }
 
-fn cargo_command(arguments: &[&str]) -> Command {
+/// A call of cargo, in an environment for programs that compile kernels.
+pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).env("RUSTDOCFLAGS", "--deny warnings");
     command.envs(environment());

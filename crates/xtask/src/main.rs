@@ -4,7 +4,10 @@
 
 mod adapter;
 mod cargo;
+mod oldest_rust;
+mod package;
 mod runner;
+mod say;
 
 use std::{num::NonZero, path::PathBuf, process::ExitCode};
 
@@ -13,6 +16,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     cargo::{Built, Failure, build_tests, cargo, doc_tests},
     runner::{Executable, Options},
+    say::say,
 };
 
 /// Sets up, demonstrates and tests this repository.
@@ -26,7 +30,8 @@ struct Arguments {
 enum Task {
     /// Reduces a photograph on a device.
     Demo,
-    /// Runs everything that CI runs: formatting, lints, docs, and all tests through SPIR-V and WGSL.
+    /// Runs everything that CI runs: formatting, lints, docs, the oldest Rust, packages, and all tests
+    /// through SPIR-V and WGSL.
     Test,
     /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
     /// toolchain where the executables are given.
@@ -107,6 +112,8 @@ fn test() -> Result<(), Failure> {
     cargo(&[&everything[..], &["--features", all], &deny[..]].concat())?;
     cargo(&[&everything[..], &deny[..]].concat())?;
     cargo(&["doc", "--workspace", "--no-deps", "--features", all])?;
+    oldest_rust::check(&["--features", all])?;
+    package::check()?;
 
     // One build has both compilers.
     let packages = ["reduce-kernels", "reduce-examples", "reduce-own-operator", "reduce-benches"];
@@ -123,7 +130,7 @@ fn test() -> Result<(), Failure> {
     let passed = runner::run(&beside, &options)?
         + runner::run(&alone, &Options { jobs: Some(NonZero::<usize>::MIN), ..options })?
         + doc_tests(&arguments)?;
-    println!("{passed} passed, 0 failed");
+    say(format_args!("{passed} passed, 0 failed"));
     Ok(())
 }
 

@@ -20,7 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::cargo::{Failure, environment};
+use crate::{
+    cargo::{Failure, environment},
+    say::say,
+};
 
 /// How often a running test is looked at.
 const POLL: Duration = Duration::from_millis(10);
@@ -147,7 +150,7 @@ pub(crate) fn run(executables: &[Executable], options: &Options) -> Result<usize
 
     let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let side_by_side = options.jobs.unwrap_or_else(cores).get();
-    println!("{} tests, {side_by_side} side by side", jobs.len());
+    say(format_args!("{} tests, {side_by_side} side by side", jobs.len()));
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let started = Instant::now();
@@ -160,8 +163,10 @@ pub(crate) fn run(executables: &[Executable], options: &Options) -> Result<usize
                     let took = start.elapsed().as_secs_f64();
                     let mut done = done.lock().expect("no test panics here");
                     match &failure {
-                        None => println!("ok     {took:7.2} s  {}", job.label),
-                        Some(said) => println!("FAILED {took:7.2} s  {}\n{said}", job.label),
+                        None => say(format_args!("ok     {took:7.2} s  {}", job.label)),
+                        Some(said) => {
+                            say(format_args!("FAILED {took:7.2} s  {}\n{said}", job.label))
+                        }
                     }
                     done.push((&job.label, took, failure.is_none()));
                 }
@@ -173,7 +178,7 @@ pub(crate) fn run(executables: &[Executable], options: &Options) -> Result<usize
         done.iter().filter(|(.., passed)| !passed).map(|(label, ..)| label.as_str()).collect();
     let passed = done.len() - failed.len();
     let seconds = started.elapsed().as_secs_f64();
-    println!("{passed} passed, {} failed, in {seconds:.0} s", failed.len());
+    say(format_args!("{passed} passed, {} failed, in {seconds:.0} s", failed.len()));
     if let Some(path) = &options.times {
         times.extend(done.iter().map(|(label, took, _)| ((*label).clone(), *took)));
         write_times(path, &times);

@@ -1,0 +1,25 @@
+//! Whether the libraries can be published.
+
+use crate::cargo::{Failure, cargo, cargo_command, lines_of};
+
+/// The packages to publish.
+const PACKAGES: [&str; 2] = ["reduce-planner", "reduce-kernels"];
+
+/// What a package holds beside its sources, which cargo compiles.
+const TEXTS: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// Packages the libraries, and compiles what is in the packages.
+pub(crate) fn check() -> Result<(), Failure> {
+    for package in PACKAGES {
+        let mut missing = TEXTS.to_vec();
+        let list = ["package", "--list", "--allow-dirty", "--package", package];
+        lines_of(cargo_command(&list), |line| missing.retain(|text| *text != line))?;
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            return Err(Failure::Missing(format!("the package {package} lacks {missing}")));
+        }
+    }
+    // In one command, in which the second package finds the first: no registry has it.
+    let packages = PACKAGES.map(|package| ["--package", package]).concat();
+    cargo(&[&["package", "--allow-dirty"], &packages[..]].concat())
+}
