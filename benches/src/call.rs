@@ -1,9 +1,9 @@
 //! One call of a case.
 
 use reduce_kernels::{
-    Each, Operator, OperatorOptions, Plan, ReduceError,
+    Operator, OperatorOptions, Outputs, Plan, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    operator::Family,
+    operator::ResultArity,
     reduce, with_operator,
 };
 use reduce_programs::random_inputs;
@@ -33,8 +33,8 @@ pub fn run<R: Runtime>(
     input: &TensorHandle<R>,
     plan: Option<Plan>,
 ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
-    fn list<O: Operator, X>(_: O, each: Each<O, X>) -> Vec<X> {
-        O::Results::list(each)
+    fn list<O: Operator, X>(_: O, each: Outputs<O, X>) -> Vec<X> {
+        O::Results::into_list(each)
     }
     with_operator!(case.operator, OperatorOptions::default(), operator => {
         let reduction = reduce(operator, input).over(case.axes());

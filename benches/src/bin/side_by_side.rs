@@ -325,6 +325,6 @@ fn plan<R: Runtime>(
 ) -> Result<(Choice, Problem), MeasureError> {
     with_operator!(case.operator, OperatorOptions::default(), operator => {
         let reduction = reduce(operator, input).over(case.axes());
-        Ok((reduction.plan(client)?, reduction.problem()?))
+        Ok((reduction.choose(client)?, reduction.problem()?))
     })
 }

@@ -2,7 +2,7 @@
 
 use cubecl::{future::block_on, prelude::*, std::tensor::TensorHandle};
 
-use crate::{ReduceError, scratch::is_allocated};
+use crate::{ReduceError, host::scratch::is_allocated};
 
 /// Waits for the work of the client's stream, and says whether it ran, with `tensors` as its inputs and
 /// results.

@@ -17,7 +17,7 @@
 //!
 //! let rows = mean(&client, &x, [1])?; // shape [2, 1]
 //! let total = reduce(Mean, &x).over(..).squeezed().run(&client)?; // shape []
-//! println!("{}", reduce(Mean, &x).over([1]).plan(&client)?.plan);
+//! println!("{}", reduce(Mean, &x).over([1]).choose(&client)?.plan);
 //! # Ok(()) }
 //! ```
 //!
@@ -28,39 +28,34 @@
 //! it as `Line<T>`.
 #![deny(missing_docs)]
 
-mod combine;
+mod axes;
 mod confirm;
-mod device;
 mod element;
 mod error;
+mod functions;
+mod host;
 mod kernels;
-mod launch;
-mod memory;
-mod one_line;
 pub mod operator;
-mod prepared;
-mod reduce;
-mod scratch;
+mod reduction;
+#[cfg(feature = "testing")]
+pub mod testing;
 
+pub use axes::Axes;
 pub use confirm::confirm;
 pub use cubecl;
-pub use device::device_of;
 pub use element::{element_type, storage_type};
 pub use error::ReduceError;
-pub use one_line::{
-    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_with_index, mean, mean_var, min,
-    min_max, min_with_index, nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd,
-    nansum, nanvar, norm_inf, norm_l1, norm_l2, norm_p, prod, std, sum, sum_abs, sum_squares, var,
-};
+pub use functions::*;
+pub use host::client::device_of;
 pub use operator::{
     All, Any, ArgMax, ArgMin, CountNonzero, LogSumExp, Map, Mapped, Max, MaxWithIndex, Mean,
     MeanVar, Min, MinMax, MinWithIndex, NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd,
     NanStd, NanSum, NanVar, NormInf, NormL1, NormL2, NormP, Operator, OperatorName,
     OperatorOptions, Prod, Std, Sum, SumAbs, SumSquares, Var,
 };
-pub use reduce::{Axes, Each, Reduction, reduce};
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
+pub use reduction::{Outputs, Reduction, reduce};
 
 /// The examples of the repository's documents, compiled and run with the crate's own.
 #[cfg(doctest)]

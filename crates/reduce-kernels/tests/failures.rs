@@ -48,7 +48,7 @@ fn sums<R: Runtime>(
     let (data, expected) = rows(shape[0], shape[1]);
     let input = tensor(client, &data, &shape);
     let output = tensor(client, &vec![-1e30; shape[0]], &[shape[0], 1]);
-    let reduction = reduce(Sum, &input).over([1]).with_plan(plan).on(device);
+    let reduction = reduce(Sum, &input).over([1]).with_plan(plan).plan_for(device);
     reduction.run_into(client, output.clone().binding())?;
     Ok((read(client, &output), expected))
 }
@@ -147,7 +147,7 @@ fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
     let merges = [Merge::LastCube, Merge::SecondLaunch { workers: 1, outputs: 1 }];
     let plans = merges.map(|merge| split(300, device.plane_size_max, merge));
     let problem = reduce(Sum, &input).over([1]).problem().unwrap();
-    let chosen = reduce(Sum, &input).over([1]).plan(client).unwrap().plan;
+    let chosen = reduce(Sum, &input).over([1]).choose(client).unwrap().plan;
     let plans: Vec<Plan> = plans
         .into_iter()
         .filter(|plan| plan.check(&problem, &device).is_ok())

@@ -25,7 +25,7 @@ fn show<R: Runtime>(client: &ComputeClient<R>) -> Result<(), Box<dyn Error>> {
     // Winds from around north at one station and around south at the other.
     let degrees: [f32; 8] = [350.0, 10.0, 355.0, 25.0, 170.0, 190.0, 185.0, 195.0];
     let winds = tensor::<R>(client, &degrees.map(f32::to_radians), &[2, 4]);
-    let directions = reduce(MeanAngle, &winds).over(1).squeezed().run(client)?;
+    let directions = reduce(MeanAngle, &winds).over(1).keep_dims(false).run(client)?;
     for (station, direction) in numbers(client, directions)?.into_iter().enumerate() {
         writeln!(
             out,

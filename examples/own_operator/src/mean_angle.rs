@@ -4,7 +4,9 @@
 use cubecl::prelude::*;
 use reduce_kernels::{
     cubecl,
-    operator::{One, Operator, Pair, Parameters, Position, Two, TypeRule, Types, Value, rules},
+    operator::{
+        A, B, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value, rules,
+    },
 };
 
 /// The mean direction of angles in radians: that of the sum of their unit vectors, from -π to π.
@@ -57,18 +59,18 @@ impl Operator for MeanAngle {
     const TRANSCENDENTAL: bool = true;
 
     /// The sums of sines and of cosines.
-    fn identity<T: Types, N: Size>() -> Pair<T::A, T::B, N> {
+    fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::from_int(0), Vector::from_int(0))
     }
 
-    fn push<T: Types, N: Size>(
-        accumulator: Pair<T::A, T::B, N>,
-        value: Vector<T::In, N>,
+    fn push<N: Size>(
+        accumulator: Pair<A, B, N>,
+        value: Vector<In, N>,
         _position: Position,
         parameters: &Parameters,
-    ) -> Pair<T::A, T::B, N> {
-        let turn = Vector::<T::A, N>::new(full_turn::<T::A>());
-        let angle = Vector::<T::A, N>::cast_from(value);
+    ) -> Pair<A, B, N> {
+        let turn = Vector::<A, N>::new(full_turn::<A>());
+        let angle = Vector::<A, N>::cast_from(value);
         // Vulkan and WGSL promise sines and cosines from -π to π alone.
         let angle = angle - (angle / turn).round() * turn;
         // What an infinity leaves is NaN, of which sines are not the same everywhere.
@@ -77,29 +79,29 @@ impl Operator for MeanAngle {
             select_many(is_nan, angle, angle.sin()),
             Vector::cast_from(select_many(is_nan, angle, angle.cos())),
         );
-        MeanAngle::merge::<T, N>(accumulator, element, parameters)
+        MeanAngle::merge::<N>(accumulator, element, parameters)
     }
 
-    fn merge<T: Types, N: Size>(
-        left: Pair<T::A, T::B, N>,
-        right: Pair<T::A, T::B, N>,
+    fn merge<N: Size>(
+        left: Pair<A, B, N>,
+        right: Pair<A, B, N>,
         _parameters: &Parameters,
-    ) -> Pair<T::A, T::B, N> {
+    ) -> Pair<A, B, N> {
         Pair::new(left.first + right.first, left.second + right.second)
     }
 
-    fn finish<T: Types, N: Size>(
-        accumulator: Pair<T::A, T::B, N>,
+    fn finish<N: Size>(
+        accumulator: Pair<A, B, N>,
         count: usize,
         _parameters: &Parameters,
-    ) -> Value<T::Out, N> {
+    ) -> Value<Out, N> {
         let sines = accumulator.first;
-        let cosines = Vector::<T::A, N>::cast_from(accumulator.second);
-        let faintest = T::A::cast_from(count) * T::A::new(FAINTEST);
+        let cosines = Vector::<A, N>::cast_from(accumulator.second);
+        let faintest = A::cast_from(count) * A::cast_from(FAINTEST);
         // False for NaN, and for no elements.
         let has_direction = max(sines.abs(), cosines.abs()).greater_than(Vector::new(faintest));
         let direction = sines.atan2(cosines);
-        let none = Vector::new(nan::<T::A>(count));
+        let none = Vector::new(nan::<A>(count));
         Value::new(Vector::cast_from(select_many(has_direction, direction, none)))
     }
 }

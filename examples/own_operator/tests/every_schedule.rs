@@ -22,11 +22,12 @@ use std::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
     Device, ElementType, Mean, Operator, Plan, Problem, ReduceError, Reduction, ScheduleKind,
-    cubecl::{self, prelude::*, std::tensor::TensorHandle},
+    cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, element_type,
-    operator::{One, Pair, Parameters, ParametersLaunch, Position},
+    operator::One,
     planner::{Access, Direction, schedule},
     reduce, storage_type,
+    testing::check_laws,
 };
 use reduce_own_operator::{MeanAngle, SquaredError};
 
@@ -128,7 +129,7 @@ fn under_every_plan<R: Runtime, O: Operator<Results = One>>(
         let poisoned = client.create_from_slice(f32::as_bytes(&vec![POISON; 2 * len]));
         let output =
             TensorHandle::<R>::new(poisoned, kept.clone(), [2], storage_type(ElementType::F32));
-        let reduction = reduction.clone().with_plan(*plan).on(&device);
+        let reduction = reduction.clone().with_plan(*plan).plan_for(&device);
         reduction.run_into(client, output.clone().binding()).unwrap();
         let found = read(client, output);
         for (nth, pair) in found.chunks(2).enumerate() {
@@ -185,7 +186,7 @@ fn mean_angle_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
         let wide: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
         let expected: Vec<f64> = layout.groups(&wide).iter().map(|of| mean_angle(of)).collect();
         let input = layout.tensor(client, ElementType::F32, &data);
-        let reduction = reduce(MeanAngle, &input).over(layout.axis).squeezed();
+        let reduction = reduce(MeanAngle, &input).over(layout.axis).keep_dims(false);
         under_every_plan(client, &reduction, &mut tried, |plan, nth, found| {
             let expected = expected[nth];
             let off = apart(f64::from(found), expected);
@@ -209,8 +210,8 @@ fn squared_error_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
         let mean = |squares: &Vec<f64>| squares.iter().sum::<f64>() / squares.len() as f64;
         let expected: Vec<f64> = layout.groups(&squares).iter().map(mean).collect();
         let input = layout.tensor(client, ElementType::I32, &data);
-        let reduction = reduce(Mean, &input).mapped(map).over(layout.axis).squeezed();
-        assert_eq!(reduction.output_type().unwrap(), ElementType::F32);
+        let reduction = reduce(Mean, &input).mapped(map).over(layout.axis).keep_dims(false);
+        assert_eq!(reduction.output_types().unwrap(), ElementType::F32);
         under_every_plan(client, &reduction, &mut tried, |plan, nth, found| {
             let expected = expected[nth];
             let off = (f64::from(found) - expected).abs();
@@ -251,78 +252,11 @@ fn edges_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) {
     assert!(found[..2].iter().all(|mean| mean.is_nan()), "of no elements: {found:?}");
 }
 
-/// All element types of a kernel that computes in f32.
-type F32s = (f32, f32, f32, f32, f32, f32, f32, f32, f32, f32);
-
-/// An accumulator of one lane.
-type Sums = Pair<f32, f32, Const<1>>;
-
-/// Forms of the same three elements.
-const FORMS: usize = 6;
-
-/// `MeanAngle` reads no position; an operator that does needs the element's own here.
-#[cube]
-fn push(accumulator: Sums, angle: f32, parameters: &Parameters) -> Sums {
-    let position = Position { start: 0usize.runtime(), step: 0usize };
-    let angle = Vector::cast_from(angle);
-    MeanAngle::push::<F32s, Const<1>>(accumulator, angle, position, parameters)
-}
-
-#[cube]
-fn merge(left: Sums, right: Sums, parameters: &Parameters) -> Sums {
-    MeanAngle::merge::<F32s, Const<1>>(left, right, parameters)
-}
-
-#[cube]
-fn store(accumulators: &mut Array<f32>, to: usize, accumulator: Sums) {
-    accumulators[2 * to] = accumulator.first[0];
-    accumulators[2 * to + 1] = accumulator.second[0];
-}
-
-/// The accumulators of three angles, put together in every form that the laws call equal.
-#[cube(launch)]
-fn write_forms(angles: &Array<f32>, accumulators: &mut Array<f32>, parameters: &Parameters) {
-    let at = 3 * ABSOLUTE_POS;
-    let to = FORMS * ABSOLUTE_POS;
-    let identity = MeanAngle::identity::<F32s, Const<1>>();
-    let x = push(identity, angles[at], parameters);
-    let y = push(identity, angles[at + 1], parameters);
-    let z = push(identity, angles[at + 2], parameters);
-    store(accumulators, to, x);
-    store(accumulators, to + 1, merge(identity, x, parameters));
-    store(accumulators, to + 2, merge(x, identity, parameters));
-    store(accumulators, to + 3, merge(merge(x, y, parameters), z, parameters));
-    store(accumulators, to + 4, merge(x, merge(y, z, parameters), parameters));
-    let pushed = push(x, angles[at + 1], parameters);
-    store(accumulators, to + 5, push(pushed, angles[at + 2], parameters));
-}
-
 /// Protects the laws that every schedule relies on.
 fn laws_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) {
-    let triples: [[f32; 3]; 5] =
-        [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-2.5, 2.5, 9.0], [PI, -PI, 0.0], [1e-6, 40.0, -40.0]];
-    let input = tensor(client, ElementType::F32, &triples.concat(), &[3 * triples.len()]);
-    let held = 2 * FORMS * triples.len();
-    let output = tensor(client, ElementType::F32, &vec![POISON; held], &[held]);
-    write_forms::launch::<R>(
-        client,
-        CubeCount::Static(1, 1, 1),
-        CubeDim::new_1d(triples.len() as u32),
-        input.into_arg().into_array_arg(),
-        output.clone().into_arg().into_array_arg(),
-        ParametersLaunch::of(&[], storage_type(ElementType::F32)),
-    );
-    let found = read(client, output);
-    for (triple, forms) in triples.iter().zip(found.chunks(2 * FORMS)) {
-        let forms: Vec<&[f32]> = forms.chunks(2).collect();
-        assert_eq!(forms[1], forms[0], "merge(identity, x) is not x: {triple:?}");
-        assert_eq!(forms[2], forms[0], "merge(x, identity) is not x: {triple:?}");
-        let close = |form: &[f32]| {
-            form.iter().zip(forms[3]).all(|(left, right)| (left - right).abs() <= 1e-6)
-        };
-        assert!(close(forms[4]), "merge is not associative: {triple:?} {forms:?}");
-        assert!(close(forms[5]), "pushing is not merging: {triple:?} {forms:?}");
-    }
+    let triples: [[f32; 3]; 4] =
+        [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-2.5, 2.5, 9.0], [1e-6, 40.0, -40.0]];
+    check_laws(client, MeanAngle, &triples).unwrap().unwrap();
 }
 
 /// Protects that what cannot be done is refused by name, and nothing written.
@@ -341,7 +275,7 @@ fn refusals<R: Runtime>(client: &ComputeClient<R>) {
     let error = reduce(Mean, &truths).mapped(SquaredError { target: 0.0 }).run(client);
     assert!(matches!(error, Err(ReduceError::Types { .. })), "{error:?}");
 
-    let error = reduce(MeanAngle, &x).to_type(ElementType::I32).run(client);
+    let error = reduce(MeanAngle, &x).output_type(ElementType::I32).run(client);
     assert!(matches!(error, Err(ReduceError::Types { .. })), "{error:?}");
 
     // SPIR-V has f64 but no sines of it; WGSL has no f64.

@@ -66,8 +66,8 @@ fn values<O: Operator<Results = One>, R: Runtime>(
     photo: &TensorHandle<R>,
     axes: &[usize],
 ) -> Result<Vec<f64>, Box<dyn Error>> {
-    let reduction = reduce(operator, photo).over(axes).squeezed();
-    let choice = reduction.plan(client)?;
+    let reduction = reduce(operator, photo).over(axes).keep_dims(false);
+    let choice = reduction.choose(client)?;
     say(format_args!("\n{} over axes {axes:?}: {}", O::NAME, choice.plan))?;
     let output = reduction.run(client)?;
     let results = download(client, &[output])?;

@@ -8,7 +8,7 @@ use reduce_kernels::{
     Axes, Choice, ElementType, Operator, OperatorName, OperatorOptions, Plan, Problem, Reduction,
     ScheduleKind,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
-    operator::{Family, Fields},
+    operator::{Fields, ResultArity},
     planner::reduced_axes,
     reduce, storage_type, with_operator,
 };
@@ -300,10 +300,10 @@ impl Work<'_> {
         let arguments = self.arguments;
         reduction = reduction.over(Axes::List(self.axes.to_vec()));
         if !arguments.keepdims {
-            reduction = reduction.squeezed();
+            reduction = reduction.keep_dims(false);
         }
         if let Some(element) = arguments.result_type {
-            reduction = reduction.to_type(element);
+            reduction = reduction.output_type(element);
         }
         if let Some(element) = arguments.accumulate {
             reduction = reduction.accumulate_in(element);
@@ -311,7 +311,7 @@ impl Work<'_> {
         let problem = reduction.problem()?;
         let choice = match problem.outputs() {
             0 => None,
-            _ => Some(reduction.plan(client)?),
+            _ => Some(reduction.choose(client)?),
         };
         let (outputs, microseconds) = time(client, &reduction)?;
         let results = download(client, &outputs)?;
@@ -367,7 +367,7 @@ fn time<O: Operator, R: Runtime>(
     reduction: &Reduction<'_, O, R>,
 ) -> Result<(Vec<TensorHandle<R>>, f64), ResultError> {
     let run = || {
-        let outputs = O::Results::list(reduction.clone().run(client)?);
+        let outputs = O::Results::into_list(reduction.clone().run(client)?);
         future::block_on(client.sync()).map_err(ResultError::device)?;
         Ok::<_, ResultError>(outputs)
     };

@@ -53,45 +53,48 @@ impl Divisor {
     }
 }
 
-/// One dimension with the distance of its neighbours in the input (`stride`) and in what they lead to
-/// (`target`): the output for kept dimensions, the reduction's row-major order for reduced ones.
+/// One dimension, with its stride in the input (`stride`) and in what its indices lead to
+/// (`target_stride`): the output for a kept dimension, the reduction's row-major order for a reduced
+/// one.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Dim {
     pub(crate) extent: Divisor,
     pub(crate) stride: usize,
-    pub(crate) target: usize,
+    pub(crate) target_stride: usize,
 }
 
-/// A problem as its kernels see it. The innermost dimension in the direction of the access stands
-/// apart from the others: the last reduced one `Along`, the last kept one `Across`.
+/// A problem as its kernels see it. The inner dimension stands apart from the others: the last
+/// reduced one `Along`, the last kept one `Across`.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Geometry {
-    /// Kept dimensions from the outermost in, without the innermost if it stands apart.
+    /// Kept dimensions from the outermost in, without the inner dimension.
     pub(crate) kept: Sequence<Dim>,
     /// Reduced dimensions likewise.
     pub(crate) reduced: Sequence<Dim>,
-    /// The innermost dimension: elements of a run.
-    pub(crate) run: usize,
-    pub(crate) run_stride: usize,
-    pub(crate) run_target: usize,
-    /// Loads that cover a run: whole vectors `Along`, all columns `Across`.
-    pub(crate) loads: Divisor,
-    /// Runs of a reduction (`Along`).
-    pub(crate) runs: usize,
-    /// Outputs (`Along`) or vectors of outputs (`Across`).
-    pub(crate) groups: usize,
-    /// Loads of one group, edges aside.
-    pub(crate) steps: usize,
+    /// Elements of the inner dimension.
+    pub(crate) inner_len: usize,
+    /// Its stride in the input.
+    pub(crate) inner_stride: usize,
+    /// Its stride in the output (`Across`) or in the reduction's row-major order (`Along`).
+    pub(crate) inner_target_stride: usize,
+    /// Loads that cover the inner dimension: whole vectors `Along`, all outputs `Across`.
+    pub(crate) loads_per_inner: Divisor,
+    /// How many times a reduction runs through its inner dimension (`Along`).
+    pub(crate) inner_count: usize,
+    /// Output tiles.
+    pub(crate) tiles: usize,
+    /// Loads of one tile, peeled edges aside.
+    pub(crate) loads_per_tile: usize,
     /// Number of outputs.
     pub(crate) outputs: usize,
     /// Elements that go into one output.
     pub(crate) reduction_len: usize,
 }
 
-/// Two offsets found together.
+/// Two offsets found together: in the input, and in what the indices lead to.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Offsets {
-    pub(crate) stride: usize,
+    pub(crate) input: usize,
     pub(crate) target: usize,
 }
 
@@ -100,66 +103,66 @@ pub(crate) struct Offsets {
 pub(crate) fn offsets(dims: &Sequence<Dim>, index: usize) -> Offsets {
     let rank = dims.len().comptime();
     let mut rest = index;
-    let mut stride = 0usize;
+    let mut input = 0usize;
     let mut target = 0usize;
     #[unroll]
     for i in 0..rank {
         let dim = dims.index(comptime![rank - 1 - i]);
         if comptime![i + 1 < rank] {
             let (outer, coordinate) = dim.extent.div_mod(rest);
-            stride += coordinate * dim.stride;
-            target += coordinate * dim.target;
+            input += coordinate * dim.stride;
+            target += coordinate * dim.target_stride;
             rest = outer;
         } else {
-            stride += rest * dim.stride;
-            target += rest * dim.target;
+            input += rest * dim.stride;
+            target += rest * dim.target_stride;
         }
     }
-    Offsets { stride, target }
+    Offsets { input, target }
 }
 
-/// The work of one output (`Along`), or of one vector of neighbouring outputs (`Across`).
+/// An output tile: one output (`Along`), or a vector of neighbouring outputs (`Across`).
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Group {
+pub(crate) struct Tile {
     /// Offset of its first element in the input.
     pub(crate) input: usize,
     /// Offset of its first result in the output.
     pub(crate) output: usize,
     /// Number of its first result in row-major order over the canonical kept dimensions.
     pub(crate) index: usize,
-    /// Results it has: 1 `Along`, the lanes inside the row `Across`, 0 past the last group.
+    /// Results it has: 1 `Along`, those inside the row `Across`, 0 past the last tile.
     pub(crate) results: u32,
 }
 
-/// Locates a group. One past the last repeats the last one's loads and has no results, so that
-/// all units of a cube stay together.
+/// Locates a tile. One past the last repeats the last one's loads and has no results, so that all
+/// units of a cube stay together.
 #[cube]
-pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Access) -> Group {
-    let group = clamp_max(number, geometry.groups - 1);
-    let inside = number < geometry.groups;
+pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Access) -> Tile {
+    let tile = clamp_max(number, geometry.tiles - 1);
+    let inside = number < geometry.tiles;
     match comptime![access.direction] {
         Direction::Along => {
-            let at = offsets(&geometry.kept, group);
-            Group {
-                input: at.stride,
+            let at = offsets(&geometry.kept, tile);
+            Tile {
+                input: at.input,
                 output: at.target,
-                index: group,
+                index: tile,
                 results: u32::cast_from(inside),
             }
         }
         Direction::Across => {
             let vector = comptime![access.vector];
-            let (row, load) = geometry.loads.div_mod(group);
+            let (row, load) = geometry.loads_per_inner.div_mod(tile);
             let column = load * vector;
             let at = offsets(&geometry.kept, row);
-            let rest = geometry.run - column;
-            let lanes = comptime![vector as u32];
-            let lanes = select(rest < vector, u32::cast_from(rest), lanes);
-            Group {
-                input: at.stride + column * geometry.run_stride,
-                output: at.target + column * geometry.run_target,
-                index: row * geometry.run + column,
-                results: select(inside, lanes, 0u32),
+            let rest = geometry.inner_len - column;
+            let components = comptime![vector as u32];
+            let components = select(rest < vector, u32::cast_from(rest), components);
+            Tile {
+                input: at.input + column * geometry.inner_stride,
+                output: at.target + column * geometry.inner_target_stride,
+                index: row * geometry.inner_len + column,
+                results: select(inside, components, 0u32),
             }
         }
     }

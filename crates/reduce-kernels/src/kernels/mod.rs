@@ -1,23 +1,45 @@
 //! The kernels and what they share.
 //!
-//! The schedules unit, plane and cube differ only in the [`Team`](crate::combine::Team) that works
-//! on an output, which is a constant of the kernel: [`one_pass`] is all three. [`split_once`] is a split
-//! whose last cube merges; [`split`] and [`merge`] are the two launches of one where 64-bit atomics are
-//! missing.
+//! # Kernels
 //!
-//! Words: a *group* is one output (`Along`) or a vector of neighbouring outputs (`Across`); a *run* is
-//! the innermost dimension in the access's direction; a *step* is one load of a group's work; the
-//! *workers* of a team share a group, each with the steps of its *share*; a cube's units are *abreast*
-//! where they stand across neighbouring groups.
+//! - [`single_pass`]: the schedules unit, plane and cube. They differ only in the
+//!   [`Team`](team::Team) that works on an output tile, which is a constant of the kernel.
+//! - [`split_single_pass`]: a split whose last cube merges the partial results.
+//! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing or
+//!   the partial results take too much memory.
+//!
+//! # Glossary
+//!
+//! - *unit*, *plane*, *cube*: CubeCL's words for a thread, a warp or subgroup, a block or workgroup.
+//! - *along*, *across*: whether neighbouring elements of the input belong to one output, or to
+//!   neighbouring outputs ([`Direction`](reduce_planner::Direction)).
+//! - *output tile*: what one team computes. It is one output along, and one vector of neighbouring
+//!   outputs across.
+//! - *team*: the units of a cube that work on one tile. Their *members* are counted from 0.
+//! - *share*: the loads of a tile that one unit takes.
+//! - *inner dimension*: the innermost dimension in the access's direction.
+//! - *components*: the elements of a vector.
+//! - *lanes*: units of a plane that exchange values.
+//! - *peeled*: read with whole vectors in the middle and element by element at both edges.
+//! - *adjacent tiles*: tiles that the units of a cube read side by side.
+//! - *published partials*: partial results that cubes pass to the last one of their tile.
+//!
+//! # From the load to the result
+//!
+//! [`args`] holds what a launch binds, [`geometry`] where tiles lie, [`team`] which unit does what.
+//! A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of [`pairwise`];
+//! [`combine`] and [`total`] make one accumulator of a team's; [`partials`] passes it between cubes.
 
-mod cascade;
-mod fold;
+mod accumulate;
+pub(crate) mod args;
+mod combine;
 pub(crate) mod geometry;
-mod hand_over;
+mod load;
 pub(crate) mod merge;
-pub(crate) mod one_pass;
-mod read;
-pub(crate) mod split;
-pub(crate) mod split_once;
-mod whole;
-mod work;
+mod pairwise;
+mod partials;
+pub(crate) mod single_pass;
+pub(crate) mod split_single_pass;
+pub(crate) mod split_two_pass;
+pub(crate) mod team;
+mod total;

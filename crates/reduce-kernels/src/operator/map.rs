@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
 use super::{
-    FieldsOf, InvalidParameter, Operator, ParameterRule, Parameters, Position, ResultsOf,
-    Signature, TypeRequest, TypeRule, Types, parameters,
+    AccumulatorOf, In, InvalidParameter, Operator, ParameterRule, Parameters, Position, ResultsOf,
+    Signature, TypeRequest, TypeRule, parameters,
 };
 
 /// A function of single elements, applied as they are loaded.
@@ -75,36 +75,36 @@ impl<M: Map, O: Operator> Operator for Mapped<M, O> {
     const MAP: Option<&'static str> = Some(M::NAME);
     const PARAMETERS: ParameterRule<Self> = Self::parameters;
 
-    fn identity<T: Types, N: Size>() -> FieldsOf<O::Fields, T, N> {
-        O::identity::<T, N>()
+    fn identity<N: Size>() -> AccumulatorOf<O::Fields, N> {
+        O::identity::<N>()
     }
 
-    fn push<T: Types, N: Size>(
-        accumulator: FieldsOf<O::Fields, T, N>,
-        value: Vector<T::In, N>,
+    fn push<N: Size>(
+        accumulator: AccumulatorOf<O::Fields, N>,
+        value: Vector<In, N>,
         position: Position,
         parameters: &Parameters,
-    ) -> FieldsOf<O::Fields, T, N> {
-        let mapped = M::map::<T::In, N>(value, parameters);
+    ) -> AccumulatorOf<O::Fields, N> {
+        let mapped = M::map::<In, N>(value, parameters);
         let rest = parameters.skip(M::PARAMETER_COUNT);
-        O::push::<T, N>(accumulator, mapped, position, &rest)
+        O::push::<N>(accumulator, mapped, position, &rest)
     }
 
-    fn merge<T: Types, N: Size>(
-        left: FieldsOf<O::Fields, T, N>,
-        right: FieldsOf<O::Fields, T, N>,
+    fn merge<N: Size>(
+        left: AccumulatorOf<O::Fields, N>,
+        right: AccumulatorOf<O::Fields, N>,
         parameters: &Parameters,
-    ) -> FieldsOf<O::Fields, T, N> {
+    ) -> AccumulatorOf<O::Fields, N> {
         let rest = parameters.skip(M::PARAMETER_COUNT);
-        O::merge::<T, N>(left, right, &rest)
+        O::merge::<N>(left, right, &rest)
     }
 
-    fn finish<T: Types, N: Size>(
-        accumulator: FieldsOf<O::Fields, T, N>,
+    fn finish<N: Size>(
+        accumulator: AccumulatorOf<O::Fields, N>,
         count: usize,
         parameters: &Parameters,
-    ) -> ResultsOf<O::Results, T, N> {
+    ) -> ResultsOf<O::Results, N> {
         let rest = parameters.skip(M::PARAMETER_COUNT);
-        O::finish::<T, N>(accumulator, count, &rest)
+        O::finish::<N>(accumulator, count, &rest)
     }
 }

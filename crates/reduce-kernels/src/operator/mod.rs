@@ -1,45 +1,43 @@
-//! What an operator is, and the operators of this crate: a file per family.
+//! What an operator is, and the operators of this crate.
 
-mod arg;
-mod by_name;
+mod builtin;
+mod definition;
 pub mod element_wise;
-mod extrema;
+mod elements;
 mod fields;
-mod log_sum_exp;
-mod logic;
+mod list;
 mod map;
 pub mod math;
-mod mean;
-mod nan_ignoring;
-mod norm;
 mod parameters;
 mod position;
-mod prod;
-mod sum;
+mod record;
 mod types;
-mod variance;
 
 use cubecl::prelude::*;
 
-pub use arg::{ArgMax, ArgMin, MaxWithIndex, MinWithIndex};
-pub use by_name::{OperatorName, OperatorOptions, UnknownOperator};
-pub use extrema::{Max, Min, MinMax};
-pub use fields::{
-    Columns, Family, FieldTypes, Fields, FieldsOf, Five, Four, One, Pair, Quad, Quint, ResultsOf,
-    Three, Triple, Two, Value, VectorColumns,
+pub use builtin::{
+    All, Any, ArgMax, ArgMin, CountNonzero, LogSumExp, Max, MaxWithIndex, Mean, MeanVar, Min,
+    MinMax, MinWithIndex, NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum,
+    NanVar, NormInf, NormL1, NormL2, NormP, Prod, Std, Sum, SumAbs, SumSquares, Var,
 };
-pub use log_sum_exp::LogSumExp;
-pub use logic::{All, Any, CountNonzero};
+pub use definition::Definition;
+pub(crate) use definition::{
+    Accumulator, OperatorRef, Results, Width, finish, identity, merge, push,
+};
+pub use elements::{A, B, C, D, E, In, Out, Out2, Out3};
+pub(crate) use elements::{Single, Stored, Wide};
+pub use fields::{
+    AccumulatorOf, Fields, Five, Four, One, Pair, Quad, Quint, ResultArity, ResultsOf, Three,
+    Triple, Two, Value,
+};
+pub use list::{OperatorName, OperatorOptions, UnknownOperator};
 pub use map::{Map, Mapped};
-pub use mean::Mean;
-pub use nan_ignoring::{NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd, NanSum};
-pub use norm::{NormInf, NormL1, NormL2, NormP};
 pub use parameters::{InvalidParameter, ParameterRule, Parameters, ParametersLaunch};
 pub use position::Position;
-pub use prod::Prod;
-pub use sum::{Sum, SumAbs, SumSquares};
-pub use types::{Signature, TypeRequest, TypeRule, Types, rules};
-pub use variance::{MeanVar, NanStd, NanVar, Std, Var};
+#[doc(hidden)]
+pub use record::{AccumulatorTypes, FieldTypes, Record, ResultTypes};
+pub(crate) use record::{Columns, word_count};
+pub use types::{Signature, TypeRequest, TypeRule, rules};
 
 /// A reduction operator: an accumulator and four functions.
 ///
@@ -50,12 +48,10 @@ pub use variance::{MeanVar, NanStd, NanVar, Std, Var};
 /// - `merge` is associative and commutative, up to rounding;
 /// - pushing an element is merging what `push` makes of the identity and that element.
 ///
-/// Functions work on vectors of `N` independent lanes. The element types of one kernel are `T`'s:
-/// the type of the elements that are pushed, [`Types::In`]; up to five accumulator fields,
-/// [`Types::A`] to [`Types::E`]; and up to three results, [`Types::Out`] to [`Types::Out3`]. They are
-/// chosen at run time by [`TYPES`](Operator::TYPES), so a function is written once for all of them.
-/// CubeCL's `Float` bound on them says which functions may be called, not what the data is: integers
-/// pass through too.
+/// Functions work on vectors of `N` independent components. Their element types stand for what the
+/// kernel at hand works with: the elements that are pushed, [`In`]; up to five accumulator fields,
+/// [`A`] to [`E`]; and up to three results, [`Out`] to [`Out3`]. [`TYPES`](Operator::TYPES) chooses
+/// them while the program runs, so a function is written once for all of them.
 ///
 /// A value of the operator's type says what the operator depends on at run time, such as the
 /// correction of a variance; [`PARAMETERS`](Operator::PARAMETERS) hands it to the functions.
@@ -67,7 +63,7 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// How many fields an accumulator has: [`One`] to [`Five`].
     type Fields: Fields;
     /// How many results a reduction has: [`One`], [`Two`] or [`Three`].
-    type Results: Family;
+    type Results: ResultArity;
 
     /// The name in plans, messages and command lines.
     const NAME: &'static str;
@@ -90,29 +86,33 @@ pub trait Operator: Copy + Send + Sync + 'static {
     const MAP: Option<&'static str> = None;
     /// The numbers that the functions read from their [`Parameters`], checked.
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
+    /// The operator as data, for code that is the same for all operators. The crate that implements
+    /// an operator can compile its functions there, once, by naming a `static` of its own:
+    /// [`defined!`](crate::defined) does that.
+    const DEFINITION: &'static Definition = &Definition::of::<Self>();
 
     /// The accumulator of no elements.
-    fn identity<T: Types, N: Size>() -> FieldsOf<Self::Fields, T, N>;
+    fn identity<N: Size>() -> AccumulatorOf<Self::Fields, N>;
 
     /// Takes one element per lane into the accumulator.
-    fn push<T: Types, N: Size>(
-        accumulator: FieldsOf<Self::Fields, T, N>,
-        value: Vector<T::In, N>,
+    fn push<N: Size>(
+        accumulator: AccumulatorOf<Self::Fields, N>,
+        value: Vector<In, N>,
         position: Position,
         parameters: &Parameters,
-    ) -> FieldsOf<Self::Fields, T, N>;
+    ) -> AccumulatorOf<Self::Fields, N>;
 
     /// The accumulator of both operands' elements.
-    fn merge<T: Types, N: Size>(
-        left: FieldsOf<Self::Fields, T, N>,
-        right: FieldsOf<Self::Fields, T, N>,
+    fn merge<N: Size>(
+        left: AccumulatorOf<Self::Fields, N>,
+        right: AccumulatorOf<Self::Fields, N>,
         parameters: &Parameters,
-    ) -> FieldsOf<Self::Fields, T, N>;
+    ) -> AccumulatorOf<Self::Fields, N>;
 
     /// The results for an accumulator of `count` elements.
-    fn finish<T: Types, N: Size>(
-        accumulator: FieldsOf<Self::Fields, T, N>,
+    fn finish<N: Size>(
+        accumulator: AccumulatorOf<Self::Fields, N>,
         count: usize,
         parameters: &Parameters,
-    ) -> ResultsOf<Self::Results, T, N>;
+    ) -> ResultsOf<Self::Results, N>;
 }

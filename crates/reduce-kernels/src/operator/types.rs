@@ -1,67 +1,6 @@
-//! The element types of one kernel, and the rules that choose them.
+//! The rules that choose the element types of a reduction.
 
-use cubecl::prelude::*;
 use reduce_planner::ElementType;
-
-use super::FieldTypes;
-
-/// The element types that one kernel works with.
-///
-/// Implemented for the tuple `(Stored, In, A, B, C, D, E, Out, Out2, Out3)`. Types of fields and results
-/// that an operator does not have stand idle.
-pub trait Types: Copy + Send + Sync + 'static {
-    /// Type of the input's elements in memory.
-    type Stored: Float;
-    /// Type of the elements that are pushed, to which loads convert: never narrower than 32 bits.
-    type In: Float;
-    /// Type of an accumulator's first field.
-    type A: Float;
-    /// Type of an accumulator's second field.
-    type B: Float;
-    /// Type of an accumulator's third field.
-    type C: Float;
-    /// Type of an accumulator's fourth field.
-    type D: Float;
-    /// Type of an accumulator's fifth field.
-    type E: Float;
-    /// Type of the first result.
-    type Out: Float;
-    /// Type of the second result.
-    type Out2: Float;
-    /// Type of the third result.
-    type Out3: Float;
-    /// The accumulator's types together.
-    type Accumulator: FieldTypes<A = Self::A, B = Self::B, C = Self::C, D = Self::D, E = Self::E>;
-    /// The results' types together.
-    type Results: FieldTypes<A = Self::Out, B = Self::Out2, C = Self::Out3>;
-}
-
-impl<S, In, A, B, C, D, E, X, Y, Z> Types for (S, In, A, B, C, D, E, X, Y, Z)
-where
-    S: Float,
-    In: Float,
-    A: Float,
-    B: Float,
-    C: Float,
-    D: Float,
-    E: Float,
-    X: Float,
-    Y: Float,
-    Z: Float,
-{
-    type Stored = S;
-    type In = In;
-    type A = A;
-    type B = B;
-    type C = C;
-    type D = D;
-    type E = E;
-    type Out = X;
-    type Out2 = Y;
-    type Out3 = Z;
-    type Accumulator = (A, B, C, D, E);
-    type Results = (X, Y, Z, Z, Z);
-}
 
 /// What a reduction's types are chosen from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

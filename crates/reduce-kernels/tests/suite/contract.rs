@@ -147,7 +147,7 @@ pub fn positions<R: Runtime>(client: &ComputeClient<R>) {
         assert_eq!(wide, [230]);
     }
     let input = tensor(client, &data[..40], &[40], &[1]);
-    let error = reduce(ArgMax, &input).to_type(ElementType::U16).run(client).unwrap_err();
+    let error = reduce(ArgMax, &input).output_type(ElementType::U16).run(client).unwrap_err();
     assert_eq!(error.to_string(), "`argmax` of f32 cannot give u16");
 }
 
@@ -183,8 +183,8 @@ pub fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
         // Devices without bytes have no bools.
         let truth = O::NAME == "any" || O::NAME == "all";
         let reduction = reduce(O::operator(), &input).over([1]);
-        let reduction = if truth { reduction.to_type(ElementType::U32) } else { reduction };
-        let undefined = match reduction.output_type() {
+        let reduction = if truth { reduction.output_type(ElementType::U32) } else { reduction };
+        let undefined = match reduction.output_types() {
             Ok(_) => false,
             Err(ReduceError::Problem(ProblemError::EmptyReduction { .. })) => true,
             Err(other) => panic!("{}: {other}", O::NAME),
@@ -228,7 +228,7 @@ pub fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
     let output = max(client, &input, [1]).unwrap();
     assert_eq!(output.shape()[..], [0, 1]);
     let input = tensor(client, &none, &[0, 0], &row_major_strides(&[0, 0]));
-    let output = reduce(Sum, &input).over([1]).squeezed().run(client).unwrap();
+    let output = reduce(Sum, &input).over([1]).keep_dims(false).run(client).unwrap();
     assert_eq!(output.shape()[..], [0]);
 }
 
@@ -239,10 +239,10 @@ pub fn shapes_of_results<R: Runtime>(client: &ComputeClient<R>) {
     let kept = sum(client, &input, [2, 0]).unwrap();
     assert_eq!(kept.shape()[..], [1, 3, 1]);
     assert_eq!(read::<R, f32>(client, &kept, 3), [60.0, 92.0, 124.0]);
-    let squeezed = reduce(Sum, &input).over([0, 2]).squeezed().run(client).unwrap();
+    let squeezed = reduce(Sum, &input).over([0, 2]).keep_dims(false).run(client).unwrap();
     assert_eq!(squeezed.shape()[..], [3]);
     assert_eq!(read::<R, f32>(client, &squeezed, 3), [60.0, 92.0, 124.0]);
-    let all = reduce(Max, &input).squeezed().run(client).unwrap();
+    let all = reduce(Max, &input).keep_dims(false).run(client).unwrap();
     assert_eq!(all.shape()[..], [] as [usize; 0]);
     assert_eq!(read::<R, f32>(client, &all, 1), [23.0]);
     let means = mean(client, &input, ..).unwrap();
@@ -265,7 +265,7 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     let input = tensor(client, &data, &[3, 4], &[4, 1]);
     let output = tensor(client, &[f32::poison(); 4], &[4], &[1]);
     let into = |reduction: reduce_kernels::Reduction<'_, Sum, R>, output: &TensorHandle<R>| {
-        reduction.squeezed().run_into(client, output.clone().binding()).unwrap_err()
+        reduction.keep_dims(false).run_into(client, output.clone().binding()).unwrap_err()
     };
     let by = |axes: &[usize]| reduce(Sum, &input).over(axes);
 
@@ -273,7 +273,7 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
         (into(by(&[2]), &output), "axis 2 is out of range for a tensor of rank 2"),
         (into(by(&[0, 0]), &output), "axis 0 is given more than once"),
         (into(by(&[1]), &output), "the result has shape [3], the supplied output [4]"),
-        (into(by(&[0]).to_type(ElementType::U32), &output), "`sum` of f32 cannot give u32"),
+        (into(by(&[0]).output_type(ElementType::U32), &output), "`sum` of f32 cannot give u32"),
         (
             into(by(&[0]).accumulate_in(ElementType::F16), &output),
             "`sum` of f32 cannot accumulate in f16",
@@ -298,22 +298,22 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     // Types for results that the operator does not have, within the three that any operator may have and
     // beyond.
     for nth in [1, 2, 3, usize::MAX] {
-        let asked = by(&[0]).result_type(nth, ElementType::F64);
+        let asked = by(&[0]).nth_output_type(nth, ElementType::F64);
         let message = format!("`sum` has no result {nth}: it has 1, counted from 0");
-        assert_eq!(asked.output_type().unwrap_err().to_string(), message);
-        assert_eq!(asked.plan(client).unwrap_err().to_string(), message);
+        assert_eq!(asked.output_types().unwrap_err().to_string(), message);
+        assert_eq!(asked.choose(client).unwrap_err().to_string(), message);
         assert_eq!(into(asked, &output).to_string(), message);
     }
-    let indexed = reduce(MaxWithIndex, &input).over(0).result_type(1, ElementType::U32);
-    assert_eq!(indexed.output_type().unwrap(), (ElementType::F32, ElementType::U32));
+    let indexed = reduce(MaxWithIndex, &input).over(0).nth_output_type(1, ElementType::U32);
+    assert_eq!(indexed.output_types().unwrap(), (ElementType::F32, ElementType::U32));
 
     // A device that cannot be.
     let nonsense = Device { plane_size_min: 48, plane_size_max: 48, ..device_of(client) };
-    let error = into(by(&[0]).on(&nonsense), &output);
+    let error = into(by(&[0]).plan_for(&nonsense), &output);
     assert!(matches!(error, ReduceError::Plan(PlanError::Device(_))), "{error}");
 
     // Plans of another version, and plans that claim an alignment the tensor does not have.
-    let good = by(&[0]).plan(client).unwrap().plan;
+    let good = by(&[0]).choose(client).unwrap().plan;
     let old = Plan { version: 0, ..good };
     let error = into(by(&[0]).with_plan(old), &output);
     assert!(matches!(error, ReduceError::Plan(PlanError::Version { found: 0, .. })));
@@ -356,7 +356,7 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     let first = tensor(client, &[f32::poison(); 8], &[4], &[2]);
     let error = reduce(MinMax, &input)
         .over(0)
-        .squeezed()
+        .keep_dims(false)
         .run_into(client, (first.clone().binding(), output.clone().binding()))
         .unwrap_err();
     assert_eq!(
@@ -386,8 +386,8 @@ pub fn several_results<R: Runtime>(client: &ComputeClient<R>) {
     };
     assert_eq!(read::<R, f32>(client, &lowest, 4), rows(f32::min));
     assert_eq!(read::<R, f32>(client, &highest, 4), rows(f32::max));
-    let reduction = reduce(MaxWithIndex, &input).over(0).squeezed();
-    assert_eq!(reduction.output_type().unwrap(), (ElementType::F32, ElementType::U32));
+    let reduction = reduce(MaxWithIndex, &input).over(0).keep_dims(false);
+    assert_eq!(reduction.output_types().unwrap(), (ElementType::F32, ElementType::U32));
     let (values, indices) = reduction.run(client).unwrap();
     let (values, indices) =
         (read::<R, f32>(client, &values, 6), read::<R, u32>(client, &indices, 6));

@@ -63,7 +63,7 @@ pub fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClient<R>) {
     }
     assert_eq!(sums[(1 << 31) + 4000], 2);
     assert_eq!(sums.iter().map(|&sum| u64::from(sum)).sum::<u64>(), 8);
-    let narrow = reduce(ArgMax, &input).to_type(ElementType::U32).run(client).unwrap_err();
+    let narrow = reduce(ArgMax, &input).output_type(ElementType::U32).run(client).unwrap_err();
     assert!(
         narrow.to_string().contains(&format!("`argmax` of {elements} elements of u8")),
         "{narrow}"

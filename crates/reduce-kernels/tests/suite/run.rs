@@ -6,7 +6,7 @@ use reduce_kernels::{
     Device, ElementType, Operator, Plan, Problem, ReduceError, Reduction, ScheduleKind,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    operator::Family,
+    operator::ResultArity,
     planner::{Access, Direction, row_major_strides, schedule, span},
     reduce, storage_type,
 };
@@ -238,7 +238,7 @@ impl Asked {
         }
         for (nth, output) in self.outputs.into_iter().enumerate() {
             if let Some(output) = output {
-                reduction = reduction.result_type(nth, output);
+                reduction = reduction.nth_output_type(nth, output);
             }
         }
         reduction
@@ -262,18 +262,18 @@ pub fn check<R: Runtime, O: Checked>(
     let strides: Vec<usize> = row_major_strides(&kept).iter().map(|stride| 2 * stride).collect();
     let held = (2 * span(&kept, &strides).unwrap()).max(2);
 
-    let reduction = reduce(O::operator(), &input).over(case.axes.as_slice()).squeezed();
+    let reduction = reduce(O::operator(), &input).over(case.axes.as_slice()).keep_dims(false);
     let mut reduction = asked.of(reduction);
     let device = device_with_planes(client);
     if let Some(plan) = asked.plan {
-        reduction = reduction.with_plan(plan).on(&device);
+        reduction = reduction.with_plan(plan).plan_for(&device);
     }
-    let types: Vec<ElementType> = O::Results::list(reduction.output_type()?);
+    let types: Vec<ElementType> = O::Results::into_list(reduction.output_types()?);
     let poisoned = |output: &ElementType| {
         tensor_of(client, *output, &vec![POISON; held * output.bytes()], &kept, &strides)
     };
     let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
-    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
+    let bindings = O::Results::outputs(|nth| outputs[nth].clone().binding());
     reduction.run_into(client, bindings)?;
 
     let expected = reduce_naively(&data, &case.shape, &case.strides, &case.axes, |values| {
@@ -345,20 +345,20 @@ pub fn results<R: Runtime, O: Operator, E: Element, U: Element>(
     plan: Option<Plan>,
 ) -> Vec<U> {
     let input = tensor(client, data, shape, &row_major_strides(shape));
-    let mut reduction = reduce(operator, &input).over(axes).to_type(U::TYPE);
+    let mut reduction = reduce(operator, &input).over(axes).output_type(U::TYPE);
     let device = device_with_planes(client);
     if let Some(plan) = plan {
-        reduction = reduction.with_plan(plan).on(&device);
+        reduction = reduction.with_plan(plan).plan_for(&device);
     }
     let shape = reduction.output_shape().unwrap();
     let len = shape.iter().product();
-    let types = O::Results::list(reduction.output_type().unwrap());
+    let types = O::Results::into_list(reduction.output_types().unwrap());
     let poisoned = |output: &ElementType| {
         let bytes = vec![POISON; len * output.bytes()];
         tensor_of(client, *output, &bytes, &shape, &row_major_strides(&shape))
     };
     let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
-    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
+    let bindings = O::Results::outputs(|nth| outputs[nth].clone().binding());
     reduction.run_into(client, bindings).unwrap();
     read(client, &outputs[0], len)
 }

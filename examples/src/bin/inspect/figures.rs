@@ -102,7 +102,7 @@ impl Figures {
 
         let float = if device.has(ElementType::F64) { ElementType::F64 } else { ElementType::F32 };
         let (mean, std) =
-            reduce(MeanStd, &tensor).to_type(float).result_type(1, float).run(client)?;
+            reduce(MeanStd, &tensor).output_type(float).nth_output_type(1, float).run(client)?;
         let (min, max) = reduce(MinMax, &tensor).run(client)?;
         let (nonzeros, nans, infinities) = reduce(Census, &tensor).run(client)?;
         let results = download(client, &[mean, std, min, max, nonzeros, nans, infinities])?;

@@ -6,8 +6,8 @@ use reduce_kernels::{
     MeanVar, Operator, Std,
     cubecl::{self, prelude::*},
     operator::{
-        Five, Pair, ParameterRule, Parameters, Position, Quint, Signature, Three, Triple, Two,
-        TypeRequest, TypeRule, Types, rules,
+        A, B, C, D, E, Five, In, Out, Out2, Out3, Pair, ParameterRule, Parameters, Position, Quint,
+        Signature, Three, Triple, Two, TypeRequest, TypeRule, rules,
     },
 };
 
@@ -28,34 +28,34 @@ impl Operator for MeanStd {
     /// No correction: the tensor is the population.
     const PARAMETERS: ParameterRule<Self> = |_| Ok(vec![0.0]);
 
-    fn identity<T: Types, N: Size>() -> Quint<T::A, T::B, T::C, T::D, T::E, N> {
-        MeanVar::identity::<T, N>()
+    fn identity<N: Size>() -> Quint<A, B, C, D, E, N> {
+        MeanVar::identity::<N>()
     }
 
-    fn push<T: Types, N: Size>(
-        accumulator: Quint<T::A, T::B, T::C, T::D, T::E, N>,
-        value: Vector<T::In, N>,
+    fn push<N: Size>(
+        accumulator: Quint<A, B, C, D, E, N>,
+        value: Vector<In, N>,
         position: Position,
         parameters: &Parameters,
-    ) -> Quint<T::A, T::B, T::C, T::D, T::E, N> {
-        MeanVar::push::<T, N>(accumulator, value, position, parameters)
+    ) -> Quint<A, B, C, D, E, N> {
+        MeanVar::push::<N>(accumulator, value, position, parameters)
     }
 
-    fn merge<T: Types, N: Size>(
-        left: Quint<T::A, T::B, T::C, T::D, T::E, N>,
-        right: Quint<T::A, T::B, T::C, T::D, T::E, N>,
+    fn merge<N: Size>(
+        left: Quint<A, B, C, D, E, N>,
+        right: Quint<A, B, C, D, E, N>,
         parameters: &Parameters,
-    ) -> Quint<T::A, T::B, T::C, T::D, T::E, N> {
-        MeanVar::merge::<T, N>(left, right, parameters)
+    ) -> Quint<A, B, C, D, E, N> {
+        MeanVar::merge::<N>(left, right, parameters)
     }
 
-    fn finish<T: Types, N: Size>(
-        accumulator: Quint<T::A, T::B, T::C, T::D, T::E, N>,
+    fn finish<N: Size>(
+        accumulator: Quint<A, B, C, D, E, N>,
         count: usize,
         parameters: &Parameters,
-    ) -> Pair<T::Out, T::Out2, N> {
-        let mean = MeanVar::finish::<T, N>(accumulator, count, parameters).first;
-        let deviation = Std::finish::<T, N>(accumulator, count, parameters).value;
+    ) -> Pair<Out, Out2, N> {
+        let mean = MeanVar::finish::<N>(accumulator, count, parameters).first;
+        let deviation = Std::finish::<N>(accumulator, count, parameters).value;
         Pair::new(mean, Vector::cast_from(deviation))
     }
 }
@@ -101,46 +101,46 @@ impl Operator for Census {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = counters;
 
-    fn identity<T: Types, N: Size>() -> Triple<T::A, T::B, T::C, N> {
+    fn identity<N: Size>() -> Triple<A, B, C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
     }
 
-    fn push<T: Types, N: Size>(
-        accumulator: Triple<T::A, T::B, T::C, N>,
-        value: Vector<T::In, N>,
+    fn push<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        value: Vector<In, N>,
         _position: Position,
         parameters: &Parameters,
-    ) -> Triple<T::A, T::B, T::C, N> {
+    ) -> Triple<A, B, C, N> {
         let nonzero = value.not_equal(Vector::from_int(0));
-        let element = storage_type_of::<T::In>();
+        let element = storage_type_of::<In>();
         // Integers have neither NaN nor infinities, nor functions that ask for them.
         let one = if comptime![element.is_float()] {
-            let (nan, infinite) = not_finite::<T::In, N>(value);
+            let (nan, infinite) = not_finite::<In, N>(value);
             // Whether a NaN differs from zero is not the same everywhere.
             Triple::new(
-                counted::<T::A, N>(nonzero.or(nan)),
-                counted::<T::B, N>(nan),
-                counted::<T::C, N>(infinite),
+                counted::<A, N>(nonzero.or(nan)),
+                counted::<B, N>(nan),
+                counted::<C, N>(infinite),
             )
         } else {
-            Triple::new(counted::<T::A, N>(nonzero), Vector::from_int(0), Vector::from_int(0))
+            Triple::new(counted::<A, N>(nonzero), Vector::from_int(0), Vector::from_int(0))
         };
-        Census::merge::<T, N>(accumulator, one, parameters)
+        Census::merge::<N>(accumulator, one, parameters)
     }
 
-    fn merge<T: Types, N: Size>(
-        left: Triple<T::A, T::B, T::C, N>,
-        right: Triple<T::A, T::B, T::C, N>,
+    fn merge<N: Size>(
+        left: Triple<A, B, C, N>,
+        right: Triple<A, B, C, N>,
         _parameters: &Parameters,
-    ) -> Triple<T::A, T::B, T::C, N> {
+    ) -> Triple<A, B, C, N> {
         Triple::new(left.first + right.first, left.second + right.second, left.third + right.third)
     }
 
-    fn finish<T: Types, N: Size>(
-        accumulator: Triple<T::A, T::B, T::C, N>,
+    fn finish<N: Size>(
+        accumulator: Triple<A, B, C, N>,
         _count: usize,
         _parameters: &Parameters,
-    ) -> Triple<T::Out, T::Out2, T::Out3, N> {
+    ) -> Triple<Out, Out2, Out3, N> {
         Triple::new(
             Vector::cast_from(accumulator.first),
             Vector::cast_from(accumulator.second),

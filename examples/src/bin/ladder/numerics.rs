@@ -114,7 +114,7 @@ fn short_accumulators<R: Runtime>(
         let in_f16: f16 = sum(gpu, Rung::OneUnit, &input)?;
         let tensor = input.tensor::<f16, R>(&[values.len()]);
         let rounded = reduce(Sum, &tensor).run(gpu.client)?;
-        let in_f32 = reduce(Sum, &tensor).to_type(ElementType::F32).run(gpu.client)?;
+        let in_f32 = reduce(Sum, &tensor).output_type(ElementType::F32).run(gpu.client)?;
         [
             Found::Sum(in_f16.to_f64()),
             Found::Sum(first::<f16, R>(gpu, rounded.handle)?.to_f64()),

@@ -1,0 +1,111 @@
+//! The buffers of one call, checked against the problem.
+
+use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
+use reduce_planner::{ElementType, Problem};
+
+use super::{client::binding_alignment, request::Resolved};
+use crate::ReduceError;
+
+/// Buffers that hold every offset of a problem: that of the input, and one for each result.
+///
+/// Only [`Buffers::check`] makes one, so whoever has it may launch on it without bounds checks.
+pub(crate) struct Buffers {
+    input: Binding,
+    outputs: Vec<Binding>,
+}
+
+impl Buffers {
+    /// Checks the spans and the offsets of the buffers.
+    ///
+    /// # Errors
+    ///
+    /// A buffer that is too small, or starts where the device cannot bind it.
+    pub(crate) fn check<R: Runtime>(
+        client: &ComputeClient<R>,
+        resolved: &Resolved,
+        input: &TensorHandle<R>,
+        outputs: Vec<Binding>,
+    ) -> Result<Self, ReduceError> {
+        let Resolved { problem, signature, .. } = resolved;
+        check_input(problem, input)?;
+        check_offset(client, "input", input.handle.offset_start, problem.input())?;
+        for (output, &element) in outputs.iter().zip(&signature.results) {
+            check_output(problem, output, element)?;
+            check_offset(client, "output", output.offset_start, element)?;
+        }
+        // Where there is nothing to load, nothing is; the binding must hold one element all the same.
+        let input = match problem.input_span() {
+            0 => client.empty(problem.input().bytes()).binding(),
+            _ => input.handle.clone().binding(),
+        };
+        Ok(Self { input, outputs })
+    }
+
+    pub(super) fn input(&self) -> &Binding {
+        &self.input
+    }
+
+    pub(super) fn outputs(&self) -> &[Binding] {
+        &self.outputs
+    }
+}
+
+/// Checks that the input's buffer holds all that the problem reads.
+pub(crate) fn check_input<R: Runtime>(
+    problem: &Problem,
+    input: &TensorHandle<R>,
+) -> Result<(), ReduceError> {
+    let needed = byte_count(problem.input_span(), problem.input());
+    let handle = &input.handle;
+    let available = bytes_between(handle.size(), handle.offset_start, handle.offset_end);
+    if needed > available {
+        return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
+    }
+    Ok(())
+}
+
+/// Checks that an output's buffer holds all that the problem writes.
+pub(crate) fn check_output(
+    problem: &Problem,
+    output: &Binding,
+    element: ElementType,
+) -> Result<(), ReduceError> {
+    let needed = byte_count(problem.output_span(), element);
+    let available = bytes_between(output.size(), output.offset_start, output.offset_end);
+    if needed > available {
+        return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
+    }
+    Ok(())
+}
+
+/// Bytes of `count` elements.
+pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {
+    (count as u64).saturating_mul(element.bytes() as u64)
+}
+
+/// Bytes of a buffer between its offsets; none where they cross.
+fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
+    size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
+}
+
+/// Alignment of an address that lies `offset` bytes into a buffer, in bytes. Buffers themselves
+/// start on a boundary of the widest load there is.
+pub(crate) fn alignment_of(offset: u64) -> usize {
+    const WIDEST_LOAD_LOG2: u32 = 4;
+    1 << offset.trailing_zeros().min(WIDEST_LOAD_LOG2)
+}
+
+/// Checks that the device can bind a buffer from an offset on.
+fn check_offset<R: Runtime>(
+    client: &ComputeClient<R>,
+    tensor: &'static str,
+    offset: Option<u64>,
+    element: ElementType,
+) -> Result<(), ReduceError> {
+    let offset = offset.unwrap_or(0);
+    let alignment = binding_alignment(client, element);
+    match offset.is_multiple_of(alignment) {
+        true => Ok(()),
+        false => Err(ReduceError::Misaligned { tensor, offset, alignment }),
+    }
+}

@@ -1,0 +1,120 @@
+//! One call, without the type of its operator.
+
+use std::rc::Rc;
+
+use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::StreamId};
+use reduce_planner::{Choice, Device, choose};
+
+use super::{
+    buffers::{Buffers, check_input},
+    cache,
+    launch::Launch,
+    prepared::{Prepared, check_arithmetic},
+    request::{Request, Resolved},
+    scratch::Scratch,
+};
+use crate::{ReduceError, element::storage_type};
+
+/// What is asked for, of which tensor, on which device.
+pub(crate) struct Call<'a, R: Runtime> {
+    pub(crate) request: Request<'a>,
+    pub(crate) input: &'a TensorHandle<R>,
+    /// The device to plan for; that of the client if `None`.
+    pub(crate) device: Option<&'a Device>,
+    /// The operator's numbers.
+    pub(crate) parameters: Vec<f64>,
+}
+
+impl<R: Runtime> Call<'_, R> {
+    /// Chooses a plan. One that the request names is not looked at.
+    pub(crate) fn choose(self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+        let Resolved { problem, signature, .. } = self.request.resolve()?;
+        check_input(&problem, self.input)?;
+        let of_client = cache::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        check_arithmetic(client, self.request.operator.0, &signature, device)?;
+        Ok(choose(&problem, device)?)
+    }
+
+    /// Launches into new row-major tensors, one for each result.
+    pub(crate) fn run(
+        self,
+        client: &ComputeClient<R>,
+    ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+        let results = self.request.operator.0.results;
+        let prepared = self.prepared(client)?;
+        let Resolved { problem, signature, shape } = &prepared.resolved;
+        let outputs: Vec<TensorHandle<R>> = signature.results[..results]
+            .iter()
+            .map(|&element| {
+                // Buffers of no bytes cannot be bound; one element stands in for them.
+                let handle = client.empty(problem.outputs().max(1) * element.bytes());
+                TensorHandle::new_contiguous(shape.clone(), handle, storage_type(element))
+            })
+            .collect();
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let stream = outputs.first().map(|output| output.handle.stream);
+        self.launch(client, &prepared, stream, bindings)?;
+        Ok(outputs)
+    }
+
+    /// Launches into tensors of the caller's.
+    pub(crate) fn run_into(
+        self,
+        client: &ComputeClient<R>,
+        outputs: Vec<TensorBinding<R>>,
+    ) -> Result<(), ReduceError> {
+        let prepared = self.prepared(client)?;
+        for output in &outputs {
+            let expected = &prepared.resolved.shape;
+            if output.shape[..] != expected[..] {
+                return Err(ReduceError::OutputShape {
+                    expected: expected.clone(),
+                    found: output.shape.to_vec(),
+                });
+            }
+            if output.strides != outputs[0].strides {
+                return Err(ReduceError::OutputStrides {
+                    first: outputs[0].strides.to_vec(),
+                    other: output.strides.to_vec(),
+                });
+            }
+        }
+        let bindings = outputs.into_iter().map(|output| output.handle).collect();
+        self.launch(client, &prepared, None, bindings)
+    }
+
+    fn prepared(&self, client: &ComputeClient<R>) -> Result<Rc<Prepared>, ReduceError> {
+        if let Some(device) = self.device {
+            return Ok(Rc::new(Prepared::new(client, device, &self.request)?));
+        }
+        cache::prepared(cache::identity(client), self.request.clone(), |request| {
+            Prepared::new(client, &cache::device(client), request)
+        })
+    }
+
+    /// Launches. `stream` is the stream that the client launches on, if it is known.
+    fn launch(
+        self,
+        client: &ComputeClient<R>,
+        prepared: &Prepared,
+        stream: Option<StreamId>,
+        outputs: Vec<Binding>,
+    ) -> Result<(), ReduceError> {
+        let Prepared { resolved, dispatch } = prepared;
+        let Some(dispatch) = dispatch else {
+            return check_input(&resolved.problem, self.input);
+        };
+        let operator = self.request.operator;
+        let buffers = Buffers::check(client, resolved, self.input, outputs)?;
+        // CubeCL tells no client's stream, but a new buffer is of it.
+        let stream = || stream.unwrap_or_else(|| client.empty(1).stream);
+        let fields = &resolved.signature.fields[..operator.0.fields];
+        let fields = fields.iter().map(|field| field.bytes());
+        let outputs = resolved.problem.outputs();
+        let scratch = Scratch::of(client, stream, dispatch, fields, outputs)?;
+        let parameters = self.parameters;
+        Launch { client, operator, resolved, dispatch, buffers, scratch, parameters }.run();
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! How a plan is launched, apart from buffers.
+
+use cubecl::ir::AddressType;
+use reduce_planner::{
+    Combine, Device, Direction, ElementType, Merge, Plan, PlanError, Problem, Schedule,
+    needs_wide_indices,
+};
+
+use crate::kernels::team::Team;
+
+/// A plan in the numbers of its launches.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    pub(super) plan: Plan,
+    pub(super) team: Team,
+    pub(super) grid: [u32; 3],
+    pub(super) address: AddressType,
+    pub(super) merging: Merging,
+}
+
+/// What a plan does with partial results.
+#[derive(Debug)]
+pub(super) enum Merging {
+    /// There are none.
+    None,
+    /// The last cube merges them; they are published in so many words.
+    LastCube { cubes: usize, words: usize },
+    /// Another launch merges them.
+    SecondLaunch { cubes: usize, team: Team, grid: [u32; 3] },
+}
+
+impl Dispatch {
+    /// For a plan that has been checked against the problem and the device. `fields` are the types of
+    /// the accumulator, `available` the bytes that a buffer may have.
+    pub(crate) fn new(
+        plan: Plan,
+        problem: &Problem,
+        device: &Device,
+        fields: &[ElementType],
+        available: u64,
+    ) -> Result<Self, PlanError> {
+        let unfit = |reason| PlanError::Unfit {
+            plan: plan.to_string(),
+            device: device.name.clone(),
+            reason,
+        };
+        let spread = |cubes: u64| {
+            let passes = || unfit(format!("{cubes} cubes pass the grid's limits"));
+            device.spread(cubes).ok_or_else(passes)
+        };
+        let merging = match plan.schedule {
+            Schedule::Split { cubes, merge: Merge::LastCube, .. } => {
+                let words: usize = fields.iter().map(|field| field.bytes().div_ceil(4)).sum();
+                let words = plan.hand_over_words(problem, words) as usize;
+                Merging::LastCube { cubes: cubes as usize, words }
+            }
+            Schedule::Split { cubes, merge: Merge::SecondLaunch { workers, outputs }, .. } => {
+                let partials = u64::from(cubes) * problem.outputs() as u64;
+                let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
+                if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
+                    let reason =
+                        format!("partial results of {bytes} bytes, a buffer holds {available}");
+                    return Err(unfit(reason));
+                }
+                let team = Team {
+                    units_per_tile: workers,
+                    unit_stride: outputs,
+                    units_per_cube: workers * outputs,
+                    combine: Combine::Shared,
+                };
+                let grid = spread((problem.outputs() as u64).div_ceil(u64::from(outputs)))?;
+                Merging::SecondLaunch { cubes: cubes as usize, team, grid }
+            }
+            _ => Merging::None,
+        };
+        let wide = needs_wide_indices(problem);
+        Ok(Self {
+            plan,
+            team: team(&plan, device),
+            grid: spread(plan.cubes(problem))?,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            merging,
+        })
+    }
+}
+
+/// The team of a plan's first launch.
+fn team(plan: &Plan, device: &Device) -> Team {
+    let schedule = plan.schedule;
+    let unit_stride = match (plan.access.direction, schedule) {
+        (Direction::Along, _) => 1,
+        (Direction::Across, Schedule::Plane { lanes, .. }) => device.plane_size_min / lanes,
+        (Direction::Across, _) => schedule.outputs(),
+    };
+    Team {
+        units_per_tile: schedule.workers(),
+        unit_stride,
+        units_per_cube: schedule.units(),
+        combine: schedule.combine().unwrap_or(Combine::Shared),
+    }
+}

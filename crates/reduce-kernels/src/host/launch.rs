@@ -1,0 +1,291 @@
+//! Launching kernels: from a dispatch, checked buffers and scratch memory.
+
+use cubecl::{
+    prelude::*,
+    server::{Binding, Handle},
+};
+use reduce_planner::{Access, Direction, ElementType, KeptDim, Problem};
+
+use super::{
+    buffers::Buffers,
+    dispatch::{Dispatch, Merging},
+    request::Resolved,
+    scratch::{Scratch, Words},
+};
+use crate::{
+    element::{memory_type, storage_type},
+    kernels::{
+        args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
+        geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch},
+        merge::merge_partials,
+        single_pass::reduce_single_pass,
+        split_single_pass::reduce_split_single_pass,
+        split_two_pass::reduce_split_two_pass,
+        team::Team,
+    },
+    operator::{OperatorRef, ParametersLaunch},
+};
+
+/// Bytes of the widest store of one unit.
+const WIDEST_STORE: usize = 16;
+
+/// One call that can no longer fail before it is launched.
+pub(crate) struct Launch<'a, R: Runtime> {
+    pub(crate) client: &'a ComputeClient<R>,
+    pub(crate) operator: OperatorRef,
+    pub(crate) resolved: &'a Resolved,
+    pub(crate) dispatch: &'a Dispatch,
+    pub(crate) buffers: Buffers,
+    pub(crate) scratch: Scratch,
+    /// The operator's numbers.
+    pub(crate) parameters: Vec<f64>,
+}
+
+impl<R: Runtime> Launch<'_, R> {
+    /// Launches. The dispatch is of a plan that was checked against the problem.
+    pub(crate) fn run(self) {
+        match (&self.dispatch.merging, &self.scratch) {
+            (&Merging::LastCube { cubes, .. }, Scratch::Words(words)) => {
+                self.split_single_pass(cubes, words);
+            }
+            (&Merging::SecondLaunch { cubes, team, grid }, Scratch::Partials(partials)) => {
+                self.split_two_pass(cubes, partials, team, count(grid));
+            }
+            _ => self.single_pass(),
+        }
+    }
+
+    fn single_pass(&self) {
+        let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
+        // SAFETY: `Buffers` hold every offset of the problem, and the plan's check found every vector
+        // load aligned and inside its inner dimension. Units without work load what others load too,
+        // and write nothing.
+        unsafe {
+            reduce_single_pass::launch_unchecked::<R>(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                self.output(self.writes_vectors()),
+                geometry(self.problem(), plan.access),
+                self.parameters(),
+                plan.access,
+                team,
+                self.operator,
+            );
+        }
+    }
+
+    fn split_single_pass(&self, cubes: usize, words: &Words) {
+        let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
+        // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for, and only
+        // launches of this stream, one after the other, use them.
+        unsafe {
+            reduce_split_single_pass::launch_unchecked::<R>(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                ArrayArg::from_raw_parts(words.handle.clone(), words.count),
+                self.output(false),
+                geometry(self.problem(), plan.access),
+                self.parameters(),
+                cubes,
+                words.mark,
+                plan.access,
+                team,
+                self.operator,
+            );
+        }
+    }
+
+    fn split_two_pass(&self, cubes: usize, partials: &[Handle], merging: Team, grid: CubeCount) {
+        let Dispatch { plan, team, grid: first_grid, address, .. } = *self.dispatch;
+        let problem = self.problem();
+        // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times the
+        // outputs, which each buffer of `partials` holds.
+        unsafe {
+            reduce_split_two_pass::launch_unchecked::<R>(
+                self.client,
+                count(first_grid),
+                CubeDim::new_1d(team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                self.partials(cubes, partials),
+                geometry(problem, plan.access),
+                self.parameters(),
+                cubes,
+                plan.access,
+                team,
+                self.operator,
+            );
+        }
+        // SAFETY: it reads the partial results that the first launch stored, and writes inside the
+        // output's span.
+        unsafe {
+            merge_partials::launch_unchecked::<R>(
+                self.client,
+                grid,
+                CubeDim::new_1d(merging.units_per_cube),
+                address,
+                self.types(),
+                self.partials(cubes, partials),
+                self.output(false),
+                dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
+                self.parameters(),
+                cubes,
+                problem.outputs(),
+                problem.reduction_len(),
+                merging,
+                self.operator,
+            );
+        }
+    }
+
+    fn problem(&self) -> &Problem {
+        &self.resolved.problem
+    }
+
+    fn types(&self) -> KernelTypesArg {
+        let signature = &self.resolved.signature;
+        KernelTypesArg {
+            stored: memory_type(self.problem().input()),
+            value: memory_type(signature.value),
+            fields: signature.fields.map(memory_type),
+            results: signature.results.map(memory_type),
+            width: self.dispatch.plan.access.vector,
+        }
+    }
+
+    /// The input as vectors, those that lie inside its span as a whole; and as elements for peeled
+    /// edges.
+    fn input(&self) -> InputArraysLaunch<R> {
+        let Access { vector, ragged, .. } = self.dispatch.plan.access;
+        let span = self.problem().input_span();
+        let array = |len: usize| {
+            // SAFETY: `Buffers` checked the buffer against the span.
+            unsafe { ArrayArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
+        };
+        InputArraysLaunch::new(array(span / vector), ragged.then(|| array(span)).into())
+    }
+
+    /// The outputs, as vectors or as elements.
+    fn output(&self, in_vectors: bool) -> ResultArraysLaunch<R> {
+        let span = self.problem().output_span();
+        let outputs = self.buffers.outputs();
+        let len = if in_vectors { span / self.dispatch.plan.access.vector } else { span };
+        let array = |nth: usize, wide: bool| {
+            let output = outputs.get(nth).filter(|_| wide == in_vectors)?;
+            // SAFETY: `Buffers` checked the buffers against the span.
+            Some(unsafe { ArrayArg::from_raw_parts_binding(output.clone(), len) })
+        };
+        ResultArraysLaunch::new(
+            array(0, false).into(),
+            array(1, false).into(),
+            array(2, false).into(),
+            array(0, true).into(),
+            array(1, true).into(),
+            array(2, true).into(),
+        )
+    }
+
+    fn partials(&self, cubes: usize, partials: &[Handle]) -> PartialArraysLaunch<R> {
+        let len = cubes * self.problem().outputs();
+        let array = |field: usize| {
+            let buffer = partials.get(field)?;
+            // SAFETY: each buffer was asked for with this length.
+            Some(unsafe { ArrayArg::from_raw_parts(buffer.clone(), len) })
+        };
+        PartialArraysLaunch::new(
+            array(0).into(),
+            array(1).into(),
+            array(2).into(),
+            array(3).into(),
+            array(4).into(),
+        )
+    }
+
+    /// Whether each tile's results lie side by side on a boundary of their vector, as wide as one store
+    /// may be.
+    fn writes_vectors(&self) -> bool {
+        let Access { direction, vector, ragged, .. } = self.dispatch.plan.access;
+        let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
+        let fits = |(output, element): (&Binding, &ElementType)| {
+            let bytes = vector * element.bytes();
+            bytes <= WIDEST_STORE && output.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
+        };
+        let results = &self.resolved.signature.results;
+        direction == Direction::Across
+            && vector > 1
+            && !ragged
+            && inner.output_stride == 1
+            && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
+            && self.buffers.outputs().iter().zip(results).all(fits)
+    }
+
+    /// The operator's numbers in the accumulator's type, or in f32 where that is an integer type.
+    fn parameters(&self) -> ParametersLaunch<R> {
+        let accumulator = self.resolved.signature.fields[0];
+        let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
+        ParametersLaunch::of(&self.parameters, storage_type(element))
+    }
+}
+
+fn count([x, y, z]: [u32; 3]) -> CubeCount {
+    CubeCount::Static(x, y, z)
+}
+
+/// The problem as kernels see it: the inner dimension stands apart.
+fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> {
+    let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
+    let (inner_len, inner_stride, inner_target_stride) = match access.direction {
+        Direction::Along => match reduced.split_last() {
+            None => (1, 1, 0),
+            Some((inner, outer)) => {
+                reduced = outer;
+                (inner.extent, inner.stride, inner.position_stride)
+            }
+        },
+        Direction::Across => match kept.split_last() {
+            None => (1, 1, 1),
+            Some((inner, outer)) => {
+                kept = outer;
+                (inner.extent, inner.stride, inner.output_stride)
+            }
+        },
+    };
+    let loads = match access.direction {
+        Direction::Along => inner_len / access.vector,
+        Direction::Across => inner_len.div_ceil(access.vector),
+    };
+    GeometryLaunch::new(
+        dims(kept, |dim: &KeptDim| (dim.extent, dim.stride, dim.output_stride)),
+        dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
+        inner_len,
+        inner_stride,
+        inner_target_stride,
+        DivisorLaunch::of(loads.max(1)),
+        problem.reduction_len() / inner_len.max(1),
+        access.groups(problem) as usize,
+        access.steps(problem) as usize,
+        problem.outputs(),
+        problem.reduction_len(),
+    )
+}
+
+fn dims<D, R: Runtime>(
+    dims: &[D],
+    parts: impl Fn(&D) -> (usize, usize, usize),
+) -> SequenceArg<R, Dim> {
+    let mut sequence = SequenceArg::new();
+    for dim in dims {
+        let (extent, stride, target_stride) = parts(dim);
+        sequence.push(DimLaunch::new(DivisorLaunch::of(extent.max(1)), stride, target_stride));
+    }
+    sequence
+}

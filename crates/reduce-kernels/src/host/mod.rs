@@ -1,0 +1,18 @@
+//! The way of one call, from the builder to the launch.
+//!
+//! [`request`] says in plain data what was asked for and resolves it to a problem. [`prepared`] plans
+//! the problem and decides how the plan is launched ([`dispatch`]); [`cache`] remembers the result by
+//! the request. [`call`] puts these together: it checks the [`buffers`], takes [`scratch`] memory, and
+//! hands both to [`launch`]. [`client`] reads what a device can do.
+//!
+//! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
+
+pub(crate) mod buffers;
+pub(crate) mod cache;
+pub(crate) mod call;
+pub(crate) mod client;
+pub(crate) mod dispatch;
+pub(crate) mod launch;
+pub(crate) mod prepared;
+pub(crate) mod request;
+pub(crate) mod scratch;

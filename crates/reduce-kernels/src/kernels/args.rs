@@ -1,0 +1,185 @@
+//! What kernels are given: the element types, the arrays, and the numbers of a problem.
+#![allow(missing_docs, reason = "derives of CubeCL add undocumented items")]
+
+use cubecl::{ir::StorageType, prelude::*};
+
+use crate::operator::{
+    A, AccumulatorTypes, B, C, Columns, D, E, In, Out, Out2, Out3, ResultTypes, Single, Stored,
+    Wide,
+};
+
+/// The element types and the vector width of one kernel. It is the first argument of every kernel,
+/// because the types of the others are looked up when they are registered.
+pub(crate) struct KernelTypes;
+
+/// What [`KernelTypes`] stand for in one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelTypesArg {
+    /// Type of the input's elements in memory.
+    pub(crate) stored: StorageType,
+    /// Type of the elements that are pushed.
+    pub(crate) value: StorageType,
+    /// Types of the accumulator's fields.
+    pub(crate) fields: [StorageType; 5],
+    /// Types of the results.
+    pub(crate) results: [StorageType; 3],
+    /// Components of a vector.
+    pub(crate) width: usize,
+}
+
+impl KernelTypesArg {
+    fn register(&self, scope: &mut Scope) {
+        let [a, b, c, d, e] = self.fields;
+        let [first, second, third] = self.results;
+        scope.register_type::<Stored>(self.stored);
+        scope.register_type::<In>(self.value);
+        scope.register_type::<A>(a);
+        scope.register_type::<B>(b);
+        scope.register_type::<C>(c);
+        scope.register_type::<D>(d);
+        scope.register_type::<E>(e);
+        scope.register_type::<Out>(first);
+        scope.register_type::<Out2>(second);
+        scope.register_type::<Out3>(third);
+        scope.register_size::<Wide>(self.width);
+    }
+}
+
+impl CubeType for KernelTypes {
+    type ExpandType = ();
+}
+
+impl LaunchArg for KernelTypes {
+    type RuntimeArg<R: Runtime> = KernelTypesArg;
+    type CompilationArg = KernelTypesArg;
+
+    fn register<R: Runtime>(
+        types: KernelTypesArg,
+        launcher: &mut KernelLauncher<R>,
+    ) -> KernelTypesArg {
+        launcher.with_scope(|scope| types.register(scope));
+        types
+    }
+
+    fn expand(types: &KernelTypesArg, builder: &mut KernelBuilder) {
+        types.register(&mut builder.scope);
+    }
+}
+
+/// The input as vectors and, where runs of it are peeled, bound again element by element.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct InputArrays {
+    pub(crate) vectors: Array<Vector<Stored, Wide>>,
+    pub(crate) elements: ComptimeOption<Array<Stored>>,
+}
+
+/// An array for each result: of single elements, or of vectors where each tile's results lie side by
+/// side.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ResultArrays {
+    first: ComptimeOption<Array<Vector<Out, Single>>>,
+    second: ComptimeOption<Array<Vector<Out2, Single>>>,
+    third: ComptimeOption<Array<Vector<Out3, Single>>>,
+    first_wide: ComptimeOption<Array<Vector<Out, Wide>>>,
+    second_wide: ComptimeOption<Array<Vector<Out2, Wide>>>,
+    third_wide: ComptimeOption<Array<Vector<Out3, Wide>>>,
+}
+
+/// An array for each field of the partial results of a split.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct PartialArrays {
+    a: ComptimeOption<Array<Vector<A, Single>>>,
+    b: ComptimeOption<Array<Vector<B, Single>>>,
+    c: ComptimeOption<Array<Vector<C, Single>>>,
+    d: ComptimeOption<Array<Vector<D, Single>>>,
+    e: ComptimeOption<Array<Vector<E, Single>>>,
+}
+
+/// All of the input, as kernels read it.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Input {
+    pub(super) vectors: Slice<Vector<Stored, Wide>>,
+    pub(super) elements: ComptimeOption<Slice<Stored>>,
+}
+
+/// All of the results' arrays, as kernels write them.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) elements: Columns<ResultTypes, Single>,
+    pub(super) vectors: Columns<ResultTypes, Wide>,
+}
+
+#[cube]
+pub(super) fn input_of(arrays: &InputArrays) -> Input {
+    let elements = #[comptime]
+    match &arrays.elements {
+        ComptimeOption::Some(elements) => ComptimeOption::new_Some(whole(elements)),
+        ComptimeOption::None => ComptimeOption::new_None(),
+    };
+    Input { vectors: whole(&arrays.vectors), elements }
+}
+
+#[cube]
+pub(crate) fn output_of(arrays: &mut ResultArrays) -> Output {
+    Output {
+        elements: Columns::new(
+            whole_mut(&mut arrays.first),
+            whole_mut(&mut arrays.second),
+            whole_mut(&mut arrays.third),
+            ComptimeOption::new_None(),
+            ComptimeOption::new_None(),
+        ),
+        vectors: Columns::new(
+            whole_mut(&mut arrays.first_wide),
+            whole_mut(&mut arrays.second_wide),
+            whole_mut(&mut arrays.third_wide),
+            ComptimeOption::new_None(),
+            ComptimeOption::new_None(),
+        ),
+    }
+}
+
+#[cube]
+pub(super) fn partials_of(arrays: &mut PartialArrays) -> Columns<AccumulatorTypes, Single> {
+    Columns::new(
+        whole_mut(&mut arrays.a),
+        whole_mut(&mut arrays.b),
+        whole_mut(&mut arrays.c),
+        whole_mut(&mut arrays.d),
+        whole_mut(&mut arrays.e),
+    )
+}
+
+/// All of an array. CubeCL 0.10 adds indices to the slice's offset in the offset's type, and the
+/// offset of `to_slice` is a constant of 32 bits. With 64-bit addresses, it must be a run-time value:
+/// every cube of this crate has one unit along z.
+#[cube]
+fn whole<T: CubePrimitive>(array: &Array<T>) -> Slice<T> {
+    let index = storage_type_of::<usize>();
+    if comptime![index.size() == 4] {
+        array.to_slice()
+    } else {
+        array.slice(usize::cast_from(UNIT_POS_Z), array.len())
+    }
+}
+
+/// As [`whole`], to write to, where there is an array.
+#[cube]
+fn whole_mut<T: CubePrimitive>(
+    array: &mut ComptimeOption<Array<T>>,
+) -> ComptimeOption<SliceMut<T>> {
+    #[comptime]
+    match array {
+        ComptimeOption::Some(array) => {
+            let index = storage_type_of::<usize>();
+            let slice = if comptime![index.size() == 4] {
+                array.to_slice_mut()
+            } else {
+                let length = array.len();
+                array.slice_mut(usize::cast_from(UNIT_POS_Z), length)
+            };
+            ComptimeOption::new_Some(slice)
+        }
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}

@@ -1,0 +1,27 @@
+//! The units of a plane.
+
+use cubecl::prelude::*;
+
+use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
+
+/// Merges the accumulators of every `lanes` units that stand `unit_stride` apart in their plane, in
+/// halving butterflies. The first of them ends up with the total. Every unit of the plane must get
+/// here, and a cube's units must fill its planes in the order of their positions, as they do on every
+/// backend whose cubes are one-dimensional and hold whole planes.
+#[cube]
+pub(super) fn combine_plane<N: Width>(
+    accumulator: Accumulator<N>,
+    parameters: &Parameters,
+    #[comptime] lanes: u32,
+    #[comptime] unit_stride: u32,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let mut total = accumulator;
+    #[unroll]
+    for level in 0..comptime![lanes.ilog2()] {
+        let mask = comptime![(lanes >> (level + 1)) * unit_stride];
+        let partner = total.shuffle_xor(mask);
+        total = merge::<N>(operator, total, partner, parameters);
+    }
+    total
+}

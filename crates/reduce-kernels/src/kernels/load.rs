@@ -1,0 +1,165 @@
+//! Loads: from the number of a load to a vector of elements.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Direction};
+
+use super::{
+    args::Input,
+    geometry::{Geometry, Tile, offsets},
+};
+use crate::operator::{Position, Single, Stored, Wide};
+
+/// What one load gives.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Loaded {
+    pub(super) value: Vector<Stored, Wide>,
+    pub(super) position: Position,
+    /// Whether there is such a load: a peeled inner dimension may hold one vector less than others.
+    pub(super) valid: bool,
+}
+
+/// Issues load number `nth` of a tile.
+#[cube]
+pub(super) fn load(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Loaded {
+    match comptime![access.direction] {
+        Direction::Along => load_along(input, geometry, tile, nth, access),
+        Direction::Across => load_across(input, geometry, tile, nth, access),
+    }
+}
+
+/// A vector along the inner dimension: neighbouring elements of one output.
+#[cube]
+fn load_along(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Loaded {
+    let vector = comptime![access.vector];
+    let mut start = tile.input;
+    let mut position = 0usize;
+    let mut slot = nth;
+    let outer_dims = geometry.reduced.len().comptime();
+    if comptime![outer_dims > 0] {
+        let (outer, load) = geometry.loads_per_inner.div_mod(nth);
+        let at = offsets(&geometry.reduced, outer);
+        start += at.input;
+        position = at.target;
+        slot = load;
+    }
+    if comptime![access.ragged] {
+        let first = start.div_ceil(vector);
+        let end = (first + slot + 1) * vector;
+        let valid = end <= start + geometry.inner_len;
+        // Every inner dimension holds its first whole vector, and that is in cache when it is loaded
+        // again for a vector that does not exist.
+        let index = select(valid, first + slot, first);
+        let skipped = index * vector - start;
+        Loaded {
+            value: input.vectors[index],
+            position: Position {
+                start: position + skipped * geometry.inner_target_stride,
+                step: geometry.inner_target_stride,
+            },
+            valid,
+        }
+    } else {
+        let element = slot * vector;
+        let index = if comptime![vector > 1] {
+            start / vector + slot
+        } else {
+            start + slot * geometry.inner_stride
+        };
+        Loaded {
+            value: input.vectors[index],
+            position: Position {
+                start: position + element * geometry.inner_target_stride,
+                step: geometry.inner_target_stride,
+            },
+            valid: true,
+        }
+    }
+}
+
+/// A vector across outputs: one element of each of the tile's outputs.
+#[cube]
+fn load_across(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Loaded {
+    let vector = comptime![access.vector];
+    let at = offsets(&geometry.reduced, nth);
+    let start = tile.input + at.input;
+    let mut value = Vector::<Stored, Wide>::empty();
+    if comptime![access.ragged] {
+        if tile.results == comptime![vector as u32] {
+            value = input.vectors[start / vector];
+        } else {
+            // Past the row's end, load its last element again; those components have no result.
+            let elements = input.elements.unwrap();
+            let last = clamp_min(tile.results, 1u32) - 1;
+            #[unroll]
+            for nth in 0..vector {
+                let column = clamp_max(comptime![nth as u32].runtime(), last);
+                value[nth] = elements[start + column as usize];
+            }
+        }
+    } else {
+        value = input.vectors[start / vector];
+    }
+    Loaded { value, position: Position { start: at.target, step: 0usize }, valid: true }
+}
+
+/// Elements at the edges of a peeled inner dimension, at most: each edge is shorter than a vector.
+pub(super) fn edge_slots(vector: usize) -> usize {
+    2 * vector
+}
+
+/// An element at an edge.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Edge {
+    pub(super) value: Vector<Stored, Single>,
+    pub(super) position: Position,
+    pub(super) valid: bool,
+}
+
+/// Loads edge element `slot` of all that a tile has: those before the first whole vector of its inner
+/// dimensions and those after the last.
+#[cube]
+pub(super) fn load_edge(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    slot: usize,
+    #[comptime] access: Access,
+) -> Edge {
+    let vector = comptime![access.vector];
+    let slots = comptime![edge_slots(vector)];
+    let elements = input.elements.unwrap();
+    let at = offsets(&geometry.reduced, slot / slots);
+    let start = tile.input + at.input;
+    let head = start.div_ceil(vector) * vector - start;
+    let whole = (geometry.inner_len - head) / vector * vector;
+    let at_edge = slot % slots;
+    let element = select(at_edge < head, at_edge, at_edge + whole);
+    let valid = element < geometry.inner_len;
+    let inside = clamp_max(element, geometry.inner_len - 1);
+    Edge {
+        value: Vector::cast_from(elements[start + inside]),
+        position: Position {
+            start: at.target + element * geometry.inner_target_stride,
+            step: geometry.inner_target_stride,
+        },
+        valid,
+    }
+}

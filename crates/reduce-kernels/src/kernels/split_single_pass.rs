@@ -1,0 +1,100 @@
+//! A split in one launch: several cubes per output tile, of which the last to finish merges.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Combine, Direction};
+
+use super::{
+    accumulate::Share,
+    args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
+    geometry::{Geometry, locate},
+    partials::Published,
+    team::{Team, place},
+    total::{total_across, total_along},
+};
+use crate::operator::{OperatorRef, Parameters, Single, finish};
+
+/// Each team reduces its share of a tile, one of `cubes`, and publishes its accumulator in `published`
+/// under the launch's `mark`. The last cube of a block of tiles writes their results.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments, reason = "what is bound, and three constants")]
+pub(crate) fn reduce_split_single_pass(
+    _types: &KernelTypes,
+    input: &InputArrays,
+    published: &mut Array<Atomic<u64>>,
+    output: &mut ResultArrays,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    cubes: usize,
+    mark: u64,
+    #[comptime] access: Access,
+    #[comptime] team: Team,
+    #[comptime] operator: OperatorRef,
+) {
+    let input = input_of(input);
+    let mut output = output_of(output);
+    let place = place(team);
+    let units = comptime![team.units_per_tile as usize];
+    let tiles_per_cube = comptime![team.tiles_per_cube()];
+    let width = comptime![outputs_per_tile(access)];
+    let block = CUBE_POS / cubes;
+    let cube = CUBE_POS % cubes;
+    let first_tile = block * tiles_per_cube;
+    let number = place.tile as usize;
+    let tile = locate(geometry, first_tile + number, access);
+    let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
+    let partials = Published::of(block, cubes, mark, comptime![tiles_per_cube * width], operator);
+    partials.open(published);
+    match comptime![access.direction] {
+        Direction::Along => {
+            let total =
+                total_along(&input, geometry, parameters, tile, share, access, team, operator);
+            if place.member == 0 {
+                partials.publish(published, cube, number, total);
+            }
+        }
+        Direction::Across => {
+            let total =
+                total_across(&input, geometry, parameters, tile, share, access, team, operator);
+            if place.member == 0 {
+                #[unroll]
+                for nth in 0..width {
+                    let output = number * width + nth;
+                    partials.publish(published, cube, output, total.component(nth));
+                }
+            }
+        }
+    }
+    // All units of the cube take the same branch. The grid may hold a few cubes past the last block.
+    if partials.is_last(published) {
+        let merging = comptime![merging_team(team, tiles_per_cube * width)];
+        let total = partials.merge(published, parameters, merging, operator);
+        let result = finish::<Single>(operator, total, geometry.reduction_len, parameters);
+        let nth_output = UNIT_POS as usize;
+        let tile = locate(geometry, first_tile + nth_output / width, access);
+        let nth = nth_output % width;
+        if nth_output < comptime![tiles_per_cube * width] && nth < tile.results as usize {
+            let target = tile.output + nth * geometry.inner_target_stride;
+            output.elements.put(target, result);
+        }
+    }
+}
+
+/// Outputs of one tile.
+fn outputs_per_tile(access: Access) -> usize {
+    match access.direction {
+        Direction::Along => 1,
+        Direction::Across => access.vector,
+    }
+}
+
+/// The units of the last cube, dealt out to its outputs: the units of one output stand `outputs`
+/// apart, so neighbouring units read neighbouring words.
+fn merging_team(team: Team, outputs: usize) -> Team {
+    let outputs = outputs as u32;
+    Team {
+        units_per_tile: team.units_per_cube / outputs,
+        unit_stride: outputs,
+        units_per_cube: team.units_per_cube,
+        combine: if outputs == 1 { team.combine } else { Combine::Shared },
+    }
+}

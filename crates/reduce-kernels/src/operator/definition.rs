@@ -1,0 +1,250 @@
+//! An operator as data: what the host must know of it, and the functions that put its code into a
+//! kernel.
+
+use core::{
+    any::{TypeId, type_name},
+    fmt,
+    hash::{Hash, Hasher},
+};
+
+use cubecl::{prelude::*, unexpanded};
+
+use super::{
+    Fields, Operator, Parameters, Position, TypeRule,
+    elements::{In, Single, Wide},
+    parameters::ParametersExpand,
+    position::PositionExpand,
+    record::{AccumulatorTypes, Record, RecordExpand, ResultTypes},
+};
+
+/// The accumulator of any operator.
+pub(crate) type Accumulator<N> = Record<AccumulatorTypes, N>;
+
+/// The results of any operator.
+pub(crate) type Results<N> = Record<ResultTypes, N>;
+
+type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
+type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
+
+/// An operator without its type.
+///
+/// Kernels and host code take operators in this form, so Rust compiles them once and not for each
+/// operator. [`Operator::DEFINITION`] gives it.
+#[derive(Debug)]
+pub struct Definition {
+    id: TypeId,
+    type_name: fn() -> &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) map: Option<&'static str>,
+    pub(crate) fields: usize,
+    pub(crate) results: usize,
+    pub(crate) types: TypeRule,
+    pub(crate) defined_on_empty: bool,
+    pub(crate) positional: bool,
+    pub(crate) pairwise: bool,
+    pub(crate) transcendental: bool,
+    pub(crate) native_math: bool,
+    wide: Functions<Wide>,
+    single: Functions<Single>,
+}
+
+type Push<N> = fn(
+    &mut Scope,
+    AccumulatorExpand<N>,
+    NativeExpand<Vector<In, N>>,
+    PositionExpand,
+    ParametersExpand,
+) -> AccumulatorExpand<N>;
+
+/// What an operator's functions write into a kernel that is being generated, for vectors of `N`.
+#[derive(Debug)]
+pub(crate) struct Functions<N: Size> {
+    identity: fn(&mut Scope) -> AccumulatorExpand<N>,
+    push: Push<N>,
+    merge: fn(
+        &mut Scope,
+        AccumulatorExpand<N>,
+        AccumulatorExpand<N>,
+        ParametersExpand,
+    ) -> AccumulatorExpand<N>,
+    finish: fn(
+        &mut Scope,
+        AccumulatorExpand<N>,
+        NativeExpand<usize>,
+        ParametersExpand,
+    ) -> ResultsExpand<N>,
+}
+
+impl Definition {
+    /// The definition of `O`.
+    pub const fn of<O: Operator>() -> Self {
+        Self {
+            id: TypeId::of::<O>(),
+            type_name: type_name::<O>,
+            name: O::NAME,
+            map: O::MAP,
+            fields: <O::Fields as Fields>::COUNT,
+            results: <O::Results as Fields>::COUNT,
+            types: O::TYPES,
+            defined_on_empty: O::DEFINED_ON_EMPTY,
+            positional: O::POSITIONAL,
+            pairwise: O::PAIRWISE,
+            transcendental: O::TRANSCENDENTAL,
+            native_math: O::NATIVE_MATH,
+            wide: Functions::of::<O>(),
+            single: Functions::of::<O>(),
+        }
+    }
+
+    /// The operator in messages: `sum`, or `sum of squared_error`.
+    pub(crate) fn name(&self) -> String {
+        match self.map {
+            None => self.name.into(),
+            Some(map) => format!("{} of {map}", self.name),
+        }
+    }
+}
+
+impl<N: Size> Functions<N> {
+    const fn of<O: Operator>() -> Self {
+        Self {
+            identity: packed_identity::expand::<O, N>,
+            push: packed_push::expand::<O, N>,
+            merge: packed_merge::expand::<O, N>,
+            finish: packed_finish::expand::<O, N>,
+        }
+    }
+}
+
+#[cube]
+fn packed_identity<O: Operator, N: Size>() -> Accumulator<N> {
+    O::Fields::pack::<AccumulatorTypes, N>(O::identity::<N>())
+}
+
+#[cube]
+fn packed_push<O: Operator, N: Size>(
+    accumulator: Accumulator<N>,
+    value: Vector<In, N>,
+    position: Position,
+    parameters: &Parameters,
+) -> Accumulator<N> {
+    let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
+    O::Fields::pack::<AccumulatorTypes, N>(O::push::<N>(accumulator, value, position, parameters))
+}
+
+#[cube]
+fn packed_merge<O: Operator, N: Size>(
+    left: Accumulator<N>,
+    right: Accumulator<N>,
+    parameters: &Parameters,
+) -> Accumulator<N> {
+    let left = O::Fields::unpack::<AccumulatorTypes, N>(left);
+    let right = O::Fields::unpack::<AccumulatorTypes, N>(right);
+    O::Fields::pack::<AccumulatorTypes, N>(O::merge::<N>(left, right, parameters))
+}
+
+#[cube]
+fn packed_finish<O: Operator, N: Size>(
+    accumulator: Accumulator<N>,
+    count: usize,
+    parameters: &Parameters,
+) -> Results<N> {
+    let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
+    O::Results::pack::<ResultTypes, N>(O::finish::<N>(accumulator, count, parameters))
+}
+
+/// An operator as a constant of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct OperatorRef(pub(crate) &'static Definition);
+
+impl PartialEq for OperatorRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for OperatorRef {}
+
+impl Hash for OperatorRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+/// The path of the operator's type: CubeCL keeps compiled kernels between runs by what is printed.
+impl fmt::Debug for OperatorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str((self.0.type_name)())
+    }
+}
+
+/// The vectors that kernels accumulate in: as wide as the access's, or of one component.
+pub(crate) trait Width: Size {
+    /// The operator's functions for vectors of this width.
+    fn functions(operator: OperatorRef) -> &'static Functions<Self>;
+}
+
+impl Width for Wide {
+    fn functions(operator: OperatorRef) -> &'static Functions<Self> {
+        &operator.0.wide
+    }
+}
+
+impl Width for Single {
+    fn functions(operator: OperatorRef) -> &'static Functions<Self> {
+        &operator.0.single
+    }
+}
+
+/// A function of [`Functions`] that kernels call by name: CubeCL's macro turns `name(arguments)`
+/// into `name::expand(scope, arguments)`.
+macro_rules! call {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty as $expand:ty),*) -> $result:ty as $result_expand:ty) => {
+        $(#[$doc])*
+        pub(crate) fn $name<N: Width>(_operator: OperatorRef, $(_: $type),*) -> $result {
+            unexpanded!()
+        }
+
+        pub(crate) mod $name {
+            use super::*;
+
+            pub(crate) fn expand<N: Width>(
+                scope: &mut Scope,
+                operator: OperatorRef,
+                $($argument: $expand),*
+            ) -> $result_expand {
+                (N::functions(operator).$name)(scope, $($argument),*)
+            }
+        }
+    };
+}
+
+call!(
+    /// [`Operator::identity`] of an operator known when the kernel is built.
+    identity() -> Accumulator<N> as AccumulatorExpand<N>
+);
+call!(
+    /// [`Operator::push`].
+    push(
+        accumulator: Accumulator<N> as AccumulatorExpand<N>,
+        value: Vector<In, N> as NativeExpand<Vector<In, N>>,
+        position: Position as PositionExpand,
+        parameters: &Parameters as ParametersExpand
+    ) -> Accumulator<N> as AccumulatorExpand<N>
+);
+call!(
+    /// [`Operator::merge`].
+    merge(
+        left: Accumulator<N> as AccumulatorExpand<N>,
+        right: Accumulator<N> as AccumulatorExpand<N>,
+        parameters: &Parameters as ParametersExpand
+    ) -> Accumulator<N> as AccumulatorExpand<N>
+);
+call!(
+    /// [`Operator::finish`].
+    finish(
+        accumulator: Accumulator<N> as AccumulatorExpand<N>,
+        count: usize as NativeExpand<usize>,
+        parameters: &Parameters as ParametersExpand
+    ) -> Results<N> as ResultsExpand<N>
+);

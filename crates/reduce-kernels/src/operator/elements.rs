@@ -1,0 +1,55 @@
+//! The element types and the vector width of the kernel that is being built.
+//!
+//! CubeCL generates a kernel while the program runs. These types stand for what that one kernel
+//! works with: the host registers an element type for each before it generates the kernel
+//! ([`KernelTypes`](crate::kernels::args::KernelTypes)). A function over them is therefore
+//! compiled once by Rust, and serves every element type.
+//!
+//! CubeCL's `Float` bound on them says which functions may be called, not what the data is:
+//! integers pass through too.
+
+use cubecl::prelude::*;
+
+macro_rules! elements {
+    ($($(#[$doc:meta])* $name:ident by $marker:ident;)*) => {$(
+        #[doc = concat!("Tells [`", stringify!($name), "`] apart.")]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $marker;
+
+        $(#[$doc])*
+        pub type $name = DynamicScalar<$marker>;
+    )*};
+}
+
+elements! {
+    /// Type of the input's elements in memory.
+    Stored by StoredMarker;
+    /// Type of the elements that are pushed, to which loads convert: never narrower than 32 bits.
+    In by InMarker;
+    /// Type of an accumulator's first field.
+    A by AMarker;
+    /// Type of an accumulator's second field.
+    B by BMarker;
+    /// Type of an accumulator's third field.
+    C by CMarker;
+    /// Type of an accumulator's fourth field.
+    D by DMarker;
+    /// Type of an accumulator's fifth field.
+    E by EMarker;
+    /// Type of the first result.
+    Out by OutMarker;
+    /// Type of the second result.
+    Out2 by Out2Marker;
+    /// Type of the third result.
+    Out3 by Out3Marker;
+}
+
+/// Tells [`Wide`] apart.
+#[derive(Clone, Copy, Debug)]
+pub struct WideMarker;
+
+/// The number of components of the kernel's vectors.
+pub type Wide = DynamicSize<WideMarker>;
+
+/// One component.
+pub type Single = Const<1>;

@@ -1,0 +1,427 @@
+//! Accumulators and results as kernels move them: without knowing what the fields mean.
+//!
+//! An operator names its fields ([`Fields`](super::Fields)); a kernel moves a [`Record`] of up to
+//! five between components, units and cubes. Which fields a record has is known when the kernel is
+//! built, so absent ones cost nothing. One Rust type for all operators is what keeps kernels from
+//! being compiled again for each of them.
+#![allow(missing_docs, reason = "CubeCL's macros add undocumented items")]
+
+use core::marker::PhantomData;
+
+use cubecl::{frontend::CubeDebug, prelude::*, unexpanded};
+
+use super::elements::{A, B, C, D, E, Out, Out2, Out3, Single};
+
+/// The element types of up to five fields.
+pub trait FieldTypes: Copy + Send + Sync + 'static {
+    /// Type of the first field.
+    type A: Float;
+    /// Type of the second field.
+    type B: Float;
+    /// Type of the third field.
+    type C: Float;
+    /// Type of the fourth field.
+    type D: Float;
+    /// Type of the fifth field.
+    type E: Float;
+}
+
+/// The fields of an accumulator.
+#[derive(Clone, Copy, Debug)]
+pub struct AccumulatorTypes;
+
+impl FieldTypes for AccumulatorTypes {
+    type A = A;
+    type B = B;
+    type C = C;
+    type D = D;
+    type E = E;
+}
+
+/// The results of a reduction. There are three at most.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultTypes;
+
+impl FieldTypes for ResultTypes {
+    type A = Out;
+    type B = Out2;
+    type C = Out3;
+    type D = Out3;
+    type E = Out3;
+}
+
+/// A field that a record has or lacks.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<T: Float, N: Size>(PhantomData<(T, N)>);
+
+/// [`Field`] while a kernel is generated.
+pub struct FieldExpand<T: Float, N: Size>(Option<NativeExpand<Vector<T, N>>>);
+
+impl<T: Float, N: Size> CubeType for Field<T, N> {
+    type ExpandType = FieldExpand<T, N>;
+}
+
+impl<T: Float, N: Size> Clone for FieldExpand<T, N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Float, N: Size> CubeDebug for FieldExpand<T, N> {}
+
+impl<T: Float, N: Size> IntoMut for FieldExpand<T, N> {
+    fn into_mut(self, scope: &mut Scope) -> Self {
+        Self(self.0.into_mut(scope))
+    }
+}
+
+impl<T: Float, N: Size> Assign for FieldExpand<T, N> {
+    fn expand_assign(&mut self, scope: &mut Scope, value: Self) {
+        self.0.expand_assign(scope, value.0);
+    }
+
+    fn init_mut(&self, scope: &mut Scope) -> Self {
+        Self(self.0.init_mut(scope))
+    }
+}
+
+impl<T: Float, N: Size> Field<T, N> {
+    /// A field with a value.
+    pub fn some(_value: Vector<T, N>) -> Self {
+        unexpanded!()
+    }
+
+    /// No such field.
+    pub fn none() -> Self {
+        unexpanded!()
+    }
+
+    /// The value of a field that there is.
+    pub fn get(self) -> Vector<T, N> {
+        unexpanded!()
+    }
+
+    /// Whether there is such a field.
+    pub fn is_some(&self) -> bool {
+        unexpanded!()
+    }
+
+    pub fn __expand_some(
+        _scope: &mut Scope,
+        value: NativeExpand<Vector<T, N>>,
+    ) -> FieldExpand<T, N> {
+        FieldExpand(Some(value))
+    }
+
+    pub fn __expand_none(_scope: &mut Scope) -> FieldExpand<T, N> {
+        FieldExpand(None)
+    }
+}
+
+impl<T: Float, N: Size> FieldExpand<T, N> {
+    pub fn __expand_get_method(self, _scope: &mut Scope) -> NativeExpand<Vector<T, N>> {
+        self.0.expect("kernels read the fields that their operator has")
+    }
+
+    pub fn __expand_is_some_method(&self, _scope: &mut Scope) -> bool {
+        self.0.is_some()
+    }
+}
+
+#[cube]
+impl<T: Float, N: Size> Field<T, N> {
+    fn component(self, #[comptime] nth: usize) -> Field<T, Single> {
+        if self.is_some() {
+            Field::<T, Single>::some(Vector::cast_from(self.get()[nth]))
+        } else {
+            Field::<T, Single>::none()
+        }
+    }
+
+    fn shuffle_xor(self, mask: u32) -> Field<T, N> {
+        if self.is_some() {
+            Field::<T, N>::some(plane_shuffle_xor(self.get(), mask))
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+}
+
+/// The fields of an accumulator, or of a result: `N` independent components of each.
+#[derive(CubeType, CubeTypeMut, Clone, Copy)]
+pub struct Record<T: FieldTypes, N: Size> {
+    a: Field<T::A, N>,
+    b: Field<T::B, N>,
+    c: Field<T::C, N>,
+    d: Field<T::D, N>,
+    e: Field<T::E, N>,
+}
+
+#[cube]
+impl<T: FieldTypes, N: Size> Record<T, N> {
+    /// These fields.
+    pub fn new(
+        a: Field<T::A, N>,
+        b: Field<T::B, N>,
+        c: Field<T::C, N>,
+        d: Field<T::D, N>,
+        e: Field<T::E, N>,
+    ) -> Self {
+        Record::<T, N> { a, b, c, d, e }
+    }
+
+    /// The first field.
+    pub fn a(self) -> Vector<T::A, N> {
+        self.a.get()
+    }
+
+    /// The second field.
+    pub fn b(self) -> Vector<T::B, N> {
+        self.b.get()
+    }
+
+    /// The third field.
+    pub fn c(self) -> Vector<T::C, N> {
+        self.c.get()
+    }
+
+    /// The fourth field.
+    pub fn d(self) -> Vector<T::D, N> {
+        self.d.get()
+    }
+
+    /// The fifth field.
+    pub fn e(self) -> Vector<T::E, N> {
+        self.e.get()
+    }
+
+    /// One component of all fields.
+    pub fn component(self, #[comptime] nth: usize) -> Record<T, Single> {
+        Record::<T, Single>::new(
+            self.a.component(nth),
+            self.b.component(nth),
+            self.c.component(nth),
+            self.d.component(nth),
+            self.e.component(nth),
+        )
+    }
+
+    /// The fields of the unit whose index in the plane differs by the bits of `mask`.
+    pub fn shuffle_xor(self, mask: u32) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.shuffle_xor(mask),
+            self.b.shuffle_xor(mask),
+            self.c.shuffle_xor(mask),
+            self.d.shuffle_xor(mask),
+            self.e.shuffle_xor(mask),
+        )
+    }
+}
+
+/// Places for records, in any memory: an array for each field.
+#[derive(CubeType, Clone, Copy)]
+pub struct Columns<T: FieldTypes, N: Size> {
+    a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
+    b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
+    c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
+    d: ComptimeOption<SliceMut<Vector<T::D, N>>>,
+    e: ComptimeOption<SliceMut<Vector<T::E, N>>>,
+}
+
+#[cube]
+impl<T: FieldTypes, N: Size> Columns<T, N> {
+    /// These arrays.
+    pub fn new(
+        a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
+        b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
+        c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
+        d: ComptimeOption<SliceMut<Vector<T::D, N>>>,
+        e: ComptimeOption<SliceMut<Vector<T::E, N>>>,
+    ) -> Self {
+        Columns::<T, N> { a, b, c, d, e }
+    }
+
+    /// Places that the units of a cube share.
+    pub fn shared(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
+        Columns::<T, N> {
+            a: shared::<T::A, N>(len, comptime![fields > 0]),
+            b: shared::<T::B, N>(len, comptime![fields > 1]),
+            c: shared::<T::C, N>(len, comptime![fields > 2]),
+            d: shared::<T::D, N>(len, comptime![fields > 3]),
+            e: shared::<T::E, N>(len, comptime![fields > 4]),
+        }
+    }
+
+    /// Places of the unit's own.
+    pub fn local(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
+        Columns::<T, N> {
+            a: local::<T::A, N>(len, comptime![fields > 0]),
+            b: local::<T::B, N>(len, comptime![fields > 1]),
+            c: local::<T::C, N>(len, comptime![fields > 2]),
+            d: local::<T::D, N>(len, comptime![fields > 3]),
+            e: local::<T::E, N>(len, comptime![fields > 4]),
+        }
+    }
+
+    /// Whether there are any.
+    pub fn is_some(&self) -> comptime_type!(bool) {
+        self.a.is_some()
+    }
+
+    /// Writes to a place.
+    pub fn put(&mut self, index: usize, record: Record<T, N>) {
+        put::<T::A, N>(&mut self.a, index, record.a);
+        put::<T::B, N>(&mut self.b, index, record.b);
+        put::<T::C, N>(&mut self.c, index, record.c);
+        put::<T::D, N>(&mut self.d, index, record.d);
+        put::<T::E, N>(&mut self.e, index, record.e);
+    }
+
+    /// Reads from a place.
+    pub fn at(&self, index: usize) -> Record<T, N> {
+        Record::<T, N>::new(
+            at::<T::A, N>(&self.a, index),
+            at::<T::B, N>(&self.b, index),
+            at::<T::C, N>(&self.c, index),
+            at::<T::D, N>(&self.d, index),
+            at::<T::E, N>(&self.e, index),
+        )
+    }
+}
+
+#[cube]
+fn shared<T: Float, N: Size>(
+    #[comptime] len: usize,
+    #[comptime] exists: bool,
+) -> ComptimeOption<SliceMut<Vector<T, N>>> {
+    if comptime![exists] {
+        ComptimeOption::new_Some(SharedMemory::<Vector<T, N>>::new(len).to_slice_mut())
+    } else {
+        ComptimeOption::new_None()
+    }
+}
+
+#[cube]
+fn local<T: Float, N: Size>(
+    #[comptime] len: usize,
+    #[comptime] exists: bool,
+) -> ComptimeOption<SliceMut<Vector<T, N>>> {
+    if comptime![exists] {
+        ComptimeOption::new_Some(Array::<Vector<T, N>>::new(len).to_slice_mut())
+    } else {
+        ComptimeOption::new_None()
+    }
+}
+
+#[cube]
+fn put<T: Float, N: Size>(
+    column: &mut ComptimeOption<SliceMut<Vector<T, N>>>,
+    index: usize,
+    field: Field<T, N>,
+) {
+    if field.is_some() {
+        let mut column = column.unwrap();
+        column[index] = field.get();
+    }
+}
+
+#[cube]
+fn at<T: Float, N: Size>(
+    column: &ComptimeOption<SliceMut<Vector<T, N>>>,
+    index: usize,
+) -> Field<T, N> {
+    #[comptime]
+    match column {
+        ComptimeOption::Some(column) => Field::<T, N>::some(column[index]),
+        ComptimeOption::None => Field::<T, N>::none(),
+    }
+}
+
+/// How many words of 32 bits the first `fields` fields of a record take.
+#[cube]
+pub fn word_count<T: FieldTypes>(#[comptime] fields: usize) -> comptime_type!(usize) {
+    let a = storage_type_of::<T::A>();
+    let b = storage_type_of::<T::B>();
+    let c = storage_type_of::<T::C>();
+    let d = storage_type_of::<T::D>();
+    let e = storage_type_of::<T::E>();
+    comptime![[a, b, c, d, e][..fields].iter().map(|field| words_of(field.size())).sum::<usize>()]
+}
+
+/// Words of 32 bits that an element of `bytes` bytes takes.
+fn words_of(bytes: usize) -> usize {
+    bytes.div_ceil(4)
+}
+
+#[cube]
+impl<T: FieldTypes> Record<T, Single> {
+    /// The fields' bits, as words of 32 of them.
+    pub fn bits(self) -> Sequence<u32> {
+        let mut bits = Sequence::<u32>::new();
+        append_bits::<T::A>(&mut bits, self.a);
+        append_bits::<T::B>(&mut bits, self.b);
+        append_bits::<T::C>(&mut bits, self.c);
+        append_bits::<T::D>(&mut bits, self.d);
+        append_bits::<T::E>(&mut bits, self.e);
+        bits
+    }
+
+    /// The first `fields` fields, from the bits that [`bits`](Self::bits) gave.
+    pub fn from_bits(bits: &Sequence<u32>, #[comptime] fields: usize) -> Self {
+        let second = word_count::<T>(1usize);
+        let third = word_count::<T>(2usize);
+        let fourth = word_count::<T>(3usize);
+        let fifth = word_count::<T>(4usize);
+        Record::<T, Single>::new(
+            field_of_bits::<T::A>(bits, 0usize, comptime![fields > 0]),
+            field_of_bits::<T::B>(bits, second, comptime![fields > 1]),
+            field_of_bits::<T::C>(bits, third, comptime![fields > 2]),
+            field_of_bits::<T::D>(bits, fourth, comptime![fields > 3]),
+            field_of_bits::<T::E>(bits, fifth, comptime![fields > 4]),
+        )
+    }
+}
+
+/// Appends the bits of a field.
+#[cube]
+fn append_bits<T: Float>(bits: &mut Sequence<u32>, field: Field<T, Single>) {
+    if field.is_some() {
+        let value = field.get()[0];
+        let element = storage_type_of::<T>();
+        match comptime![element.size()] {
+            8 => {
+                let wide = u64::reinterpret(value);
+                bits.push(u32::cast_from(wide));
+                bits.push(u32::cast_from(wide >> 32));
+            }
+            4 => bits.push(u32::reinterpret(value)),
+            2 => bits.push(u32::cast_from(u16::reinterpret(value))),
+            _ => bits.push(u32::cast_from(u8::reinterpret(value))),
+        }
+    }
+}
+
+/// The field whose bits begin with word `word`.
+#[cube]
+fn field_of_bits<T: Float>(
+    bits: &Sequence<u32>,
+    #[comptime] word: usize,
+    #[comptime] exists: bool,
+) -> Field<T, Single> {
+    if comptime![exists] {
+        let element = storage_type_of::<T>();
+        let low = *bits.index(word);
+        let value = match comptime![element.size()] {
+            8 => {
+                let high = *bits.index(comptime![word + 1]);
+                T::reinterpret((u64::cast_from(high) << 32) | u64::cast_from(low))
+            }
+            4 => T::reinterpret(low),
+            2 => T::reinterpret(u16::cast_from(low)),
+            _ => T::reinterpret(u8::cast_from(low)),
+        };
+        Field::<T, Single>::some(Vector::cast_from(value))
+    } else {
+        Field::<T, Single>::none()
+    }
+}

@@ -1,0 +1,267 @@
+//! The `Reduction` builder.
+
+use core::fmt;
+use std::borrow::Cow;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{Choice, Device, ElementType, Plan, Problem};
+
+use crate::{
+    Axes, ReduceError,
+    element::element_type,
+    host::{
+        buffers::alignment_of,
+        call::Call,
+        request::{Request, Resolved},
+    },
+    operator::{Fields, Map, Mapped, Operator, OperatorRef, ResultArity},
+};
+
+/// An `X` for each result of `O`: an `X` alone where there is one result, else a tuple of them.
+pub type Outputs<O, X> = <<O as Operator>::Results as ResultArity>::Outputs<X>;
+
+/// Starts a reduction of `input` with `operator`: over all axes, keeping them as axes of size 1,
+/// unless told otherwise.
+///
+/// ```no_run
+/// # use reduce_kernels::{MinMax, Var, reduce, ReduceError, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+/// let per_channel =
+///     reduce(Var { correction: 1.0 }, x).over([0, 2, 3]).keep_dims(false).run(client)?;
+/// let (lowest, highest) = reduce(MinMax, x).over(1).run(client)?;
+/// # Ok(()) }
+/// ```
+pub fn reduce<O: Operator, R: Runtime>(
+    operator: O,
+    input: &TensorHandle<R>,
+) -> Reduction<'_, O, R> {
+    let options = Options {
+        axes: Axes::All,
+        keep_dims: true,
+        accumulator: None,
+        outputs: [None; 3],
+        no_such_result: None,
+        plan: None,
+        device: None,
+    };
+    Reduction { operator, input, options }
+}
+
+/// A reduction that is being described; see [`reduce`]. It does nothing until [`run`](Self::run) or
+/// [`run_into`](Self::run_into) is called.
+#[must_use = "a reduction does nothing until it is run"]
+pub struct Reduction<'a, O, R: Runtime> {
+    operator: O,
+    input: &'a TensorHandle<R>,
+    options: Options<'a>,
+}
+
+/// What a caller said of a reduction.
+#[derive(Clone, Debug)]
+struct Options<'a> {
+    axes: Axes,
+    keep_dims: bool,
+    accumulator: Option<ElementType>,
+    outputs: [Option<ElementType>; 3],
+    /// A result that a type was asked for and that the operator does not have.
+    no_such_result: Option<usize>,
+    plan: Option<Plan>,
+    device: Option<&'a Device>,
+}
+
+impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reduction")
+            .field("operator", &O::NAME)
+            .field("input", self.input)
+            .field("options", &self.options)
+            .finish()
+    }
+}
+
+impl<O: Copy, R: Runtime> Clone for Reduction<'_, O, R> {
+    fn clone(&self) -> Self {
+        Self { options: self.options.clone(), ..*self }
+    }
+}
+
+impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
+    /// Reduces over these axes: `..`, an axis, or a list in any order. An empty list reduces
+    /// nothing: every element is a reduction of its own.
+    pub fn over(mut self, axes: impl Into<Axes>) -> Self {
+        self.options.axes = axes.into();
+        self
+    }
+
+    /// Whether the result keeps the reduced axes, with size 1 (the default), or loses them.
+    pub fn keep_dims(mut self, keep: bool) -> Self {
+        self.options.keep_dims = keep;
+        self
+    }
+
+    /// Asks for this type of the result (the first, if there are several), and accumulates
+    /// accordingly: asking for f64 accumulates in f64.
+    pub fn output_type(self, output: ElementType) -> Self {
+        self.nth_output_type(0, output)
+    }
+
+    /// Asks for this type of result number `nth`, counted from 0: the index of
+    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Running with a result that the operator does
+    /// not have is an error ([`ReduceError::NoSuchResult`]).
+    pub fn nth_output_type(mut self, nth: usize, output: ElementType) -> Self {
+        match self.options.outputs[..O::Results::COUNT].get_mut(nth) {
+            Some(slot) => *slot = Some(output),
+            None => self.options.no_such_result = self.options.no_such_result.or(Some(nth)),
+        }
+        self
+    }
+
+    /// Accumulates in this type instead of the one that goes with the input and the output: f32 data
+    /// in f64, i32 in i64.
+    pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
+        self.options.accumulator = Some(accumulator);
+        self
+    }
+
+    /// Applies `map` to each element before the operator takes it.
+    pub fn mapped<M: Map>(self, map: M) -> Reduction<'a, Mapped<M, O>, R> {
+        let Self { operator, input, options } = self;
+        Reduction { operator: Mapped { map, operator }, input, options }
+    }
+
+    /// Runs this plan instead of choosing one. It is checked against the problem and the device.
+    pub fn with_plan(mut self, plan: Plan) -> Self {
+        self.options.plan = Some(plan);
+        self
+    }
+
+    /// Plans for `device` instead of the one that the client reports: to plan for another's limits or
+    /// tuning, or to use plane operations that a driver does not report. What it says is trusted: a
+    /// device that claims what the real one lacks makes kernels that fail to compile or give wrong
+    /// results.
+    pub fn plan_for(mut self, device: &'a Device) -> Self {
+        self.options.device = Some(device);
+        self
+    }
+
+    /// Shape of the result.
+    ///
+    /// # Errors
+    ///
+    /// Bad axes, types or strides.
+    pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
+        Ok(self.resolve()?.shape)
+    }
+
+    /// Type of the result, or of each if there are several.
+    ///
+    /// # Errors
+    ///
+    /// As for [`output_shape`](Self::output_shape).
+    pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
+        let signature = self.resolve()?.signature;
+        Ok(O::Results::outputs(|nth| signature.results[nth]))
+    }
+
+    /// The canonical problem, for planning without a device at hand.
+    ///
+    /// # Errors
+    ///
+    /// As for [`output_shape`](Self::output_shape).
+    pub fn problem(&self) -> Result<Problem, ReduceError> {
+        Ok(self.resolve()?.problem)
+    }
+
+    /// Chooses a plan without running it, also if [`with_plan`](Self::with_plan) gave one. The choice
+    /// says why other schedules were refused.
+    ///
+    /// # Errors
+    ///
+    /// Bad axes, types or strides, and what the device cannot run. Where buffers start and how much a
+    /// result takes is checked by [`run`](Self::run) alone. A result without elements gets a plan
+    /// too, although running it launches nothing.
+    pub fn choose(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+        self.call(None)?.choose(client)
+    }
+
+    /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait for
+    /// it. What was decided for a reduction is cached, so the next one like it costs a look-up.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(
+        self,
+        client: &ComputeClient<R>,
+    ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
+        let mut outputs = self.call(None)?.run(client)?.into_iter();
+        Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
+    }
+
+    /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any
+    /// kind that never put two results in one place; or a tuple of tensors, one for each result, of the
+    /// same strides. A binding tells no element type: its elements must be of [`output_types`]. It must
+    /// not share memory with the input, nor with another output. Does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    ///
+    /// [`output_types`]: Self::output_types
+    pub fn run_into(
+        self,
+        client: &ComputeClient<R>,
+        output: Outputs<O, TensorBinding<R>>,
+    ) -> Result<(), ReduceError> {
+        let outputs = O::Results::into_list(output);
+        let first = &outputs[0];
+        let layout = (first.shape.to_vec(), first.strides.to_vec());
+        self.call(Some((&layout.0, &layout.1)))?.run_into(client, outputs)
+    }
+
+    /// The operator's numbers with the request. `output` is the shape and the strides of a supplied
+    /// output.
+    fn call<'s>(
+        &'s self,
+        output: Option<(&'s [usize], &'s [usize])>,
+    ) -> Result<Call<'s, R>, ReduceError>
+    where
+        'a: 's,
+    {
+        let parameters = (O::PARAMETERS)(&self.operator).map_err(|invalid| {
+            ReduceError::Parameter { operator: O::DEFINITION.name(), invalid }
+        })?;
+        let request = request(O::DEFINITION, self.input, &self.options, output)?;
+        Ok(Call { request, input: self.input, device: self.options.device, parameters })
+    }
+
+    fn resolve(&self) -> Result<Resolved, ReduceError> {
+        request(O::DEFINITION, self.input, &self.options, None)?.resolve()
+    }
+}
+
+/// The request for an operator. It is not generic over the operator, as all that follows.
+fn request<'a, R: Runtime>(
+    operator: &'static crate::operator::Definition,
+    input: &'a TensorHandle<R>,
+    options: &'a Options<'_>,
+    output: Option<(&'a [usize], &'a [usize])>,
+) -> Result<Request<'a>, ReduceError> {
+    if let Some(nth) = options.no_such_result {
+        let results = operator.results;
+        return Err(ReduceError::NoSuchResult { operator: operator.name(), nth, results });
+    }
+    Ok(Request {
+        operator: OperatorRef(operator),
+        element: element_type(input.dtype)?,
+        shape: Cow::Borrowed(input.shape()),
+        strides: Cow::Borrowed(input.strides()),
+        alignment: alignment_of(input.handle.offset_start.unwrap_or(0)),
+        axes: options.axes.as_slice().map(Cow::Borrowed),
+        keep_dims: options.keep_dims,
+        accumulator: options.accumulator,
+        outputs: options.outputs,
+        output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
+        plan: options.plan,
+    })
+}
