@@ -85,6 +85,9 @@ fn classes() -> Vec<Class> {
         class("logsumexp", F32, &[F32], (2, 8)).transcendental(),
         class("logsumexp", BF16, &[BF16], (2, 8)).transcendental(),
         class("logsumexp", F64, &[F64], (2, 16)).transcendental(),
+        // Operators behind a map that takes exponentials.
+        class("sum_of_exp", F32, &[F32], (1, 4)).transcendental(),
+        class("var_of_exp", F32, &[F32], (5, 20)).transcendental(),
     ]
 }
 
