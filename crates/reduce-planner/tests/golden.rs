@@ -1,18 +1,18 @@
 //! Every decision of the planner over a large set of problems, compared with a file line by line.
 //!
-//! `tests/golden/plans.txt` holds one line for each (device, operator and element, case) of a selection,
-//! and a digest of the lines of the full product. A line has the form
+//! `tests/golden/plans.txt` holds one line for each (device, operator and element, case) of a
+//! selection, and a digest of the lines of the full product. A line has the form
 //!
 //! ```text
 //! h200 | sum f32 [1024, 32] axis 1 | 10.52 plane 4/256, along v4 loads2 outputs2 | unit slower 10.7: ...
 //! ```
 //!
-//! with the expected microseconds and the plan, then each schedule that was not taken: its reason, and
-//! the plan that `force` makes. The notation does not depend on the names of Rust's types.
+//! with the expected microseconds and the plan, then each schedule that was not taken: its reason,
+//! and the plan that `force` makes. The notation does not depend on the names of Rust's types.
 //!
-//! A change of the file is a change of behaviour. To accept one:
-//! `REGENERATE=1 cargo test -p reduce-planner --test golden`. To find what moved a digest, set
-//! `GOLDEN_FULL=path` before and after the change: the test writes every line of the full product there.
+//! A change of the file is a change of behaviour. To accept one: `REGENERATE=1 cargo test -p
+//! reduce-planner --test golden`. To find what moved a digest, set `GOLDEN_FULL=path` before and
+//! after the change: the test writes every line of the full product there.
 
 use std::fmt::Write as _;
 
@@ -38,26 +38,18 @@ const fn class(
     results: &'static [ElementType],
     (fields, accumulator_bytes): (usize, usize),
 ) -> Class {
-    let class = OperatorClass {
-        name,
-        accumulator_bytes,
-        fields,
-        positional: false,
-        defined_on_empty: true,
-        transcendental: false,
-    };
+    let class = OperatorClass::new(name, accumulator_bytes).fields(fields);
     Class { name, element, results, class }
 }
 
 impl Class {
     const fn positional(mut self) -> Self {
-        self.class.positional = true;
-        self.class.defined_on_empty = false;
+        self.class = self.class.positional().undefined_on_empty();
         self
     }
 
     const fn transcendental(mut self) -> Self {
-        self.class.transcendental = true;
+        self.class = self.class.transcendental();
         self
     }
 }
@@ -288,12 +280,12 @@ fn access_text(access: Access) -> String {
         Direction::Along => "along",
         Direction::Across => "across",
     };
-    let peeled = if access.ragged { " peeled" } else { "" };
-    let outputs = match access.batch {
+    let peeled = if access.peeled { " peeled" } else { "" };
+    let outputs = match access.outputs_in_flight {
         1 => String::new(),
         outputs => format!(" outputs{outputs}"),
     };
-    format!("{direction} v{}{peeled} loads{}{outputs}", access.vector, access.in_flight)
+    format!("{direction} v{}{peeled} loads{}{outputs}", access.vector, access.loads_in_flight)
 }
 
 fn combine_text(combine: Combine) -> String {
@@ -305,18 +297,33 @@ fn combine_text(combine: Combine) -> String {
 
 fn plan_text(plan: Plan) -> String {
     let schedule = match plan.schedule {
-        Schedule::Unit { units } => format!("unit {units}"),
-        Schedule::Plane { lanes, units } => format!("plane {lanes}/{units}"),
-        Schedule::Cube { workers, outputs, combine } => {
-            format!("cube {workers}x{outputs} {}", combine_text(combine))
+        Schedule::Unit { units_per_cube } => format!("unit {units_per_cube}"),
+        Schedule::Plane { lanes_per_output, units_per_cube } => {
+            format!("plane {lanes_per_output}/{units_per_cube}")
         }
-        Schedule::Split { cubes, workers, outputs, combine, merge } => {
+        Schedule::Cube { units_per_output, outputs_per_cube, combine } => {
+            format!("cube {units_per_output}x{outputs_per_cube} {}", combine_text(combine))
+        }
+        Schedule::Split {
+            cubes_per_output,
+            units_per_output,
+            outputs_per_cube,
+            combine,
+            merge,
+        } => {
             let merge = match merge {
                 Merge::LastCube => "last".into(),
-                Merge::SecondLaunch { workers, outputs } => format!("second {workers}x{outputs}"),
+                Merge::SecondLaunch { units_per_output, outputs_per_cube } => {
+                    format!("second {units_per_output}x{outputs_per_cube}")
+                }
+                other => panic!("no notation for {other:?}"),
             };
-            format!("split {cubes}x{workers}x{outputs} {} {merge}", combine_text(combine))
+            let combine = combine_text(combine);
+            format!(
+                "split {cubes_per_output}x{units_per_output}x{outputs_per_cube} {combine} {merge}"
+            )
         }
+        other => panic!("no notation for {other:?}"),
     };
     format!("{schedule}, {}", access_text(plan.access))
 }
@@ -336,10 +343,10 @@ fn reason_text(reason: &Reason) -> String {
         Reason::NoPlaneOperations => "no-plane-operations".into(),
         Reason::PlaneSizeVaries { min, max } => format!("plane-varies {min}-{max}"),
         Reason::NothingToShare { loads } => format!("nothing-to-share {loads}"),
-        Reason::OutputsFillPlane { abreast, plane } => format!("outputs-fill {abreast}/{plane}"),
+        Reason::OutputsFillPlane { adjacent, plane } => format!("outputs-fill {adjacent}/{plane}"),
         Reason::TooShortToSplit { loads, needed } => format!("too-short {loads}/{needed}"),
         Reason::OutputsFillDevice { cubes, wanted } => format!("fills-device {cubes}/{wanted}"),
-        Reason::Slower { microseconds, .. } => format!("slower {}", rounded(*microseconds)),
+        Reason::Slower { estimate, .. } => format!("slower {}", rounded(estimate.microseconds())),
         Reason::PassesLimits { .. } => "passes-limits".into(),
         other => panic!("no notation for {other:?}"),
     }
@@ -371,7 +378,7 @@ fn line(device_name: &str, device: &Device, class: Class, case: &Case) -> String
         Ok(choice) => choice,
         Err(_) => return line + "cannot",
     };
-    write!(line, "{} {}", rounded(choice.expected_microseconds), plan_text(choice.plan)).unwrap();
+    write!(line, "{} {}", rounded(choice.expected_microseconds()), plan_text(choice.plan)).unwrap();
     for refusal in &choice.refused {
         write!(line, " | {} {}", refusal.schedule, reason_text(&refusal.reason)).unwrap();
         if let Ok(plan) = force(refusal.schedule, &problem, device) {
