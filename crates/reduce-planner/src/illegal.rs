@@ -277,8 +277,8 @@ impl fmt::Display for Illegal {
             }
             SeveralOutputsTooLong { loads, in_flight } => write!(
                 f,
-                "several outputs are in flight, each with {loads} loads of which {in_flight} are in \
-                 flight"
+                "several outputs are in flight, each with {loads} loads of which {in_flight} are \
+                 in flight"
             ),
             NoPlaneOperations => f.write_str("the device reports no plane operations"),
             CubeBelowPlane { units } => write!(f, "{units} units are fewer than a plane"),

@@ -63,7 +63,7 @@ mod problem;
 mod refusal;
 mod tuning;
 
-pub use choose::{Choice, choose, estimate, force, size};
+pub use choose::{Choice, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
 pub use error::{DeviceError, PlanError, ProblemError};
@@ -78,3 +78,8 @@ pub use problem::{
 };
 pub use refusal::{Reason, Refusal};
 pub use tuning::{AccumulatorTuning, SegmentEfficiency, TranscendentalTuning, Tuning};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

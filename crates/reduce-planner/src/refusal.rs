@@ -82,8 +82,8 @@ impl fmt::Display for Reason {
             ),
             Reason::Slower { estimate, best_microseconds, best_limit } => write!(
                 f,
-                "slower: {:.1} us expected (limited by {}) against {best_microseconds:.1} us (limited by \
-                 {best_limit})",
+                "slower: {:.1} us expected (limited by {}) against {best_microseconds:.1} us \
+                 (limited by {best_limit})",
                 estimate.microseconds(),
                 estimate.limit()
             ),

@@ -4,7 +4,7 @@
 //! selection, and a digest of the lines of the full product. A line has the form
 //!
 //! ```text
-//! h200 | sum f32 [1024, 32] axis 1 | 10.52 plane 4/256, along v4 loads2 outputs2 | unit slower 10.7: ...
+//! h200 | sum f32 [1024] axis all | 12.06 cube 64x1 plane32, along v4 loads4 | unit slower ...
 //! ```
 //!
 //! with the expected microseconds and the plan, then each schedule that was not taken: its reason,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Limit, Merge,
     OperatorClass, OutputSpec, Plan, PlanError, Problem, Schedule, ScheduleKind, Tuning, choose,
-    estimate, force, row_major_strides,
+    force, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -66,14 +66,14 @@ fn plans_read_as_sentences() {
     let plan = choose(&problem(&[1 << 20, 32], &[1]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
-        "plane: 4 lanes per output, 256 units per cube; vectors of 4 along the reduction, 2 loads in \
-         flight for each of 2 outputs"
+        "plane: 4 lanes per output, 256 units per cube; vectors of 4 along the reduction, 2 loads \
+         in flight for each of 2 outputs"
     );
     let plan = choose(&problem(&[8192, 8192], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
-        "cube: 64 units per output tile, 8 output tiles per cube, combined by shared memory; vectors \
-         of 4 across outputs, 8 loads in flight"
+        "cube: 64 units per output tile, 8 output tiles per cube, combined by shared memory; \
+         vectors of 4 across outputs, 8 loads in flight"
     );
     let plan = choose(&problem(&[4096, 50257], &[1]), &Device::h200()).unwrap().plan;
     assert!(plan.to_string().contains("with head and tail peeled"), "{plan}");
@@ -93,7 +93,8 @@ fn estimates_read_as_one_line() {
     assert!(unit.contains("(limited by loads in flight) against "), "{unit}");
     let small = choose(&problem(&[1000], &[0]), &Device::h200()).unwrap();
     assert_eq!(small.estimate.limit(), Limit::Launch);
-    assert_eq!(small.estimate, estimate(&problem(&[1000], &[0]), &Device::h200(), &small.plan));
+    let again = small.plan.estimate(&problem(&[1000], &[0]), &Device::h200());
+    assert_eq!(small.estimate, again);
 }
 
 /// A plan for another shape is refused where it would load across a boundary or past the end.
@@ -503,6 +504,6 @@ proptest! {
             let _ = choose(&problem, device);
         }
         let _ = (plan.to_string(), plan.cubes(&problem), plan.published_words(&problem, 5));
-        let _ = estimate(&problem, &device, &plan).to_string();
+        let _ = plan.estimate(&problem, &device).to_string();
     }
 }

@@ -1,9 +1,9 @@
 //! How the input is read: the direction, the length of vectors, and how much is in flight.
 
-use super::{cubes_wanted, row};
+use super::sizing::{cubes_wanted, row};
 use crate::{
     Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind,
-    plan::{check_access, check_outputs_in_flight},
+    plan::check::{check_access, check_outputs_in_flight},
 };
 
 impl Access {

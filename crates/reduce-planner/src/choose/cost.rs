@@ -7,45 +7,48 @@ use crate::{
     Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Schedule, tuning::share,
 };
 
-/// What `plan` should take for a problem on a device, term by term.
-#[must_use]
-pub fn estimate(problem: &Problem, device: &Device, plan: &Plan) -> Estimate {
-    let (access, schedule) = (plan.access, plan.schedule);
-    let tuning = &device.tuning;
-    let tiles = access.output_tiles(problem).max(1) as f64;
-    let loads_per_output = access.loads_per_output(problem).max(1) as f64;
-    let outputs_in_flight = access.outputs_in_flight.max(1) as f64;
-    let cubes_per_output = f64::from(schedule.cubes_per_output());
-    let units_per_output = f64::from(schedule.units_per_output().max(1)) * cubes_per_output;
-    let multiprocessors = f64::from(device.multiprocessors.max(1));
-    let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
-    let latency_ns = device.latency_ns.max(1) as f64;
+impl Plan {
+    /// What the plan should take for a problem on a device, term by term.
+    #[must_use]
+    pub fn estimate(&self, problem: &Problem, device: &Device) -> Estimate {
+        let (access, schedule) = (self.access, self.schedule);
+        let tuning = &device.tuning;
+        let tiles = access.output_tiles(problem).max(1) as f64;
+        let loads_per_output = access.loads_per_output(problem).max(1) as f64;
+        let outputs_in_flight = access.outputs_in_flight.max(1) as f64;
+        let cubes_per_output = f64::from(schedule.cubes_per_output());
+        let units_per_output = f64::from(schedule.units_per_output().max(1)) * cubes_per_output;
+        let multiprocessors = f64::from(device.multiprocessors.max(1));
+        let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
+        let latency_ns = device.latency_ns.max(1) as f64;
 
-    // Loads: the bytes that all resident units have in flight, over the latency.
-    let units = (tiles / outputs_in_flight * units_per_output).min(resident);
-    let in_flight = (loads_per_output / units_per_output).min(access.loads_in_flight as f64);
-    let load_bytes = access.vector as f64 * problem.input().bytes() as f64;
-    let sustained = units * (in_flight * outputs_in_flight) * load_bytes / latency_ns;
-    let loads_ns = tiles * loads_per_output * load_bytes / sustained;
+        // Loads: the bytes that all resident units have in flight, over the latency.
+        let units = (tiles / outputs_in_flight * units_per_output).min(resident);
+        let in_flight = (loads_per_output / units_per_output).min(access.loads_in_flight as f64);
+        let load_bytes = access.vector as f64 * problem.input().bytes() as f64;
+        let sustained = units * (in_flight * outputs_in_flight) * load_bytes / latency_ns;
+        let loads_ns = tiles * loads_per_output * load_bytes / sustained;
 
-    // Transfer: each distinct byte once. Broadcast elements are loaded often and moved once. One
-    // multiprocessor draws more than its share while others idle, but cubes do not divide evenly.
-    let outputs_per_cube = outputs_in_flight * f64::from(schedule.outputs_per_cube());
-    let cubes = (tiles / outputs_per_cube).ceil() * cubes_per_output;
-    let enough_cubes = f64::from(tuning.cubes_for_bandwidth) * multiprocessors;
-    let occupied = (cubes / enough_cubes).min(1.0);
-    let bandwidth = device.bandwidth.max(1) as f64 * 1e-9 * occupied;
-    let transfer_ns = problem.bytes() as f64 / bandwidth;
+        // Transfer: each distinct byte once. Broadcast elements are loaded often and moved once.
+        // One multiprocessor draws more than its share while others idle, but cubes do not divide
+        // evenly.
+        let outputs_per_cube = outputs_in_flight * f64::from(schedule.outputs_per_cube());
+        let cubes = (tiles / outputs_per_cube).ceil() * cubes_per_output;
+        let enough_cubes = f64::from(tuning.cubes_for_bandwidth) * multiprocessors;
+        let occupied = (cubes / enough_cubes).min(1.0);
+        let bandwidth = device.bandwidth.max(1) as f64 * 1e-9 * occupied;
+        let transfer_ns = problem.bytes() as f64 / bandwidth;
 
-    let slots = (resident / f64::from(schedule.units_per_cube())).max(1.0);
-    Estimate {
-        launch_ns: f64::from(schedule.launches()) * device.launch_ns as f64,
-        loads_ns,
-        transfer_ns,
-        locality: locality(problem, device, access, schedule),
-        start_ns: cubes * f64::from(tuning.cube_ns) / slots,
-        latency_ns,
-        combine_ns: combine_ns(device, schedule),
+        let slots = (resident / f64::from(schedule.units_per_cube())).max(1.0);
+        Estimate {
+            launch_ns: f64::from(schedule.launches()) * device.launch_ns as f64,
+            loads_ns,
+            transfer_ns,
+            locality: locality(problem, device, access, schedule),
+            start_ns: cubes * f64::from(tuning.cube_ns) / slots,
+            latency_ns,
+            combine_ns: combine_ns(device, schedule),
+        }
     }
 }
 

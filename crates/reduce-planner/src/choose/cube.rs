@@ -3,7 +3,7 @@
 //! It serves long reductions whose outputs are enough to fill the device. The split schedule uses
 //! the same blocks.
 
-use super::{floor_power_of_two, row, units_limit};
+use super::sizing::{floor_power_of_two, row, units_limit};
 use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule};
 
 /// The units of one cube.

@@ -3,7 +3,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | Which way is the input read, in what vectors, with how much in flight? | `access.rs` |
-//! | When does a schedule apply, and how is it sized? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
+//! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
 //! | What should a plan take? | `cost.rs` |
 //! | Which numbers is that based on, and what was measured? | `../tuning.rs` |
 //! | What may a plan never do? | `../plan/check.rs` |
@@ -12,17 +12,14 @@ mod access;
 mod cost;
 mod cube;
 mod plane;
+mod sizing;
 mod split;
 mod unit;
 
 use crate::{
     Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
-    limits,
-    plan::{accumulator_bytes, check_schedule},
-    tuning::{Row, Weight},
+    limits, plan::check::check_schedule,
 };
-
-pub use cost::estimate;
 
 /// A plan with its estimate, and the reasons against all other schedules.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +60,7 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     let mut refused: Vec<Refusal> = Vec::with_capacity(ScheduleKind::ALL.len());
     for kind in ScheduleKind::ALL {
         match candidate(kind, problem, device, access) {
-            Ok(plan) => candidates.push((plan, estimate(problem, device, &plan))),
+            Ok(plan) => candidates.push((plan, plan.estimate(problem, device))),
             Err(refusal) => refused.push(refusal),
         }
     }
@@ -108,61 +105,35 @@ fn candidate(
     device: &Device,
     access: Access,
 ) -> Result<Plan, Refusal> {
-    let schedule = size(kind, problem, device, access)?;
+    let schedule = Schedule::sized(kind, problem, device, access)?;
     let plan = Plan::new(access.fitted(problem, device, schedule), schedule);
     check_schedule(&plan, problem, device)
         .map_err(|limit| Refusal::new(kind, Reason::PassesLimits { limit }))?;
     Ok(plan)
 }
 
-/// Sizes the schedule `kind` for a problem that is read in the given way. It serves tests and
-/// comparisons. [`Plan::check`] tells whether the plan may run.
-///
-/// # Errors
-///
-/// The schedule does not apply.
-pub fn size(
-    kind: ScheduleKind,
-    problem: &Problem,
-    device: &Device,
-    access: Access,
-) -> Result<Schedule, Refusal> {
-    let sized = match kind {
-        ScheduleKind::Unit => Ok(unit::size(problem, device, access)),
-        ScheduleKind::Plane => plane::size(problem, device, access),
-        ScheduleKind::Cube => cube::size(problem, device, access),
-        ScheduleKind::Split => split::size(problem, device, access),
-    };
-    sized.map_err(|reason| Refusal::new(kind, reason))
-}
-
-/// The row of the device's tuning for the problem's operator.
-fn row(problem: &Problem, device: &Device) -> Row {
-    let operator = problem.operator();
-    let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
-    device.tuning.row(weight, operator.transcendental)
-}
-
-/// The largest power of two that is at most `value`, and 1 for 0.
-fn floor_power_of_two(value: u64) -> u64 {
-    1 << value.max(1).ilog2()
-}
-
-/// The largest power of two up to `wanted` that the device allows as the units of a cube, if all of
-/// them combine in shared memory.
-fn units_limit(problem: &Problem, device: &Device, access: Access, wanted: u32) -> u32 {
-    let by_memory = device.shared_memory_bytes / accumulator_bytes(problem, access).max(1);
-    let limit = (by_memory as u64).min(u64::from(wanted)).min(u64::from(device.max_units_per_cube));
-    floor_power_of_two(limit) as u32
-}
-
-/// Units of a cube in which each unit or plane works for itself.
-fn independent_units(problem: &Problem, device: &Device) -> u32 {
-    let wanted = row(problem, device).accumulator.independent_units_per_cube;
-    floor_power_of_two(u64::from(device.max_units_per_cube.min(wanted))) as u32
-}
-
-/// Cubes that give every multiprocessor `each` of them.
-fn cubes_wanted(device: &Device, each: u32) -> u64 {
-    u64::from(device.multiprocessors) * u64::from(each)
+impl Schedule {
+    /// Sizes the schedule `kind` for a problem that is read in the given way on a device that
+    /// [`Device::check`] accepts.
+    ///
+    /// It serves tests and comparisons. [`Plan::check`] tells whether a plan with the schedule may
+    /// run.
+    ///
+    /// # Errors
+    ///
+    /// The schedule does not apply.
+    pub fn sized(
+        kind: ScheduleKind,
+        problem: &Problem,
+        device: &Device,
+        access: Access,
+    ) -> Result<Self, Refusal> {
+        let sized = match kind {
+            ScheduleKind::Unit => Ok(unit::size(problem, device, access)),
+            ScheduleKind::Plane => plane::size(problem, device, access),
+            ScheduleKind::Cube => cube::size(problem, device, access),
+            ScheduleKind::Split => split::size(problem, device, access),
+        };
+        sized.map_err(|reason| Refusal::new(kind, reason))
+    }
 }

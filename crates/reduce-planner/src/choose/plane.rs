@@ -3,7 +3,7 @@
 //! It serves many outputs of medium length. It needs no shared memory and no barrier. If an output
 //! takes fewer lanes than a plane has, several outputs share a plane.
 
-use super::{floor_power_of_two, independent_units, row};
+use super::sizing::{floor_power_of_two, independent_units, row};
 use crate::{Access, Device, Direction, Problem, Reason, Schedule};
 
 /// Sizes the schedule. Along the reduction, an output gets as many lanes as have a few loads each.

@@ -5,10 +5,10 @@
 
 use super::{
     cube::{self, Block, Sharing},
-    cubes_wanted, floor_power_of_two, units_limit,
+    sizing::{cubes_wanted, floor_power_of_two, units_limit},
 };
 use crate::{
-    Access, Device, Direction, Merge, Plan, Problem, Reason, Schedule, plan::check_schedule,
+    Access, Device, Direction, Merge, Plan, Problem, Reason, Schedule, plan::check::check_schedule,
 };
 
 /// Sizes the schedule: enough cubes for every multiprocessor, but no more than leave several loads

@@ -3,7 +3,7 @@
 //! It serves many outputs. Neighbouring units work on adjacent outputs, or each unit reads an inner
 //! dimension so short that its cache line is still in the cache at the next load.
 
-use super::{cubes_wanted, independent_units};
+use super::sizing::{cubes_wanted, independent_units};
 use crate::{Access, Device, Direction, Problem, Schedule};
 
 /// Sizes the schedule. It applies to every problem.

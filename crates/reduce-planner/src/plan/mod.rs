@@ -1,9 +1,7 @@
 //! A plan: what will be launched, as data. Legality is in `check.rs`, the sentence in `display.rs`.
 
-mod check;
+pub(crate) mod check;
 mod display;
-
-pub(crate) use check::{accumulator_bytes, check_access, check_outputs_in_flight, check_schedule};
 
 use crate::{Direction, Problem, ScheduleKind};
 
