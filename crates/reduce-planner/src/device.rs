@@ -158,9 +158,10 @@ impl Device {
                 return fail(field, 0, "at least 1");
             }
         }
-        self.tuning
-            .check()
-            .or_else(|(field, value, expected)| fail(&format!("tuning.{field}"), value, expected))
+        self.tuning.check().or_else(|found| {
+            let field = format!("tuning.{}{}", found.row, found.field);
+            fail(&field, found.value, found.expected)
+        })
     }
 
     /// Whether kernels can load, store and convert `element`.

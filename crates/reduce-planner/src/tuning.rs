@@ -220,6 +220,14 @@ pub struct SegmentEfficiency {
     pub percent: u32,
 }
 
+/// Checks fields, bound to variables of their names, by one rule.
+macro_rules! check {
+    ($row:expr, $rule:ident, $($field:ident),+ $(,)?) => {
+        $($rule($field as u64)
+            .map_err(|expected| Nonsense::new($row, stringify!($field), $field, expected))?;)+
+    };
+}
+
 /// How many registers an accumulator takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
@@ -359,91 +367,86 @@ impl Tuning {
         share(entry.map_or(1, |entry| entry.percent))
     }
 
-    /// Finds a field whose value makes no sense: its name, its value, and what it must be.
-    pub(crate) fn check(&self) -> Result<(), (String, u64, &'static str)> {
-        let rows = [("light", &self.light), ("medium", &self.medium), ("heavy", &self.heavy)];
-        for (row, tuning) in rows {
-            tuning
-                .check()
-                .map_err(|(field, value, expected)| (format!("{row}.{field}"), value, expected))?;
-        }
-        let with = &self.transcendental;
-        let checked = power_of_two(
-            "transcendental.bytes_in_flight_across",
-            with.bytes_in_flight_across as u64,
-        )
-        .and_then(|()| {
-            power_of_two("transcendental.plane_bytes_in_flight", with.plane_bytes_in_flight as u64)
-        })
-        .and_then(|()| {
-            let units = with.independent_units_per_cube;
-            power_of_two("transcendental.independent_units_per_cube", u64::from(units))
-        })
-        .and_then(|()| count("transcendental.loads_per_lane", with.loads_per_lane));
-        checked
-            .and_then(|()| self.check_own())
-            .map_err(|(field, value, expected)| (field.into(), value, expected))
-    }
-
-    fn check_own(&self) -> Result<(), Nonsense> {
-        for (field, value) in [
-            ("unit_least_units_per_cube", u64::from(self.unit_least_units_per_cube)),
-            ("small_team_units_per_cube", u64::from(self.small_team_units_per_cube)),
-            ("large_cube_factor", u64::from(self.large_cube_factor)),
-            ("across_units_per_cube", u64::from(self.across_units_per_cube)),
-            ("across_least_units_per_output", self.across_least_units_per_output),
-            ("across_segment_bytes", self.across_segment_bytes as u64),
-            ("across_segment_bytes_unaligned", self.across_segment_bytes_unaligned as u64),
-            ("merge_units_per_cube", u64::from(self.merge_units_per_cube)),
-        ] {
-            power_of_two(field, value)?;
-        }
-        for (field, value) in [
-            ("least_loads_in_flight", self.least_loads_in_flight as u64),
-            ("peeled_inner_vectors", self.peeled_inner_vectors as u64),
-            (
-                "several_outputs_cubes_per_multiprocessor",
-                u64::from(self.several_outputs_cubes_per_multiprocessor),
-            ),
-            ("unit_cubes_per_multiprocessor", u64::from(self.unit_cubes_per_multiprocessor)),
-            (
-                "unit_cubes_per_multiprocessor_unaligned",
-                u64::from(self.unit_cubes_per_multiprocessor_unaligned),
-            ),
-            ("plane_loads_per_lane_across", self.plane_loads_per_lane_across),
-            ("across_resident_divisor", u64::from(self.across_resident_divisor)),
-            ("across_segments_per_row", self.across_segments_per_row),
-            ("split_cubes_per_multiprocessor", u64::from(self.split_cubes_per_multiprocessor)),
-            (
-                "split_large_cubes_per_multiprocessor",
-                u64::from(self.split_large_cubes_per_multiprocessor),
-            ),
-            ("partials_per_block", self.partials_per_block),
-            ("cubes_for_bandwidth", u64::from(self.cubes_for_bandwidth)),
-            ("cached_inner_bytes", self.cached_inner_bytes as u64),
-            ("lone_unit_inner_bytes", self.lone_unit_inner_bytes as u64),
-            ("contiguous_row_divisor", self.contiguous_row_divisor as u64),
-        ] {
-            count(field, value)?;
-        }
-        percent("lone_unit_percent", self.lone_unit_percent)?;
-        percent("one_plane_cube_percent", self.one_plane_cube_percent)?;
-        for entry in self.segment_efficiency {
-            percent("segment_efficiency.percent", entry.percent)?;
-        }
-        if let [.., last] = self.segment_efficiency
-            && last.bytes != 0
-        {
-            return Err(("segment_efficiency.bytes", last.bytes as u64, "0 in the last entry"));
-        }
-        let falls = |pair: &[SegmentEfficiency]| pair[0].bytes > pair[1].bytes;
-        match self.segment_efficiency.windows(2).find(|pair| !falls(pair)) {
-            Some(pair) => {
-                let value = pair[1].bytes as u64;
-                Err(("segment_efficiency.bytes", value, "less than in the entry before"))
-            }
-            None => Ok(()),
-        }
+    /// Checks that every number makes sense.
+    ///
+    /// # Errors
+    ///
+    /// A number that does not.
+    pub(crate) fn check(&self) -> Result<(), Nonsense> {
+        // Every field is named here, so that a new one is not forgotten.
+        let Self {
+            light,
+            medium,
+            heavy,
+            transcendental,
+            least_loads_in_flight,
+            peeled_inner_vectors,
+            several_outputs_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor_unaligned,
+            unit_least_units_per_cube,
+            plane_loads_per_lane_across,
+            small_team_units_per_cube,
+            large_cube_factor,
+            across_units_per_cube,
+            across_least_units_per_output,
+            across_resident_divisor,
+            across_segment_bytes,
+            across_segment_bytes_unaligned,
+            across_segments_per_row,
+            split_cubes_per_multiprocessor,
+            split_large_cubes_per_multiprocessor,
+            partials_per_block,
+            published_bytes: _,
+            merge_units_per_cube,
+            publish_ns: _,
+            cube_ns: _,
+            shared_step_ns: _,
+            cubes_for_bandwidth,
+            segment_efficiency,
+            cached_inner_bytes,
+            lone_unit_inner_bytes,
+            lone_unit_percent,
+            contiguous_row_divisor,
+            one_plane_cube_percent,
+        } = *self;
+        light.check("light.")?;
+        medium.check("medium.")?;
+        heavy.check("heavy.")?;
+        transcendental.check("transcendental.")?;
+        check!(
+            "",
+            power_of_two,
+            unit_least_units_per_cube,
+            small_team_units_per_cube,
+            large_cube_factor,
+            across_units_per_cube,
+            across_least_units_per_output,
+            across_segment_bytes,
+            across_segment_bytes_unaligned,
+            merge_units_per_cube,
+        );
+        check!(
+            "",
+            count,
+            least_loads_in_flight,
+            peeled_inner_vectors,
+            several_outputs_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor_unaligned,
+            plane_loads_per_lane_across,
+            across_resident_divisor,
+            across_segments_per_row,
+            split_cubes_per_multiprocessor,
+            split_large_cubes_per_multiprocessor,
+            partials_per_block,
+            cubes_for_bandwidth,
+            cached_inner_bytes,
+            lone_unit_inner_bytes,
+            contiguous_row_divisor,
+        );
+        check!("", percent, lone_unit_percent, one_plane_cube_percent);
+        check_segments(&segment_efficiency)
     }
 }
 
@@ -455,18 +458,64 @@ impl Default for Tuning {
 }
 
 impl AccumulatorTuning {
-    fn check(&self) -> Result<(), Nonsense> {
-        for (field, value) in [
-            ("bytes_in_flight_along", self.bytes_in_flight_along as u64),
-            ("elements_in_flight_along", self.elements_in_flight_along as u64),
-            ("bytes_in_flight_across", self.bytes_in_flight_across as u64),
-            ("outputs_in_flight", self.outputs_in_flight as u64),
-            ("independent_units_per_cube", u64::from(self.independent_units_per_cube)),
-            ("cooperating_units_per_cube", u64::from(self.cooperating_units_per_cube)),
-        ] {
-            power_of_two(field, value)?;
+    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
+        let Self {
+            bytes_in_flight_along,
+            elements_in_flight_along,
+            bytes_in_flight_across,
+            outputs_in_flight,
+            independent_units_per_cube,
+            cooperating_units_per_cube,
+            loads_per_lane,
+        } = *self;
+        check!(
+            row,
+            power_of_two,
+            bytes_in_flight_along,
+            elements_in_flight_along,
+            bytes_in_flight_across,
+            outputs_in_flight,
+            independent_units_per_cube,
+            cooperating_units_per_cube,
+        );
+        check!(row, count, loads_per_lane);
+        Ok(())
+    }
+}
+
+impl TranscendentalTuning {
+    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
+        let Self {
+            bytes_in_flight_across,
+            plane_bytes_in_flight,
+            independent_units_per_cube,
+            loads_per_lane,
+        } = *self;
+        check!(
+            row,
+            power_of_two,
+            bytes_in_flight_across,
+            plane_bytes_in_flight,
+            independent_units_per_cube,
+        );
+        check!(row, count, loads_per_lane);
+        Ok(())
+    }
+}
+
+/// Checks that shares are shares, and that segments fall from entry to entry down to 0 bytes.
+fn check_segments(entries: &[SegmentEfficiency]) -> Result<(), Nonsense> {
+    let (row, mut before) = ("segment_efficiency.", None);
+    for &SegmentEfficiency { bytes, percent: share } in entries {
+        percent(share as u64).map_err(|expected| Nonsense::new(row, "percent", share, expected))?;
+        if before.is_some_and(|before| bytes >= before) {
+            return Err(Nonsense::new(row, "bytes", bytes, "less than in the entry before"));
         }
-        count("loads_per_lane", self.loads_per_lane)
+        before = Some(bytes);
+    }
+    match before {
+        None | Some(0) => Ok(()),
+        Some(bytes) => Err(Nonsense::new(row, "bytes", bytes, "0 in the last entry")),
     }
 }
 
@@ -475,26 +524,35 @@ pub(crate) fn share(percent: u32) -> f64 {
     f64::from(percent) / 100.0
 }
 
-/// A field, its value, and what it must be.
-type Nonsense = (&'static str, u64, &'static str);
+/// A number that makes no sense.
+pub(crate) struct Nonsense {
+    /// The row with a dot, or nothing.
+    pub(crate) row: &'static str,
+    pub(crate) field: &'static str,
+    pub(crate) value: u64,
+    pub(crate) expected: &'static str,
+}
 
-fn power_of_two(field: &'static str, value: u64) -> Result<(), Nonsense> {
-    match value.is_power_of_two() && value <= 1 << 16 {
-        true => Ok(()),
-        false => Err((field, value, "a power of two up to 65536")),
+impl Nonsense {
+    fn new(
+        row: &'static str,
+        field: &'static str,
+        value: impl TryInto<u64>,
+        expected: &'static str,
+    ) -> Self {
+        Self { row, field, value: value.try_into().unwrap_or(u64::MAX), expected }
     }
 }
 
-fn count(field: &'static str, value: u64) -> Result<(), Nonsense> {
-    match (1..=1 << 20).contains(&value) {
-        true => Ok(()),
-        false => Err((field, value, "from 1 to 1048576")),
-    }
+fn power_of_two(value: u64) -> Result<(), &'static str> {
+    let fits = value.is_power_of_two() && value <= 1 << 16;
+    fits.then_some(()).ok_or("a power of two up to 65536")
 }
 
-fn percent(field: &'static str, value: u32) -> Result<(), Nonsense> {
-    match (1..=100).contains(&value) {
-        true => Ok(()),
-        false => Err((field, u64::from(value), "from 1 to 100")),
-    }
+fn count(value: u64) -> Result<(), &'static str> {
+    (1..=1 << 20).contains(&value).then_some(()).ok_or("from 1 to 1048576")
+}
+
+fn percent(value: u64) -> Result<(), &'static str> {
+    (1..=100).contains(&value).then_some(()).ok_or("from 1 to 100")
 }
