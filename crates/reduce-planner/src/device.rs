@@ -1,26 +1,28 @@
-//! A device as plain data: what the planner may count on.
+//! A device as plain data: facts of the hardware, and a tuning.
 
-use serde::{Deserialize, Serialize};
+use crate::{DeviceError, ElementType, Tuning};
 
-use crate::{DeviceError, ElementType};
-
-/// The facts of a device that decide how to launch on it.
+/// A device as the planner sees it: what the hardware offers, how fast it is, and the numbers that
+/// decisions rest on.
 ///
-/// `reduce-kernels` reads them from a CubeCL client; the presets below allow planning for a device
-/// that is not at hand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `reduce-kernels` reads the facts from a CubeCL client. The presets describe devices that need
+/// not be present. Start from a preset and change its fields to describe another device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
 pub struct Device {
-    /// A name for messages.
+    /// The name in messages.
     pub name: String,
     /// Fewest units in a plane.
     pub plane_size_min: u32,
     /// Most units in a plane.
     pub plane_size_max: u32,
-    /// Whether the device says that units of a plane can exchange values.
+    /// Whether the device reports that units of a plane can exchange values.
     pub plane_operations: bool,
     /// Most units in a cube.
     pub max_units_per_cube: u32,
-    /// Most buffers that one launch may bind, not counting one for its scalars.
+    /// Most buffers that one launch may bind, beside one for its scalars.
     pub max_bindings: u32,
     /// Most cubes along each of the three grid dimensions.
     pub max_cube_count: [u32; 3],
@@ -30,15 +32,15 @@ pub struct Device {
     pub load_bytes: usize,
     /// Most elements in a vector.
     pub max_vector: usize,
-    /// Independent processors that run cubes side by side.
+    /// Processors that run cubes at the same time.
     pub multiprocessors: u32,
-    /// Units that one multiprocessor holds at a time.
+    /// Units that reside on one multiprocessor at the same time.
     pub units_per_multiprocessor: u32,
     /// Read bandwidth in bytes per second.
     pub bandwidth: u64,
     /// Host time of one launch, in nanoseconds.
     pub launch_ns: u64,
-    /// From the issue of a load to its value, in nanoseconds.
+    /// Time from the issue of a load to its value, in nanoseconds.
     pub latency_ns: u64,
     /// Whether kernels can index with 64 bits.
     pub wide_indices: bool,
@@ -46,14 +48,18 @@ pub struct Device {
     pub wide_atomics: bool,
     /// The element types that kernels can load, store and convert.
     pub elements: Vec<ElementType>,
+    /// The numbers that decisions rest on. A file without them gets those of [`Tuning::h200`].
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub tuning: Tuning,
 }
 
 impl Device {
     /// One NVIDIA H200 through CUDA.
     ///
-    /// Bandwidth and launch time are measured (a full sum of 4 GiB; back-to-back launches from
-    /// CubeCL 0.10); the latency is what fits the measured rates of launches that do not fill the
-    /// device.
+    /// The bandwidth and the launch time are measured, from a full sum of 4 GiB and from
+    /// back-to-back launches through CubeCL 0.10. The latency is fitted to the measured rates of
+    /// launches that do not fill the device.
+    #[must_use]
     pub fn h200() -> Self {
         Self {
             name: "NVIDIA H200".into(),
@@ -74,10 +80,14 @@ impl Device {
             wide_indices: true,
             wide_atomics: true,
             elements: ElementType::ALL.to_vec(),
+            tuning: Tuning::h200(),
         }
     }
 
     /// Mesa's software Vulkan adapter (lavapipe) on a machine with two processor cores.
+    ///
+    /// Its tuning is that of the H200, because nothing was measured to tune it.
+    #[must_use]
     pub fn software_adapter() -> Self {
         Self {
             name: "llvmpipe".into(),
@@ -101,19 +111,22 @@ impl Device {
                 .into_iter()
                 .filter(|&element| element != ElementType::BF16)
                 .collect(),
+            tuning: Tuning::h200(),
         }
     }
 
-    /// Checks that a device can be like this. Planning checks every device it is given, so that numbers
-    /// from a file cannot overflow on the way.
+    /// Checks that a device can be like this. Planning checks every device, so that numbers from a
+    /// file cannot overflow.
     ///
     /// # Errors
     ///
-    /// A field has a value that no device has: planes, loads or vectors that are no powers of two up to
-    /// 1024, a largest plane below the smallest, none or more than 65536 units in a cube, or no
-    /// multiprocessors, units or cubes. The error names one such field and its value.
+    /// A field has a value that no device has: planes, loads or vectors that are not powers of two
+    /// up to 1024, a largest plane below the smallest, no units or more than 65536 in a cube, or no
+    /// multiprocessors, units or cubes. Or a number of the tuning is zero, too large, or not a
+    /// power of two where it must be one. The error names one such field and its value.
     pub fn check(&self) -> Result<(), DeviceError> {
-        let fail = |field, value, expected| {
+        let fail = |field: &str, value, expected| {
+            let field = String::from(field);
             Err(DeviceError { device: self.name.clone(), field, value, expected })
         };
         let sizes = [
@@ -142,19 +155,24 @@ impl Device {
         ];
         for (field, count) in counts {
             if count == 0 {
-                return fail(field, 0, "1 at least");
+                return fail(field, 0, "at least 1");
             }
         }
-        Ok(())
+        self.tuning.check().or_else(|found| {
+            let field = format!("tuning.{}{}", found.row, found.field);
+            fail(&field, found.value, found.expected)
+        })
     }
 
     /// Whether kernels can load, store and convert `element`.
+    #[must_use]
     pub fn has(&self, element: ElementType) -> bool {
         self.elements.contains(&element)
     }
 
-    /// Spreads `cubes` over the grid's dimensions, or `None` if the grid cannot hold so many.
-    /// The product may exceed `cubes` by less than the number of rows it took.
+    /// Spreads `cubes` over the three dimensions of the grid, or gives `None` if the grid cannot
+    /// hold so many. The product may exceed `cubes` by less than the number of rows of the grid.
+    #[must_use]
     pub fn spread(&self, cubes: u64) -> Option<[u32; 3]> {
         let [x_max, y_max, z_max] = self.max_cube_count.map(|most| u64::from(most.max(1)));
         let z = cubes.div_ceil(x_max * y_max).max(1);

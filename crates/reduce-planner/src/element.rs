@@ -1,12 +1,11 @@
-//! The element types that a problem may name.
+//! The element types.
 
 use core::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 /// The type of a tensor's elements, or of one field of an accumulator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum ElementType {
     /// IEEE 754 binary16.
     F16,
@@ -55,6 +54,7 @@ impl ElementType {
     ];
 
     /// Size of one element in bytes.
+    #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
             ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
@@ -65,16 +65,19 @@ impl ElementType {
     }
 
     /// Whether the type is a floating point type.
+    #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64)
     }
 
     /// Whether the type is a signed integer.
+    #[must_use]
     pub const fn is_signed(self) -> bool {
         matches!(self, ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64)
     }
 
     /// The short name used in plans, messages and on command lines, such as `f32`.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             ElementType::F16 => "f16",
@@ -94,6 +97,7 @@ impl ElementType {
     }
 
     /// The names of all element types, separated by commas.
+    #[must_use]
     pub fn names() -> String {
         ElementType::ALL.map(ElementType::name).join(", ")
     }
@@ -105,7 +109,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// A name that is none of the element types' short names.
+/// A name that is not the short name of an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown element type `{0}`: expected one of {names}", names = ElementType::names())]
 pub struct UnknownElementType(String);

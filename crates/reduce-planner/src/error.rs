@@ -1,6 +1,8 @@
-//! What can be wrong with a problem or with a plan.
+//! Errors: what can be wrong with a problem, a device or a plan.
 
-use crate::ElementType;
+use core::fmt;
+
+use crate::{ElementType, Illegal, Refusal};
 
 /// Why a problem could not be stated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +36,8 @@ pub enum ProblemError {
     },
     /// A number of elements or an offset does not fit the host's address width.
     #[error(
-        "the {tensor} of shape {shape:?} and strides {strides:?} spans more elements than this machine can address"
+        "the {tensor} of shape {shape:?} and strides {strides:?} spans more elements than this \
+         machine can address"
     )]
     TooLarge {
         /// `input` or `output`.
@@ -44,7 +47,7 @@ pub enum ProblemError {
         /// The strides as given, in elements.
         strides: Vec<usize>,
     },
-    /// The operator has no value for a reduction over nothing.
+    /// The operator has no value for a reduction of no elements.
     #[error("`{operator}` of no elements is undefined: shape {shape:?} reduced over axes {axes:?}")]
     EmptyReduction {
         /// Name of the operator.
@@ -54,7 +57,7 @@ pub enum ProblemError {
         /// The reduced axes.
         axes: Vec<usize>,
     },
-    /// Two outputs may land on one element.
+    /// Two outputs may be stored in one element.
     #[error(
         "the output of shape {shape:?} and strides {strides:?} may store two results in one element"
     )]
@@ -66,14 +69,15 @@ pub enum ProblemError {
     },
 }
 
-/// A description of a device with a number that no device has.
+/// A device is described with a number that no device has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device `{device}` is described with {field} = {value}, which must be {expected}")]
+#[non_exhaustive]
 pub struct DeviceError {
     /// Name of the device.
     pub device: String,
-    /// Which field of [`Device`](crate::Device).
-    pub field: &'static str,
+    /// The field of [`Device`](crate::Device), such as `tuning.light.loads_per_lane`.
+    pub field: String,
     /// Its value.
     pub value: u64,
     /// What the value must be.
@@ -81,10 +85,10 @@ pub struct DeviceError {
 }
 
 /// Why no plan can run a problem on a device, or why a given plan may not.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The description of the device makes no sense; see [`Device::check`](crate::Device::check).
+    /// The description of the device makes no sense. See [`Device::check`](crate::Device::check).
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device has no such element type.
@@ -95,8 +99,8 @@ pub enum PlanError {
         /// The type that is missing.
         element: ElementType,
     },
-    /// The tensors need 64-bit indices, which the device's compiler does not offer.
-    #[error("{device} indexes {limit} elements at most, and the problem counts {span}")]
+    /// The tensors need larger indices than the device has.
+    #[error("{device} indexes at most {limit} elements, and the problem needs {span}")]
     IndexTooNarrow {
         /// Name of the device.
         device: String,
@@ -105,16 +109,16 @@ pub enum PlanError {
         /// The largest number that an index of this problem must hold.
         span: u64,
     },
-    /// Every schedule refused.
-    #[error("no schedule can run this problem on {device}: {reasons}")]
+    /// No schedule applies.
+    #[error("no schedule can run this problem on {device}: {}", Joined(.refusals))]
     NoSchedule {
         /// Name of the device.
         device: String,
-        /// The refusals, joined.
-        reasons: String,
+        /// Why each schedule does not apply.
+        refusals: Vec<Refusal>,
     },
     /// The plan was made by another version of the planner.
-    #[error("the plan has version {found}, this planner runs version {expected}")]
+    #[error("the plan has version {found}, and this planner runs version {expected}")]
     Version {
         /// Version of the plan.
         found: u32,
@@ -129,6 +133,40 @@ pub enum PlanError {
         /// Name of the device.
         device: String,
         /// What does not fit.
-        reason: String,
+        reason: Illegal,
     },
+}
+
+impl PlanError {
+    /// Whether the device lacks an element type. A caller may convert the tensor.
+    #[must_use]
+    pub fn is_unsupported_element(&self) -> bool {
+        matches!(self, PlanError::ElementUnsupported { .. })
+    }
+
+    /// Whether the problem is too large for the device's indices. A caller may reduce it in parts.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, PlanError::IndexTooNarrow { .. })
+    }
+
+    /// Whether a given plan is at fault: it is of another version, or does not fit the problem or
+    /// the device. A caller may choose another plan.
+    #[must_use]
+    pub fn is_unfit_plan(&self) -> bool {
+        matches!(self, PlanError::Version { .. } | PlanError::Unfit { .. })
+    }
+}
+
+/// Refusals, separated by semicolons.
+struct Joined<'a>(&'a [Refusal]);
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, refusal) in self.0.iter().enumerate() {
+            let separator = if nth == 0 { "" } else { "; " };
+            write!(f, "{separator}{refusal}")?;
+        }
+        Ok(())
+    }
 }

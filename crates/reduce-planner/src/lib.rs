@@ -1,44 +1,85 @@
 //! Decides how to launch a tensor reduction on a GPU.
 //!
-//! [`Problem`] + [`Device`] → [`Plan`]: pure host code with no GPU crate among its dependencies. A
-//! plan can be made, compared, printed, saved and tested on a machine without a GPU; the crate
-//! `reduce-kernels` runs it.
+//! [`choose`] takes a [`Problem`] and a [`Device`] and gives a [`Plan`]. All of it is host code
+//! without a GPU crate among its dependencies. A plan can be made, compared, printed, saved and
+//! tested on a machine without a GPU. The crate `reduce-kernels` runs it.
 //!
 //! ```
 //! use reduce_planner::*;
 //!
 //! // The sum over the last axis of a row-major 8192 × 8192 tensor of f32, on an H200.
-//! let sum = OperatorClass { name: "sum", accumulator_bytes: 4, fields: 1, positional: false, defined_on_empty: true, transcendental: false };
-//! let input = InputSpec { element: ElementType::F32, shape: &[8192, 8192], strides: &[8192, 1], alignment: 256 };
+//! let sum = OperatorClass::new("sum", 4);
+//! let input = InputSpec {
+//!     element: ElementType::F32,
+//!     shape: &[8192, 8192],
+//!     strides: &[8192, 1],
+//!     alignment: 256,
+//! };
 //! let output = OutputSpec { elements: &[ElementType::F32], strides: None };
 //! let problem = Problem::new(sum, &input, Some(&[1]), &output)?;
 //!
 //! let choice = choose(&problem, &Device::h200())?;
 //! assert_eq!(choice.plan.schedule.kind(), ScheduleKind::Cube);
 //! println!("{}", choice.plan);
+//! println!("{}", choice.estimate);
 //! for refusal in &choice.refused {
 //!     println!("not {refusal}");
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Where to look
+//!
+//! Each file uses only files above it.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `element.rs`, `kind.rs` | names of element types and of schedules |
+//! | `estimate.rs`, `illegal.rs` | the expected time of a plan, and the rules that one may break |
+//! | `refusal.rs`, `error.rs` | reasons against schedules, and errors |
+//! | `tuning.rs` | every number that a decision rests on, with its measurement |
+//! | `device.rs` | a device: facts and tuning |
+//! | `problem/` | a reduction in canonical form |
+//! | `limits.rs` | what no plan can mend |
+//! | `plan/` | a plan as data, the rules it must obey, its sentence |
+//! | `choose/` | the choice, step by step |
+//!
+//! # Features
+//!
+//! `serde` lets plans, devices and choices be saved and read.
 #![deny(missing_docs)]
+#![warn(missing_debug_implementations)]
 
-mod choice;
-pub mod cost;
+mod choose;
 mod device;
 mod element;
 mod error;
+mod estimate;
+mod illegal;
+mod kind;
+mod limits;
 mod plan;
 mod problem;
-pub mod schedule;
-pub mod tuning;
+mod refusal;
+mod tuning;
 
-pub use choice::{Choice, Reason, Refusal, choose, force, needs_wide_indices};
+pub use choose::{Choice, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
 pub use error::{DeviceError, PlanError, ProblemError};
-pub use plan::{Access, Combine, Merge, Plan, Schedule, ScheduleKind};
+pub use estimate::{Estimate, Limit};
+pub use illegal::{Illegal, Quantity};
+pub use kind::ScheduleKind;
+pub use limits::needs_wide_indices;
+pub use plan::{Access, Combine, Merge, Plan, Schedule};
 pub use problem::{
     Direction, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ReducedDim, reduced_axes,
     row_major_strides, span,
 };
+pub use refusal::{Reason, Refusal};
+pub use tuning::{AccumulatorTuning, SegmentEfficiency, TranscendentalTuning, Tuning};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,144 +1,558 @@
-//! The constants that decisions rest on. Each carries what it was measured with; docs/TUNING.md
-//! tells how to measure again.
+//! The numbers that decisions rest on, as data of a device.
 //!
-//! Where no device is named, it is one H200 through CUDA 13.0, f32 sums, cold L2, median of 9, on
-//! 2026-11-21.
+//! Each field says what was measured. docs/TUNING.md says how to measure again. Unless a field
+//! names another device, the measurements are from one NVIDIA H200 with CUDA 13.0: f32 sums with a
+//! cold L2 cache, median of 9, on 2026-11-21. "Not measured" marks a number that rests on reasoning
+//! alone.
 
-/// Bytes that a unit has in flight before it uses the first, along the reduction.
+/// The numbers that the choice of a plan on one device rests on.
 ///
-/// 8192 × 8192 along axis 1 with a plane per row: 67.7 us with 2 loads of 16 bytes, 63.3 with 4, 66.2
-/// with 8. A cube of 256 per row hides it better: 62.6, 62.5 and 61.9.
-pub const BYTES_IN_FLIGHT_ALONG: usize = 64;
+/// A tuning is part of a [`Device`](crate::Device). Change a field to plan with another number:
+///
+/// ```
+/// use reduce_planner::Device;
+///
+/// let mut device = Device::h200();
+/// device.tuning.split_cubes_per_multiprocessor = 4;
+/// device.check()?;
+/// # Ok::<(), reduce_planner::DeviceError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct Tuning {
+    /// Accumulators that take one register's worth of an element, such as a sum's.
+    pub light: AccumulatorTuning,
+    /// Accumulators that take two, such as a value and its index.
+    pub medium: AccumulatorTuning,
+    /// Accumulators that take more, such as a variance's five fields.
+    pub heavy: AccumulatorTuning,
+    /// What replaces the numbers above for operators that take an exponential or the like of each
+    /// element.
+    pub transcendental: TranscendentalTuning,
 
-/// The same across outputs, where fewer units reside. 16 × 32 × 64 × 32 × 64 over axes 1, 3 in cubes of
-/// 8 × 32 units: 64.8 us with 4 loads of 16 bytes, 63.3 with 8. 65536 × 64 × 7 along axis 1, loads of
-/// 4 bytes: 42.5 us with 4, 39.4 with 16.
-pub const BYTES_IN_FLIGHT_ACROSS: usize = 128;
+    /// Fewest loads that a unit has in flight. Not measured.
+    pub least_loads_in_flight: usize,
+    /// Fewest widest vectors in an inner dimension whose head and tail are peeled. A shorter inner
+    /// dimension takes the widest vector that divides it. 2²⁰ rows of 63 in peeled vectors of 4
+    /// took 68.7 us (97 % of the floor). 2²¹ rows of 31 in peeled vectors of 2 took 108 us (62 %).
+    pub peeled_inner_vectors: usize,
+    /// Cubes per multiprocessor that must remain where a team has several outputs in flight. Not
+    /// measured.
+    pub several_outputs_cubes_per_multiprocessor: u32,
 
-/// Bytes in flight along the reduction for accumulators of more than two fields: pushes take long enough to
-/// leave loads waiting. var of 65536 × 1024 along axis 1: 74.2 us with 64 bytes, 69.1 with 128; along axis
-/// 0, where each lane has an accumulator: 72.2 and 85.9.
-pub const BYTES_IN_FLIGHT_HEAVY: usize = 128;
+    /// Cubes per multiprocessor that the unit schedule aims at. 256 × 2¹⁸ along axis 0 took 68.0 us
+    /// with 1024 cubes of 64 units, and 64.2 with 2048 of 32.
+    pub unit_cubes_per_multiprocessor: u32,
+    /// The same where units read single elements across outputs. Rows then start off a vector's
+    /// boundary, neighbouring planes share memory sectors, and larger cubes share fewer. Not
+    /// measured apart.
+    pub unit_cubes_per_multiprocessor_unaligned: u32,
+    /// Fewest units in a cube of the unit schedule, beside the largest plane. Not measured.
+    pub unit_least_units_per_cube: u32,
 
-/// Elements in flight for such accumulators. var of 8192 × 8192 bf16 along axis 1 with 32: 51.3 us.
-pub const ELEMENTS_IN_FLIGHT_HEAVY: usize = 32;
+    /// Loads per lane of the plane schedule across outputs. 2²⁰ rows of 32 along axis 1 (the other
+    /// direction) gave the number. Across outputs it was not measured.
+    pub plane_loads_per_lane_across: u64,
 
-/// Bytes in flight where elements pass an exponential, across outputs and for groups of lanes. logsumexp of
-/// 65536 × 1024 along axis 1, 8 lanes a row: 68.0 us with 32 bytes, over 70 with 64; along axis 0: 68.9 and
-/// 95.7. Cubes take more: 4096 × 50257 along axis 1 took 217.7 us with 32, 198.4 with 64.
-pub const BYTES_IN_FLIGHT_TRANSCENDENTAL: usize = 32;
+    /// Units of a cube whose teams are smaller than this. Several outputs share such a cube,
+    /// because a smaller cube leaves most of its slot empty. Not measured.
+    pub small_team_units_per_cube: u32,
+    /// How many times as many units a large cube has. Large cubes serve splits that would have too
+    /// many partials, and single elements across outputs. 2²¹ × 32 along axis 0 took 76.5 us with
+    /// 396 cubes of 512 units, and 69.1 with 132 of 1024. 2¹⁸ × 255 along axis 0 took 75.3 with
+    /// 1024.
+    pub large_cube_factor: u32,
+    /// Units of a cube across outputs that fill the device. 16 × 32 × 64 × 32 × 64 over axes 1, 3
+    /// took 63.3 us with 256 and 66.6 with 512. Over axes 2, 3 it took 63.2 and 67.0.
+    pub across_units_per_cube: u32,
+    /// Fewest units per output tile in such a cube. 256 × 2¹⁸ along axis 0 took 64.0 us with 8.
+    pub across_least_units_per_output: u64,
+    /// The share of the units resident on the device that such cubes fill together: one in this
+    /// number. Not measured apart.
+    pub across_resident_divisor: u32,
+    /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
+    /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
+    /// 32 units it took 68.7 with 512.
+    pub across_segment_bytes: usize,
+    /// The same where units read single elements. Rows then start off a vector's boundary, and each
+    /// segment shares a memory sector with the next. 2¹⁸ × 255 along axis 0 in cubes of 1024 units
+    /// took 75.3 us with 256 bytes, and 75.1 with 512.
+    pub across_segment_bytes_unaligned: usize,
+    /// An inner dimension of up to this many segments is read by one row of units. Not measured.
+    pub across_segments_per_row: u64,
 
-/// Most outputs that a team has in flight together, where each is short. Not measured apart.
-pub const OUTPUTS_IN_FLIGHT: usize = 8;
+    /// Cubes per multiprocessor that a split aims at: as many as reside together with the registers
+    /// that four loads in flight take. 2²⁸ elements in cubes of 512 took 244.1 us with 2, 241.3
+    /// with 3, and 250.9 with 4, of which one waits for the others.
+    pub split_cubes_per_multiprocessor: u32,
+    /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
+    pub split_large_cubes_per_multiprocessor: u32,
+    /// Partials of one block of outputs up to which a split has its usual cubes. The last cube
+    /// takes too long to merge more. 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and
+    /// 69.1 with 4224.
+    pub partials_per_block: u64,
+    /// Most bytes of published partials. A split with more of them merges in a second launch. The
+    /// bytes stay allocated between calls. Not measured.
+    pub published_bytes: u64,
+    /// Most units of a cube of the second launch, which reads a few KiB. Not measured apart.
+    pub merge_units_per_cube: u32,
 
-/// The same for accumulators of several fields, which hold registers. Not measured apart.
-pub const OUTPUTS_IN_FLIGHT_HEAVY: usize = 2;
+    /// Nanoseconds from the publication of the last partial to its first use by the last cube. An
+    /// estimate. It decides between one cube per output and a split of little data.
+    pub publish_ns: u32,
+    /// Nanoseconds that starting and ending a cube takes of a slot on its multiprocessor. 2²⁴ rows
+    /// of 8 in cubes of 32 units took 321.5 us for 2²⁰ cubes on 132 × 64 slots.
+    pub cube_ns: u32,
+    /// Nanoseconds of one step of a combination through shared memory with its barrier. An
+    /// estimate. It only breaks ties.
+    pub shared_step_ns: u32,
+    /// Cubes per multiprocessor that draw the whole bandwidth. 50257 × 4096 along axis 0 took 214.0
+    /// us with 128 cubes on 132 multiprocessors, and 191.9 split into 384. 8192 × 8192 bf16 took
+    /// 36.2 and 39.4.
+    pub cubes_for_bandwidth: u32,
 
-/// A run that starts or ends off a vector's boundary is read in vectors from this many of the widest on;
-/// shorter runs take the widest vector that divides them. 2^20 rows of 63 in vectors of 4: 68.7 us, 97 %
-/// of the floor; 2^21 rows of 31 in vectors of 2: 108 us, 62 %.
-pub const RAGGED_RUN_MIN: usize = 8;
+    /// The share of the bandwidth that remains where a team reads segments of so many bytes at a
+    /// time, from long to short. The last entry is for segments of any length. 8192 × 8192 bf16
+    /// along axis 1 took 37.2 us with a plane per row (512 bytes), and 33.2 with 256 units. The
+    /// shorter segments follow from memory sectors of 32 bytes.
+    pub segment_efficiency: [SegmentEfficiency; 6],
+    /// A unit reads an inner dimension of up to this many bytes at the full bandwidth. The rest of
+    /// a cache line is still in the cache when the unit's next load comes. 2²⁴ rows of 32 bytes
+    /// took 140.4 us with a unit per row, and 163.0 with two lanes. 2²⁰ rows of 128 bytes took 45.0
+    /// us with a unit per row, and 41.8 with eight lanes.
+    pub cached_inner_bytes: usize,
+    /// A unit mostly finds its cache line again in an inner dimension of up to this many bytes.
+    /// Such a unit has `lone_unit_percent` of the bandwidth. Not measured apart.
+    pub lone_unit_inner_bytes: usize,
+    /// See `lone_unit_inner_bytes`. 2²⁰ rows of 32 took 45.2 us with a unit per row, and 35.9 with
+    /// four lanes.
+    pub lone_unit_percent: u32,
+    /// If a team's loads in flight cover one in this number of the row, the reads of neighbouring
+    /// teams are effectively contiguous. Not measured.
+    pub contiguous_row_divisor: usize,
+    /// The share of the bandwidth that remains where a cube gives an output no more units than a
+    /// plane has. logsumexp of 65536 × 1024 along axis 1 took 78.5 us with 32 units of a cube per
+    /// row, and 68.0 with 8 lanes of a plane. argmax took 68.2, and 65.1 with 16 lanes. var took
+    /// 80.0, and 69.1 with 8 lanes.
+    pub one_plane_cube_percent: u32,
+}
 
-/// Units of a cube in which each unit or plane works for itself. 8192 × 8192 along axis 1, a plane
-/// per row: 63.3 us with 256, 63.1 with 128.
-pub const INDEPENDENT_UNITS: u32 = 256;
+/// The numbers that depend on how many registers an accumulator takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct AccumulatorTuning {
+    /// Bytes that a unit has in flight along the reduction before it uses the first.
+    ///
+    /// Light: 8192 × 8192 along axis 1 with a plane per row took 67.7 us with 2 loads of 16 bytes,
+    /// 63.3 with 4, and 66.2 with 8. With a cube of 256 per row it took 62.6, 62.5 and 61.9. Heavy:
+    /// var of 65536 × 1024 along axis 1 took 74.2 us with 64 bytes, and 69.1 with 128, because
+    /// pushes take long enough to leave loads waiting.
+    pub bytes_in_flight_along: usize,
+    /// Elements that a unit has in flight along the reduction at most. Heavy: var of 8192 × 8192
+    /// bf16 along axis 1 took 51.3 us with 32. Light and medium: 64 never limits.
+    pub elements_in_flight_along: usize,
+    /// Bytes that a unit has in flight across outputs, where fewer units reside.
+    ///
+    /// Light: 16 × 32 × 64 × 32 × 64 over axes 1, 3 in cubes of 8 × 32 units took 64.8 us with 4
+    /// loads of 16 bytes, and 63.3 with 8. 65536 × 64 × 7 along axis 1 with loads of 4 bytes took
+    /// 42.5 with 4, and 39.4 with 16. Heavy: var of 65536 × 1024 along axis 0, where each component
+    /// of a vector has an accumulator, took 72.2 us with 64 bytes, and 85.9 with 128.
+    pub bytes_in_flight_across: usize,
+    /// Most outputs that a team has in flight together where each is short. Accumulators of several
+    /// fields hold more registers. Not measured apart.
+    pub outputs_in_flight: usize,
+    /// Units of a cube in which each unit or plane works for itself.
+    ///
+    /// Light: 8192 × 8192 along axis 1 with a plane per row took 63.3 us with 256, and 63.1 with
+    /// 128. Heavy: var of 65536 × 1024 along axis 1 took 74.1 us with 256, and 69.1 with 128.
+    /// Medium: argmax took 65.4 and 65.1.
+    pub independent_units_per_cube: u32,
+    /// Most units of a cube that works on one output together.
+    ///
+    /// Light: 64 × 256 × 56 × 56 over axes 0, 2, 3 took 51.6 us with 256, 49.7 with 512, and 49.9
+    /// with
+    /// 1024. Heavy: var of 65536 × 1024 along axis 0 took 102.8 us with 512, and 77.4 with 256.
+    pub cooperating_units_per_cube: u32,
+    /// Loads that each lane or unit of a team should have along the reduction. The larger an
+    /// accumulator, the longer it takes to merge.
+    ///
+    /// Light: 2²⁰ rows of 32 took 50.2 us with one load for each of 8 lanes, and 35.9 with two for
+    /// each of 4. 2¹⁹ rows of 128 took 97.8 us with one, 65.5 with two, and 65.6 with four. Medium:
+    /// argmax of 65536 × 1024 along axis 1 took 65.6 us with 8, 65.1 with 16, and 65.7 with 32.
+    /// Heavy: var of 65536 × 1024 along axis 1 took 100.8 us with 8, 69.6 with 16, and 69.1 with
+    /// 32.
+    pub loads_per_lane: u64,
+}
 
-/// The same for accumulators of several fields. var of 65536 × 1024 along axis 1: 74.1 us with 256, 69.1 with
-/// 128; argmax: 65.4 and 65.1.
-pub const INDEPENDENT_UNITS_HEAVY: u32 = 128;
+/// What replaces the numbers of [`AccumulatorTuning`] for operators that take an exponential, a
+/// logarithm or a power of each element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct TranscendentalTuning {
+    /// Bytes that a unit has in flight across outputs. logsumexp of 65536 × 1024 along axis 0 took
+    /// 68.9 us with 32, and 95.7 with 64.
+    pub bytes_in_flight_across: usize,
+    /// Most bytes that a lane of the plane schedule has in flight. logsumexp of 65536 × 1024 along
+    /// axis 1 with 8 lanes a row took 68.0 us with 32, and over 70 with 64. Cubes take more: 4096 ×
+    /// 50257 along axis 1 took 217.7 us with 32, and 198.4 with 64.
+    pub plane_bytes_in_flight: usize,
+    /// Units of a cube in which each unit or plane works for itself. Not measured apart.
+    pub independent_units_per_cube: u32,
+    /// Loads that each lane should have, for medium and heavy accumulators. Light ones keep their
+    /// number. Not measured apart.
+    pub loads_per_lane: u64,
+}
 
-/// Most units of a cube that works on one output together. 64 × 256 × 56 × 56 over axes 0, 2, 3:
-/// 51.6 us with 256, 49.7 with 512, 49.9 with 1024.
-pub const COOPERATING_UNITS: u32 = 512;
+/// An entry of [`Tuning::segment_efficiency`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct SegmentEfficiency {
+    /// Segments of at least this many bytes.
+    pub bytes: usize,
+    /// The share of the bandwidth that remains.
+    pub percent: u32,
+}
 
-/// The same for accumulators of more than two fields. var of 65536 × 1024 along axis 0: 102.8 us with 512,
-/// 77.4 with 256.
-pub const COOPERATING_UNITS_HEAVY: u32 = 256;
+/// Checks fields, bound to variables of their names, by one rule.
+macro_rules! check {
+    ($row:expr, $rule:ident, $($field:ident),+ $(,)?) => {
+        $($rule($field as u64)
+            .map_err(|expected| Nonsense::new($row, stringify!($field), $field, expected))?;)+
+    };
+}
 
-/// Units of a cube that stands across outputs that fill the device. 16 × 32 × 64 × 32 × 64 over axes
-/// 1, 3: 63.3 us with 256, 66.6 with 512; over axes 2, 3: 63.2 with 256, 67.0 with 512.
-pub const ACROSS_UNITS: u32 = 256;
+/// How many registers an accumulator takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    Light,
+    Medium,
+    Heavy,
+}
 
-/// Fewest units per vector of outputs in such a cube. 256 × 2^18 along axis 0: 64.0 us with 8.
-pub const ACROSS_WORKERS: u64 = 8;
+impl Weight {
+    /// The weight of an accumulator beside elements of `element_bytes` bytes, which are held in
+    /// words of at least 32 bits.
+    pub(crate) fn of(accumulator_bytes: usize, element_bytes: usize) -> Self {
+        match accumulator_bytes.div_ceil(element_bytes.max(4)) {
+            0..=1 => Self::Light,
+            2 => Self::Medium,
+            _ => Self::Heavy,
+        }
+    }
+}
 
-/// Bytes that neighbouring units should read side by side, where units stand across outputs.
-/// 65536 × 1024 along axis 0 in 12 cubes of 64 × 8 units per output: 64.8 us with 128 bytes; in cubes of
-/// 16 × 32 units 68.7 with 512.
-pub const ACROSS_SEGMENT_BYTES: usize = 128;
+/// The numbers for one operator: its row of the tuning, with what transcendental functions replace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) accumulator: AccumulatorTuning,
+    /// Most bytes that a lane of the plane schedule has in flight, if limited.
+    pub(crate) plane_bytes_in_flight: Option<usize>,
+}
 
-/// The same where rows start off a vector's boundary, so that each segment shares a memory sector with the
-/// next. 2^18 × 255 along axis 0 in cubes of 1024 units: 75.3 us with 256 bytes, 75.1 with 512.
-pub const UNALIGNED_SEGMENT_BYTES: usize = 256;
+impl Tuning {
+    /// The numbers measured on one NVIDIA H200.
+    #[must_use]
+    pub const fn h200() -> Self {
+        let light = AccumulatorTuning {
+            bytes_in_flight_along: 64,
+            elements_in_flight_along: 64,
+            bytes_in_flight_across: 128,
+            outputs_in_flight: 8,
+            independent_units_per_cube: 256,
+            cooperating_units_per_cube: 512,
+            loads_per_lane: 2,
+        };
+        let medium = AccumulatorTuning {
+            bytes_in_flight_across: 64,
+            outputs_in_flight: 2,
+            independent_units_per_cube: 128,
+            loads_per_lane: 16,
+            ..light
+        };
+        let heavy = AccumulatorTuning {
+            bytes_in_flight_along: 128,
+            elements_in_flight_along: 32,
+            cooperating_units_per_cube: 256,
+            loads_per_lane: 32,
+            ..medium
+        };
+        let transcendental = TranscendentalTuning {
+            bytes_in_flight_across: 32,
+            plane_bytes_in_flight: 32,
+            independent_units_per_cube: 256,
+            loads_per_lane: 32,
+        };
+        Self {
+            light,
+            medium,
+            heavy,
+            transcendental,
+            least_loads_in_flight: 2,
+            peeled_inner_vectors: 8,
+            several_outputs_cubes_per_multiprocessor: 16,
+            unit_cubes_per_multiprocessor: 12,
+            unit_cubes_per_multiprocessor_unaligned: 2,
+            unit_least_units_per_cube: 32,
+            plane_loads_per_lane_across: 2,
+            small_team_units_per_cube: 64,
+            large_cube_factor: 2,
+            across_units_per_cube: 256,
+            across_least_units_per_output: 8,
+            across_resident_divisor: 2,
+            across_segment_bytes: 128,
+            across_segment_bytes_unaligned: 256,
+            across_segments_per_row: 2,
+            split_cubes_per_multiprocessor: 3,
+            split_large_cubes_per_multiprocessor: 1,
+            partials_per_block: 4096,
+            published_bytes: 1 << 20,
+            merge_units_per_cube: 256,
+            publish_ns: 2500,
+            cube_ns: 700,
+            shared_step_ns: 60,
+            cubes_for_bandwidth: 1,
+            segment_efficiency: [
+                SegmentEfficiency { bytes: 2048, percent: 100 },
+                SegmentEfficiency { bytes: 128, percent: 98 },
+                SegmentEfficiency { bytes: 64, percent: 85 },
+                SegmentEfficiency { bytes: 32, percent: 70 },
+                SegmentEfficiency { bytes: 16, percent: 35 },
+                SegmentEfficiency { bytes: 0, percent: 20 },
+            ],
+            cached_inner_bytes: 64,
+            lone_unit_inner_bytes: 128,
+            lone_unit_percent: 75,
+            contiguous_row_divisor: 4,
+            one_plane_cube_percent: 90,
+        }
+    }
 
-/// Partial results of one block of outputs up to which a split has its usual cubes; the last cube merges
-/// more for too long. 2^21 × 32 along axis 0: 76.5 us with 396 cubes of 512 units (12672 partial
-/// results), 69.1 with 132 of 1024 (4224).
-pub const PARTIALS_PER_BLOCK: u64 = 4096;
+    /// The numbers for an operator whose accumulator has this weight.
+    pub(crate) fn row(&self, weight: Weight, transcendental: bool) -> Row {
+        let accumulator = match weight {
+            Weight::Light => self.light,
+            Weight::Medium => self.medium,
+            Weight::Heavy => self.heavy,
+        };
+        if !transcendental {
+            return Row { accumulator, plane_bytes_in_flight: None };
+        }
+        let with = self.transcendental;
+        let loads_per_lane = match weight {
+            Weight::Light => accumulator.loads_per_lane,
+            Weight::Medium | Weight::Heavy => with.loads_per_lane,
+        };
+        Row {
+            accumulator: AccumulatorTuning {
+                bytes_in_flight_across: with.bytes_in_flight_across,
+                independent_units_per_cube: with.independent_units_per_cube,
+                loads_per_lane,
+                ..accumulator
+            },
+            plane_bytes_in_flight: Some(with.plane_bytes_in_flight),
+        }
+    }
 
-/// Loads that each lane of a group should have. 2^20 rows of 32: 50.2 us with a load for each of 8
-/// lanes, 35.9 with two for each of 4. 2^19 rows of 128: 97.8 us with one, 65.5 with two, 65.6 with four.
-pub const LOADS_PER_LANE: u64 = 2;
+    /// The share of the bandwidth that remains where a team reads segments of `bytes` bytes at a
+    /// time.
+    pub(crate) fn efficiency_of_segment(&self, bytes: usize) -> f64 {
+        let entry = self.segment_efficiency.iter().find(|entry| bytes >= entry.bytes);
+        share(entry.map_or(1, |entry| entry.percent))
+    }
 
-/// The same for accumulators of two fields, which take longer to merge. argmax of 65536 × 1024 along axis
-/// 1: 65.6 us with 8, 65.1 with 16, 65.7 with 32.
-pub const LOADS_PER_LANE_MEDIUM: u64 = 16;
+    /// Checks that every number makes sense.
+    ///
+    /// # Errors
+    ///
+    /// A number that does not.
+    pub(crate) fn check(&self) -> Result<(), Nonsense> {
+        // Every field is named here, so that a new one is not forgotten.
+        let Self {
+            light,
+            medium,
+            heavy,
+            transcendental,
+            least_loads_in_flight,
+            peeled_inner_vectors,
+            several_outputs_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor_unaligned,
+            unit_least_units_per_cube,
+            plane_loads_per_lane_across,
+            small_team_units_per_cube,
+            large_cube_factor,
+            across_units_per_cube,
+            across_least_units_per_output,
+            across_resident_divisor,
+            across_segment_bytes,
+            across_segment_bytes_unaligned,
+            across_segments_per_row,
+            split_cubes_per_multiprocessor,
+            split_large_cubes_per_multiprocessor,
+            partials_per_block,
+            published_bytes: _,
+            merge_units_per_cube,
+            publish_ns: _,
+            cube_ns: _,
+            shared_step_ns: _,
+            cubes_for_bandwidth,
+            segment_efficiency,
+            cached_inner_bytes,
+            lone_unit_inner_bytes,
+            lone_unit_percent,
+            contiguous_row_divisor,
+            one_plane_cube_percent,
+        } = *self;
+        light.check("light.")?;
+        medium.check("medium.")?;
+        heavy.check("heavy.")?;
+        transcendental.check("transcendental.")?;
+        check!(
+            "",
+            power_of_two,
+            unit_least_units_per_cube,
+            small_team_units_per_cube,
+            large_cube_factor,
+            across_units_per_cube,
+            across_least_units_per_output,
+            across_segment_bytes,
+            across_segment_bytes_unaligned,
+            merge_units_per_cube,
+        );
+        check!(
+            "",
+            count,
+            least_loads_in_flight,
+            peeled_inner_vectors,
+            several_outputs_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor,
+            unit_cubes_per_multiprocessor_unaligned,
+            plane_loads_per_lane_across,
+            across_resident_divisor,
+            across_segments_per_row,
+            split_cubes_per_multiprocessor,
+            split_large_cubes_per_multiprocessor,
+            partials_per_block,
+            cubes_for_bandwidth,
+            cached_inner_bytes,
+            lone_unit_inner_bytes,
+            contiguous_row_divisor,
+        );
+        check!("", percent, lone_unit_percent, one_plane_cube_percent);
+        check_segments(&segment_efficiency)
+    }
+}
 
-/// The same for more fields. var of 65536 × 1024 along axis 1: 100.8 us with 8, 69.6 with 16, 69.1 with 32.
-pub const LOADS_PER_LANE_HEAVY: u64 = 32;
+impl Default for Tuning {
+    /// The numbers of [`Tuning::h200`].
+    fn default() -> Self {
+        Self::h200()
+    }
+}
 
-/// Cubes per multiprocessor that must remain where a team takes several outputs at a time. Not measured.
-pub const CUBES_PER_MULTIPROCESSOR: u32 = 16;
+impl AccumulatorTuning {
+    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
+        let Self {
+            bytes_in_flight_along,
+            elements_in_flight_along,
+            bytes_in_flight_across,
+            outputs_in_flight,
+            independent_units_per_cube,
+            cooperating_units_per_cube,
+            loads_per_lane,
+        } = *self;
+        check!(
+            row,
+            power_of_two,
+            bytes_in_flight_along,
+            elements_in_flight_along,
+            bytes_in_flight_across,
+            outputs_in_flight,
+            independent_units_per_cube,
+            cooperating_units_per_cube,
+        );
+        check!(row, count, loads_per_lane);
+        Ok(())
+    }
+}
 
-/// Cubes per multiprocessor that a unit per output aims at. 256 × 2^18 along axis 0: 68.0 us with 1024
-/// cubes of 64 units, 64.2 with 2048 of 32.
-pub const UNIT_CUBES_PER_MULTIPROCESSOR: u32 = 12;
+impl TranscendentalTuning {
+    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
+        let Self {
+            bytes_in_flight_across,
+            plane_bytes_in_flight,
+            independent_units_per_cube,
+            loads_per_lane,
+        } = *self;
+        check!(
+            row,
+            power_of_two,
+            bytes_in_flight_across,
+            plane_bytes_in_flight,
+            independent_units_per_cube,
+        );
+        check!(row, count, loads_per_lane);
+        Ok(())
+    }
+}
 
-/// Cubes per multiprocessor that a split aims at: as many as reside at a time with the registers
-/// that four loads in flight take. 2^28 elements in cubes of 512: 244.1 us with 2 per
-/// multiprocessor, 241.3 with 3, 250.9 with 4, of which one waits for the others.
-pub const SPLIT_CUBES_PER_MULTIPROCESSOR: u32 = 3;
+/// Checks that shares are shares, and that segments fall from entry to entry down to 0 bytes.
+fn check_segments(entries: &[SegmentEfficiency]) -> Result<(), Nonsense> {
+    let (row, mut before) = ("segment_efficiency.", None);
+    for &SegmentEfficiency { bytes, percent: share } in entries {
+        percent(share as u64).map_err(|expected| Nonsense::new(row, "percent", share, expected))?;
+        if before.is_some_and(|before| bytes >= before) {
+            return Err(Nonsense::new(row, "bytes", bytes, "less than in the entry before"));
+        }
+        before = Some(bytes);
+    }
+    match before {
+        None | Some(0) => Ok(()),
+        Some(bytes) => Err(Nonsense::new(row, "bytes", bytes, "0 in the last entry")),
+    }
+}
 
-/// Most bytes through which the cubes of a split hand their partial results to the last one; beyond,
-/// a second launch merges. They stay allocated between calls. Not measured.
-pub const HAND_OVER_BYTES: u64 = 1 << 20;
+/// A percentage as a share of 1.
+pub(crate) fn share(percent: u32) -> f64 {
+    f64::from(percent) / 100.0
+}
 
-/// Nanoseconds from the last partial result to the first use of it by the last cube. An estimate that
-/// decides between a cube per output and a split of little data.
-pub const HAND_OVER_NS: f64 = 2500.0;
+/// A number that makes no sense.
+pub(crate) struct Nonsense {
+    /// The row with a dot, or nothing.
+    pub(crate) row: &'static str,
+    pub(crate) field: &'static str,
+    pub(crate) value: u64,
+    pub(crate) expected: &'static str,
+}
 
-/// Most units of the cube that merges the partial results of a split. Not measured apart: the merge
-/// reads a few KiB.
-pub const MERGE_UNITS: u32 = 256;
+impl Nonsense {
+    fn new(
+        row: &'static str,
+        field: &'static str,
+        value: impl TryInto<u64>,
+        expected: &'static str,
+    ) -> Self {
+        Self { row, field, value: value.try_into().unwrap_or(u64::MAX), expected }
+    }
+}
 
-/// Nanoseconds that starting and ending one cube takes of its multiprocessor's slot: 2^24 rows of 8
-/// in cubes of 32 units took 321.5 us for 2^20 cubes on 132 × 64 slots.
-pub const CUBE_NS: f64 = 700.0;
+fn power_of_two(value: u64) -> Result<(), &'static str> {
+    let fits = value.is_power_of_two() && value <= 1 << 16;
+    fits.then_some(()).ok_or("a power of two up to 65536")
+}
 
-/// Nanoseconds of one step of a combination through shared memory, its barrier included: an
-/// estimate that only breaks ties.
-pub const SHARED_STEP_NS: f64 = 60.0;
+fn count(value: u64) -> Result<(), &'static str> {
+    (1..=1 << 20).contains(&value).then_some(()).ok_or("from 1 to 1048576")
+}
 
-/// Share of the bandwidth that remains where a team reads segments of at least so many bytes at a
-/// time. 8192 × 8192 bf16 along axis 1: 37.2 us with a plane per row (512 bytes), 33.2 with 256 units. The
-/// shorter segments follow the 32 bytes of a memory sector.
-pub const SEGMENT_EFFICIENCY: [(usize, f64); 5] =
-    [(2048, 1.0), (128, 0.98), (64, 0.85), (32, 0.7), (16, 0.35)];
-
-/// Runs up to this many bytes are read whole by one unit: the rest of a line is in cache when the
-/// next load comes. 2^24 rows of 32 bytes: 140.4 us with a unit per row, 163.0 with two lanes; 2^20
-/// rows of 128 bytes: 45.0 us with a unit per row, 41.8 with eight lanes.
-pub const CACHED_RUN_BYTES: usize = 64;
-
-/// Share of the bandwidth that remains where a unit reads a longer run, up to a line, by itself. 2^20
-/// rows of 32: 45.2 us with a unit per row, 35.9 with four lanes.
-pub const LONE_UNIT_EFFICIENCY: f64 = 0.75;
-
-/// Cubes per multiprocessor that draw the whole bandwidth. 50257 × 4096 along axis 0: 214.0 us with 128
-/// cubes on 132 multiprocessors, 191.9 split into 384; 8192 × 8192 bf16: 36.2 and 39.4.
-pub const CUBES_FOR_BANDWIDTH: f64 = 1.0;
-
-/// Share of the bandwidth that remains where a cube gives each output no more units than a plane has. logsumexp of 65536 × 1024 along
-/// axis 1: 78.5 us with 32 units of a cube per row, 68.0 with 8 lanes of a plane; argmax: 68.2 and 65.1 with
-/// 16; var: 80.0 and 69.1 with 8.
-pub const CUBE_OF_ONE_PLANE_EFFICIENCY: f64 = 0.9;
+fn percent(value: u64) -> Result<(), &'static str> {
+    (1..=100).contains(&value).then_some(()).ok_or("from 1 to 100")
+}

@@ -1,19 +1,12 @@
-//! What the planner decides, asserted by equality: a change here is a change of behaviour, and the
-//! measurements in `tuning.rs` must speak for it.
+//! What the planner decides, asserted by equality. A change here is a change of behaviour, and
+//! needs measurements in `tuning.rs`.
 
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementType, InputSpec, Merge, OperatorClass, OutputSpec,
     Plan, Problem, Reason, Refusal, Schedule, ScheduleKind, choose, force, row_major_strides,
 };
 
-const SUM: OperatorClass = OperatorClass {
-    name: "sum",
-    accumulator_bytes: 4,
-    fields: 1,
-    positional: false,
-    defined_on_empty: true,
-    transcendental: false,
-};
+const SUM: OperatorClass = OperatorClass::new("sum", 4);
 
 fn problem_of(element: ElementType, shape: &[usize], axes: &[usize]) -> Problem {
     Problem::new(
@@ -29,37 +22,58 @@ fn problem(shape: &[usize], axes: &[usize]) -> Problem {
     problem_of(ElementType::F32, shape, axes)
 }
 
-fn along(vector: usize, ragged: bool) -> Access {
-    Access {
-        direction: Direction::Along,
-        vector,
-        ragged,
-        in_flight: (16 / vector).clamp(4, 16),
-        batch: 1,
-    }
+fn along(vector: usize, peeled: bool) -> Access {
+    let access = Access::new(Direction::Along).with_vector(vector).with_peeled(peeled);
+    access.with_loads_in_flight((16 / vector).clamp(4, 16))
 }
 
-fn across(vector: usize, ragged: bool) -> Access {
-    let in_flight = (32 / vector).min(16);
-    Access { direction: Direction::Across, vector, ragged, in_flight, batch: 1 }
+fn across(vector: usize, peeled: bool) -> Access {
+    let access = Access::new(Direction::Across).with_vector(vector).with_peeled(peeled);
+    access.with_loads_in_flight((32 / vector).min(16))
+}
+
+/// Several short outputs in flight, each with so many loads.
+fn short(access: Access, loads: usize, outputs: usize) -> Access {
+    access.with_loads_in_flight(loads).with_outputs_in_flight(outputs)
 }
 
 const PLANE: Combine = Combine::Plane { lanes: 32 };
 
-fn cube(workers: u32, outputs: u32, combine: Combine) -> Schedule {
-    Schedule::Cube { workers, outputs, combine }
+fn unit(units_per_cube: u32) -> Schedule {
+    Schedule::Unit { units_per_cube }
 }
 
-fn split(cubes: u32, workers: u32, outputs: u32, combine: Combine) -> Schedule {
-    Schedule::Split { cubes, workers, outputs, combine, merge: Merge::LastCube }
+fn plane(lanes_per_output: u32, units_per_cube: u32) -> Schedule {
+    Schedule::Plane { lanes_per_output, units_per_cube }
+}
+
+fn cube(units_per_output: u32, outputs_per_cube: u32, combine: Combine) -> Schedule {
+    Schedule::Cube { units_per_output, outputs_per_cube, combine }
+}
+
+fn split(
+    cubes_per_output: u32,
+    units_per_output: u32,
+    outputs_per_cube: u32,
+    combine: Combine,
+) -> Schedule {
+    let merge = Merge::LastCube;
+    Schedule::Split { cubes_per_output, units_per_output, outputs_per_cube, combine, merge }
+}
+
+/// The H200 without 64-bit atomics.
+fn without_atomics() -> Device {
+    let mut device = Device::h200();
+    device.wide_atomics = false;
+    device
 }
 
 #[test]
 fn plans_on_the_h200() {
     let shared = Combine::Shared;
     let decisions = [
-        // Few outputs: split until every multiprocessor has three cubes, but no further than leaves a
-        // block of loads for each unit.
+        // Few outputs: split until every multiprocessor has three cubes, but no further than leaves
+        // a block of loads for each unit.
         (problem(&[1 << 28], &[0]), along(4, false), split(396, 512, 1, PLANE)),
         (problem(&[16, 1 << 22], &[1]), along(4, false), split(24, 512, 1, PLANE)),
         (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
@@ -68,33 +82,17 @@ fn plans_on_the_h200() {
         (problem(&[8192, 8192], &[1]), along(4, false), cube(512, 1, PLANE)),
         (problem(&[4096, 50257], &[1]), along(4, true), cube(512, 1, PLANE)),
         (problem(&[128, 32768], &[1]), along(4, false), cube(512, 1, PLANE)),
-        (
-            problem(&[1 << 20, 32], &[1]),
-            Access { in_flight: 2, batch: 2, ..along(4, false) },
-            Schedule::Plane { lanes: 4, units: 256 },
-        ),
-        (
-            problem(&[1 << 20, 31], &[1]),
-            Access { in_flight: 4, batch: 4, ..along(1, false) },
-            Schedule::Plane { lanes: 8, units: 256 },
-        ),
-        (
-            problem(&[1 << 24, 8], &[1]),
-            Access { in_flight: 2, batch: 2, ..along(4, false) },
-            Schedule::Unit { units: 256 },
-        ),
+        (problem(&[1 << 20, 32], &[1]), short(along(4, false), 2, 2), plane(4, 256)),
+        (problem(&[1 << 20, 31], &[1]), short(along(1, false), 4, 4), plane(8, 256)),
+        (problem(&[1 << 24, 8], &[1]), short(along(4, false), 2, 2), unit(256)),
         // Columns: units stand across them.
         (problem(&[8192, 8192], &[0]), across(4, false), cube(64, 8, shared)),
         (problem(&[65536, 1024], &[0]), across(4, false), split(12, 64, 8, shared)),
         (problem(&[1 << 22, 16], &[0]), across(4, false), split(132, 256, 4, shared)),
-        (problem(&[256, 1 << 18], &[0]), across(4, false), Schedule::Unit { units: 32 }),
+        (problem(&[256, 1 << 18], &[0]), across(4, false), unit(32)),
         (problem(&[64, 512, 1024], &[1]), across(4, false), cube(8, 32, shared)),
         // Narrow kept dimensions: the lanes of a plane read on in the next row.
-        (
-            problem(&[65536, 64, 7], &[1]),
-            across(1, false),
-            Schedule::Plane { lanes: 4, units: 256 },
-        ),
+        (problem(&[65536, 64, 7], &[1]), across(1, false), plane(4, 256)),
         // Reduced groups around a kept one: one pass.
         (problem(&[64, 256, 56, 56], &[0, 2, 3]), along(4, false), cube(512, 1, PLANE)),
     ];
@@ -104,11 +102,11 @@ fn plans_on_the_h200() {
     }
 }
 
-/// Accumulators of several fields leave units fewer registers: smaller cubes, fewer loads in flight, and
-/// more elements for each lane before lanes merge.
+/// Accumulators of several fields leave units fewer registers: smaller cubes, fewer loads in
+/// flight, and more elements for each lane before lanes merge.
 #[test]
 fn heavy_accumulators_get_smaller_teams() {
-    let variance = OperatorClass { name: "var", accumulator_bytes: 20, fields: 5, ..SUM };
+    let variance = OperatorClass::new("var", 20).fields(5);
     let plan = |shape: &[usize], axis: usize| {
         let problem = Problem::new(
             variance,
@@ -124,18 +122,18 @@ fn heavy_accumulators_get_smaller_teams() {
         choose(&problem.unwrap(), &Device::h200()).unwrap().plan
     };
     let rows = plan(&[65536, 1024], 1);
-    assert_eq!(rows.schedule, Schedule::Plane { lanes: 8, units: 128 });
+    assert_eq!(rows.schedule, plane(8, 128));
     let columns = plan(&[65536, 1024], 0);
-    assert_eq!((columns.access.in_flight, columns.schedule.units()), (4, 256));
+    assert_eq!((columns.access.loads_in_flight, columns.schedule.units_per_cube()), (4, 256));
 }
 
-/// Without 64-bit atomics, and where the hand-over would take too much memory, a second launch merges.
+/// Without 64-bit atomics, a second launch merges.
 #[test]
 fn splits_merge_in_a_second_launch_by_need() {
-    let without = Device { wide_atomics: false, ..Device::h200() };
+    let without = without_atomics();
     let plan = choose(&problem(&[1 << 28], &[0]), &without).unwrap().plan;
     let Schedule::Split { merge, .. } = plan.schedule else { panic!("{plan}") };
-    assert_eq!(merge, Merge::SecondLaunch { workers: 256, outputs: 1 });
+    assert_eq!(merge, Merge::SecondLaunch { units_per_output: 256, outputs_per_cube: 1 });
     assert_eq!(plan.schedule.launches(), 2);
     let with = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(with.schedule.launches(), 1);
@@ -160,7 +158,7 @@ fn broadcast_tensors_fill_the_device() {
 #[test]
 fn plans_on_the_software_adapter() {
     let choice = choose(&problem(&[100, 1000], &[1]), &Device::software_adapter()).unwrap();
-    let refusal = Refusal { schedule: ScheduleKind::Plane, reason: Reason::NoPlaneOperations };
+    let refusal = Refusal::new(ScheduleKind::Plane, Reason::NoPlaneOperations);
     assert!(choice.refused.contains(&refusal), "{:?}", choice.refused);
     for kind in [ScheduleKind::Cube, ScheduleKind::Split] {
         let plan = force(kind, &problem(&[2, 100_000], &[1]), &Device::software_adapter()).unwrap();
@@ -182,7 +180,7 @@ fn every_schedule_not_taken_has_its_reason() {
     assert!(text.starts_with("split: too short to split: 3 loads per output"), "{text}");
     let choice = choose(&problem(&[8192, 4097], &[0]), &Device::h200()).unwrap();
     let plane = choice.refused.iter().find(|refusal| refusal.schedule == ScheduleKind::Plane);
-    assert_eq!(plane.unwrap().reason, Reason::OutputsFillPlane { abreast: 32, plane: 32 });
+    assert_eq!(plane.unwrap().reason, Reason::OutputsFillPlane { adjacent: 32, plane: 32 });
 }
 
 /// The vector is the widest that alignment allows; odd rows are no reason for single elements.
@@ -194,12 +192,12 @@ fn vectors_are_as_wide_as_alignment_allows() {
     assert_eq!(widest(&problem_of(F16, &[64, 1024], &[1])), along(8, false));
     assert_eq!(widest(&problem_of(F32, &[64, 1024], &[1])), along(4, false));
     let f64_rows = widest(&problem_of(F64, &[64, 1024], &[1]));
-    assert_eq!(f64_rows, Access { in_flight: 4, ..along(2, false) });
-    // Rows of no whole number of vectors: ragged if long, narrower if short.
+    assert_eq!(f64_rows, along(2, false).with_loads_in_flight(4));
+    // Rows of no whole number of vectors: peeled if long, shorter vectors if short.
     assert_eq!(widest(&problem_of(F16, &[64, 1023], &[1])), along(8, true));
     assert_eq!(widest(&problem(&[64, 30], &[1])), along(2, false));
     assert_eq!(widest(&problem(&[64, 7], &[1])), along(1, false));
-    // Across outputs, rows must start on a boundary; padded ones do, and end raggedly.
+    // Across outputs, rows must start on a boundary. Padded ones do, and their tail is peeled.
     assert_eq!(widest(&problem(&[64, 4097], &[0])), across(1, false));
     let padded = Problem::new(
         SUM,
@@ -227,7 +225,7 @@ fn estimates_grow_without_cliffs() {
         for log in 1..27 {
             let shape = [1 << log, 1 << (27 - log)];
             let expected = choose(&problem(&shape, &[axis]), &Device::h200()).unwrap();
-            let time = expected.expected_microseconds;
+            let time = expected.expected_microseconds();
             let ratio = last.map_or(1.0, |last| time / last);
             assert!((0.2..5.0).contains(&ratio), "{shape:?} axis {axis}: {time} after {last:?}");
             last = Some(time);

@@ -2,18 +2,19 @@
 
 use proptest::prelude::*;
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, InputSpec, Merge, OperatorClass, OutputSpec,
-    Plan, PlanError, Problem, Schedule, ScheduleKind, choose, force, row_major_strides,
+    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Limit, Merge,
+    OperatorClass, OutputSpec, Plan, PlanError, Problem, Schedule, ScheduleKind, Tuning, choose,
+    force, row_major_strides,
 };
 
-const SUM: OperatorClass = OperatorClass {
-    name: "sum",
-    accumulator_bytes: 4,
-    fields: 1,
-    positional: false,
-    defined_on_empty: true,
-    transcendental: false,
-};
+const SUM: OperatorClass = OperatorClass::new("sum", 4);
+
+/// The H200, but for what `change` does to it.
+fn h200_with(change: impl FnOnce(&mut Device)) -> Device {
+    let mut device = Device::h200();
+    change(&mut device);
+    device
+}
 
 fn problem(shape: &[usize], axes: &[usize]) -> Problem {
     problem_of(SUM, shape, axes)
@@ -48,33 +49,79 @@ fn plans_devices_and_choices_survive_a_file() {
     assert_eq!(back.refused.len(), 3);
 }
 
+/// The names in a file of plans are published. Change them only with [`Plan::VERSION`].
+#[test]
+fn plans_have_this_form_in_a_file() {
+    let split = r#"{"version":3,"access":{"direction":"along","vector":4,"peeled":false,
+        "loads_in_flight":4,"outputs_in_flight":1},"schedule":{"split":{"cubes_per_output":396,
+        "units_per_output":512,"outputs_per_cube":1,"combine":{"plane":{"lanes":32}},
+        "merge":"last_cube"}}}"#;
+    let plan = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
+    assert_eq!(serde_json::from_str::<Plan>(split).unwrap(), plan);
+    let merge = r#"{"second_launch":{"units_per_output":256,"outputs_per_cube":1}}"#;
+    let two_launches = split.replace(r#""last_cube""#, merge);
+    let without = h200_with(|device| device.wide_atomics = false);
+    let plan = choose(&problem(&[1 << 28], &[0]), &without).unwrap().plan;
+    assert_eq!(serde_json::from_str::<Plan>(&two_launches).unwrap(), plan);
+    // A file may leave out the outputs in flight where there is one. docs/TUNING.md has this plan.
+    let cube = r#"{"version":3,
+      "access":{"direction":"along","vector":4,"peeled":false,"loads_in_flight":8},
+      "schedule":{"cube":{"units_per_output":256,"outputs_per_cube":1,"combine":{"plane":{"lanes":32}}}}}"#;
+    let rows = problem(&[8192, 8192], &[1]);
+    serde_json::from_str::<Plan>(cube).unwrap().check(&rows, &Device::h200()).unwrap();
+    let version = serde_json::to_value(plan).unwrap()["version"].as_u64().unwrap();
+    assert_eq!((version, Plan::VERSION), (3, 3));
+}
+
 #[test]
 fn plans_read_as_sentences() {
     let plan = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
-        "split: 396 cubes per output with 512 units each, 1 at a time per cube, plane operations \
-         over 32 lanes; the last cube merges; vectors of 4 along the reduction, 4 loads in flight"
+        "split: 396 cubes per output, in each cube 512 units per output and 1 output, combined by \
+         plane operations over 32 lanes; the last cube merges; vectors of 4 along the reduction, 4 \
+         loads in flight"
     );
-    let without = Device { wide_atomics: false, ..Device::h200() };
+    let without = h200_with(|device| device.wide_atomics = false);
     let plan = choose(&problem(&[1 << 28], &[0]), &without).unwrap().plan;
     let text = plan.to_string();
-    assert!(
-        text.contains("; then a second launch with 256 units per output, 1 at a time"),
-        "{text}"
-    );
+    let merge = "; a second launch merges with 256 units per output and 1 output per cube; ";
+    assert!(text.contains(merge), "{text}");
     let plan = choose(&problem(&[1 << 20, 32], &[1]), &Device::h200()).unwrap().plan;
-    let text = plan.to_string();
-    assert!(text.ends_with("2 loads in flight for each of 2 outputs"), "{text}");
+    assert_eq!(
+        plan.to_string(),
+        "plane: 4 lanes per output, 256 units per cube; vectors of 4 along the reduction, 2 loads \
+         in flight for each of 2 outputs"
+    );
     let plan = choose(&problem(&[8192, 8192], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
-        "cube: 64 units per vector of outputs, 8 at a time per cube, shared memory; vectors of 4 \
-         across outputs, 8 loads in flight"
+        "cube: 64 units per output tile, 8 output tiles per cube, combined by shared memory; \
+         vectors of 4 across outputs, 8 loads in flight"
     );
+    let plan = choose(&problem(&[4096, 50257], &[1]), &Device::h200()).unwrap().plan;
+    assert!(plan.to_string().contains("with head and tail peeled"), "{plan}");
 }
 
-/// A plan for another shape is refused where it would load out of line or off the end.
+/// An estimate names its terms and the longest of them, and a refusal that is about time names
+/// both.
+#[test]
+fn estimates_read_as_one_line() {
+    let choice = choose(&problem(&[8192, 8192], &[1]), &Device::h200()).unwrap();
+    let text = choice.estimate.to_string();
+    assert!(text.contains("us, limited by bandwidth: launch 9.0, memory "), "{text}");
+    assert_eq!(text.lines().count(), 1);
+    assert_eq!(choice.estimate.limit(), Limit::Bandwidth);
+    let unit = choice.refused[0].to_string();
+    assert!(unit.starts_with("unit: slower: "), "{unit}");
+    assert!(unit.contains("(limited by loads in flight) against "), "{unit}");
+    let small = choose(&problem(&[1000], &[0]), &Device::h200()).unwrap();
+    assert_eq!(small.estimate.limit(), Limit::Launch);
+    let again = small.plan.estimate(&problem(&[1000], &[0]), &Device::h200());
+    assert_eq!(small.estimate, again);
+}
+
+/// A plan for another shape is refused where it would load across a boundary or past the end.
 #[test]
 fn plans_that_do_not_fit_are_refused() {
     let device = Device::h200();
@@ -84,62 +131,97 @@ fn plans_that_do_not_fit_are_refused() {
     plan.check(&even, &device).unwrap();
     let refused = |plan: Plan, problem: &Problem, device: &Device, reason: &str| {
         let error = plan.check(problem, device).unwrap_err();
+        assert!(error.is_unfit_plan(), "{error:?}");
         assert!(error.to_string().contains(reason), "{error}");
     };
-    refused(plan, &odd, &device, "runs of 4095 elements do not divide into vectors of 4");
-    refused(Plan { version: 99, ..plan }, &even, &device, "version 99");
+    refused(plan, &odd, &device, "rows of 4095 elements do not divide into aligned vectors of 4");
+    let mut other_version = plan;
+    other_version.version = 99;
+    refused(other_version, &even, &device, "version 99");
     let mut wide = plan;
     wide.access.vector = 8;
-    refused(wide, &even, &device, "a load of 32 bytes passes the device's 16");
+    refused(wide, &even, &device, "a load of 32 bytes exceeds the device's 16");
     let mut several = plan;
-    several.access.batch = 2;
+    several.access.outputs_in_flight = 2;
     refused(several, &even, &device, "only units and planes have several outputs in flight");
-    several.schedule = Schedule::Plane { lanes: 32, units: 256 };
-    refused(several, &even, &device, "1024 loads per output, of which 128 are in flight");
-    several.access.batch = 5;
-    refused(several, &even, &device, "5 outputs of 4 loads pass 16 in flight");
+    several.schedule = Schedule::Plane { lanes_per_output: 32, units_per_cube: 256 };
+    refused(several, &even, &device, "each with 1024 loads of which 128 are in flight");
+    several.access.outputs_in_flight = 5;
+    refused(several, &even, &device, "5 outputs with 4 loads each exceed 16 loads in flight");
     // 2^63 + 1 outputs of 4 loads are 4 where the product wraps.
-    several.access.batch = (1 << 63) + 1;
-    refused(several, &even, &device, "9223372036854775809 outputs of 4 loads pass 16 in flight");
+    several.access.outputs_in_flight = (1 << 63) + 1;
+    let message = "9223372036854775809 outputs with 4 loads each exceed 16 loads in flight";
+    refused(several, &even, &device, message);
     let empty = problem(&[64, 0], &[1]);
-    several.access = Access { vector: 1, batch: 2, ..plan.access };
-    refused(several, &empty, &device, "there are none");
+    several.access = plan.access.with_vector(1).with_outputs_in_flight(2);
+    refused(several, &empty, &device, "no elements to load");
     let mut none = plan;
-    none.access.in_flight = 0;
+    none.access.loads_in_flight = 0;
     refused(none, &even, &device, "0 loads in flight");
-    let units = |units| Plan::new(plan.access, Schedule::Unit { units });
-    refused(units(0), &even, &device, "no power of two");
-    refused(units(96), &even, &device, "no power of two");
-    refused(units(4096), &even, &device, "no power of two up to 1024");
-    let lanes = |lanes| Plan::new(plan.access, Schedule::Plane { lanes, units: 256 });
+    let units = |units_per_cube| Plan::new(plan.access, Schedule::Unit { units_per_cube });
+    refused(units(0), &even, &device, "0 units per cube is not a power of two");
+    refused(units(96), &even, &device, "96 units per cube is not a power of two");
+    refused(units(4096), &even, &device, "not a power of two up to 1024");
+    let lanes = |lanes_per_output| {
+        Plan::new(plan.access, Schedule::Plane { lanes_per_output, units_per_cube: 256 })
+    };
     refused(lanes(64), &even, &device, "up to 32");
-    refused(lanes(0), &even, &device, "no power of two");
+    refused(lanes(0), &even, &device, "not a power of two");
     refused(lanes(1), &even, &device, "one lane per output");
     let mut split = force(ScheduleKind::Split, &problem(&[1 << 24], &[0]), &device).unwrap();
-    if let Schedule::Split { cubes, .. } = &mut split.schedule {
-        *cubes = u32::MAX;
+    if let Schedule::Split { cubes_per_output, .. } = &mut split.schedule {
+        *cubes_per_output = u32::MAX;
     }
-    refused(split, &problem(&[1 << 24], &[0]), &device, "stride past");
-    let small = Device { shared_memory_bytes: 16, ..device.clone() };
+    refused(split, &problem(&[1 << 24], &[0]), &device, "advance by more than 16777216 loads");
+    let small = h200_with(|device| device.shared_memory_bytes = 16);
     let cube = force(ScheduleKind::Cube, &even, &device).unwrap();
-    refused(cube, &even, &small, "the device has 16");
-    let narrow = Device { max_cube_count: [1, 1, 1], ..device.clone() };
-    refused(cube, &even, &narrow, "cubes pass the grid's limits");
-    let planeless = Device { plane_operations: false, ..device.clone() };
+    refused(cube, &even, &small, "the device's 16");
+    let narrow = h200_with(|device| device.max_cube_count = [1, 1, 1]);
+    refused(cube, &even, &narrow, "cubes exceed the limits of the grid");
+    let planeless = h200_with(|device| device.plane_operations = false);
     refused(lanes(8), &even, &planeless, "no plane operations");
     let combine = Combine::Plane { lanes: 2 };
-    let partial = Schedule::Cube { workers: 2, outputs: 1, combine };
-    refused(Plan::new(plan.access, partial), &even, &device, "2 units are less than a plane");
-    // More partial results than indices count, and more merging cubes than the grid holds.
+    let partial = Schedule::Cube { units_per_output: 2, outputs_per_cube: 1, combine };
+    refused(Plan::new(plan.access, partial), &even, &device, "2 units are fewer than a plane");
+    // More partials than indices count, and more merging cubes than the grid holds.
     let rows = problem(&[1 << 20, 16], &[1]);
-    let single = Access { vector: 1, in_flight: 1, ..plan.access };
-    let merge = Merge::SecondLaunch { workers: 1, outputs: 1 };
-    let combine = Combine::Shared;
-    let many = Schedule::Split { cubes: 1 << 14, workers: 1, outputs: 1, combine, merge };
-    refused(Plan::new(single, many), &rows, &device, "17179869184 partial results");
-    let few = Schedule::Split { cubes: 2, workers: 1, outputs: 1024, combine, merge };
-    let grid = Device { max_cube_count: [4096, 1, 1], ..device.clone() };
-    refused(Plan::new(single, few), &rows, &grid, "1048576 merging cubes pass the grid's limits");
+    let single = Access::new(Direction::Along);
+    let split = |cubes_per_output, outputs_per_cube| Schedule::Split {
+        cubes_per_output,
+        units_per_output: 1,
+        outputs_per_cube,
+        combine: Combine::Shared,
+        merge: Merge::SecondLaunch { units_per_output: 1, outputs_per_cube: 1 },
+    };
+    let many = Plan::new(single, split(1 << 14, 1));
+    refused(many, &rows, &device, "17179869184 partials are more than");
+    let grid = h200_with(|device| device.max_cube_count = [4096, 1, 1]);
+    let few = Plan::new(single, split(2, 1024));
+    refused(few, &rows, &grid, "1048576 merging cubes exceed the limits of the grid");
+    // The reason is data too.
+    let error = cube.check(&even, &small).unwrap_err();
+    let PlanError::Unfit { reason, .. } = error else { panic!("{error}") };
+    assert!(matches!(reason, Illegal::SharedMemory { available: 16, .. }), "{reason}");
+}
+
+/// A misspelt field of a plan from a file is an error, not a default.
+#[test]
+fn unknown_fields_are_refused() {
+    let plan = choose(&problem(&[1 << 20], &[0]), &Device::h200()).unwrap().plan;
+    let text = serde_json::to_string(&plan).unwrap();
+    for (field, other) in [
+        ("\"peeled\"", "\"ragged\""),
+        ("\"outputs_in_flight\"", "\"batch\""),
+        ("\"outputs_per_cube\"", "\"outputs\""),
+        ("\"version\"", "\"Version\""),
+    ] {
+        assert!(text.contains(field), "{text}");
+        assert!(serde_json::from_str::<Plan>(&text.replace(field, other)).is_err(), "{other}");
+    }
+    let device = serde_json::to_string(&Device::h200()).unwrap();
+    let misspelt = device.replace("\"cube_ns\"", "\"cubes_ns\"");
+    assert_ne!(misspelt, device);
+    assert!(serde_json::from_str::<Device>(&misspelt).is_err());
 }
 
 /// A kernel with nothing to load cannot be told by its loads which output it works on.
@@ -148,7 +230,7 @@ fn empty_reductions_are_taken_one_at_a_time() {
     for rows in [1 << 10, 1 << 23] {
         let empty = problem(&[rows, 0], &[1]);
         let plan = choose(&empty, &Device::h200()).unwrap().plan;
-        assert_eq!(plan.access.batch, 1, "{plan}");
+        assert_eq!(plan.access.outputs_in_flight, 1, "{plan}");
         plan.check(&empty, &Device::h200()).unwrap();
     }
 }
@@ -157,7 +239,7 @@ fn empty_reductions_are_taken_one_at_a_time() {
 /// promises eight with the one for scalars.
 #[test]
 fn launches_bind_no_more_buffers_than_the_device_has() {
-    let operator = OperatorClass { name: "mine", accumulator_bytes: 20, fields: 5, ..SUM };
+    let operator = OperatorClass::new("mine", 20).fields(5);
     let shape = [1 << 24];
     let problem = |results: usize| {
         let element = ElementType::F32;
@@ -169,17 +251,18 @@ fn launches_bind_no_more_buffers_than_the_device_has() {
         )
         .unwrap()
     };
-    let few = Device { wide_atomics: false, max_bindings: 7, ..Device::h200() };
+    let few = h200_with(|device| {
+        device.wide_atomics = false;
+        device.max_bindings = 7;
+    });
     let plan = choose(&problem(2), &few).unwrap().plan;
     assert_eq!((plan.schedule.kind(), plan.schedule.launches()), (ScheduleKind::Split, 2));
     let choice = choose(&problem(3), &few).unwrap();
     assert_ne!(choice.plan.schedule.kind(), ScheduleKind::Split);
     let error = plan.check(&problem(3), &few).unwrap_err();
-    assert!(
-        error.to_string().contains("a launch binds 8 buffers, the device 7 at most"),
-        "{error}"
-    );
-    let enough = Device { max_bindings: 8, ..few };
+    assert!(error.to_string().contains("a launch binds 8 buffers, the device allows 7"), "{error}");
+    let mut enough = few;
+    enough.max_bindings = 8;
     assert_eq!(choose(&problem(3), &enough).unwrap().plan.schedule.launches(), 2);
 }
 
@@ -188,11 +271,11 @@ fn launches_bind_no_more_buffers_than_the_device_has() {
 #[test]
 fn the_cube_that_merges_fills_a_plane() {
     let long = problem(&[1 << 16], &[0]);
-    let single = Access { vector: 1, in_flight: 1, ..Access::widest(&long, &Device::h200()) };
+    let single = Access::new(Direction::Along);
     let by = |units| Schedule::Split {
-        cubes: 33,
-        workers: units,
-        outputs: 1,
+        cubes_per_output: 33,
+        units_per_output: units,
+        outputs_per_cube: 1,
         combine: Combine::Shared,
         merge: Merge::LastCube,
     };
@@ -209,18 +292,20 @@ fn the_cube_that_merges_fills_a_plane() {
 fn devices_that_cannot_be_are_refused() {
     Device::h200().check().unwrap();
     Device::software_adapter().check().unwrap();
-    let device = Device::h200;
     let nonsense = [
-        (Device { plane_size_max: 48, ..device() }, "plane_size_max = 48"),
-        (Device { plane_size_min: 0, ..device() }, "plane_size_min = 0"),
-        (Device { plane_size_min: 64, ..device() }, "at least plane_size_min"),
-        (Device { load_bytes: usize::MAX, ..device() }, "load_bytes = 18446744073709551615"),
-        (Device { max_vector: 3, ..device() }, "max_vector = 3"),
-        (Device { max_units_per_cube: 0, ..device() }, "max_units_per_cube = 0"),
-        (Device { max_units_per_cube: u32::MAX, ..device() }, "max_units_per_cube = 4294967295"),
-        (Device { max_cube_count: [65535, 0, 1], ..device() }, "max_cube_count = 0"),
-        (Device { multiprocessors: 0, ..device() }, "multiprocessors = 0"),
-        (Device { units_per_multiprocessor: 0, ..device() }, "units_per_multiprocessor = 0"),
+        (h200_with(|device| device.plane_size_max = 48), "plane_size_max = 48"),
+        (h200_with(|device| device.plane_size_min = 0), "plane_size_min = 0"),
+        (h200_with(|device| device.plane_size_min = 64), "at least plane_size_min"),
+        (h200_with(|device| device.load_bytes = usize::MAX), "load_bytes = 18446744073709551615"),
+        (h200_with(|device| device.max_vector = 3), "max_vector = 3"),
+        (h200_with(|device| device.max_units_per_cube = 0), "max_units_per_cube = 0"),
+        (
+            h200_with(|device| device.max_units_per_cube = u32::MAX),
+            "max_units_per_cube = 4294967295",
+        ),
+        (h200_with(|device| device.max_cube_count = [65535, 0, 1]), "max_cube_count = 0"),
+        (h200_with(|device| device.multiprocessors = 0), "multiprocessors = 0"),
+        (h200_with(|device| device.units_per_multiprocessor = 0), "units_per_multiprocessor = 0"),
     ];
     let problem = problem(&[64, 4096], &[1]);
     let plan = choose(&problem, &Device::h200()).unwrap().plan;
@@ -236,22 +321,23 @@ fn devices_that_cannot_be_are_refused() {
 
 #[test]
 fn devices_that_lack_something_say_so() {
-    let device = Device { elements: vec![ElementType::I32], ..Device::h200() };
+    let device = h200_with(|device| device.elements = vec![ElementType::I32]);
     assert_eq!(
         choose(&problem(&[64], &[0]), &device).unwrap_err(),
         PlanError::ElementUnsupported { device: device.name, element: ElementType::F32 }
     );
     let huge = problem(&[1 << 20, 1 << 13], &[1]);
     assert!(choose(&huge, &Device::h200()).is_ok());
-    let narrow = Device { wide_indices: false, ..Device::h200() };
+    let narrow = h200_with(|device| device.wide_indices = false);
     let error = choose(&huge, &narrow).unwrap_err();
     assert!(matches!(error, PlanError::IndexTooNarrow { span: 0x2_0000_0000, .. }), "{error}");
+    assert!(error.is_too_large() && !error.is_unsupported_element());
 }
 
 /// The grid takes any number of cubes up to its volume, with little to spare.
 #[test]
 fn cubes_spread_over_the_grid() {
-    let device = Device { max_cube_count: [10, 4, 3], ..Device::h200() };
+    let device = h200_with(|device| device.max_cube_count = [10, 4, 3]);
     for cubes in 1..=120u64 {
         let [x, y, z] = device.spread(cubes).unwrap().map(u64::from);
         assert!(x <= 10 && y <= 4 && z <= 3 && x * y * z >= cubes, "{cubes}: {x} {y} {z}");
@@ -274,32 +360,65 @@ fn any_device() -> impl Strategy<Value = Device> {
     );
     let grid = prop::array::uniform3(prop_oneof![1u32..70_000, any::<u32>()]);
     let speed = (any::<u64>(), any::<u64>(), any::<u64>());
-    (planes, memory, counts, grid, speed).prop_map(
+    (planes, memory, counts, grid, speed, any_numbers()).prop_map(
         |(
             (a, b, operations, atomics),
             (shared, load, vector),
             (units, processors, resident, bindings),
             grid,
             (bandwidth, launch, latency),
-        )| Device {
-            plane_size_min: a.min(b),
-            plane_size_max: a.max(b),
-            plane_operations: operations,
-            wide_atomics: atomics,
-            shared_memory_bytes: shared,
-            load_bytes: load,
-            max_vector: vector,
-            max_units_per_cube: units,
-            multiprocessors: processors,
-            units_per_multiprocessor: resident,
-            max_bindings: bindings,
-            max_cube_count: grid,
-            bandwidth,
-            launch_ns: launch,
-            latency_ns: latency,
-            ..Device::h200()
+            numbers,
+        )| {
+            let mut device = Device::h200();
+            device.plane_size_min = a.min(b);
+            device.plane_size_max = a.max(b);
+            device.plane_operations = operations;
+            device.wide_atomics = atomics;
+            device.shared_memory_bytes = shared;
+            device.load_bytes = load;
+            device.max_vector = vector;
+            device.max_units_per_cube = units;
+            device.multiprocessors = processors;
+            device.units_per_multiprocessor = resident;
+            device.max_bindings = bindings;
+            device.max_cube_count = grid;
+            device.bandwidth = bandwidth;
+            device.launch_ns = launch;
+            device.latency_ns = latency;
+            if let Some(numbers) = numbers {
+                device.tuning = tuning_of(&numbers);
+            }
+            device
         },
     )
+}
+
+/// Numbers for a tuning, of which most make sense.
+fn any_numbers() -> impl Strategy<Value = Option<Vec<u64>>> {
+    let number = prop_oneof![
+        60 => (0u32..12).prop_map(|log| 1u64 << log),
+        30 => Just(1u64 << 16),
+        1 => any::<u64>(),
+    ];
+    prop::option::of(prop::collection::vec(number, 64))
+}
+
+/// Writes numbers into all numeric fields of the H200's tuning but the table of segments.
+fn tuning_of(numbers: &[u64]) -> Tuning {
+    fn fill(value: &mut serde_json::Value, numbers: &mut impl Iterator<Item = u64>) {
+        for (name, value) in value.as_object_mut().unwrap() {
+            if value.is_object() {
+                fill(value, numbers);
+            } else if value.is_number() {
+                let number = numbers.next().unwrap();
+                let number = if name.ends_with("percent") { number % 101 } else { number };
+                *value = number.min(u64::from(u32::MAX)).into();
+            }
+        }
+    }
+    let mut value = serde_json::to_value(Tuning::h200()).unwrap();
+    fill(&mut value, &mut numbers.iter().copied());
+    serde_json::from_value(value).unwrap()
 }
 
 fn any_plan() -> impl Strategy<Value = Plan> {
@@ -316,7 +435,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
     let ways = (0..4, any::<bool>(), any::<bool>());
     (access, numbers, ways).prop_map(
         |(
-            (along, vector, ragged, in_flight, batch),
+            (along, vector, peeled, loads, outputs),
             [a, b, c, d, e, f],
             (kind, by_plane, last_cube),
         )| {
@@ -324,15 +443,23 @@ fn any_plan() -> impl Strategy<Value = Plan> {
             let combine = if by_plane { Combine::Plane { lanes: f } } else { Combine::Shared };
             let merge = match last_cube {
                 true => Merge::LastCube,
-                false => Merge::SecondLaunch { workers: d, outputs: e },
+                false => Merge::SecondLaunch { units_per_output: d, outputs_per_cube: e },
             };
             let schedule = match kind {
-                0 => Schedule::Unit { units: a },
-                1 => Schedule::Plane { lanes: a, units: b },
-                2 => Schedule::Cube { workers: a, outputs: b, combine },
-                _ => Schedule::Split { cubes: c, workers: a, outputs: b, combine, merge },
+                0 => Schedule::Unit { units_per_cube: a },
+                1 => Schedule::Plane { lanes_per_output: a, units_per_cube: b },
+                2 => Schedule::Cube { units_per_output: a, outputs_per_cube: b, combine },
+                _ => Schedule::Split {
+                    cubes_per_output: c,
+                    units_per_output: a,
+                    outputs_per_cube: b,
+                    combine,
+                    merge,
+                },
             };
-            Plan::new(Access { direction, vector, ragged, in_flight, batch }, schedule)
+            let access = Access::new(direction).with_vector(vector).with_peeled(peeled);
+            let access = access.with_loads_in_flight(loads).with_outputs_in_flight(outputs);
+            Plan::new(access, schedule)
         },
     )
 }
@@ -351,8 +478,8 @@ proptest! {
         fields in 1usize..6,
         transcendental in any::<bool>(),
     ) {
-        let operator =
-            OperatorClass { accumulator_bytes: 4 * fields, fields, transcendental, ..SUM };
+        let operator = OperatorClass::new("mine", 4 * fields).fields(fields);
+        let operator = if transcendental { operator.transcendental() } else { operator };
         let problem = problem_of(operator, &[rows, columns], &[axis]);
         let choice = choose(&problem, &device);
         if let Err(error) = device.check() {
@@ -379,7 +506,7 @@ proptest! {
         repeated in prop_oneof![Just(1usize), Just(1 << 40), Just(1 << 45)],
         accumulator_bytes in prop_oneof![Just(4usize), any::<usize>()],
     ) {
-        let operator = OperatorClass { accumulator_bytes, ..SUM };
+        let operator = OperatorClass::new("mine", accumulator_bytes);
         let element = ElementType::F32;
         let problem = Problem::new(
             operator,
@@ -395,12 +522,12 @@ proptest! {
         .unwrap();
         for device in [&device, &Device::h200()] {
             if plan.check(&problem, device).is_ok() {
-                let Access { in_flight, batch, .. } = plan.access;
-                prop_assert!((1..=16).contains(&(in_flight * batch)), "{}", plan);
+                let Access { loads_in_flight, outputs_in_flight, .. } = plan.access;
+                prop_assert!((1..=16).contains(&(loads_in_flight * outputs_in_flight)), "{}", plan);
             }
             let _ = choose(&problem, device);
         }
-        let _ = (plan.to_string(), plan.cubes(&problem));
-        reduce_planner::cost::estimate_ns(&problem, &device, plan.access, plan.schedule);
+        let _ = (plan.to_string(), plan.cubes(&problem), plan.published_words(&problem, 5));
+        let _ = plan.estimate(&problem, &device).to_string();
     }
 }

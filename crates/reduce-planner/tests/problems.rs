@@ -6,16 +6,9 @@ use reduce_planner::{
     ReducedDim, row_major_strides,
 };
 
-const SUM: OperatorClass = OperatorClass {
-    name: "sum",
-    accumulator_bytes: 4,
-    fields: 1,
-    positional: false,
-    defined_on_empty: true,
-    transcendental: false,
-};
-const ARG: OperatorClass = OperatorClass { name: "argmax", positional: true, ..SUM };
-const MAX: OperatorClass = OperatorClass { name: "max", defined_on_empty: false, ..SUM };
+const SUM: OperatorClass = OperatorClass::new("sum", 4);
+const ARG: OperatorClass = OperatorClass::new("argmax", 4).positional();
+const MAX: OperatorClass = OperatorClass::new("max", 4).undefined_on_empty();
 
 fn strided(
     class: OperatorClass,

@@ -1,78 +1,110 @@
 //! A reduction, stated once and brought into one canonical form.
 //!
-//! Two tensors that lie in memory in the same way give equal problems, whatever their shapes looked
-//! like: unit dimensions are dropped, dimensions are ordered by stride and merged where they follow
-//! each other without a gap. FFTW's planner treats its problems alike (Frigo and Johnson, "The
-//! design and implementation of FFTW3", 2005).
+//! Two reductions whose tensors lie in memory in the same way give equal problems, whatever their
+//! shapes look like: dimensions of one index are dropped, the rest are ordered by stride, and
+//! neighbours that follow each other without a gap are merged. FFTW's planner does the same (Frigo
+//! and Johnson, "The design and implementation of FFTW3", 2005).
+
+mod layout;
 
 use crate::{ElementType, ProblemError};
+pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
+use layout::{canonical, may_overlap};
 
-/// What the planner must know of an operator.
+/// What the planner needs to know about an operator.
+///
+/// ```
+/// use reduce_planner::OperatorClass;
+///
+/// // The index of the largest element: a value and an index, 4 bytes each.
+/// const ARG_MAX: OperatorClass =
+///     OperatorClass::new("argmax", 8).fields(2).positional().undefined_on_empty();
+/// assert!(ARG_MAX.positional && !ARG_MAX.defined_on_empty);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct OperatorClass {
-    /// The name for messages, such as `sum`.
+    /// The name in messages, such as `sum`.
     pub name: &'static str,
     /// Bytes of one accumulator: the sum over its fields.
     pub accumulator_bytes: usize,
-    /// Fields of one accumulator. A second launch binds a buffer for each.
+    /// Fields of one accumulator. The second launch of a split binds a buffer for each.
     pub fields: usize,
     /// Whether the result depends on the positions of the elements (arg operators).
     pub positional: bool,
-    /// Whether a reduction over nothing has a value.
+    /// Whether a reduction of no elements has a value.
     pub defined_on_empty: bool,
-    /// Whether taking an element costs an exponential or the like.
+    /// Whether accumulating an element takes an exponential, a logarithm, a power or the like.
     pub transcendental: bool,
 }
 
+impl OperatorClass {
+    /// An operator whose accumulator has one field of `accumulator_bytes` bytes. It ignores
+    /// positions, is defined on no elements, and takes no transcendental functions.
+    #[must_use]
+    pub const fn new(name: &'static str, accumulator_bytes: usize) -> Self {
+        Self {
+            name,
+            accumulator_bytes,
+            fields: 1,
+            positional: false,
+            defined_on_empty: true,
+            transcendental: false,
+        }
+    }
+
+    /// The number of fields of an accumulator. Their bytes together are `accumulator_bytes`.
+    #[must_use]
+    pub const fn fields(self, fields: usize) -> Self {
+        Self { fields, ..self }
+    }
+
+    /// The result depends on the positions of the elements.
+    #[must_use]
+    pub const fn positional(self) -> Self {
+        Self { positional: true, ..self }
+    }
+
+    /// A reduction of no elements has no value.
+    #[must_use]
+    pub const fn undefined_on_empty(self) -> Self {
+        Self { defined_on_empty: false, ..self }
+    }
+
+    /// Accumulating an element takes an exponential, a logarithm, a power or the like.
+    #[must_use]
+    pub const fn transcendental(self) -> Self {
+        Self { transcendental: true, ..self }
+    }
+}
+
 /// Where the elements of the input lie.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InputSpec<'a> {
     /// Type of the elements.
     pub element: ElementType,
     /// Number of indices along each axis.
     pub shape: &'a [usize],
-    /// Strides in elements; 0 repeats an element (broadcast).
+    /// Strides in elements. A stride of 0 repeats an element (broadcast).
     pub strides: &'a [usize],
-    /// What the address of the first element is known to be a multiple of, in bytes.
+    /// A number of bytes that is known to divide the address of the first element.
     pub alignment: usize,
 }
 
-/// Where the results go. An operator with several results has an output for each, laid out alike.
-#[derive(Clone, Copy, Debug)]
+/// Where the results go. An operator with several results has one output tensor for each, and all
+/// have the same strides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutputSpec<'a> {
     /// Type of each result.
     pub elements: &'a [ElementType],
-    /// One stride, in elements, for each kept axis in the order of the input; `None` is row-major.
+    /// One stride in elements for each kept axis, in the order of the input. `None` is row-major.
     pub strides: Option<&'a [usize]>,
-}
-
-/// A dimension that survives: neighbouring indices give neighbouring results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeptDim {
-    /// Number of indices, 2 at least.
-    pub extent: usize,
-    /// Distance of neighbours in the input, in elements.
-    pub stride: usize,
-    /// Distance of neighbours in the output, in elements.
-    pub output_stride: usize,
-}
-
-/// A dimension that is reduced away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ReducedDim {
-    /// Number of indices: 2 at least, or 0 in an empty reduction.
-    pub extent: usize,
-    /// Distance of neighbours in the input, in elements.
-    pub stride: usize,
-    /// Distance of neighbours in the row-major order over the reduced axes; 0 unless the operator
-    /// is positional.
-    pub position_stride: usize,
 }
 
 /// A validated, canonical reduction.
 ///
-/// Dimensions run from the largest stride to the smallest; broadcast dimensions (stride 0) come
-/// first, because no unit gains from walking along them.
+/// Dimensions are ordered from the largest stride to the smallest. Broadcast dimensions (stride 0)
+/// come first, because reading along them gains nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     operator: OperatorClass,
@@ -85,15 +117,14 @@ pub struct Problem {
     output_span: usize,
 }
 
-/// Which way the innermost dimension runs, and so how neighbouring units share the work.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
+/// Whether the elements that lie next to each other in memory belong to one output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Direction {
-    /// Neighbouring elements belong to one output: units walk along the reduction.
+    /// Neighbouring elements belong to one output: units read along the reduction.
     Along,
-    /// Neighbouring elements belong to neighbouring outputs: units stand across them.
+    /// Neighbouring elements belong to neighbouring outputs: units read across the outputs.
     Across,
 }
 
@@ -102,9 +133,9 @@ impl Problem {
     ///
     /// # Errors
     ///
-    /// An axis that is out of range or repeated, strides of another rank than the shape, spans that
-    /// overflow, an empty reduction of an operator that has no value for it, and outputs that may
-    /// overlap; see [`ProblemError`].
+    /// An axis is out of range or repeated, the rank of strides differs from that of the shape, a
+    /// span overflows, the operator has no value for the reduction of no elements, or outputs may
+    /// overlap. See [`ProblemError`].
     pub fn new(
         operator: OperatorClass,
         input: &InputSpec<'_>,
@@ -128,7 +159,7 @@ impl Problem {
         let input_span = span(input.shape, input.strides).ok_or_else(too_large)?;
         let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
         let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
-        // Extents of 0 count as 1: no product of extents overflows, in whatever order it is taken.
+        // Extents of 0 count as 1, so that no product of some of the extents overflows.
         input
             .shape
             .iter()
@@ -169,7 +200,7 @@ impl Problem {
             .zip(select(input.strides, &is_reduced, false))
             .zip(output_strides)
             .map(|((&extent, stride), &output_stride)| {
-                // Where nothing is loaded, strides mean nothing.
+                // Nothing is loaded: the strides have no meaning.
                 let stride = if reduces_nothing { 0 } else { stride };
                 KeptDim { extent, stride, output_stride }
             });
@@ -205,51 +236,61 @@ impl Problem {
     }
 
     /// The operator's class.
+    #[must_use]
     pub fn operator(&self) -> OperatorClass {
         self.operator
     }
 
     /// Type of the input's elements.
+    #[must_use]
     pub fn input(&self) -> ElementType {
         self.input
     }
 
-    /// Type of each result of an output: one, unless the operator has several.
+    /// Type of each result of an output. Most operators have one result.
+    #[must_use]
     pub fn results(&self) -> &[ElementType] {
         &self.results
     }
 
-    /// What the address of the first input element is known to be a multiple of, in bytes.
+    /// A number of bytes that is known to divide the address of the first input element.
+    #[must_use]
     pub fn alignment(&self) -> usize {
         self.alignment
     }
 
-    /// The kept dimensions, canonical.
+    /// The kept dimensions in canonical form.
+    #[must_use]
     pub fn kept(&self) -> &[KeptDim] {
         &self.kept
     }
 
-    /// The reduced dimensions, canonical.
+    /// The reduced dimensions in canonical form.
+    #[must_use]
     pub fn reduced(&self) -> &[ReducedDim] {
         &self.reduced
     }
 
-    /// Number of outputs, each with all of the operator's results.
+    /// Number of outputs. Each has all of the operator's results.
+    #[must_use]
     pub fn outputs(&self) -> usize {
         self.kept.iter().map(|dim| dim.extent).product()
     }
 
     /// Number of elements that go into each result.
+    #[must_use]
     pub fn reduction_len(&self) -> usize {
         self.reduced.iter().map(|dim| dim.extent).product()
     }
 
-    /// Elements from the first to the last that the input touches; 0 if it has none.
+    /// Number of elements from the first to the last that the input touches, 0 if it has none.
+    #[must_use]
     pub fn input_span(&self) -> usize {
         self.input_span
     }
 
-    /// Elements from the first to the last that the output touches; 0 if it has none.
+    /// Number of elements from the first to the last that the output touches, 0 if it has none.
+    #[must_use]
     pub fn output_span(&self) -> usize {
         self.output_span
     }
@@ -259,7 +300,8 @@ impl Problem {
         self.results.iter().map(|result| result.bytes()).sum()
     }
 
-    /// Bytes that must move: each distinct input element read once, each result written once.
+    /// Bytes that must move: each distinct input element is read once, each result is written once.
+    #[must_use]
     pub fn bytes(&self) -> u64 {
         let distinct = |dims: &mut dyn Iterator<Item = (usize, usize)>| -> u64 {
             dims.filter(|&(_, stride)| stride != 0).map(|(extent, _)| extent as u64).product()
@@ -273,6 +315,7 @@ impl Problem {
     }
 
     /// The largest number that an index into this problem must hold.
+    #[must_use]
     pub fn index_span(&self) -> u64 {
         [self.input_span, self.output_span, self.outputs(), self.reduction_len()]
             .into_iter()
@@ -280,7 +323,8 @@ impl Problem {
             .unwrap_or(0) as u64
     }
 
-    /// Which way the input's innermost dimension runs.
+    /// Whether the input's innermost dimension is reduced (along) or kept (across).
+    #[must_use]
     pub fn direction(&self) -> Direction {
         let innermost = |stride: Option<usize>| match stride {
             None | Some(0) => usize::MAX,
@@ -292,11 +336,11 @@ impl Problem {
     }
 }
 
-/// Marks the reduced ones among `rank` axes; all of them where `axes` is `None`.
+/// Marks the axes to reduce among `rank` axes. `None` reduces all of them.
 ///
 /// # Errors
 ///
-/// An axis that is out of range or given twice.
+/// An axis is out of range or given twice.
 pub fn reduced_axes(rank: usize, axes: Option<&[usize]>) -> Result<Vec<bool>, ProblemError> {
     let Some(axes) = axes else {
         return Ok(vec![true; rank]);
@@ -315,103 +359,4 @@ pub fn reduced_axes(rank: usize, axes: Option<&[usize]>) -> Result<Vec<bool>, Pr
 fn select(values: &[usize], is_reduced: &[bool], wanted: bool) -> Vec<usize> {
     let pairs = values.iter().zip(is_reduced);
     pairs.filter(|&(_, &reduced)| reduced == wanted).map(|(&value, _)| value).collect()
-}
-
-/// Strides of a row-major tensor without padding, in elements.
-pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1usize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis].saturating_mul(shape[axis].max(1));
-    }
-    strides
-}
-
-/// Elements from the first to the last, or `None` if the number overflows.
-pub fn span(shape: &[usize], strides: &[usize]) -> Option<usize> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape.iter().zip(strides).try_fold(1usize, |span, (&extent, &stride)| {
-        span.checked_add((extent - 1).checked_mul(stride)?)
-    })
-}
-
-/// Whether two indices may share an offset. A nested layout never does: each stride is at least
-/// what the finer dimensions span. Layouts that interleave without nesting are counted as
-/// overlapping; telling them apart in general is a hard number problem that no tensor needs solved.
-fn may_overlap(shape: &[usize], strides: &[usize]) -> bool {
-    let mut dims: Vec<(usize, usize)> = strides
-        .iter()
-        .copied()
-        .zip(shape.iter().copied())
-        .filter(|&(_, extent)| extent > 1)
-        .collect();
-    dims.sort_unstable();
-    let mut reach = 1;
-    if shape.contains(&0) {
-        return false;
-    }
-    for (stride, extent) in dims {
-        if stride < reach {
-            return true;
-        }
-        reach += (extent - 1) * stride;
-    }
-    false
-}
-
-/// A dimension with its two distances, so that kept and reduced ones canonicalise alike.
-trait Dim: Copy {
-    fn extent(&self) -> usize;
-    fn distances(&self) -> (usize, usize);
-    fn with_extent(self, extent: usize) -> Self;
-}
-
-impl Dim for KeptDim {
-    fn extent(&self) -> usize {
-        self.extent
-    }
-    fn distances(&self) -> (usize, usize) {
-        (self.stride, self.output_stride)
-    }
-    fn with_extent(self, extent: usize) -> Self {
-        Self { extent, ..self }
-    }
-}
-
-impl Dim for ReducedDim {
-    fn extent(&self) -> usize {
-        self.extent
-    }
-    fn distances(&self) -> (usize, usize) {
-        (self.stride, self.position_stride)
-    }
-    fn with_extent(self, extent: usize) -> Self {
-        Self { extent, ..self }
-    }
-}
-
-/// Drops unit dimensions, orders the rest, and merges neighbours that leave no gap in either
-/// distance.
-fn canonical<D: Dim>(mut dims: Vec<D>) -> Vec<D> {
-    dims.retain(|dim| dim.extent() != 1);
-    dims.sort_by_key(|dim| {
-        let (stride, other) = dim.distances();
-        let broadcast_first = if stride == 0 { usize::MAX } else { stride };
-        core::cmp::Reverse((broadcast_first, other))
-    });
-    let mut merged: Vec<D> = Vec::with_capacity(dims.len());
-    for inner in dims {
-        match merged.last_mut() {
-            Some(outer) if outer.distances() == scaled(inner.distances(), inner.extent()) => {
-                *outer = inner.with_extent(outer.extent() * inner.extent());
-            }
-            _ => merged.push(inner),
-        }
-    }
-    merged
-}
-
-fn scaled((a, b): (usize, usize), by: usize) -> (usize, usize) {
-    (a.saturating_mul(by), b.saturating_mul(by))
 }

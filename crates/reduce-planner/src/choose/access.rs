@@ -1,0 +1,96 @@
+//! How the input is read: the direction, the length of vectors, and how much is in flight.
+
+use super::sizing::{cubes_wanted, row};
+use crate::{
+    Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind,
+    plan::check::{check_access, check_outputs_in_flight},
+};
+
+impl Access {
+    /// The widest access that the problem's layout and the device allow.
+    ///
+    /// Vectors lie along the dimension that is contiguous in memory. An inner dimension that is not
+    /// a whole number of vectors is peeled if it is long, and takes shorter vectors otherwise.
+    #[must_use]
+    pub fn widest(problem: &Problem, device: &Device) -> Self {
+        let direction = problem.direction();
+        let widest = (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
+        let mut vector = widest;
+        while vector > 1 {
+            let loads = loads_in_flight(problem, device, direction, vector);
+            for peeled in [false, true] {
+                let access = Self::new(direction)
+                    .with_vector(vector)
+                    .with_peeled(peeled)
+                    .with_loads_in_flight(loads);
+                let least = widest.saturating_mul(device.tuning.peeled_inner_vectors);
+                let pays =
+                    direction == Direction::Across || !peeled || access.inner_len(problem) >= least;
+                if pays && check_access(access, problem, device).is_ok() {
+                    return access;
+                }
+            }
+            vector /= 2;
+        }
+        Self::new(direction).with_loads_in_flight(loads_in_flight(problem, device, direction, 1))
+    }
+
+    /// The access for one schedule: no more loads in flight than a unit has for an output, and
+    /// several outputs in flight where that leaves room.
+    pub(super) fn fitted(self, problem: &Problem, device: &Device, schedule: Schedule) -> Self {
+        let row = row(problem, device);
+        let units = u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
+        let loads = self.loads_per_output(problem).div_ceil(units.max(1));
+        let loads = loads.max(1).next_power_of_two();
+        let most = match (schedule.kind(), row.plane_bytes_in_flight) {
+            (ScheduleKind::Plane, Some(bytes)) => bytes / (self.vector * problem.input().bytes()),
+            _ => self.loads_in_flight,
+        };
+        let in_flight = (self.loads_in_flight.min(most.max(1)) as u64).min(loads) as usize;
+        let mut fitted = self.with_loads_in_flight(in_flight);
+
+        // A unit stores vectors of outputs one at a time.
+        let one_at_a_time = self.direction == Direction::Across
+            && self.vector > 1
+            && schedule.kind() == ScheduleKind::Unit;
+        if one_at_a_time {
+            return fitted;
+        }
+        let each = device.tuning.several_outputs_cubes_per_multiprocessor;
+        let cubes_needed = cubes_wanted(device, each);
+        loop {
+            let outputs = 2 * fitted.outputs_in_flight;
+            let doubled = fitted.with_outputs_in_flight(outputs);
+            let cubes_left = Plan::new(fitted, schedule).cubes(problem) / 2;
+            if outputs > row.accumulator.outputs_in_flight
+                || outputs * in_flight > self.loads_in_flight
+                || check_outputs_in_flight(doubled, schedule, problem).is_err()
+                || cubes_left < cubes_needed
+            {
+                return fitted;
+            }
+            fitted = doubled;
+        }
+    }
+}
+
+/// Loads of `vector` elements that keep enough bytes in flight and leave registers for
+/// accumulators.
+fn loads_in_flight(
+    problem: &Problem,
+    device: &Device,
+    direction: Direction,
+    vector: usize,
+) -> usize {
+    let row = row(problem, device).accumulator;
+    let load_bytes = vector * problem.input().bytes();
+    let least = device.tuning.least_loads_in_flight.min(Access::MOST_LOADS_IN_FLIGHT);
+    let (bytes, most) = match direction {
+        Direction::Along => {
+            let most = row.elements_in_flight_along / vector;
+            (row.bytes_in_flight_along, most.max(least).min(Access::MOST_LOADS_IN_FLIGHT))
+        }
+        Direction::Across => (row.bytes_in_flight_across, Access::MOST_LOADS_IN_FLIGHT),
+    };
+    (bytes / load_bytes).clamp(least, most)
+}

@@ -1,0 +1,124 @@
+//! What a plan should take: a roofline with the parallelism that the plan leaves unused.
+//!
+//! By Little's law, loads in flight sustain a bandwidth of their bytes over the latency. The
+//! device's own bandwidth caps it. Launches, starting cubes and combining come on top.
+
+use crate::{
+    Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Schedule, tuning::share,
+};
+
+impl Plan {
+    /// What the plan should take for a problem on a device, term by term.
+    #[must_use]
+    pub fn estimate(&self, problem: &Problem, device: &Device) -> Estimate {
+        let (access, schedule) = (self.access, self.schedule);
+        let tuning = &device.tuning;
+        let tiles = access.output_tiles(problem).max(1) as f64;
+        let loads_per_output = access.loads_per_output(problem).max(1) as f64;
+        let outputs_in_flight = access.outputs_in_flight.max(1) as f64;
+        let cubes_per_output = f64::from(schedule.cubes_per_output());
+        let units_per_output = f64::from(schedule.units_per_output().max(1)) * cubes_per_output;
+        let multiprocessors = f64::from(device.multiprocessors.max(1));
+        let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
+        let latency_ns = device.latency_ns.max(1) as f64;
+
+        // Loads: the bytes that all resident units have in flight, over the latency.
+        let units = (tiles / outputs_in_flight * units_per_output).min(resident);
+        let in_flight = (loads_per_output / units_per_output).min(access.loads_in_flight as f64);
+        let load_bytes = access.vector as f64 * problem.input().bytes() as f64;
+        let sustained = units * (in_flight * outputs_in_flight) * load_bytes / latency_ns;
+        let loads_ns = tiles * loads_per_output * load_bytes / sustained;
+
+        // Transfer: each distinct byte once. Broadcast elements are loaded often and moved once.
+        // One multiprocessor draws more than its share while others idle, but cubes do not divide
+        // evenly.
+        let outputs_per_cube = outputs_in_flight * f64::from(schedule.outputs_per_cube());
+        let cubes = (tiles / outputs_per_cube).ceil() * cubes_per_output;
+        let enough_cubes = f64::from(tuning.cubes_for_bandwidth) * multiprocessors;
+        let occupied = (cubes / enough_cubes).min(1.0);
+        let bandwidth = device.bandwidth.max(1) as f64 * 1e-9 * occupied;
+        let transfer_ns = problem.bytes() as f64 / bandwidth;
+
+        let slots = (resident / f64::from(schedule.units_per_cube())).max(1.0);
+        Estimate {
+            launch_ns: f64::from(schedule.launches()) * device.launch_ns as f64,
+            loads_ns,
+            transfer_ns,
+            locality: locality(problem, device, access, schedule),
+            start_ns: cubes * f64::from(tuning.cube_ns) / slots,
+            latency_ns,
+            combine_ns: combine_ns(device, schedule),
+        }
+    }
+}
+
+/// Combining within a cube through shared memory, and publishing partials between cubes.
+fn combine_ns(device: &Device, schedule: Schedule) -> f64 {
+    let tuning = &device.tuning;
+    let units = schedule.units_per_output();
+    let shared_steps = match schedule.combine() {
+        Some(Combine::Shared) => units.max(1).ilog2(),
+        Some(Combine::Plane { lanes }) => (units / lanes.max(1)).max(1).ilog2(),
+        None => 0,
+    };
+    let publishing = match schedule {
+        Schedule::Split { merge: Merge::LastCube, .. } => f64::from(tuning.publish_ns),
+        _ => 0.0,
+    };
+    f64::from(shared_steps) * f64::from(tuning.shared_step_ns) + publishing
+}
+
+/// The share of the memory's rate that the access pattern leaves.
+fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+    match access.direction {
+        Direction::Along => locality_along(problem, device, access, schedule),
+        Direction::Across => locality_across(problem, device, access, schedule),
+    }
+}
+
+/// The units of one output read next to each other.
+fn locality_along(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+    let tuning = &device.tuning;
+    let element = problem.input().bytes();
+    let inner_len = access.inner_len(problem);
+    let inner_bytes = inner_len.saturating_mul(element);
+    if inner_bytes <= tuning.cached_inner_bytes {
+        return 1.0;
+    }
+    let units = schedule.units_per_output();
+    if matches!(schedule, Schedule::Cube { .. }) && units <= device.plane_size_min {
+        return share(tuning.one_plane_cube_percent);
+    }
+    // If the team's loads in flight cover enough of the row, neighbouring teams' reads are
+    // effectively contiguous.
+    let adjacent = (units as usize).saturating_mul(access.vector);
+    let in_flight = adjacent.saturating_mul(access.loads_in_flight);
+    if units > 1 && in_flight.saturating_mul(tuning.contiguous_row_divisor) >= inner_len {
+        return 1.0;
+    }
+    if units == 1 && inner_bytes <= tuning.lone_unit_inner_bytes {
+        return share(tuning.lone_unit_percent);
+    }
+    tuning.efficiency_of_segment(adjacent.saturating_mul(element).min(inner_bytes))
+}
+
+/// Units of adjacent output tiles read next to each other.
+fn locality_across(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+    let element = problem.input().bytes();
+    let inner_len = access.inner_len(problem);
+    let tiles = match schedule {
+        Schedule::Plane { lanes_per_output, .. } => device.plane_size_min / lanes_per_output.max(1),
+        _ => schedule.outputs_per_cube(),
+    };
+    let adjacent = (tiles as usize).saturating_mul(access.vector);
+    let inner_bytes = inner_len.saturating_mul(element);
+    let mut segment = adjacent.saturating_mul(element).min(inner_bytes);
+    // If adjacent outputs cover one whole row, and rows follow each other without a gap, the units
+    // of an output read on in the next rows.
+    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
+    let one_row = adjacent / inner_len.max(1) == 1;
+    if dense && one_row {
+        segment = segment.saturating_mul(schedule.units_per_output() as usize);
+    }
+    device.tuning.efficiency_of_segment(segment)
+}

@@ -1,0 +1,122 @@
+//! The cube schedule: units of one cube share an output, or a block of adjacent output tiles.
+//!
+//! It serves long reductions whose outputs are enough to fill the device. The split schedule uses
+//! the same blocks.
+
+use super::sizing::{floor_power_of_two, row, units_limit};
+use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule};
+
+/// The units of one cube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) units_per_output: u32,
+    pub(super) outputs_per_cube: u32,
+    pub(super) combine: Combine,
+}
+
+/// Whether several cubes share an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Each output has one cube.
+    No,
+    /// Several cubes share an output.
+    Several,
+    /// Several large cubes share an output, so that there are fewer of them.
+    SeveralLarge,
+}
+
+/// Sizes the schedule.
+///
+/// # Errors
+///
+/// An output has fewer than two loads.
+pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Reason> {
+    let loads = access.loads_per_output(problem);
+    if loads < 2 {
+        return Err(Reason::NothingToShare { loads });
+    }
+    let Block { units_per_output, outputs_per_cube, combine } =
+        block(problem, device, access, Sharing::No);
+    Ok(Schedule::Cube { units_per_output, outputs_per_cube, combine })
+}
+
+/// Sizes the units of a cube.
+pub(super) fn block(problem: &Problem, device: &Device, access: Access, sharing: Sharing) -> Block {
+    let cooperating = row(problem, device).accumulator.cooperating_units_per_cube;
+    let large = cooperating.saturating_mul(device.tuning.large_cube_factor);
+    let wanted = match sharing {
+        Sharing::SeveralLarge => large,
+        // Rows start off a vector's boundary. Wider cubes share fewer memory sectors.
+        Sharing::No if access.direction == Direction::Across && access.vector == 1 => large,
+        _ => cooperating,
+    };
+    let units = units_limit(problem, device, access, wanted);
+    match access.direction {
+        Direction::Along => block_along(problem, device, access, units),
+        Direction::Across => block_across(problem, device, access, sharing, units),
+    }
+}
+
+/// Along the reduction, units have several loads each.
+fn block_along(problem: &Problem, device: &Device, access: Access, units: u32) -> Block {
+    let loads = access.loads_per_output(problem).max(1);
+    let each = row(problem, device).accumulator.loads_per_lane.max(access.loads_in_flight as u64);
+    let enough = floor_power_of_two(loads.div_ceil(each).min(u64::from(units))) as u32;
+    let lanes = device.plane_size_min.max(1);
+    let by_plane = device.plane_operations && loads >= u64::from(lanes);
+    let least = if by_plane { lanes } else { 2 };
+    let units_per_output = enough.clamp(least.min(units), units);
+    let combine = match by_plane && units_per_output >= lanes {
+        true => Combine::Plane { lanes },
+        false => Combine::Shared,
+    };
+    // Several outputs share a cube that would be small.
+    let together = device.tuning.small_team_units_per_cube.min(units);
+    let outputs_per_cube = (together / units_per_output).max(1);
+    Block { units_per_output, outputs_per_cube, combine }
+}
+
+/// Across outputs, adjacent units read whole memory segments.
+fn block_across(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+    sharing: Sharing,
+    units: u32,
+) -> Block {
+    let tuning = &device.tuning;
+    let loads = access.loads_per_output(problem).max(1);
+    let units = u64::from(units);
+    let load_bytes = access.vector.saturating_mul(problem.input().bytes()).max(1);
+    let segment_bytes = match access.vector {
+        1 => tuning.across_segment_bytes_unaligned,
+        _ => tuning.across_segment_bytes,
+    };
+    let segment = (segment_bytes / load_bytes).max(1) as u64;
+    let inner = access.loads_per_inner(problem).next_power_of_two();
+    // An inner dimension a little longer than a segment is one row of units too.
+    let one_row = tuning.across_segments_per_row.saturating_mul(segment);
+    let one_row = inner <= segment || (access.vector > 1 && inner <= one_row);
+    let adjacent = (if one_row { inner } else { segment }).min(units);
+    let (per_output, outputs) = if sharing != Sharing::No {
+        (units / adjacent, adjacent)
+    } else {
+        // As many units as fill part of the device in one wave.
+        let resident = device.units_per_multiprocessor / tuning.across_resident_divisor;
+        let wave = u64::from(resident) * u64::from(device.multiprocessors);
+        let fill = floor_power_of_two(wave / access.output_tiles(problem).max(1));
+        let most = units / adjacent;
+        let least = tuning.across_least_units_per_output.min(most);
+        let per_output = fill.clamp(least, most);
+        let together = match access.vector {
+            1 => units,
+            _ => u64::from(tuning.across_units_per_cube).min(units),
+        };
+        (per_output, (together / per_output).max(adjacent))
+    };
+    Block {
+        units_per_output: per_output.min(floor_power_of_two(loads)).max(1) as u32,
+        outputs_per_cube: outputs as u32,
+        combine: Combine::Shared,
+    }
+}

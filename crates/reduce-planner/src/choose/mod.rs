@@ -1,0 +1,139 @@
+//! The choice of a plan, step by step. Read [`choose`] from top to bottom.
+//!
+//! | question | file |
+//! | --- | --- |
+//! | Which way is the input read, in what vectors, with how much in flight? | `access.rs` |
+//! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
+//! | What should a plan take? | `cost.rs` |
+//! | Which numbers is that based on, and what was measured? | `../tuning.rs` |
+//! | What may a plan never do? | `../plan/check.rs` |
+
+mod access;
+mod cost;
+mod cube;
+mod plane;
+mod sizing;
+mod split;
+mod unit;
+
+use crate::{
+    Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
+    limits, plan::check::check_schedule,
+};
+
+/// A plan with its estimate, and the reasons against all other schedules.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Choice {
+    /// The plan that was taken.
+    pub plan: Plan,
+    /// What the plan should take, launches included.
+    pub estimate: Estimate,
+    /// The schedules that were not taken, in the order of [`ScheduleKind::ALL`].
+    pub refused: Vec<Refusal>,
+}
+
+impl Choice {
+    /// What the plan should take, launches included, in microseconds.
+    #[must_use]
+    pub fn expected_microseconds(&self) -> f64 {
+        self.estimate.microseconds()
+    }
+}
+
+/// Chooses a plan for a problem on a device.
+///
+/// # Errors
+///
+/// The description of the device makes no sense, the device lacks an element type or wide indices,
+/// or no schedule applies. See [`PlanError`].
+pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
+    // 1. No plan can run a type that the device lacks, or indices that are too narrow.
+    limits::check(problem, device)?;
+
+    // 2. The input is read in the widest vectors that its layout allows.
+    let access = Access::widest(problem, device);
+
+    // 3. Each schedule either says why it does not apply, or is sized and estimated.
+    let mut candidates: Vec<(Plan, Estimate)> = Vec::with_capacity(ScheduleKind::ALL.len());
+    let mut refused: Vec<Refusal> = Vec::with_capacity(ScheduleKind::ALL.len());
+    for kind in ScheduleKind::ALL {
+        match candidate(kind, problem, device, access) {
+            Ok(plan) => candidates.push((plan, plan.estimate(problem, device))),
+            Err(refusal) => refused.push(refusal),
+        }
+    }
+
+    // 4. The fastest candidate is taken. Of equals, it is the one that is cheapest to start.
+    let fastest = candidates.iter().min_by(|a, b| a.1.total_ns().total_cmp(&b.1.total_ns()));
+    let Some(&(plan, best)) = fastest else {
+        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
+    };
+
+    // 5. All other candidates are refused because they are slower.
+    let slower = candidates.iter().filter(|candidate| candidate.0 != plan);
+    refused.extend(slower.map(|&(plan, estimate)| {
+        let (best_microseconds, best_limit) = (best.microseconds(), best.limit());
+        let reason = Reason::Slower { estimate, best_microseconds, best_limit };
+        Refusal::new(plan.schedule.kind(), reason)
+    }));
+    refused.sort_by_key(|refusal| refusal.schedule);
+    Ok(Choice { plan, estimate: best, refused })
+}
+
+/// A plan with the schedule `kind`, whatever other schedules would take. It serves tests and
+/// comparisons.
+///
+/// # Errors
+///
+/// The description of the device makes no sense, the device lacks what the problem needs, or the
+/// schedule does not apply ([`PlanError::NoSchedule`] with its refusal).
+pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
+    limits::check(problem, device)?;
+    let access = Access::widest(problem, device);
+    candidate(kind, problem, device, access).map_err(|refusal| PlanError::NoSchedule {
+        device: device.name.clone(),
+        refusals: vec![refusal],
+    })
+}
+
+/// A plan with one schedule that obeys the rules, or the reason against it.
+fn candidate(
+    kind: ScheduleKind,
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+) -> Result<Plan, Refusal> {
+    let schedule = Schedule::sized(kind, problem, device, access)?;
+    let plan = Plan::new(access.fitted(problem, device, schedule), schedule);
+    check_schedule(&plan, problem, device)
+        .map_err(|limit| Refusal::new(kind, Reason::PassesLimits { limit }))?;
+    Ok(plan)
+}
+
+impl Schedule {
+    /// Sizes the schedule `kind` for a problem that is read in the given way on a device that
+    /// [`Device::check`] accepts.
+    ///
+    /// It serves tests and comparisons. [`Plan::check`] tells whether a plan with the schedule may
+    /// run.
+    ///
+    /// # Errors
+    ///
+    /// The schedule does not apply.
+    pub fn sized(
+        kind: ScheduleKind,
+        problem: &Problem,
+        device: &Device,
+        access: Access,
+    ) -> Result<Self, Refusal> {
+        let sized = match kind {
+            ScheduleKind::Unit => Ok(unit::size(problem, device, access)),
+            ScheduleKind::Plane => plane::size(problem, device, access),
+            ScheduleKind::Cube => cube::size(problem, device, access),
+            ScheduleKind::Split => split::size(problem, device, access),
+        };
+        sized.map_err(|reason| Refusal::new(kind, reason))
+    }
+}

@@ -1,0 +1,38 @@
+//! What the schedules share when they are sized.
+
+use crate::{
+    Access, Device, Problem,
+    plan::check::accumulator_bytes,
+    tuning::{Row, Weight},
+};
+
+/// The row of the device's tuning for the problem's operator.
+pub(super) fn row(problem: &Problem, device: &Device) -> Row {
+    let operator = problem.operator();
+    let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
+    device.tuning.row(weight, operator.transcendental)
+}
+
+/// The largest power of two that is at most `value`, and 1 for 0.
+pub(super) fn floor_power_of_two(value: u64) -> u64 {
+    1 << value.max(1).ilog2()
+}
+
+/// The largest power of two up to `wanted` that the device allows as the units of a cube, if all of
+/// them combine in shared memory.
+pub(super) fn units_limit(problem: &Problem, device: &Device, access: Access, wanted: u32) -> u32 {
+    let by_memory = device.shared_memory_bytes / accumulator_bytes(problem, access).max(1);
+    let limit = (by_memory as u64).min(u64::from(wanted)).min(u64::from(device.max_units_per_cube));
+    floor_power_of_two(limit) as u32
+}
+
+/// Units of a cube in which each unit or plane works for itself.
+pub(super) fn independent_units(problem: &Problem, device: &Device) -> u32 {
+    let wanted = row(problem, device).accumulator.independent_units_per_cube;
+    floor_power_of_two(u64::from(device.max_units_per_cube.min(wanted))) as u32
+}
+
+/// Cubes that give every multiprocessor `each` of them.
+pub(super) fn cubes_wanted(device: &Device, each: u32) -> u64 {
+    u64::from(device.multiprocessors) * u64::from(each)
+}

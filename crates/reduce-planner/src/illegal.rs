@@ -1,0 +1,328 @@
+//! Why a plan may not run: the rules of `plan/check.rs`, with the values that break them.
+
+use core::fmt;
+
+/// A number in a plan that must be a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Quantity {
+    /// Units of one cube.
+    UnitsPerCube,
+    /// Units that share one output.
+    UnitsPerOutput,
+    /// Lanes that combine by plane operations.
+    Lanes,
+    /// Units of one cube of the second launch.
+    UnitsPerMergingCube,
+    /// Units that merge the partials of one output.
+    MergingUnitsPerOutput,
+}
+
+/// Why a plan may not run a problem on a device, with the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Illegal {
+    /// A number is not a power of two, or is too large.
+    NotPowerOfTwo {
+        /// Which number.
+        quantity: Quantity,
+        /// Its value.
+        value: u32,
+        /// The largest value allowed.
+        max: u32,
+    },
+    /// The units of a cube do not divide among its outputs.
+    UnitsDoNotDivide,
+    /// The loads in flight of one output are none or too many.
+    LoadsInFlight {
+        /// The loads.
+        loads: usize,
+        /// The most that a plan may ask for.
+        max: usize,
+    },
+    /// The vector is not a power of two, or is longer than the device's vectors.
+    Vector {
+        /// Elements of the vector.
+        vector: usize,
+        /// Elements of the device's longest vector.
+        max: usize,
+    },
+    /// Loads of single elements have no head or tail to peel.
+    PeeledElements,
+    /// The input has fewer elements than one vector.
+    InputTooShort {
+        /// Elements of the vector.
+        vector: usize,
+        /// Elements that the input spans.
+        span: usize,
+    },
+    /// A load is wider than the device's widest.
+    LoadTooWide {
+        /// Bytes of the load.
+        bytes: usize,
+        /// Bytes of the device's widest load.
+        max: usize,
+    },
+    /// The first element is not aligned to a load.
+    Misaligned {
+        /// Bytes of the load.
+        bytes: usize,
+        /// Known alignment of the first element, in bytes.
+        alignment: usize,
+    },
+    /// The innermost dimension has a stride other than 1, and vectors need contiguous elements.
+    InnerStride {
+        /// Elements of the vector.
+        vector: usize,
+    },
+    /// The inner dimension is not a whole number of vectors, or its rows do not start on a boundary
+    /// of vectors, and head and tail are not peeled.
+    InnerNotWhole {
+        /// Elements of the inner dimension.
+        inner_len: usize,
+        /// Elements of the vector.
+        vector: usize,
+    },
+    /// The inner dimension is so short that it may hold no whole vector.
+    InnerTooShort {
+        /// Elements of the inner dimension.
+        inner_len: usize,
+        /// Elements of the vector.
+        vector: usize,
+    },
+    /// Across outputs, rows must start on a boundary of vectors.
+    RowsMisaligned {
+        /// Elements of the vector.
+        vector: usize,
+    },
+    /// The loads of all outputs in flight together are too many.
+    OutputsInFlight {
+        /// Outputs in flight.
+        outputs: usize,
+        /// Loads in flight of each.
+        loads: usize,
+        /// The most loads that a plan may ask for.
+        max: usize,
+    },
+    /// Several outputs are in flight, and the inner dimension is peeled.
+    SeveralOutputsPeeled,
+    /// Several outputs are in flight, and the schedule is neither unit nor plane.
+    SeveralOutputsOfCube,
+    /// Several outputs are in flight, and they have no elements to load.
+    SeveralOutputsEmpty,
+    /// Several outputs are in flight, and each has more loads than are in flight.
+    SeveralOutputsTooLong {
+        /// Loads per output.
+        loads: u64,
+        /// Loads of one output in flight.
+        in_flight: u64,
+    },
+    /// The device reports no plane operations.
+    NoPlaneOperations,
+    /// A cube has fewer units than a plane.
+    CubeBelowPlane {
+        /// Units of the cube.
+        units: u32,
+    },
+    /// A plane schedule with one lane per output.
+    OneLane,
+    /// Across outputs, lanes need planes of one size.
+    PlaneSizeVaries,
+    /// Across outputs, the units of a cube must combine in shared memory.
+    PlaneAcrossOutputs,
+    /// The units of an output are fewer than the lanes that combine.
+    LanesNotFilled {
+        /// Units per output.
+        units: u32,
+        /// Lanes that combine.
+        lanes: u32,
+    },
+    /// A split with fewer than two cubes per output.
+    OneCube,
+    /// The units of an output advance by more loads at a time than indices have room for.
+    SplitStride {
+        /// Cubes per output.
+        cubes: u32,
+        /// The most loads at a time.
+        max: u64,
+    },
+    /// More partials than indices count.
+    TooManyPartials {
+        /// The partials.
+        partials: u64,
+        /// The most that indices count.
+        max: u64,
+    },
+    /// The last cube merges, and the device has no 64-bit atomics.
+    NoWideAtomics,
+    /// The cube that merges has fewer units than outputs.
+    MergeBelowOutputs {
+        /// Units of the cube.
+        units: u32,
+        /// Outputs that it merges.
+        outputs: u64,
+    },
+    /// The cube that merges has fewer units than a plane.
+    MergeBelowPlane {
+        /// Units of the cube.
+        units: u32,
+        /// Units of the largest plane.
+        plane: u32,
+    },
+    /// The last cube merges, and the grid needs more than one row. Such a grid may hold cubes
+    /// without work, which never finish their output.
+    SeveralGridRows,
+    /// The published partials take more bytes than the tuning allows.
+    PublishedPartials {
+        /// Bytes of the published partials.
+        bytes: u64,
+        /// Bytes that the tuning allows.
+        max: u64,
+    },
+    /// A cube needs more shared memory than the device has.
+    SharedMemory {
+        /// Bytes that the cube needs.
+        bytes: usize,
+        /// Bytes that the device has.
+        available: usize,
+    },
+    /// A launch binds more buffers than the device allows.
+    Bindings {
+        /// Buffers of the launch.
+        bindings: usize,
+        /// Buffers that the device allows.
+        available: u32,
+    },
+    /// The grid cannot hold the cubes of a launch.
+    Grid {
+        /// The cubes.
+        cubes: u64,
+        /// Whether they are those of the second launch of a split.
+        merging: bool,
+    },
+    /// The partials of one field take more bytes than a buffer may have.
+    PartialsBuffer {
+        /// Bytes of the partials.
+        bytes: u64,
+        /// Bytes that a buffer may have.
+        available: u64,
+    },
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Quantity::UnitsPerCube => "units per cube",
+            Quantity::UnitsPerOutput => "units per output",
+            Quantity::Lanes => "lanes",
+            Quantity::UnitsPerMergingCube => "units per merging cube",
+            Quantity::MergingUnitsPerOutput => "merging units per output",
+        })
+    }
+}
+
+impl fmt::Display for Illegal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Illegal::*;
+
+        match *self {
+            NotPowerOfTwo { quantity, value, max } => {
+                write!(f, "{value} {quantity} is not a power of two up to {max}")
+            }
+            UnitsDoNotDivide => f.write_str("the units of a cube do not divide among its outputs"),
+            LoadsInFlight { loads, max } => {
+                write!(f, "{loads} loads in flight are not in the range 1 to {max}")
+            }
+            Vector { vector, max } => {
+                write!(f, "a vector of {vector} elements is not a power of two up to {max}")
+            }
+            PeeledElements => f.write_str("loads of single elements have no head or tail to peel"),
+            InputTooShort { vector, span } => {
+                write!(f, "a vector of {vector} does not fit into an input of {span} elements")
+            }
+            LoadTooWide { bytes, max } => {
+                write!(f, "a load of {bytes} bytes exceeds the device's {max}")
+            }
+            Misaligned { bytes, alignment } => {
+                write!(f, "loads of {bytes} bytes from an address aligned to {alignment}")
+            }
+            InnerStride { vector } => {
+                write!(f, "vectors of {vector} need a contiguous inner dimension")
+            }
+            InnerNotWhole { inner_len, vector } => write!(
+                f,
+                "rows of {inner_len} elements do not divide into aligned vectors of {vector}"
+            ),
+            InnerTooShort { inner_len, vector } => {
+                write!(f, "a row of {inner_len} elements may hold no whole vector of {vector}")
+            }
+            RowsMisaligned { vector } => {
+                write!(f, "rows do not start on a boundary of {vector} elements")
+            }
+            OutputsInFlight { outputs, loads, max } => {
+                write!(f, "{outputs} outputs with {loads} loads each exceed {max} loads in flight")
+            }
+            SeveralOutputsPeeled => {
+                f.write_str("outputs with a peeled head or tail are read one at a time")
+            }
+            SeveralOutputsOfCube => {
+                f.write_str("only units and planes have several outputs in flight")
+            }
+            SeveralOutputsEmpty => {
+                f.write_str("several outputs are in flight, and they have no elements to load")
+            }
+            SeveralOutputsTooLong { loads, in_flight } => write!(
+                f,
+                "several outputs are in flight, each with {loads} loads of which {in_flight} are \
+                 in flight"
+            ),
+            NoPlaneOperations => f.write_str("the device reports no plane operations"),
+            CubeBelowPlane { units } => write!(f, "{units} units are fewer than a plane"),
+            OneLane => f.write_str("a plane schedule with one lane per output is a unit schedule"),
+            PlaneSizeVaries => f.write_str("across outputs, lanes need planes of one size"),
+            PlaneAcrossOutputs => {
+                f.write_str("across outputs, the units of a cube combine in shared memory")
+            }
+            LanesNotFilled { units, lanes } => {
+                write!(f, "{units} units per output do not fill {lanes} lanes")
+            }
+            OneCube => f.write_str("a split needs at least two cubes per output"),
+            SplitStride { cubes, max } => {
+                write!(f, "{cubes} cubes per output advance by more than {max} loads at a time")
+            }
+            TooManyPartials { partials, max } => {
+                write!(f, "{partials} partials are more than {max}")
+            }
+            NoWideAtomics => f.write_str("the device has no 64-bit atomics"),
+            MergeBelowOutputs { units, outputs } => {
+                write!(f, "{units} units cannot merge {outputs} outputs")
+            }
+            MergeBelowPlane { units, plane } => {
+                write!(f, "the {units} units that merge do not fill a plane of {plane}")
+            }
+            SeveralGridRows => {
+                f.write_str("a grid of more than one row may hold cubes without work")
+            }
+            PublishedPartials { bytes, max } => {
+                write!(f, "{bytes} bytes of published partials are more than {max}")
+            }
+            SharedMemory { bytes, available } => {
+                write!(f, "{bytes} bytes of shared memory are more than the device's {available}")
+            }
+            Bindings { bindings, available } => {
+                write!(f, "a launch binds {bindings} buffers, the device allows {available}")
+            }
+            Grid { cubes, merging } => {
+                let merging = if merging { "merging " } else { "" };
+                write!(f, "{cubes} {merging}cubes exceed the limits of the grid")
+            }
+            PartialsBuffer { bytes, available } => {
+                write!(f, "{bytes} bytes of partials are more than a buffer's {available}")
+            }
+        }
+    }
+}

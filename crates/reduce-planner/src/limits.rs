@@ -1,0 +1,43 @@
+//! What no plan can mend: an element type that the device lacks, and indices that are too narrow.
+
+use crate::{Device, PlanError, Problem};
+
+/// Room above the largest index for loads that run past the end before they are masked.
+pub(crate) const INDEX_SLACK: u64 = 1 << 24;
+
+/// The largest count that indices of 32 bits hold. Below 2³¹, CubeCL divides indices by multiplying
+/// and shifting without overflow.
+pub(crate) const NARROW_LIMIT: u64 = (1 << 31) - INDEX_SLACK;
+
+/// The largest count that indices of 64 bits hold, with the same room.
+const WIDE_LIMIT: u64 = (1 << 63) - INDEX_SLACK;
+
+/// Whether a problem is too large for indices of 32 bits.
+#[must_use]
+pub fn needs_wide_indices(problem: &Problem) -> bool {
+    problem.index_span() > NARROW_LIMIT
+}
+
+/// Checks the description of the device, and that the device can run some plan for the problem.
+///
+/// # Errors
+///
+/// The description makes no sense, the device lacks an element type of the problem, or its indices
+/// are too narrow.
+pub(crate) fn check(problem: &Problem, device: &Device) -> Result<(), PlanError> {
+    device.check()?;
+    for element in std::iter::once(problem.input()).chain(problem.results().iter().copied()) {
+        if !device.has(element) {
+            return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
+        }
+    }
+    let limit = if device.wide_indices { WIDE_LIMIT } else { NARROW_LIMIT };
+    if problem.index_span() > limit {
+        return Err(PlanError::IndexTooNarrow {
+            device: device.name.clone(),
+            limit,
+            span: problem.index_span(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! Every rule that a plan must obey to compute its problem on a device.
+//!
+//! The kernels rely on these rules for memory safety and for termination. Plans from a file are
+//! arbitrary, so nothing here may overflow or divide by zero before the number is checked.
+
+use crate::{
+    Access, Combine, Device, Direction, Illegal, Merge, Plan, PlanError, Problem, Quantity,
+    Schedule, ScheduleKind,
+    limits::{self, INDEX_SLACK, NARROW_LIMIT},
+};
+
+impl Plan {
+    /// Checks that the plan computes `problem` correctly on `device`. Plans from
+    /// [`choose`](crate::choose) and [`force`](crate::force) always do.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, the device lacks what the problem needs, or the plan breaks
+    /// a rule. See [`PlanError`].
+    pub fn check(&self, problem: &Problem, device: &Device) -> Result<(), PlanError> {
+        if self.version != Self::VERSION {
+            return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
+        }
+        limits::check(problem, device)?;
+        let unfit = |reason| self.unfit(device, reason);
+        check_access(self.access, problem, device).map_err(unfit)?;
+        check_outputs_in_flight(self.access, self.schedule, problem).map_err(unfit)?;
+        check_schedule(self, problem, device).map_err(unfit)
+    }
+
+    /// The error that this plan cannot run on `device` for `reason`.
+    #[must_use]
+    pub fn unfit(&self, device: &Device, reason: Illegal) -> PlanError {
+        PlanError::Unfit { plan: self.to_string(), device: device.name.clone(), reason }
+    }
+}
+
+/// Every vector load is aligned and inside its inner dimension.
+pub(crate) fn check_access(
+    access: Access,
+    problem: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    let Access { direction, vector, peeled, loads_in_flight, .. } = access;
+    let max = Access::MOST_LOADS_IN_FLIGHT;
+    if !(1..=max).contains(&loads_in_flight) {
+        return Err(Illegal::LoadsInFlight { loads: loads_in_flight, max });
+    }
+    if !vector.is_power_of_two() || vector > device.max_vector.max(1) {
+        return Err(Illegal::Vector { vector, max: device.max_vector });
+    }
+    if vector == 1 {
+        return if peeled { Err(Illegal::PeeledElements) } else { Ok(()) };
+    }
+    if problem.input_span() < vector {
+        return Err(Illegal::InputTooShort { vector, span: problem.input_span() });
+    }
+    let bytes = vector.saturating_mul(problem.input().bytes());
+    if bytes > device.load_bytes {
+        return Err(Illegal::LoadTooWide { bytes, max: device.load_bytes });
+    }
+    if !problem.alignment().is_multiple_of(bytes) {
+        return Err(Illegal::Misaligned { bytes, alignment: problem.alignment() });
+    }
+    let aligned = |stride: usize| stride.is_multiple_of(vector);
+    let (kept, reduced) = (problem.kept(), problem.reduced());
+    let (inner_stride, aligned_rows) = match direction {
+        Direction::Along => (
+            reduced.last().map(|dim| dim.stride),
+            kept.iter().all(|dim| aligned(dim.stride))
+                && reduced.iter().rev().skip(1).all(|dim| aligned(dim.stride)),
+        ),
+        Direction::Across => (
+            kept.last().map(|dim| dim.stride),
+            reduced.iter().all(|dim| aligned(dim.stride))
+                && kept.iter().rev().skip(1).all(|dim| aligned(dim.stride)),
+        ),
+    };
+    if inner_stride != Some(1) {
+        return Err(Illegal::InnerStride { vector });
+    }
+    let inner_len = access.inner_len(problem);
+    let whole = inner_len.is_multiple_of(vector);
+    match (direction, peeled) {
+        (Direction::Along, false) if !(aligned_rows && whole) => {
+            Err(Illegal::InnerNotWhole { inner_len, vector })
+        }
+        // An inner dimension this long holds one whole vector wherever it starts.
+        (Direction::Along, true) if inner_len < 2 * vector - 1 => {
+            Err(Illegal::InnerTooShort { inner_len, vector })
+        }
+        (Direction::Across, _) if !aligned_rows => Err(Illegal::RowsMisaligned { vector }),
+        (Direction::Across, false) if !whole => Err(Illegal::InnerNotWhole { inner_len, vector }),
+        (Direction::Across, true) if inner_len < vector => {
+            Err(Illegal::InnerTooShort { inner_len, vector })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where a team has several outputs in flight, all their loads are in flight.
+pub(crate) fn check_outputs_in_flight(
+    access: Access,
+    schedule: Schedule,
+    problem: &Problem,
+) -> Result<(), Illegal> {
+    let (outputs, loads) = (access.outputs_in_flight, access.loads_in_flight);
+    if outputs == 1 {
+        return Ok(());
+    }
+    let max = Access::MOST_LOADS_IN_FLIGHT;
+    if !outputs.checked_mul(loads).is_some_and(|all| (1..=max).contains(&all)) {
+        return Err(Illegal::OutputsInFlight { outputs, loads, max });
+    }
+    if access.peeled {
+        return Err(Illegal::SeveralOutputsPeeled);
+    }
+    if !matches!(schedule.kind(), ScheduleKind::Unit | ScheduleKind::Plane) {
+        return Err(Illegal::SeveralOutputsOfCube);
+    }
+    let per_output = access.loads_per_output(problem);
+    if per_output == 0 {
+        return Err(Illegal::SeveralOutputsEmpty);
+    }
+    let in_flight = u64::from(schedule.units_per_output()).saturating_mul(loads as u64);
+    if per_output > in_flight {
+        return Err(Illegal::SeveralOutputsTooLong { loads: per_output, in_flight });
+    }
+    Ok(())
+}
+
+/// The numbers of the schedule are those that the kernels rely on, and fit the device.
+pub(crate) fn check_schedule(
+    plan: &Plan,
+    problem: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    let schedule = plan.schedule;
+    let units = match schedule {
+        Schedule::Unit { units_per_cube } => Some(units_per_cube),
+        Schedule::Plane { lanes_per_output, units_per_cube } => {
+            units_per_cube.is_multiple_of(lanes_per_output.max(1)).then_some(units_per_cube)
+        }
+        Schedule::Cube { units_per_output, outputs_per_cube, .. }
+        | Schedule::Split { units_per_output, outputs_per_cube, .. } => {
+            units_per_output.checked_mul(outputs_per_cube)
+        }
+    };
+    let units = units.ok_or(Illegal::UnitsDoNotDivide)?;
+    power_of_two(Quantity::UnitsPerCube, units, device.max_units_per_cube)?;
+    power_of_two(Quantity::UnitsPerOutput, schedule.units_per_output(), units)?;
+    if let Some(Combine::Plane { lanes }) = schedule.combine() {
+        check_plane(plan, device, units, lanes)?;
+    }
+    fits_shared(shared_bytes(plan, problem), device)?;
+    if let Schedule::Split { cubes_per_output, merge, .. } = schedule {
+        check_split(plan, problem, device, cubes_per_output, merge)?;
+    }
+    fits_bindings(plan, problem, device)?;
+    fits_grid(plan.cubes(problem), false, device)
+}
+
+/// Lanes that exchange values are in one plane, and planes are whole.
+fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(), Illegal> {
+    let across = plan.access.direction == Direction::Across;
+    if !device.plane_operations {
+        return Err(Illegal::NoPlaneOperations);
+    }
+    power_of_two(Quantity::Lanes, lanes, device.plane_size_min)?;
+    if units < device.plane_size_min {
+        return Err(Illegal::CubeBelowPlane { units });
+    }
+    let per_output = plan.schedule.units_per_output();
+    match plan.schedule {
+        Schedule::Plane { .. } if lanes < 2 => Err(Illegal::OneLane),
+        // Across outputs, the lanes of an output lie `plane / lanes` apart in one plane.
+        Schedule::Plane { .. } if across && device.plane_size_min != device.plane_size_max => {
+            Err(Illegal::PlaneSizeVaries)
+        }
+        Schedule::Plane { .. } => Ok(()),
+        _ if across => Err(Illegal::PlaneAcrossOutputs),
+        _ if per_output < lanes => Err(Illegal::LanesNotFilled { units: per_output, lanes }),
+        _ => Ok(()),
+    }
+}
+
+/// Indices can count the partials, and the device can do the merge.
+fn check_split(
+    plan: &Plan,
+    problem: &Problem,
+    device: &Device,
+    cubes: u32,
+    merge: Merge,
+) -> Result<(), Illegal> {
+    if cubes < 2 {
+        return Err(Illegal::OneCube);
+    }
+    let units = plan.schedule.units_per_cube();
+    let loads = plan.access.loads_in_flight as u64;
+    if u64::from(cubes) * u64::from(units) * loads > INDEX_SLACK {
+        return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
+    }
+    let outputs = u64::from(plan.outputs_of_cube());
+    let partials = plan.cubes(problem).saturating_mul(outputs);
+    if partials > NARROW_LIMIT || plan.cubes(problem) > NARROW_LIMIT {
+        return Err(Illegal::TooManyPartials { partials, max: NARROW_LIMIT });
+    }
+    let accumulator = problem.operator().accumulator_bytes;
+    match merge {
+        Merge::LastCube => {
+            if !device.wide_atomics {
+                return Err(Illegal::NoWideAtomics);
+            }
+            if outputs > u64::from(units) {
+                return Err(Illegal::MergeBelowOutputs { units, outputs });
+            }
+            // Mesa's software adapter drops iterations of idle lanes that wait beside busy ones.
+            if units < device.plane_size_max {
+                return Err(Illegal::MergeBelowPlane { units, plane: device.plane_size_max });
+            }
+            if plan.cubes(problem) > u64::from(device.max_cube_count[0]) {
+                return Err(Illegal::SeveralGridRows);
+            }
+            let words = accumulator.div_ceil(size_of::<u32>());
+            let bytes = plan.published_words(problem, words).saturating_mul(8);
+            let max = device.tuning.published_bytes;
+            if bytes > max {
+                return Err(Illegal::PublishedPartials { bytes, max });
+            }
+            // The units combine once for the cube and once for the output, in separate memory.
+            let first = shared_bytes(plan, problem);
+            let second = (units as usize).saturating_mul(accumulator);
+            fits_shared(first.saturating_add(second).saturating_add(size_of::<u32>()), device)
+        }
+        Merge::SecondLaunch { units_per_output, outputs_per_cube } => {
+            let units = units_per_output.checked_mul(outputs_per_cube);
+            let units = units.ok_or(Illegal::UnitsDoNotDivide)?;
+            power_of_two(Quantity::UnitsPerMergingCube, units, device.max_units_per_cube)?;
+            power_of_two(Quantity::MergingUnitsPerOutput, units_per_output, units)?;
+            fits_shared((units as usize).saturating_mul(accumulator), device)?;
+            let cubes = (problem.outputs() as u64).div_ceil(u64::from(outputs_per_cube));
+            fits_grid(cubes, true, device)
+        }
+    }
+}
+
+/// The launch that binds the most buffers fits the device. A peeled input is bound twice, as
+/// vectors and as elements.
+fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+    let inputs = 1 + usize::from(plan.access.peeled);
+    let (fields, results) = (problem.operator().fields, problem.results().len());
+    let bindings = match plan.schedule {
+        Schedule::Split { merge: Merge::LastCube, .. } => inputs + 1 + results,
+        Schedule::Split { merge: Merge::SecondLaunch { .. }, .. } => {
+            fields.saturating_add(inputs.max(results))
+        }
+        _ => inputs + results,
+    };
+    let available = device.max_bindings;
+    if bindings as u64 > u64::from(available) {
+        return Err(Illegal::Bindings { bindings, available });
+    }
+    Ok(())
+}
+
+fn fits_grid(cubes: u64, merging: bool, device: &Device) -> Result<(), Illegal> {
+    device.spread(cubes).map(|_| ()).ok_or(Illegal::Grid { cubes, merging })
+}
+
+fn fits_shared(bytes: usize, device: &Device) -> Result<(), Illegal> {
+    let available = device.shared_memory_bytes;
+    if bytes > available {
+        return Err(Illegal::SharedMemory { bytes, available });
+    }
+    Ok(())
+}
+
+fn power_of_two(quantity: Quantity, value: u32, max: u32) -> Result<(), Illegal> {
+    if !value.is_power_of_two() || value > max {
+        return Err(Illegal::NotPowerOfTwo { quantity, value, max });
+    }
+    Ok(())
+}
+
+/// Bytes of one unit's accumulators: one for each output of its tile.
+pub(crate) fn accumulator_bytes(problem: &Problem, access: Access) -> usize {
+    problem.operator().accumulator_bytes.saturating_mul(access.outputs_per_tile())
+}
+
+/// Shared memory in which the units of a cube combine, in bytes. The numbers of the schedule are
+/// powers of two.
+fn shared_bytes(plan: &Plan, problem: &Problem) -> usize {
+    let (units, outputs) = (plan.schedule.units_per_output(), plan.schedule.outputs_per_cube());
+    let slots = match (plan.schedule, plan.schedule.combine()) {
+        // Units work for themselves, and lanes of a plane combine in registers.
+        (Schedule::Unit { .. } | Schedule::Plane { .. }, _) | (_, None) => 0,
+        (_, Some(Combine::Plane { lanes })) => units.div_ceil(lanes) * outputs,
+        (_, Some(Combine::Shared)) => units * outputs,
+    };
+    (slots as usize).saturating_mul(accumulator_bytes(problem, plan.access))
+}

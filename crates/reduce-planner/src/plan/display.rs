@@ -1,0 +1,102 @@
+//! Plans as sentences.
+
+use core::fmt;
+
+use crate::{Access, Combine, Direction, Merge, Plan, Schedule};
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::Along => "along the reduction",
+            Direction::Across => "across outputs",
+        };
+        match self.vector {
+            1 => write!(f, "single elements {direction}")?,
+            vector => write!(f, "vectors of {vector} {direction}")?,
+        }
+        if self.peeled {
+            f.write_str(" with head and tail peeled")?;
+        }
+        match self.loads_in_flight {
+            1 => f.write_str(", 1 load in flight")?,
+            loads => write!(f, ", {loads} loads in flight")?,
+        }
+        if self.outputs_in_flight != 1 {
+            write!(f, " for each of {} outputs", self.outputs_in_flight)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Combine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Combine::Plane { lanes } => write!(f, "plane operations over {lanes} lanes"),
+            Combine::Shared => f.write_str("shared memory"),
+        }
+    }
+}
+
+/// `1 unit`, `2 units`.
+struct Count<'a>(u32, &'a str);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
+    }
+}
+
+impl fmt::Display for Plan {
+    /// Such as `plane: 4 lanes per output, 256 units per cube; vectors of 4 along the reduction, 2
+    /// loads in flight for each of 2 outputs`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let output = match (self.access.direction, self.access.vector) {
+            (Direction::Across, 2..) => "output tile",
+            _ => "output",
+        };
+        match self.schedule {
+            Schedule::Unit { units_per_cube } => {
+                write!(f, "unit: 1 unit per {output}, {} per cube", Count(units_per_cube, "unit"))?;
+            }
+            Schedule::Plane { lanes_per_output, units_per_cube } => write!(
+                f,
+                "plane: {} per {output}, {} per cube",
+                Count(lanes_per_output, "lane"),
+                Count(units_per_cube, "unit")
+            )?,
+            Schedule::Cube { units_per_output, outputs_per_cube, combine } => write!(
+                f,
+                "cube: {} per {output}, {} per cube, combined by {combine}",
+                Count(units_per_output, "unit"),
+                Count(outputs_per_cube, output)
+            )?,
+            Schedule::Split {
+                cubes_per_output,
+                units_per_output,
+                outputs_per_cube,
+                combine,
+                merge,
+            } => {
+                write!(
+                    f,
+                    "split: {} per {output}, in each cube {} per {output} and {}, combined by \
+                     {combine}; ",
+                    Count(cubes_per_output, "cube"),
+                    Count(units_per_output, "unit"),
+                    Count(outputs_per_cube, output)
+                )?;
+                match merge {
+                    Merge::LastCube => f.write_str("the last cube merges")?,
+                    Merge::SecondLaunch { units_per_output, outputs_per_cube } => write!(
+                        f,
+                        "a second launch merges with {} per output and {} per cube",
+                        Count(units_per_output, "unit"),
+                        Count(outputs_per_cube, "output")
+                    )?,
+                }
+            }
+        }
+        write!(f, "; {}", self.access)
+    }
+}

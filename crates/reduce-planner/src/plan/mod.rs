@@ -1,0 +1,325 @@
+//! A plan: what will be launched, as data. Legality is in `check.rs`, the sentence in `display.rs`.
+
+pub(crate) mod check;
+mod display;
+
+use crate::{Direction, Problem, ScheduleKind};
+
+/// How units read the input.
+///
+/// Read along the reduction, an *output tile* is one output. Read across outputs, it is one vector
+/// of neighbouring outputs. Units work on whole output tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct Access {
+    /// Whether vectors and neighbouring units lie along the reduction or across outputs.
+    pub direction: Direction,
+    /// Elements per load, a power of two. It is 1 where the inner dimension has gaps.
+    pub vector: usize,
+    /// Whether the head and the tail of an inner dimension are peeled, because they do not fill a
+    /// vector. Their elements are read one by one.
+    pub peeled: bool,
+    /// Independent loads of one output that a unit issues before it uses the first.
+    pub loads_in_flight: usize,
+    /// Output tiles that a team has in flight together. More than one pays where each is short.
+    #[cfg_attr(feature = "serde", serde(default = "one"))]
+    pub outputs_in_flight: usize,
+}
+
+/// The outputs in flight of plans that do not say.
+#[cfg(feature = "serde")]
+const fn one() -> usize {
+    1
+}
+
+/// How the units that share an output combine their accumulators within a cube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase", deny_unknown_fields))]
+pub enum Combine {
+    /// Plane operations over this many lanes first, then shared memory for what remains.
+    Plane {
+        /// Lanes that combine, a power of two up to the smallest plane.
+        lanes: u32,
+    },
+    /// Shared memory alone.
+    Shared,
+}
+
+/// Who shares the work on one output. Across outputs, read "output tile" for "output".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase", deny_unknown_fields))]
+#[non_exhaustive]
+pub enum Schedule {
+    /// One unit works on an output.
+    Unit {
+        /// Units of a cube, a power of two.
+        units_per_cube: u32,
+    },
+    /// Lanes of one plane share an output.
+    Plane {
+        /// Lanes that share an output, a power of two from 2 to the smallest plane.
+        lanes_per_output: u32,
+        /// Units of a cube, a power of two.
+        units_per_cube: u32,
+    },
+    /// Units of one cube share an output.
+    Cube {
+        /// Units that share an output, a power of two.
+        units_per_output: u32,
+        /// Outputs that a cube works on at a time, a power of two.
+        outputs_per_cube: u32,
+        /// How the units combine.
+        combine: Combine,
+    },
+    /// Units of several cubes share an output. Each cube has partials, which are merged in the
+    /// order of the cubes.
+    Split {
+        /// Cubes that share an output, at least 2.
+        cubes_per_output: u32,
+        /// Units of each of these cubes that share an output, a power of two.
+        units_per_output: u32,
+        /// Outputs that a cube works on at a time, a power of two.
+        outputs_per_cube: u32,
+        /// How the units of one cube combine.
+        combine: Combine,
+        /// Who merges the partials.
+        merge: Merge,
+    },
+}
+
+/// Who merges the partials of a split. The order of the merge depends on nothing but the plan, so
+/// results are reproducible bit for bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+#[non_exhaustive]
+pub enum Merge {
+    /// The last cube of an output to finish, in the same launch. It needs 64-bit atomics.
+    LastCube,
+    /// A second launch.
+    SecondLaunch {
+        /// Units that merge the partials of one output, a power of two.
+        units_per_output: u32,
+        /// Outputs that a cube merges, a power of two.
+        outputs_per_cube: u32,
+    },
+}
+
+/// What will be launched for a problem on a device.
+///
+/// A plan is plain data. It can be compared, printed as a sentence, saved with the feature `serde`,
+/// and used again for any problem and device that [`Plan::check`] accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct Plan {
+    /// Version of the planner that made the plan. See [`Plan::VERSION`].
+    pub version: u32,
+    /// How the input is read.
+    pub access: Access,
+    /// Who shares the work on one output.
+    pub schedule: Schedule,
+}
+
+impl Schedule {
+    /// Which schedule it is.
+    #[must_use]
+    pub const fn kind(&self) -> ScheduleKind {
+        match self {
+            Schedule::Unit { .. } => ScheduleKind::Unit,
+            Schedule::Plane { .. } => ScheduleKind::Plane,
+            Schedule::Cube { .. } => ScheduleKind::Cube,
+            Schedule::Split { .. } => ScheduleKind::Split,
+        }
+    }
+
+    /// Units of one cube.
+    #[must_use]
+    pub const fn units_per_cube(&self) -> u32 {
+        match *self {
+            Schedule::Unit { units_per_cube } | Schedule::Plane { units_per_cube, .. } => {
+                units_per_cube
+            }
+            Schedule::Cube { units_per_output, outputs_per_cube, .. }
+            | Schedule::Split { units_per_output, outputs_per_cube, .. } => {
+                units_per_output.saturating_mul(outputs_per_cube)
+            }
+        }
+    }
+
+    /// Units of one cube that share an output.
+    #[must_use]
+    pub const fn units_per_output(&self) -> u32 {
+        match *self {
+            Schedule::Unit { .. } => 1,
+            Schedule::Plane { lanes_per_output, .. } => lanes_per_output,
+            Schedule::Cube { units_per_output, .. } | Schedule::Split { units_per_output, .. } => {
+                units_per_output
+            }
+        }
+    }
+
+    /// Outputs (across outputs: output tiles) that one cube works on at a time.
+    #[must_use]
+    pub const fn outputs_per_cube(&self) -> u32 {
+        match self.units_per_cube().checked_div(self.units_per_output()) {
+            None | Some(0) => 1,
+            Some(outputs) => outputs,
+        }
+    }
+
+    /// Cubes that share an output.
+    #[must_use]
+    pub const fn cubes_per_output(&self) -> u32 {
+        match *self {
+            Schedule::Split { cubes_per_output, .. } => cubes_per_output,
+            _ => 1,
+        }
+    }
+
+    /// Number of launches.
+    #[must_use]
+    pub const fn launches(&self) -> u32 {
+        match self {
+            Schedule::Split { merge: Merge::SecondLaunch { .. }, .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// How the units of one cube that share an output combine. `None` if it is one unit.
+    #[must_use]
+    pub const fn combine(&self) -> Option<Combine> {
+        match *self {
+            Schedule::Unit { .. } => None,
+            Schedule::Plane { lanes_per_output, .. } => {
+                Some(Combine::Plane { lanes: lanes_per_output })
+            }
+            Schedule::Cube { combine, .. } | Schedule::Split { combine, .. } => Some(combine),
+        }
+    }
+}
+
+impl Access {
+    /// Most loads that a plan may have in flight, over all outputs in flight: each holds registers.
+    pub const MOST_LOADS_IN_FLIGHT: usize = 16;
+
+    /// Single elements, one load of one output in flight.
+    #[must_use]
+    pub const fn new(direction: Direction) -> Self {
+        Self { direction, vector: 1, peeled: false, loads_in_flight: 1, outputs_in_flight: 1 }
+    }
+
+    /// The same with vectors of so many elements.
+    #[must_use]
+    pub const fn with_vector(self, vector: usize) -> Self {
+        Self { vector, ..self }
+    }
+
+    /// The same with head and tail of the inner dimension peeled, or not.
+    #[must_use]
+    pub const fn with_peeled(self, peeled: bool) -> Self {
+        Self { peeled, ..self }
+    }
+
+    /// The same with so many loads of an output in flight.
+    #[must_use]
+    pub const fn with_loads_in_flight(self, loads_in_flight: usize) -> Self {
+        Self { loads_in_flight, ..self }
+    }
+
+    /// The same with so many output tiles in flight.
+    #[must_use]
+    pub const fn with_outputs_in_flight(self, outputs_in_flight: usize) -> Self {
+        Self { outputs_in_flight, ..self }
+    }
+
+    /// Elements of the inner dimension: the innermost reduced one along the reduction, the
+    /// innermost kept one across outputs. Vectors lie in it.
+    #[must_use]
+    pub fn inner_len(&self, problem: &Problem) -> usize {
+        match self.direction {
+            Direction::Along => problem.reduced().last().map_or(1, |dim| dim.extent),
+            Direction::Across => problem.kept().last().map_or(1, |dim| dim.extent),
+        }
+    }
+
+    /// Loads that cover the inner dimension.
+    pub(crate) fn loads_per_inner(&self, problem: &Problem) -> u64 {
+        self.inner_len(problem).div_ceil(self.vector.max(1)) as u64
+    }
+
+    /// Number of output tiles. Along the reduction an output tile is one output, across outputs it
+    /// is one vector of neighbouring outputs.
+    #[must_use]
+    pub fn output_tiles(&self, problem: &Problem) -> u64 {
+        match self.direction {
+            Direction::Along => problem.outputs() as u64,
+            Direction::Across => {
+                let inner = self.inner_len(problem).max(1);
+                (problem.outputs() / inner * inner.div_ceil(self.vector.max(1))) as u64
+            }
+        }
+    }
+
+    /// Loads per output tile, without those of a peeled head or tail.
+    #[must_use]
+    pub fn loads_per_output(&self, problem: &Problem) -> u64 {
+        match self.direction {
+            Direction::Along => {
+                let inner = self.inner_len(problem).max(1);
+                (problem.reduction_len() / inner * (inner / self.vector.max(1))) as u64
+            }
+            Direction::Across => problem.reduction_len() as u64,
+        }
+    }
+
+    /// Outputs of one output tile.
+    pub(crate) const fn outputs_per_tile(&self) -> usize {
+        match self.direction {
+            Direction::Along => 1,
+            Direction::Across => self.vector,
+        }
+    }
+}
+
+impl Plan {
+    /// The version that this planner makes and runs. It changes whenever an old plan would run
+    /// differently or not at all.
+    pub const VERSION: u32 = 3;
+
+    /// A plan of this version.
+    #[must_use]
+    pub const fn new(access: Access, schedule: Schedule) -> Self {
+        Self { version: Self::VERSION, access, schedule }
+    }
+
+    /// Cubes of the first launch, before they are spread over the grid.
+    #[must_use]
+    pub fn cubes(&self, problem: &Problem) -> u64 {
+        let tiles = u64::from(self.schedule.outputs_per_cube())
+            .saturating_mul(self.access.outputs_in_flight.max(1) as u64);
+        let blocks = self.access.output_tiles(problem).div_ceil(tiles);
+        blocks.saturating_mul(u64::from(self.schedule.cubes_per_output()))
+    }
+
+    /// Words of 64 bits in which the cubes of a split publish their partials for the last one.
+    /// `words` is the number of 32-bit words of an accumulator. Each block of outputs takes one
+    /// counter, and each cube one word of 64 bits for each accumulator word of its outputs.
+    #[must_use]
+    pub fn published_words(&self, problem: &Problem, words: usize) -> u64 {
+        let cubes = u64::from(self.schedule.cubes_per_output()).max(1);
+        let outputs = u64::from(self.outputs_of_cube());
+        let per_block = cubes.saturating_mul(outputs).saturating_mul(words as u64);
+        (self.cubes(problem) / cubes).saturating_mul(per_block.saturating_add(1))
+    }
+
+    /// Outputs that one cube works on at a time, each output of a tile counted.
+    pub(crate) const fn outputs_of_cube(&self) -> u32 {
+        self.schedule.outputs_per_cube().saturating_mul(self.access.outputs_per_tile() as u32)
+    }
+}

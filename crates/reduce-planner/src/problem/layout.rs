@@ -1,0 +1,131 @@
+//! Layouts in memory: strides, spans, overlap, and the canonical form of dimensions.
+
+/// A dimension that the result keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeptDim {
+    /// Number of indices, at least 2.
+    pub extent: usize,
+    /// Stride in the input, in elements.
+    pub stride: usize,
+    /// Stride in the output, in elements.
+    pub output_stride: usize,
+}
+
+/// A dimension that is reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReducedDim {
+    /// Number of indices: at least 2, or 0 in an empty reduction.
+    pub extent: usize,
+    /// Stride in the input, in elements.
+    pub stride: usize,
+    /// Stride in the row-major order over the reduced axes. It is 0 unless the operator is
+    /// positional.
+    pub position_stride: usize,
+}
+
+/// Strides of a row-major tensor without padding, in elements.
+#[must_use]
+pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis].max(1));
+    }
+    strides
+}
+
+/// Number of elements from the first to the last that a tensor touches. It is 0 for a tensor
+/// without elements, and `None` if the number overflows.
+#[must_use]
+pub fn span(shape: &[usize], strides: &[usize]) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().zip(strides).try_fold(1usize, |span, (&extent, &stride)| {
+        span.checked_add((extent - 1).checked_mul(stride)?)
+    })
+}
+
+/// Whether two indices may share an offset.
+///
+/// A nested layout never does: each stride is at least what the finer dimensions span. This
+/// function also reports layouts that interleave without nesting. Telling those apart in general is
+/// a hard problem of number theory, and no tensor library produces them.
+pub(super) fn may_overlap(shape: &[usize], strides: &[usize]) -> bool {
+    if shape.contains(&0) {
+        return false;
+    }
+    let mut dims: Vec<(usize, usize)> = strides
+        .iter()
+        .copied()
+        .zip(shape.iter().copied())
+        .filter(|&(_, extent)| extent > 1)
+        .collect();
+    dims.sort_unstable();
+    let mut reach = 1;
+    for (stride, extent) in dims {
+        if stride < reach {
+            return true;
+        }
+        reach += (extent - 1) * stride;
+    }
+    false
+}
+
+/// A dimension with two strides. Kept and reduced dimensions have the same canonical form.
+pub(super) trait Dim: Copy {
+    /// Number of indices.
+    fn extent(&self) -> usize;
+    /// The stride in the input, and the one in the output or in the order of positions.
+    fn strides(&self) -> (usize, usize);
+    /// The dimension with another number of indices.
+    fn with_extent(self, extent: usize) -> Self;
+}
+
+impl Dim for KeptDim {
+    fn extent(&self) -> usize {
+        self.extent
+    }
+    fn strides(&self) -> (usize, usize) {
+        (self.stride, self.output_stride)
+    }
+    fn with_extent(self, extent: usize) -> Self {
+        Self { extent, ..self }
+    }
+}
+
+impl Dim for ReducedDim {
+    fn extent(&self) -> usize {
+        self.extent
+    }
+    fn strides(&self) -> (usize, usize) {
+        (self.stride, self.position_stride)
+    }
+    fn with_extent(self, extent: usize) -> Self {
+        Self { extent, ..self }
+    }
+}
+
+/// Drops dimensions of one index, orders the rest from the largest stride to the smallest with
+/// broadcast dimensions first, and merges neighbours that leave no gap in either stride.
+pub(super) fn canonical<D: Dim>(mut dims: Vec<D>) -> Vec<D> {
+    dims.retain(|dim| dim.extent() != 1);
+    dims.sort_by_key(|dim| {
+        let (stride, other) = dim.strides();
+        let broadcast_first = if stride == 0 { usize::MAX } else { stride };
+        core::cmp::Reverse((broadcast_first, other))
+    });
+    let mut merged: Vec<D> = Vec::with_capacity(dims.len());
+    for inner in dims {
+        match merged.last_mut() {
+            Some(outer) if outer.strides() == scaled(inner.strides(), inner.extent()) => {
+                *outer = inner.with_extent(outer.extent() * inner.extent());
+            }
+            _ => merged.push(inner),
+        }
+    }
+    merged
+}
+
+fn scaled((a, b): (usize, usize), by: usize) -> (usize, usize) {
+    (a.saturating_mul(by), b.saturating_mul(by))
+}

@@ -1,0 +1,121 @@
+//! Why a schedule was not taken.
+
+use core::fmt;
+
+use crate::{Estimate, Illegal, Limit, ScheduleKind};
+
+/// Why a schedule was not taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Reason {
+    /// The device reports no plane operations.
+    NoPlaneOperations,
+    /// Across outputs, lanes need planes of one size.
+    PlaneSizeVaries {
+        /// Units of the smallest plane.
+        min: u32,
+        /// Units of the largest plane.
+        max: u32,
+    },
+    /// An output has too few loads for units to share.
+    NothingToShare {
+        /// Loads per output.
+        loads: u64,
+    },
+    /// Adjacent outputs take all lanes of a plane.
+    OutputsFillPlane {
+        /// Adjacent outputs, or vectors of outputs.
+        adjacent: u64,
+        /// Units of a plane.
+        plane: u32,
+    },
+    /// An output has too few loads for several cubes.
+    TooShortToSplit {
+        /// Loads per output.
+        loads: u64,
+        /// The number of loads from which two cubes have enough to do.
+        needed: u64,
+    },
+    /// The outputs keep every multiprocessor busy without a split.
+    OutputsFillDevice {
+        /// Cubes without a split.
+        cubes: u64,
+        /// Cubes that fill the device.
+        wanted: u64,
+    },
+    /// The schedule applies, and another one should be faster.
+    Slower {
+        /// The estimate of this schedule.
+        estimate: Estimate,
+        /// What the schedule that was taken should take, in microseconds.
+        best_microseconds: f64,
+        /// The longest term of that estimate. The other terms are in the choice.
+        best_limit: Limit,
+    },
+    /// The schedule applies, and its launch would break a rule that plans must obey.
+    PassesLimits {
+        /// The rule, with the numbers.
+        limit: Illegal,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoPlaneOperations => f.write_str("the device reports no plane operations"),
+            Reason::PlaneSizeVaries { min, max } => write!(
+                f,
+                "planes have {min} to {max} units, and lanes across outputs need planes of one size"
+            ),
+            Reason::NothingToShare { loads } => {
+                write!(f, "{loads} loads per output are too few to share among units")
+            }
+            Reason::TooShortToSplit { loads, needed } => write!(
+                f,
+                "too short to split: {loads} loads per output, and two cubes need {needed}"
+            ),
+            Reason::OutputsFillDevice { cubes, wanted } => write!(
+                f,
+                "no need to split: {cubes} cubes without a split, and {wanted} fill the device"
+            ),
+            Reason::Slower { estimate, best_microseconds, best_limit } => write!(
+                f,
+                "slower: {:.1} us expected (limited by {}) against {best_microseconds:.1} us \
+                 (limited by {best_limit})",
+                estimate.microseconds(),
+                estimate.limit()
+            ),
+            Reason::OutputsFillPlane { adjacent, plane } => {
+                write!(f, "{adjacent} adjacent outputs fill a plane of {plane} units")
+            }
+            Reason::PassesLimits { limit } => limit.fmt(f),
+        }
+    }
+}
+
+/// A schedule that was not taken, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The schedule.
+    pub schedule: ScheduleKind,
+    /// The reason.
+    pub reason: Reason,
+}
+
+impl Refusal {
+    /// A refusal of `schedule` for `reason`.
+    #[must_use]
+    pub const fn new(schedule: ScheduleKind, reason: Reason) -> Self {
+        Self { schedule, reason }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.schedule, self.reason)
+    }
+}
