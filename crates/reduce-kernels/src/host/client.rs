@@ -104,7 +104,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let elements =
         ElementType::ALL.into_iter().filter(|&element| can(client, element, &usable)).collect();
     let plane_operations = properties.features.plane.contains(Plane::Ops);
-    let reference = if plane_operations { Device::h200() } else { Device::software_adapter() };
+    let mut device = if plane_operations { Device::h200() } else { Device::software_adapter() };
     let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(if plane_operations {
         MULTIPROCESSORS_UNKNOWN
     } else {
@@ -114,27 +114,23 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let load_bytes = (hardware.load_width / 8) as usize;
     // NVIDIA's Vulkan driver reports more than the 65535 that its y and z dimensions hold.
     let grid = [x.min(i32::MAX as u32), y.min(65535), z.min(65535)];
-    Device {
-        name: R::name(client).to_owned(),
-        plane_size_min: hardware.plane_size_min,
-        plane_size_max: hardware.plane_size_max,
-        plane_operations,
-        max_units_per_cube: hardware.max_units_per_cube.min(hardware.max_cube_dim.0),
-        max_bindings: hardware.max_bindings,
-        max_cube_count: grid,
-        // More than this must be asked for when a kernel is launched, and costs residency.
-        shared_memory_bytes: hardware.max_shared_memory_size.min(48 * 1024),
-        load_bytes,
-        // CUDA's runtime sets no limit; the smallest elements have one byte.
-        max_vector: hardware.max_vector_size.min(load_bytes),
-        multiprocessors,
-        units_per_multiprocessor: reference.units_per_multiprocessor,
-        bandwidth: BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors),
-        launch_ns: reference.launch_ns,
-        latency_ns: reference.latency_ns,
-        wide_indices: Language::of(client) != Language::Wgsl
-            && properties.features.supports_address(AddressType::U64),
-        wide_atomics: has_wide_atomics(client),
-        elements,
-    }
+    device.name = R::name(client).to_owned();
+    device.plane_size_min = hardware.plane_size_min;
+    device.plane_size_max = hardware.plane_size_max;
+    device.plane_operations = plane_operations;
+    device.max_units_per_cube = hardware.max_units_per_cube.min(hardware.max_cube_dim.0);
+    device.max_bindings = hardware.max_bindings;
+    device.max_cube_count = grid;
+    // More than this must be asked for when a kernel is launched, and costs residency.
+    device.shared_memory_bytes = hardware.max_shared_memory_size.min(48 * 1024);
+    device.load_bytes = load_bytes;
+    // CUDA's runtime sets no limit; the smallest elements have one byte.
+    device.max_vector = hardware.max_vector_size.min(load_bytes);
+    device.multiprocessors = multiprocessors;
+    device.bandwidth = BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors);
+    device.wide_indices = Language::of(client) != Language::Wgsl
+        && properties.features.supports_address(AddressType::U64);
+    device.wide_atomics = has_wide_atomics(client);
+    device.elements = elements;
+    device
 }

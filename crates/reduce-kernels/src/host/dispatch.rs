@@ -2,7 +2,7 @@
 
 use cubecl::ir::AddressType;
 use reduce_planner::{
-    Combine, Device, Direction, ElementType, Merge, Plan, PlanError, Problem, Schedule,
+    Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
     needs_wide_indices,
 };
 
@@ -44,31 +44,34 @@ impl Dispatch {
             device: device.name.clone(),
             reason,
         };
-        let spread = |cubes: u64| {
-            let passes = || unfit(format!("{cubes} cubes pass the grid's limits"));
-            device.spread(cubes).ok_or_else(passes)
+        let spread = |cubes: u64, merging: bool| {
+            device.spread(cubes).ok_or_else(|| unfit(Illegal::Grid { cubes, merging }))
         };
         let merging = match plan.schedule {
-            Schedule::Split { cubes, merge: Merge::LastCube, .. } => {
+            Schedule::Split { cubes_per_output: cubes, merge: Merge::LastCube, .. } => {
                 let words: usize = fields.iter().map(|field| field.bytes().div_ceil(4)).sum();
-                let words = plan.hand_over_words(problem, words) as usize;
+                let words = plan.published_words(problem, words) as usize;
                 Merging::LastCube { cubes: cubes as usize, words }
             }
-            Schedule::Split { cubes, merge: Merge::SecondLaunch { workers, outputs }, .. } => {
+            Schedule::Split {
+                cubes_per_output: cubes,
+                merge: Merge::SecondLaunch { units_per_output, outputs_per_cube },
+                ..
+            } => {
                 let partials = u64::from(cubes) * problem.outputs() as u64;
                 let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
                 if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
-                    let reason =
-                        format!("partial results of {bytes} bytes, a buffer holds {available}");
-                    return Err(unfit(reason));
+                    return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
                 }
                 let team = Team {
-                    units_per_tile: workers,
-                    unit_stride: outputs,
-                    units_per_cube: workers * outputs,
+                    units_per_tile: units_per_output,
+                    unit_stride: outputs_per_cube,
+                    units_per_cube: units_per_output * outputs_per_cube,
                     combine: Combine::Shared,
                 };
-                let grid = spread((problem.outputs() as u64).div_ceil(u64::from(outputs)))?;
+                let cubes_of_merge =
+                    (problem.outputs() as u64).div_ceil(u64::from(outputs_per_cube));
+                let grid = spread(cubes_of_merge, true)?;
                 Merging::SecondLaunch { cubes: cubes as usize, team, grid }
             }
             _ => Merging::None,
@@ -77,7 +80,7 @@ impl Dispatch {
         Ok(Self {
             plan,
             team: team(&plan, device),
-            grid: spread(plan.cubes(problem))?,
+            grid: spread(plan.cubes(problem), false)?,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
             merging,
         })
@@ -89,13 +92,15 @@ fn team(plan: &Plan, device: &Device) -> Team {
     let schedule = plan.schedule;
     let unit_stride = match (plan.access.direction, schedule) {
         (Direction::Along, _) => 1,
-        (Direction::Across, Schedule::Plane { lanes, .. }) => device.plane_size_min / lanes,
-        (Direction::Across, _) => schedule.outputs(),
+        (Direction::Across, Schedule::Plane { lanes_per_output, .. }) => {
+            device.plane_size_min / lanes_per_output
+        }
+        (Direction::Across, _) => schedule.outputs_per_cube(),
     };
     Team {
-        units_per_tile: schedule.workers(),
+        units_per_tile: schedule.units_per_output(),
         unit_stride,
-        units_per_cube: schedule.units(),
+        units_per_cube: schedule.units_per_cube(),
         combine: schedule.combine().unwrap_or(Combine::Shared),
     }
 }

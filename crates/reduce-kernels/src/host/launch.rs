@@ -165,13 +165,13 @@ impl<R: Runtime> Launch<'_, R> {
     /// The input as vectors, those that lie inside its span as a whole; and as elements for peeled
     /// edges.
     fn input(&self) -> InputArraysLaunch<R> {
-        let Access { vector, ragged, .. } = self.dispatch.plan.access;
+        let Access { vector, peeled, .. } = self.dispatch.plan.access;
         let span = self.problem().input_span();
         let array = |len: usize| {
             // SAFETY: `Buffers` checked the buffer against the span.
             unsafe { ArrayArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
         };
-        InputArraysLaunch::new(array(span / vector), ragged.then(|| array(span)).into())
+        InputArraysLaunch::new(array(span / vector), peeled.then(|| array(span)).into())
     }
 
     /// The outputs, as vectors or as elements.
@@ -213,7 +213,7 @@ impl<R: Runtime> Launch<'_, R> {
     /// Whether each tile's results lie side by side on a boundary of their vector, as wide as one store
     /// may be.
     fn writes_vectors(&self) -> bool {
-        let Access { direction, vector, ragged, .. } = self.dispatch.plan.access;
+        let Access { direction, vector, peeled, .. } = self.dispatch.plan.access;
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
         let fits = |(output, element): (&Binding, &ElementType)| {
             let bytes = vector * element.bytes();
@@ -222,7 +222,7 @@ impl<R: Runtime> Launch<'_, R> {
         let results = &self.resolved.signature.results;
         direction == Direction::Across
             && vector > 1
-            && !ragged
+            && !peeled
             && inner.output_stride == 1
             && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
             && self.buffers.outputs().iter().zip(results).all(fits)
@@ -271,8 +271,8 @@ fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> 
         inner_target_stride,
         DivisorLaunch::of(loads.max(1)),
         problem.reduction_len() / inner_len.max(1),
-        access.groups(problem) as usize,
-        access.steps(problem) as usize,
+        access.output_tiles(problem) as usize,
+        access.loads_per_output(problem) as usize,
         problem.outputs(),
         problem.reduction_len(),
     )

@@ -76,14 +76,11 @@ impl Request<'_> {
         let signature = (operator.types)(&request)
             .ok_or_else(|| ReduceError::Types { operator: operator.name(), request })?;
         let fields = &signature.fields[..operator.fields];
-        let class = OperatorClass {
-            name: operator.name,
-            accumulator_bytes: fields.iter().map(|field| field.bytes()).sum(),
-            fields: fields.len(),
-            positional: operator.positional,
-            defined_on_empty: operator.defined_on_empty,
-            transcendental: operator.transcendental,
-        };
+        let bytes = fields.iter().map(|field| field.bytes()).sum();
+        let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
+        class.positional = operator.positional;
+        class.defined_on_empty = operator.defined_on_empty;
+        class.transcendental = operator.transcendental;
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
         let problem = Problem::new(

@@ -30,7 +30,7 @@ pub(super) fn accumulate(
     #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Wide> {
-    let in_flight = comptime![access.in_flight];
+    let in_flight = comptime![access.loads_in_flight];
     let pairwise = is_pairwise(operator);
     let block = share.stride * in_flight;
     let blocks = geometry.loads_per_tile / block;
@@ -118,7 +118,7 @@ fn push_block(
     #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Wide> {
-    let in_flight = comptime![access.in_flight];
+    let in_flight = comptime![access.loads_in_flight];
     let mut total = accumulator;
     let mut loads = Sequence::<Loaded>::new();
     #[unroll]
@@ -128,7 +128,7 @@ fn push_block(
     #[unroll]
     for k in 0..in_flight {
         let loaded = *loads.index(k);
-        if comptime![access.ragged] {
+        if comptime![access.peeled] {
             if loaded.valid {
                 total = push_loaded(total, loaded, parameters, operator);
             }

@@ -54,7 +54,7 @@ fn load_along(
         position = at.target;
         slot = load;
     }
-    if comptime![access.ragged] {
+    if comptime![access.peeled] {
         let first = start.div_ceil(vector);
         let end = (first + slot + 1) * vector;
         let valid = end <= start + geometry.inner_len;
@@ -101,7 +101,7 @@ fn load_across(
     let at = offsets(&geometry.reduced, nth);
     let start = tile.input + at.input;
     let mut value = Vector::<Stored, Wide>::empty();
-    if comptime![access.ragged] {
+    if comptime![access.peeled] {
         if tile.results == comptime![vector as u32] {
             value = input.vectors[start / vector];
         } else {

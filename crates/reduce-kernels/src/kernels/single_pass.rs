@@ -31,8 +31,9 @@ pub(crate) fn reduce_single_pass(
     let mut output = output_of(output);
     let place = place(team);
     let tiles_per_cube = comptime![team.tiles_per_cube()];
-    let first = CUBE_POS * comptime![tiles_per_cube * access.batch] + place.tile as usize;
-    if comptime![access.batch == 1] {
+    let first =
+        CUBE_POS * comptime![tiles_per_cube * access.outputs_in_flight] + place.tile as usize;
+    if comptime![access.outputs_in_flight == 1] {
         let tile = locate(geometry, first, access);
         let share = Share {
             first: place.member as usize,
@@ -55,13 +56,13 @@ pub(crate) fn reduce_single_pass(
     } else {
         // Short reductions: the loads of several tiles are issued together, then their elements are
         // pushed one tile after the other.
-        let in_flight = comptime![access.in_flight];
+        let in_flight = comptime![access.loads_in_flight];
         let units = comptime![team.units_per_tile as usize];
         let last = geometry.loads_per_tile - 1;
         let mut tiles = Sequence::<Tile>::new();
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
-        for nth in 0..comptime![access.batch] {
+        for nth in 0..comptime![access.outputs_in_flight] {
             let tile = locate(geometry, first + comptime![nth * tiles_per_cube], access);
             #[unroll]
             for k in 0..in_flight {
@@ -71,7 +72,7 @@ pub(crate) fn reduce_single_pass(
             tiles.push(tile);
         }
         #[unroll]
-        for nth in 0..comptime![access.batch] {
+        for nth in 0..comptime![access.outputs_in_flight] {
             let tile = *tiles.index(nth);
             let mut wide = identity::<Wide>(operator);
             #[unroll]

@@ -27,7 +27,7 @@ pub(super) fn total_along(
 ) -> Accumulator<Single> {
     let wide = accumulate(input, geometry, parameters, tile, share, access, operator);
     let mut total = combine_components(wide, parameters, operator);
-    if comptime![access.ragged] {
+    if comptime![access.peeled] {
         let edges = accumulate_edges(input, geometry, parameters, tile, share, access, operator);
         total = merge::<Single>(operator, total, edges, parameters);
     }
