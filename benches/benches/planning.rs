@@ -10,14 +10,7 @@ use reduce_kernels::{
     },
 };
 
-const SUM: OperatorClass = OperatorClass {
-    name: "sum",
-    accumulator_bytes: 4,
-    fields: 1,
-    positional: false,
-    defined_on_empty: true,
-    transcendental: false,
-};
+const SUM: OperatorClass = OperatorClass::new("sum", 4);
 
 fn problem(shape: &[usize], axes: &[usize]) -> Result<Problem, ProblemError> {
     let strides = row_major_strides(shape);

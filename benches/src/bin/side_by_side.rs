@@ -15,7 +15,7 @@ use reduce_kernels::{
     OperatorOptions, Problem, ScheduleKind,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    planner::{Access, Choice, Device, Plan, cost, schedule},
+    planner::{Access, Choice, Device, Plan, Schedule},
     reduce, with_operator,
 };
 use reduce_programs::{
@@ -308,10 +308,10 @@ impl<R: Runtime> Engine<'_, R> {
         let access = Access::widest(problem, self.device);
         let sized = ScheduleKind::ALL.into_iter().filter(|_| self.every_schedule);
         let sized = sized.filter_map(|kind| {
-            let schedule = schedule::size(kind, problem, self.device, access).ok()?;
-            let ns = cost::estimate_ns(problem, self.device, access, schedule);
-            (ns < HOPELESS * choice.expected_microseconds * 1e3)
-                .then(|| Plan::new(access, schedule))
+            let schedule = Schedule::sized(kind, problem, self.device, access).ok()?;
+            let plan = Plan::new(access, schedule);
+            let expected = plan.estimate(problem, self.device).microseconds();
+            (expected < HOPELESS * choice.expected_microseconds()).then_some(plan)
         });
         let plans = sized.chain(self.plans.iter().copied());
         plans.filter(|plan| plan.check(problem, self.device).is_ok()).collect()

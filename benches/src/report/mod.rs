@@ -153,14 +153,9 @@ pub(crate) mod tests {
     /// A record of cases and their microseconds, at 4 TB/s and 9 us a launch.
     pub(crate) fn record(cases: &[(&str, f64)]) -> Record {
         let floor = Floor { read_gigabytes_per_second: 4000.0, launch_microseconds: 9.0 };
-        let access = Access {
-            direction: Direction::Along,
-            vector: 4,
-            ragged: false,
-            in_flight: 4,
-            batch: 1,
-        };
-        let schedule = Schedule::Cube { workers: 256, outputs: 1, combine: Combine::Shared };
+        let access = Access::new(Direction::Along).with_vector(4).with_loads_in_flight(4);
+        let schedule =
+            Schedule::Cube { units_per_output: 256, outputs_per_cube: 1, combine: Combine::Shared };
         let plan = Plan::new(access, schedule);
         let timing = |&(line, us): &(&str, f64)| {
             let case: Case = line.parse().unwrap();

@@ -32,10 +32,18 @@ fn rows(count: usize, len: usize) -> (Vec<f32>, Vec<f32>) {
 
 /// A split of single elements, by `cubes` cubes of `units` units an output.
 fn split(cubes: u32, units: u32, merge: Merge) -> Plan {
-    let access =
-        Access { direction: Direction::Along, vector: 1, ragged: false, in_flight: 1, batch: 1 };
+    let access = Access::new(Direction::Along);
     let combine = Combine::Shared;
-    Plan::new(access, Schedule::Split { cubes, workers: units, outputs: 1, combine, merge })
+    Plan::new(
+        access,
+        Schedule::Split {
+            cubes_per_output: cubes,
+            units_per_output: units,
+            outputs_per_cube: 1,
+            combine,
+            merge,
+        },
+    )
 }
 
 /// The sums of rows with a plan, into an output that was poisoned.
@@ -60,7 +68,8 @@ fn leftovers<R: Runtime>(client: &ComputeClient<R>) {
     if !device.wide_atomics {
         return;
     }
-    let tiny = Device { plane_size_min: 1, plane_size_max: 1, ..device.clone() };
+    let mut tiny = device.clone();
+    (tiny.plane_size_min, tiny.plane_size_max) = (1, 1);
     for _ in 0..4 {
         // Its own result is not trusted.
         sums(client, &tiny, [1, 3000], split(33, 1, Merge::LastCube)).unwrap();
@@ -90,7 +99,7 @@ fn many_streams<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_of(client);
     let merge = match device.wide_atomics {
         true => Merge::LastCube,
-        false => Merge::SecondLaunch { workers: 1, outputs: 1 },
+        false => Merge::SecondLaunch { units_per_output: 1, outputs_per_cube: 1 },
     };
     let plan = split(5, device.plane_size_max, merge);
     let on_stream = |stream: u64| {
@@ -144,7 +153,8 @@ fn exhaustion<R: Runtime>(client: &ComputeClient<R>) {
     let outputs: Vec<TensorHandle<R>> =
         (0..3).map(|_| tensor(client, &[-1e30; 64], &[64, 1])).collect();
     confirm(client, outputs.iter().chain([&input])).unwrap();
-    let merges = [Merge::LastCube, Merge::SecondLaunch { workers: 1, outputs: 1 }];
+    let merges =
+        [Merge::LastCube, Merge::SecondLaunch { units_per_output: 1, outputs_per_cube: 1 }];
     let plans = merges.map(|merge| split(300, device.plane_size_max, merge));
     let problem = reduce(Sum, &input).over([1]).problem().unwrap();
     let chosen = reduce(Sum, &input).over([1]).choose(client).unwrap().plan;
@@ -198,7 +208,7 @@ fn dead_scratch<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_of(client);
     let merges = [
         device.wide_atomics.then_some(Merge::LastCube),
-        Some(Merge::SecondLaunch { workers: 1, outputs: 1 }),
+        Some(Merge::SecondLaunch { units_per_output: 1, outputs_per_cube: 1 }),
     ];
     for merge in merges.into_iter().flatten() {
         // 64 rows by 300 cubes: 19200 partial results.

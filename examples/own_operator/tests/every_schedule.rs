@@ -21,13 +21,13 @@ use std::{
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Device, ElementType, Mean, Operator, Plan, Problem, ReduceError, Reduction, ScheduleKind,
+    ElementType, Mean, Operator, Plan, ReduceError, Reduction, ScheduleKind,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, element_type,
     operator::One,
-    planner::{Access, Direction, schedule},
+    planner::{Access, Direction},
     reduce, storage_type,
-    testing::check_laws,
+    testing::{check_laws, every_plan},
 };
 use reduce_own_operator::{MeanAngle, SquaredError};
 
@@ -93,23 +93,6 @@ fn read<R: Runtime>(client: &ComputeClient<R>, tensor: TensorHandle<R>) -> Vec<f
     f32::from_bytes(&bytes).to_vec()
 }
 
-/// Every plan that can run a problem: each schedule, with the widest loads and with single elements
-/// both ways.
-fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3, batch: 1 };
-    let accesses =
-        [Access::widest(problem, device), single(Direction::Along), single(Direction::Across)];
-    let mut plans = Vec::new();
-    for access in accesses {
-        for kind in ScheduleKind::ALL {
-            let sized = schedule::size(kind, problem, device, access);
-            let plan = sized.ok().map(|schedule| Plan::new(access, schedule));
-            plans.extend(plan.filter(|plan| plan.check(problem, device).is_ok()));
-        }
-    }
-    plans
-}
-
 /// A schedule by name, and how it reads: whether across, whether ragged, whether vectors.
 type Tried = BTreeSet<(ScheduleKind, bool, bool, bool)>;
 
@@ -121,10 +104,11 @@ fn under_every_plan<R: Runtime, O: Operator<Results = One>>(
     check: impl Fn(&Plan, usize, f32),
 ) {
     // Mesa's software adapter reports no plane operations, but runs them.
-    let device = Device { plane_operations: true, ..device_of(client) };
+    let mut device = device_of(client);
+    device.plane_operations = true;
     let kept = reduction.output_shape().unwrap();
     let [len] = kept[..] else { panic!("one axis is kept") };
-    let plans = plans(&reduction.problem().unwrap(), &device);
+    let plans = every_plan(&reduction.problem().unwrap(), &device);
     for plan in &plans {
         let poisoned = client.create_from_slice(f32::as_bytes(&vec![POISON; 2 * len]));
         let output =
@@ -136,8 +120,8 @@ fn under_every_plan<R: Runtime, O: Operator<Results = One>>(
             check(plan, nth, pair[0]);
             assert_eq!(pair[1], POISON, "written between the results: {plan}");
         }
-        let Access { direction, ragged, vector, .. } = plan.access;
-        tried.insert((plan.schedule.kind(), direction == Direction::Across, ragged, vector > 1));
+        let Access { direction, peeled, vector, .. } = plan.access;
+        tried.insert((plan.schedule.kind(), direction == Direction::Across, peeled, vector > 1));
     }
 }
 

@@ -9,7 +9,7 @@ use reduce_kernels::{
     ScheduleKind,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::{Fields, ResultArity},
-    planner::reduced_axes,
+    planner::{Estimate, reduced_axes},
     reduce, storage_type, with_operator,
 };
 use reduce_programs::{
@@ -157,6 +157,9 @@ struct Report {
     plan: Option<Plan>,
     plan_in_words: String,
     expected_microseconds: f64,
+    /// The terms of the expected time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Estimate>,
     refused: Vec<Refused>,
     microseconds: f64,
     gigabytes_per_second: f64,
@@ -345,7 +348,8 @@ impl Work<'_> {
             plan: choice.as_ref().map(|choice| choice.plan),
             expected_microseconds: choice
                 .as_ref()
-                .map_or(0.0, |choice| choice.expected_microseconds),
+                .map_or(0.0, |choice| choice.expected_microseconds()),
+            estimate: choice.as_ref().map(|choice| choice.estimate),
             refused: choice
                 .iter()
                 .flat_map(|choice| &choice.refused)
@@ -398,7 +402,9 @@ fn print(report: &Report, explain: bool) -> io::Result<()> {
     ))?;
     say(format_args!("plan: {}", report.plan_in_words))?;
     if explain {
-        say(format_args!("expected: {:.1} us", report.expected_microseconds))?;
+        if let Some(estimate) = &report.estimate {
+            say(format_args!("expected: {estimate}"))?;
+        }
         for Refused { schedule, reason } in &report.refused {
             say(format_args!("not {schedule}: {reason}"))?;
         }

@@ -3,23 +3,22 @@
 
 use half::f16;
 use reduce_kernels::{
-    All, Any, ArgMax, ArgMin, CountNonzero, Device, ElementType, LogSumExp, Max, MaxWithIndex,
-    Mean, MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum,
-    NanVar, NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
+    All, Any, ArgMax, ArgMin, CountNonzero, ElementType, LogSumExp, Max, MaxWithIndex, Mean,
+    MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum, NanVar,
+    NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
     SumSquares, Var,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     device_of, max, mean, min, min_max, norm_p,
     planner::{PlanError, ProblemError, row_major_strides},
-    prod, reduce, storage_type, sum, var,
+    prod, reduce, storage_type, sum,
+    testing::{every_plan, widest_plans},
+    var,
 };
 
 use crate::{
     case::Case,
     operators::{Checked, for_each_operator, place},
-    run::{
-        Asked, Element, device_with_planes, plans, problem_of, read, results, sample, tensor,
-        widest_plans,
-    },
+    run::{Asked, Element, device_with_planes, problem_of, read, results, sample, tensor},
 };
 
 /// A plan of each schedule of an f32 reduction of a row-major tensor.
@@ -51,7 +50,7 @@ fn all_plans<R: Runtime, O: Checked>(
         Asked::default(),
     )
     .unwrap();
-    plans(&problem, &device_with_planes(client))
+    every_plan(&problem, &device_with_planes(client))
 }
 
 /// Rows to reduce along or columns to reduce across, operators in turn: both would take twice as many
@@ -308,13 +307,15 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(indexed.output_types().unwrap(), (ElementType::F32, ElementType::U32));
 
     // A device that cannot be.
-    let nonsense = Device { plane_size_min: 48, plane_size_max: 48, ..device_of(client) };
+    let mut nonsense = device_of(client);
+    (nonsense.plane_size_min, nonsense.plane_size_max) = (48, 48);
     let error = into(by(&[0]).plan_for(&nonsense), &output);
     assert!(matches!(error, ReduceError::Plan(PlanError::Device(_))), "{error}");
 
     // Plans of another version, and plans that claim an alignment the tensor does not have.
     let good = by(&[0]).choose(client).unwrap().plan;
-    let old = Plan { version: 0, ..good };
+    let mut old = good;
+    old.version = 0;
     let error = into(by(&[0]).with_plan(old), &output);
     assert!(matches!(error, ReduceError::Plan(PlanError::Version { found: 0, .. })));
     let mut unfit = good;

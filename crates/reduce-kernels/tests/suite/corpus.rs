@@ -1,13 +1,15 @@
 //! The corpus: layouts and lengths around every boundary that a schedule has.
 
 use reduce_kernels::{
-    Device, ElementType, MaxWithIndex, MeanVar, Plan, Problem, Sum, cubecl::prelude::*,
+    Device, ElementType, MaxWithIndex, MeanVar, Plan, Problem, Sum,
+    cubecl::prelude::*,
+    testing::{every_plan, widest_plans},
 };
 
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Asked, check, device_with_planes, plans, problem_of, widest_plans},
+    run::{Asked, check, device_with_planes, problem_of},
 };
 
 /// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
@@ -102,7 +104,7 @@ fn run_cases<R: Runtime, O: Checked>(
 
 /// Sums through each schedule: every third case in every width.
 pub fn sum_in_every_width<R: Runtime>(client: &ComputeClient<R>) {
-    run_cases::<R, Sum>(client, plans, (0, 3));
+    run_cases::<R, Sum>(client, every_plan, (0, 3));
 }
 
 /// Sums through each schedule: the other cases in the widest vectors. Kernels take longer to compile

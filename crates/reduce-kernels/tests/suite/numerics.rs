@@ -2,13 +2,13 @@
 
 use reduce_kernels::{
     ElementType, LogSumExp, Mean, MeanVar, NanStd, NanVar, NormL2, NormP, Plan, Std, Sum, Var,
-    cubecl::prelude::*, device_of, reduce,
+    cubecl::prelude::*, device_of, reduce, testing::widest_plans,
 };
 
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Asked, device_with_planes, problem_of, read, results, tensor, widest_plans},
+    run::{Asked, device_with_planes, problem_of, read, results, tensor},
 };
 
 /// A plan of each schedule for a row-major tensor of f32.
@@ -60,7 +60,7 @@ pub fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
     let data = vec![0.1f32; 1 << 24];
     let unit = every_plan::<R, Sum>(client, &[data.len()], &[0])
         .into_iter()
-        .find(|plan| plan.schedule.workers() == 1)
+        .find(|plan| plan.schedule.units_per_output() == 1)
         .expect("one unit can always do it");
     let sum: Vec<f32> = results(client, Sum, &data, &[data.len()], &[0], Some(unit));
     assert_close(&sum, data.len() as f64 * f64::from(0.1f32), 2e-4, "one unit alone");

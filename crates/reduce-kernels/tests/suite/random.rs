@@ -4,11 +4,13 @@ use proptest::{
     prelude::*,
     test_runner::{Config, FileFailurePersistence, RngSeed, TestRunner},
 };
-use reduce_kernels::{ArgMax, ElementType, Sum, cubecl::prelude::*, planner::span};
+use reduce_kernels::{
+    ArgMax, ElementType, Sum, cubecl::prelude::*, planner::span, testing::every_plan,
+};
 
 use crate::{
     case::Case,
-    run::{Asked, check, device_with_planes, plans, problem_of},
+    run::{Asked, check, device_with_planes, problem_of},
 };
 
 /// Most elements of a buffer: enough for every schedule, little enough for a software adapter.
@@ -64,7 +66,7 @@ pub fn problems<R: Runtime>(client: &ComputeClient<R>) {
             check::<R, Sum>(client, &case, ElementType::F32, None, seed).unwrap();
             let problem =
                 problem_of::<R, ArgMax>(client, &case, ElementType::F32, Asked::default()).unwrap();
-            let plans = plans(&problem, &device);
+            let plans = every_plan(&problem, &device);
             let plan = plans[pick.index(plans.len())];
             check::<R, ArgMax>(client, &case, ElementType::F32, Some(plan), seed).unwrap();
             Ok(())

@@ -3,11 +3,11 @@
 use half::{bf16, f16};
 use rand::{SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Device, ElementType, Operator, Plan, Problem, ReduceError, Reduction, ScheduleKind,
+    Device, ElementType, Operator, Plan, Problem, ReduceError, Reduction,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     operator::ResultArity,
-    planner::{Access, Direction, row_major_strides, schedule, span},
+    planner::{row_major_strides, span},
     reduce, storage_type,
 };
 
@@ -96,7 +96,9 @@ fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
 
 /// The client's device, with plane operations whether it reports them or not.
 pub fn device_with_planes<R: Runtime>(client: &ComputeClient<R>) -> Device {
-    Device { plane_operations: true, ..device_of(client) }
+    let mut device = device_of(client);
+    device.plane_operations = true;
+    device
 }
 
 /// A tensor of `data` with this shape and these strides.
@@ -144,61 +146,6 @@ pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f
     };
     let values: Vec<f64> = (0..case.span()).map(|_| draw(&mut rng)).collect();
     decode(element, &encode(element, &values))
-}
-
-/// Loads that a forced plan has in flight. Each is one more copy of the code that loads and folds, all
-/// alike, and compilers dominate the suite's time; the plans that the planner chooses have more.
-const MOST_LOADS: usize = 4;
-
-/// Outputs that a unit or a plane works on at a time where a forced plan has several of them in flight.
-const SEVERAL: usize = 2;
-
-/// Every plan that can run a problem: each schedule, sized for the widest access and for single
-/// elements both ways.
-pub fn plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    let single = |direction| Access { direction, vector: 1, ragged: false, in_flight: 3, batch: 1 };
-    let widest = Access::widest(problem, device);
-    let narrow = Device { max_vector: 2, ..device.clone() };
-    let mut accesses = vec![
-        widest,
-        Access::widest(problem, &narrow),
-        single(Direction::Along),
-        single(Direction::Across),
-    ];
-    accesses.dedup();
-    plans_of(problem, device, &accesses)
-}
-
-/// Every schedule that can run a problem with the widest access.
-pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    plans_of(problem, device, &[Access::widest(problem, device)])
-}
-
-/// Plans that read in these ways: each schedule, a split merged by its last cube and by a second
-/// launch, and short outputs one at a time and several.
-fn plans_of(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
-    let mut plans: Vec<Plan> = Vec::new();
-    // Without 64-bit atomics, a second launch merges what a split leaves.
-    let without_atomics = Device { wide_atomics: false, ..device.clone() };
-    for &access in accesses {
-        let access = Access { in_flight: access.in_flight.min(MOST_LOADS), ..access };
-        for (kind, sizing) in ScheduleKind::ALL
-            .map(|kind| (kind, device))
-            .into_iter()
-            .chain([(ScheduleKind::Split, &without_atomics)])
-        {
-            let sized = schedule::size(kind, problem, sizing, access);
-            let Ok(schedule) = sized else { continue };
-            for batch in [1, SEVERAL] {
-                let in_flight = access.in_flight.min(MOST_LOADS / batch);
-                let plan = Plan::new(Access { in_flight, batch, ..access }, schedule);
-                plans.extend(Some(plan).filter(|plan| plan.check(problem, device).is_ok()));
-            }
-        }
-    }
-    plans.sort_by_key(|plan| format!("{plan:?}"));
-    plans.dedup();
-    plans
 }
 
 /// The canonical problem of a case with the types asked for, its output strided as [`check`] has it.

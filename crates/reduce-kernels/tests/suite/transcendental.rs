@@ -7,13 +7,14 @@ use reduce_kernels::{
     device_of,
     operator::{Parameters, math},
     reduce,
+    testing::widest_plans,
 };
 
 use crate::{
     case::Case,
     operators::Checked,
     reference::{Exact, exp, ln, pow},
-    run::{Asked, check, device_with_planes, problem_of, read, results, tensor, widest_plans},
+    run::{Asked, check, device_with_planes, problem_of, read, results, tensor},
 };
 
 /// What the documentation of `operator::math` promises, in units in the last place.

@@ -6,12 +6,13 @@ use reduce_kernels::{
     cubecl::prelude::*,
     device_of,
     planner::{Direction, Merge, PlanError, Schedule},
+    testing::widest_plans,
 };
 
 use crate::{
     case::Case,
     operators::{Checked, place},
-    run::{Asked, check, device_with_planes, problem_of, widest_plans},
+    run::{Asked, check, device_with_planes, problem_of},
 };
 
 /// What became of an operator on a type.
@@ -172,7 +173,7 @@ fn assert_all_tried(problems: &[Problem], device: &Device) {
             let is_it = |plan: &Plan| {
                 plan.schedule.kind() == kind
                     && plan.access.direction == direction
-                    && (plan.access.batch > 1) == several
+                    && (plan.access.outputs_in_flight > 1) == several
             };
             let name = &device.name;
             assert!(

@@ -185,7 +185,8 @@ mod tests {
 
         fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
             let elements = vec![ElementType::F32, ElementType::I32, ElementType::U32];
-            let device = Device { elements, ..device_of(client) };
+            let mut device = device_of(client);
+            device.elements = elements;
             let figures = |element: ElementType, bytes: &[u8]| {
                 let elements = bytes.len() / element.bytes();
                 Figures::of(client, &device, element, elements, || Ok(bytes.to_vec()))

@@ -1,0 +1,62 @@
+//! Plans that a test should run: all that can, not only the one that the planner chooses.
+
+use reduce_planner::{Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind};
+
+/// Loads that these plans have in flight. Each is one more copy of the code that loads and
+/// accumulates, all alike, and the time of a test is mostly that of compilers. The plans that the
+/// planner chooses have more.
+const MOST_LOADS: usize = 4;
+
+/// Outputs in flight where a plan has several.
+const SEVERAL: usize = 2;
+
+/// Every kind of plan that can run a problem on a device: each schedule, read in the widest vectors,
+/// in narrow ones and in single elements, along the reduction and across outputs.
+pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
+    let single = |direction| Access::new(direction).with_loads_in_flight(3);
+    let mut narrow = device.clone();
+    narrow.max_vector = 2;
+    let mut accesses = vec![
+        Access::widest(problem, device),
+        Access::widest(problem, &narrow),
+        single(Direction::Along),
+        single(Direction::Across),
+    ];
+    accesses.dedup();
+    plans_reading(problem, device, &accesses)
+}
+
+/// Every schedule that can run a problem in the widest vectors.
+pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
+    plans_reading(problem, device, &[Access::widest(problem, device)])
+}
+
+/// Plans that read in these ways: each schedule, a split merged by its last cube and by a second
+/// launch, and short outputs one at a time and several.
+fn plans_reading(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
+    // Without 64-bit atomics, a second launch merges what a split leaves.
+    let mut without_atomics = device.clone();
+    without_atomics.wide_atomics = false;
+    let sizings = ScheduleKind::ALL
+        .map(|kind| (kind, device))
+        .into_iter()
+        .chain([(ScheduleKind::Split, &without_atomics)]);
+    let mut plans: Vec<Plan> = Vec::new();
+    for &access in accesses {
+        let loads = access.loads_in_flight.min(MOST_LOADS);
+        for (kind, sizing) in sizings.clone() {
+            let access = access.with_loads_in_flight(loads);
+            let Ok(schedule) = Schedule::sized(kind, problem, sizing, access) else { continue };
+            for outputs in [1, SEVERAL] {
+                let access = access
+                    .with_loads_in_flight(loads.min(MOST_LOADS / outputs))
+                    .with_outputs_in_flight(outputs);
+                let plan = Plan::new(access, schedule);
+                plans.extend(Some(plan).filter(|plan| plan.check(problem, device).is_ok()));
+            }
+        }
+    }
+    plans.sort_by_key(|plan| format!("{plan:?}"));
+    plans.dedup();
+    plans
+}
