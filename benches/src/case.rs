@@ -3,8 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use reduce_kernels::{
-    Axes, ElementType, OperatorName,
-    operator::UnknownOperator,
+    Axes, ElementType, OperatorName, UnknownOperator,
     planner::{UnknownElementType, row_major_strides},
 };
 

@@ -32,10 +32,10 @@ mod axes;
 mod confirm;
 mod element;
 mod error;
-mod functions;
 mod host;
 mod kernels;
 pub mod operator;
+mod operators;
 mod reduction;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -45,14 +45,9 @@ pub use confirm::confirm;
 pub use cubecl;
 pub use element::{element_type, storage_type};
 pub use error::ReduceError;
-pub use functions::*;
 pub use host::client::device_of;
-pub use operator::{
-    All, Any, ArgMax, ArgMin, CountNonzero, LogSumExp, Map, Mapped, Max, MaxWithIndex, Mean,
-    MeanVar, Min, MinMax, MinWithIndex, NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd,
-    NanStd, NanSum, NanVar, NormInf, NormL1, NormL2, NormP, Operator, OperatorName,
-    OperatorOptions, Prod, Std, Sum, SumAbs, SumSquares, Var,
-};
+pub use operator::{Map, Mapped, Operator, builtin::*};
+pub use operators::*;
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
 pub use reduction::{Outputs, Reduction, reduce};

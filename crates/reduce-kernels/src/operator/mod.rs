@@ -1,11 +1,11 @@
 //! What an operator is, and the operators of this crate.
 
-mod builtin;
+pub(crate) mod builtin;
 mod definition;
+mod derived;
 pub mod element_wise;
 mod elements;
 mod fields;
-mod list;
 mod map;
 pub mod math;
 mod parameters;
@@ -15,11 +15,6 @@ mod types;
 
 use cubecl::prelude::*;
 
-pub use builtin::{
-    All, Any, ArgMax, ArgMin, CountNonzero, LogSumExp, Max, MaxWithIndex, Mean, MeanVar, Min,
-    MinMax, MinWithIndex, NanArgMax, NanArgMin, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum,
-    NanVar, NormInf, NormL1, NormL2, NormP, Prod, Std, Sum, SumAbs, SumSquares, Var,
-};
 pub use definition::Definition;
 pub(crate) use definition::{
     Accumulator, OperatorRef, Results, Width, finish, identity, merge, push,
@@ -30,7 +25,6 @@ pub use fields::{
     AccumulatorOf, Fields, Five, Four, One, Pair, Quad, Quint, ResultArity, ResultsOf, Three,
     Triple, Two, Value,
 };
-pub use list::{OperatorName, OperatorOptions, UnknownOperator};
 pub use map::{Map, Mapped};
 pub use parameters::{InvalidParameter, ParameterRule, Parameters, ParametersLaunch};
 pub use position::Position;

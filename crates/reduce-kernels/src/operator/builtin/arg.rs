@@ -1,9 +1,12 @@
 //! Positions of extrema, alone and with the values.
 
+use core::marker::PhantomData;
+
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, In, One, Operator, Out, Out2, Pair, Parameters, Position, Two, TypeRule, Value,
+    A, B, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+    derived::derived,
     element_wise::{and_not_nan, highest, lowest, or_nan},
     rules,
 };
@@ -26,162 +29,155 @@ pub struct MaxWithIndex;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinWithIndex;
 
-/// The left or the right value with its position: the one that stands `ahead`, the first position
-/// where the values are alike.
+/// Elements, each with its position.
+#[derive(CubeType, CubeTypeMut, Clone, Copy)]
+pub(super) struct Candidate<N: Size> {
+    pub(super) value: Vector<A, N>,
+    pub(super) position: Vector<B, N>,
+}
+
 #[cube]
-pub(super) fn first_of<A: Float, B: Float, N: Size>(
-    left: Pair<A, B, N>,
-    right: Pair<A, B, N>,
+fn candidate<N: Size>(fields: Pair<A, B, N>) -> Candidate<N> {
+    Candidate::<N> { value: fields.first, position: fields.second }
+}
+
+#[cube]
+fn fields<N: Size>(candidate: Candidate<N>) -> Pair<A, B, N> {
+    Pair::new(candidate.value, candidate.position)
+}
+
+/// Which of two values is ahead.
+#[cube]
+pub(super) trait Order: Copy + Send + Sync + 'static {
+    /// A value that is ahead of none.
+    fn last<E: Float>() -> E;
+
+    /// Where the right value is ahead of the left one.
+    fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
+
+    /// Where neither is ahead, provided that [`is_ahead`](Self::is_ahead) was asked too.
+    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
+}
+
+/// The greater value is ahead, NaN is ahead of all.
+#[derive(Clone, Copy)]
+struct Downwards;
+
+#[cube]
+impl Order for Downwards {
+    fn last<E: Float>() -> E {
+        lowest::<E>()
+    }
+
+    fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        nan_is_ahead::<E, N>(left, right, right.greater_than(left))
+    }
+
+    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        nan_is_alike::<E, N>(left, right)
+    }
+}
+
+/// The lesser value is ahead, NaN is ahead of all.
+#[derive(Clone, Copy)]
+struct Upwards;
+
+#[cube]
+impl Order for Upwards {
+    fn last<E: Float>() -> E {
+        highest::<E>()
+    }
+
+    fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        nan_is_ahead::<E, N>(left, right, right.less_than(left))
+    }
+
+    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        nan_is_alike::<E, N>(left, right)
+    }
+}
+
+/// `ahead`, or where the right value alone is NaN. There are as few operations as will do for each
+/// type, and no branch, behind which loads would wait.
+#[cube]
+fn nan_is_ahead<E: Float, N: Size>(
+    left: Vector<E, N>,
+    right: Vector<E, N>,
     ahead: Vector<bool, N>,
-    alike: Vector<bool, N>,
-) -> Pair<A, B, N> {
-    let taken = ahead.or(alike.and(right.second.less_than(left.second)));
-    Pair::new(
-        select_many(taken, right.first, left.first),
-        select_many(taken, right.second, left.second),
-    )
+) -> Vector<bool, N> {
+    and_not_nan::<E, N>(or_nan::<E, N>(ahead, right), left)
 }
 
-/// An element with its position.
+/// Where the values are equal, or the right one is NaN: it is ahead of all but NaN.
 #[cube]
-pub(super) fn at<In: Float, A: Float, B: Float, N: Size>(
-    value: Vector<In, N>,
-    position: Position,
-) -> Pair<A, B, N> {
-    Pair::new(Vector::cast_from(value), position.lanes::<B, N>())
+fn nan_is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+    or_nan::<E, N>(right.equal(left), right)
 }
 
-/// The one that stands ahead, NaN before all, the first on ties. There are as few operations as will do
-/// for each type, and no branch, behind which loads would wait.
+/// Keeps the value that is ahead with its position, the first position where values are alike.
+#[derive(Clone, Copy)]
+pub(super) struct First<O>(PhantomData<O>);
+
 #[cube]
-fn first_or_nan<A: Float, B: Float, N: Size>(
-    left: Pair<A, B, N>,
-    right: Pair<A, B, N>,
-    ahead: Vector<bool, N>,
-) -> Pair<A, B, N> {
-    let ahead = or_nan::<A, N>(ahead, right.first);
-    // NaN on the right is as good as equal: it is ahead of all but NaN.
-    let alike = or_nan::<A, N>(right.first.equal(left.first), right.first);
-    first_of::<A, B, N>(left, right, and_not_nan::<A, N>(ahead, left.first), alike)
+fn first<O: Order, N: Size>(left: Candidate<N>, right: Candidate<N>) -> Candidate<N> {
+    let alike = O::is_alike::<A, N>(left.value, right.value);
+    let ahead = O::is_ahead::<A, N>(left.value, right.value);
+    let taken = ahead.or(alike.and(right.position.less_than(left.position)));
+    Candidate::<N> {
+        value: select_many(taken, right.value, left.value),
+        position: select_many(taken, right.position, left.position),
+    }
 }
 
-/// The greater value, NaN above all, the first on ties.
 #[cube]
-fn first_greatest<A: Float, B: Float, N: Size>(
-    left: Pair<A, B, N>,
-    right: Pair<A, B, N>,
-) -> Pair<A, B, N> {
-    let ahead = right.first.greater_than(left.first);
-    first_or_nan::<A, B, N>(left, right, ahead)
+impl<O: Order> Operator for First<O> {
+    type Fields = Two;
+    type Results = One;
+
+    const NAME: &'static str = "first";
+    const DEFINED_ON_EMPTY: bool = false;
+    const TYPES: TypeRule = rules::index;
+    const POSITIONAL: bool = true;
+
+    fn identity<N: Size>() -> Pair<A, B, N> {
+        // Behind every element: positions stay below the type's greatest value.
+        Pair::new(Vector::new(O::last::<A>()), Vector::new(highest::<B>()))
+    }
+
+    fn push<N: Size>(
+        accumulator: Pair<A, B, N>,
+        value: Vector<In, N>,
+        position: Position,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        let element =
+            Candidate::<N> { value: Vector::cast_from(value), position: position.lanes::<B, N>() };
+        fields::<N>(first::<O, N>(candidate::<N>(accumulator), element))
+    }
+
+    fn merge<N: Size>(
+        left: Pair<A, B, N>,
+        right: Pair<A, B, N>,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        fields::<N>(first::<O, N>(candidate::<N>(left), candidate::<N>(right)))
+    }
+
+    fn finish<N: Size>(
+        accumulator: Pair<A, B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(candidate::<N>(accumulator).position))
+    }
 }
 
-/// The lesser value, NaN below all, the first on ties.
-#[cube]
-fn first_least<A: Float, B: Float, N: Size>(
-    left: Pair<A, B, N>,
-    right: Pair<A, B, N>,
-) -> Pair<A, B, N> {
-    let ahead = right.first.less_than(left.first);
-    first_or_nan::<A, B, N>(left, right, ahead)
-}
+type FirstGreatest = First<Downwards>;
+type FirstLeast = First<Upwards>;
 
-/// An operator that keeps the position of the better of two values.
-macro_rules! arg_extremum {
-    ($index:ident, $index_name:literal, from $identity:ident by $better:ident) => {
-        #[cube]
-        impl Operator for $index {
-            type Fields = Two;
-            type Results = One;
-
-            const NAME: &'static str = $index_name;
-            const DEFINED_ON_EMPTY: bool = false;
-            const TYPES: TypeRule = rules::index;
-            const POSITIONAL: bool = true;
-
-            fn identity<N: Size>() -> Pair<A, B, N> {
-                // Behind every element: positions stay below the type's greatest value.
-                Pair::new(Vector::new($identity::<A>()), Vector::new(highest::<B>()))
-            }
-
-            fn push<N: Size>(
-                accumulator: Pair<A, B, N>,
-                value: Vector<In, N>,
-                position: Position,
-                _parameters: &Parameters,
-            ) -> Pair<A, B, N> {
-                let element = at::<In, A, B, N>(value, position);
-                $better::<A, B, N>(accumulator, element)
-            }
-
-            fn merge<N: Size>(
-                left: Pair<A, B, N>,
-                right: Pair<A, B, N>,
-                _parameters: &Parameters,
-            ) -> Pair<A, B, N> {
-                $better::<A, B, N>(left, right)
-            }
-
-            fn finish<N: Size>(
-                accumulator: Pair<A, B, N>,
-                _count: usize,
-                _parameters: &Parameters,
-            ) -> Value<Out, N> {
-                Value::new(Vector::cast_from(accumulator.second))
-            }
-        }
-    };
-}
-pub(super) use arg_extremum;
-
-/// An operator that does what `$index` does, and returns the value too.
-macro_rules! with_value {
-    ($with_value:ident, $with_value_name:literal, of $index:ident) => {
-        #[cube]
-        impl Operator for $with_value {
-            type Fields = Two;
-            type Results = Two;
-
-            const NAME: &'static str = $with_value_name;
-            const DEFINED_ON_EMPTY: bool = false;
-            const TYPES: TypeRule = rules::value_and_index;
-            const POSITIONAL: bool = true;
-
-            fn identity<N: Size>() -> Pair<A, B, N> {
-                $index::identity::<N>()
-            }
-
-            fn push<N: Size>(
-                accumulator: Pair<A, B, N>,
-                value: Vector<In, N>,
-                position: Position,
-                parameters: &Parameters,
-            ) -> Pair<A, B, N> {
-                $index::push::<N>(accumulator, value, position, parameters)
-            }
-
-            fn merge<N: Size>(
-                left: Pair<A, B, N>,
-                right: Pair<A, B, N>,
-                parameters: &Parameters,
-            ) -> Pair<A, B, N> {
-                $index::merge::<N>(left, right, parameters)
-            }
-
-            fn finish<N: Size>(
-                accumulator: Pair<A, B, N>,
-                _count: usize,
-                _parameters: &Parameters,
-            ) -> Pair<Out, Out2, N> {
-                Pair::new(
-                    Vector::cast_from(accumulator.first),
-                    Vector::cast_from(accumulator.second),
-                )
-            }
-        }
-    };
-}
-
-arg_extremum!(ArgMax, "argmax", from lowest by first_greatest);
-arg_extremum!(ArgMin, "argmin", from highest by first_least);
-with_value!(MaxWithIndex, "max_with_index", of ArgMax);
-with_value!(MinWithIndex, "min_with_index", of ArgMin);
+derived!(ArgMax: Two -> One = FirstGreatest, "argmax", rules::index);
+derived!(ArgMin: Two -> One = FirstLeast, "argmin", rules::index);
+derived!(MaxWithIndex: Two -> Two = FirstGreatest, "max_with_index", rules::value_and_index, finish accumulator, _count, _parameters =>
+        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second)));
+derived!(MinWithIndex: Two -> Two = FirstLeast, "min_with_index", rules::value_and_index, finish accumulator, _count, _parameters =>
+        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second)));

@@ -1,9 +1,13 @@
 //! Minimum, maximum, and both in one read.
 
+use core::marker::PhantomData;
+
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, In, One, Operator, Out, Out2, Pair, Parameters, Position, Two, TypeRule, Value,
+    A, B, Definition, In, One, Operator, Out, Out2, Pair, Parameters, Position, Two, TypeRule,
+    Value,
+    derived::derived,
     element_wise::{highest, lowest, or_nan},
     rules,
 };
@@ -16,72 +20,124 @@ pub struct Max;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Min;
 
-/// The minimum and the maximum, in this order; both NaN if any element is. Undefined on no elements.
+/// The minimum and the maximum, in this order: those of [`Min`] and [`Max`], in one read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinMax;
 
-/// Each lane's greater value, NaN if either is.
+/// Which of two values is kept.
+#[cube]
+pub(super) trait Preference: Copy + Send + Sync + 'static {
+    /// A value that gives way to every other.
+    fn worst<E: Float>() -> E;
+
+    /// The better value of each component.
+    fn better<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
+}
+
+/// The greater value, NaN if either is.
+#[derive(Clone, Copy)]
+pub(super) struct Greater;
+
+#[cube]
+impl Preference for Greater {
+    fn worst<E: Float>() -> E {
+        lowest::<E>()
+    }
+
+    fn better<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        greater::<E, N>(left, right)
+    }
+}
+
+/// The lesser value, NaN if either is.
+#[derive(Clone, Copy)]
+pub(super) struct Lesser;
+
+#[cube]
+impl Preference for Lesser {
+    fn worst<E: Float>() -> E {
+        highest::<E>()
+    }
+
+    fn better<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        lesser::<E, N>(left, right)
+    }
+}
+
+/// The greater value of each component, NaN if either is.
 #[cube]
 pub(super) fn greater<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
     let taken = or_nan::<E, N>(right.greater_than(left), right);
     select_many(taken, right, left)
 }
 
-/// Each lane's lesser value, NaN if either is.
+/// The lesser value of each component, NaN if either is.
 #[cube]
-pub(super) fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
     let taken = or_nan::<E, N>(right.less_than(left), right);
     select_many(taken, right, left)
 }
 
-/// An operator that keeps the better of two values.
-macro_rules! extremum {
-    ($operator:ident, $name:literal, from $identity:ident by $better:ident) => {
-        #[cube]
-        impl Operator for $operator {
-            type Fields = One;
-            type Results = One;
+/// Keeps the better of two values.
+#[derive(Clone, Copy)]
+pub(super) struct Extremum<P>(PhantomData<P>);
 
-            const NAME: &'static str = $name;
-            const DEFINED_ON_EMPTY: bool = false;
-            const TYPES: TypeRule = rules::select;
+#[cube]
+impl<P: Preference> Operator for Extremum<P> {
+    type Fields = One;
+    type Results = One;
 
-            fn identity<N: Size>() -> Value<A, N> {
-                Value::new(Vector::new($identity::<A>()))
-            }
+    const NAME: &'static str = "extremum";
+    const DEFINED_ON_EMPTY: bool = false;
+    const TYPES: TypeRule = rules::select;
 
-            fn push<N: Size>(
-                accumulator: Value<A, N>,
-                value: Vector<In, N>,
-                _position: Position,
-                _parameters: &Parameters,
-            ) -> Value<A, N> {
-                Value::new($better::<A, N>(accumulator.value, Vector::cast_from(value)))
-            }
+    fn identity<N: Size>() -> Value<A, N> {
+        Value::new(Vector::new(P::worst::<A>()))
+    }
 
-            fn merge<N: Size>(
-                left: Value<A, N>,
-                right: Value<A, N>,
-                _parameters: &Parameters,
-            ) -> Value<A, N> {
-                Value::new($better::<A, N>(left.value, right.value))
-            }
+    fn push<N: Size>(
+        accumulator: Value<A, N>,
+        value: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(P::better::<A, N>(accumulator.value, Vector::cast_from(value)))
+    }
 
-            fn finish<N: Size>(
-                accumulator: Value<A, N>,
-                _count: usize,
-                _parameters: &Parameters,
-            ) -> Value<Out, N> {
-                Value::new(Vector::cast_from(accumulator.value))
-            }
-        }
-    };
+    fn merge<N: Size>(
+        left: Value<A, N>,
+        right: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(P::better::<A, N>(left.value, right.value))
+    }
+
+    fn finish<N: Size>(
+        accumulator: Value<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(accumulator.value))
+    }
 }
 
-pub(super) use extremum;
+type Greatest = Extremum<Greater>;
+type Least = Extremum<Lesser>;
 
-extremum!(Max, "max", from lowest by greater);
-extremum!(Min, "min", from highest by lesser);
+derived!(Max: One -> One = Greatest, "max", rules::select);
+derived!(Min: One -> One = Least, "min", rules::select);
+
+/// The least and the greatest element. They may have types of their own.
+#[derive(CubeType, Clone, Copy)]
+struct Range<N: Size> {
+    min: Vector<A, N>,
+    max: Vector<B, N>,
+}
+
+#[cube]
+fn range<N: Size>(fields: Pair<A, B, N>) -> Range<N> {
+    Range::<N> { min: fields.first, max: fields.second }
+}
 
 #[cube]
 impl Operator for MinMax {
@@ -91,6 +147,7 @@ impl Operator for MinMax {
     const NAME: &'static str = "min_max";
     const DEFINED_ON_EMPTY: bool = false;
     const TYPES: TypeRule = rules::select;
+    const DEFINITION: &'static Definition = crate::defined!(MinMax);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::new(highest::<A>()), Vector::new(lowest::<B>()))
@@ -111,10 +168,9 @@ impl Operator for MinMax {
         right: Pair<A, B, N>,
         _parameters: &Parameters,
     ) -> Pair<A, B, N> {
-        Pair::new(
-            lesser::<A, N>(left.first, right.first),
-            greater::<B, N>(left.second, right.second),
-        )
+        let left = range::<N>(left);
+        let right = range::<N>(right);
+        Pair::new(lesser::<A, N>(left.min, right.min), greater::<B, N>(left.max, right.max))
     }
 
     fn finish<N: Size>(
@@ -122,6 +178,7 @@ impl Operator for MinMax {
         _count: usize,
         _parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
-        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second))
+        let range = range::<N>(accumulator);
+        Pair::new(Vector::cast_from(range.min), Vector::cast_from(range.max))
     }
 }

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+    A, B, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
     element_wise::{constant, lowest},
     math::{exp, has_nan_bits, ln},
     rules,
@@ -16,6 +16,23 @@ use crate::operator::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSumExp;
 
+/// The greatest element so far, and the sum of exponentials of differences from it.
+#[derive(CubeType, Clone, Copy)]
+struct ScaledSum<N: Size> {
+    max: Vector<A, N>,
+    sum: Vector<A, N>,
+}
+
+#[cube]
+fn scaled_sum<N: Size>(fields: Pair<A, B, N>) -> ScaledSum<N> {
+    ScaledSum::<N> { max: fields.first, sum: Vector::cast_from(fields.second) }
+}
+
+#[cube]
+fn fields<N: Size>(total: ScaledSum<N>) -> Pair<A, B, N> {
+    Pair::new(total.max, Vector::cast_from(total.sum))
+}
+
 #[cube]
 impl Operator for LogSumExp {
     type Fields = Two;
@@ -27,9 +44,10 @@ impl Operator for LogSumExp {
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
+    const DEFINITION: &'static Definition = crate::defined!(LogSumExp);
 
-    /// The greatest element, and the sum of exponentials of differences from it. The greatest starts at
-    /// the least finite value: `-inf` differs from that by an infinity, whose exponential is 0.
+    /// The greatest element starts at the least finite value: `-inf` differs from that by an infinity,
+    /// whose exponential is 0.
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::new(A::min_value()), Vector::from_int(0))
     }
@@ -40,17 +58,18 @@ impl Operator for LogSumExp {
         _position: Position,
         _parameters: &Parameters,
     ) -> Pair<A, B, N> {
+        let total = scaled_sum::<N>(accumulator);
         let value = Vector::<A, N>::cast_from(value);
         let one = Vector::<A, N>::from_int(1);
-        let sum = Vector::<A, N>::cast_from(accumulator.second);
-        let rise = value - accumulator.first;
-        // The lesser one's exponential, the greater one's being 1. There is no difference from NaN, nor
-        // between infinities: NaN goes into the sum and stays there, and so does an infinity.
+        let delta = value - total.max;
+        // The exponential of the lesser one; that of the greater one is 1. There is no difference
+        // from NaN, nor between infinities: NaN and infinities go into the sum and stay there.
         let zero = Vector::from_int(0);
-        let share = select_many(has_nan_bits::<A, N>(rise), value, exp::<A, N>(zero - rise.abs()));
-        let grows = rise.greater_than(zero);
-        let sum = select_many(grows, sum * share + one, sum + share);
-        Pair::new(max(accumulator.first, value), Vector::cast_from(sum))
+        let share =
+            select_many(has_nan_bits::<A, N>(delta), value, exp::<A, N>(zero - delta.abs()));
+        let grows = delta.greater_than(zero);
+        let sum = select_many(grows, total.sum * share + one, total.sum + share);
+        fields::<N>(ScaledSum::<N> { max: max(total.max, value), sum })
     }
 
     fn merge<N: Size>(
@@ -58,16 +77,16 @@ impl Operator for LogSumExp {
         right: Pair<A, B, N>,
         _parameters: &Parameters,
     ) -> Pair<A, B, N> {
-        let of_left = Vector::<A, N>::cast_from(left.second);
-        let of_right = Vector::<A, N>::cast_from(right.second);
-        let rise = right.first - left.first;
-        // Both are infinite, or a sum is NaN.
+        let left = scaled_sum::<N>(left);
+        let right = scaled_sum::<N>(right);
+        let delta = right.max - left.max;
+        // NaN where both are infinite, or a sum is NaN.
         let zero = Vector::from_int(0);
         let share =
-            select_many(has_nan_bits::<A, N>(rise), of_right, exp::<A, N>(zero - rise.abs()));
-        let grows = rise.greater_than(zero);
-        let sum = select_many(grows, of_left * share + of_right, of_right * share + of_left);
-        Pair::new(max(left.first, right.first), Vector::cast_from(sum))
+            select_many(has_nan_bits::<A, N>(delta), right.sum, exp::<A, N>(zero - delta.abs()));
+        let grows = delta.greater_than(zero);
+        let sum = select_many(grows, left.sum * share + right.sum, right.sum * share + left.sum);
+        fields::<N>(ScaledSum::<N> { max: max(left.max, right.max), sum })
     }
 
     fn finish<N: Size>(
@@ -75,17 +94,18 @@ impl Operator for LogSumExp {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        let sum = Vector::<A, N>::cast_from(accumulator.second);
-        let most = accumulator.first;
-        // The greatest element adds 1: less is the sum of nothing, or of what vanishes beside the least
-        // finite value.
+        let total = scaled_sum::<N>(accumulator);
+        // The greatest element adds 1. A smaller sum is that of nothing, or of what vanishes beside
+        // the least finite value.
         let half = Vector::new(constant::<A>(0.5, 0.5));
         let none = Vector::new(lowest::<A>());
-        let result = select_many(sum.less_than(half), none, most + ln::<A, N>(sum));
+        let result =
+            select_many(total.sum.less_than(half), none, total.max + ln::<A, N>(total.sum));
         // Logarithms of infinities need not be infinite.
-        let infinite = most.greater_than(Vector::new(A::max_value()));
-        let result = select_many(infinite, most, result);
+        let infinite = total.max.greater_than(Vector::new(A::max_value()));
+        let result = select_many(infinite, total.max, result);
         // Logarithms of NaN are not the same everywhere.
-        Value::new(Vector::cast_from(select_many(has_nan_bits::<A, N>(sum), sum, result)))
+        let is_nan = has_nan_bits::<A, N>(total.sum);
+        Value::new(Vector::cast_from(select_many(is_nan, total.sum, result)))
     }
 }

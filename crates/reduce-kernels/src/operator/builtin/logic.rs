@@ -1,11 +1,12 @@
 //! Whether any or all elements are nonzero, and how many.
 
+use core::marker::PhantomData;
+
 use cubecl::prelude::*;
 
-use super::Sum;
 use crate::operator::{
-    A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, element_wise::is_nonzero,
-    rules,
+    A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, derived::derived,
+    element_wise::is_nonzero, rules,
 };
 
 /// Whether any element is nonzero (NaN is); false of no elements.
@@ -20,50 +21,99 @@ pub struct All;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountNonzero;
 
-macro_rules! logic {
-    ($operator:ident, $name:literal, $types:path, from $identity:literal, $left:ident and $right:ident: $both:expr) => {
-        #[cube]
-        impl Operator for $operator {
-            type Fields = One;
-            type Results = One;
+/// How two truths, as 0 and 1, become one.
+#[cube]
+trait Connective: Copy + Send + Sync + 'static {
+    /// The truth of no elements.
+    const NONE: i64;
 
-            const NAME: &'static str = $name;
-            const DEFINED_ON_EMPTY: bool = true;
-            const TYPES: TypeRule = $types;
-
-            fn identity<N: Size>() -> Value<A, N> {
-                Value::new(Vector::from_int($identity))
-            }
-
-            fn push<N: Size>(
-                accumulator: Value<A, N>,
-                value: Vector<In, N>,
-                _position: Position,
-                parameters: &Parameters,
-            ) -> Value<A, N> {
-                let element = Value::new(is_nonzero::<In, A, N>(value));
-                $operator::merge::<N>(accumulator, element, parameters)
-            }
-
-            fn merge<N: Size>(
-                $left: Value<A, N>,
-                $right: Value<A, N>,
-                _parameters: &Parameters,
-            ) -> Value<A, N> {
-                Value::new($both)
-            }
-
-            fn finish<N: Size>(
-                accumulator: Value<A, N>,
-                count: usize,
-                parameters: &Parameters,
-            ) -> Value<Out, N> {
-                Sum::finish::<N>(accumulator, count, parameters)
-            }
-        }
-    };
+    fn connect<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
 }
 
-logic!(Any, "any", rules::truth, from 0, left and right: max(left.value, right.value));
-logic!(All, "all", rules::truth, from 1, left and right: min(left.value, right.value));
-logic!(CountNonzero, "count_nonzero", rules::count, from 0, left and right: left.value + right.value);
+#[derive(Clone, Copy)]
+struct Or;
+
+#[cube]
+impl Connective for Or {
+    const NONE: i64 = 0;
+
+    fn connect<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        max(left, right)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct And;
+
+#[cube]
+impl Connective for And {
+    const NONE: i64 = 1;
+
+    fn connect<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        min(left, right)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Plus;
+
+#[cube]
+impl Connective for Plus {
+    const NONE: i64 = 0;
+
+    fn connect<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        left + right
+    }
+}
+
+/// Connects the truths of all elements.
+#[derive(Clone, Copy)]
+struct Connected<C>(PhantomData<C>);
+
+#[cube]
+impl<C: Connective> Operator for Connected<C> {
+    type Fields = One;
+    type Results = One;
+
+    const NAME: &'static str = "connected";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::truth;
+
+    fn identity<N: Size>() -> Value<A, N> {
+        Value::new(Vector::from_int(C::NONE))
+    }
+
+    fn push<N: Size>(
+        accumulator: Value<A, N>,
+        value: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        let truth = is_nonzero::<In, A, N>(value);
+        Value::new(C::connect::<A, N>(accumulator.value, truth))
+    }
+
+    fn merge<N: Size>(
+        left: Value<A, N>,
+        right: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(C::connect::<A, N>(left.value, right.value))
+    }
+
+    fn finish<N: Size>(
+        accumulator: Value<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+type AnyTrue = Connected<Or>;
+type AllTrue = Connected<And>;
+type Counted = Connected<Plus>;
+
+derived!(Any: One -> One = AnyTrue, "any", rules::truth);
+derived!(All: One -> One = AllTrue, "all", rules::truth);
+derived!(CountNonzero: One -> One = Counted, "count_nonzero", rules::count);

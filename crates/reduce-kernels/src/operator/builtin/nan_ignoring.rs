@@ -5,14 +5,13 @@ use cubecl::prelude::*;
 
 use super::{
     Prod, Sum,
-    arg::{arg_extremum, at, first_of},
-    extrema::extremum,
+    arg::{First, Order},
+    extrema::{Extremum, Preference},
 };
 use crate::operator::{
-    A, B, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
-    element_wise::{
-        and_not_nan, highest, is_nan, nan_or_highest, nan_or_lowest, or_nan, unless_nan,
-    },
+    A, B, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+    derived::derived,
+    element_wise::{and_not_nan, is_nan, nan_or_highest, nan_or_lowest, or_nan, unless_nan},
     rules,
 };
 
@@ -46,54 +45,22 @@ pub struct NanArgMax;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NanArgMin;
 
-/// Operators that take another's neutral element for NaN.
-macro_rules! without_nan {
-    ($operator:ident, $name:literal, $of:ident, $neutral:literal, $pairwise:literal) => {
-        #[cube]
-        impl Operator for $operator {
-            type Fields = One;
-            type Results = One;
+derived!(NanSum: One -> One = Sum, "nansum", rules::accumulate,
+    before value => unless_nan::<In, N>(value, Vector::from_int(0)));
+derived!(NanProd: One -> One = Prod, "nanprod", rules::accumulate,
+    before value => unless_nan::<In, N>(value, Vector::from_int(1)));
 
-            const NAME: &'static str = $name;
-            const DEFINED_ON_EMPTY: bool = true;
-            const TYPES: TypeRule = rules::accumulate;
-            const PAIRWISE: bool = $pairwise;
-
-            fn identity<N: Size>() -> Value<A, N> {
-                $of::identity::<N>()
-            }
-
-            fn push<N: Size>(
-                accumulator: Value<A, N>,
-                value: Vector<In, N>,
-                position: Position,
-                parameters: &Parameters,
-            ) -> Value<A, N> {
-                let value = unless_nan::<In, N>(value, Vector::from_int($neutral));
-                $of::push::<N>(accumulator, value, position, parameters)
-            }
-
-            fn merge<N: Size>(
-                left: Value<A, N>,
-                right: Value<A, N>,
-                parameters: &Parameters,
-            ) -> Value<A, N> {
-                $of::merge::<N>(left, right, parameters)
-            }
-
-            fn finish<N: Size>(
-                accumulator: Value<A, N>,
-                count: usize,
-                parameters: &Parameters,
-            ) -> Value<Out, N> {
-                $of::finish::<N>(accumulator, count, parameters)
-            }
-        }
-    };
+/// The sum of the elements that are not NaN, and how many they are.
+#[derive(CubeType, Clone, Copy)]
+struct CountedSum<N: Size> {
+    sum: Vector<A, N>,
+    count: Vector<B, N>,
 }
 
-without_nan!(NanSum, "nansum", Sum, 0, true);
-without_nan!(NanProd, "nanprod", Prod, 1, false);
+#[cube]
+fn counted_sum<N: Size>(fields: Pair<A, B, N>) -> CountedSum<N> {
+    CountedSum::<N> { sum: fields.first, count: fields.second }
+}
 
 #[cube]
 impl Operator for NanMean {
@@ -107,8 +74,8 @@ impl Operator for NanMean {
         rules::floating(request).map(|signature| signature.second(counts))
     };
     const PAIRWISE: bool = true;
+    const DEFINITION: &'static Definition = crate::defined!(NanMean);
 
-    /// The sum, and how many elements went into it.
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::from_int(0), Vector::from_int(0))
     }
@@ -122,7 +89,8 @@ impl Operator for NanMean {
         let counted =
             select_many(is_nan::<In, N>(value), Vector::<B, N>::from_int(0), Vector::from_int(1));
         let value = unless_nan::<In, N>(value, Vector::from_int(0));
-        Pair::new(accumulator.first + Vector::cast_from(value), accumulator.second + counted)
+        let total = counted_sum::<N>(accumulator);
+        Pair::new(total.sum + Vector::cast_from(value), total.count + counted)
     }
 
     fn merge<N: Size>(
@@ -130,7 +98,9 @@ impl Operator for NanMean {
         right: Pair<A, B, N>,
         _parameters: &Parameters,
     ) -> Pair<A, B, N> {
-        Pair::new(left.first + right.first, left.second + right.second)
+        let left = counted_sum::<N>(left);
+        let right = counted_sum::<N>(right);
+        Pair::new(left.sum + right.sum, left.count + right.count)
     }
 
     fn finish<N: Size>(
@@ -138,64 +108,91 @@ impl Operator for NanMean {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        let mean = accumulator.first / Vector::cast_from(accumulator.second);
-        Value::new(Vector::cast_from(mean))
+        let total = counted_sum::<N>(accumulator);
+        Value::new(Vector::cast_from(total.sum / Vector::cast_from(total.count)))
     }
 }
 
-/// The greater value that is not NaN.
+/// Where `right` is greater, or alone not NaN.
 #[cube]
-fn greater<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-    select_many(ahead_above::<E, N>(left, right), right, left)
-}
-
-/// The lesser value that is not NaN.
-#[cube]
-fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-    select_many(ahead_below::<E, N>(left, right), right, left)
-}
-
-/// Whether `right` is greater, or alone not NaN.
-#[cube]
-fn ahead_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+fn is_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
     and_not_nan::<E, N>(or_nan::<E, N>(right.greater_than(left), left), right)
 }
 
-/// Whether `right` is less, or alone not NaN.
+/// Where `right` is less, or alone not NaN.
 #[cube]
-fn ahead_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+fn is_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
     and_not_nan::<E, N>(or_nan::<E, N>(right.less_than(left), left), right)
 }
 
-/// Whether `right` is as good as `left`, or ahead: all but NaN is ahead of NaN.
+/// The greater value that is not NaN.
+#[derive(Clone, Copy)]
+struct GreaterNumber;
+
 #[cube]
-fn as_good<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-    or_nan::<E, N>(right.equal(left), left)
+impl Preference for GreaterNumber {
+    fn worst<E: Float>() -> E {
+        nan_or_lowest::<E>()
+    }
+
+    fn better<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        select_many(is_above::<E, N>(left, right), right, left)
+    }
 }
 
-/// The greater value that is not NaN, the first on ties.
+/// The lesser value that is not NaN.
+#[derive(Clone, Copy)]
+struct LesserNumber;
+
 #[cube]
-fn first_greatest<A: Float, B: Float, N: Size>(
-    left: Pair<A, B, N>,
-    right: Pair<A, B, N>,
-) -> Pair<A, B, N> {
-    let ahead = ahead_above::<A, N>(left.first, right.first);
-    let alike = as_good::<A, N>(left.first, right.first);
-    first_of::<A, B, N>(left, right, ahead, alike)
+impl Preference for LesserNumber {
+    fn worst<E: Float>() -> E {
+        nan_or_highest::<E>()
+    }
+
+    fn better<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        select_many(is_below::<E, N>(left, right), right, left)
+    }
 }
 
-/// The lesser value that is not NaN, the first on ties.
 #[cube]
-fn first_least<A: Float, B: Float, N: Size>(
-    left: Pair<A, B, N>,
-    right: Pair<A, B, N>,
-) -> Pair<A, B, N> {
-    let ahead = ahead_below::<A, N>(left.first, right.first);
-    let alike = as_good::<A, N>(left.first, right.first);
-    first_of::<A, B, N>(left, right, ahead, alike)
+impl Order for GreaterNumber {
+    fn last<E: Float>() -> E {
+        nan_or_lowest::<E>()
+    }
+
+    fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        is_above::<E, N>(left, right)
+    }
+
+    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        // All but NaN is ahead of NaN.
+        or_nan::<E, N>(right.equal(left), left)
+    }
 }
 
-extremum!(NanMax, "nanmax", from nan_or_lowest by greater);
-extremum!(NanMin, "nanmin", from nan_or_highest by lesser);
-arg_extremum!(NanArgMax, "nanargmax", from nan_or_lowest by first_greatest);
-arg_extremum!(NanArgMin, "nanargmin", from nan_or_highest by first_least);
+#[cube]
+impl Order for LesserNumber {
+    fn last<E: Float>() -> E {
+        nan_or_highest::<E>()
+    }
+
+    fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        is_below::<E, N>(left, right)
+    }
+
+    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
+        // All but NaN is ahead of NaN.
+        or_nan::<E, N>(right.equal(left), left)
+    }
+}
+
+type GreatestNumber = Extremum<GreaterNumber>;
+type LeastNumber = Extremum<LesserNumber>;
+type FirstGreatestNumber = First<GreaterNumber>;
+type FirstLeastNumber = First<LesserNumber>;
+
+derived!(NanMax: One -> One = GreatestNumber, "nanmax", rules::select);
+derived!(NanMin: One -> One = LeastNumber, "nanmin", rules::select);
+derived!(NanArgMax: Two -> One = FirstGreatestNumber, "nanargmax", rules::index);
+derived!(NanArgMin: Two -> One = FirstLeastNumber, "nanargmin", rules::index);

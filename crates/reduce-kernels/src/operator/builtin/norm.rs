@@ -2,10 +2,11 @@
 
 use cubecl::prelude::*;
 
-use super::{Sum, extrema::greater, sum::sum_of};
+use super::{Sum, extrema::greater};
 use crate::operator::{
-    A, B, C, In, InvalidParameter, One, Operator, Out, Pair, ParameterRule, Parameters, Position,
-    Three, Triple, Two, TypeRule, Value,
+    A, B, C, Definition, In, InvalidParameter, One, Operator, Out, Pair, ParameterRule, Parameters,
+    Position, Three, Triple, Two, TypeRule, Value,
+    derived::derived,
     element_wise::{constant, is_nan, magnitude},
     math::{pow, root},
     rules,
@@ -33,17 +34,17 @@ pub struct NormP {
     pub p: f64,
 }
 
-sum_of!(NormL1, "norm_l1", rules::floating: value => magnitude::<In, N>(value));
+derived!(NormL1: One -> One = Sum, "norm_l1", rules::floating, before value => magnitude::<In, N>(value));
 
 /// Scales down, by 2^-64 or 2^-512 in f64: squares have no infinite sum unless the norm is infinite.
 #[cube]
-fn down<E: Float>() -> E {
+fn scale_down<E: Float>() -> E {
     constant::<E>(2f32.powi(-64), 2f64.powi(-512))
 }
 
 /// Scales up, by 2^63 or 2^511 in f64: squares of all that is not denormal are not denormal either.
 #[cube]
-fn up<E: Float>() -> E {
+fn scale_up<E: Float>() -> E {
     constant::<E>(2f32.powi(63), 2f64.powi(511))
 }
 
@@ -51,8 +52,21 @@ fn up<E: Float>() -> E {
 /// to 2^-126 or 2^-1022 have lost, at most 2^-94 or 2^-990 if there are 2^32 of them. Elements below its
 /// root, scaled up, have no infinite sum.
 #[cube]
-fn enough<E: Float>() -> E {
+fn least_plain_sum<E: Float>() -> E {
     constant::<E>(2f32.powi(-64), 2f64.powi(-912))
+}
+
+/// The sums of squares: of the elements as they are, scaled down, and scaled up.
+#[derive(CubeType, Clone, Copy)]
+struct Squares<N: Size> {
+    plain: Vector<A, N>,
+    scaled_down: Vector<B, N>,
+    scaled_up: Vector<C, N>,
+}
+
+#[cube]
+fn squares<N: Size>(fields: Triple<A, B, C, N>) -> Squares<N> {
+    Squares::<N> { plain: fields.first, scaled_down: fields.second, scaled_up: fields.third }
 }
 
 #[cube]
@@ -64,8 +78,8 @@ impl Operator for NormL2 {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
+    const DEFINITION: &'static Definition = crate::defined!(NormL2);
 
-    /// The sums of squares: of elements as they are, scaled down, and scaled up.
     fn identity<N: Size>() -> Triple<A, B, C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
     }
@@ -77,12 +91,13 @@ impl Operator for NormL2 {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let value = Vector::<A, N>::cast_from(value);
-        let less = Vector::<B, N>::cast_from(value * Vector::new(down::<A>()));
-        let more = Vector::<C, N>::cast_from(value * Vector::new(up::<A>()));
+        let less = Vector::<B, N>::cast_from(value * Vector::new(scale_down::<A>()));
+        let more = Vector::<C, N>::cast_from(value * Vector::new(scale_up::<A>()));
+        let total = squares::<N>(accumulator);
         Triple::new(
-            accumulator.first + value * value,
-            accumulator.second + less * less,
-            accumulator.third + more * more,
+            total.plain + value * value,
+            total.scaled_down + less * less,
+            total.scaled_up + more * more,
         )
     }
 
@@ -91,7 +106,13 @@ impl Operator for NormL2 {
         right: Triple<A, B, C, N>,
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
-        Triple::new(left.first + right.first, left.second + right.second, left.third + right.third)
+        let left = squares::<N>(left);
+        let right = squares::<N>(right);
+        Triple::new(
+            left.plain + right.plain,
+            left.scaled_down + right.scaled_down,
+            left.scaled_up + right.scaled_up,
+        )
     }
 
     fn finish<N: Size>(
@@ -100,13 +121,14 @@ impl Operator for NormL2 {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         let one = Vector::<A, N>::from_int(1);
-        let sum = accumulator.first;
+        let total = squares::<N>(accumulator);
+        let sum = total.plain;
         let is_large = sum.greater_than(Vector::new(A::max_value()));
-        let is_small = sum.less_than(Vector::new(enough::<A>()));
-        let scale = select_many(is_large, Vector::new(down::<A>()), one);
-        let scale = select_many(is_small, Vector::new(up::<A>()), scale);
-        let sum = select_many(is_large, Vector::cast_from(accumulator.second), sum);
-        let sum = select_many(is_small, Vector::cast_from(accumulator.third), sum);
+        let is_small = sum.less_than(Vector::new(least_plain_sum::<A>()));
+        let scale = select_many(is_large, Vector::new(scale_down::<A>()), one);
+        let scale = select_many(is_small, Vector::new(scale_up::<A>()), scale);
+        let sum = select_many(is_large, Vector::cast_from(total.scaled_down), sum);
+        let sum = select_many(is_small, Vector::cast_from(total.scaled_up), sum);
         // The root is scaled, not the sum: the squares of these scales are beyond the type.
         Value::new(Vector::cast_from(sum.sqrt() / scale))
     }
@@ -120,6 +142,7 @@ impl Operator for NormInf {
     const NAME: &'static str = "norm_inf";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
+    const DEFINITION: &'static Definition = crate::defined!(NormInf);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(0))
@@ -152,26 +175,38 @@ impl Operator for NormInf {
     }
 }
 
-/// Two sums of powers, each of magnitudes divided by a greatest one.
+/// The greatest magnitude, and the sum of powers of magnitudes divided by it.
+#[derive(CubeType, Clone, Copy)]
+struct ScaledPowers<N: Size> {
+    max: Vector<A, N>,
+    sum: Vector<A, N>,
+}
+
 #[cube]
-fn join<E: Float, N: Size>(
-    left: Pair<E, E, N>,
-    right: Pair<E, E, N>,
+fn scaled_powers<N: Size>(fields: Pair<A, B, N>) -> ScaledPowers<N> {
+    ScaledPowers::<N> { max: fields.first, sum: Vector::cast_from(fields.second) }
+}
+
+/// The powers of both sides, divided by the greater of their greatest magnitudes.
+#[cube]
+fn join<N: Size>(
+    left: ScaledPowers<N>,
+    right: ScaledPowers<N>,
     parameters: &Parameters,
-) -> Pair<E, E, N> {
+) -> Pair<A, B, N> {
     let zero = Vector::from_int(0);
     let one = Vector::from_int(1);
-    let grows = right.first.greater_than(left.first);
-    let most = select_many(grows, right.first, left.first);
-    let least = select_many(grows, left.first, right.first);
+    let grows = right.max.greater_than(left.max);
+    let most = select_many(grows, right.max, left.max);
+    let least = select_many(grows, left.max, right.max);
     // Between 0 and 1; 1 where both are the same, infinite or 0.
     let ratio = select_many(least.equal(most), one, least / most);
-    let power = pow::<E, N>(ratio, Vector::new(parameters.get::<E>(0usize)));
+    let power = pow::<A, N>(ratio, Vector::new(parameters.get::<A>(0usize)));
     let power = select_many(least.equal(zero), zero, power);
     let power = select_many(ratio.equal(one), one, power);
-    let of_most = select_many(grows, right.second, left.second);
-    let of_least = select_many(grows, left.second, right.second);
-    Pair::new(most, of_most + of_least * power)
+    let of_most = select_many(grows, right.sum, left.sum);
+    let of_least = select_many(grows, left.sum, right.sum);
+    Pair::new(most, Vector::cast_from(of_most + of_least * power))
 }
 
 #[cube]
@@ -186,8 +221,8 @@ impl Operator for NormP {
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
     const PARAMETERS: ParameterRule<Self> = |norm| exponent(norm.p);
+    const DEFINITION: &'static Definition = crate::defined!(NormP);
 
-    /// The greatest magnitude, and the sum of powers of magnitudes divided by it.
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::from_int(0), Vector::from_int(0))
     }
@@ -204,11 +239,11 @@ impl Operator for NormP {
         let zero = Vector::<A, N>::from_int(0);
         let one = Vector::<A, N>::from_int(1);
         let own = select_many(size.equal(zero), zero, one);
-        let element = Pair::new(
-            select_many(is_nan, zero, size),
-            Vector::cast_from(select_many(is_nan, size, own)),
-        );
-        NormP::merge::<N>(accumulator, element, parameters)
+        let element = ScaledPowers::<N> {
+            max: select_many(is_nan, zero, size),
+            sum: select_many(is_nan, size, own),
+        };
+        join::<N>(scaled_powers::<N>(accumulator), element, parameters)
     }
 
     fn merge<N: Size>(
@@ -216,10 +251,7 @@ impl Operator for NormP {
         right: Pair<A, B, N>,
         parameters: &Parameters,
     ) -> Pair<A, B, N> {
-        let left = Pair::new(left.first, Vector::<A, N>::cast_from(left.second));
-        let right = Pair::new(right.first, Vector::<A, N>::cast_from(right.second));
-        let both = join::<A, N>(left, right, parameters);
-        Pair::new(both.first, Vector::cast_from(both.second))
+        join::<N>(scaled_powers::<N>(left), scaled_powers::<N>(right), parameters)
     }
 
     fn finish<N: Size>(
@@ -227,13 +259,14 @@ impl Operator for NormP {
         _count: usize,
         parameters: &Parameters,
     ) -> Value<Out, N> {
+        let total = scaled_powers::<N>(accumulator);
         let degree = Vector::new(parameters.get::<A>(0usize));
-        let sum = Vector::<A, N>::cast_from(accumulator.second);
         let zero = Vector::<A, N>::from_int(0);
-        let norm = accumulator.first * root::<A, N>(sum, degree);
-        let norm = select_many(sum.equal(zero), zero, norm);
+        let norm = total.max * root::<A, N>(total.sum, degree);
+        let norm = select_many(total.sum.equal(zero), zero, norm);
         // Powers of NaN are not the same everywhere.
-        Value::new(Vector::cast_from(select_many(is_nan::<A, N>(sum), sum, norm)))
+        let is_nan = is_nan::<A, N>(total.sum);
+        Value::new(Vector::cast_from(select_many(is_nan, total.sum, norm)))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use cubecl::prelude::*;
 
-use crate::operator::{A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules};
+use crate::operator::{
+    A, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules,
+};
 
 /// The product; 1 of no elements.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,6 +18,7 @@ impl Operator for Prod {
     const NAME: &'static str = "prod";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
+    const DEFINITION: &'static Definition = crate::defined!(Prod);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(1))

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, element_wise::magnitude,
-    rules,
+    A, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value, derived::derived,
+    element_wise::magnitude, rules,
 };
 
 /// The sum; 0 of no elements.
@@ -28,6 +28,7 @@ impl Operator for Sum {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
     const PAIRWISE: bool = true;
+    const DEFINITION: &'static Definition = crate::defined!(Sum);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(0))
@@ -59,52 +60,5 @@ impl Operator for Sum {
     }
 }
 
-/// Operators that differ from [`Sum`] in what they add for an element.
-macro_rules! sum_of {
-    ($operator:ident, $name:literal, $types:path: $value:ident => $addend:expr) => {
-        #[cube]
-        impl Operator for $operator {
-            type Fields = One;
-            type Results = One;
-
-            const NAME: &'static str = $name;
-            const DEFINED_ON_EMPTY: bool = true;
-            const TYPES: TypeRule = $types;
-            const PAIRWISE: bool = true;
-
-            fn identity<N: Size>() -> Value<A, N> {
-                Sum::identity::<N>()
-            }
-
-            fn push<N: Size>(
-                accumulator: Value<A, N>,
-                $value: Vector<In, N>,
-                position: Position,
-                parameters: &Parameters,
-            ) -> Value<A, N> {
-                Sum::push::<N>(accumulator, $addend, position, parameters)
-            }
-
-            fn merge<N: Size>(
-                left: Value<A, N>,
-                right: Value<A, N>,
-                parameters: &Parameters,
-            ) -> Value<A, N> {
-                Sum::merge::<N>(left, right, parameters)
-            }
-
-            fn finish<N: Size>(
-                accumulator: Value<A, N>,
-                count: usize,
-                parameters: &Parameters,
-            ) -> Value<Out, N> {
-                Sum::finish::<N>(accumulator, count, parameters)
-            }
-        }
-    };
-}
-
-sum_of!(SumAbs, "sum_abs", rules::accumulate: value => magnitude::<In, N>(value));
-sum_of!(SumSquares, "sum_squares", rules::accumulate: value => value * value);
-
-pub(super) use sum_of;
+derived!(SumAbs: One -> One = Sum, "sum_abs", rules::accumulate, before value => magnitude::<In, N>(value));
+derived!(SumSquares: One -> One = Sum, "sum_squares", rules::accumulate, before value => value * value);

@@ -7,7 +7,7 @@
 //! - It is the first element, then the mean of the first 8, and at last of the first 64: one far element has
 //!   less part in it as more elements are measured from it.
 //! - Where accumulators merge, it lies halfway between their origins, or is that of the one with twice the
-//!   elements: one far origin among `k` equal shares is `1 / k` of the way off. What the origin rounds off
+//!   elements: one far origin among `k` equal shares is `1 / k` of the shift off. What the origin rounds off
 //!   stays in the sum of distances: near 1e8, an f32 is off by 4, its distance from a neighbour is not.
 //!
 //! An element costs a distance, two sums and a comparison, a merge about 20 operations, neither a division.
@@ -19,8 +19,9 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, AccumulatorOf, Five, In, InvalidParameter, One, Operator, Out, Out2, Pair, ParameterRule,
-    Parameters, Position, Quint, Two, TypeRule, Value,
+    A, AccumulatorOf, Five, In, InvalidParameter, One, Operator, Out, Pair, Parameters, Position,
+    Quint, TypeRule, Value,
+    derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
     rules,
 };
@@ -64,9 +65,33 @@ pub struct NanStd {
     pub correction: f64,
 }
 
-/// Count, scaled origin, sum of scaled distances from it, sum of their squares, scale. Counts in floating
-/// point are exact up to 2^24 in f32, and round beyond without wrapping.
-type Moments<E, N> = Quint<E, E, E, E, E, N>;
+/// What the elements so far tell. Counts in floating point are exact up to 2^24 in f32, and round
+/// beyond without wrapping.
+#[derive(CubeType, CubeTypeMut, Clone, Copy)]
+struct Moments<E: Float, N: Size> {
+    count: Vector<E, N>,
+    /// The scaled origin.
+    origin: Vector<E, N>,
+    /// The sum of scaled distances from the origin.
+    sum: Vector<E, N>,
+    /// The sum of their squares.
+    squares: Vector<E, N>,
+    /// The scale; 0 before the first element.
+    scale: Vector<E, N>,
+}
+
+#[cube]
+impl<E: Float, N: Size> Moments<E, N> {
+    fn new(
+        count: Vector<E, N>,
+        origin: Vector<E, N>,
+        sum: Vector<E, N>,
+        squares: Vector<E, N>,
+        scale: Vector<E, N>,
+    ) -> Self {
+        Moments::<E, N> { count, origin, sum, squares, scale }
+    }
+}
 
 /// Powers of 2^30, or of 2^200 in f64. Scales are the 4th, the 2nd, 1, and their inverses: the factor between
 /// neighbours squared is no underflow.
@@ -123,25 +148,25 @@ fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
 #[cube]
 fn empty<E: Float, N: Size>() -> Moments<E, N> {
     let zero = Vector::from_int(0);
-    Quint::new(zero, Vector::new(power::<E>(3)), zero, zero, zero)
+    Moments::<E, N>::new(zero, Vector::new(power::<E>(3)), zero, zero, zero)
 }
 
 /// The same elements at another scale. What has no scale keeps its sums: 0, or NaN.
 #[cube]
 fn rescaled<E: Float, N: Size>(total: Moments<E, N>, scale: Vector<E, N>) -> Moments<E, N> {
-    let none = total.fifth.equal(Vector::from_int(0));
-    let ratio = select_many(none, Vector::from_int(1), scale / total.fifth);
-    let squares = total.fourth * ratio * ratio;
-    Quint::new(total.first, total.second * ratio, total.third * ratio, squares, scale)
+    let none = total.scale.equal(Vector::from_int(0));
+    let ratio = select_many(none, Vector::from_int(1), scale / total.scale);
+    let squares = total.squares * ratio * ratio;
+    Moments::<E, N>::new(total.count, total.origin * ratio, total.sum * ratio, squares, scale)
 }
 
 /// The same elements, seen from another origin.
 #[cube]
-fn moved<E: Float, N: Size>(total: Moments<E, N>, origin: Vector<E, N>) -> Moments<E, N> {
-    let way = origin - total.second;
-    let sum = total.third - total.first * way;
-    let squares = total.fourth - way * (total.third + sum);
-    Quint::new(total.first, origin, sum, squares, total.fifth)
+fn recentered<E: Float, N: Size>(total: Moments<E, N>, origin: Vector<E, N>) -> Moments<E, N> {
+    let shift = origin - total.origin;
+    let sum = total.sum - total.count * shift;
+    let squares = total.squares - shift * (total.sum + sum);
+    Moments::<E, N>::new(total.count, origin, sum, squares, total.scale)
 }
 
 /// Whether all lanes are such that no scale is needed: far from where squares overflow or vanish.
@@ -165,27 +190,27 @@ fn fitted<E: Float, N: Size>(
     far: Vector<bool, N>,
 ) -> Moments<E, N> {
     let zero = Vector::from_int(0);
-    let first = far.and(total.fifth.equal(zero));
+    let first = far.and(total.scale.equal(zero));
     let fit = scale_of::<E, N>(value);
-    let coarser = select_many(first, fit, min(total.fifth, fit));
-    let scale = select_many(far, coarser, total.fifth);
+    let coarser = select_many(first, fit, min(total.scale, fit));
+    let scale = select_many(far, coarser, total.scale);
     let total = rescaled::<E, N>(total, scale);
     // An infinity has no distance from itself, but from 0.
     let start = select_many(is_finite::<E, N>(value), value * scale, zero);
-    let origin = select_many(first, start, total.second);
-    Quint::new(total.first, origin, total.third, total.fourth, scale)
+    let origin = select_many(first, start, total.origin);
+    Moments::<E, N>::new(total.count, origin, total.sum, total.squares, scale)
 }
 
 /// After how many elements the origin moves to their mean, and after how many again. Chains end at 512: of
 /// one far element, at `D` from the others, `n` elements measured from `D / k` off add up `n / k^2` of its
 /// own square: 8 before the first turn, less than 1 after each.
-const TURNS: [i64; 2] = [8, 64];
+const RECENTER_COUNTS: [i64; 2] = [8, 64];
 
 /// Where the origin moves after so many elements, one over their number, else 0.
 #[cube]
 fn share_of<E: Float, N: Size>(count: Vector<E, N>) -> Vector<E, N> {
-    let early = E::from_int(comptime![TURNS[0]]);
-    let late = E::from_int(comptime![TURNS[1]]);
+    let early = E::from_int(comptime![RECENTER_COUNTS[0]]);
+    let late = E::from_int(comptime![RECENTER_COUNTS[1]]);
     let one = E::from_int(1);
     let share =
         select_many(count.equal(Vector::new(late)), Vector::new(one / late), Vector::from_int(0));
@@ -206,27 +231,27 @@ fn take<E: Float, N: Size>(
     let lanes = N::value().comptime();
     let mut total = accumulator;
     let mut distance = distance_of::<E, N>(total, value, skips);
-    let mut turns = false;
+    let mut recenters = false;
     #[unroll]
     for lane in 0..comptime![if skips { lanes } else { 1 }] {
-        let count = accumulator.first[lane];
-        turns = turns
-            || count == E::from_int(comptime![TURNS[0]])
-            || count == E::from_int(comptime![TURNS[1]]);
+        let count = accumulator.count[lane];
+        recenters = recenters
+            || count == E::from_int(comptime![RECENTER_COUNTS[0]])
+            || count == E::from_int(comptime![RECENTER_COUNTS[1]]);
     }
-    if turns || any_far::<E, N>(distance) {
-        let starts = comptime![!skips] && accumulator.first[0] == E::from_int(0);
+    if recenters || any_far::<E, N>(distance) {
+        let starts = comptime![!skips] && accumulator.count[0] == E::from_int(0);
         if starts && all_moderate::<E, N>(value) {
-            total = Quint::new(zero, value, zero, zero, one);
+            total = Moments::<E, N>::new(zero, value, zero, zero, one);
             distance = zero;
         } else {
-            if turns {
-                // Compilers take `(origin + way) - origin` for `way`, also where the addition rounds; they
+            if recenters {
+                // Compilers take `(origin + shift) - origin` for `shift`, also where the addition rounds; they
                 // do not look through a choice that they cannot foresee.
-                let share = share_of::<E, N>(total.first);
-                let mean = total.second + total.third * share;
+                let share = share_of::<E, N>(total.count);
+                let mean = total.origin + total.sum * share;
                 let turn = share.greater_than(zero);
-                total = moved::<E, N>(total, select_many(turn, mean, total.second));
+                total = recentered::<E, N>(total, select_many(turn, mean, total.origin));
                 distance = distance_of::<E, N>(total, value, skips);
             }
             if any_far::<E, N>(distance) {
@@ -236,16 +261,16 @@ fn take<E: Float, N: Size>(
         }
     }
     let count = if comptime![skips] {
-        total.first + select_many(nan, zero, one)
+        total.count + select_many(nan, zero, one)
     } else {
-        Vector::new(accumulator.first[0] + E::from_int(1))
+        Vector::new(accumulator.count[0] + E::from_int(1))
     };
-    Quint::new(
+    Moments::<E, N>::new(
         count,
-        total.second,
-        total.third + distance,
-        total.fourth + distance * distance,
-        total.fifth,
+        total.origin,
+        total.sum + distance,
+        total.squares + distance * distance,
+        total.scale,
     )
 }
 
@@ -256,7 +281,7 @@ fn distance_of<E: Float, N: Size>(
     value: Vector<E, N>,
     #[comptime] skips: bool,
 ) -> Vector<E, N> {
-    let distance = value * total.fifth - total.second;
+    let distance = value * total.scale - total.origin;
     if comptime![skips] {
         select_many(is_nan::<E, N>(value), Vector::from_int(0), distance)
     } else {
@@ -267,13 +292,13 @@ fn distance_of<E: Float, N: Size>(
 /// The same elements; where there are none, at the other's origin and scale.
 #[cube]
 fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Moments<E, N> {
-    let none = total.fifth.equal(Vector::from_int(0));
-    Quint::new(
-        total.first,
-        select_many(none, other.second, total.second),
-        total.third,
-        total.fourth,
-        select_many(none, other.fifth, total.fifth),
+    let none = total.scale.equal(Vector::from_int(0));
+    Moments::<E, N>::new(
+        total.count,
+        select_many(none, other.origin, total.origin),
+        total.sum,
+        total.squares,
+        select_many(none, other.scale, total.scale),
     )
 }
 
@@ -282,29 +307,35 @@ fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Mome
 fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments<E, N> {
     let mut left = left;
     let mut right = right;
-    let mut unlike = any_far::<E, N>(right.second - left.second);
+    let mut unlike = any_far::<E, N>(right.origin - left.origin);
     #[unroll]
     for lane in 0..N::value().comptime() {
-        unlike = unlike || left.fifth[lane] != right.fifth[lane];
+        unlike = unlike || left.scale[lane] != right.scale[lane];
     }
     if unlike {
         left = beside::<E, N>(left, right);
         right = beside::<E, N>(right, left);
-        let size = max((left.second / left.fifth).abs(), (right.second / right.fifth).abs());
-        let scale = min(min(left.fifth, right.fifth), scale_of::<E, N>(size));
+        let size = max((left.origin / left.scale).abs(), (right.origin / right.scale).abs());
+        let scale = min(min(left.scale, right.scale), scale_of::<E, N>(size));
         left = rescaled::<E, N>(left, scale);
         right = rescaled::<E, N>(right, scale);
     }
     let half = Vector::new(E::new(0.5));
-    let origin = (left.second + right.second) * half;
+    let origin = (left.origin + right.origin) * half;
     let origin =
-        select_many(left.first.greater_than(right.first + right.first), left.second, origin);
+        select_many(left.count.greater_than(right.count + right.count), left.origin, origin);
     let origin =
-        select_many(right.first.greater_than(left.first + left.first), right.second, origin);
-    let count = left.first + right.first;
-    let left = moved::<E, N>(left, origin);
-    let right = moved::<E, N>(right, origin);
-    Quint::new(count, origin, left.third + right.third, left.fourth + right.fourth, left.fifth)
+        select_many(right.count.greater_than(left.count + left.count), right.origin, origin);
+    let count = left.count + right.count;
+    let left = recentered::<E, N>(left, origin);
+    let right = recentered::<E, N>(right, origin);
+    Moments::<E, N>::new(
+        count,
+        origin,
+        left.sum + right.sum,
+        left.squares + right.squares,
+        left.scale,
+    )
 }
 
 /// The sum of squared distances from the mean, scaled, over `count - correction`: an infinity or NaN where
@@ -317,10 +348,10 @@ fn corrected<E: Float, N: Size>(
 ) -> Vector<E, N> {
     let zero = Vector::from_int(0);
     let correction = Vector::new(parameters.get::<E>(0usize));
-    let excess = accumulator.third * (accumulator.third / count);
-    let squares = max(accumulator.fourth - excess, zero);
+    let excess = accumulator.sum * (accumulator.sum / count);
+    let squares = max(accumulator.squares - excess, zero);
     let nan = Vector::new(nan_or_lowest::<E>());
-    let defined = is_finite::<E, N>(accumulator.fourth)
+    let defined = is_finite::<E, N>(accumulator.squares)
         .and(count.not_equal(zero))
         // 0 / 0, which is not NaN everywhere.
         .and(squares.not_equal(zero).or(count.greater_than(correction)));
@@ -335,7 +366,7 @@ fn variance<E: Float, N: Size>(
 ) -> Vector<E, N> {
     let scaled = corrected::<E, N>(accumulator, count, parameters);
     // A compiler may square the scale first, and the squares of the coarsest vanish.
-    let variance = scaled / accumulator.fifth / accumulator.fifth;
+    let variance = scaled / accumulator.scale / accumulator.scale;
     select_many(scaled.equal(Vector::from_int(0)), scaled, variance)
 }
 
@@ -345,22 +376,22 @@ fn deviation<E: Float, N: Size>(
     count: Vector<E, N>,
     parameters: &Parameters,
 ) -> Vector<E, N> {
-    corrected::<E, N>(accumulator, count, parameters).sqrt() / accumulator.fifth
+    corrected::<E, N>(accumulator, count, parameters).sqrt() / accumulator.scale
 }
 
 /// The mean; NaN of nothing, and where an element was not finite.
 #[cube]
 fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
-    let defined =
-        is_finite::<E, N>(accumulator.fourth).and(accumulator.first.not_equal(Vector::from_int(0)));
-    let mean = (accumulator.second + accumulator.third / accumulator.first) / accumulator.fifth;
+    let defined = is_finite::<E, N>(accumulator.squares)
+        .and(accumulator.count.not_equal(Vector::from_int(0)));
+    let mean = (accumulator.origin + accumulator.sum / accumulator.count) / accumulator.scale;
     select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
 }
 
-/// The accumulator of the types `T`, whose fields are all of type [`Types::A`].
+/// The accumulator's fields by name. All are of type [`A`].
 #[cube]
-fn uniform<N: Size>(accumulator: AccumulatorOf<Five, N>) -> Moments<A, N> {
-    Quint::new(
+fn moments<N: Size>(accumulator: AccumulatorOf<Five, N>) -> Moments<A, N> {
+    Moments::<A, N>::new(
         accumulator.first,
         Vector::cast_from(accumulator.second),
         Vector::cast_from(accumulator.third),
@@ -369,105 +400,108 @@ fn uniform<N: Size>(accumulator: AccumulatorOf<Five, N>) -> Moments<A, N> {
     )
 }
 
-/// The reverse of [`uniform`].
+/// The reverse of [`moments`].
 #[cube]
-fn typed<N: Size>(accumulator: Moments<A, N>) -> AccumulatorOf<Five, N> {
+fn fields<N: Size>(moments: Moments<A, N>) -> AccumulatorOf<Five, N> {
     Quint::new(
-        accumulator.first,
-        Vector::cast_from(accumulator.second),
-        Vector::cast_from(accumulator.third),
-        Vector::cast_from(accumulator.fourth),
-        Vector::cast_from(accumulator.fifth),
+        moments.count,
+        Vector::cast_from(moments.origin),
+        Vector::cast_from(moments.sum),
+        Vector::cast_from(moments.squares),
+        Vector::cast_from(moments.scale),
     )
 }
 
-macro_rules! spread {
-    (
-        $operator:ident, $name:literal, $results:ident -> $result:ty,
-        push $accumulator:ident, $value:ident: $push:expr,
-        finish $total:ident, $count:ident, $parameters:ident: $finish:expr
-    ) => {
-        #[cube]
-        impl Operator for $operator {
-            type Fields = Five;
-            type Results = $results;
+/// The count and the mean of elements, and what variances are made of. It takes no NaN if it `SKIPS`
+/// them.
+#[derive(Clone, Copy)]
+struct Spread<const SKIPS: bool>;
 
-            const NAME: &'static str = $name;
-            const DEFINED_ON_EMPTY: bool = true;
-            const TYPES: TypeRule = rules::floating;
-            const PAIRWISE: bool = true;
-            const PARAMETERS: ParameterRule<Self> = |operator| correction(operator.correction);
+#[cube]
+impl<const SKIPS: bool> Operator for Spread<SKIPS> {
+    type Fields = Five;
+    type Results = One;
 
-            fn identity<N: Size>() -> AccumulatorOf<Five, N> {
-                typed::<N>(empty::<A, N>())
-            }
+    const NAME: &'static str = "spread";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
 
-            fn push<N: Size>(
-                accumulator: AccumulatorOf<Five, N>,
-                value: Vector<In, N>,
-                _position: Position,
-                _parameters: &Parameters,
-            ) -> AccumulatorOf<Five, N> {
-                let $accumulator = uniform::<N>(accumulator);
-                let $value = Vector::cast_from(value);
-                typed::<N>($push)
-            }
+    fn identity<N: Size>() -> AccumulatorOf<Five, N> {
+        fields::<N>(empty::<A, N>())
+    }
 
-            fn merge<N: Size>(
-                left: AccumulatorOf<Five, N>,
-                right: AccumulatorOf<Five, N>,
-                _parameters: &Parameters,
-            ) -> AccumulatorOf<Five, N> {
-                let left = uniform::<N>(left);
-                let right = uniform::<N>(right);
-                typed::<N>(join::<A, N>(left, right))
-            }
+    fn push<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        value: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> AccumulatorOf<Five, N> {
+        let total = moments::<N>(accumulator);
+        fields::<N>(take::<A, N>(total, Vector::cast_from(value), SKIPS))
+    }
 
-            fn finish<N: Size>(
-                accumulator: AccumulatorOf<Five, N>,
-                count: usize,
-                $parameters: &Parameters,
-            ) -> $result {
-                let $total = uniform::<N>(accumulator);
-                let $count = Vector::<A, N>::cast_from(count);
-                $finish
-            }
-        }
-    };
+    fn merge<N: Size>(
+        left: AccumulatorOf<Five, N>,
+        right: AccumulatorOf<Five, N>,
+        _parameters: &Parameters,
+    ) -> AccumulatorOf<Five, N> {
+        fields::<N>(join::<A, N>(moments::<N>(left), moments::<N>(right)))
+    }
+
+    fn finish<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(accumulator.first))
+    }
 }
 
-spread!(
-    Var, "var", One -> Value<Out, N>,
-    push accumulator, value: take::<A, N>(accumulator, value, false),
-    finish total, count, parameters:
-        Value::new(Vector::cast_from(variance::<A, N>(total, count, parameters)))
-);
-spread!(
-    Std, "std", One -> Value<Out, N>,
-    push accumulator, value: take::<A, N>(accumulator, value, false),
-    finish total, count, parameters:
-        Value::new(Vector::cast_from(deviation::<A, N>(total, count, parameters)))
-);
-spread!(
-    MeanVar, "mean_var", Two -> Pair<Out, Out2, N>,
-    push accumulator, value: take::<A, N>(accumulator, value, false),
-    finish total, count, parameters: Pair::new(
+type SpreadOfAll = Spread<false>;
+type SpreadOfNumbers = Spread<true>;
+
+#[cube]
+fn count_of<N: Size>(count: usize) -> Vector<A, N> {
+    Vector::<A, N>::cast_from(count)
+}
+
+derived!(Var: Five -> One = SpreadOfAll, "var", rules::floating,
+with |operator| correction(operator.correction),
+    finish accumulator, count, parameters => {
+    let total = moments::<N>(accumulator);
+    let count = count_of::<N>(count);
+    Value::new(Vector::cast_from(variance::<A, N>(total, count, parameters)))
+});
+derived!(Std: Five -> One = SpreadOfAll, "std", rules::floating,
+with |operator| correction(operator.correction),
+    finish accumulator, count, parameters => {
+    let total = moments::<N>(accumulator);
+    let count = count_of::<N>(count);
+    Value::new(Vector::cast_from(deviation::<A, N>(total, count, parameters)))
+});
+derived!(MeanVar: Five -> Two = SpreadOfAll, "mean_var", rules::floating,
+with |operator| correction(operator.correction),
+    finish accumulator, count, parameters => {
+    let total = moments::<N>(accumulator);
+    let count = count_of::<N>(count);
+    Pair::new(
         Vector::cast_from(mean::<A, N>(total)),
-        Vector::cast_from(variance::<A, N>(total, count, parameters))
+        Vector::cast_from(variance::<A, N>(total, count, parameters)),
     )
-);
-spread!(
-    NanVar, "nanvar", One -> Value<Out, N>,
-    push accumulator, value: take::<A, N>(accumulator, value, true),
-    finish total, _count, parameters:
-        Value::new(Vector::cast_from(variance::<A, N>(total, total.first, parameters)))
-);
-spread!(
-    NanStd, "nanstd", One -> Value<Out, N>,
-    push accumulator, value: take::<A, N>(accumulator, value, true),
-    finish total, _count, parameters:
-        Value::new(Vector::cast_from(deviation::<A, N>(total, total.first, parameters)))
-);
+});
+derived!(NanVar: Five -> One = SpreadOfNumbers, "nanvar", rules::floating,
+with |operator| correction(operator.correction),
+    finish accumulator, _count, parameters => {
+    let total = moments::<N>(accumulator);
+    Value::new(Vector::cast_from(variance::<A, N>(total, total.count, parameters)))
+});
+derived!(NanStd: Five -> One = SpreadOfNumbers, "nanstd", rules::floating,
+with |operator| correction(operator.correction),
+    finish accumulator, _count, parameters => {
+    let total = moments::<N>(accumulator);
+    Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, parameters)))
+});
 
 fn correction(correction: f64) -> Result<Vec<f64>, InvalidParameter> {
     if correction.is_finite() && correction >= 0.0 {

@@ -1,0 +1,107 @@
+//! Operators derived from others.
+
+/// Compiles the functions of an operator once, in the crate that implements it: the value of
+/// [`Operator::DEFINITION`](crate::Operator::DEFINITION) in an implementation that is not generic.
+///
+/// Without it, each crate that reduces with the operator compiles them again.
+#[macro_export]
+macro_rules! defined {
+    ($operator:ty) => {{
+        static DEFINITION: $crate::operator::Definition =
+            $crate::operator::Definition::of::<$operator>();
+        &DEFINITION
+    }};
+}
+
+/// Implements an operator of `$fields` and `$results` by another one, `$base`, that it differs from in
+/// its name and types and in
+///
+/// - `before`: what is pushed for an element;
+/// - `finish`: what becomes of the accumulator, `with` which rule for parameters.
+macro_rules! derived {
+    ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr) => {
+        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+            crate::operator::parameters::none::<Self>,
+            value => value,
+            accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
+        );
+    };
+    ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
+     before $value:ident => $before:expr) => {
+        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+            crate::operator::parameters::none::<Self>,
+            $value => $before,
+            accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
+        );
+    };
+    ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
+     finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+            crate::operator::parameters::none::<Self>,
+            value => value,
+            $accumulator, $count, $parameters => $finish
+        );
+    };
+    ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
+     with $rule:expr,
+     finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+            $rule,
+            value => value,
+            $accumulator, $count, $parameters => $finish
+        );
+    };
+    (@implement $operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal,
+     $types:expr, $rule:expr,
+     $value:ident => $before:expr,
+     $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+        #[cube]
+        impl crate::operator::Operator for $operator {
+            type Fields = crate::operator::$fields;
+            type Results = crate::operator::$results;
+
+            const NAME: &'static str = $name;
+            const DEFINED_ON_EMPTY: bool =
+                <$base as crate::operator::Operator>::DEFINED_ON_EMPTY;
+            const TYPES: crate::operator::TypeRule = $types;
+            const POSITIONAL: bool = <$base as crate::operator::Operator>::POSITIONAL;
+            const PAIRWISE: bool = <$base as crate::operator::Operator>::PAIRWISE;
+            const TRANSCENDENTAL: bool = <$base as crate::operator::Operator>::TRANSCENDENTAL;
+            const NATIVE_MATH: bool = <$base as crate::operator::Operator>::NATIVE_MATH;
+            const PARAMETERS: crate::operator::ParameterRule<Self> = $rule;
+            const DEFINITION: &'static crate::operator::Definition = crate::defined!($operator);
+
+            fn identity<N: Size>()
+            -> crate::operator::AccumulatorOf<crate::operator::$fields, N> {
+                $base::identity::<N>()
+            }
+
+            fn push<N: Size>(
+                accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
+                $value: Vector<crate::operator::In, N>,
+                position: crate::operator::Position,
+                parameters: &crate::operator::Parameters,
+            ) -> crate::operator::AccumulatorOf<crate::operator::$fields, N> {
+                $base::push::<N>(accumulator, $before, position, parameters)
+            }
+
+            fn merge<N: Size>(
+                left: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
+                right: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
+                parameters: &crate::operator::Parameters,
+            ) -> crate::operator::AccumulatorOf<crate::operator::$fields, N> {
+                $base::merge::<N>(left, right, parameters)
+            }
+
+            fn finish<N: Size>(
+                $accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
+                $count: usize,
+                $parameters: &crate::operator::Parameters,
+            ) -> crate::operator::ResultsOf<crate::operator::$results, N> {
+                $finish
+            }
+        }
+    };
+}
+
+pub(super) use derived;

@@ -1,0 +1,204 @@
+//! The list of this crate's operators. Their names, their functions and the way from a name to an
+//! operator are made of it, so a new operator is one line here beside its implementation.
+
+use core::{fmt, str::FromStr};
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+
+use crate::{Axes, Outputs, ReduceError, operator::builtin::*, reduction::reduce};
+
+/// What operators depend on beside their names, for programs that take it from their user.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OperatorOptions {
+    /// The correction of variances and standard deviations; 0 unless set.
+    pub correction: f64,
+    /// The exponent of `norm_p`; 2 unless set.
+    pub p: f64,
+}
+
+impl Default for OperatorOptions {
+    fn default() -> Self {
+        Self { correction: 0.0, p: 2.0 }
+    }
+}
+
+macro_rules! operators {
+    ($dollar:tt $($(#[$doc:meta])* $function:ident: $operator:ident { $($field:ident)? };)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// Reduced axes stay with size 1; [`reduce`] offers more. Does not wait for the result.
+            ///
+            /// # Errors
+            ///
+            /// A [`ReduceError`] before anything is launched.
+            pub fn $function<R: Runtime>(
+                client: &ComputeClient<R>,
+                input: &TensorHandle<R>,
+                axes: impl Into<Axes>,
+                $($field: f64,)?
+            ) -> Result<Outputs<$operator, TensorHandle<R>>, ReduceError> {
+                reduce($operator { $($field)? }, input).over(axes).run(client)
+            }
+        )*
+
+        /// The names of this crate's operators, for programs that take one from their user.
+        /// [`with_operator!`](crate::with_operator) goes from a name to the operator.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum OperatorName {
+            $(
+                #[doc = concat!("[`", stringify!($operator), "`](crate::", stringify!($operator), ")")]
+                $operator,
+            )*
+        }
+
+        impl OperatorName {
+            /// Every operator.
+            pub const ALL: &'static [OperatorName] = &[$(OperatorName::$operator),*];
+
+            /// The name, such as `sum`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(OperatorName::$operator => <$operator as crate::Operator>::NAME,)*
+                }
+            }
+        }
+
+        /// Evaluates an expression with the operator that an [`OperatorName`](crate::OperatorName)
+        /// and [`OperatorOptions`](crate::OperatorOptions) stand for.
+        ///
+        /// ```
+        /// use reduce_kernels::{Operator, OperatorName, OperatorOptions, with_operator};
+        ///
+        /// fn name_of<O: Operator>(_: O) -> &'static str { O::NAME }
+        ///
+        /// let name: OperatorName = "var".parse()?;
+        /// let options = OperatorOptions { correction: 1.0, ..Default::default() };
+        /// assert_eq!(with_operator!(name, options, operator => name_of(operator)), "var");
+        /// # Ok::<(), reduce_kernels::UnknownOperator>(())
+        /// ```
+        #[macro_export]
+        macro_rules! with_operator {
+            ($dollar name:expr, $dollar options:expr, $dollar operator:ident => $dollar body:expr) => {{
+                #[allow(unused, reason = "most operators have no options")]
+                let options: $crate::OperatorOptions = $dollar options;
+                #[allow(unreachable_patterns, reason = "inside this crate all names are known")]
+                match $dollar name {
+                    $(
+                        $crate::OperatorName::$operator => {
+                            let $dollar operator =
+                                $crate::$operator { $($field: options.$field)? };
+                            $dollar body
+                        }
+                    )*
+                    _ => unreachable!("the macro has the names of its own crate"),
+                }
+            }};
+        }
+    };
+}
+
+operators! { $
+    /// The sum over `axes`, in the type of the input; in 32 bits for narrower integers and bools.
+    sum: Sum {};
+    /// The product over `axes`, in the type of the input; in 32 bits for narrower integers and bools.
+    prod: Prod {};
+    /// The arithmetic mean over `axes`: f32 for integers, else the type of the input.
+    mean: Mean {};
+    /// The minimum over `axes`, in the type of the input; NaN where there is one, an error if `axes`
+    /// have no elements.
+    min: Min {};
+    /// The maximum over `axes`, in the type of the input; NaN where there is one, an error if `axes`
+    /// have no elements.
+    max: Max {};
+    /// The minimum and the maximum over `axes`: [`min`](fn@min) and [`max`](fn@max) in one read.
+    min_max: MinMax {};
+    /// The position of the minimum over `axes`, in row-major order over them, as u32 (u64 by need): the
+    /// first NaN if there is one, else the first minimum.
+    argmin: ArgMin {};
+    /// The position of the maximum over `axes`, in row-major order over them, as u32 (u64 by need): the
+    /// first NaN if there is one, else the first maximum.
+    argmax: ArgMax {};
+    /// The minimum over `axes` and its position: [`min`](fn@min) and [`argmin`](fn@argmin) in one read.
+    min_with_index: MinWithIndex {};
+    /// The maximum over `axes` and its position: [`max`](fn@max) and [`argmax`](fn@argmax) in one read.
+    max_with_index: MaxWithIndex {};
+    /// Whether any element over `axes` is nonzero, as bool.
+    any: Any {};
+    /// Whether all elements over `axes` are nonzero, as bool.
+    all: All {};
+    /// How many elements over `axes` are nonzero, as u32 (u64 by need).
+    count_nonzero: CountNonzero {};
+    /// The sum of magnitudes over `axes`, in the type that [`sum`](fn@sum) has.
+    sum_abs: SumAbs {};
+    /// The sum of squares over `axes`, in the type that [`sum`](fn@sum) has.
+    sum_squares: SumSquares {};
+    /// The L1 norm over `axes`: f32 for integers, else the type of the input.
+    norm_l1: NormL1 {};
+    /// The L2 norm over `axes`: f32 for integers, else the type of the input.
+    norm_l2: NormL2 {};
+    /// The L-infinity norm over `axes`: f32 for integers, else the type of the input.
+    norm_inf: NormInf {};
+    /// The Lp norm over `axes`, with the exponent `p`: f32 for integers, else the type of the input.
+    norm_p: NormP { p };
+    /// The variance over `axes`, with `correction` subtracted from the count (0 of a population, 1 of a
+    /// sample): f32 for integers, else the type of the input.
+    var: Var { correction };
+    /// The standard deviation over `axes`, corrected and typed as [`var`](fn@var).
+    std: Std { correction };
+    /// The mean and the variance over `axes` in one read, corrected and typed as [`var`](fn@var).
+    mean_var: MeanVar { correction };
+    /// The logarithm of the sum of exponentials over `axes`: f32 for integers, else the type of the
+    /// input.
+    logsumexp: LogSumExp {};
+    /// [`sum`](fn@sum) of the elements that are not NaN.
+    nansum: NanSum {};
+    /// [`prod`](fn@prod) of the elements that are not NaN.
+    nanprod: NanProd {};
+    /// [`mean`](fn@mean) of the elements that are not NaN.
+    nanmean: NanMean {};
+    /// [`min`](fn@min) of the elements that are not NaN; NaN if all are.
+    nanmin: NanMin {};
+    /// [`max`](fn@max) of the elements that are not NaN; NaN if all are.
+    nanmax: NanMax {};
+    /// [`argmin`](fn@argmin) of the elements that are not NaN; 0 if all are.
+    nanargmin: NanArgMin {};
+    /// [`argmax`](fn@argmax) of the elements that are not NaN; 0 if all are.
+    nanargmax: NanArgMax {};
+    /// [`var`](fn@var) of the elements that are not NaN.
+    nanvar: NanVar { correction };
+    /// [`std`](fn@std) of the elements that are not NaN.
+    nanstd: NanStd { correction };
+}
+
+impl OperatorName {
+    /// The names of all operators, separated by commas.
+    pub fn names() -> String {
+        let names: Vec<&str> = OperatorName::ALL.iter().map(|operator| operator.name()).collect();
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for OperatorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no operator of this crate has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown operator `{0}`: expected one of {names}", names = OperatorName::names())]
+pub struct UnknownOperator(String);
+
+impl FromStr for OperatorName {
+    type Err = UnknownOperator;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        OperatorName::ALL
+            .iter()
+            .copied()
+            .find(|operator| operator.name() == name)
+            .ok_or_else(|| UnknownOperator(name.to_owned()))
+    }
+}
