@@ -341,7 +341,7 @@ mod wgpu {
     });
 
     /// A client of its own on the default adapter. CubeCL chooses the compiler by the setup's backend.
-    pub fn client_of<A: GraphicsApi>(
+    pub(crate) fn client_of<A: GraphicsApi>(
         memory_config: MemoryConfiguration,
     ) -> ComputeClient<WgpuRuntime> {
         let setup = WgpuSetup { backend: A::backend(), ..SETUP.clone() };
@@ -350,7 +350,7 @@ mod wgpu {
     }
 
     /// No allocation above [`CAP`].
-    pub fn capped() -> MemoryConfiguration {
+    pub(crate) fn capped() -> MemoryConfiguration {
         let pool_type = PoolType::SlicedPages { page_size: CAP, max_slice_size: CAP };
         let pool_options = vec![MemoryPoolOptions { pool_type, dealloc_period: None }];
         MemoryConfiguration::Custom { pool_options }

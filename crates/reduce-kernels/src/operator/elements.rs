@@ -11,45 +11,45 @@
 use cubecl::prelude::*;
 
 macro_rules! elements {
-    ($($(#[$doc:meta])* $name:ident by $marker:ident;)*) => {$(
+    ($($(#[$doc:meta])* $vis:vis $name:ident by $marker:ident;)*) => {$(
         #[doc = concat!("Tells [`", stringify!($name), "`] apart.")]
         #[derive(Clone, Copy, Debug)]
-        pub struct $marker;
+        $vis struct $marker;
 
         $(#[$doc])*
-        pub type $name = DynamicScalar<$marker>;
+        $vis type $name = DynamicScalar<$marker>;
     )*};
 }
 
 elements! {
     /// Type of the input's elements in memory.
-    Stored by StoredMarker;
+    pub(crate) Stored by StoredMarker;
     /// Type of the elements that are pushed, to which loads convert: never narrower than 32 bits.
-    In by InMarker;
+    pub In by InMarker;
     /// Type of an accumulator's first field.
-    A by AMarker;
+    pub A by AMarker;
     /// Type of an accumulator's second field.
-    B by BMarker;
+    pub B by BMarker;
     /// Type of an accumulator's third field.
-    C by CMarker;
+    pub C by CMarker;
     /// Type of an accumulator's fourth field.
-    D by DMarker;
+    pub D by DMarker;
     /// Type of an accumulator's fifth field.
-    E by EMarker;
+    pub E by EMarker;
     /// Type of the first result.
-    Out by OutMarker;
+    pub Out by OutMarker;
     /// Type of the second result.
-    Out2 by Out2Marker;
+    pub Out2 by Out2Marker;
     /// Type of the third result.
-    Out3 by Out3Marker;
+    pub Out3 by Out3Marker;
 }
 
 /// Tells [`Wide`] apart.
 #[derive(Clone, Copy, Debug)]
-pub struct WideMarker;
+pub(crate) struct WideMarker;
 
 /// The number of components of the kernel's vectors.
-pub type Wide = DynamicSize<WideMarker>;
+pub(crate) type Wide = DynamicSize<WideMarker>;
 
 /// One component.
-pub type Single = Const<1>;
+pub(crate) type Single = Const<1>;

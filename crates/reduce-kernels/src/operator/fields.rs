@@ -1,5 +1,9 @@
 //! The fields of accumulators and results, by name and number.
-#![allow(missing_docs, reason = "CubeCL's macros add undocumented items")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "CubeCL's macros add items without documentation and types without Debug"
+)]
 
 use cubecl::prelude::*;
 

@@ -1,5 +1,9 @@
 //! What an operator depends on at run time.
-#![allow(missing_docs, reason = "derives of CubeCL add undocumented items")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "CubeCL's macros add items without documentation and types without Debug"
+)]
 
 use cubecl::prelude::*;
 
@@ -55,6 +59,6 @@ pub struct InvalidParameter {
 /// # Errors
 ///
 /// None.
-pub fn none<O>(_: &O) -> Result<Vec<f64>, InvalidParameter> {
+pub(super) fn none<O>(_: &O) -> Result<Vec<f64>, InvalidParameter> {
     Ok(Vec::new())
 }

@@ -1,5 +1,9 @@
 //! Where an element stands in its reduction.
-#![allow(missing_docs, reason = "derive(CubeType) adds undocumented items")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "CubeCL's macros add items without documentation and types without Debug"
+)]
 
 use cubecl::prelude::*;
 
@@ -8,7 +12,7 @@ use cubecl::prelude::*;
 /// Positions count in row-major order over the reduced axes, whatever the strides. Lane `i` stands
 /// at `start + i * step`. Operators that ignore positions pay nothing for them: what is never used
 /// is never computed.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, Clone, Copy, Debug)]
 pub struct Position {
     /// Position of lane 0.
     pub start: usize,

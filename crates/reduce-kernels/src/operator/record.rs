@@ -4,7 +4,11 @@
 //! five between components, units and cubes. Which fields a record has is known when the kernel is
 //! built, so absent ones cost nothing. One Rust type for all operators is what keeps kernels from
 //! being compiled again for each of them.
-#![allow(missing_docs, reason = "CubeCL's macros add undocumented items")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "CubeCL's macros add items without documentation and types without Debug"
+)]
 
 use core::marker::PhantomData;
 
@@ -220,7 +224,7 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
 
 /// Places for records, in any memory: an array for each field.
 #[derive(CubeType, Clone, Copy)]
-pub struct Columns<T: FieldTypes, N: Size> {
+pub(crate) struct Columns<T: FieldTypes, N: Size> {
     a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
     b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
     c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
@@ -231,7 +235,7 @@ pub struct Columns<T: FieldTypes, N: Size> {
 #[cube]
 impl<T: FieldTypes, N: Size> Columns<T, N> {
     /// These arrays.
-    pub fn new(
+    pub(crate) fn new(
         a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
         b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
         c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
@@ -242,7 +246,7 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
     }
 
     /// Places that the units of a cube share.
-    pub fn shared(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
+    pub(crate) fn shared(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
         Columns::<T, N> {
             a: shared::<T::A, N>(len, comptime![fields > 0]),
             b: shared::<T::B, N>(len, comptime![fields > 1]),
@@ -253,7 +257,7 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
     }
 
     /// Places of the unit's own.
-    pub fn local(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
+    pub(crate) fn local(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
         Columns::<T, N> {
             a: local::<T::A, N>(len, comptime![fields > 0]),
             b: local::<T::B, N>(len, comptime![fields > 1]),
@@ -264,12 +268,12 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
     }
 
     /// Whether there are any.
-    pub fn is_some(&self) -> comptime_type!(bool) {
+    pub(crate) fn is_some(&self) -> comptime_type!(bool) {
         self.a.is_some()
     }
 
     /// Writes to a place.
-    pub fn put(&mut self, index: usize, record: Record<T, N>) {
+    pub(crate) fn put(&mut self, index: usize, record: Record<T, N>) {
         put::<T::A, N>(&mut self.a, index, record.a);
         put::<T::B, N>(&mut self.b, index, record.b);
         put::<T::C, N>(&mut self.c, index, record.c);
@@ -278,7 +282,7 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
     }
 
     /// Reads from a place.
-    pub fn at(&self, index: usize) -> Record<T, N> {
+    pub(crate) fn at(&self, index: usize) -> Record<T, N> {
         Record::<T, N>::new(
             at::<T::A, N>(&self.a, index),
             at::<T::B, N>(&self.b, index),
@@ -339,7 +343,7 @@ fn at<T: Float, N: Size>(
 
 /// How many words of 32 bits the first `fields` fields of a record take.
 #[cube]
-pub fn word_count<T: FieldTypes>(#[comptime] fields: usize) -> comptime_type!(usize) {
+pub(crate) fn word_count<T: FieldTypes>(#[comptime] fields: usize) -> comptime_type!(usize) {
     let a = storage_type_of::<T::A>();
     let b = storage_type_of::<T::B>();
     let c = storage_type_of::<T::C>();
@@ -356,7 +360,7 @@ fn words_of(bytes: usize) -> usize {
 #[cube]
 impl<T: FieldTypes> Record<T, Single> {
     /// The fields' bits, as words of 32 of them.
-    pub fn bits(self) -> Sequence<u32> {
+    pub(crate) fn bits(self) -> Sequence<u32> {
         let mut bits = Sequence::<u32>::new();
         append_bits::<T::A>(&mut bits, self.a);
         append_bits::<T::B>(&mut bits, self.b);
@@ -367,7 +371,7 @@ impl<T: FieldTypes> Record<T, Single> {
     }
 
     /// The first `fields` fields, from the bits that [`bits`](Self::bits) gave.
-    pub fn from_bits(bits: &Sequence<u32>, #[comptime] fields: usize) -> Self {
+    pub(crate) fn from_bits(bits: &Sequence<u32>, #[comptime] fields: usize) -> Self {
         let second = word_count::<T>(1usize);
         let third = word_count::<T>(2usize);
         let fourth = word_count::<T>(3usize);

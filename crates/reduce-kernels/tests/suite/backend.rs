@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 pub use cuda::cuda;
 #[cfg(feature = "vulkan")]
-pub use vulkan::{spirv, wgsl};
+pub(crate) use vulkan::{spirv, wgsl};
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
 pub use wgpu::wgsl;
 
@@ -44,7 +44,7 @@ mod vulkan {
     });
 
     /// Vulkan's default adapter, kernels as SPIR-V.
-    pub fn spirv() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn spirv() -> ComputeClient<WgpuRuntime> {
         LazyLock::force(&SETUP);
         let client = WgpuRuntime::client(&WgpuDevice::default());
         assert_eq!(WgpuRuntime::name(&client), "wgpu<spirv>");
@@ -52,7 +52,7 @@ mod vulkan {
     }
 
     /// Vulkan's default adapter, kernels as WGSL.
-    pub fn wgsl() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn wgsl() -> ComputeClient<WgpuRuntime> {
         let client = WgpuRuntime::client(&THROUGH_WGSL);
         assert_eq!(WgpuRuntime::name(&client), "wgpu<wgsl>");
         client

@@ -61,7 +61,7 @@ fn one_way<O: Operator>(along: [usize; 2], across: [usize; 2]) -> ([usize; 2], u
 
 /// One NaN anywhere makes the result NaN, under every schedule, whatever else is in the row; the
 /// NaN-ignoring forms leave it out, and rows of NaN alone have the values of the table.
-pub fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
     fn with_one_nan<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
         let (shape, axis) = one_way::<O>([3, 1030], [1030, 3]);
         for plan in each_schedule::<R, O>(client, &shape, &[axis]) {
@@ -121,7 +121,7 @@ pub fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Positions: the first NaN, the lowest on ties, over several axes in their row-major order, in rows
 /// of infinities alone, and in 64 bits on request.
-pub fn positions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn positions<R: Runtime>(client: &ComputeClient<R>) {
     let inf = f32::INFINITY;
     let arg = |operator: ArgMax, data: &[f32], shape: &[usize], axes: &[usize]| -> Vec<u32> {
         results(client, operator, data, shape, axes, None)
@@ -151,7 +151,7 @@ pub fn positions<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Rows of infinities alone have them as extrema; opposite ones sum to NaN.
-pub fn infinities<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn infinities<R: Runtime>(client: &ComputeClient<R>) {
     let inf = f32::INFINITY;
     let low = vec![-inf; 300];
     let high = vec![inf; 300];
@@ -167,7 +167,7 @@ pub fn infinities<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Nothing to reduce: 0, 1, NaN, or an error where no value makes sense.
-pub fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
     let none: [f32; 0] = [];
     let shape = [3, 0, 2];
     assert_eq!(results::<R, _, _, f32>(client, Sum, &none, &shape, &[1], None), [0.0; 6]);
@@ -221,7 +221,7 @@ pub fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// No results: an empty tensor, and extrema do not mind.
-pub fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
     let none: [f32; 0] = [];
     let input = tensor(client, &none, &[0, 5], &row_major_strides(&[0, 5]));
     let output = max(client, &input, [1]).unwrap();
@@ -232,7 +232,7 @@ pub fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Kept axes of size 1 by default, none when squeezed, axes in any order, all by default.
-pub fn shapes_of_results<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn shapes_of_results<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> = (0..24).map(|i| i as f32).collect();
     let input = tensor(client, &data, &[2, 3, 4], &row_major_strides(&[2, 3, 4]));
     let kept = sum(client, &input, [2, 0]).unwrap();
@@ -259,7 +259,7 @@ pub fn shapes_of_results<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Each mistake gets its own error, with the values in its message, and the output keeps its poison.
-pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     let data = [1f32; 12];
     let input = tensor(client, &data, &[3, 4], &[4, 1]);
     let output = tensor(client, &[f32::poison(); 4], &[4], &[1]);
@@ -378,7 +378,7 @@ pub fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Several results, each in a tensor of its own: the types of each, the values, one read.
-pub fn several_results<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn several_results<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> = (0..24).map(|i| ((i * 7) % 24) as f32).collect();
     let input = tensor(client, &data, &[4, 6], &row_major_strides(&[4, 6]));
     let (lowest, highest) = min_max(client, &input, [1]).unwrap();
@@ -400,7 +400,7 @@ pub fn several_results<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Sums and products of integers are exact modulo 2^32, and modulo 2^64 in 64 bits; small integers are
 /// sign-extended, never saturated.
-pub fn integers_wrap<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn integers_wrap<R: Runtime>(client: &ComputeClient<R>) {
     let big = vec![i32::MAX; 1000];
     let expected = big.iter().fold(0i32, |sum, &value| sum.wrapping_add(value));
     assert_eq!(results::<R, _, _, i32>(client, Sum, &big, &[1000], &[0], None), [expected]);
@@ -446,7 +446,7 @@ pub fn integers_wrap<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Half-precision sums run in f32: past 65504 half-way they still come back.
-pub fn half_sums_pass_the_half_range<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn half_sums_pass_the_half_range<R: Runtime>(client: &ComputeClient<R>) {
     let up = vec![f16::from_f32(60_000.0); 40];
     let down = vec![f16::from_f32(-60_000.0); 39];
     let data = [up, down].concat();
@@ -459,7 +459,7 @@ pub fn half_sums_pass_the_half_range<R: Runtime>(client: &ComputeClient<R>) {
 
 /// The same plan on the same data gives the same bits, whatever the schedule and whichever cube
 /// finishes last: a thousand times on a GPU, fewer on a software adapter.
-pub fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
     let runs = if device_of(client).plane_operations { 1000 } else { 10 };
     let case = Case::contiguous(&[2, 30_011], &[1]);
     let data: Vec<f32> = sample::<Sum>(&case, ElementType::F32, 7)
@@ -486,7 +486,7 @@ pub fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
 
 /// A tensor that starts inside its buffer is read from there, off any vector's boundary, or refused
 /// where the device cannot bind it.
-pub fn tensors_inside_buffers<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn tensors_inside_buffers<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
     for skip in [1usize, 2, 3, 4, 64] {
         let whole = tensor(client, &data, &[5000], &[1]);
@@ -511,7 +511,7 @@ pub fn tensors_inside_buffers<R: Runtime>(client: &ComputeClient<R>) {
 
 /// More positions than 32 bits count, in a few bytes: broadcast tensors of more than 2^32 elements,
 /// along and across, in single elements, whole vectors and ragged ones.
-pub fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
     let cases = [
         (vec![3, 1 << 20, 1 << 12], vec![1, 0, 0], vec![1, 2]),
         (vec![1 << 22, 1024], vec![0, 1], vec![0, 1]),
@@ -547,7 +547,7 @@ pub fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// A dimension of more than 2^31 elements in a few bytes, which kernels with 64-bit indices divide by.
-pub fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
     if !device_of(client).has(ElementType::U8) {
         return;
     }

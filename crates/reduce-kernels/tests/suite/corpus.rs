@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
-pub fn corpus() -> Vec<Case> {
+pub(crate) fn corpus() -> Vec<Case> {
     let mut cases = vec![
         // Full reductions.
         Case::contiguous(&[], &[]),
@@ -103,29 +103,29 @@ fn run_cases<R: Runtime, O: Checked>(
 }
 
 /// Sums through each schedule: every third case in every width.
-pub fn sum_in_every_width<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn sum_in_every_width<R: Runtime>(client: &ComputeClient<R>) {
     run_cases::<R, Sum>(client, every_plan, (0, 3));
 }
 
 /// Sums through each schedule: the other cases in the widest vectors. Kernels take longer to compile
 /// than to run.
-pub fn sum_in_the_widest<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn sum_in_the_widest<R: Runtime>(client: &ComputeClient<R>) {
     run_cases::<R, Sum>(client, widest_plans, (1, 3));
     run_cases::<R, Sum>(client, widest_plans, (2, 3));
 }
 
 /// An operator that carries positions, on a quarter of the cases.
-pub fn max_with_index<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn max_with_index<R: Runtime>(client: &ComputeClient<R>) {
     run_cases::<R, MaxWithIndex>(client, widest_plans, (0, 4));
 }
 
 /// An operator of five fields, on a quarter of the cases.
-pub fn mean_var<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn mean_var<R: Runtime>(client: &ComputeClient<R>) {
     run_cases::<R, MeanVar>(client, widest_plans, (1, 4));
 }
 
 /// Each case with the plan that the planner chooses.
-pub fn as_chosen<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn as_chosen<R: Runtime>(client: &ComputeClient<R>) {
     for (seed, case) in corpus().iter().enumerate() {
         check::<R, Sum>(client, case, ElementType::F32, None, seed as u64).unwrap();
     }

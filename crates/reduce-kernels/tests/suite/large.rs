@@ -12,7 +12,7 @@ use crate::run::read;
 
 /// Two rows of more than 2^31 bytes, more than 2^32 elements in all, reduced along both axes; on
 /// devices whose buffers or indices are too small for that, one error before any launch.
-pub fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_of(client);
     let columns = (1usize << 31) + 4099;
     let elements = 2 * columns;

@@ -20,6 +20,6 @@ fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
 }
 
 /// Identity, associativity, commutativity, and that pushing is merging.
-pub fn hold<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn hold<R: Runtime>(client: &ComputeClient<R>) {
     for_each_operator!(O => check::<R, O>(client));
 }

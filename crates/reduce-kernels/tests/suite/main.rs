@@ -13,6 +13,7 @@ mod backend;
 mod case;
 mod contract;
 mod corpus;
+mod documents;
 mod large;
 mod laws;
 mod numerics;

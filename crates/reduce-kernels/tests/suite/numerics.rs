@@ -38,7 +38,7 @@ fn assert_close(found: &[f32], expected: f64, bound: f64, what: &str) {
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every
 /// schedule, one unit alone included. A million times 0.1, one after the other, would be off by 900;
 /// so many for one unit are too many on Mesa's software adapter, which leaves loops after 65535 steps.
-pub fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
     let software = !device_of(client).plane_operations;
     let n = if software { 1usize << 16 } else { 1 << 20 };
     let bound = (512.0 + 2.0 * (n as f64).log2()) * f64::from(f32::EPSILON) / 2.0;
@@ -68,7 +68,7 @@ pub fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Variances far from zero: at 1e8 with a spread of 1 in f64, and with a spread of a few units in
 /// the last place in f32, where the mean itself is no f32.
-pub fn variance_far_from_zero<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn variance_far_from_zero<R: Runtime>(client: &ComputeClient<R>) {
     let n = 3000;
     let steps: Vec<f64> = (0..n).map(|i| f64::from((i * 37) % 11 - 5)).collect();
     let exact = Var::naive(&steps)[0];
@@ -104,7 +104,7 @@ pub fn variance_far_from_zero<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Norms, variances and deviations of elements whose squares no f32 holds, small and large, and of
 /// both together.
-pub fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     let n = 5000usize;
     let steps: Vec<f64> = (0..n).map(|i| ((i * 37) % 23) as f64 - 11.0).collect();
     let has_wide = device_of(client).has(ElementType::F64);
@@ -187,7 +187,7 @@ pub fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Infinities, values whose exponentials no f32 holds, and values that vanish beside others.
-pub fn log_sum_exp_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn log_sum_exp_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     let inf = f32::INFINITY;
     for plan in every_plan::<R, LogSumExp>(client, &[2000], &[0]) {
         let of = |data: Vec<f32>| -> f32 {
@@ -224,7 +224,7 @@ pub fn log_sum_exp_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Elements of f32 that are lost beside each other in f32 are not in f64, and i32 that wrap in 32 bits
 /// do not in 64.
-pub fn wide_accumulators<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn wide_accumulators<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_of(client);
     if device.has(ElementType::F64) {
         let mut data = vec![1e-3f32; 1000];

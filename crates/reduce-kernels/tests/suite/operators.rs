@@ -5,7 +5,7 @@ use reduce_kernels::*;
 
 /// An operator of this crate with its naive counterpart on f64. Test data keeps integers small
 /// enough that f64 holds every result.
-pub trait Checked: Operator {
+pub(crate) trait Checked: Operator {
     fn operator() -> Self;
     /// The results of a reduction, in order.
     fn naive(values: &[f64]) -> Vec<f64>;
@@ -221,7 +221,7 @@ macro_rules! for_each_operator {
 pub(crate) use for_each_operator;
 
 /// An operator's place in the list of all, from 0.
-pub fn place<O: Operator>() -> usize {
+pub(crate) fn place<O: Operator>() -> usize {
     let is_it = |operator: &OperatorName| operator.name() == O::NAME;
     OperatorName::ALL.iter().position(is_it).expect("every operator has a name")
 }

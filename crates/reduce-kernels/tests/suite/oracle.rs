@@ -1,7 +1,7 @@
 //! The naive oracle: gather every output's elements in logical order, reduce them one by one.
 
 /// Reduces `data`, seen through `shape` and `strides`, over `axes`; results in row-major order.
-pub fn reduce_naively<T: Copy, U>(
+pub(crate) fn reduce_naively<T: Copy, U>(
     data: &[T],
     shape: &[usize],
     strides: &[usize],

@@ -50,7 +50,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 }
 
 /// Random problems, each as chosen and with one plan picked from all that apply.
-pub fn problems<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn problems<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
     let config = Config {
         cases: 200,

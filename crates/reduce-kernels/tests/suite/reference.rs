@@ -7,7 +7,7 @@ const LN_2_TAIL: f64 = 2.319_046_813_846_299_6e-17;
 
 /// `(head + tail) · 2^exponent`, with a head that is the sum rounded.
 #[derive(Clone, Copy, Debug)]
-pub struct Exact {
+pub(crate) struct Exact {
     head: f64,
     tail: f64,
     exponent: i32,
@@ -34,7 +34,7 @@ fn scaled(value: f64, exponent: i32) -> f64 {
 }
 
 impl Exact {
-    pub fn of(value: f64) -> Self {
+    pub(crate) fn of(value: f64) -> Self {
         Self { head: value, tail: 0.0, exponent: 0 }
     }
 
@@ -49,7 +49,7 @@ impl Exact {
         Self { head: scaled(head, exponent), tail: scaled(tail, exponent), exponent: 0 }
     }
 
-    pub fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         let (left, right) = (self.flat(), other.flat());
         let (head, rest) = two_sum(left.head, right.head);
         let (tail, more) = two_sum(left.tail, right.tail);
@@ -57,13 +57,13 @@ impl Exact {
         Self::pair((head, rest + more))
     }
 
-    pub fn times(self, other: Self) -> Self {
+    pub(crate) fn times(self, other: Self) -> Self {
         let (head, tail) = two_product(self.head, other.head);
         let tail = tail + (self.head * other.tail + self.tail * other.head);
         Self { exponent: self.exponent + other.exponent, ..Self::pair((head, tail)) }
     }
 
-    pub fn over(self, divisor: f64) -> Self {
+    pub(crate) fn over(self, divisor: f64) -> Self {
         let first = self.head / divisor;
         let rest = self.plus(Self::pair(two_product(-first, divisor)));
         let second = rest.head / divisor;
@@ -72,7 +72,7 @@ impl Exact {
     }
 
     /// The logarithm of a number above 0.
-    pub fn ln(self) -> Self {
+    pub(crate) fn ln(self) -> Self {
         let Self { head, tail, .. } = self.flat();
         // Of head · (1 + ratio); the ratio is at most 2^-53.
         let ratio = Self::of(tail).over(head);
@@ -80,7 +80,7 @@ impl Exact {
     }
 
     /// How many units in the last place of the exact result a number is off.
-    pub fn ulps(self, found: f64) -> f64 {
+    pub(crate) fn ulps(self, found: f64) -> f64 {
         let Self { head, tail, exponent } = self;
         let power = head.abs().log2().floor() as i32 + exponent;
         if power > 1023 {
@@ -96,7 +96,7 @@ impl Exact {
 }
 
 /// The exponential of a number.
-pub fn exp(value: Exact) -> Exact {
+pub(crate) fn exp(value: Exact) -> Exact {
     let value = value.flat();
     if value.head.abs() > 1e4 {
         // Nothing that f64 holds.
@@ -117,7 +117,7 @@ pub fn exp(value: Exact) -> Exact {
 }
 
 /// The logarithm of a number above 0.
-pub fn ln(value: f64) -> Exact {
+pub(crate) fn ln(value: f64) -> Exact {
     let distance = value - 1.0;
     if distance.abs() < 1e-3 {
         // The difference is exact; its series.
@@ -144,7 +144,7 @@ pub fn ln(value: f64) -> Exact {
 }
 
 /// A power of a number above 0.
-pub fn pow(base: f64, exponent: Exact) -> Exact {
+pub(crate) fn pow(base: f64, exponent: Exact) -> Exact {
     exp(ln(base).times(exponent))
 }
 

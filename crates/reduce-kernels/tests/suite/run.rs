@@ -14,7 +14,7 @@ use reduce_kernels::{
 use crate::{case::Case, operators::Checked, oracle::reduce_naively};
 
 /// A type of the host that tensors hold.
-pub trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
+pub(crate) trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
     const TYPE: ElementType;
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
@@ -27,7 +27,7 @@ pub trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
 }
 
 /// Every byte of a poisoned buffer. As f32 it is 1.3e36, as f16 61280.
-pub const POISON: u8 = 0x7b;
+pub(crate) const POISON: u8 = 0x7b;
 
 macro_rules! element {
     ($type:ty: $name:ident, $from:expr, $to:expr) => {
@@ -60,7 +60,7 @@ element!(Truth: Bool, |v| Truth(u8::from(v != 0.0)), |v: Truth| f64::from(v.0));
 /// A bool as tensors hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
-pub struct Truth(pub u8);
+pub(crate) struct Truth(pub u8);
 
 /// Does something with the host's type for an [`ElementType`].
 macro_rules! with_element {
@@ -95,14 +95,14 @@ fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
 }
 
 /// The client's device, with plane operations whether it reports them or not.
-pub fn device_with_planes<R: Runtime>(client: &ComputeClient<R>) -> Device {
+pub(crate) fn device_with_planes<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let mut device = device_of(client);
     device.plane_operations = true;
     device
 }
 
 /// A tensor of `data` with this shape and these strides.
-pub fn tensor<R: Runtime, E: Element>(
+pub(crate) fn tensor<R: Runtime, E: Element>(
     client: &ComputeClient<R>,
     data: &[E],
     shape: &[usize],
@@ -112,7 +112,7 @@ pub fn tensor<R: Runtime, E: Element>(
 }
 
 /// A tensor of bytes that hold elements of a type.
-pub fn tensor_of<R: Runtime>(
+pub(crate) fn tensor_of<R: Runtime>(
     client: &ComputeClient<R>,
     element: ElementType,
     bytes: &[u8],
@@ -126,7 +126,7 @@ pub fn tensor_of<R: Runtime>(
 }
 
 /// The first `len` elements of a tensor's buffer.
-pub fn read<R: Runtime, E: Element>(
+pub(crate) fn read<R: Runtime, E: Element>(
     client: &ComputeClient<R>,
     tensor: &TensorHandle<R>,
     len: usize,
@@ -136,7 +136,7 @@ pub fn read<R: Runtime, E: Element>(
 }
 
 /// Random data for a case, as its elements hold it.
-pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f64> {
+pub(crate) fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f64> {
     let mut rng = StdRng::seed_from_u64(seed);
     let len = case.reduction_len();
     let draw = |rng: &mut StdRng| match O::sample(rng, len) {
@@ -149,7 +149,7 @@ pub fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -> Vec<f
 }
 
 /// The canonical problem of a case with the types asked for, its output strided as [`check`] has it.
-pub fn problem_of<R: Runtime, O: Checked>(
+pub(crate) fn problem_of<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     case: &Case,
     element: ElementType,
@@ -162,7 +162,7 @@ pub fn problem_of<R: Runtime, O: Checked>(
 
 /// What a check asks for beyond the case.
 #[derive(Clone, Copy, Default)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub accumulator: Option<ElementType>,
     pub outputs: [Option<ElementType>; 3],
     pub plan: Option<Plan>,
@@ -194,7 +194,7 @@ impl Asked {
 
 /// Runs a case and compares every result with the oracle. The outputs are strided, poisoned, and must
 /// keep their poison between the results. Returns the error where the reduction was refused.
-pub fn check<R: Runtime, O: Checked>(
+pub(crate) fn check<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     case: &Case,
     element: ElementType,
@@ -283,7 +283,7 @@ fn tolerance(
 }
 
 /// Results of a row-major tensor over `axes`, one list per result, each as the host's type says.
-pub fn results<R: Runtime, O: Operator, E: Element, U: Element>(
+pub(crate) fn results<R: Runtime, O: Operator, E: Element, U: Element>(
     client: &ComputeClient<R>,
     operator: O,
     data: &[E],

@@ -138,7 +138,7 @@ fn arguments(rng: &mut StdRng, each: usize) -> Vec<(f64, f64)> {
 }
 
 /// Every function is within its documented bound of the exact result.
-pub fn functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
     if !has_f64(client) {
         return;
     }
@@ -160,7 +160,7 @@ pub fn functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Zeros, infinities, NaN, and arguments outside of a function's domain.
-pub fn functions_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn functions_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     if !has_f64(client) {
         return;
     }
@@ -258,7 +258,7 @@ fn every_plan<R: Runtime, O: Checked>(client: &ComputeClient<R>, len: usize) -> 
 }
 
 /// The operators in f64 through every schedule: ragged vectors along, and whole ones across.
-pub fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
     fn forced<R: Runtime, O: Checked>(client: &ComputeClient<R>) -> u64 {
         let cases = [Case::contiguous(&[3, 5001], &[1]), Case::contiguous(&[3000, 12], &[0])];
         let mut runs = 0;
@@ -279,7 +279,7 @@ pub fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// As `log_sum_exp_at_the_edges`, to the last digits that f64 has.
-pub fn log_sum_exp_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn log_sum_exp_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     if !has_f64(client) {
         return;
     }
@@ -326,7 +326,7 @@ pub fn log_sum_exp_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Norms of elements whose powers f64 does not hold, and of few elements to the last digits.
-pub fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     if !has_f64(client) {
         return;
     }
@@ -400,7 +400,7 @@ impl Map for NativeExponential {
 
 /// A map or an operator of one's own computes in f64 with `operator::math`; one that calls the device's
 /// functions is refused where there are none, unless it says that it does not.
-pub fn own_functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn own_functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
     if !has_f64(client) {
         return;
     }

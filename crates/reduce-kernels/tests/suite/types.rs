@@ -47,7 +47,7 @@ fn outcome<R: Runtime, O: Checked>(
 
 /// A row of the table of operators and types: each cell passes, or is refused for a type the device
 /// lacks.
-pub fn every_type<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+pub(crate) fn every_type<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
     let mut passed = 0;
     let cells = ElementType::ALL.map(|element| {
         let outcome = outcome::<R, O>(client, element, Asked::default());
@@ -61,7 +61,7 @@ pub fn every_type<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
 }
 
 /// Accumulators and outputs of another type than the rule's.
-pub fn requested_types<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn requested_types<R: Runtime>(client: &ComputeClient<R>) {
     use ElementType::*;
     use reduce_kernels::*;
 
@@ -101,7 +101,7 @@ pub fn requested_types<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Wide vectors of small types, narrow ones of large types, and integers, through every schedule:
 /// whole and ragged, along and across.
-pub fn through_every_schedule<R: Runtime, O: Checked>(
+pub(crate) fn through_every_schedule<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     element: ElementType,
 ) {
@@ -129,7 +129,7 @@ pub fn through_every_schedule<R: Runtime, O: Checked>(
 
 /// An operator through every schedule: long outputs, ragged vectors along and whole ones across, and
 /// outputs so short that several are in flight, both ways.
-pub fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+pub(crate) fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
     let cases = [
         Case::contiguous(&[3, 20_001], &[1]),
