@@ -1,11 +1,11 @@
 //! A client of each backend compiled in.
 
 #[cfg(feature = "cuda")]
-pub use cuda::cuda;
+pub(crate) use cuda::cuda;
 #[cfg(feature = "vulkan")]
-pub use vulkan::{spirv, wgsl};
+pub(crate) use vulkan::{spirv, wgsl};
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
-pub use wgpu::wgsl;
+pub(crate) use wgpu::wgsl;
 
 #[cfg(feature = "cuda")]
 mod cuda {
@@ -15,7 +15,7 @@ mod cuda {
     };
 
     /// The first NVIDIA GPU.
-    pub fn cuda() -> ComputeClient<CudaRuntime> {
+    pub(crate) fn cuda() -> ComputeClient<CudaRuntime> {
         CudaRuntime::client(&CudaDevice::default())
     }
 }
@@ -44,7 +44,7 @@ mod vulkan {
     });
 
     /// Vulkan's default adapter, kernels as SPIR-V.
-    pub fn spirv() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn spirv() -> ComputeClient<WgpuRuntime> {
         LazyLock::force(&SETUP);
         let client = WgpuRuntime::client(&WgpuDevice::default());
         assert_eq!(WgpuRuntime::name(&client), "wgpu<spirv>");
@@ -52,7 +52,7 @@ mod vulkan {
     }
 
     /// Vulkan's default adapter, kernels as WGSL.
-    pub fn wgsl() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn wgsl() -> ComputeClient<WgpuRuntime> {
         let client = WgpuRuntime::client(&THROUGH_WGSL);
         assert_eq!(WgpuRuntime::name(&client), "wgpu<wgsl>");
         client
@@ -67,7 +67,7 @@ mod wgpu {
     };
 
     /// wgpu's default adapter, kernels as WGSL.
-    pub fn wgsl() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn wgsl() -> ComputeClient<WgpuRuntime> {
         WgpuRuntime::client(&WgpuDevice::default())
     }
 }

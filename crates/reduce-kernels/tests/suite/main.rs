@@ -21,6 +21,7 @@ mod oracle;
 mod random;
 mod reference;
 mod run;
+mod testing;
 mod transcendental;
 mod types;
 
@@ -47,12 +48,14 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, transcendental, types};
+            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, testing, transcendental, types};
 
             tests! {
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;
+                tests_of_operators_try_everything: testing::try_everything;
+                tests_of_operators_find_what_is_wrong: testing::find_what_is_wrong;
                 requested_types: types::requested_types;
                 more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
                 long_sums: numerics::long_sums;
