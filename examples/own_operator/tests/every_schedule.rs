@@ -7,8 +7,8 @@
     allow(unused, reason = "without a backend there is no device")
 )]
 
-// The clients of the library's own suite. In a repository of your own, `R::client(&R::Device::default())`
-// is one.
+// The clients of the library's own suite. In a repository of your own,
+// `R::client(&R::Device::default())` is one.
 #[path = "../../../crates/reduce-kernels/tests/suite/backend.rs"]
 mod backend;
 
@@ -41,7 +41,8 @@ fn mean_angle(angles: &[f64]) -> f64 {
     sines.atan2(cosines)
 }
 
-/// Protects the operator under every schedule. The directions lie on both sides of ±π, with turns added.
+/// Protects the operator under every schedule. The directions lie on both sides of ±π, with turns
+/// added.
 fn mean_angle_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
     let angle = |random: &mut Random| {
         let turns = f64::from(random.integer(-3..=3));
@@ -79,8 +80,8 @@ fn laws_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) -> Result<(), T
     check_laws(client, MeanAngle, &triples, ANGLES)
 }
 
-/// Protects what `MeanAngle` says about its edges: both sides of ±π, many turns, directions that cancel
-/// out, NaN, infinities, no elements.
+/// Protects what `MeanAngle` says about its edges: both sides of ±π, many turns, directions that
+/// cancel out, NaN, infinities, no elements.
 fn edges_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
     let none = f32::NAN;
     let rows: [([f32; 2], f32); 8] = [
@@ -165,7 +166,8 @@ macro_rules! tests {
             $(
                 #[test]
                 fn $test() {
-                    super::$test(&super::backend::$backend()).unwrap_or_else(|error| panic!("{error}"));
+                    super::$test(&super::backend::$backend())
+                        .unwrap_or_else(|error| panic!("{error}"));
                 }
             )*
         }

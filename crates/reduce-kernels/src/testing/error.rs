@@ -11,7 +11,8 @@ use crate::ReduceError;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestError {
-    /// The test could not be run: types or parameters that the operator refuses, or a failing device.
+    /// The test could not be run: types or parameters that the operator refuses, or a failing
+    /// device.
     #[error(transparent)]
     Reduce(#[from] ReduceError),
     /// The operator breaks a law; the elements show it.

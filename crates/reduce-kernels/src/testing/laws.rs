@@ -37,7 +37,8 @@ pub enum Law {
     Associative,
     /// `merge(a, b)` is `merge(b, a)`, up to rounding.
     Commutative,
-    /// Pushing an element is merging what `push` makes of the identity and that element, up to rounding.
+    /// Pushing an element is merging what `push` makes of the identity and that element, up to
+    /// rounding.
     PushIsMerge,
 }
 
@@ -121,10 +122,10 @@ fn reduce_in_every_form(
 
 /// Checks the laws of an operator on triples of f32, as many as you like, on the device.
 ///
-/// The forms that the laws call equal must be within `tolerance` of each other, whose scale is the sum of
-/// the elements' magnitudes, or the magnitude of the result if that is larger.
-/// [`Tolerance::FEW_ROUNDINGS`] does for operators that add and multiply. Where an identity takes part,
-/// results must be equal whatever the tolerance.
+/// The forms that the laws call equal must be within `tolerance` of each other, whose scale is the
+/// sum of the elements' magnitudes, or the magnitude of the result if that is larger.
+/// [`Tolerance::FEW_ROUNDINGS`] does for operators that add and multiply. Where an identity takes
+/// part, results must be equal whatever the tolerance.
 ///
 /// # Errors
 ///

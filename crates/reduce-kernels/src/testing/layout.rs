@@ -34,9 +34,9 @@ impl Layout {
         Self { name, shape: shape.to_vec(), strides, axes: axes.to_vec() }
     }
 
-    /// Layouts that lead to every way of reading with vectors of up to `vector` elements. They are long
-    /// enough to be split between cubes, and shorter than the 65535 iterations after which Mesa's
-    /// software adapter leaves a loop.
+    /// Layouts that lead to every way of reading with vectors of up to `vector` elements. They are
+    /// long enough to be split between cubes, and shorter than the 65535 iterations after which
+    /// Mesa's software adapter leaves a loop.
     pub(super) fn all(vector: usize) -> [Self; 6] {
         let columns = 2 * vector;
         [

@@ -21,19 +21,20 @@ const GUARD: usize = 16;
 /// Runs an operator over several layouts under every kind of plan, and compares each result with a
 /// naive reference. Returns the plans that ran, for tests that ask for more.
 ///
-/// - `device` says what plans may use: [`device_of(client)`](crate::device_of). Mesa's software adapter
-///   reports no plane operations but runs them; set `plane_operations` to test the plane schedule there.
-/// - `reduction` starts the reduction of a tensor, such as `|input| reduce(MeanAngle, input)`, with maps
-///   and types as wanted. The test chooses its axes, its output and its plan.
+/// - `device` says what plans may use: [`device_of(client)`](crate::device_of). Mesa's software
+///   adapter reports no plane operations but runs them; set `plane_operations` to test the plane
+///   schedule there.
+/// - `reduction` starts the reduction of a tensor, such as `|input| reduce(MeanAngle, input)`, with
+///   maps and types as wanted. The test chooses its axes, its output and its plan.
 /// - `sample` draws an element. The numbers of [`Random`] are the same in every run.
-/// - `reference` computes the results of the elements of one reduction, which it gets in the order of
-///   the reduced axes. Elements of 64 bits beyond 2⁵³ are rounded.
+/// - `reference` computes the results of the elements of one reduction, which it gets in the order
+///   of the reduced axes. Elements of 64 bits beyond 2⁵³ are rounded.
 /// - `tolerance` says how close each result must be; its scale is the magnitude of the reference's
 ///   result.
 ///
-/// Layouts are rows, columns, rows and columns that do not start at vectors, and two axes at a time, of
-/// 16,000 elements or more for each output. Plans are those of [`every_plan`], and the planner's own.
-/// Outputs are full of poison beforehand, with gaps between their elements.
+/// Layouts are rows, columns, rows and columns that do not start at vectors, and two axes at a
+/// time, of 16,000 elements or more for each output. Plans are those of [`every_plan`], and the
+/// planner's own. Outputs are full of poison beforehand, with gaps between their elements.
 ///
 /// # Errors
 ///

@@ -28,8 +28,8 @@ impl Tolerance {
         Self { relative, ..self }
     }
 
-    /// Takes results for equal that differ by a multiple of `period`, which must be positive: 2π for
-    /// angles.
+    /// Takes results for equal that differ by a multiple of `period`, which must be positive: 2π
+    /// for angles.
     pub const fn with_period(self, period: f64) -> Self {
         Self { period: Some(period), ..self }
     }

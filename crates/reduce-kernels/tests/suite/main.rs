@@ -1,9 +1,10 @@
 //! The suite: one corpus and random problems through every schedule, on every backend compiled in.
 //!
-//! `--features vulkan` brings it through SPIR-V (`spirv::`) and through WGSL (`wgsl::`), both on Vulkan's
-//! default adapter; `--features wgpu` through WGSL alone; `--features cuda` on an NVIDIA GPU (`cuda::`). A
-//! backend that finds no device fails its tests. Where the device reports no plane operations, as
-//! Mesa's software adapter does, plane kernels are forced all the same: it runs them.
+//! `--features vulkan` brings it through SPIR-V (`spirv::`) and through WGSL (`wgsl::`), both on
+//! Vulkan's default adapter; `--features wgpu` through WGSL alone; `--features cuda` on an NVIDIA
+//! GPU (`cuda::`). A backend that finds no device fails its tests. Where the device reports no
+//! plane operations, as Mesa's software adapter does, plane kernels are forced all the same: it
+//! runs them.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
@@ -25,7 +26,8 @@ mod testing;
 mod transcendental;
 mod types;
 
-/// Tests named as given, each a function that takes a client of the backend whose module this is in.
+/// Tests named as given, each a function that takes a client of the backend whose module this is
+/// in.
 macro_rules! tests {
     ($($test:ident: $function:expr;)*) => {
         $(

@@ -68,8 +68,8 @@ fn highest(elements: &[f64]) -> (f64, f64) {
     elements.iter().enumerate().fold((f64::NEG_INFINITY, 0.0), higher)
 }
 
-/// Protects that a test of an operator runs each schedule with each way of reading, in both directions,
-/// for operators of one result and of several, of wide and of narrow elements.
+/// Protects that a test of an operator runs each schedule with each way of reading, in both
+/// directions, for operators of one result and of several, of wide and of narrow elements.
 pub fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
     let plans = check_every_plan(
@@ -124,8 +124,8 @@ pub fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
     }
 }
 
-/// Protects that a test of an operator names what is wrong: a result that differs, a law that is broken by
-/// the last of many triples, types that the operator refuses.
+/// Protects that a test of an operator names what is wrong: a result that differs, a law that is
+/// broken by the last of many triples, types that the operator refuses.
 pub fn find_what_is_wrong<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
     let off_by_one = check_every_plan(
