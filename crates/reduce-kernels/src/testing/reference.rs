@@ -83,36 +83,19 @@ pub fn check_every_plan<R: Runtime, O: Operator, E: CubeElement + ToPrimitive>(
         }
 
         for plan in plans {
-            let run = || Box::new(Run { operator: operator.clone(), layout: layout.clone(), plan });
+            let run = Run { operator: operator.clone(), layout: layout.clone(), plan };
             let tensors: Vec<_> = types.iter().map(|&of| outputs.poisoned(client, of)).collect();
             let bindings = O::Results::outputs(|nth| tensors[nth].clone().binding());
             let reduction = reduction.clone().with_plan(plan).plan_for(device);
-            reduction
-                .run_into(client, bindings)
-                .map_err(|error| TestError::Refused { run: run(), error: Box::new(error) })?;
+            if let Err(error) = reduction.run_into(client, bindings) {
+                return Err(TestError::Refused { run: Box::new(run), error: Box::new(error) });
+            }
             for (nth, tensor) in tensors.into_iter().enumerate() {
                 let bytes = client
                     .read_one(tensor.handle)
                     .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
-                let found = decode(types[nth], &bytes);
-                for (output, expected) in expected.iter().enumerate() {
-                    let (found, expected, tolerance) =
-                        (found[2 * output], expected[nth], tolerances[nth]);
-                    if !tolerance.allows(found, expected, expected.abs()) {
-                        let run = run();
-                        return Err(TestError::WrongResult {
-                            run,
-                            nth,
-                            output,
-                            found,
-                            expected,
-                            tolerance,
-                        });
-                    }
-                }
-                if let Some(element) = outputs.written_outside(&bytes, types[nth]) {
-                    return Err(TestError::StrayWrite { run: run(), nth, element });
-                }
+                let expected = expected.iter().map(|results| results[nth]);
+                outputs.check(&bytes, types[nth], &run, nth, expected, tolerances[nth])?;
             }
             ran.push(plan);
         }
@@ -141,14 +124,40 @@ impl OutputLayout {
         tensor(client, element, &vec![POISON; held * element.bytes()], &self.shape, &self.strides)
     }
 
-    /// The first element of a buffer that is none of the output's and that was written.
-    fn written_outside(&self, bytes: &[u8], element: ElementType) -> Option<usize> {
+    /// Compares the buffer of result `nth` with what is expected of each output, and checks that
+    /// nothing else was written.
+    fn check(
+        &self,
+        bytes: &[u8],
+        element: ElementType,
+        run: &Run,
+        nth: usize,
+        expected: impl Iterator<Item = f64>,
+        tolerance: Tolerance,
+    ) -> Result<(), TestError> {
+        let run = || Box::new(run.clone());
+        let found = decode(element, bytes).into_iter().step_by(2);
+        for (output, (found, expected)) in found.zip(expected).enumerate() {
+            if !tolerance.allows(found, expected, expected.abs()) {
+                let run = run();
+                return Err(TestError::WrongResult {
+                    run,
+                    nth,
+                    output,
+                    found,
+                    expected,
+                    tolerance,
+                });
+            }
+        }
         let outputs: usize = self.shape.iter().product();
-        let is_output = |at: usize| at % 2 == 0 && at < 2 * outputs;
-        let mut elements = bytes.chunks(element.bytes()).enumerate();
-        let written =
-            elements.find(|&(at, of)| !is_output(at) && of.iter().any(|&byte| byte != POISON))?;
-        Some(written.0)
+        let is_output = |at: usize| at.is_multiple_of(2) && at < 2 * outputs;
+        for (at, bytes) in bytes.chunks(element.bytes()).enumerate() {
+            if !is_output(at) && bytes.iter().any(|&byte| byte != POISON) {
+                return Err(TestError::StrayWrite { run: run(), nth, element: at });
+            }
+        }
+        Ok(())
     }
 }
 
