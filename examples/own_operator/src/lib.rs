@@ -2,8 +2,8 @@
 //! alone.
 //!
 //! - [`MeanAngle`]: an operator whose accumulator has two fields, the mean of angles;
-//! - [`SquaredError`]: a map applied to each element as it is loaded, with a number that is given at run
-//!   time.
+//! - [`SquaredError`]: a map applied to each element as it is loaded, with a number that is given
+//!   at run time.
 //!
 //! `docs/ADDING_AN_OPERATOR.md` in the repository walks through this crate.
 //! `cargo run -p reduce-own-operator --features vulkan` shows both;

@@ -14,12 +14,12 @@ use reduce_kernels::{
 /// The arithmetic mean of 179° and -179° is 0°, the opposite of both; this is 180°.
 ///
 /// NaN of no elements; where an element is NaN or infinite; and where the directions cancel out, as
-/// those of 0 and π do, because the direction of what is left is rounding alone: where the mean vector is
-/// shorter than 2⁻¹⁸.
+/// those of 0 and π do, because the direction of what is left is rounding alone: where the mean
+/// vector is shorter than 2⁻¹⁸.
 ///
 /// Angles of any number of turns may be given: full turns are taken off first, which costs no more
-/// than the last digit of the angle. Beyond that the result is as good as the device's sine, cosine and
-/// arctangent.
+/// than the last digit of the angle. Beyond that the result is as good as the device's sine, cosine
+/// and arctangent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanAngle;
 
@@ -40,8 +40,8 @@ fn full_turn<E: Float>() -> E {
     }
 }
 
-/// NaN. WGSL rejects constants that are not finite, so digits that a NaN is free to have come from a
-/// number that is known at run time alone.
+/// NaN. WGSL rejects constants that are not finite, so digits that a NaN is free to have come from
+/// a number that is known at run time alone.
 #[cube]
 fn nan<E: Float>(count: usize) -> E {
     E::cast_from(f32::reinterpret(u32::cast_from(count) | NAN_BITS))

@@ -2,21 +2,28 @@
 
 use core::fmt;
 
-use cubecl::{prelude::*, std::tensor::TensorHandle};
+use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::ElementType;
 
+use super::{TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
-    element::storage_type,
+    element::{memory_type, storage_type},
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, ResultArraysLaunch, output_of},
     operator::{
-        Accumulator, Columns, In, Operator, OperatorRef, Parameters, ParametersLaunch, Position,
-        ResultTypes, Signature, Single, TypeRequest, finish, identity, merge, push,
+        Accumulator, Columns, Definition, In, Operator, OperatorRef, Parameters, ParametersLaunch,
+        Position, ResultTypes, Signature, Single, TypeRequest, finish, identity, merge, push,
     },
 };
 
 /// Results per triple of elements.
 const FORMS: usize = 7;
+
+/// Units of a cube.
+const UNITS: u32 = 64;
+
+/// More triples are checked in several launches, which bounds the memory that they take.
+const TRIPLES_PER_LAUNCH: usize = 1 << 14;
 
 /// A law that every schedule relies on; see [`Operator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +37,8 @@ pub enum Law {
     Associative,
     /// `merge(a, b)` is `merge(b, a)`, up to rounding.
     Commutative,
-    /// Pushing an element is merging what `push` makes of the identity and that element, up to rounding.
+    /// Pushing an element is merging what `push` makes of the identity and that element, up to
+    /// rounding.
     PushIsMerge,
 }
 
@@ -44,27 +52,6 @@ impl fmt::Display for Law {
             Law::PushIsMerge => "pushing is not merging",
         })
     }
-}
-
-/// A law that an operator breaks, with the elements that show it.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "{operator}: {law}: result {result} of {elements:?} is {expected} in one form, {found} in another"
-)]
-#[non_exhaustive]
-pub struct BrokenLaw {
-    /// Name of the operator.
-    pub operator: String,
-    /// The law.
-    pub law: Law,
-    /// Which result differs.
-    pub result: usize,
-    /// The elements.
-    pub elements: [f32; 3],
-    /// The result in one form.
-    pub expected: f32,
-    /// The result in the other.
-    pub found: f32,
 }
 
 #[cube]
@@ -133,50 +120,95 @@ fn reduce_in_every_form(
     store(backwards, parameters, 3usize, &mut results, to + 6, operator);
 }
 
-/// Checks the laws of an operator of f32 on triples of elements, on the device.
+/// Checks the laws of an operator on triples of f32, as many as you like, on the device.
 ///
-/// The forms that the laws call equal may differ by `8 · 2⁻²³` times the sum of the elements'
-/// magnitudes, and by nothing where an identity takes part.
+/// The forms that the laws call equal must be within `tolerance` of each other, whose scale is the
+/// sum of the elements' magnitudes, or the magnitude of the result if that is larger.
+/// [`Tolerance::FEW_ROUNDINGS`] does for operators that add and multiply. Where an identity takes
+/// part, results must be equal whatever the tolerance.
 ///
 /// # Errors
 ///
-/// `Ok(Err(_))` is the first law that is broken. The outer error says that the operator takes no f32 or
-/// refuses its parameters, or that the device failed.
+/// [`TestError::BrokenLaw`] with the first triple that breaks a law; [`TestError::Reduce`] if the
+/// operator takes no f32 or refuses its parameters, or the device fails.
 pub fn check_laws<R: Runtime, O: Operator>(
     client: &ComputeClient<R>,
     operator: O,
     triples: &[[f32; 3]],
-) -> Result<Result<(), BrokenLaw>, ReduceError> {
-    let definition = O::DEFINITION;
-    let name = definition.name();
-    // Results of four bytes each, and no bools, which not every device has.
+    tolerance: Tolerance,
+) -> Result<(), TestError> {
+    let name = O::DEFINITION.name();
+    let parameters = (O::PARAMETERS)(&operator)
+        .map_err(|invalid| ReduceError::Parameter { operator: name.clone(), invalid })?;
+    let signature = signature(O::DEFINITION)?;
+    for triples in triples.chunks(TRIPLES_PER_LAUNCH) {
+        let results = forms(client, O::DEFINITION, &signature, &parameters, triples)?;
+        for (nth, forms) in results.iter().enumerate() {
+            for (&elements, forms) in triples.iter().zip(forms.chunks(FORMS)) {
+                if let Some((law, expected, found)) = broken(&elements, forms, tolerance) {
+                    let operator = name.clone();
+                    let broken =
+                        TestError::BrokenLaw { operator, law, nth, elements, expected, found };
+                    return Err(broken);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The types of an operator of f32: with results of four bytes if it has any such, since not every
+/// device has others.
+fn signature(operator: &Definition) -> Result<Signature, ReduceError> {
     let plain = TypeRequest::of(ElementType::F32);
     let numbers = TypeRequest { outputs: [Some(ElementType::U32), None, None], ..plain };
     let narrow = |signature: &Signature| signature.results.iter().all(|result| result.bytes() == 4);
-    let signature = (O::TYPES)(&plain).filter(narrow).or_else(|| (O::TYPES)(&numbers));
-    let signature =
-        signature.ok_or_else(|| ReduceError::Types { operator: name.clone(), request: plain })?;
-    let parameters = (O::PARAMETERS)(&operator)
-        .map_err(|invalid| ReduceError::Parameter { operator: name.clone(), invalid })?;
-    let len = triples.len() * FORMS;
+    let types = operator.types;
+    types(&plain)
+        .filter(narrow)
+        .or_else(|| types(&numbers))
+        .or_else(|| types(&plain))
+        .ok_or_else(|| ReduceError::Types { operator: operator.name(), request: plain })
+}
+
+/// Each result of the operator, in every form, for each triple.
+fn forms<R: Runtime>(
+    client: &ComputeClient<R>,
+    operator: &'static Definition,
+    signature: &Signature,
+    parameters: &[f64],
+    triples: &[[f32; 3]],
+) -> Result<Vec<Vec<f64>>, ReduceError> {
+    let units = client.properties().hardware.max_units_per_cube.min(UNITS);
+    let cubes = (triples.len() as u32).div_ceil(units);
+    // Each unit has a triple; those of the last cube's idle units are zeros.
+    let held = (cubes * units) as usize;
+    let mut elements = triples.concat();
+    elements.resize(3 * held, 0.0);
     let element = storage_type(ElementType::F32);
-    let handle = client.create_from_slice(f32::as_bytes(&triples.concat()));
-    let input = TensorHandle::<R>::new_contiguous([triples.len() * 3], handle, element);
+    let handle = client.create_from_slice(f32::as_bytes(&elements));
+    let input = TensorHandle::<R>::new_contiguous([3 * held], handle, element);
+    let types = &signature.results[..operator.results];
+    let len = FORMS * held;
+    // wgpu wants sizes that are multiples of four bytes.
+    let bytes = |of: &ElementType| (len * of.bytes()).next_multiple_of(4);
     let outputs: Vec<_> =
-        (0..definition.results).map(|_| client.create_from_slice(&vec![0; len * 4])).collect();
+        types.iter().map(|of| client.create_from_slice(&vec![0; bytes(of)])).collect();
+    let field = signature.fields[0];
+    let parameter = if field.is_float() { field } else { ElementType::F32 };
     let array = |nth: usize| {
         // SAFETY: each buffer has been made with this length.
         outputs.get(nth).map(|output| unsafe { ArrayArg::from_raw_parts(output.clone(), len) })
     };
     reduce_in_every_form::launch::<R>(
         client,
-        CubeCount::Static(1, 1, 1),
-        CubeDim::new_1d(triples.len() as u32),
+        CubeCount::Static(cubes, 1, 1),
+        CubeDim::new_1d(units),
         KernelTypesArg {
             stored: element,
-            value: storage_type(signature.value),
-            fields: signature.fields.map(storage_type),
-            results: signature.results.map(storage_type),
+            value: memory_type(signature.value),
+            fields: signature.fields.map(memory_type),
+            results: signature.results.map(memory_type),
             width: 1,
         },
         input.into_arg().into_array_arg(),
@@ -188,42 +220,32 @@ pub fn check_laws<R: Runtime, O: Operator>(
             None.into(),
             None.into(),
         ),
-        ParametersLaunch::of(&parameters, element),
-        OperatorRef(definition),
+        ParametersLaunch::of(parameters, storage_type(parameter)),
+        OperatorRef(operator),
     );
-    for (result, output) in outputs.iter().enumerate() {
+    let read = |(output, &of): (&Handle, &ElementType)| {
         let bytes = client
             .read_one(output.clone())
             .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
-        // As numbers, not as bits: a zero of either sign is the same result.
-        let value = |bits: &u32| match signature.results[result] {
-            ElementType::F32 => f32::from_bits(*bits),
-            _ => *bits as f32,
-        };
-        let found: Vec<f32> = u32::from_bytes(&bytes).iter().map(value).collect();
-        for (&elements, forms) in triples.iter().zip(found.chunks(FORMS)) {
-            if let Some((law, expected, found)) = broken(&elements, forms) {
-                let operator = name.clone();
-                return Ok(Err(BrokenLaw { operator, law, result, elements, expected, found }));
-            }
-        }
-    }
-    Ok(Ok(()))
+        Ok(decode(of, &bytes))
+    };
+    outputs.iter().zip(types).map(read).collect()
 }
 
 /// The first law that the forms of a triple break, and the two results that show it.
-fn broken(elements: &[f32; 3], forms: &[f32]) -> Option<(Law, f32, f32)> {
-    let same = |left: f32, right: f32| left == right || (left.is_nan() && right.is_nan());
-    let scale: f32 = elements.iter().map(|x| x.abs()).sum::<f32>().max(forms[3].abs());
-    let close = |left: f32, right: f32| {
-        same(left, right) || (left - right).abs() <= 8.0 * f32::EPSILON * scale
-    };
+fn broken(elements: &[f32; 3], forms: &[f64], tolerance: Tolerance) -> Option<(Law, f64, f64)> {
+    let magnitudes: f64 = elements.iter().map(|&x| f64::from(x.abs())).sum();
+    let scale = magnitudes.max(forms[3].abs());
+    let exact = Tolerance::EXACT;
     let pairs = [
-        (Law::LeftIdentity, forms[0], forms[1], same(forms[0], forms[1])),
-        (Law::RightIdentity, forms[0], forms[2], same(forms[0], forms[2])),
-        (Law::Associative, forms[3], forms[4], close(forms[3], forms[4])),
-        (Law::PushIsMerge, forms[3], forms[5], close(forms[3], forms[5])),
-        (Law::Commutative, forms[3], forms[6], close(forms[3], forms[6])),
+        (Law::LeftIdentity, forms[0], forms[1], exact),
+        (Law::RightIdentity, forms[0], forms[2], exact),
+        (Law::Associative, forms[3], forms[4], tolerance),
+        (Law::PushIsMerge, forms[3], forms[5], tolerance),
+        (Law::Commutative, forms[3], forms[6], tolerance),
     ];
-    pairs.into_iter().find(|pair| !pair.3).map(|(law, left, right, _)| (law, left, right))
+    pairs
+        .into_iter()
+        .find(|&(_, expected, found, tolerance)| !tolerance.allows(found, expected, scale))
+        .map(|(law, expected, found, _)| (law, expected, found))
 }

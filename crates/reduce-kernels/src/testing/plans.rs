@@ -10,8 +10,8 @@ const MOST_LOADS: usize = 4;
 /// Outputs in flight where a plan has several.
 const SEVERAL: usize = 2;
 
-/// Every kind of plan that can run a problem on a device: each schedule, read in the widest vectors,
-/// in narrow ones and in single elements, along the reduction and across outputs.
+/// Every kind of plan that can run a problem on a device: each schedule, read in the widest
+/// vectors, in narrow ones and in single elements, along the reduction and across outputs.
 pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
     let single = |direction| Access::new(direction).with_loads_in_flight(3);
     let mut narrow = device.clone();

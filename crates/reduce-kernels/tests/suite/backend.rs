@@ -1,11 +1,11 @@
 //! A client of each backend compiled in.
 
 #[cfg(feature = "cuda")]
-pub use cuda::cuda;
+pub(crate) use cuda::cuda;
 #[cfg(feature = "vulkan")]
 pub(crate) use vulkan::{spirv, wgsl};
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
-pub use wgpu::wgsl;
+pub(crate) use wgpu::wgsl;
 
 #[cfg(feature = "cuda")]
 mod cuda {
@@ -15,7 +15,7 @@ mod cuda {
     };
 
     /// The first NVIDIA GPU.
-    pub fn cuda() -> ComputeClient<CudaRuntime> {
+    pub(crate) fn cuda() -> ComputeClient<CudaRuntime> {
         CudaRuntime::client(&CudaDevice::default())
     }
 }
@@ -67,7 +67,7 @@ mod wgpu {
     };
 
     /// wgpu's default adapter, kernels as WGSL.
-    pub fn wgsl() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn wgsl() -> ComputeClient<WgpuRuntime> {
         WgpuRuntime::client(&WgpuDevice::default())
     }
 }

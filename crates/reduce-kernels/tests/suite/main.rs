@@ -1,9 +1,10 @@
 //! The suite: one corpus and random problems through every schedule, on every backend compiled in.
 //!
-//! `--features vulkan` brings it through SPIR-V (`spirv::`) and through WGSL (`wgsl::`), both on Vulkan's
-//! default adapter; `--features wgpu` through WGSL alone; `--features cuda` on an NVIDIA GPU (`cuda::`). A
-//! backend that finds no device fails its tests. Where the device reports no plane operations, as
-//! Mesa's software adapter does, plane kernels are forced all the same: it runs them.
+//! `--features vulkan` brings it through SPIR-V (`spirv::`) and through WGSL (`wgsl::`), both on
+//! Vulkan's default adapter; `--features wgpu` through WGSL alone; `--features cuda` on an NVIDIA
+//! GPU (`cuda::`). A backend that finds no device fails its tests. Where the device reports no
+//! plane operations, as Mesa's software adapter does, plane kernels are forced all the same: it
+//! runs them.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
@@ -22,10 +23,12 @@ mod oracle;
 mod random;
 mod reference;
 mod run;
+mod testing;
 mod transcendental;
 mod types;
 
-/// Tests named as given, each a function that takes a client of the backend whose module this is in.
+/// Tests named as given, each a function that takes a client of the backend whose module this is
+/// in.
 macro_rules! tests {
     ($($test:ident: $function:expr;)*) => {
         $(
@@ -48,12 +51,14 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, transcendental, types};
+            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, testing, transcendental, types};
 
             tests! {
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;
+                tests_of_operators_try_everything: testing::try_everything;
+                tests_of_operators_find_what_is_wrong: testing::find_what_is_wrong;
                 requested_types: types::requested_types;
                 more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
                 long_sums: numerics::long_sums;
