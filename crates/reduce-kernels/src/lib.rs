@@ -16,7 +16,7 @@
 //! let x = TensorHandle::<R>::new_contiguous([2, 3], handle, storage_type(ElementType::F32));
 //!
 //! let rows = mean(&client, &x, [1])?; // shape [2, 1]
-//! let total = reduce(Mean, &x).over(..).squeezed().run(&client)?; // shape []
+//! let total = reduce(Mean, &x).over(..).keep_dims(false).run(&client)?; // shape []
 //! println!("{}", reduce(Mean, &x).over([1]).choose(&client)?.plan);
 //! # Ok(()) }
 //! ```

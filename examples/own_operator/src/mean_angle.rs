@@ -3,9 +3,10 @@
 // `#[cube]` expects `cubecl` by that name.
 use cubecl::prelude::*;
 use reduce_kernels::{
-    cubecl,
+    cubecl, defined,
     operator::{
-        A, B, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value, rules,
+        A, B, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+        rules,
     },
 };
 
@@ -57,6 +58,7 @@ impl Operator for MeanAngle {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
+    const DEFINITION: &'static Definition = defined!(MeanAngle);
 
     /// The sums of sines and of cosines.
     fn identity<N: Size>() -> Pair<A, B, N> {

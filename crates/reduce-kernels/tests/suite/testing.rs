@@ -70,7 +70,7 @@ fn highest(elements: &[f64]) -> (f64, f64) {
 
 /// Protects that a test of an operator runs each schedule with each way of reading, in both
 /// directions, for operators of one result and of several, of wide and of narrow elements.
-pub fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
     let plans = check_every_plan(
         client,
@@ -126,7 +126,7 @@ pub fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Protects that a test of an operator names what is wrong: a result that differs, a law that is
 /// broken by the last of many triples, types that the operator refuses.
-pub fn find_what_is_wrong<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn find_what_is_wrong<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
     let off_by_one = check_every_plan(
         client,
