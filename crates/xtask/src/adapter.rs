@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::cargo::{Failure, run};
+use crate::{cargo::run, process::Failure};
 
 /// Debian's packages of the Vulkan loader and of Mesa's drivers, the software adapter among them.
 const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];

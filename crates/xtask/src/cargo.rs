@@ -9,32 +9,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{runner::Executable, say::say};
-
-/// What ends a task early.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// A command could not be started.
-    #[error("`{command}` could not be started: {reason}")]
-    NotStarted {
-        /// The command line.
-        command: String,
-        /// What the system said.
-        reason: std::io::Error,
-    },
-    /// A command failed.
-    #[error("`{0}` failed")]
-    Failed(String),
-    /// Tests failed.
-    #[error("these tests failed:\n{0}")]
-    Tests(String),
-    /// Tests that should be there are not.
-    #[error("{0}")]
-    Missing(String),
-    /// There is no device, and nothing this program knows to install for one.
-    #[error("{0}")]
-    NoAdapter(String),
-}
+use crate::{
+    executable::Executable,
+    process::{Failure, environment},
+    say::say,
+};
 
 /// Runs a command to its end, saying so first.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
@@ -135,17 +114,6 @@ pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     command.args(arguments).env("RUSTDOCFLAGS", "--deny warnings");
     command.envs(environment());
     command
-}
-
-/// What programs that compile kernels are given on top of the environment.
-pub(crate) fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
-    // Tests run a kernel once or twice: what Mesa's software adapter gains by optimising it, it loses.
-    let mut variables = vec![("GALLIVM_PERF", "nopt".into())];
-    // Mesa complains once per program where no desktop session set this.
-    if env::var_os("XDG_RUNTIME_DIR").is_none() {
-        variables.push(("XDG_RUNTIME_DIR", env::temp_dir().into()));
-    }
-    variables
 }
 
 fn announce(command: &Command) -> String {

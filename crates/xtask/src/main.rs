@@ -4,8 +4,10 @@
 
 mod adapter;
 mod cargo;
+mod executable;
 mod oldest_rust;
 mod package;
+mod process;
 mod runner;
 mod say;
 
@@ -14,8 +16,10 @@ use std::{num::NonZero, path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use crate::{
-    cargo::{Built, Failure, build_tests, cargo, doc_tests},
-    runner::{Executable, Options},
+    cargo::{Built, build_tests, cargo, doc_tests},
+    executable::Executable,
+    process::Failure,
+    runner::Options,
     say::say,
 };
 

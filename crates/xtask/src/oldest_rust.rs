@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::cargo::{Failure, run};
+use crate::{cargo::run, process::Failure};
 
 /// The `rust-version` of the workspace.
 const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");

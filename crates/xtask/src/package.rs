@@ -1,6 +1,9 @@
 //! Whether the libraries can be published.
 
-use crate::cargo::{Failure, cargo, cargo_command, lines_of};
+use crate::{
+    cargo::{cargo, cargo_command, lines_of},
+    process::Failure,
+};
 
 /// The packages to publish.
 const PACKAGES: [&str; 2] = ["reduce-planner", "reduce-kernels"];

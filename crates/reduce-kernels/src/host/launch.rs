@@ -8,7 +8,7 @@ use reduce_planner::{Access, Direction, ElementType, KeptDim, Problem};
 
 use super::{
     buffers::Buffers,
-    dispatch::{Dispatch, Merging},
+    dispatch::Dispatch,
     request::Resolved,
     scratch::{Scratch, Words},
 };
@@ -44,14 +44,12 @@ pub(crate) struct Launch<'a, R: Runtime> {
 impl<R: Runtime> Launch<'_, R> {
     /// Launches. The dispatch is of a plan that was checked against the problem.
     pub(crate) fn run(self) {
-        match (&self.dispatch.merging, &self.scratch) {
-            (&Merging::LastCube { cubes, .. }, Scratch::Words(words)) => {
-                self.split_single_pass(cubes, words);
+        match self.scratch {
+            Scratch::None => self.single_pass(),
+            Scratch::Words { cubes, ref words } => self.split_single_pass(cubes, words),
+            Scratch::Partials { cubes, ref buffers, team, grid } => {
+                self.split_two_pass(cubes, buffers, team, count(grid));
             }
-            (&Merging::SecondLaunch { cubes, team, grid }, Scratch::Partials(partials)) => {
-                self.split_two_pass(cubes, partials, team, count(grid));
-            }
-            _ => self.single_pass(),
         }
     }
 

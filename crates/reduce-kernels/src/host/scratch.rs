@@ -16,7 +16,7 @@ use super::{
     cache::identity,
     dispatch::{Dispatch, Merging},
 };
-use crate::ReduceError;
+use crate::{ReduceError, kernels::team::Team};
 
 /// Streams whose memory a thread keeps. Where a thread uses more, the one not used for the longest time
 /// loses its memory.
@@ -57,10 +57,10 @@ struct KeptWords {
 pub(crate) enum Scratch {
     /// There is nothing to pass on.
     None,
-    /// Published partials, which the last cube merges.
-    Words(Words),
-    /// A buffer for each field of the partial results, which a second launch merges.
-    Partials(Vec<Handle>),
+    /// Words for published partials, which the last of `cubes` cubes merges.
+    Words { cubes: usize, words: Words },
+    /// A buffer for each field of the partial results of `cubes` cubes, which a second launch merges.
+    Partials { cubes: usize, buffers: Vec<Handle>, team: Team, grid: [u32; 3] },
 }
 
 impl Scratch {
@@ -79,12 +79,13 @@ impl Scratch {
     ) -> Result<Self, ReduceError> {
         match dispatch.merging {
             Merging::None => Ok(Scratch::None),
-            Merging::LastCube { words: count, .. } => {
-                Ok(Scratch::Words(words(client, stream(), count)?))
+            Merging::LastCube { cubes, words: count } => {
+                Ok(Scratch::Words { cubes, words: words(client, stream(), count)? })
             }
-            Merging::SecondLaunch { cubes, .. } => {
+            Merging::SecondLaunch { cubes, team, grid } => {
                 let bytes = fields.into_iter().map(|field| cubes * outputs * field);
-                Ok(Scratch::Partials(partials(client, stream(), bytes)?))
+                let buffers = partials(client, stream(), bytes)?;
+                Ok(Scratch::Partials { cubes, buffers, team, grid })
             }
         }
     }
