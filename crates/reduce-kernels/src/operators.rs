@@ -1,5 +1,7 @@
 //! The list of this crate's operators. Their names, their functions and the way from a name to an
-//! operator are made of it, so a new operator is one line here beside its implementation.
+//! operator are made of it, so a new operator is one line here beside its implementation in
+//! `operator/builtin/`. Tests then ask for two more: its reference in `tests/suite/operators.rs`, and its
+//! row in docs/SEMANTICS.md.
 
 use core::{fmt, str::FromStr};
 

@@ -274,6 +274,7 @@ impl Tuning {
             outputs_in_flight: 2,
             independent_units_per_cube: 128,
             loads_per_lane: 16,
+            // What is not named here changes with `light`.
             ..light
         };
         let heavy = AccumulatorTuning {
@@ -281,6 +282,7 @@ impl Tuning {
             elements_in_flight_along: 32,
             cooperating_units_per_cube: 256,
             loads_per_lane: 32,
+            // What is not named here changes with `medium`.
             ..medium
         };
         let transcendental = TranscendentalTuning {

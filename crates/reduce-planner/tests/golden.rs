@@ -445,8 +445,14 @@ fn decisions_are_those_of_the_golden_file() {
         std::fs::write(GOLDEN, &found).unwrap();
     }
     let golden = std::fs::read_to_string(GOLDEN).unwrap();
-    for (nth, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "line {} of {GOLDEN}", nth + 1);
-    }
-    assert_eq!(found.lines().count(), golden.lines().count(), "lines of {GOLDEN}");
+    let (found, golden): (Vec<&str>, Vec<&str>) =
+        (found.lines().collect(), golden.lines().collect());
+    let differing = found.iter().zip(&golden).filter(|(found, golden)| found != golden);
+    let count = differing.clone().count() + found.len().abs_diff(golden.len());
+    let first = differing.clone().next();
+    assert!(
+        count == 0,
+        "{count} lines of {GOLDEN} differ; the first now reads {first:?} (now, golden). \
+         REGENERATE=1 writes the file again, if that is wanted."
+    );
 }

@@ -104,6 +104,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let elements =
         ElementType::ALL.into_iter().filter(|&element| can(client, element, &usable)).collect();
     let plane_operations = properties.features.plane.contains(Plane::Ops);
+    // The preset gives what no runtime reports, the tuning above all.
     let mut device = if plane_operations { Device::h200() } else { Device::software_adapter() };
     let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(if plane_operations {
         MULTIPROCESSORS_UNKNOWN

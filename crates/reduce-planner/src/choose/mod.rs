@@ -52,10 +52,13 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     // 1. No plan can run a type that the device lacks, or indices that are too narrow.
     limits::check(problem, device)?;
 
-    // 2. The input is read in the widest vectors that its layout allows.
+    // 2. The input is read in the widest vectors that its layout allows, with as many loads in flight
+    //    as the device wants.
     let access = Access::widest(problem, device);
 
-    // 3. Each schedule either says why it does not apply, or is sized and estimated.
+    // 3. Each schedule either says why it does not apply, or is sized. The access is then fitted to it
+    //    (`Access::fitted`): no more loads in flight than a unit has, and several outputs in flight
+    //    where each is short. The plan is estimated.
     let mut candidates: Vec<(Plan, Estimate)> = Vec::with_capacity(ScheduleKind::ALL.len());
     let mut refused: Vec<Refusal> = Vec::with_capacity(ScheduleKind::ALL.len());
     for kind in ScheduleKind::ALL {

@@ -22,7 +22,11 @@ impl fmt::Display for Access {
             loads => write!(f, ", {loads} loads in flight")?,
         }
         if self.outputs_in_flight != 1 {
-            write!(f, " for each of {} outputs", self.outputs_in_flight)?;
+            let outputs = match (self.direction, self.vector) {
+                (Direction::Across, 2..) => "output tiles",
+                _ => "outputs",
+            };
+            write!(f, " for each of {} {outputs}", self.outputs_in_flight)?;
         }
         Ok(())
     }

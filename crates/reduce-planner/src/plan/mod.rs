@@ -48,7 +48,11 @@ pub enum Combine {
     Shared,
 }
 
-/// Who shares the work on one output. Across outputs, read "output tile" for "output".
+/// Who shares the work on one output tile.
+///
+/// "Output" in the names of these numbers means an output tile: one output along the reduction, one
+/// vector of neighbouring outputs across. The kernels call the same numbers `units_per_tile` and
+/// `tiles_per_cube`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase", deny_unknown_fields))]
