@@ -174,8 +174,7 @@ pub struct AccumulatorTuning {
     /// Most units of a cube that works on one output together.
     ///
     /// Light: 64 × 256 × 56 × 56 over axes 0, 2, 3 took 51.6 us with 256, 49.7 with 512, and 49.9
-    /// with
-    /// 1024. Heavy: var of 65536 × 1024 along axis 0 took 102.8 us with 512, and 77.4 with 256.
+    /// with 1024. Heavy: var of 65536 × 1024 along axis 0 took 102.8 us with 512, and 77.4 with 256.
     pub cooperating_units_per_cube: u32,
     /// Loads that each lane or unit of a team should have along the reduction. The larger an
     /// accumulator, the longer it takes to merge.
