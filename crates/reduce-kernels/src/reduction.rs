@@ -14,7 +14,7 @@ use crate::{
         call::Call,
         request::{Request, Resolved},
     },
-    operator::{Fields, Map, Mapped, Operator, OperatorRef, ResultArity},
+    operator::{Erased, Fields, Map, Mapped, Operator, OperatorRef, ResultArity},
 };
 
 /// An `X` for each result of `O`: an `X` alone where there is one result, else a tuple of them.
@@ -229,20 +229,20 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         'a: 's,
     {
         let parameters = (O::PARAMETERS)(&self.operator).map_err(|invalid| {
-            ReduceError::Parameter { operator: O::DEFINITION.name(), invalid }
+            ReduceError::Parameter { operator: O::DEFINITION.erased().name(), invalid }
         })?;
-        let request = request(O::DEFINITION, self.input, &self.options, output)?;
+        let request = request(O::DEFINITION.erased(), self.input, &self.options, output)?;
         Ok(Call { request, input: self.input, device: self.options.device, parameters })
     }
 
     fn resolve(&self) -> Result<Resolved, ReduceError> {
-        request(O::DEFINITION, self.input, &self.options, None)?.resolve()
+        request(O::DEFINITION.erased(), self.input, &self.options, None)?.resolve()
     }
 }
 
 /// The request for an operator. It is not generic over the operator, as all that follows.
 fn request<'a, R: Runtime>(
-    operator: &'static crate::operator::Definition,
+    operator: &'static Erased,
     input: &'a TensorHandle<R>,
     options: &'a Options<'_>,
     output: Option<(&'a [usize], &'a [usize])>,

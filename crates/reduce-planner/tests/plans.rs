@@ -531,3 +531,22 @@ proptest! {
         let _ = plan.estimate(&problem, &device).to_string();
     }
 }
+
+/// A tuning cannot lift the bound that indices of published partials rely on.
+#[test]
+fn published_partials_stay_within_indices() {
+    let mut device = Device::h200();
+    device.tuning.published_bytes = u64::MAX;
+    let schedule = Schedule::Split {
+        cubes_per_output: 256,
+        units_per_output: 32,
+        outputs_per_cube: 1,
+        combine: Combine::Shared,
+        merge: Merge::LastCube,
+    };
+    let plan = Plan::new(Access::new(Direction::Along), schedule);
+    let problem = problem(&[1 << 20, 1 << 16], &[1]);
+    let error = plan.check(&problem, &device).unwrap_err();
+    let illegal = Illegal::PublishedPartials { bytes: (1 << 23) * 257, max: 1 << 30 };
+    assert_eq!(error, plan.unfit(&device, illegal));
+}

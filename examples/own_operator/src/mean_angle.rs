@@ -58,7 +58,7 @@ impl Operator for MeanAngle {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
-    const DEFINITION: &'static Definition = defined!(MeanAngle);
+    const DEFINITION: &'static Definition<Self> = defined!(MeanAngle);
 
     /// The sums of sines and of cosines.
     fn identity<N: Size>() -> Pair<A, B, N> {

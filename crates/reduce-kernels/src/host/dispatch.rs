@@ -39,19 +39,19 @@ impl Dispatch {
         fields: &[ElementType],
         available: u64,
     ) -> Result<Self, PlanError> {
-        let unfit = |reason| PlanError::Unfit {
-            plan: plan.to_string(),
-            device: device.name.clone(),
-            reason,
-        };
+        let unfit = |reason| plan.unfit(device, reason);
         let spread = |cubes: u64, merging: bool| {
             device.spread(cubes).ok_or_else(|| unfit(Illegal::Grid { cubes, merging }))
         };
         let merging = match plan.schedule {
             Schedule::Split { cubes_per_output: cubes, merge: Merge::LastCube, .. } => {
                 let words: usize = fields.iter().map(|field| field.bytes().div_ceil(4)).sum();
-                let words = plan.published_words(problem, words) as usize;
-                Merging::LastCube { cubes: cubes as usize, words }
+                let words = plan.published_words(problem, words);
+                let bytes = words.saturating_mul(size_of::<u64>() as u64);
+                if bytes > available {
+                    return Err(unfit(Illegal::PublishedPartials { bytes, max: available }));
+                }
+                Merging::LastCube { cubes: cubes as usize, words: words as usize }
             }
             Schedule::Split {
                 cubes_per_output: cubes,

@@ -131,7 +131,7 @@ impl<R: Runtime> Launch<'_, R> {
                 grid,
                 CubeDim::new_1d(merging.units_per_cube),
                 address,
-                self.types(),
+                self.merging_types(),
                 self.partials(cubes, partials),
                 self.output(false),
                 dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
@@ -158,6 +158,12 @@ impl<R: Runtime> Launch<'_, R> {
             results: signature.results.map(memory_type),
             width: self.dispatch.plan.access.vector,
         }
+    }
+
+    /// The types of the merging kernel, which reads no input: one kernel does for all of them.
+    fn merging_types(&self) -> KernelTypesArg {
+        let types = self.types();
+        KernelTypesArg { stored: types.value, width: 1, ..types }
     }
 
     /// The input as vectors, those that lie inside its span as a whole; and as elements for peeled

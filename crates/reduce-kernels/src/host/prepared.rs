@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     ReduceError,
-    operator::{Definition, Signature},
+    operator::{Erased, Signature},
 };
 
 /// A resolved request, and how it is launched.
@@ -60,7 +60,7 @@ impl Prepared {
 /// Checks the types that kernels compute with; the planner checks those of tensors.
 pub(crate) fn check_arithmetic<R: Runtime>(
     client: &ComputeClient<R>,
-    operator: &Definition,
+    operator: &Erased,
     signature: &Signature,
     device: &Device,
 ) -> Result<(), ReduceError> {

@@ -5,6 +5,7 @@ use core::{
     any::{TypeId, type_name},
     fmt,
     hash::{Hash, Hasher},
+    marker::PhantomData,
 };
 
 use cubecl::{prelude::*, unexpanded};
@@ -26,12 +27,31 @@ pub(crate) type Results<N> = Record<ResultTypes, N>;
 type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
 type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
 
-/// An operator without its type.
+/// The operator `O` as data: its constants and its four functions.
 ///
-/// Kernels and host code take operators in this form, so Rust compiles them once and not for each
-/// operator. [`Operator::DEFINITION`] gives it.
+/// [`Operator::DEFINITION`] names it. Kernels and host code take it without its type, so Rust compiles
+/// them once and not for each operator.
 #[derive(Debug)]
-pub struct Definition {
+pub struct Definition<O> {
+    erased: Erased,
+    operator: PhantomData<fn() -> O>,
+}
+
+impl<O: Operator> Definition<O> {
+    /// The definition of `O`.
+    #[must_use]
+    pub const fn of() -> Self {
+        Self { erased: Erased::of::<O>(), operator: PhantomData }
+    }
+
+    pub(crate) const fn erased(&'static self) -> &'static Erased {
+        &self.erased
+    }
+}
+
+/// An operator without its type.
+#[derive(Debug)]
+pub(crate) struct Erased {
     id: TypeId,
     type_name: fn() -> &'static str,
     pub(crate) name: &'static str,
@@ -75,9 +95,8 @@ pub(crate) struct Functions<N: Size> {
     ) -> ResultsExpand<N>,
 }
 
-impl Definition {
-    /// The definition of `O`.
-    pub const fn of<O: Operator>() -> Self {
+impl Erased {
+    const fn of<O: Operator>() -> Self {
         Self {
             id: TypeId::of::<O>(),
             type_name: type_name::<O>,
@@ -155,7 +174,7 @@ fn packed_finish<O: Operator, N: Size>(
 
 /// An operator as a constant of a kernel.
 #[derive(Clone, Copy)]
-pub(crate) struct OperatorRef(pub(crate) &'static Definition);
+pub(crate) struct OperatorRef(pub(crate) &'static Erased);
 
 impl PartialEq for OperatorRef {
     fn eq(&self, other: &Self) -> bool {
@@ -171,7 +190,7 @@ impl Hash for OperatorRef {
     }
 }
 
-/// The path of the operator's type: CubeCL keeps compiled kernels between runs by what is printed.
+/// The path of the operator's type. CubeCL tells kernels apart by hash and equality, not by this.
 impl fmt::Debug for OperatorRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str((self.0.type_name)())

@@ -7,8 +7,8 @@
 #[macro_export]
 macro_rules! defined {
     ($operator:ty) => {{
-        static DEFINITION: $crate::operator::Definition =
-            $crate::operator::Definition::of::<$operator>();
+        static DEFINITION: $crate::operator::Definition<$operator> =
+            $crate::operator::Definition::of();
         &DEFINITION
     }};
 }
@@ -69,7 +69,7 @@ macro_rules! derived {
             const TRANSCENDENTAL: bool = <$base as crate::operator::Operator>::TRANSCENDENTAL;
             const NATIVE_MATH: bool = <$base as crate::operator::Operator>::NATIVE_MATH;
             const PARAMETERS: crate::operator::ParameterRule<Self> = $rule;
-            const DEFINITION: &'static crate::operator::Definition = crate::defined!($operator);
+            const DEFINITION: &'static crate::operator::Definition<Self> = crate::defined!($operator);
 
             fn identity<N: Size>()
             -> crate::operator::AccumulatorOf<crate::operator::$fields, N> {

@@ -16,6 +16,7 @@ mod types;
 use cubecl::prelude::*;
 
 pub use definition::Definition;
+pub(crate) use definition::Erased;
 pub(crate) use definition::{
     Accumulator, OperatorRef, Results, Width, finish, identity, merge, push,
 };
@@ -26,7 +27,8 @@ pub use fields::{
     Triple, Two, Value,
 };
 pub use map::{Map, Mapped};
-pub use parameters::{InvalidParameter, ParameterRule, Parameters, ParametersLaunch};
+pub(crate) use parameters::ParametersLaunch;
+pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub use position::Position;
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, Record, ResultTypes};
@@ -83,7 +85,7 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// The operator as data, for code that is the same for all operators. The crate that implements
     /// an operator can compile its functions there, once, by naming a `static` of its own:
     /// [`defined!`](crate::defined) does that.
-    const DEFINITION: &'static Definition = &Definition::of::<Self>();
+    const DEFINITION: &'static Definition<Self> = &Definition::<Self>::of();
 
     /// The accumulator of no elements.
     fn identity<N: Size>() -> AccumulatorOf<Self::Fields, N>;

@@ -30,9 +30,8 @@ impl Parameters {
 }
 
 impl<R: Runtime> ParametersLaunch<R> {
-    /// The launch argument for these numbers, as values of `storage`: for kernels of your own that
-    /// call an operator, such as tests of its laws.
-    pub fn of(numbers: &[f64], storage: cubecl::ir::StorageType) -> Self {
+    /// The launch argument for these numbers, as values of `storage`.
+    pub(crate) fn of(numbers: &[f64], storage: cubecl::ir::StorageType) -> Self {
         let mut values = SequenceArg::new();
         numbers.iter().for_each(|&number| values.push(InputScalar::new(number, storage)));
         Self::new(values, 0)

@@ -23,7 +23,7 @@ pub struct Position {
 #[cube]
 impl Position {
     /// The position of each lane.
-    pub fn lanes<I: Float, N: Size>(self) -> Vector<I, N> {
+    pub fn components<I: Float, N: Size>(self) -> Vector<I, N> {
         let mut lanes = Vector::<I, N>::empty();
         #[unroll]
         for lane in 0..N::value().comptime() {

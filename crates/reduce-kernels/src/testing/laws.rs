@@ -2,16 +2,17 @@
 
 use core::fmt;
 
-use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
+use cubecl::{future::block_on, prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::ElementType;
 
 use super::{TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
+    host::{cache, prepared::check_arithmetic},
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, ResultArraysLaunch, output_of},
     operator::{
-        Accumulator, Columns, Definition, In, Operator, OperatorRef, Parameters, ParametersLaunch,
+        Accumulator, Columns, Erased, In, Operator, OperatorRef, Parameters, ParametersLaunch,
         Position, ResultTypes, Signature, Single, TypeRequest, finish, identity, merge, push,
     },
 };
@@ -137,12 +138,13 @@ pub fn check_laws<R: Runtime, O: Operator>(
     triples: &[[f32; 3]],
     tolerance: Tolerance,
 ) -> Result<(), TestError> {
-    let name = O::DEFINITION.name();
+    let name = O::DEFINITION.erased().name();
     let parameters = (O::PARAMETERS)(&operator)
         .map_err(|invalid| ReduceError::Parameter { operator: name.clone(), invalid })?;
-    let signature = signature(O::DEFINITION)?;
+    let signature = signature(O::DEFINITION.erased())?;
+    check_arithmetic(client, O::DEFINITION.erased(), &signature, &cache::device(client))?;
     for triples in triples.chunks(TRIPLES_PER_LAUNCH) {
-        let results = forms(client, O::DEFINITION, &signature, &parameters, triples)?;
+        let results = forms(client, O::DEFINITION.erased(), &signature, &parameters, triples)?;
         for (nth, forms) in results.iter().enumerate() {
             for (&elements, forms) in triples.iter().zip(forms.chunks(FORMS)) {
                 if let Some((law, expected, found)) = broken(&elements, forms, tolerance) {
@@ -159,7 +161,7 @@ pub fn check_laws<R: Runtime, O: Operator>(
 
 /// The types of an operator of f32: with results of four bytes if it has any such, since not every
 /// device has others.
-fn signature(operator: &Definition) -> Result<Signature, ReduceError> {
+fn signature(operator: &Erased) -> Result<Signature, ReduceError> {
     let plain = TypeRequest::of(ElementType::F32);
     let numbers = TypeRequest { outputs: [Some(ElementType::U32), None, None], ..plain };
     let narrow = |signature: &Signature| signature.results.iter().all(|result| result.bytes() == 4);
@@ -174,7 +176,7 @@ fn signature(operator: &Definition) -> Result<Signature, ReduceError> {
 /// Each result of the operator, in every form, for each triple.
 fn forms<R: Runtime>(
     client: &ComputeClient<R>,
-    operator: &'static Definition,
+    operator: &'static Erased,
     signature: &Signature,
     parameters: &[f64],
     triples: &[[f32; 3]],
@@ -192,8 +194,11 @@ fn forms<R: Runtime>(
     let len = FORMS * held;
     // wgpu wants sizes that are multiples of four bytes.
     let bytes = |of: &ElementType| (len * of.bytes()).next_multiple_of(4);
-    let outputs: Vec<_> =
-        types.iter().map(|of| client.create_from_slice(&vec![0; bytes(of)])).collect();
+    // No two forms of a triple begin with the same bytes, so forms that were never written differ.
+    let poison = |of: &ElementType| -> Vec<u8> {
+        (0..bytes(of)).map(|at| (at / of.bytes() % FORMS) as u8 + 0x51).collect()
+    };
+    let outputs: Vec<_> = types.iter().map(|of| client.create_from_slice(&poison(of))).collect();
     let field = signature.fields[0];
     let parameter = if field.is_float() { field } else { ElementType::F32 };
     let array = |nth: usize| {
@@ -223,6 +228,8 @@ fn forms<R: Runtime>(
         ParametersLaunch::of(parameters, storage_type(parameter)),
         OperatorRef(operator),
     );
+    // A kernel that fails to compile is reported here alone.
+    block_on(client.sync()).map_err(|error| ReduceError::Device { reason: error.to_string() })?;
     let read = |(output, &of): (&Handle, &ElementType)| {
         let bytes = client
             .read_one(output.clone())

@@ -1,6 +1,6 @@
 //! An operator under every plan, compared with a naive reference.
 
-use cubecl::{num_traits::ToPrimitive, prelude::*, std::tensor::TensorHandle};
+use cubecl::{future::block_on, num_traits::ToPrimitive, prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
     Device, ElementType, Plan, ScheduleKind, choose, force, row_major_strides, span,
 };
@@ -48,7 +48,7 @@ pub fn check_every_plan<R: Runtime, O: Operator, E: CubeElement + ToPrimitive>(
     reference: impl Fn(&[f64]) -> Outputs<O, f64>,
     tolerance: Outputs<O, Tolerance>,
 ) -> Result<Vec<Plan>, TestError> {
-    let operator = O::DEFINITION.name();
+    let operator = O::DEFINITION.erased().name();
     let element = element_type(E::cube_type())?;
     let tolerances = O::Results::into_list(tolerance);
     let mut random = Random::new(0);
@@ -90,6 +90,8 @@ pub fn check_every_plan<R: Runtime, O: Operator, E: CubeElement + ToPrimitive>(
             if let Err(error) = reduction.run_into(client, bindings) {
                 return Err(TestError::Refused { run: Box::new(run), error: Box::new(error) });
             }
+            block_on(client.sync())
+                .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
             for (nth, tensor) in tensors.into_iter().enumerate() {
                 let bytes = client
                     .read_one(tensor.handle)

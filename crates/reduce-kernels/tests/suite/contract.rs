@@ -510,7 +510,7 @@ pub(crate) fn tensors_inside_buffers<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// More positions than 32 bits count, in a few bytes: broadcast tensors of more than 2^32 elements,
-/// along and across, in single elements, whole vectors and ragged ones.
+/// along and across, in single elements, whole vectors and peeled ones.
 pub(crate) fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
     let cases = [
         (vec![3, 1 << 20, 1 << 12], vec![1, 0, 0], vec![1, 2]),

@@ -43,7 +43,7 @@ pub(crate) fn corpus() -> Vec<Case> {
         Case::contiguous(&[1, 40, 1, 9, 1], &[1, 2]),
         Case::contiguous(&[17, 1], &[1]),
         Case::contiguous(&[6, 10], &[]),
-        // Padded rows: aligned with a ragged end, and not aligned.
+        // Padded rows: aligned with a peeled end, and not aligned.
         Case::pitched(&[37, 50], 64, &[1]),
         Case::pitched(&[37, 50], 64, &[0]),
         Case::pitched(&[90, 33], 36, &[0]),
@@ -54,7 +54,7 @@ pub(crate) fn corpus() -> Vec<Case> {
         Case::permuted(&[40, 96], &[1, 0], &[0]),
         Case::permuted(&[40, 96], &[1, 0], &[1]),
         Case::permuted(&[6, 8, 10, 12], &[3, 1, 0, 2], &[0, 2]),
-        // Ragged runs along an axis that is not the innermost of the reduction's order.
+        // Peeled runs along an axis that is not the innermost of the reduction's order.
         Case::permuted(&[5, 7, 101], &[2, 1, 0], &[0, 1]),
         Case::sliced(&[60, 64], &[1, 2], &[1]),
         Case::sliced(&[60, 64], &[1, 2], &[0]),

@@ -59,6 +59,7 @@ macro_rules! suite {
                 operator_laws: laws::hold;
                 tests_of_operators_try_everything: testing::try_everything;
                 tests_of_operators_find_what_is_wrong: testing::find_what_is_wrong;
+                tests_of_operators_that_cannot_be_built: testing::find_what_never_ran;
                 requested_types: types::requested_types;
                 more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
                 long_sums: numerics::long_sums;

@@ -56,6 +56,49 @@ impl Operator for Difference {
     }
 }
 
+/// An operator without a kernel: it reads a parameter that it does not have.
+#[derive(Clone, Copy, Debug)]
+struct Unbuildable;
+
+#[cube]
+impl Operator for Unbuildable {
+    type Fields = One;
+    type Results = One;
+
+    const NAME: &'static str = "unbuildable";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+
+    fn identity<N: Size>() -> Value<A, N> {
+        Value::new(Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Value<A, N>,
+        _value: Vector<In, N>,
+        _position: Position,
+        parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(accumulator.value + Vector::new(parameters.get::<A>(0usize)))
+    }
+
+    fn merge<N: Size>(
+        left: Value<A, N>,
+        right: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(left.value + right.value)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Value<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
 fn small_integer(random: &mut Random) -> f32 {
     random.integer(-20..=20) as f32
 }
@@ -170,4 +213,10 @@ pub(crate) fn find_what_is_wrong<R: Runtime>(client: &ComputeClient<R>) {
         matches!(refused, Err(TestError::Reduce(ReduceError::NoSuchResult { .. }))),
         "{refused:?}"
     );
+}
+
+/// Protects that an operator whose kernel cannot be built does not pass for one that keeps the laws.
+pub(crate) fn find_what_never_ran<R: Runtime>(client: &ComputeClient<R>) {
+    let found = check_laws(client, Unbuildable, &[[1.0, 2.0, 3.0]], Tolerance::FEW_ROUNDINGS);
+    assert!(found.is_err(), "{found:?}");
 }

@@ -257,7 +257,7 @@ fn every_plan<R: Runtime, O: Checked>(client: &ComputeClient<R>, len: usize) -> 
     widest_plans(&problem, &device_with_planes(client))
 }
 
-/// The operators in f64 through every schedule: ragged vectors along, and whole ones across.
+/// The operators in f64 through every schedule: peeled vectors along, and whole ones across.
 pub(crate) fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
     fn forced<R: Runtime, O: Checked>(client: &ComputeClient<R>) -> u64 {
         let cases = [Case::contiguous(&[3, 5001], &[1]), Case::contiguous(&[3000, 12], &[0])];

@@ -21,7 +21,7 @@ fn outcome<R: Runtime, O: Checked>(
     element: ElementType,
     asked: Asked,
 ) -> &'static str {
-    // Ragged vectors along or whole ones across, in turn: compiling takes longer than running.
+    // Peeled vectors along or whole ones across, in turn: compiling takes longer than running.
     let case = match (place::<O>() + element as usize) % 2 {
         0 => Case::contiguous(&[13, 1001], &[1]),
         _ => Case::contiguous(&[600, 48], &[0]),
@@ -100,7 +100,7 @@ pub(crate) fn requested_types<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Wide vectors of small types, narrow ones of large types, and integers, through every schedule:
-/// whole and ragged, along and across.
+/// whole and peeled, along and across.
 pub(crate) fn through_every_schedule<R: Runtime, O: Checked>(
     client: &ComputeClient<R>,
     element: ElementType,
@@ -127,7 +127,7 @@ pub(crate) fn through_every_schedule<R: Runtime, O: Checked>(
     println!("{}: {runs} runs", R::name(client));
 }
 
-/// An operator through every schedule: long outputs, ragged vectors along and whole ones across, and
+/// An operator through every schedule: long outputs, peeled vectors along and whole ones across, and
 /// outputs so short that several are in flight, both ways.
 pub(crate) fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
     let device = device_with_planes(client);
@@ -168,7 +168,7 @@ fn assert_all_tried(problems: &[Problem], device: &Device) {
         for (kind, several) in
             [(Unit, false), (Unit, true), (Plane, false), (Plane, true), (Cube, false)]
         {
-            // Lanes abreast need planes of one size.
+            // Lanes adjacent need planes of one size.
             let applies = (kind, direction) != (Plane, Direction::Across) || !planes_vary;
             let is_it = |plan: &Plan| {
                 plan.schedule.kind() == kind

@@ -150,8 +150,10 @@ impl<O: Order> Operator for First<O> {
         position: Position,
         _parameters: &Parameters,
     ) -> Pair<A, B, N> {
-        let element =
-            Candidate::<N> { value: Vector::cast_from(value), position: position.lanes::<B, N>() };
+        let element = Candidate::<N> {
+            value: Vector::cast_from(value),
+            position: position.components::<B, N>(),
+        };
         fields::<N>(first::<O, N>(candidate::<N>(accumulator), element))
     }
 

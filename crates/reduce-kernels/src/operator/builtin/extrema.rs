@@ -147,7 +147,7 @@ impl Operator for MinMax {
     const NAME: &'static str = "min_max";
     const DEFINED_ON_EMPTY: bool = false;
     const TYPES: TypeRule = rules::select;
-    const DEFINITION: &'static Definition = crate::defined!(MinMax);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(MinMax);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::new(highest::<A>()), Vector::new(lowest::<B>()))

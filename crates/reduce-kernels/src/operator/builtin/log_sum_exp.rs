@@ -44,7 +44,7 @@ impl Operator for LogSumExp {
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
-    const DEFINITION: &'static Definition = crate::defined!(LogSumExp);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(LogSumExp);
 
     /// The greatest element starts at the least finite value: `-inf` differs from that by an infinity,
     /// whose exponential is 0.

@@ -74,7 +74,7 @@ impl Operator for NanMean {
         rules::floating(request).map(|signature| signature.second(counts))
     };
     const PAIRWISE: bool = true;
-    const DEFINITION: &'static Definition = crate::defined!(NanMean);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(NanMean);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::from_int(0), Vector::from_int(0))

@@ -78,7 +78,7 @@ impl Operator for NormL2 {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
-    const DEFINITION: &'static Definition = crate::defined!(NormL2);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(NormL2);
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
@@ -142,7 +142,7 @@ impl Operator for NormInf {
     const NAME: &'static str = "norm_inf";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
-    const DEFINITION: &'static Definition = crate::defined!(NormInf);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(NormInf);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(0))
@@ -221,7 +221,7 @@ impl Operator for NormP {
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
     const PARAMETERS: ParameterRule<Self> = |norm| exponent(norm.p);
-    const DEFINITION: &'static Definition = crate::defined!(NormP);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(NormP);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::from_int(0), Vector::from_int(0))

@@ -18,7 +18,7 @@ impl Operator for Prod {
     const NAME: &'static str = "prod";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
-    const DEFINITION: &'static Definition = crate::defined!(Prod);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(Prod);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(1))

@@ -28,7 +28,7 @@ impl Operator for Sum {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
     const PAIRWISE: bool = true;
-    const DEFINITION: &'static Definition = crate::defined!(Sum);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(Sum);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(0))

@@ -250,8 +250,8 @@ fn take<E: Float, N: Size>(
                 // do not look through a choice that they cannot foresee.
                 let share = share_of::<E, N>(total.count);
                 let mean = total.origin + total.sum * share;
-                let turn = share.greater_than(zero);
-                total = recentered::<E, N>(total, select_many(turn, mean, total.origin));
+                let moves = share.greater_than(zero);
+                total = recentered::<E, N>(total, select_many(moves, mean, total.origin));
                 distance = distance_of::<E, N>(total, value, skips);
             }
             if any_far::<E, N>(distance) {
