@@ -1,5 +1,5 @@
-//! An operator as data: what the host must know of it, and the functions that put its code into a
-//! kernel.
+//! An operator as data: the facts that host code needs, and the functions that write the operator's
+//! code into a kernel.
 
 use core::{
     any::{TypeId, type_name},
@@ -76,7 +76,8 @@ type Push<N> = fn(
     ParametersExpand,
 ) -> AccumulatorExpand<N>;
 
-/// What an operator's functions write into a kernel that is being generated, for vectors of `N`.
+/// The functions that write an operator's code into a kernel that is being generated, for vectors
+/// of `N` components.
 #[derive(Debug)]
 pub(crate) struct Functions<N: Size> {
     identity: fn(&mut Scope) -> AccumulatorExpand<N>,
@@ -115,7 +116,7 @@ impl Erased {
         }
     }
 
-    /// The operator in messages: `sum`, or `sum of squared_error`.
+    /// The name of the operator in messages: `sum`, or `sum of squared_error` for a mapped one.
     pub(crate) fn name(&self) -> String {
         match self.map {
             None => self.name.into(),
@@ -197,7 +198,7 @@ impl fmt::Debug for OperatorRef {
     }
 }
 
-/// The vectors that kernels accumulate in: as wide as the access's, or of one component.
+/// The widths of the vectors that kernels accumulate in: that of the access, or one component.
 pub(crate) trait Width: Size {
     /// The operator's functions for vectors of this width.
     fn functions(operator: OperatorRef) -> &'static Functions<Self>;
@@ -215,8 +216,8 @@ impl Width for Single {
     }
 }
 
-/// A function of [`Functions`] that kernels call by name: CubeCL's macro turns `name(arguments)`
-/// into `name::expand(scope, arguments)`.
+/// Defines a function that kernels call by name, from the field of [`Functions`] with that name.
+/// CubeCL's macro turns `name(arguments)` into `name::expand(scope, arguments)`.
 macro_rules! call {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty as $expand:ty),*) -> $result:ty as $result_expand:ty) => {
         $(#[$doc])*

@@ -1,4 +1,4 @@
-//! The laws of operators, checked on the device.
+//! Checks the laws of operators on the device.
 
 use core::fmt;
 
@@ -23,7 +23,8 @@ const FORMS: usize = 7;
 /// Units of a cube.
 const UNITS: u32 = 64;
 
-/// More triples are checked in several launches, which bounds the memory that they take.
+/// The most triples per launch. More triples take several launches, which bounds the memory that
+/// they need.
 const TRIPLES_PER_LAUNCH: usize = 1 << 14;
 
 /// A law that every schedule relies on; see [`Operator`].
