@@ -1,5 +1,5 @@
-//! An operator as data: what the host must know of it, and the functions that put its code into a
-//! kernel.
+//! An operator as data: the facts that host code needs, and the functions that write the operator's
+//! code into a kernel.
 
 use core::{
     any::{TypeId, type_name},
@@ -28,8 +28,8 @@ type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
 
 /// An operator without its type.
 ///
-/// Kernels and host code take operators in this form, so Rust compiles them once and not for each
-/// operator. [`Operator::DEFINITION`] gives it.
+/// Kernels and host code take operators in this form, so Rust does not compile them again for each
+/// operator. [`Operator::DEFINITION`] holds it.
 #[derive(Debug)]
 pub struct Definition {
     id: TypeId,
@@ -56,7 +56,8 @@ type Push<N> = fn(
     ParametersExpand,
 ) -> AccumulatorExpand<N>;
 
-/// What an operator's functions write into a kernel that is being generated, for vectors of `N`.
+/// The functions that write an operator's code into a kernel that is being generated, for vectors
+/// of `N` components.
 #[derive(Debug)]
 pub(crate) struct Functions<N: Size> {
     identity: fn(&mut Scope) -> AccumulatorExpand<N>,
@@ -96,7 +97,7 @@ impl Definition {
         }
     }
 
-    /// The operator in messages: `sum`, or `sum of squared_error`.
+    /// The name of the operator in messages: `sum`, or `sum of squared_error` for a mapped one.
     pub(crate) fn name(&self) -> String {
         match self.map {
             None => self.name.into(),
@@ -171,14 +172,15 @@ impl Hash for OperatorRef {
     }
 }
 
-/// The path of the operator's type: CubeCL keeps compiled kernels between runs by what is printed.
+/// Prints the path of the operator's type. CubeCL identifies compiled kernels that it keeps between
+/// runs by this text.
 impl fmt::Debug for OperatorRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str((self.0.type_name)())
     }
 }
 
-/// The vectors that kernels accumulate in: as wide as the access's, or of one component.
+/// The widths of the vectors that kernels accumulate in: that of the access, or one component.
 pub(crate) trait Width: Size {
     /// The operator's functions for vectors of this width.
     fn functions(operator: OperatorRef) -> &'static Functions<Self>;
@@ -196,8 +198,8 @@ impl Width for Single {
     }
 }
 
-/// A function of [`Functions`] that kernels call by name: CubeCL's macro turns `name(arguments)`
-/// into `name::expand(scope, arguments)`.
+/// Defines a function that kernels call by name, from the field of [`Functions`] with that name.
+/// CubeCL's macro turns `name(arguments)` into `name::expand(scope, arguments)`.
 macro_rules! call {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty as $expand:ty),*) -> $result:ty as $result_expand:ty) => {
         $(#[$doc])*

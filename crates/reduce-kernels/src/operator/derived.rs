@@ -1,7 +1,8 @@
-//! Operators derived from others.
+//! The macros that define operators: `defined!`, and `derived!` for operators made from others.
 
-/// Compiles the functions of an operator once, in the crate that implements it: the value of
-/// [`Operator::DEFINITION`](crate::Operator::DEFINITION) in an implementation that is not generic.
+/// Makes Rust compile the functions of an operator once, in the crate that implements it. It is the
+/// value of [`Operator::DEFINITION`](crate::Operator::DEFINITION) in an implementation that is not
+/// generic.
 ///
 /// Without it, each crate that reduces with the operator compiles them again.
 #[macro_export]
@@ -13,11 +14,12 @@ macro_rules! defined {
     }};
 }
 
-/// Implements an operator of `$fields` and `$results` by another one, `$base`, that it differs from in
-/// its name and types and in
+/// Implements an operator of `$fields` and `$results` with another operator, `$base`. The two
+/// differ in their names and types, and in
 ///
 /// - `before`: what is pushed for an element;
-/// - `finish`: what becomes of the accumulator, `with` which rule for parameters.
+/// - `finish`: how results are made from the accumulator;
+/// - `with`: the rule for the parameters of `finish`.
 macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,

@@ -1,18 +1,18 @@
 //! The element types and the vector width of the kernel that is being built.
 //!
-//! CubeCL generates a kernel while the program runs. These types stand for what that one kernel
-//! works with: the host registers an element type for each before it generates the kernel
-//! ([`KernelTypes`](crate::kernels::args::KernelTypes)). A function over them is therefore
-//! compiled once by Rust, and serves every element type.
+//! CubeCL generates kernels while the program runs. These types are placeholders for the types of
+//! one kernel: the host registers an element type for each of them before it generates the kernel
+//! ([`KernelTypes`](crate::kernels::args::KernelTypes)). Rust therefore compiles a function over
+//! them once, for every element type.
 //!
-//! CubeCL's `Float` bound on them says which functions may be called, not what the data is:
-//! integers pass through too.
+//! CubeCL's `Float` bound on them says which functions may be called. It does not restrict the
+//! data: integers are allowed too.
 
 use cubecl::prelude::*;
 
 macro_rules! elements {
     ($($(#[$doc:meta])* $vis:vis $name:ident by $marker:ident;)*) => {$(
-        #[doc = concat!("Tells [`", stringify!($name), "`] apart.")]
+        #[doc = concat!("Identifies [`", stringify!($name), "`].")]
         #[derive(Clone, Copy, Debug)]
         $vis struct $marker;
 
@@ -24,7 +24,7 @@ macro_rules! elements {
 elements! {
     /// Type of the input's elements in memory.
     pub(crate) Stored by StoredMarker;
-    /// Type of the elements that are pushed, to which loads convert: never narrower than 32 bits.
+    /// Type of the elements that are pushed, 32 or 64 bits wide. Loads convert to it.
     pub In by InMarker;
     /// Type of an accumulator's first field.
     pub A by AMarker;
@@ -44,7 +44,7 @@ elements! {
     pub Out3 by Out3Marker;
 }
 
-/// Tells [`Wide`] apart.
+/// Identifies [`Wide`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WideMarker;
 

@@ -1,4 +1,4 @@
-//! The fields of accumulators and results, by name and number.
+//! The fields of accumulators and results, by name and by number.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -23,20 +23,20 @@ mod sealed {
 /// A number of fields: [`One`], [`Two`], [`Three`], [`Four`] or [`Five`].
 #[cube]
 pub trait Fields: sealed::Sealed + Copy + Send + Sync + 'static {
-    /// The fields: `N` independent components of each.
+    /// A struct of the fields. Each field is a vector of `N` independent components.
     type Of<T: FieldTypes, N: Size>: CubeType<ExpandType: Clone + Assign + IntoMut> + Clone + Copy;
 
     /// How many fields there are.
     const COUNT: usize;
 
-    /// As a record, which kernels can move.
+    /// Converts the fields to a record, the form in which kernels move them.
     fn pack<T: FieldTypes, N: Size>(fields: Self::Of<T, N>) -> Record<T, N>;
 
     /// The reverse of [`pack`](Fields::pack).
     fn unpack<T: FieldTypes, N: Size>(record: Record<T, N>) -> Self::Of<T, N>;
 }
 
-/// Fields with names, and their number.
+/// Defines a struct with named fields, and the marker type that stands for their number.
 macro_rules! fields {
     ($count:literal: $(#[$number_doc:meta])* $number:ident, $(#[$doc:meta])* $fields:ident,
      { $($field:ident: $type:ident by $get:ident),+ } without { $($absent:ident)* }) => {
@@ -118,12 +118,13 @@ fields!(
     Quint, { first: A by a, second: B by b, third: C by c, fourth: D by d, fifth: E by e } without {}
 );
 
-/// How many results an operator has, and so what a reduction returns: one tensor, or a tuple.
+/// The number of results of an operator. It decides what a reduction returns: one tensor, or a
+/// tuple of two or three.
 pub trait ResultArity: Fields {
-    /// `X` itself, or a tuple of as many as there are results.
+    /// `X` itself for one result, otherwise a tuple with an `X` for each result.
     type Outputs<X>;
 
-    /// Makes the outputs: `make` is called with the number of each result.
+    /// Makes the outputs. `make` is called with the index of each result, from 0.
     fn outputs<X>(make: impl FnMut(usize) -> X) -> Self::Outputs<X>;
 
     /// The outputs as a list.

@@ -1,4 +1,4 @@
-//! Element maps: what happens to an element before an operator takes it.
+//! Element maps: functions that are applied to elements before an operator takes them.
 
 use cubecl::prelude::*;
 use reduce_planner::ElementType;
@@ -8,37 +8,37 @@ use super::{
     Signature, TypeRequest, TypeRule, parameters,
 };
 
-/// A function of single elements, applied as they are loaded.
+/// A function of single elements, which kernels apply as they load them.
 ///
-/// `reduce(Sum, &x).mapped(SquaredError { target: 0.5 })` reads `x` once and stores nothing in
-/// between. docs/ADDING_AN_OPERATOR.md writes one.
+/// `reduce(Sum, &x).mapped(SquaredError { target: 0.5 })` reads `x` once and stores no intermediate
+/// tensor. docs/ADDING_AN_OPERATOR.md in the repository writes this map.
 #[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 #[cube]
 pub trait Map: Copy + Send + Sync + 'static {
-    /// The name in messages.
+    /// The name of the map in messages.
     const NAME: &'static str;
-    /// What elements of a type become: a type of 32 or 64 bits, to which they are converted before
-    /// `map` gets them. `None` refuses the type.
+    /// The type that `map` works in for an input type: 32 or 64 bits wide. Elements are converted
+    /// to it before `map` gets them. `None` refuses the input type.
     const TYPES: fn(ElementType) -> Option<ElementType>;
-    /// Whether `map` takes exponentials, logarithms, powers or angles.
+    /// Whether `map` computes exponentials, logarithms, powers or angles.
     const TRANSCENDENTAL: bool = false;
-    /// Whether these are the device's own; see [`Operator::NATIVE_MATH`].
+    /// Whether these functions are the device's own; see [`Operator::NATIVE_MATH`].
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
-    /// The numbers that `map` reads from its [`Parameters`], checked.
+    /// Reads and checks the numbers that `map` gets as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
-    /// How many these are.
+    /// How many numbers `PARAMETERS` gives.
     const PARAMETER_COUNT: usize = 0;
 
-    /// The mapped element of each lane.
+    /// Maps the element in each component.
     fn map<E: Float, N: Size>(value: Vector<E, N>, parameters: &Parameters) -> Vector<E, N>;
 }
 
-/// An operator of mapped elements: an operator like any other.
+/// A map and an operator that takes the mapped elements. It is an operator itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mapped<M, O> {
-    /// What is done to each element.
+    /// The map that is applied to each element.
     pub map: M,
-    /// What takes the mapped elements.
+    /// The operator that takes the mapped elements.
     pub operator: O,
 }
 

@@ -1,9 +1,9 @@
-//! Exponentials, logarithms, powers and roots, also in f64 on backends that have none of their own.
+//! Exponentials, logarithms, powers and roots, including f64 on backends that lack them.
 //!
-//! CubeCL's `Vector::exp`, `ln` and `powf` of f64 do not compile for SPIR-V or WGSL, whose functions
-//! end at 32 bits. The functions here take their place in operators and maps: in f64 they are made of
-//! additions, multiplications, divisions, selects and operations on 64-bit integers, on every
-//! backend; in other types they are the device's own.
+//! CubeCL's `Vector::exp`, `ln` and `powf` of f64 do not compile to SPIR-V or WGSL, whose functions
+//! take 32 bits at most. Operators and maps can use the functions of this module instead. For f64,
+//! these consist of additions, multiplications, divisions, selects and operations on 64-bit
+//! integers, on every backend. For other types, they call the device's own functions.
 //!
 //! # Accuracy in f64
 //!
@@ -14,33 +14,40 @@
 //! | [`pow`](fn@pow) | within 1.5 ulp | 1.17 |
 //! | [`root`](fn@root) | within 1.5 ulp | 0.95 |
 //!
-//! An ulp is the distance between neighbouring f64 at the exact result. Results below 2⁻¹⁰²² are
-//! within one of their own, 2⁻¹⁰⁷⁴, or 0 on devices that take denormal numbers for zero. The suite's
-//! `functions_of_f64` measures this on the device, against references of 100 bits. The worst cases are of
-//! six million pairs through the CUDA source, compiled for a processor with and without fused operations.
+//! Errors are in ulp. An ulp is the distance between neighbouring f64 at the exact result. A result
+//! below 2⁻¹⁰²² is within 2⁻¹⁰⁷⁴ of the exact one, or is 0 on devices that flush denormal numbers
+//! to zero. The test `functions_of_f64` of the suite measures the errors on the device, against
+//! references of 100 bits. The worst errors in the table are those of six million pairs, with the
+//! CUDA source compiled for a CPU, with and without fused operations.
 //!
 //! # Method
 //!
-//! - Exponentials: reduction by multiples of ln 2 in two parts (Cody and Waite, "Software Manual for
-//!   the Elementary Functions", 1980) to at most ln 2 / 2, then the Taylor series up to the 13th
-//!   power, whose remainder is below 2⁻⁵⁷, then the power of two as an addition to the exponent.
-//! - Logarithms: as the scheme of `e_pow.c` in FDLIBM (Sun Microsystems, 1993): x = 2ᵏ·m with m from
-//!   √½ to √2, s = (m - 1) / (m + 1), and ln m = ⅔ s (3 + s² + r), r being the rest of the series of
-//!   artanh up to its 25th power. Each factor is a head of 26 bits, whose products are exact, and a
-//!   tail, and so is the logarithm: together they are right to more than 60 bits, which is what powers
-//!   need.
-//! - Powers are the exponential of the exponent times both parts; roots, of both parts over the degree.
+//! - Exponentials: the argument is reduced by multiples of ln 2, in two parts, to at most ln 2 / 2
+//!   (Cody and Waite, "Software Manual for the Elementary Functions", 1980). The Taylor series up
+//!   to the 13th power follows; its remainder is below 2⁻⁵⁷. The power of two is added to the
+//!   exponent.
+//! - Logarithms follow the scheme of `e_pow.c` in FDLIBM (Sun Microsystems, 1993). With x = 2ᵏ·m, m
+//!   from √½ to √2, and s = (m - 1) / (m + 1), they use ln m = ⅔ s (3 + s² + r), where r is the
+//!   rest of the series of artanh up to its 25th power. Each factor is split into a head of 26
+//!   bits, whose products are exact, and a tail. The logarithm is a head and a tail too. Together
+//!   they are correct to more than 60 bits, which powers need.
+//! - Powers are exponentials of the exponent times both parts of the logarithm. Roots are
+//!   exponentials of both parts divided by the degree.
 //!
 //! # Compilers
 //!
-//! Drivers reassociate additions (Mesa takes 1 + (a + b) as (1 + a) + b) and fold `(a + b) - a` to `b`,
-//! and CubeCL's `fma` is a product and a sum in SPIR-V. So nothing relies on fused operations, and none
-//! does harm; heads are cut off in integers; and where the order of additions matters, an integer
-//! operation stands between them, which changes nothing (`settled`). A select is not enough for Mesa.
+//! Drivers reassociate additions: Mesa computes 1 + (a + b) as (1 + a) + b. They fold `(a + b) - a`
+//! to `b`. CubeCL's `fma` becomes a product and a sum in SPIR-V. The functions are written for
+//! this:
 //!
-//! CUDA and HIP have f64 functions of their own, but take these too: one code has one error bound, one
-//! set of edges, and tests that run without a GPU. The bits still differ between backends, by what is
-//! fused.
+//! - They are correct with and without fused operations.
+//! - Heads are cut off with integer operations.
+//! - Where the order of additions matters, an integer operation that changes nothing stands between
+//!   them (`settled`). Mesa sees through a select.
+//!
+//! CUDA and HIP have f64 functions of their own, but use these as well. All backends then have the
+//! same error bounds and edge cases, and tests can run without a GPU. The bits of the results still
+//! differ between backends, because they fuse different operations.
 #![allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 
 use cubecl::prelude::*;
@@ -49,7 +56,7 @@ use super::element_wise::is_nan;
 
 /// 1 / ln 2.
 const RECIPROCAL_LN_2: f64 = core::f64::consts::LOG2_E;
-/// The first 32 bits of ln 2: a product with any exponent is exact.
+/// The first 32 bits of ln 2: its product with any exponent is exact.
 const LN_2_HEAD: f64 = 0.693_147_180_369_123_8;
 /// The next 53 bits of ln 2.
 const LN_2_TAIL: f64 = 1.908_214_929_270_587_7e-10;
@@ -58,7 +65,8 @@ const TWO_THIRDS_HEAD: f64 = 0.666_666_656_732_559_2;
 /// The next 53 bits of 2/3.
 const TWO_THIRDS_TAIL: f64 = 9.934_107_462_565_104e-9;
 
-/// The Taylor series of (eˣ - 1 - x) / x², from the highest power down: 1 / 13! to 1 / 2!.
+/// Coefficients of the Taylor series of (eˣ - 1 - x) / x², from the highest power down: 1 / 13! to
+/// 1 / 2!.
 const EXP_SERIES: [f64; 12] = [
     1.0 / 6_227_020_800.0,
     1.0 / 479_001_600.0,
@@ -74,7 +82,7 @@ const EXP_SERIES: [f64; 12] = [
     1.0 / 2.0,
 ];
 
-/// The series of 3 (artanh s - s - s³ / 3) / s⁵ in s², from the highest power down.
+/// Coefficients of the series of 3 (artanh s - s - s³ / 3) / s⁵ in s², from the highest power down.
 const ARTANH_SERIES: [f64; 11] = [
     3.0 / 25.0,
     3.0 / 23.0,
@@ -89,49 +97,50 @@ const ARTANH_SERIES: [f64; 11] = [
     3.0 / 5.0,
 ];
 
-/// Beyond this, in both directions, exponentials are infinite or 0: ln 2¹⁰²⁴ is 709.8, ln 2⁻¹⁰⁷⁵ is -745.1.
-/// Nearer to 0, two steps of scaling reach all exponents: 750 is ln 2¹⁰⁸².
+/// Beyond this magnitude, exponentials are infinite or 0: ln 2¹⁰²⁴ is 709.8, ln 2⁻¹⁰⁷⁵ is -745.1.
+/// Below it, scaling in two steps reaches all exponents: 750 is ln 2¹⁰⁸².
 const EXP_LIMIT: f64 = 750.0;
-/// Exponents further than this from 0 are scaled in two steps.
+/// Exponents of larger magnitude are scaled in two steps.
 const FAR_EXPONENT: f64 = 1000.0;
-/// The first of these steps.
+/// The part of the exponent that the second step scales by.
 const STEP: f64 = 64.0;
-/// 2⁶⁴ and 2⁻⁶⁴, the second step.
+/// 2⁶⁴ and 2⁻⁶⁴, the factors of the second step.
 const STEP_UP: f64 = 18_446_744_073_709_551_616.0;
 const STEP_DOWN: f64 = 1.0 / STEP_UP;
-/// 2⁵⁴, which makes normal numbers of denormal ones.
+/// 2⁵⁴, the factor that makes denormal numbers normal.
 const NORMALISE: f64 = 18_014_398_509_481_984.0;
 const NORMALISE_EXPONENT: f64 = 54.0;
-/// 1.5 · 2⁵²: the last bits of the sum with a whole number are the number's, in two's complement.
+/// 1.5 · 2⁵². Added to a whole number, it gives a sum whose last bits are that number in two's
+/// complement.
 const WHOLE: f64 = 6_755_399_441_055_744.0;
-/// Bits of 2⁵², the last of which take a whole number.
+/// The bits of 2⁵². Its last bits can be replaced by a whole number, which adds that number.
 const WHOLE_BITS: u64 = 0x4330_0000_0000_0000;
-/// What such a number is too great by, where its last bits are a biased exponent: 2⁵² + 1023.
+/// 2⁵² + 1023. Subtracting it from such a sum turns a biased exponent into the exponent.
 const WHOLE_BIAS: f64 = 4_503_599_627_370_496.0 + 1023.0;
-/// The bits of a fraction.
+/// The bits of the fraction of an f64.
 const FRACTION_BITS: u64 = 0x000f_ffff_ffff_ffff;
-/// The bits of 1: the exponent of numbers from 1 to 2.
+/// The bits of 1, which give a fraction the exponent of numbers from 1 to 2.
 const ONE_BITS: u64 = 0x3ff0_0000_0000_0000;
-/// All bits but the sign's.
+/// All bits except the sign.
 const MAGNITUDE_BITS: u64 = 0x7fff_ffff_ffff_ffff;
 const INFINITY_BITS: u64 = 0x7ff0_0000_0000_0000;
 const NAN_BITS: u64 = 0x7ff8_0000_0000_0000;
-/// How many bits of an f64 are not in its head.
+/// The number of low bits of an f64 that its head leaves out.
 const TAIL_BITS: u64 = 27;
-/// How many bits a fraction has.
+/// The number of bits of the fraction of an f64.
 const FRACTION_LEN: u64 = 52;
-/// The number of the sign's bit.
+/// The index of the sign bit of an f64.
 const SIGN: u64 = 63;
 
-/// Numbers in f64 as sums of two, of which the second is small beside the first.
+/// f64 numbers that are each the sum of a head and a tail, which is small beside the head.
 #[derive(CubeType, Clone, Copy)]
 struct Split<N: Size> {
     head: Vector<f64, N>,
     tail: Vector<f64, N>,
 }
 
-/// The exponential of each lane. `-inf` gives 0, `inf` gives `inf`, NaN gives NaN. Error bounds are in
-/// the [module's documentation](self).
+/// The exponential of each component. `-inf` gives 0, `inf` gives `inf`, NaN gives NaN. See the
+/// [module](self) for the error in f64.
 #[cube]
 pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = storage_type_of::<E>();
@@ -143,10 +152,11 @@ pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     }
 }
 
-/// The natural logarithm of each lane. 0 of either sign gives `-inf`, `inf` gives `inf`, negative
-/// numbers and NaN give NaN. Error bounds are in the [module's documentation](self).
+/// The natural logarithm of each component. 0 of either sign gives `-inf`, `inf` gives `inf`,
+/// negative numbers and NaN give NaN. See the [module](self) for the error in f64.
 ///
-/// In types other than f64 the device decides what becomes of anything but finite numbers above 0.
+/// In types other than f64, results are those of the device. They may differ from the above unless
+/// the value is finite and above 0.
 #[cube]
 pub fn ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = storage_type_of::<E>();
@@ -158,13 +168,15 @@ pub fn ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     }
 }
 
-/// Each lane of `base` to the power of the lane of `exponent`, for bases that are not negative.
+/// Each component of `base` to the power of the same component of `exponent`, for bases that are
+/// not negative.
 ///
-/// It is IEEE 754's `powr`: `exp(exponent · ln(base))`, so that a negative base, NaN of either, a zero
-/// to the power of zero, `inf` to the power of zero, and 1 to an infinite power give NaN. Error bounds
-/// are in the [module's documentation](self).
+/// This is IEEE 754's `powr`: `exp(exponent · ln(base))`. It gives NaN for a negative base, for a
+/// NaN in either operand, for a zero or `inf` to the power of zero, and for 1 to an infinite power.
+/// See the [module](self) for the error in f64.
 ///
-/// In types other than f64 the device decides what becomes of anything but finite bases above 0.
+/// In types other than f64, results are those of the device. They may differ from the above unless
+/// the base is finite and above 0.
 #[cube]
 pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vector<E, N> {
     let element = storage_type_of::<E>();
@@ -172,7 +184,7 @@ pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vec
         let logarithm = ln_of::<N>(Vector::cast_from(base));
         let exponent = Vector::<f64, N>::cast_from(exponent);
         let finite = logarithm.head.abs().less_equal(number::<N>(f64::MAX));
-        // Cutting a denormal exponent could leave 0, of which an infinite multiple is NaN.
+        // The head of a denormal exponent may be 0, and 0 times an infinity is NaN.
         let exponent_head = select_many(finite, head_of::<N>(exponent), exponent);
         let exponent_tail = exponent - exponent_head;
         Vector::cast_from(exp_of::<N>(Split::<N> {
@@ -184,12 +196,15 @@ pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vec
     }
 }
 
-/// The root of each lane of `value` whose degree is the lane of `degree`, for values that are not
-/// negative and finite degrees other than 0: more exact than the power of a reciprocal, which has been
-/// rounded. Error bounds are in the [module's documentation](self).
+/// The root of each component of `value`, whose degree is the same component of `degree`. Values
+/// must not be negative; degrees must be finite and not 0.
 ///
-/// 0 gives 0 and `inf` gives `inf` where the degree is positive; negative values and NaN give NaN. In
-/// types other than f64 the device decides what becomes of anything but finite values above 0.
+/// A root is more accurate than a power with the reciprocal of the degree, because that reciprocal
+/// is rounded. See the [module](self) for the error in f64.
+///
+/// If the degree is positive, 0 gives 0 and `inf` gives `inf`. Negative values and NaN give NaN. In
+/// types other than f64, results are those of the device. They may differ from the above unless the
+/// value is finite and above 0.
 #[cube]
 pub fn root<E: Float, N: Size>(value: Vector<E, N>, degree: Vector<E, N>) -> Vector<E, N> {
     let element = storage_type_of::<E>();
@@ -200,7 +215,7 @@ pub fn root<E: Float, N: Size>(value: Vector<E, N>, degree: Vector<E, N>) -> Vec
         let degree_head = head_of::<N>(degree);
         let above = logarithm.head * logarithm.head + number::<N>(1.0);
         let nothing = Vector::<u64, N>::reinterpret(above) >> bits::<N>(SIGN);
-        // Exact, as a difference of neighbours.
+        // This difference is exact, because its operands are close to each other.
         let rest = settled::<N>(logarithm.head - quotient * degree_head, nothing);
         let rest = settled::<N>(rest - quotient * (degree - degree_head), nothing);
         Vector::cast_from(exp_of::<N>(Split::<N> {
@@ -212,7 +227,7 @@ pub fn root<E: Float, N: Size>(value: Vector<E, N>, degree: Vector<E, N>) -> Vec
     }
 }
 
-/// The exponential of a sum.
+/// The exponential of the sum of head and tail.
 #[cube]
 fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
     let limit = number::<N>(EXP_LIMIT);
@@ -227,7 +242,7 @@ fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
     // From here on, the value is count · ln 2 + rest + small.
     let count = (head * number::<N>(RECIPROCAL_LN_2)).round();
     let rest = head - count * number::<N>(LN_2_HEAD);
-    // A sum far above 0, whose sign compilers do not know.
+    // The sum is far above 0, but compilers do not know its sign: the result is 0.
     let nothing = Vector::<u64, N>::reinterpret(count + number::<N>(WHOLE)) >> bits::<N>(SIGN);
     let rest = settled::<N>(rest, nothing);
     let small = tail - count * number::<N>(LN_2_TAIL);
@@ -236,7 +251,8 @@ fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
     let small = settled::<N>(small + both * both * series, nothing);
     let power = one + settled::<N>(rest + small, nothing);
 
-    // Times 2^count: in one addition to the exponent where that cannot leave its range, else in two steps.
+    // Multiplies by 2^count: with one addition to the exponent where the result stays in range,
+    // otherwise in two steps.
     let up = count.greater_than(number::<N>(FAR_EXPONENT));
     let down = count.less_than(number::<N>(-FAR_EXPONENT));
     let step = select_many(up, number::<N>(STEP), zero);
@@ -249,7 +265,7 @@ fn exp_of<N: Size>(value: Split<N>) -> Vector<f64, N> {
     select_many(has_nan_bits::<f64, N>(value.head), value.head, result)
 }
 
-/// The logarithm, with a head of 26 bits.
+/// The logarithm, split into a head of 26 bits and a tail.
 #[cube]
 fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     let zero = number::<N>(0.0);
@@ -291,7 +307,7 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     let sum_rest = settled::<N>(sum_head - three, nothing);
     let sum_tail = rest - settled::<N>(sum_rest - square_head, nothing);
 
-    // Their product, and two thirds of it.
+    // The product of both, and two thirds of it.
     let exact = s_head * sum_head;
     let inexact = s_tail * sum_head + sum_tail * s;
     let product_head = head_of::<N>(exact + inexact);
@@ -301,13 +317,13 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
         + number::<N>(2.0 / 3.0) * product_tail
         + count * number::<N>(LN_2_TAIL);
 
-    // And the power of two.
+    // Adds the logarithm of the power of two.
     let whole = count * number::<N>(LN_2_HEAD);
     let sum = head_of::<N>(whole + (head + tail));
     let gained = settled::<N>(sum - whole, nothing);
     let tail = tail - settled::<N>(gained - head, nothing);
 
-    // -inf, inf and NaN.
+    // Selects -inf, inf and NaN.
     let value_bits = Vector::<u64, N>::reinterpret(value);
     let magnitude_bits = Vector::<u64, N>::reinterpret(value.abs());
     let infinity = Vector::<f64, N>::reinterpret(magnitude_bits | bits::<N>(INFINITY_BITS));
@@ -318,16 +334,16 @@ fn ln_of<N: Size>(value: Vector<f64, N>) -> Split<N> {
     Split::<N> { head: select_many(is_usual, sum, other), tail: select_many(is_usual, tail, zero) }
 }
 
-/// The value, computed as written: compilers move no additions across an integer operation. `nothing` is
-/// 0 in ways that they do not see.
+/// The value, unchanged. Compilers do not move additions across the integer operation in it.
+/// `nothing` is 0, computed in a way that they cannot predict.
 #[cube]
 fn settled<N: Size>(value: Vector<f64, N>, nothing: Vector<u64, N>) -> Vector<f64, N> {
     Vector::reinterpret(Vector::<u64, N>::reinterpret(value) | nothing)
 }
 
-/// Whether each lane is NaN, told in f64 by its bits. Through Vulkan on an H200, comparing a difference of
-/// f64 with itself lost a NaN that was found where the value had been loaded; a driver may assume that
-/// arithmetic gives no NaN, but not that bits are none.
+/// Whether each component is NaN. In f64, this is decided by the bits. Through Vulkan on an H200,
+/// comparing a difference of f64 with itself missed a NaN; comparing a loaded value with itself
+/// found it. A driver may assume that arithmetic gives no NaN, but it cannot assume that of bits.
 #[cube]
 pub(crate) fn has_nan_bits<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
     let element = storage_type_of::<E>();
@@ -340,7 +356,7 @@ pub(crate) fn has_nan_bits<E: Float, N: Size>(value: Vector<E, N>) -> Vector<boo
     }
 }
 
-/// The first 26 bits of each lane.
+/// The first 26 bits of each component: its head.
 #[cube]
 fn head_of<N: Size>(value: Vector<f64, N>) -> Vector<f64, N> {
     let tail = bits::<N>(TAIL_BITS);
@@ -352,7 +368,7 @@ fn is_zero<N: Size>(value: Vector<f64, N>) -> Vector<bool, N> {
     value.equal(number::<N>(0.0))
 }
 
-/// A polynomial, whose coefficients come from the highest power down.
+/// The value of a polynomial. Its coefficients are in order from the highest power down.
 #[cube]
 fn polynomial<N: Size>(
     value: Vector<f64, N>,

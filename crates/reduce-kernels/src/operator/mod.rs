@@ -1,4 +1,4 @@
-//! What an operator is, and the operators of this crate.
+//! The [`Operator`] trait, what goes with it, and the operators of this crate.
 
 pub(crate) mod builtin;
 mod definition;
@@ -35,60 +35,67 @@ pub use types::{Signature, TypeRequest, TypeRule, rules};
 
 /// A reduction operator: an accumulator and four functions.
 ///
-/// The laws that every schedule relies on, and that the test suite holds the crate's own operators
-/// to:
+/// Every schedule relies on these laws, and the test suite checks them for the crate's own
+/// operators:
 ///
 /// - `merge(identity(), a)` and `merge(a, identity())` are `a`;
 /// - `merge` is associative and commutative, up to rounding;
-/// - pushing an element is merging what `push` makes of the identity and that element.
+/// - pushing an element gives the same as pushing it to the identity and merging the result, up to
+///   rounding.
 ///
-/// Functions work on vectors of `N` independent components. Their element types stand for what the
-/// kernel at hand works with: the elements that are pushed, [`In`]; up to five accumulator fields,
-/// [`A`] to [`E`]; and up to three results, [`Out`] to [`Out3`]. [`TYPES`](Operator::TYPES) chooses
-/// them while the program runs, so a function is written once for all of them.
+/// The functions work on vectors of `N` independent components. Their element types are
+/// placeholders for those of the kernel that is being generated: [`In`] for the elements that are
+/// pushed, [`A`] to [`E`] for up to five accumulator fields, and [`Out`] to [`Out3`] for up to
+/// three results. [`TYPES`](Operator::TYPES) chooses the actual types at run time, so each function
+/// is written once for all of them.
 ///
-/// A value of the operator's type says what the operator depends on at run time, such as the
-/// correction of a variance; [`PARAMETERS`](Operator::PARAMETERS) hands it to the functions.
+/// A value of the operator's type holds what the operator depends on at run time, such as the
+/// correction of a variance. [`PARAMETERS`](Operator::PARAMETERS) passes these numbers to the
+/// functions.
 ///
-/// docs/ADDING_AN_OPERATOR.md writes one from scratch.
+/// docs/ADDING_AN_OPERATOR.md in the repository writes an operator from scratch.
 #[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 #[cube]
 pub trait Operator: Copy + Send + Sync + 'static {
-    /// How many fields an accumulator has: [`One`] to [`Five`].
+    /// The number of fields of an accumulator: [`One`] to [`Five`].
     type Fields: Fields;
-    /// How many results a reduction has: [`One`], [`Two`] or [`Three`].
+    /// The number of results of a reduction: [`One`], [`Two`] or [`Three`].
     type Results: ResultArity;
 
-    /// The name in plans, messages and command lines.
+    /// The name of the operator in plans, messages and command lines.
     const NAME: &'static str;
-    /// Whether a reduction over no elements has a value: that of `finish(identity(), 0)`.
+    /// Whether a reduction over no elements has a value. The value is `finish(identity(), 0)`. If
+    /// not, such a reduction is an error.
     const DEFINED_ON_EMPTY: bool;
-    /// Which types go with an input type.
+    /// Chooses the element types from the type of the input and from what the caller asks for.
     const TYPES: TypeRule;
-    /// Whether `push` reads the position.
+    /// Whether `push` uses the position of the elements.
     const POSITIONAL: bool = false;
-    /// Whether long chains of floating point accumulation lose accuracy, so that units should
-    /// accumulate short chains and merge them pairwise.
+    /// Whether long chains of floating point operations lose accuracy. If so, units accumulate
+    /// chains of up to 512 elements per component and merge them pairwise.
     const PAIRWISE: bool = false;
-    /// Whether the functions take exponentials, logarithms, powers or angles. The planner then counts
-    /// on more work per element.
+    /// Whether the functions compute exponentials, logarithms, powers or angles. The planner then
+    /// expects more work per element.
     const TRANSCENDENTAL: bool = false;
-    /// Whether these are the device's own, such as `Vector::exp` and `Vector::sin`, and not those of
-    /// [`math`]. SPIR-V and WGSL have none for f64, so f64 is refused there before any launch.
+    /// Whether these functions are the device's own, such as `Vector::exp` and `Vector::sin`,
+    /// rather than those of [`math`]. SPIR-V and WGSL have none of their own for f64, so such a
+    /// reduction is refused there in f64, before any launch.
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
-    /// The name of the map that elements pass first, if any, for messages; see [`Mapped`].
+    /// For messages, the name of the map that is applied to elements first, if there is one; see
+    /// [`Mapped`].
     const MAP: Option<&'static str> = None;
-    /// The numbers that the functions read from their [`Parameters`], checked.
+    /// Reads and checks the numbers that the functions get as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
-    /// The operator as data, for code that is the same for all operators. The crate that implements
-    /// an operator can compile its functions there, once, by naming a `static` of its own:
-    /// [`defined!`](crate::defined) does that.
+    /// The operator as data, for code that is the same for all operators.
+    ///
+    /// A crate that implements an operator should set this with [`defined!`](crate::defined): a
+    /// `static` of that crate makes Rust compile the operator's functions there, once.
     const DEFINITION: &'static Definition = &Definition::of::<Self>();
 
     /// The accumulator of no elements.
     fn identity<N: Size>() -> AccumulatorOf<Self::Fields, N>;
 
-    /// Takes one element per lane into the accumulator.
+    /// Adds one element per component to the accumulator.
     fn push<N: Size>(
         accumulator: AccumulatorOf<Self::Fields, N>,
         value: Vector<In, N>,
@@ -96,14 +103,14 @@ pub trait Operator: Copy + Send + Sync + 'static {
         parameters: &Parameters,
     ) -> AccumulatorOf<Self::Fields, N>;
 
-    /// The accumulator of both operands' elements.
+    /// The accumulator of the elements of both operands.
     fn merge<N: Size>(
         left: AccumulatorOf<Self::Fields, N>,
         right: AccumulatorOf<Self::Fields, N>,
         parameters: &Parameters,
     ) -> AccumulatorOf<Self::Fields, N>;
 
-    /// The results for an accumulator of `count` elements.
+    /// The results of an accumulator of `count` elements per component.
     fn finish<N: Size>(
         accumulator: AccumulatorOf<Self::Fields, N>,
         count: usize,

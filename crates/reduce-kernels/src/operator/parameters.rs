@@ -1,4 +1,4 @@
-//! What an operator depends on at run time.
+//! The numbers that an operator depends on at run time.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -7,8 +7,8 @@
 
 use cubecl::prelude::*;
 
-/// The numbers of an operator's value, such as the correction of a variance, as its functions see
-/// them. They are arguments of the kernel, so that another number needs no other kernel.
+/// The parameters of an operator, such as the correction of a variance, as its functions see them.
+/// They are arguments of the kernel, so a new value does not compile another kernel.
 #[derive(CubeType, CubeLaunch)]
 pub struct Parameters {
     values: Sequence<InputScalar>,
@@ -18,20 +18,21 @@ pub struct Parameters {
 
 #[cube]
 impl Parameters {
-    /// Parameter number `index`, in the order of [`Operator::PARAMETERS`](super::Operator).
+    /// Parameter number `index`, counted from 0 in the order in which
+    /// [`Operator::PARAMETERS`](super::Operator) lists them.
     pub fn get<E: Float>(&self, #[comptime] index: usize) -> E {
         self.values.index(comptime![self.skipped + index]).get::<E>()
     }
 
-    /// Without the first `count`.
+    /// The parameters without the first `count`.
     pub(crate) fn skip(&self, #[comptime] count: usize) -> Parameters {
         Parameters { values: self.values.clone(), skipped: comptime![self.skipped + count] }
     }
 }
 
 impl<R: Runtime> ParametersLaunch<R> {
-    /// The launch argument for these numbers, as values of `storage`: for kernels of your own that
-    /// call an operator, such as tests of its laws.
+    /// The launch argument for these numbers, as values of type `storage`. Kernels of your own that
+    /// call an operator need it, such as tests of its laws.
     pub fn of(numbers: &[f64], storage: cubecl::ir::StorageType) -> Self {
         let mut values = SequenceArg::new();
         numbers.iter().for_each(|&number| values.push(InputScalar::new(number, storage)));
@@ -39,18 +40,22 @@ impl<R: Runtime> ParametersLaunch<R> {
     }
 }
 
-/// Reads the numbers out of an operator's value, or refuses one.
+/// Reads the parameters of an operator's value, in the order of [`Parameters::get`].
+///
+/// # Errors
+///
+/// [`InvalidParameter`] if the operator cannot work with one of them.
 pub type ParameterRule<O> = fn(&O) -> Result<Vec<f64>, InvalidParameter>;
 
-/// A number that an operator cannot work with.
+/// A parameter value that an operator cannot work with.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{name} is {value}, but must be {expected}")]
 pub struct InvalidParameter {
     /// Name of the parameter.
     pub name: &'static str,
-    /// The number.
+    /// The value.
     pub value: f64,
-    /// What it must be.
+    /// The values that it may have, in words.
     pub expected: &'static str,
 }
 

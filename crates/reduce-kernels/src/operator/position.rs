@@ -1,4 +1,4 @@
-//! Where an element stands in its reduction.
+//! The positions of elements in their reduction.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -7,22 +7,23 @@
 
 use cubecl::prelude::*;
 
-/// Where the elements of a vector stand in the reduction.
+/// The positions of a vector's elements in their reduction.
 ///
-/// Positions count in row-major order over the reduced axes, whatever the strides. Lane `i` stands
-/// at `start + i * step`. Operators that ignore positions pay nothing for them: what is never used
-/// is never computed.
+/// Positions count in row-major order over the reduced axes, whatever the strides. Component `i`
+/// has position `start + i * step`. Operators that do not use positions pay nothing for them,
+/// because compilers drop what is not used.
 #[derive(CubeType, Clone, Copy, Debug)]
 pub struct Position {
-    /// Position of lane 0.
+    /// Position of component 0.
     pub start: usize,
-    /// Distance of neighbouring lanes; 0 where the lanes belong to different outputs.
+    /// Difference between the positions of neighbouring components; 0 if the components belong to
+    /// different outputs.
     pub step: usize,
 }
 
 #[cube]
 impl Position {
-    /// The position of each lane.
+    /// The position of each component.
     pub fn lanes<I: Float, N: Size>(self) -> Vector<I, N> {
         let mut lanes = Vector::<I, N>::empty();
         #[unroll]

@@ -1,9 +1,9 @@
-//! Accumulators and results as kernels move them: without knowing what the fields mean.
+//! Records: accumulators and results in the form in which kernels move them, without their meaning.
 //!
-//! An operator names its fields ([`Fields`](super::Fields)); a kernel moves a [`Record`] of up to
-//! five between components, units and cubes. Which fields a record has is known when the kernel is
-//! built, so absent ones cost nothing. One Rust type for all operators is what keeps kernels from
-//! being compiled again for each of them.
+//! An operator names its fields ([`Fields`](super::Fields)). A kernel moves a [`Record`] of up to
+//! five fields between components, units and cubes. The kernel's generator knows which fields a
+//! record has, so absent fields cost nothing. All operators share this one Rust type, so Rust does
+//! not compile the kernels again for each operator.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -30,7 +30,7 @@ pub trait FieldTypes: Copy + Send + Sync + 'static {
     type E: Float;
 }
 
-/// The fields of an accumulator.
+/// The types of the accumulator's fields.
 #[derive(Clone, Copy, Debug)]
 pub struct AccumulatorTypes;
 
@@ -42,7 +42,7 @@ impl FieldTypes for AccumulatorTypes {
     type E = E;
 }
 
-/// The results of a reduction. There are three at most.
+/// The types of the results. There are at most three.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultTypes;
 
@@ -54,11 +54,11 @@ impl FieldTypes for ResultTypes {
     type E = Out3;
 }
 
-/// A field that a record has or lacks.
+/// A field that a record may have or lack.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<T: Float, N: Size>(PhantomData<(T, N)>);
 
-/// [`Field`] while a kernel is generated.
+/// [`Field`] at the time when a kernel is generated.
 pub struct FieldExpand<T: Float, N: Size>(Option<NativeExpand<Vector<T, N>>>);
 
 impl<T: Float, N: Size> CubeType for Field<T, N> {
@@ -95,17 +95,17 @@ impl<T: Float, N: Size> Field<T, N> {
         unexpanded!()
     }
 
-    /// No such field.
+    /// An absent field.
     pub fn none() -> Self {
         unexpanded!()
     }
 
-    /// The value of a field that there is.
+    /// The value of the field, which must be present.
     pub fn get(self) -> Vector<T, N> {
         unexpanded!()
     }
 
-    /// Whether there is such a field.
+    /// Whether the field is present.
     pub fn is_some(&self) -> bool {
         unexpanded!()
     }
@@ -151,7 +151,7 @@ impl<T: Float, N: Size> Field<T, N> {
     }
 }
 
-/// The fields of an accumulator, or of a result: `N` independent components of each.
+/// The fields of an accumulator or of the results: `N` independent components of each.
 #[derive(CubeType, CubeTypeMut, Clone, Copy)]
 pub struct Record<T: FieldTypes, N: Size> {
     a: Field<T::A, N>,
@@ -163,7 +163,7 @@ pub struct Record<T: FieldTypes, N: Size> {
 
 #[cube]
 impl<T: FieldTypes, N: Size> Record<T, N> {
-    /// These fields.
+    /// A record of these fields.
     pub fn new(
         a: Field<T::A, N>,
         b: Field<T::B, N>,
@@ -222,7 +222,7 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
     }
 }
 
-/// Places for records, in any memory: an array for each field.
+/// Storage for records in any kind of memory: an array for each field.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Columns<T: FieldTypes, N: Size> {
     a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
@@ -234,7 +234,7 @@ pub(crate) struct Columns<T: FieldTypes, N: Size> {
 
 #[cube]
 impl<T: FieldTypes, N: Size> Columns<T, N> {
-    /// These arrays.
+    /// Storage in these arrays.
     pub(crate) fn new(
         a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
         b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
@@ -245,7 +245,7 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
         Columns::<T, N> { a, b, c, d, e }
     }
 
-    /// Places that the units of a cube share.
+    /// Storage for `len` records in shared memory.
     pub(crate) fn shared(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
         Columns::<T, N> {
             a: shared::<T::A, N>(len, comptime![fields > 0]),
@@ -256,7 +256,7 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
         }
     }
 
-    /// Places of the unit's own.
+    /// Storage for `len` records in local memory.
     pub(crate) fn local(#[comptime] len: usize, #[comptime] fields: usize) -> Self {
         Columns::<T, N> {
             a: local::<T::A, N>(len, comptime![fields > 0]),
@@ -267,12 +267,12 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
         }
     }
 
-    /// Whether there are any.
+    /// Whether there is any storage.
     pub(crate) fn is_some(&self) -> comptime_type!(bool) {
         self.a.is_some()
     }
 
-    /// Writes to a place.
+    /// Writes a record to a place.
     pub(crate) fn put(&mut self, index: usize, record: Record<T, N>) {
         put::<T::A, N>(&mut self.a, index, record.a);
         put::<T::B, N>(&mut self.b, index, record.b);
@@ -281,7 +281,7 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
         put::<T::E, N>(&mut self.e, index, record.e);
     }
 
-    /// Reads from a place.
+    /// Reads the record in a place.
     pub(crate) fn at(&self, index: usize) -> Record<T, N> {
         Record::<T, N>::new(
             at::<T::A, N>(&self.a, index),
@@ -359,7 +359,7 @@ fn words_of(bytes: usize) -> usize {
 
 #[cube]
 impl<T: FieldTypes> Record<T, Single> {
-    /// The fields' bits, as words of 32 of them.
+    /// The bits of all fields, in words of 32 bits. Fields of less than 32 bits take a word each.
     pub(crate) fn bits(self) -> Sequence<u32> {
         let mut bits = Sequence::<u32>::new();
         append_bits::<T::A>(&mut bits, self.a);
@@ -405,7 +405,7 @@ fn append_bits<T: Float>(bits: &mut Sequence<u32>, field: Field<T, Single>) {
     }
 }
 
-/// The field whose bits begin with word `word`.
+/// The field whose first word is word `word`.
 #[cube]
 fn field_of_bits<T: Float>(
     bits: &Sequence<u32>,

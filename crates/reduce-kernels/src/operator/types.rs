@@ -2,66 +2,76 @@
 
 use reduce_planner::ElementType;
 
-/// What a reduction's types are chosen from.
+/// The input of a [`TypeRule`]: the type of the elements, and what the caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeRequest {
     /// Type of the input's elements.
     pub input: ElementType,
-    /// The accumulator that the caller asked for, if any.
+    /// The accumulator type that the caller asked for, if any.
     pub accumulator: Option<ElementType>,
-    /// The types that the caller asked for, if any, for each result.
+    /// For each result, the type that the caller asked for, if any.
     pub outputs: [Option<ElementType>; 3],
-    /// Elements that go into one output: what indices and counts must hold.
+    /// Number of elements per output. Indices and counts must be able to hold it.
     pub reduction_len: usize,
 }
 
 impl TypeRequest {
-    /// The input as it is, and nothing asked for.
+    /// A request for an input type with the default accumulator and outputs. `reduction_len` is 0.
     pub const fn of(input: ElementType) -> Self {
         Self { input, accumulator: None, outputs: [None; 3], reduction_len: 0 }
     }
 }
 
-/// The types of one reduction.
+/// The element types of one reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signature {
-    /// Type of the elements that are pushed.
+    /// Type of the elements that are pushed: 32 or 64 bits wide.
     pub value: ElementType,
-    /// Types of the accumulator's fields; those beyond its last field stand idle.
+    /// Types of the accumulator's fields. Entries beyond the operator's last field are not used.
     pub fields: [ElementType; 5],
-    /// Types of the results; those beyond the last result stand idle.
+    /// Types of the results. Entries beyond the operator's last result are not used.
     pub results: [ElementType; 3],
 }
 
 impl Signature {
-    /// Elements pushed as `value`, one accumulator field and one result.
+    /// A signature that pushes elements as `value`, and uses `field` for every accumulator field
+    /// and `result` for every result.
     pub const fn one(value: ElementType, field: ElementType, result: ElementType) -> Self {
         Self { value, fields: [field; 5], results: [result; 3] }
     }
 
-    /// With these types for the second field and those after it.
+    /// Replaces the types of the second accumulator field and all later ones.
     pub const fn second(self, field: ElementType) -> Self {
         Self { fields: [self.fields[0], field, field, field, field], ..self }
     }
 
-    /// With this type for the second result and those after it.
+    /// Replaces the types of the second result and all later ones.
     pub const fn second_result(self, result: ElementType) -> Self {
         Self { results: [self.results[0], result, result], ..self }
     }
 }
 
-/// Chooses the types of a reduction; `None` refuses what was asked for.
+/// Chooses the types of a reduction. `None` refuses the request; the reduction then returns
+/// [`ReduceError::Types`](crate::ReduceError::Types).
 pub type TypeRule = fn(&TypeRequest) -> Option<Signature>;
 
-/// The rules of the crate's operators, for others to use.
+/// The type rules of this crate's operators, for use in your own.
 pub mod rules {
     use super::{ElementType, Signature, TypeRequest};
     use ElementType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
-    /// Accumulates as sums do: f16, bf16 and f32 in f32, f64 in f64, integers and bools modulo 2^32,
-    /// 64-bit integers modulo 2^64. The output is of the input's type, but of 32 bits for narrower
-    /// integers. Asking for a wider accumulator or output widens both; asking for floating point of
-    /// integers accumulates in floating point.
+    /// The rule of sums and products.
+    ///
+    /// - Floating point: f16, bf16 and f32 accumulate in f32, f64 in f64. The output has the
+    ///   input's type. A caller can ask for an accumulator of f32 or f64, and for any floating
+    ///   point output. An output of f64 accumulates in f64, unless the caller asks for f32.
+    /// - Integers and bools accumulate modulo 2^32, 64-bit integers modulo 2^64. The output has the
+    ///   input's type, but i32 or u32 for narrower integers and u32 for bools. If a caller asks for
+    ///   64 bits of either the accumulator or the output, the other gets 64 bits too. A caller can
+    ///   also ask for an output that is narrower than the accumulator; it keeps the low bits. An
+    ///   output of bool is refused.
+    /// - Asking for a floating point accumulator or output of integers or bools accumulates in
+    ///   floating point, as [`floating`] does.
     pub fn accumulate(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
         let wants_float =
@@ -69,8 +79,9 @@ pub mod rules {
         if input.is_float() || wants_float { floating(request) } else { integers(request) }
     }
 
-    /// Sums of integers. Two's complement: the bits of a signed sum are those of the unsigned one,
-    /// whose overflow is defined in every target language. Elements are sign-extended first.
+    /// Integers, in two's complement: the bits of a signed sum are those of the unsigned sum.
+    /// Accumulators are unsigned, because every target language defines the overflow of unsigned
+    /// additions. Elements are sign-extended first.
     fn integers(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
         let is_wide = |element: ElementType| element.bytes() == 8;
@@ -91,9 +102,11 @@ pub mod rules {
         Some(Signature::one(value, field, output.unwrap_or(value)))
     }
 
-    /// Accumulates in floating point: in f64 if the input or a requested output is f64, else in f32,
-    /// or as asked for. The output is of the input's type if that is floating point, else of the
-    /// accumulator's.
+    /// The rule of means, variances and norms: accumulates in floating point.
+    ///
+    /// The accumulator is f64 if the input or a requested output is f64, otherwise f32; a caller
+    /// can ask for either. The output has the input's type if that is floating point, otherwise the
+    /// accumulator's; a caller can ask for any floating point type.
     pub fn floating(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs, .. } = *request;
         let default = if input == F64 || outputs.contains(&Some(F64)) { F64 } else { F32 };
@@ -105,8 +118,12 @@ pub mod rules {
         fits.then(|| signature.second_result(second))
     }
 
-    /// Keeps values as they are: types narrower than 32 bits held in 32, others in their own. Any
-    /// output type that the values convert to, but no integers of floating point values.
+    /// The rule of extrema: keeps values as they are.
+    ///
+    /// The accumulator has the input's type, or 32 bits for narrower inputs ([`held`]), and a
+    /// caller can ask for no other. The output has the input's type. A caller can ask for any
+    /// floating point type, for any integer type if the input is an integer or a bool, and for bool
+    /// if the input is a bool.
     pub fn select(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs, .. } = *request;
         let held = held(input);
@@ -121,9 +138,11 @@ pub mod rules {
             .then(|| Signature::one(held, held, output).second_result(second))
     }
 
-    /// Indices of values: the values as [`select`] holds them, and beside them u32, or u64 where a
-    /// reduction has more elements than u32 counts. The output is of the index's type, or any other
-    /// integer type of as many bits at least.
+    /// The rule of positions.
+    ///
+    /// The accumulator holds a value as [`select`] does and, in its second field, an index of u32,
+    /// or of u64 if one reduction has more elements than u32 counts. The output has the index's
+    /// type. A caller can ask for i32, u32, i64 or u64, if the type holds every index.
     pub fn index(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], reduction_len } = *request;
         let held = held(input);
@@ -134,8 +153,8 @@ pub mod rules {
             .then(|| Signature::one(held, held, output).second(index))
     }
 
-    /// Values with their indices: two results, the first as [`select`] gives it, the second as
-    /// [`index`] does.
+    /// The rule of values with their positions. The first result is typed as [`select`] types it,
+    /// the second as [`index`] does.
     pub fn value_and_index(request: &TypeRequest) -> Option<Signature> {
         let [first, second, third] = request.outputs;
         let value = select(&TypeRequest { outputs: [first, None, None], ..*request })?;
@@ -146,7 +165,11 @@ pub mod rules {
         })
     }
 
-    /// Counts: as [`index`], one field.
+    /// The rule of counts.
+    ///
+    /// The accumulator is u32, or u64 if one reduction has more elements than u32 counts; a caller
+    /// can ask for u64. The output has the accumulator's type. A caller can ask for i32, u32, i64
+    /// or u64, if the type holds the count, and for any floating point type.
     pub fn count(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], reduction_len } = *request;
         let field = accumulator.unwrap_or(counting(reduction_len));
@@ -157,14 +180,16 @@ pub mod rules {
         fits.then(|| Signature::one(held(input), field, output))
     }
 
-    /// Truth: bool, or 0 and 1 of any other type.
+    /// The rule of truth values. The accumulator is u32. The output is bool; a caller can ask for
+    /// any other type, and gets 0 and 1.
     pub fn truth(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
         let fits = accumulator.is_none_or(|asked| asked == U32);
         fits.then(|| Signature::one(held(input), U32, output.unwrap_or(Bool)))
     }
 
-    /// The type in which values of `input` are compared: their own, but of 32 bits at least.
+    /// The type in which values of `input` are compared: f32, i32 or u32 for types of at most 32
+    /// bits, otherwise the type itself.
     pub fn held(input: ElementType) -> ElementType {
         match input {
             F16 | BF16 | F32 => F32,
@@ -176,7 +201,7 @@ pub mod rules {
         }
     }
 
-    /// The type that counts up to `len`: u32, or u64 by need.
+    /// The type that counts up to `len`: u32 if it can, otherwise u64.
     pub fn counting(len: usize) -> ElementType {
         if u32::try_from(len).is_ok() { U32 } else { U64 }
     }

@@ -1,4 +1,4 @@
-//! Positions of extrema, alone and with the values.
+//! Positions of extrema, alone and together with the values.
 
 use core::marker::PhantomData;
 
@@ -11,25 +11,27 @@ use crate::operator::{
     rules,
 };
 
-/// The position of the maximum: the first NaN if there is one, the lowest position on ties.
-/// Undefined on no elements.
+/// The position of the maximum. It is that of the first NaN if there is one, otherwise the first of
+/// equal elements. It is undefined of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArgMax;
 
-/// The position of the minimum: the first NaN if there is one, the lowest position on ties.
-/// Undefined on no elements.
+/// The position of the minimum. It is that of the first NaN if there is one, otherwise the first of
+/// equal elements. It is undefined of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArgMin;
 
-/// The maximum and its position: those of [`Max`](super::Max) and [`ArgMax`], in one read.
+/// The maximum and its position, in this order, with one read of the input. They are those of
+/// [`Max`](super::Max) and [`ArgMax`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MaxWithIndex;
 
-/// The minimum and its position: those of [`Min`](super::Min) and [`ArgMin`], in one read.
+/// The minimum and its position, in this order, with one read of the input. They are those of
+/// [`Min`](super::Min) and [`ArgMin`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinWithIndex;
 
-/// Elements, each with its position.
+/// Elements with their positions, one of each per component.
 #[derive(CubeType, CubeTypeMut, Clone, Copy)]
 pub(super) struct Candidate<N: Size> {
     pub(super) value: Vector<A, N>,
@@ -46,20 +48,21 @@ fn fields<N: Size>(candidate: Candidate<N>) -> Pair<A, B, N> {
     Pair::new(candidate.value, candidate.position)
 }
 
-/// Which of two values is ahead.
+/// An order of values. The first value in that order is the result.
 #[cube]
 pub(super) trait Order: Copy + Send + Sync + 'static {
-    /// A value that is ahead of none.
+    /// The value of no elements, which is ahead of no other.
     fn last<E: Float>() -> E;
 
-    /// Where the right value is ahead of the left one.
+    /// Whether the right value is ahead of the left one.
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
 
-    /// Where neither is ahead, provided that [`is_ahead`](Self::is_ahead) was asked too.
+    /// Whether neither value is ahead of the other. The result counts only where
+    /// [`is_ahead`](Self::is_ahead) is false.
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
 }
 
-/// The greater value is ahead, NaN is ahead of all.
+/// Orders from the greatest value down, with NaN ahead of all numbers.
 #[derive(Clone, Copy)]
 struct Downwards;
 
@@ -78,7 +81,7 @@ impl Order for Downwards {
     }
 }
 
-/// The lesser value is ahead, NaN is ahead of all.
+/// Orders from the smallest value up, with NaN ahead of all numbers.
 #[derive(Clone, Copy)]
 struct Upwards;
 
@@ -97,8 +100,9 @@ impl Order for Upwards {
     }
 }
 
-/// `ahead`, or where the right value alone is NaN. There are as few operations as will do for each
-/// type, and no branch, behind which loads would wait.
+/// Whether the right value is ahead, from `ahead`, the comparison of numbers: also if it is NaN and
+/// the left one is not, and never if the left one is NaN. Each type costs as few operations as
+/// possible. There is no branch, because later loads would wait for it.
 #[cube]
 fn nan_is_ahead<E: Float, N: Size>(
     left: Vector<E, N>,
@@ -108,13 +112,15 @@ fn nan_is_ahead<E: Float, N: Size>(
     and_not_nan::<E, N>(or_nan::<E, N>(ahead, right), left)
 }
 
-/// Where the values are equal, or the right one is NaN: it is ahead of all but NaN.
+/// Whether the values are equal or the right one is NaN. If the left value is no NaN,
+/// [`nan_is_ahead`] holds for such a NaN.
 #[cube]
 fn nan_is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
     or_nan::<E, N>(right.equal(left), right)
 }
 
-/// Keeps the value that is ahead with its position, the first position where values are alike.
+/// Keeps the value that is ahead and its position. Of values that are alike, it keeps the first
+/// position.
 #[derive(Clone, Copy)]
 pub(super) struct First<O>(PhantomData<O>);
 
@@ -140,7 +146,7 @@ impl<O: Order> Operator for First<O> {
     const POSITIONAL: bool = true;
 
     fn identity<N: Size>() -> Pair<A, B, N> {
-        // Behind every element: positions stay below the type's greatest value.
+        // This is behind every element: positions are less than the largest value of their type.
         Pair::new(Vector::new(O::last::<A>()), Vector::new(highest::<B>()))
     }
 

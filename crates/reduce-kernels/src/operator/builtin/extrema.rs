@@ -1,4 +1,4 @@
-//! Minimum, maximum, and both in one read.
+//! Minimum, maximum, and both with one read of the input.
 
 use core::marker::PhantomData;
 
@@ -12,29 +12,30 @@ use crate::operator::{
     rules,
 };
 
-/// The maximum; NaN if any element is. Undefined on no elements.
+/// The maximum; NaN if any element is NaN. It is undefined of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Max;
 
-/// The minimum; NaN if any element is. Undefined on no elements.
+/// The minimum; NaN if any element is NaN. It is undefined of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Min;
 
-/// The minimum and the maximum, in this order: those of [`Min`] and [`Max`], in one read.
+/// The minimum and the maximum, in this order, with one read of the input. They are those of
+/// [`Min`] and [`Max`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinMax;
 
-/// Which of two values is kept.
+/// Chooses which of two values is kept.
 #[cube]
 pub(super) trait Preference: Copy + Send + Sync + 'static {
-    /// A value that gives way to every other.
+    /// The value of no elements: every other value is preferred to it, or equal.
     fn worst<E: Float>() -> E;
 
-    /// The better value of each component.
+    /// The preferred value of each component.
     fn better<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
 }
 
-/// The greater value, NaN if either is.
+/// Prefers the greater value. The result is NaN if either value is.
 #[derive(Clone, Copy)]
 pub(super) struct Greater;
 
@@ -49,7 +50,7 @@ impl Preference for Greater {
     }
 }
 
-/// The lesser value, NaN if either is.
+/// Prefers the smaller value. The result is NaN if either value is.
 #[derive(Clone, Copy)]
 pub(super) struct Lesser;
 
@@ -64,21 +65,21 @@ impl Preference for Lesser {
     }
 }
 
-/// The greater value of each component, NaN if either is.
+/// The greater value of each component; NaN if either is NaN.
 #[cube]
 pub(super) fn greater<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
     let taken = or_nan::<E, N>(right.greater_than(left), right);
     select_many(taken, right, left)
 }
 
-/// The lesser value of each component, NaN if either is.
+/// The smaller value of each component; NaN if either is NaN.
 #[cube]
 fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
     let taken = or_nan::<E, N>(right.less_than(left), right);
     select_many(taken, right, left)
 }
 
-/// Keeps the better of two values.
+/// Keeps the preferred one of two values.
 #[derive(Clone, Copy)]
 pub(super) struct Extremum<P>(PhantomData<P>);
 
@@ -127,7 +128,7 @@ type Least = Extremum<Lesser>;
 derived!(Max: One -> One = Greatest, "max", rules::select);
 derived!(Min: One -> One = Least, "min", rules::select);
 
-/// The least and the greatest element. They may have types of their own.
+/// The smallest and the largest element. The two fields may have different types.
 #[derive(CubeType, Clone, Copy)]
 struct Range<N: Size> {
     min: Vector<A, N>,

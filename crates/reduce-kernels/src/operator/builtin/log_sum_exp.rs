@@ -1,4 +1,4 @@
-//! Logarithm of the sum of exponentials.
+//! The logarithm of the sum of exponentials.
 
 use cubecl::prelude::*;
 
@@ -9,14 +9,15 @@ use crate::operator::{
     rules,
 };
 
-/// The logarithm of the sum of the elements' exponentials, in one read; `-inf` of no elements.
+/// The logarithm of the sum of the elements' exponentials, with one read of the input; `-inf` of no
+/// elements.
 ///
-/// Exponentials are taken of differences from the greatest element so far, which never overflow
+/// Exponentials are taken of differences from the largest element so far, so they never overflow
 /// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSumExp;
 
-/// The greatest element so far, and the sum of exponentials of differences from it.
+/// The largest element so far, and the sum of the exponentials of differences from it.
 #[derive(CubeType, Clone, Copy)]
 struct ScaledSum<N: Size> {
     max: Vector<A, N>,
@@ -46,8 +47,8 @@ impl Operator for LogSumExp {
     const NATIVE_MATH: bool = false;
     const DEFINITION: &'static Definition = crate::defined!(LogSumExp);
 
-    /// The greatest element starts at the least finite value: `-inf` differs from that by an infinity,
-    /// whose exponential is 0.
+    /// The maximum starts at the smallest finite value. Its difference from an element of `-inf` is
+    /// infinite, and the exponential of that is 0.
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::new(A::min_value()), Vector::from_int(0))
     }
@@ -62,8 +63,9 @@ impl Operator for LogSumExp {
         let value = Vector::<A, N>::cast_from(value);
         let one = Vector::<A, N>::from_int(1);
         let delta = value - total.max;
-        // The exponential of the lesser one; that of the greater one is 1. There is no difference
-        // from NaN, nor between infinities: NaN and infinities go into the sum and stay there.
+        // The share of the smaller of the two; the larger one has a share of 1. The difference is
+        // NaN if an element is NaN or if both are infinities of one sign. The element itself then
+        // goes into the sum, which stays NaN or infinite.
         let zero = Vector::from_int(0);
         let share =
             select_many(has_nan_bits::<A, N>(delta), value, exp::<A, N>(zero - delta.abs()));
@@ -80,7 +82,7 @@ impl Operator for LogSumExp {
         let left = scaled_sum::<N>(left);
         let right = scaled_sum::<N>(right);
         let delta = right.max - left.max;
-        // NaN where both are infinite, or a sum is NaN.
+        // The difference is NaN if both maxima are infinities of one sign, or one is NaN.
         let zero = Vector::from_int(0);
         let share =
             select_many(has_nan_bits::<A, N>(delta), right.sum, exp::<A, N>(zero - delta.abs()));
@@ -95,16 +97,16 @@ impl Operator for LogSumExp {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         let total = scaled_sum::<N>(accumulator);
-        // The greatest element adds 1. A smaller sum is that of nothing, or of what vanishes beside
-        // the least finite value.
+        // The largest element adds 1. The sum is smaller only if there are no elements, or if all
+        // of them vanish beside the smallest finite value.
         let half = Vector::new(constant::<A>(0.5, 0.5));
         let none = Vector::new(lowest::<A>());
         let result =
             select_many(total.sum.less_than(half), none, total.max + ln::<A, N>(total.sum));
-        // Logarithms of infinities need not be infinite.
+        // On some backends the logarithm of an infinity is not infinite.
         let infinite = total.max.greater_than(Vector::new(A::max_value()));
         let result = select_many(infinite, total.max, result);
-        // Logarithms of NaN are not the same everywhere.
+        // Backends differ in the logarithms of NaN.
         let is_nan = has_nan_bits::<A, N>(total.sum);
         Value::new(Vector::cast_from(select_many(is_nan, total.sum, result)))
     }

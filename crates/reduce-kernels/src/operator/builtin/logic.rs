@@ -1,4 +1,4 @@
-//! Whether any or all elements are nonzero, and how many.
+//! Whether any or all elements are nonzero, and how many are.
 
 use core::marker::PhantomData;
 
@@ -9,22 +9,22 @@ use crate::operator::{
     element_wise::is_nonzero, rules,
 };
 
-/// Whether any element is nonzero (NaN is); false of no elements.
+/// Whether any element is nonzero; false of no elements. NaN is nonzero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Any;
 
-/// Whether all elements are nonzero (NaN is); true of no elements.
+/// Whether all elements are nonzero; true of no elements. NaN is nonzero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct All;
 
-/// How many elements are nonzero (NaN is); 0 of no elements.
+/// The number of nonzero elements; 0 of no elements. NaN is nonzero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountNonzero;
 
-/// How two truths, as 0 and 1, become one.
+/// Combines two truth values, or counts of them, given as integers.
 #[cube]
 trait Connective: Copy + Send + Sync + 'static {
-    /// The truth of no elements.
+    /// The value of no elements.
     const NONE: i64;
 
     fn connect<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
@@ -66,7 +66,7 @@ impl Connective for Plus {
     }
 }
 
-/// Connects the truths of all elements.
+/// Combines whether elements are nonzero, as 0 and 1, with `C`.
 #[derive(Clone, Copy)]
 struct Connected<C>(PhantomData<C>);
 

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::Sum;
 use crate::operator::{Value, derived::derived, rules};
 
-/// The arithmetic mean; NaN of no elements. Integers give floating point.
+/// The arithmetic mean; NaN of no elements. Means of integers are floating point.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mean;
 

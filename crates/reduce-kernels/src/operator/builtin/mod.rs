@@ -1,4 +1,4 @@
-//! The operators of this crate, a file per family.
+//! The operators of this crate, one file per family.
 
 mod arg;
 mod extrema;

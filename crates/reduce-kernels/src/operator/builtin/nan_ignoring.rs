@@ -1,5 +1,5 @@
-//! Reductions of the elements that are not NaN. [`NanVar`](super::NanVar) and
-//! [`NanStd`](super::NanStd) stand beside their kin.
+//! Reductions that ignore NaN. [`NanVar`](super::NanVar) and [`NanStd`](super::NanStd) are defined
+//! beside [`Var`](super::Var).
 
 use cubecl::prelude::*;
 
@@ -27,21 +27,23 @@ pub struct NanProd;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NanMean;
 
-/// The maximum of the elements that are not NaN; NaN if all are. Undefined on no elements.
+/// The maximum of the elements that are not NaN; NaN if all are NaN. It is undefined of no
+/// elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NanMax;
 
-/// The minimum of the elements that are not NaN; NaN if all are. Undefined on no elements.
+/// The minimum of the elements that are not NaN; NaN if all are NaN. It is undefined of no
+/// elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NanMin;
 
-/// The position of [`NanMax`], the lowest on ties; 0 if all elements are NaN. Undefined on no
-/// elements.
+/// The position of [`NanMax`]. Of equal elements, it is the first position; if all elements are
+/// NaN, it is 0. It is undefined of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NanArgMax;
 
-/// The position of [`NanMin`], the lowest on ties; 0 if all elements are NaN. Undefined on no
-/// elements.
+/// The position of [`NanMin`]. Of equal elements, it is the first position; if all elements are
+/// NaN, it is 0. It is undefined of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NanArgMin;
 
@@ -50,7 +52,7 @@ derived!(NanSum: One -> One = Sum, "nansum", rules::accumulate,
 derived!(NanProd: One -> One = Prod, "nanprod", rules::accumulate,
     before value => unless_nan::<In, N>(value, Vector::from_int(1)));
 
-/// The sum of the elements that are not NaN, and how many they are.
+/// The sum and the number of the elements that are not NaN.
 #[derive(CubeType, Clone, Copy)]
 struct CountedSum<N: Size> {
     sum: Vector<A, N>,
@@ -113,19 +115,19 @@ impl Operator for NanMean {
     }
 }
 
-/// Where `right` is greater, or alone not NaN.
+/// Whether `right` is greater than `left`, or `left` is NaN and `right` is not.
 #[cube]
 fn is_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
     and_not_nan::<E, N>(or_nan::<E, N>(right.greater_than(left), left), right)
 }
 
-/// Where `right` is less, or alone not NaN.
+/// Whether `right` is less than `left`, or `left` is NaN and `right` is not.
 #[cube]
 fn is_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
     and_not_nan::<E, N>(or_nan::<E, N>(right.less_than(left), left), right)
 }
 
-/// The greater value that is not NaN.
+/// Prefers the greater of two values, and any number to NaN.
 #[derive(Clone, Copy)]
 struct GreaterNumber;
 
@@ -140,7 +142,7 @@ impl Preference for GreaterNumber {
     }
 }
 
-/// The lesser value that is not NaN.
+/// Prefers the smaller of two values, and any number to NaN.
 #[derive(Clone, Copy)]
 struct LesserNumber;
 
@@ -166,7 +168,7 @@ impl Order for GreaterNumber {
     }
 
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        // All but NaN is ahead of NaN.
+        // If `left` is NaN, `right` is alike only if it is NaN too; otherwise `is_ahead` holds.
         or_nan::<E, N>(right.equal(left), left)
     }
 }
@@ -182,7 +184,7 @@ impl Order for LesserNumber {
     }
 
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        // All but NaN is ahead of NaN.
+        // If `left` is NaN, `right` is alike only if it is NaN too; otherwise `is_ahead` holds.
         or_nan::<E, N>(right.equal(left), left)
     }
 }

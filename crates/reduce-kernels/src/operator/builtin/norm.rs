@@ -16,18 +16,21 @@ use crate::operator::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormL1;
 
-/// The L2 norm: the square root of the sum of squares; 0 of no elements. Squares that overflow or vanish on
-/// the way do no harm: the same sum is taken of elements scaled down and scaled up, and the one that is in
-/// range counts.
+/// The L2 norm: the square root of the sum of squares; 0 of no elements.
+///
+/// Squares may overflow or vanish although the norm is representable. The operator therefore adds
+/// the squares of the elements as they are, scaled down, and scaled up, and takes the sum that is
+/// in range.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormL2;
 
-/// The L-infinity norm: the greatest magnitude, in floating point; 0 of no elements.
+/// The L-infinity norm: the largest magnitude, in floating point; 0 of no elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormInf;
 
 /// The Lp norm: the p-th root of the sum of magnitudes to the p-th power; 0 of no elements.
-/// Magnitudes are divided by the greatest so far, so that powers do not overflow.
+///
+/// Magnitudes are divided by the largest so far, so that powers do not overflow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormP {
     /// The exponent: finite and above 0.
@@ -36,27 +39,32 @@ pub struct NormP {
 
 derived!(NormL1: One -> One = Sum, "norm_l1", rules::floating, before value => magnitude::<In, N>(value));
 
-/// Scales down, by 2^-64 or 2^-512 in f64: squares have no infinite sum unless the norm is infinite.
+/// The factor that scales down: 2^-64, or 2^-512 in f64. The sum of the scaled squares is finite
+/// unless the norm itself is infinite.
 #[cube]
 fn scale_down<E: Float>() -> E {
     constant::<E>(2f32.powi(-64), 2f64.powi(-512))
 }
 
-/// Scales up, by 2^63 or 2^511 in f64: squares of all that is not denormal are not denormal either.
+/// The factor that scales up: 2^63, or 2^511 in f64. The scaled square of a normal number is a
+/// normal number.
 #[cube]
 fn scale_up<E: Float>() -> E {
     constant::<E>(2f32.powi(63), 2f64.powi(511))
 }
 
-/// From here on the sum of unscaled squares has all its digits, 2^-64 or 2^-912: it lacks what squares up
-/// to 2^-126 or 2^-1022 have lost, at most 2^-94 or 2^-990 if there are 2^32 of them. Elements below its
-/// root, scaled up, have no infinite sum.
+/// The smallest sum of unscaled squares that is accurate: 2^-64, or 2^-912 in f64.
+///
+/// Squares below 2^-126, or 2^-1022, lose digits or vanish. With 2^32 elements, the sum lacks at
+/// most 2^-94, or 2^-990, which is below its last digit. If the sum is smaller than the bound,
+/// every element is smaller than the root of the bound, and the sum of the scaled-up squares is
+/// finite.
 #[cube]
 fn least_plain_sum<E: Float>() -> E {
     constant::<E>(2f32.powi(-64), 2f64.powi(-912))
 }
 
-/// The sums of squares: of the elements as they are, scaled down, and scaled up.
+/// The sums of the squares of the elements: as they are, scaled down, and scaled up.
 #[derive(CubeType, Clone, Copy)]
 struct Squares<N: Size> {
     plain: Vector<A, N>,
@@ -129,7 +137,7 @@ impl Operator for NormL2 {
         let scale = select_many(is_small, Vector::new(scale_up::<A>()), scale);
         let sum = select_many(is_large, Vector::cast_from(total.scaled_down), sum);
         let sum = select_many(is_small, Vector::cast_from(total.scaled_up), sum);
-        // The root is scaled, not the sum: the squares of these scales are beyond the type.
+        // The root is divided by the scale, not the sum by its square, which is not representable.
         Value::new(Vector::cast_from(sum.sqrt() / scale))
     }
 }
@@ -175,7 +183,7 @@ impl Operator for NormInf {
     }
 }
 
-/// The greatest magnitude, and the sum of powers of magnitudes divided by it.
+/// The largest magnitude, and the sum of the powers of magnitudes divided by it.
 #[derive(CubeType, Clone, Copy)]
 struct ScaledPowers<N: Size> {
     max: Vector<A, N>,
@@ -187,7 +195,7 @@ fn scaled_powers<N: Size>(fields: Pair<A, B, N>) -> ScaledPowers<N> {
     ScaledPowers::<N> { max: fields.first, sum: Vector::cast_from(fields.second) }
 }
 
-/// The powers of both sides, divided by the greater of their greatest magnitudes.
+/// The accumulator of both sides: powers of magnitudes divided by the larger of the two maxima.
 #[cube]
 fn join<N: Size>(
     left: ScaledPowers<N>,
@@ -199,7 +207,8 @@ fn join<N: Size>(
     let grows = right.max.greater_than(left.max);
     let most = select_many(grows, right.max, left.max);
     let least = select_many(grows, left.max, right.max);
-    // Between 0 and 1; 1 where both are the same, infinite or 0.
+    // The ratio is between 0 and 1. It is 1 if both are equal, including two infinities and two
+    // zeros.
     let ratio = select_many(least.equal(most), one, least / most);
     let power = pow::<A, N>(ratio, Vector::new(parameters.get::<A>(0usize)));
     let power = select_many(least.equal(zero), zero, power);
@@ -234,7 +243,7 @@ impl Operator for NormP {
         parameters: &Parameters,
     ) -> Pair<A, B, N> {
         let size = Vector::<A, N>::cast_from(value).abs();
-        // A NaN compares with nothing: it goes into the sum, and stays there.
+        // Comparisons with NaN are false. A NaN therefore goes into the sum, which stays NaN.
         let is_nan = is_nan::<A, N>(size);
         let zero = Vector::<A, N>::from_int(0);
         let one = Vector::<A, N>::from_int(1);
@@ -264,7 +273,7 @@ impl Operator for NormP {
         let zero = Vector::<A, N>::from_int(0);
         let norm = total.max * root::<A, N>(total.sum, degree);
         let norm = select_many(total.sum.equal(zero), zero, norm);
-        // Powers of NaN are not the same everywhere.
+        // Backends differ in the powers of NaN.
         let is_nan = is_nan::<A, N>(total.sum);
         Value::new(Vector::cast_from(select_many(is_nan, total.sum, norm)))
     }

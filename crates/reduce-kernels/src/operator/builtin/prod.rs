@@ -6,7 +6,7 @@ use crate::operator::{
     A, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules,
 };
 
-/// The product; 1 of no elements.
+/// The product; 1 of no elements. Products of integers wrap.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prod;
 

@@ -1,4 +1,4 @@
-//! Sums: of the elements, of their magnitudes, of their squares.
+//! Sums of the elements, of their magnitudes, and of their squares.
 
 use cubecl::prelude::*;
 
@@ -7,15 +7,20 @@ use crate::operator::{
     element_wise::magnitude, rules,
 };
 
-/// The sum; 0 of no elements.
+/// The sum; 0 of no elements. Sums of integers wrap.
+///
+/// Floating point elements are added in chains that merge pairwise (Higham, "The accuracy of
+/// floating point summation", 1993).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum;
 
-/// The sum of magnitudes; 0 of no elements.
+/// The sum of magnitudes; 0 of no elements. Sums of integers wrap, and so does the magnitude of the
+/// minimum of a signed type.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SumAbs;
 
-/// The sum of squares; 0 of no elements.
+/// The sum of squares; 0 of no elements. Squares are not scaled, so they may overflow;
+/// [`NormL2`](super::NormL2) avoids that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SumSquares;
 

@@ -1,20 +1,30 @@
 //! Variance, standard deviation, and mean with variance.
 //!
-//! The accumulator holds an origin, and the sums of the elements' distances from it and of the squares of
-//! these. Any origin gives the same variance, but for rounding: the squares exceed those of distances from
-//! the mean by `n * (mean - origin)^2`. So the origin stays near the mean, at little cost:
+//! # Method
 //!
-//! - It is the first element, then the mean of the first 8, and at last of the first 64: one far element has
-//!   less part in it as more elements are measured from it.
-//! - Where accumulators merge, it lies halfway between their origins, or is that of the one with twice the
-//!   elements: one far origin among `k` equal shares is `1 / k` of the shift off. What the origin rounds off
-//!   stays in the sum of distances: near 1e8, an f32 is off by 4, its distance from a neighbour is not.
+//! The accumulator holds a count, an origin, the sum of the elements' distances from the origin,
+//! the sum of the squares of these distances, and a scale.
 //!
-//! An element costs a distance, two sums and a comparison, a merge about 20 operations, neither a division.
+//! Every origin gives the same variance, except for rounding: the sum of squares exceeds that of
+//! distances from the mean by `n * (mean - origin)^2`. The origin therefore has to stay near the
+//! mean:
 //!
-//! Elements are scaled by a power of two, so that squares of 1e20 do not overflow and those of 1e-30 do not
-//! vanish. There are few scales, so that those of two accumulators are almost always equal. Whatever is
-//! rare waits behind one branch: a first element, a change of scale, a change of origin.
+//! - It starts at the first element. After 8 elements it moves to their mean, and after 64 elements
+//!   again. The more elements are measured from an origin, the less one far element has moved it.
+//! - When two accumulators merge, the new origin lies halfway between their origins. If one of them
+//!   has more than twice the elements of the other, its origin is kept. If one of `k` equal shares
+//!   has an origin that is far off, the merged origin is off by `1 / k` of that distance.
+//! - A move of the origin loses nothing to its rounding, because the sum of distances is adjusted
+//!   to the rounded origin. Near 1e8 an f32 is rounded by up to 4, but the distance between two
+//!   such numbers is exact.
+//!
+//! Each element costs a distance, two sums and a comparison. A merge costs about 20 operations.
+//! Neither divides.
+//!
+//! Elements are multiplied by a power of two, the scale. Squares of 1e20 then do not overflow and
+//! those of 1e-30 do not vanish in f32. There are only five scales, so two accumulators almost
+//! always have the same one. The rare cases stand behind one branch: a first element, a change of
+//! scale, a move of the origin.
 
 use cubecl::prelude::*;
 
@@ -26,57 +36,61 @@ use crate::operator::{
     rules,
 };
 
-/// The variance: the mean of squared deviations from the mean, times
-/// `count / (count - correction)`. NaN of no elements, and where an element is infinite or NaN; where
-/// `correction` leaves nothing to divide by, a division by 0 as in IEEE 754.
+/// The variance: the sum of squared deviations from the mean, divided by `count - correction`.
+///
+/// It is NaN of no elements, and if an element is infinite or NaN. If `correction` is the count or
+/// more, it is a division by 0 as in IEEE 754: NaN if all elements are equal, otherwise infinity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Var {
-    /// What is subtracted from the number of elements: 0 for the variance of a population, 1 for
-    /// Bessel's correction (NumPy's `ddof`).
+    /// The number that is subtracted from the count: 0 for the variance of a population, 1 for
+    /// Bessel's correction (NumPy's `ddof`). It must be finite and 0 or more.
     pub correction: f64,
 }
 
-/// The standard deviation: the square root of [`Var`], representable even where that is not.
+/// The standard deviation: the square root of [`Var`]. It is correct even where the variance is not
+/// representable.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Std {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
-/// The mean and the variance, in this order, in one read. Both are NaN where [`Var`] is for an
-/// element's sake: also the mean of infinities, which [`Mean`](super::Mean) keeps.
+/// The mean and the variance, in this order, with one read of the input.
+///
+/// Both are NaN of no elements, and if an element is infinite or NaN. [`Mean`](super::Mean)
+/// differs: the mean of elements of which some are `inf` is `inf` there.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeanVar {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
 /// [`Var`] of the elements that are not NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NanVar {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
 /// [`Std`] of the elements that are not NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NanStd {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
-/// What the elements so far tell. Counts in floating point are exact up to 2^24 in f32, and round
-/// beyond without wrapping.
+/// The accumulator by name. The count is a float: in f32 it is exact up to 2^24, and larger counts
+/// are rounded but do not wrap.
 #[derive(CubeType, CubeTypeMut, Clone, Copy)]
 struct Moments<E: Float, N: Size> {
     count: Vector<E, N>,
-    /// The scaled origin.
+    /// The origin, scaled.
     origin: Vector<E, N>,
-    /// The sum of scaled distances from the origin.
+    /// The sum of the scaled distances from the origin.
     sum: Vector<E, N>,
-    /// The sum of their squares.
+    /// The sum of the squares of the scaled distances.
     squares: Vector<E, N>,
-    /// The scale; 0 before the first element.
+    /// The scale, or 0 before the first element.
     scale: Vector<E, N>,
 }
 
@@ -93,16 +107,18 @@ impl<E: Float, N: Size> Moments<E, N> {
     }
 }
 
-/// Powers of 2^30, or of 2^200 in f64. Scales are the 4th, the 2nd, 1, and their inverses: the factor between
-/// neighbours squared is no underflow.
+/// A power of 2^30, or of 2^200 in f64. The five scales have the exponents -4, -2, 0, 2 and 4. The
+/// square of the ratio of neighbouring scales does not underflow.
 #[cube]
 fn power<E: Float>(#[comptime] exponent: i32) -> E {
     constant::<E>(2f32.powi(30 * exponent), 2f64.powi(200 * exponent))
 }
 
-/// The scale that brings an element down to the first [`power`], and not below the inverse of it if it can.
-/// 2^32 squares then have a finite sum, and those of distances do not vanish: neighbouring numbers are
-/// 2^-24 of their size apart, 2^-53 in f64.
+/// The largest scale that brings an element down to at most [`power`] 1, which is also at least
+/// [`power`] -1 unless the element is too small for all scales.
+///
+/// The sum of 2^32 squares of such elements is finite. The squares of their distances do not
+/// vanish: neighbouring numbers differ by 2^-24 of their magnitude, or 2^-53 in f64.
 #[cube]
 fn scale_of<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let size = value.abs();
@@ -113,7 +129,7 @@ fn scale_of<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     finer::<E, N>(scale, size, -3, 4)
 }
 
-/// Another scale for elements up to `most`.
+/// Replaces the scale where an element's `size` is at most [`power`] `most`: by [`power`] `other`.
 #[cube]
 fn finer<E: Float, N: Size>(
     scale: Vector<E, N>,
@@ -125,14 +141,14 @@ fn finer<E: Float, N: Size>(
     select_many(small, Vector::new(power::<E>(other)), scale)
 }
 
-/// Which scaled distances ask for another scale: those beyond all that a fit scale leaves between an
-/// element and an origin.
+/// The components whose scaled distance calls for another scale: it is larger than the distance
+/// between an element and an origin can be at the right scale.
 #[cube]
 fn is_far<E: Float, N: Size>(distance: Vector<E, N>) -> Vector<bool, N> {
     distance.abs().greater_than(Vector::new(E::from_int(4) * power::<E>(1)))
 }
 
-/// Whether that is so in any lane.
+/// Whether [`is_far`] holds in any component.
 #[cube]
 fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
     let is_far = is_far::<E, N>(distance);
@@ -144,14 +160,15 @@ fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
     far
 }
 
-/// No elements: no scale either, and an origin that is far from whatever comes.
+/// The accumulator of no elements. It has no scale, and its origin is far from every element.
 #[cube]
 fn empty<E: Float, N: Size>() -> Moments<E, N> {
     let zero = Vector::from_int(0);
     Moments::<E, N>::new(zero, Vector::new(power::<E>(3)), zero, zero, zero)
 }
 
-/// The same elements at another scale. What has no scale keeps its sums: 0, or NaN.
+/// The accumulator at another scale. An accumulator without a scale keeps its sums, which are 0 or
+/// NaN.
 #[cube]
 fn rescaled<E: Float, N: Size>(total: Moments<E, N>, scale: Vector<E, N>) -> Moments<E, N> {
     let none = total.scale.equal(Vector::from_int(0));
@@ -160,7 +177,7 @@ fn rescaled<E: Float, N: Size>(total: Moments<E, N>, scale: Vector<E, N>) -> Mom
     Moments::<E, N>::new(total.count, total.origin * ratio, total.sum * ratio, squares, scale)
 }
 
-/// The same elements, seen from another origin.
+/// The accumulator with another origin.
 #[cube]
 fn recentered<E: Float, N: Size>(total: Moments<E, N>, origin: Vector<E, N>) -> Moments<E, N> {
     let shift = origin - total.origin;
@@ -169,7 +186,8 @@ fn recentered<E: Float, N: Size>(total: Moments<E, N>, origin: Vector<E, N>) -> 
     Moments::<E, N>::new(total.count, origin, sum, squares, total.scale)
 }
 
-/// Whether all lanes are such that no scale is needed: far from where squares overflow or vanish.
+/// Whether the elements in all components can do with a scale of 1: their squares neither overflow
+/// nor vanish.
 #[cube]
 fn all_moderate<E: Float, N: Size>(value: Vector<E, N>) -> bool {
     let size = value.abs();
@@ -181,8 +199,8 @@ fn all_moderate<E: Float, N: Size>(value: Vector<E, N>) -> bool {
     moderate
 }
 
-/// Fit for `value`, in the lanes where that is `far`: at a coarser scale, or with the first element as
-/// origin.
+/// Adapts the accumulator to `value`, in the components where that is `far`: it gets a coarser
+/// scale or, for a first element, that element as its origin.
 #[cube]
 fn fitted<E: Float, N: Size>(
     total: Moments<E, N>,
@@ -195,18 +213,21 @@ fn fitted<E: Float, N: Size>(
     let coarser = select_many(first, fit, min(total.scale, fit));
     let scale = select_many(far, coarser, total.scale);
     let total = rescaled::<E, N>(total, scale);
-    // An infinity has no distance from itself, but from 0.
+    // The distance of an infinity from itself is NaN, so the origin starts at 0 instead.
     let start = select_many(is_finite::<E, N>(value), value * scale, zero);
     let origin = select_many(first, start, total.origin);
     Moments::<E, N>::new(total.count, origin, total.sum, total.squares, scale)
 }
 
-/// After how many elements the origin moves to their mean, and after how many again. Chains end at 512: of
-/// one far element, at `D` from the others, `n` elements measured from `D / k` off add up `n / k^2` of its
-/// own square: 8 before the first turn, less than 1 after each.
+/// The numbers of elements after which the origin moves to their mean.
+///
+/// Suppose one element lies at a distance `D` from the others, and `n` elements are measured from
+/// an origin that is off by `D / k`. They add `n / k^2` of that element's square to the sum of
+/// squares. That is 8 times the square before the first move, and less than the square after each
+/// move: `k` is 8 for up to 64 elements, then 64 for up to 512, where chains end.
 const RECENTER_COUNTS: [i64; 2] = [8, 64];
 
-/// Where the origin moves after so many elements, one over their number, else 0.
+/// 1 divided by the number of elements in the components where the origin moves now, otherwise 0.
 #[cube]
 fn share_of<E: Float, N: Size>(count: Vector<E, N>) -> Vector<E, N> {
     let early = E::from_int(comptime![RECENTER_COUNTS[0]]);
@@ -217,8 +238,8 @@ fn share_of<E: Float, N: Size>(count: Vector<E, N>) -> Vector<E, N> {
     select_many(count.equal(Vector::new(early)), Vector::new(one / early), share)
 }
 
-/// Takes one element per lane, but none that is NaN if it `skips` them. If not, all lanes have seen equally
-/// many elements.
+/// Adds one element per component. With `skips`, elements that are NaN are left out. Without it,
+/// all components have seen the same number of elements.
 #[cube]
 fn take<E: Float, N: Size>(
     accumulator: Moments<E, N>,
@@ -246,8 +267,9 @@ fn take<E: Float, N: Size>(
             distance = zero;
         } else {
             if recenters {
-                // Compilers take `(origin + shift) - origin` for `shift`, also where the addition rounds; they
-                // do not look through a choice that they cannot foresee.
+                // Compilers simplify `(origin + shift) - origin` to `shift`, even if the addition
+                // rounds. They do not simplify it across a select whose condition they cannot
+                // predict.
                 let share = share_of::<E, N>(total.count);
                 let mean = total.origin + total.sum * share;
                 let turn = share.greater_than(zero);
@@ -274,7 +296,7 @@ fn take<E: Float, N: Size>(
     )
 }
 
-/// The scaled distance from the origin; 0 of what is skipped.
+/// The scaled distance from the origin; 0 for an element that is skipped.
 #[cube]
 fn distance_of<E: Float, N: Size>(
     total: Moments<E, N>,
@@ -289,7 +311,7 @@ fn distance_of<E: Float, N: Size>(
     }
 }
 
-/// The same elements; where there are none, at the other's origin and scale.
+/// The accumulator itself. Components without elements get the origin and the scale of `other`.
 #[cube]
 fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Moments<E, N> {
     let none = total.scale.equal(Vector::from_int(0));
@@ -302,7 +324,7 @@ fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Mome
     )
 }
 
-/// Both sides' elements, seen from between their origins.
+/// The accumulator of the elements of both sides. Its origin lies between theirs.
 #[cube]
 fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments<E, N> {
     let mut left = left;
@@ -338,8 +360,8 @@ fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments
     )
 }
 
-/// The sum of squared distances from the mean, scaled, over `count - correction`: an infinity or NaN where
-/// nothing is left to divide by, NaN where an element was not finite.
+/// The scaled variance: the sum of squared distances from the mean over `count - correction`. It is
+/// infinite or NaN if nothing is left to divide by, and NaN if an element was not finite.
 #[cube]
 fn corrected<E: Float, N: Size>(
     accumulator: Moments<E, N>,
@@ -353,7 +375,7 @@ fn corrected<E: Float, N: Size>(
     let nan = Vector::new(nan_or_lowest::<E>());
     let defined = is_finite::<E, N>(accumulator.squares)
         .and(count.not_equal(zero))
-        // 0 / 0, which is not NaN everywhere.
+        // On some backends 0 / 0 is not NaN.
         .and(squares.not_equal(zero).or(count.greater_than(correction)));
     select_many(defined, squares / max(count - correction, zero), nan)
 }
@@ -365,7 +387,8 @@ fn variance<E: Float, N: Size>(
     parameters: &Parameters,
 ) -> Vector<E, N> {
     let scaled = corrected::<E, N>(accumulator, count, parameters);
-    // A compiler may square the scale first, and the squares of the coarsest vanish.
+    // A compiler may combine the divisions into one by the square of the scale. The square of the
+    // coarsest scale underflows to 0, and 0 / 0 would be NaN, so the select keeps a variance of 0.
     let variance = scaled / accumulator.scale / accumulator.scale;
     select_many(scaled.equal(Vector::from_int(0)), scaled, variance)
 }
@@ -379,7 +402,7 @@ fn deviation<E: Float, N: Size>(
     corrected::<E, N>(accumulator, count, parameters).sqrt() / accumulator.scale
 }
 
-/// The mean; NaN of nothing, and where an element was not finite.
+/// The mean. It is NaN of no elements, and if an element was not finite.
 #[cube]
 fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
     let defined = is_finite::<E, N>(accumulator.squares)
@@ -388,7 +411,7 @@ fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
     select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
 }
 
-/// The accumulator's fields by name. All are of type [`A`].
+/// The accumulator with named fields, which are all of type [`A`].
 #[cube]
 fn moments<N: Size>(accumulator: AccumulatorOf<Five, N>) -> Moments<A, N> {
     Moments::<A, N>::new(
@@ -412,8 +435,8 @@ fn fields<N: Size>(moments: Moments<A, N>) -> AccumulatorOf<Five, N> {
     )
 }
 
-/// The count and the mean of elements, and what variances are made of. It takes no NaN if it `SKIPS`
-/// them.
+/// The base of all operators in this file: it accumulates [`Moments`]. With `SKIPS`, it leaves out
+/// elements that are NaN.
 #[derive(Clone, Copy)]
 struct Spread<const SKIPS: bool>;
 
