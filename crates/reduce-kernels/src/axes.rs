@@ -4,13 +4,14 @@ use core::ops::RangeFull;
 
 /// The axes that a reduction removes.
 ///
-/// Made from `..` (all axes), one axis, or any list of axes in any order.
+/// `..` converts to all axes. A single axis converts too, and so does any list of axes, in any
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Axes {
     /// Every axis.
     #[default]
     All,
-    /// These axes, counted from 0.
+    /// These axes, counted from 0, in any order.
     List(Vec<usize>),
 }
 

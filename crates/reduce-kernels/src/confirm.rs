@@ -1,17 +1,18 @@
-//! What only waiting can tell: whether work that was launched has run.
+//! Waiting for launched work, and finding out whether it ran.
 
 use cubecl::{future::block_on, prelude::*, std::tensor::TensorHandle};
 
 use crate::{ReduceError, host::scratch::is_allocated};
 
-/// Waits for the work of the client's stream, and says whether it ran, with `tensors` as its inputs and
-/// results.
+/// Waits for the client's stream and reports whether its work ran. `tensors` are the inputs and
+/// results of that work.
 ///
-/// CubeCL 0.10 allocates and launches on the device's own thread, after the calls that asked for it have
-/// returned. Where the memory of an input or a result cannot be had, it drops the launch: a reduction has said
-/// `Ok` by then, `client.sync()` says `Ok` too, reading the result that was not allocated panics, and
-/// reading one that was gives whatever its memory held. This call tells, so make it where memory may run
-/// out, before a result is trusted.
+/// CubeCL 0.10 allocates and launches on a thread of its own, after the call that asked for it has
+/// returned. If it cannot allocate an input or a result, it drops the launch. By then, the
+/// reduction has returned `Ok`, and `client.sync()` returns `Ok` too. Reading a result that was not
+/// allocated panics. Reading an allocated result of a dropped launch gives whatever its memory held
+/// before. `confirm` detects all of this. Call it before you trust a result, wherever memory may
+/// run out.
 ///
 /// ```no_run
 /// use reduce_kernels::{ReduceError, confirm, cubecl, sum};
@@ -25,8 +26,10 @@ use crate::{ReduceError, host::scratch::is_allocated};
 ///
 /// # Errors
 ///
-/// [`ReduceError::NotAllocated`] for the first tensor without memory; else [`ReduceError::Device`] with what
-/// `client.sync()` reports. Either way the stream's errors are told: the next call reports later ones alone.
+/// - [`ReduceError::NotAllocated`] for the first of the tensors that has no memory;
+/// - otherwise [`ReduceError::Device`] with the error that `client.sync()` reports.
+///
+/// In both cases the errors of the stream are consumed: a later call reports only later errors.
 pub fn confirm<'a, R: Runtime>(
     client: &ComputeClient<R>,
     tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,

@@ -1,15 +1,15 @@
-//! CubeCL's storage types as the planner's element types, and back.
+//! Conversion between CubeCL's storage types and the planner's element types.
 
 use cubecl::ir::{ElemType, FloatKind, IntKind, StorageType, UIntKind};
 use reduce_planner::ElementType;
 
 use crate::ReduceError;
 
-/// The element type of a CubeCL storage type.
+/// The element type that corresponds to a CubeCL storage type.
 ///
 /// # Errors
 ///
-/// [`ReduceError::StorageType`] for types that this crate does not reduce.
+/// [`ReduceError::StorageType`] if this crate does not reduce tensors of that type.
 pub fn element_type(storage: StorageType) -> Result<ElementType, ReduceError> {
     ElementType::ALL
         .into_iter()
@@ -17,7 +17,7 @@ pub fn element_type(storage: StorageType) -> Result<ElementType, ReduceError> {
         .ok_or_else(|| ReduceError::StorageType(storage.to_string()))
 }
 
-/// The CubeCL storage type of an element type.
+/// The CubeCL storage type that corresponds to an element type.
 pub fn storage_type(element: ElementType) -> StorageType {
     let kind = match element {
         ElementType::F16 => ElemType::Float(FloatKind::F16),
@@ -37,7 +37,8 @@ pub fn storage_type(element: ElementType) -> StorageType {
     StorageType::Scalar(kind)
 }
 
-/// The type in which kernels see elements in memory: bools are bytes there.
+/// The storage type that kernels use for elements in memory. It is u8 for bools, which are stored
+/// as bytes.
 pub(crate) fn memory_type(element: ElementType) -> StorageType {
     storage_type(if element == ElementType::Bool { ElementType::U8 } else { element })
 }

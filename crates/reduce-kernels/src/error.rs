@@ -1,42 +1,45 @@
-//! What can go wrong.
+//! The error type of this crate.
 
 use reduce_planner::{ElementType, PlanError, ProblemError};
 
 use crate::operator::{InvalidParameter, TypeRequest};
 
-/// Why a reduction was not launched, or what [`confirm`](crate::confirm) found. A reduction that returns one
-/// of these has launched and written nothing.
+/// Why a reduction was refused, or what [`confirm`](crate::confirm) found.
+///
+/// A reduction that returns one of these has launched nothing and written nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {
-    /// Axes, shapes or strides that make no reduction.
+    /// The axes, shapes or strides do not describe a reduction.
     #[error(transparent)]
     Problem(#[from] ProblemError),
-    /// The device cannot run it, or the given plan does not fit.
+    /// The device cannot run the reduction, or the given plan does not fit it.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The tensor's storage type is none that this crate reduces.
+    /// This crate does not reduce tensors of this storage type.
     #[error("tensors of {0} cannot be reduced: supported are {names}", names = ElementType::names())]
     StorageType(String),
-    /// The operator has no rule for these types.
+    /// The operator's type rule refuses this combination of types.
     #[error("`{operator}` {}", in_words(request))]
     Types {
         /// Name of the operator.
         operator: String,
-        /// What was asked for.
+        /// The types that were requested.
         request: TypeRequest,
     },
-    /// The operator cannot work with one of its parameters.
+    /// A parameter of the operator is out of range.
     #[error("`{operator}`: {invalid}")]
     Parameter {
         /// Name of the operator.
         operator: String,
-        /// The parameter.
+        /// The parameter, its value and the values that it may have.
         invalid: InvalidParameter,
     },
-    /// The operator calls the device's own exponentials, logarithms, powers or angles, and the device has
-    /// them for f32 only. [`operator::math`](crate::operator::math) has exponentials, logarithms and
-    /// powers of f64 for operators of your own.
+    /// The operator computes in f64 and calls the device's own exponentials, logarithms, powers or
+    /// angles, which the device has for f32 only.
+    ///
+    /// Your own operators can use the exponentials, logarithms and powers of f64 in
+    /// [`operator::math`](crate::operator::math).
     #[error(
         "`{operator}` cannot compute in {element} on {device}: functions that it calls, such as `exp` \
          or `sin`, are f32 only there; accumulate in f32"
@@ -44,76 +47,76 @@ pub enum ReduceError {
     Transcendental {
         /// Name of the operator.
         operator: String,
-        /// The type it would compute in.
+        /// The type that the operator would compute in.
         element: ElementType,
         /// Name of the device.
         device: String,
     },
-    /// A type was asked for of a result that the operator does not have.
+    /// A type was requested for a result that the operator does not have.
     #[error("`{operator}` has no result {nth}: it has {results}, counted from 0")]
     NoSuchResult {
         /// Name of the operator.
         operator: String,
-        /// Which result was asked for.
+        /// Index of the requested result, counted from 0.
         nth: usize,
-        /// How many it has.
+        /// Number of results that the operator has.
         results: usize,
     },
-    /// The memory through which cubes pass partial results could not be had.
+    /// The device did not provide the scratch memory through which cubes pass partial results.
     #[error("{bytes} bytes of scratch memory could not be had from the device: {reason}")]
     Scratch {
-        /// Bytes of the buffer.
+        /// Size of the scratch buffer in bytes.
         bytes: u64,
         /// What failed.
         reason: String,
     },
-    /// A tensor's buffer was never allocated: the device had no memory for it. Launches that bind it were
-    /// dropped. Only [`confirm`](crate::confirm) can tell.
+    /// The device had no memory for the buffer of a tensor, so CubeCL dropped every launch that
+    /// binds it. Only [`confirm`](crate::confirm) detects this.
     #[error("the buffer of tensor {nth}, {bytes} bytes, was never allocated")]
     NotAllocated {
-        /// Which of the tensors.
+        /// Index of the tensor in the list given to `confirm`, counted from 0.
         nth: usize,
-        /// Bytes of its buffer.
+        /// Size of its buffer in bytes.
         bytes: u64,
     },
-    /// The device reported a failure of work that had been launched. Only [`confirm`](crate::confirm) waits
-    /// for that.
+    /// Work that had been launched failed on the device. Launching does not wait for the device;
+    /// [`confirm`](crate::confirm) does, and reports this.
     #[error("the device failed: {reason}")]
     Device {
-        /// What CubeCL says.
+        /// CubeCL's message.
         reason: String,
     },
-    /// The shape and strides reach beyond the buffer.
+    /// The shape and the strides of a tensor reach past the end of its buffer.
     #[error("the {tensor} spans {needed} bytes, but its buffer holds {available}")]
     BufferTooSmall {
         /// `input` or `output`.
         tensor: &'static str,
-        /// Bytes from the first element to the last.
+        /// Bytes from the start of the first element to the end of the last.
         needed: u64,
-        /// Bytes of the buffer.
+        /// Bytes of the buffer that belong to the tensor.
         available: u64,
     },
-    /// The result does not fit a buffer of the device.
+    /// The result is larger than the largest buffer of the device.
     #[error("the result takes {needed} bytes, the device allocates {available} at most")]
     OutputTooLarge {
-        /// Bytes of the result.
+        /// Size of the result in bytes.
         needed: u64,
-        /// Bytes of the largest buffer.
+        /// Size of the largest buffer that the device allocates, in bytes.
         available: u64,
     },
-    /// The tensor starts where the device cannot bind a buffer.
+    /// The tensor starts at an offset at which the device cannot bind a buffer.
     #[error(
         "the {tensor} starts {offset} bytes into its buffer, which is no multiple of {alignment}"
     )]
     Misaligned {
         /// `input` or `output`.
         tensor: &'static str,
-        /// Where it starts, in bytes.
+        /// Offset of the tensor in its buffer, in bytes.
         offset: u64,
-        /// What that must be a multiple of, in bytes.
+        /// The offset must be a multiple of this number of bytes.
         alignment: u64,
     },
-    /// The supplied output is of another shape than the result.
+    /// The supplied output does not have the shape of the result.
     #[error("the result has shape {expected:?}, the supplied output {found:?}")]
     OutputShape {
         /// Shape of the result.
@@ -121,17 +124,17 @@ pub enum ReduceError {
         /// Shape of the supplied output.
         found: Vec<usize>,
     },
-    /// The supplied outputs of an operator with several results lie in different ways.
+    /// The supplied outputs of an operator with several results differ in their strides.
     #[error("outputs of one reduction need the same strides: {first:?} and {other:?} differ")]
     OutputStrides {
-        /// Strides of the first.
+        /// Strides of the first output.
         first: Vec<usize>,
-        /// Strides of one that differs.
+        /// Strides of an output that differs.
         other: Vec<usize>,
     },
 }
 
-/// What was asked for and refused.
+/// Describes a refused request: `of f32 cannot accumulate in f16`, for example.
 fn in_words(request: &TypeRequest) -> String {
     let TypeRequest { input, accumulator, outputs, reduction_len } = request;
     let mut words = match u32::try_from(*reduction_len) {

@@ -1,9 +1,9 @@
-//! Tensor reductions on every GPU that CubeCL reaches, from one source.
+//! Tensor reductions on every GPU that CubeCL supports, from one Rust source.
 //!
-//! Sums, means, extrema and their positions, variances, norms, logsumexp and what a user invents, over
-//! any axes of any strided tensor. A planner
-//! ([`planner`], re-exported) decides per problem and per device how to launch, and its plans can be
-//! read, saved and run again.
+//! The crate computes sums, means, extrema and their positions, variances, norms, logsumexp and
+//! operators of your own, over any axes of any strided tensor. A planner ([`planner`], re-exported)
+//! decides for each problem and each device how to launch the kernels. Plans are data: you can read
+//! them, save them and run them again.
 //!
 //! ```no_run
 //! use reduce_kernels::{ElementType, Mean, cubecl, mean, reduce, storage_type};
@@ -21,11 +21,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Backends are feature flags passed on to CubeCL: `cuda`, `wgpu` (WGSL), `vulkan` (SPIR-V), `hip`,
-//! `metal`. None is on by default.
+//! Each backend is a feature of this crate, which enables the backend in CubeCL: `cuda`, `wgpu`
+//! (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. No backend is enabled by default.
 //!
-//! CubeCL 0.10 calls the vector type `Vector<T, N>`; older texts, the CubeCL book among them, know
-//! it as `Line<T>`.
+//! CubeCL 0.10 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
+//! it `Line<T>`.
 #![deny(missing_docs)]
 
 mod axes;
@@ -52,7 +52,7 @@ pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
 pub use reduction::{Outputs, Reduction, reduce};
 
-/// The examples of the repository's documents, compiled and run with the crate's own.
+/// The examples in the repository's documents, compiled and run as doctests of this crate.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

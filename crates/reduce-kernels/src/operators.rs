@@ -1,5 +1,5 @@
-//! The list of this crate's operators. Their names, their functions and the way from a name to an
-//! operator are made of it, so a new operator is one line here beside its implementation.
+//! The list of this crate's operators. Macros make their names, their functions and the way from a
+//! name to an operator from it. A new operator needs one line here, besides its implementation.
 
 use core::{fmt, str::FromStr};
 
@@ -7,12 +7,13 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{Axes, Outputs, ReduceError, operator::builtin::*, reduction::reduce};
 
-/// What operators depend on beside their names, for programs that take it from their user.
+/// The parameters of operators that are chosen by name, for programs that take both from their
+/// user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OperatorOptions {
-    /// The correction of variances and standard deviations; 0 unless set.
+    /// The correction of variances and standard deviations; 0 by default.
     pub correction: f64,
-    /// The exponent of `norm_p`; 2 unless set.
+    /// The exponent of `norm_p`; 2 by default.
     pub p: f64,
 }
 
@@ -100,57 +101,69 @@ macro_rules! operators {
 }
 
 operators! { $
-    /// The sum over `axes`, in the type of the input; in 32 bits for narrower integers and bools.
+    /// The sum over `axes`. The result has the input's type, but 32 bits for narrower integers and
+    /// bools.
     sum: Sum {};
-    /// The product over `axes`, in the type of the input; in 32 bits for narrower integers and bools.
+    /// The product over `axes`. The result has the input's type, but 32 bits for narrower integers
+    /// and bools.
     prod: Prod {};
-    /// The arithmetic mean over `axes`: f32 for integers, else the type of the input.
+    /// The arithmetic mean over `axes`. The result is f32 for integers and bools, otherwise of the
+    /// input's type.
     mean: Mean {};
-    /// The minimum over `axes`, in the type of the input; NaN where there is one, an error if `axes`
-    /// have no elements.
+    /// The minimum over `axes`, in the input's type. It is NaN if any element is NaN, and an error
+    /// if `axes` have no elements.
     min: Min {};
-    /// The maximum over `axes`, in the type of the input; NaN where there is one, an error if `axes`
-    /// have no elements.
+    /// The maximum over `axes`, in the input's type. It is NaN if any element is NaN, and an error
+    /// if `axes` have no elements.
     max: Max {};
     /// The minimum and the maximum over `axes`: [`min`](fn@min) and [`max`](fn@max) in one read.
     min_max: MinMax {};
-    /// The position of the minimum over `axes`, in row-major order over them, as u32 (u64 by need): the
-    /// first NaN if there is one, else the first minimum.
+    /// The position of the minimum over `axes`, in row-major order over them. It is that of the
+    /// first NaN if there is one, otherwise that of the first minimum. The result is u32, or u64 if
+    /// u32 cannot count the elements.
     argmin: ArgMin {};
-    /// The position of the maximum over `axes`, in row-major order over them, as u32 (u64 by need): the
-    /// first NaN if there is one, else the first maximum.
+    /// The position of the maximum over `axes`, in row-major order over them. It is that of the
+    /// first NaN if there is one, otherwise that of the first maximum. The result is u32, or u64 if
+    /// u32 cannot count the elements.
     argmax: ArgMax {};
-    /// The minimum over `axes` and its position: [`min`](fn@min) and [`argmin`](fn@argmin) in one read.
+    /// The minimum over `axes` and its position: [`min`](fn@min) and [`argmin`](fn@argmin) in one
+    /// read.
     min_with_index: MinWithIndex {};
-    /// The maximum over `axes` and its position: [`max`](fn@max) and [`argmax`](fn@argmax) in one read.
+    /// The maximum over `axes` and its position: [`max`](fn@max) and [`argmax`](fn@argmax) in one
+    /// read.
     max_with_index: MaxWithIndex {};
     /// Whether any element over `axes` is nonzero, as bool.
     any: Any {};
     /// Whether all elements over `axes` are nonzero, as bool.
     all: All {};
-    /// How many elements over `axes` are nonzero, as u32 (u64 by need).
+    /// The number of nonzero elements over `axes`, as u32, or u64 if u32 cannot count them.
     count_nonzero: CountNonzero {};
-    /// The sum of magnitudes over `axes`, in the type that [`sum`](fn@sum) has.
+    /// The sum of magnitudes over `axes`, in the type of [`sum`](fn@sum).
     sum_abs: SumAbs {};
-    /// The sum of squares over `axes`, in the type that [`sum`](fn@sum) has.
+    /// The sum of squares over `axes`, in the type of [`sum`](fn@sum).
     sum_squares: SumSquares {};
-    /// The L1 norm over `axes`: f32 for integers, else the type of the input.
+    /// The L1 norm over `axes`: the sum of magnitudes. The result is f32 for integers and bools,
+    /// otherwise of the input's type.
     norm_l1: NormL1 {};
-    /// The L2 norm over `axes`: f32 for integers, else the type of the input.
+    /// The L2 norm over `axes`: the root of the sum of squares. The result is f32 for integers and
+    /// bools, otherwise of the input's type.
     norm_l2: NormL2 {};
-    /// The L-infinity norm over `axes`: f32 for integers, else the type of the input.
+    /// The L-infinity norm over `axes`: the largest magnitude. The result is f32 for integers and
+    /// bools, otherwise of the input's type.
     norm_inf: NormInf {};
-    /// The Lp norm over `axes`, with the exponent `p`: f32 for integers, else the type of the input.
+    /// The Lp norm over `axes`: the `p`-th root of the sum of magnitudes to the `p`-th power. The
+    /// result is f32 for integers and bools, otherwise of the input's type.
     norm_p: NormP { p };
-    /// The variance over `axes`, with `correction` subtracted from the count (0 of a population, 1 of a
-    /// sample): f32 for integers, else the type of the input.
+    /// The variance over `axes`. `correction` is subtracted from the count: 0 for a population, 1
+    /// for a sample. The result is f32 for integers and bools, otherwise of the input's type.
     var: Var { correction };
-    /// The standard deviation over `axes`, corrected and typed as [`var`](fn@var).
+    /// The standard deviation over `axes`, with the correction and the type of [`var`](fn@var).
     std: Std { correction };
-    /// The mean and the variance over `axes` in one read, corrected and typed as [`var`](fn@var).
+    /// The mean and the variance over `axes` in one read, with the correction and the type of
+    /// [`var`](fn@var).
     mean_var: MeanVar { correction };
-    /// The logarithm of the sum of exponentials over `axes`: f32 for integers, else the type of the
-    /// input.
+    /// The logarithm of the sum of exponentials over `axes`. The result is f32 for integers and
+    /// bools, otherwise of the input's type.
     logsumexp: LogSumExp {};
     /// [`sum`](fn@sum) of the elements that are not NaN.
     nansum: NanSum {};
@@ -186,7 +199,7 @@ impl fmt::Display for OperatorName {
     }
 }
 
-/// A name that no operator of this crate has.
+/// The error for a name that no operator of this crate has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown operator `{0}`: expected one of {names}", names = OperatorName::names())]
 pub struct UnknownOperator(String);

@@ -17,7 +17,7 @@ use crate::{
     operator::{Fields, Map, Mapped, Operator, OperatorRef, ResultArity},
 };
 
-/// An `X` for each result of `O`: an `X` alone where there is one result, else a tuple of them.
+/// An `X` for each result of `O`: `X` itself for one result, otherwise a tuple.
 pub type Outputs<O, X> = <<O as Operator>::Results as ResultArity>::Outputs<X>;
 
 /// Starts a reduction of `input` with `operator`: over all axes, keeping them as axes of size 1,
@@ -56,14 +56,14 @@ pub struct Reduction<'a, O, R: Runtime> {
     options: Options<'a>,
 }
 
-/// What a caller said of a reduction.
+/// The options that a caller has set.
 #[derive(Clone, Debug)]
 struct Options<'a> {
     axes: Axes,
     keep_dims: bool,
     accumulator: Option<ElementType>,
     outputs: [Option<ElementType>; 3],
-    /// A result that a type was asked for and that the operator does not have.
+    /// A result that the caller asked a type for, but that the operator does not have.
     no_such_result: Option<usize>,
     plan: Option<Plan>,
     device: Option<&'a Device>,
@@ -86,28 +86,28 @@ impl<O: Copy, R: Runtime> Clone for Reduction<'_, O, R> {
 }
 
 impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
-    /// Reduces over these axes: `..`, an axis, or a list in any order. An empty list reduces
-    /// nothing: every element is a reduction of its own.
+    /// Sets the axes to reduce: `..` for all, an axis, or a list of axes in any order. With an
+    /// empty list, every element is a reduction of its own.
     pub fn over(mut self, axes: impl Into<Axes>) -> Self {
         self.options.axes = axes.into();
         self
     }
 
-    /// Whether the result keeps the reduced axes, with size 1 (the default), or loses them.
+    /// Chooses whether the result keeps the reduced axes with size 1 (the default) or drops them.
     pub fn keep_dims(mut self, keep: bool) -> Self {
         self.options.keep_dims = keep;
         self
     }
 
-    /// Asks for this type of the result (the first, if there are several), and accumulates
-    /// accordingly: asking for f64 accumulates in f64.
+    /// Asks for this type of the result, or of the first result if there are several. The
+    /// accumulator follows: a result of f64 accumulates in f64.
     pub fn output_type(self, output: ElementType) -> Self {
         self.nth_output_type(0, output)
     }
 
     /// Asks for this type of result number `nth`, counted from 0: the index of
-    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Running with a result that the operator does
-    /// not have is an error ([`ReduceError::NoSuchResult`]).
+    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Running with a result that the operator
+    /// does not have is an error ([`ReduceError::NoSuchResult`]).
     pub fn nth_output_type(mut self, nth: usize, output: ElementType) -> Self {
         match self.options.outputs[..O::Results::COUNT].get_mut(nth) {
             Some(slot) => *slot = Some(output),
@@ -116,8 +116,8 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         self
     }
 
-    /// Accumulates in this type instead of the one that goes with the input and the output: f32 data
-    /// in f64, i32 in i64.
+    /// Accumulates in this type instead of the one that follows from the input and the output: f32
+    /// data in f64, for example, or i32 in i64.
     pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
         self.options.accumulator = Some(accumulator);
         self
@@ -135,57 +135,58 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         self
     }
 
-    /// Plans for `device` instead of the one that the client reports: to plan for another's limits or
-    /// tuning, or to use plane operations that a driver does not report. What it says is trusted: a
-    /// device that claims what the real one lacks makes kernels that fail to compile or give wrong
-    /// results.
+    /// Plans for `device` instead of the one that the client reports. Use it to plan for other
+    /// limits or another tuning, or to use plane operations that a driver does not report.
+    ///
+    /// The description is trusted. If it claims what the real device lacks, kernels may fail to
+    /// compile or give wrong results.
     pub fn plan_for(mut self, device: &'a Device) -> Self {
         self.options.device = Some(device);
         self
     }
 
-    /// Shape of the result.
+    /// The shape of the result.
     ///
     /// # Errors
     ///
-    /// Bad axes, types or strides.
+    /// Invalid axes, types or strides.
     pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
         Ok(self.resolve()?.shape)
     }
 
-    /// Type of the result, or of each if there are several.
+    /// The type of the result, or of each result if there are several.
     ///
     /// # Errors
     ///
-    /// As for [`output_shape`](Self::output_shape).
+    /// Invalid axes, types or strides.
     pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
         let signature = self.resolve()?.signature;
         Ok(O::Results::outputs(|nth| signature.results[nth]))
     }
 
-    /// The canonical problem, for planning without a device at hand.
+    /// The canonical problem, for planning without a device.
     ///
     /// # Errors
     ///
-    /// As for [`output_shape`](Self::output_shape).
+    /// Invalid axes, types or strides.
     pub fn problem(&self) -> Result<Problem, ReduceError> {
         Ok(self.resolve()?.problem)
     }
 
-    /// Chooses a plan without running it, also if [`with_plan`](Self::with_plan) gave one. The choice
-    /// says why other schedules were refused.
+    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one. The
+    /// choice says why other schedules were refused.
     ///
     /// # Errors
     ///
-    /// Bad axes, types or strides, and what the device cannot run. Where buffers start and how much a
-    /// result takes is checked by [`run`](Self::run) alone. A result without elements gets a plan
-    /// too, although running it launches nothing.
+    /// Invalid axes, types or strides, and reductions that the device cannot run. Only
+    /// [`run`](Self::run) checks where buffers start and how much memory a result takes. A result
+    /// without elements gets a plan too, although running it launches nothing.
     pub fn choose(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         self.call(None)?.choose(client)
     }
 
-    /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait for
-    /// it. What was decided for a reduction is cached, so the next one like it costs a look-up.
+    /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait
+    /// for it. Each thread caches the prepared reduction, so repeating it costs a look-up.
     ///
     /// # Errors
     ///
@@ -198,16 +199,17 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
     }
 
-    /// Launches the reduction into `output`: a tensor of the result's shape, with strides of any
-    /// kind that never put two results in one place; or a tuple of tensors, one for each result, of the
-    /// same strides. A binding tells no element type: its elements must be of [`output_types`]. It must
-    /// not share memory with the input, nor with another output. Does not wait for it.
+    /// Launches the reduction into `output`. Does not wait for it.
+    ///
+    /// `output` is a tensor of the result's shape, or a tuple of tensors, one for each result, that
+    /// have the same strides. Strides are arbitrary, but no two results may share a place. A
+    /// binding does not carry an element type: its elements must be of
+    /// [`output_types`](Self::output_types). Its memory must not overlap that of the input or of
+    /// another output.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched or written.
-    ///
-    /// [`output_types`]: Self::output_types
     pub fn run_into(
         self,
         client: &ComputeClient<R>,
@@ -219,8 +221,8 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         self.call(Some((&layout.0, &layout.1)))?.run_into(client, outputs)
     }
 
-    /// The operator's numbers with the request. `output` is the shape and the strides of a supplied
-    /// output.
+    /// The call: the request and the operator's parameters. `output` is the shape and the strides
+    /// of a supplied output.
     fn call<'s>(
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
@@ -240,7 +242,8 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     }
 }
 
-/// The request for an operator. It is not generic over the operator, as all that follows.
+/// The request for an operator. This function is not generic over the operator, and neither is
+/// anything that it leads to.
 fn request<'a, R: Runtime>(
     operator: &'static crate::operator::Definition,
     input: &'a TensorHandle<R>,

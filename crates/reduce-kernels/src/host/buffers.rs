@@ -6,9 +6,10 @@ use reduce_planner::{ElementType, Problem};
 use super::{client::binding_alignment, request::Resolved};
 use crate::ReduceError;
 
-/// Buffers that hold every offset of a problem: that of the input, and one for each result.
+/// The buffers of the input and of each result, which hold every offset of a problem.
 ///
-/// Only [`Buffers::check`] makes one, so whoever has it may launch on it without bounds checks.
+/// [`Buffers::check`] is the only constructor, so kernels can run on a value of this type without
+/// bounds checks.
 pub(crate) struct Buffers {
     input: Binding,
     outputs: Vec<Binding>,
@@ -33,7 +34,8 @@ impl Buffers {
             check_output(problem, output, element)?;
             check_offset(client, "output", output.offset_start, element)?;
         }
-        // Where there is nothing to load, nothing is; the binding must hold one element all the same.
+        // If there is nothing to load, the input is not read, but its binding must hold one
+        // element.
         let input = match problem.input_span() {
             0 => client.empty(problem.input().bytes()).binding(),
             _ => input.handle.clone().binding(),
@@ -83,19 +85,19 @@ pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {
     (count as u64).saturating_mul(element.bytes() as u64)
 }
 
-/// Bytes of a buffer between its offsets; none where they cross.
+/// Bytes of a buffer between its offsets; 0 if they cross.
 fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
     size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
 }
 
-/// Alignment of an address that lies `offset` bytes into a buffer, in bytes. Buffers themselves
-/// start on a boundary of the widest load there is.
+/// Alignment in bytes of an address that lies `offset` bytes into a buffer. Buffers themselves are
+/// aligned to the widest load, of 16 bytes.
 pub(crate) fn alignment_of(offset: u64) -> usize {
     const WIDEST_LOAD_LOG2: u32 = 4;
     1 << offset.trailing_zeros().min(WIDEST_LOAD_LOG2)
 }
 
-/// Checks that the device can bind a buffer from an offset on.
+/// Checks that the device can bind a buffer at an offset.
 fn check_offset<R: Runtime>(
     client: &ComputeClient<R>,
     tensor: &'static str,

@@ -1,5 +1,4 @@
-//! What a thread remembers between calls: devices and prepared reductions. A seen shape then costs a
-//! look-up.
+//! The cache of a thread: devices and prepared reductions. Repeating a request costs one look-up.
 
 use core::hash::BuildHasher;
 use std::{
@@ -14,7 +13,8 @@ use reduce_planner::Device;
 use super::{client::device_of, prepared::Prepared, request::Request};
 use crate::ReduceError;
 
-/// Reductions that a thread remembers. Programs whose shapes never repeat start over when it is full.
+/// Number of reductions that a thread caches. A full cache is cleared, which happens only to
+/// programs with very many different shapes.
 const MOST_REDUCTIONS: usize = 1024;
 
 thread_local! {
@@ -24,18 +24,20 @@ thread_local! {
 #[derive(Default)]
 struct Cache {
     hasher: RandomState,
-    /// Prepared reductions by the hash of client and request: a look-up copies no list.
+    /// Prepared reductions by the hash of client and request. Looking up a hash copies none of the
+    /// lists in a request.
     reductions: HashMap<u64, (usize, Request<'static>, Rc<Prepared>)>,
     devices: Vec<(usize, Rc<Device>)>,
 }
 
-/// A number that tells clients of different devices apart: where the properties lie that the clients of
-/// one device share.
+/// A number that identifies the device of a client: the address of the properties, which all
+/// clients of one device share.
 pub(crate) fn identity<R: Runtime>(client: &ComputeClient<R>) -> usize {
     core::ptr::from_ref(client.properties()).addr()
 }
 
-/// What a request was prepared to, from the cache or by `prepare`.
+/// Looks up how a request was prepared. If it is not cached, calls `prepare` and caches what it
+/// returns; errors are not cached.
 pub(crate) fn prepared(
     client: usize,
     request: Request<'_>,
@@ -60,7 +62,7 @@ pub(crate) fn prepared(
     Ok(prepared)
 }
 
-/// The device behind a client.
+/// The device behind a client, from the cache if it has been read before.
 pub(crate) fn device<R: Runtime>(client: &ComputeClient<R>) -> Rc<Device> {
     let identity = identity(client);
     let known = CACHE.with_borrow(|cache| {

@@ -15,18 +15,18 @@ use super::{
 };
 use crate::{ReduceError, element::storage_type};
 
-/// What is asked for, of which tensor, on which device.
+/// A request, the tensor to reduce, and the device to plan for.
 pub(crate) struct Call<'a, R: Runtime> {
     pub(crate) request: Request<'a>,
     pub(crate) input: &'a TensorHandle<R>,
-    /// The device to plan for; that of the client if `None`.
+    /// The device to plan for; `None` means that of the client.
     pub(crate) device: Option<&'a Device>,
-    /// The operator's numbers.
+    /// The operator's parameters.
     pub(crate) parameters: Vec<f64>,
 }
 
 impl<R: Runtime> Call<'_, R> {
-    /// Chooses a plan. One that the request names is not looked at.
+    /// Chooses a plan. A plan in the request is ignored.
     pub(crate) fn choose(self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         let Resolved { problem, signature, .. } = self.request.resolve()?;
         check_input(&problem, self.input)?;
@@ -47,7 +47,8 @@ impl<R: Runtime> Call<'_, R> {
         let outputs: Vec<TensorHandle<R>> = signature.results[..results]
             .iter()
             .map(|&element| {
-                // Buffers of no bytes cannot be bound; one element stands in for them.
+                // A buffer of 0 bytes cannot be bound, so an empty result gets the memory of one
+                // element.
                 let handle = client.empty(problem.outputs().max(1) * element.bytes());
                 TensorHandle::new_contiguous(shape.clone(), handle, storage_type(element))
             })
@@ -58,7 +59,7 @@ impl<R: Runtime> Call<'_, R> {
         Ok(outputs)
     }
 
-    /// Launches into tensors of the caller's.
+    /// Launches into tensors that the caller supplies.
     pub(crate) fn run_into(
         self,
         client: &ComputeClient<R>,
@@ -93,7 +94,7 @@ impl<R: Runtime> Call<'_, R> {
         })
     }
 
-    /// Launches. `stream` is the stream that the client launches on, if it is known.
+    /// Launches the kernels. `stream` is the client's stream if it is known.
     fn launch(
         self,
         client: &ComputeClient<R>,
@@ -107,7 +108,7 @@ impl<R: Runtime> Call<'_, R> {
         };
         let operator = self.request.operator;
         let buffers = Buffers::check(client, resolved, self.input, outputs)?;
-        // CubeCL tells no client's stream, but a new buffer is of it.
+        // CubeCL does not reveal the stream of a client, but a new buffer does.
         let stream = || stream.unwrap_or_else(|| client.empty(1).stream);
         let fields = &resolved.signature.fields[..operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());

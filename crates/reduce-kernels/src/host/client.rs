@@ -1,4 +1,4 @@
-//! What a device can do, read from its CubeCL client.
+//! The capabilities of a device, read from its CubeCL client.
 
 use cubecl::{
     ir::{
@@ -11,19 +11,23 @@ use reduce_planner::{Device, ElementType};
 
 use crate::element::memory_type;
 
-/// Multiprocessors assumed where the runtime does not tell (wgpu): those of a large GPU. Too many
-/// cubes cost little on a small one, too few leave a large one idle.
+/// Number of multiprocessors to assume where the runtime reports none (wgpu): that of a large GPU.
+/// Too many cubes cost little on a small GPU; too few leave a large one partly idle.
 const MULTIPROCESSORS_UNKNOWN: u32 = 128;
 
-/// Multiprocessors assumed of an adapter without plane operations: a processor's cores.
+/// Number of multiprocessors to assume of an adapter without plane operations, which runs on the
+/// cores of a CPU.
 const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 
-/// Read bandwidth per multiprocessor of the reference GPU, in bytes per second. It scales the cost
-/// model to GPUs whose bandwidth no runtime reports; only the ranking of schedules depends on it.
+/// Read bandwidth per multiprocessor of the reference GPU, in bytes per second. No runtime reports
+/// the bandwidth of a GPU, so the cost model scales this figure. Only the ranking of schedules
+/// depends on it.
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
-/// What the client's kernels are compiled to. A client that compiles WGSL for a Vulkan adapter lists what
-/// the adapter has for SPIR-V, so its properties alone do not tell what its kernels can use.
+/// The language that the client's kernels are compiled to.
+///
+/// The properties of a client alone do not tell what its kernels can use: a client that compiles
+/// WGSL for a Vulkan adapter lists what the adapter supports in SPIR-V.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Language {
     Cuda,
@@ -43,7 +47,7 @@ impl Language {
         }
     }
 
-    /// Whether there is such a type in the language, whatever a device makes of it.
+    /// Whether the language has this type at all, on any device.
     fn has(self, element: ElementType) -> bool {
         use ElementType::{BF16, Bool, I8, I16, U8, U16};
 
@@ -51,22 +55,24 @@ impl Language {
     }
 }
 
-/// Whether kernels can add and compare values of `element`, beyond loading and storing them.
+/// Whether kernels can compute with values of `element`, beyond loading and storing them.
 pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: ElementType) -> bool {
     can(client, element, &[TypeUsage::Arithmetic])
 }
 
-/// Whether kernels have exponentials, logarithms, powers and angles of f64: the device's own, or those
-/// of [`operator::math`](crate::operator::math), which work on the bits of f64. SPIR-V's and WGSL's own
-/// are of 32 bits at most.
+/// Whether kernels can compute exponentials, logarithms, powers and angles of f64.
+///
+/// With `native`, they call the device's own functions, which SPIR-V and WGSL have for 32 bits at
+/// most. Without it, they call those of [`operator::math`](crate::operator::math), which need f64
+/// and operations on its bits as u64.
 pub(crate) fn has_wide_math<R: Runtime>(client: &ComputeClient<R>, native: bool) -> bool {
     let is_native = matches!(Language::of(client), Language::Cuda | Language::Hip);
     is_native || (!native && computes_with(client, ElementType::U64))
 }
 
-/// Whether the client's kernels can use `element` so. CubeCL 0.10 leaves f64 out of the types that it
-/// lists for CUDA, because its matrix product fails on them; kernels that load, add and compare f64
-/// run.
+/// Whether the client's kernels can use `element` in all of these ways. CubeCL 0.10 does not list
+/// f64 for CUDA, because its matrix product fails on f64. Kernels that load, add and compare f64
+/// run nevertheless.
 fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[TypeUsage]) -> bool {
     let language = Language::of(client);
     let listed = client.properties().type_usage(memory_type(element));
@@ -75,7 +81,8 @@ fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[Ty
             || (element == ElementType::F64 && language == Language::Cuda))
 }
 
-/// Whether kernels can add to and exchange words of 64 bits in global memory atomically.
+/// Whether kernels can add to 64-bit words in global memory atomically, and load and store them
+/// atomically.
 fn has_wide_atomics<R: Runtime>(client: &ComputeClient<R>) -> bool {
     let word = Type::new(StorageType::Atomic(ElemType::UInt(UIntKind::U64)));
     let usage = client.properties().atomic_type_usage(word);
@@ -84,8 +91,9 @@ fn has_wide_atomics<R: Runtime>(client: &ComputeClient<R>) -> bool {
         && usage.contains(AtomicUsage::LoadStore)
 }
 
-/// What the offset of a tensor of `element` in its buffer must be a multiple of, in bytes. wgpu binds
-/// buffers at multiples of an alignment only; CUDA and HIP pass addresses.
+/// The number of bytes of which the offset of a tensor of `element` in its buffer must be a
+/// multiple. wgpu binds buffers only at multiples of an alignment. CUDA and HIP take any address
+/// that is aligned to the element.
 pub(crate) fn binding_alignment<R: Runtime>(
     client: &ComputeClient<R>,
     element: ElementType,
@@ -97,6 +105,11 @@ pub(crate) fn binding_alignment<R: Runtime>(
 }
 
 /// The device behind a client, as the planner sees it.
+///
+/// What the client does not report, such as the launch time and the tuning, is that of
+/// [`Device::h200`], or of [`Device::software_adapter`] if the device has no plane operations. wgpu
+/// reports no number of multiprocessors: 128 are assumed, or 4 without plane operations. No runtime
+/// reports the read bandwidth: 34 GB/s per multiprocessor are assumed.
 pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let properties = client.properties();
     let hardware = &properties.hardware;
@@ -112,7 +125,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     });
     let (x, y, z) = hardware.max_cube_count;
     let load_bytes = (hardware.load_width / 8) as usize;
-    // NVIDIA's Vulkan driver reports more than the 65535 that its y and z dimensions hold.
+    // NVIDIA's Vulkan driver reports more cubes along y and z than the 65535 that it can launch.
     let grid = [x.min(i32::MAX as u32), y.min(65535), z.min(65535)];
     device.name = R::name(client).to_owned();
     device.plane_size_min = hardware.plane_size_min;
@@ -121,10 +134,12 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     device.max_units_per_cube = hardware.max_units_per_cube.min(hardware.max_cube_dim.0);
     device.max_bindings = hardware.max_bindings;
     device.max_cube_count = grid;
-    // More than this must be asked for when a kernel is launched, and costs residency.
+    // A kernel that needs more than 48 KiB must request it at its launch, and fewer such cubes fit
+    // a multiprocessor.
     device.shared_memory_bytes = hardware.max_shared_memory_size.min(48 * 1024);
     device.load_bytes = load_bytes;
-    // CUDA's runtime sets no limit; the smallest elements have one byte.
+    // CubeCL's CUDA runtime reports no limit. A load of the smallest elements, of one byte, sets
+    // one.
     device.max_vector = hardware.max_vector_size.min(load_bytes);
     device.multiprocessors = multiprocessors;
     device.bandwidth = BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors);

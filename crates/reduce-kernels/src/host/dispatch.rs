@@ -1,4 +1,4 @@
-//! How a plan is launched, apart from buffers.
+//! The launch parameters of a plan, without buffers.
 
 use cubecl::ir::AddressType;
 use reduce_planner::{
@@ -8,7 +8,7 @@ use reduce_planner::{
 
 use crate::kernels::team::Team;
 
-/// A plan in the numbers of its launches.
+/// A plan and the numbers of its launches.
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     pub(super) plan: Plan,
@@ -18,20 +18,21 @@ pub(crate) struct Dispatch {
     pub(super) merging: Merging,
 }
 
-/// What a plan does with partial results.
+/// How a plan merges partial results.
 #[derive(Debug)]
 pub(super) enum Merging {
-    /// There are none.
+    /// The plan has no partial results.
     None,
-    /// The last cube merges them; they are published in so many words.
+    /// The last cube merges them. They are published in this many words.
     LastCube { cubes: usize, words: usize },
-    /// Another launch merges them.
+    /// A second launch merges them.
     SecondLaunch { cubes: usize, team: Team, grid: [u32; 3] },
 }
 
 impl Dispatch {
-    /// For a plan that has been checked against the problem and the device. `fields` are the types of
-    /// the accumulator, `available` the bytes that a buffer may have.
+    /// The dispatch of a plan that has been checked against the problem and the device. `fields`
+    /// are the types of the accumulator's fields, `available` is the size of the largest buffer in
+    /// bytes.
     pub(crate) fn new(
         plan: Plan,
         problem: &Problem,

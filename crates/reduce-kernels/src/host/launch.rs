@@ -1,4 +1,4 @@
-//! Launching kernels: from a dispatch, checked buffers and scratch memory.
+//! Launches kernels with a dispatch, checked buffers and scratch memory.
 
 use cubecl::{
     prelude::*,
@@ -26,10 +26,10 @@ use crate::{
     operator::{OperatorRef, ParametersLaunch},
 };
 
-/// Bytes of the widest store of one unit.
+/// Size of the widest store of one unit, in bytes.
 const WIDEST_STORE: usize = 16;
 
-/// One call that can no longer fail before it is launched.
+/// A call whose checks have all passed, ready to launch.
 pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) client: &'a ComputeClient<R>,
     pub(crate) operator: OperatorRef,
@@ -37,12 +37,12 @@ pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) dispatch: &'a Dispatch,
     pub(crate) buffers: Buffers,
     pub(crate) scratch: Scratch,
-    /// The operator's numbers.
+    /// The operator's parameters.
     pub(crate) parameters: Vec<f64>,
 }
 
 impl<R: Runtime> Launch<'_, R> {
-    /// Launches. The dispatch is of a plan that was checked against the problem.
+    /// Launches the kernels. The dispatch's plan has been checked against the problem.
     pub(crate) fn run(self) {
         match (&self.dispatch.merging, &self.scratch) {
             (&Merging::LastCube { cubes, .. }, Scratch::Words(words)) => {
@@ -57,9 +57,9 @@ impl<R: Runtime> Launch<'_, R> {
 
     fn single_pass(&self) {
         let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
-        // SAFETY: `Buffers` hold every offset of the problem, and the plan's check found every vector
-        // load aligned and inside its inner dimension. Units without work load what others load too,
-        // and write nothing.
+        // SAFETY: `Buffers` hold every offset of the problem. The plan's check has found that every
+        // vector load is aligned and inside its inner dimension. Units without work repeat the
+        // loads of others and write nothing.
         unsafe {
             reduce_single_pass::launch_unchecked::<R>(
                 self.client,
@@ -80,8 +80,8 @@ impl<R: Runtime> Launch<'_, R> {
 
     fn split_single_pass(&self, cubes: usize, words: &Words) {
         let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
-        // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for, and only
-        // launches of this stream, one after the other, use them.
+        // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for. Only
+        // launches of this stream use them, one after the other.
         unsafe {
             reduce_split_single_pass::launch_unchecked::<R>(
                 self.client,
@@ -106,8 +106,8 @@ impl<R: Runtime> Launch<'_, R> {
     fn split_two_pass(&self, cubes: usize, partials: &[Handle], merging: Team, grid: CubeCount) {
         let Dispatch { plan, team, grid: first_grid, address, .. } = *self.dispatch;
         let problem = self.problem();
-        // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times the
-        // outputs, which each buffer of `partials` holds.
+        // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
+        // the outputs, which each buffer of `partials` holds.
         unsafe {
             reduce_split_two_pass::launch_unchecked::<R>(
                 self.client,
@@ -125,8 +125,8 @@ impl<R: Runtime> Launch<'_, R> {
                 self.operator,
             );
         }
-        // SAFETY: it reads the partial results that the first launch stored, and writes inside the
-        // output's span.
+        // SAFETY: the kernel reads the partial results that the first launch stored, and writes
+        // inside the output's span.
         unsafe {
             merge_partials::launch_unchecked::<R>(
                 self.client,
@@ -162,8 +162,8 @@ impl<R: Runtime> Launch<'_, R> {
         }
     }
 
-    /// The input as vectors, those that lie inside its span as a whole; and as elements for peeled
-    /// edges.
+    /// The input as an array of vectors: those that lie entirely inside its span. Peeled accesses
+    /// also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch<R> {
         let Access { vector, peeled, .. } = self.dispatch.plan.access;
         let span = self.problem().input_span();
@@ -174,7 +174,7 @@ impl<R: Runtime> Launch<'_, R> {
         InputArraysLaunch::new(array(span / vector), peeled.then(|| array(span)).into())
     }
 
-    /// The outputs, as vectors or as elements.
+    /// The outputs as arrays of vectors or of elements.
     fn output(&self, in_vectors: bool) -> ResultArraysLaunch<R> {
         let span = self.problem().output_span();
         let outputs = self.buffers.outputs();
@@ -210,8 +210,8 @@ impl<R: Runtime> Launch<'_, R> {
         )
     }
 
-    /// Whether each tile's results lie side by side on a boundary of their vector, as wide as one store
-    /// may be.
+    /// Whether the results of a tile can be stored as one vector: they lie side by side, their
+    /// vector is aligned in the output, and it is no wider than one store.
     fn writes_vectors(&self) -> bool {
         let Access { direction, vector, peeled, .. } = self.dispatch.plan.access;
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
@@ -228,7 +228,7 @@ impl<R: Runtime> Launch<'_, R> {
             && self.buffers.outputs().iter().zip(results).all(fits)
     }
 
-    /// The operator's numbers in the accumulator's type, or in f32 where that is an integer type.
+    /// The operator's parameters in the accumulator's type, or in f32 if that is an integer type.
     fn parameters(&self) -> ParametersLaunch<R> {
         let accumulator = self.resolved.signature.fields[0];
         let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
@@ -240,7 +240,8 @@ fn count([x, y, z]: [u32; 3]) -> CubeCount {
     CubeCount::Static(x, y, z)
 }
 
-/// The problem as kernels see it: the inner dimension stands apart.
+/// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
+/// the others.
 fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> {
     let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
     let (inner_len, inner_stride, inner_target_stride) = match access.direction {

@@ -1,9 +1,9 @@
-//! The way of one call, from the builder to the launch.
+//! The path of one call, from the builder to the launch.
 //!
-//! [`request`] says in plain data what was asked for and resolves it to a problem. [`prepared`] plans
-//! the problem and decides how the plan is launched ([`dispatch`]); [`cache`] remembers the result by
-//! the request. [`call`] puts these together: it checks the [`buffers`], takes [`scratch`] memory, and
-//! hands both to [`launch`]. [`client`] reads what a device can do.
+//! [`request`] holds what the caller asked for as plain data, and resolves it to a problem.
+//! [`prepared`] plans the problem and decides how the plan is launched ([`dispatch`]). [`cache`]
+//! keeps the result under the request. [`call`] combines these: it checks the [`buffers`], takes
+//! [`scratch`] memory, and passes both to [`launch`]. [`client`] reads what a device can do.
 //!
 //! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
 

@@ -1,4 +1,4 @@
-//! A reduction that lacks nothing but buffers.
+//! A reduction that is ready to launch, except for its buffers.
 
 use cubecl::prelude::*;
 use reduce_planner::{Device, ElementType, PlanError, choose};
@@ -14,11 +14,11 @@ use crate::{
     operator::{Definition, Signature},
 };
 
-/// A resolved request, and how it is launched.
+/// A resolved request and its dispatch.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) resolved: Resolved,
-    /// `None` where the result has no elements: nothing is launched.
+    /// `None` if the result has no elements. Nothing is launched then.
     pub(crate) dispatch: Option<Dispatch>,
 }
 

@@ -1,4 +1,4 @@
-//! What one call asks for, in plain data.
+//! The request of one call, as plain data.
 
 use std::borrow::Cow;
 
@@ -21,9 +21,10 @@ pub(crate) struct Request<'a> {
     pub(crate) element: ElementType,
     pub(crate) shape: Cow<'a, [usize]>,
     pub(crate) strides: Cow<'a, [usize]>,
-    /// What the address of the first element is known to be a multiple of, in bytes.
+    /// The largest number of bytes of which the address of the first element is known to be a
+    /// multiple.
     pub(crate) alignment: usize,
-    /// The reduced axes; all of them if `None`.
+    /// The reduced axes; `None` means all axes.
     pub(crate) axes: Option<Cow<'a, [usize]>>,
     pub(crate) keep_dims: bool,
     pub(crate) accumulator: Option<ElementType>,
@@ -43,7 +44,7 @@ pub(crate) struct Resolved {
 }
 
 impl Request<'_> {
-    /// The same request with lists of its own.
+    /// The request with lists that it owns.
     pub(crate) fn into_owned(self) -> Request<'static> {
         let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
         Request {
@@ -55,13 +56,13 @@ impl Request<'_> {
         }
     }
 
-    /// Checks the request and states its problem.
+    /// Checks the request and constructs its problem.
     pub(crate) fn resolve(&self) -> Result<Resolved, ReduceError> {
         let operator = self.operator.0;
         let shape = &self.shape[..];
         let axes = self.axes.as_deref();
         let is_reduced = reduced_axes(shape.len(), axes)?;
-        // Shapes whose products overflow are refused with the problem.
+        // If a product of extents overflows, `Problem::new` refuses the shape.
         let reduction_len = shape
             .iter()
             .zip(&is_reduced)

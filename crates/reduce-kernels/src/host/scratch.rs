@@ -1,11 +1,11 @@
-//! Memory through which the cubes of a split pass partial results, kept between calls: a split then
-//! allocates nothing.
+//! Scratch memory, through which the cubes of a split pass partial results. Threads keep it between
+//! calls, so a split usually allocates nothing.
 //!
 //! CubeCL 0.10 allocates on the device's own thread, after the call that asked for the memory has
-//! returned. If that fails, the thread panics and catches its panic, and from then on drops every launch that
-//! binds the handle; reading another buffer of such a launch, and waiting for it, succeed all the same.
-//! Memory of this module therefore proves that it exists before any launch binds it. That takes a round
-//! trip to the device's thread, once for each growth.
+//! returned. If the allocation fails, that thread panics, catches its panic, and from then on drops
+//! every launch that binds the handle. Waiting for such a launch succeeds nevertheless, and so does
+//! reading its other buffers. This module therefore checks that new memory exists before any launch
+//! binds it. The check is a round trip to the device's thread, once for each growth.
 
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,21 +18,21 @@ use super::{
 };
 use crate::ReduceError;
 
-/// Streams whose memory a thread keeps. Where a thread uses more, the one not used for the longest time
-/// loses its memory.
+/// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
+/// least recently loses its memory.
 const MOST_STREAMS: usize = 8;
 
-/// Fewest words of published partials, so that they rarely grow.
+/// Smallest number of words of published partials to allocate, so that a buffer rarely has to grow.
 const FEWEST_WORDS: usize = 1 << 12;
 
-/// Fewest bytes of one field's partial results, so that they rarely grow.
+/// Smallest buffer for one field's partial results, in bytes, so that it rarely has to grow.
 const FEWEST_BYTES: usize = 1 << 12;
 
-/// Bytes of one field's partial results up to which their memory is kept.
+/// Largest buffer for one field's partial results that is kept between calls, in bytes.
 const MOST_KEPT_BYTES: usize = 16 << 20;
 
 thread_local! {
-    /// The memory of each stream, the one used last in front.
+    /// The memory of each stream. The stream that was used last comes first.
     static STREAMS: RefCell<Vec<StreamScratch>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -41,35 +41,35 @@ struct StreamScratch {
     client: usize,
     stream: StreamId,
     words: Option<KeptWords>,
-    /// A buffer for each field of the widest accumulator so far, and its bytes. CubeCL rounds the size of a
-    /// handle up, but wgpu binds no more than what was asked for.
+    /// For each field of the widest accumulator so far, a buffer and its requested size in bytes.
+    /// CubeCL rounds the size of a handle up, but wgpu binds no more bytes than were requested.
     partials: Vec<(Handle, usize)>,
 }
 
 struct KeptWords {
     handle: Handle,
     count: usize,
-    /// Number of the last launch that took the words, 0 before the first.
+    /// Number of the last launch that used the words; 0 before the first launch.
     launch: u32,
 }
 
-/// The memory that one launch uses beside its buffers.
+/// The scratch memory of one launch.
 pub(crate) enum Scratch {
-    /// There is nothing to pass on.
+    /// The launch passes no partial results.
     None,
-    /// Published partials, which the last cube merges.
+    /// Published partials, which the last cube of each block of tiles merges.
     Words(Words),
-    /// A buffer for each field of the partial results, which a second launch merges.
+    /// A buffer of partial results for each field, which a second launch merges.
     Partials(Vec<Handle>),
 }
 
 impl Scratch {
-    /// What a dispatch needs on a stream: `fields` are the bytes of each accumulator field, `outputs` the
-    /// number of outputs. The stream is asked for only if memory is needed.
+    /// The memory that a dispatch needs. `fields` gives the bytes of each accumulator field,
+    /// `outputs` the number of outputs. `stream` is called only if memory is needed.
     ///
     /// # Errors
     ///
-    /// [`ReduceError::Scratch`] if there is no memory for it.
+    /// [`ReduceError::Scratch`] if the device has no memory for it.
     pub(crate) fn of<R: Runtime>(
         client: &ComputeClient<R>,
         stream: impl FnOnce() -> StreamId,
@@ -90,12 +90,12 @@ impl Scratch {
     }
 }
 
-/// Words of 64 bits for one launch.
+/// 64-bit words for one launch.
 pub(crate) struct Words {
     pub(super) handle: Handle,
     pub(super) count: usize,
-    /// The number of the launch in the upper half: greater than that of any earlier launch with these
-    /// words, and never 0.
+    /// The number of the launch in the upper 32 bits. It is never 0, and greater than the number of
+    /// any earlier launch with these words.
     pub(super) mark: u64,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Words {
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if there is no memory for them.
+/// [`ReduceError::Scratch`] if the device has no memory for them.
 fn words<R: Runtime>(
     client: &ComputeClient<R>,
     stream: StreamId,
@@ -123,7 +123,8 @@ fn words<R: Runtime>(
     })
 }
 
-/// Words of 0, which are no launch's. They are read back, because their zeros are written later too.
+/// New words of 0, which belong to no launch. They are read back, because CubeCL writes the zeros
+/// only later, on the device's thread.
 fn new_words<R: Runtime>(
     client: &ComputeClient<R>,
     count: usize,
@@ -131,7 +132,7 @@ fn new_words<R: Runtime>(
     let bytes = count * size_of::<u64>();
     let failed = |reason: String| ReduceError::Scratch { bytes: bytes as u64, reason };
     let handle = client.create_from_slice(&vec![0; bytes]);
-    // CubeCL panics here where the memory was not allocated.
+    // `read_one` panics if the memory was not allocated.
     match catch_unwind(AssertUnwindSafe(|| client.read_one(handle.clone()))) {
         Err(_) => Err(failed("the allocation failed".into())),
         Ok(Err(error)) => Err(failed(error.to_string())),
@@ -142,11 +143,12 @@ fn new_words<R: Runtime>(
     }
 }
 
-/// A buffer of at least so many bytes for each field of an accumulator, of any content.
+/// For each field of an accumulator, a buffer of at least the given number of bytes. Its content is
+/// arbitrary.
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if there is no memory for one of them.
+/// [`ReduceError::Scratch`] if the device has no memory for one of them.
 fn partials<R: Runtime>(
     client: &ComputeClient<R>,
     stream: StreamId,
@@ -166,7 +168,8 @@ fn partials<R: Runtime>(
                 let reason = "the allocation failed".into();
                 return Err(ReduceError::Scratch { bytes: bytes as u64, reason });
             }
-            // Fields come in order, so the buffers kept are those of the first ones.
+            // The list must stay without gaps: a buffer is kept only if the buffers of all fields
+            // before it are.
             if is_kept && nth <= scratch.partials.len() {
                 scratch.partials.truncate(nth);
                 scratch.partials.push((handle.clone(), bytes));
@@ -177,7 +180,7 @@ fn partials<R: Runtime>(
     })
 }
 
-/// Does something with the memory of a stream.
+/// Calls `work` with the memory of a stream, and marks the stream as used last.
 fn with_scratch<R: Runtime, T>(
     client: &ComputeClient<R>,
     stream: StreamId,
@@ -200,7 +203,8 @@ fn with_scratch<R: Runtime, T>(
     })
 }
 
-/// Whether the memory behind a handle was allocated. Waits for the device's thread, not for the device.
+/// Whether the memory behind a handle was allocated. Waits for the device's thread, not for the
+/// device.
 pub(crate) fn is_allocated<R: Runtime>(client: &ComputeClient<R>, handle: &Handle) -> bool {
     let (asking, handle) = (client.clone(), handle.clone());
     client.exclusive(move || asking.get_resource(handle).is_ok()).unwrap_or(false)

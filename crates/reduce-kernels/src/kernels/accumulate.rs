@@ -1,4 +1,4 @@
-//! What one unit does with its share of a tile: it issues several loads, then pushes their elements
+//! The work of one unit on its share of a tile: it issues several loads, then pushes their elements
 //! into an accumulator with a component for each component of a load.
 
 use cubecl::prelude::*;
@@ -12,14 +12,15 @@ use super::{
 };
 use crate::operator::{Accumulator, In, OperatorRef, Parameters, Single, Wide, identity, push};
 
-/// The loads `first`, `first + stride`, ... of a tile: those of one of `stride` units.
+/// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
+/// work on.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Share {
     pub(super) first: usize,
     pub(super) stride: usize,
 }
 
-/// The accumulator of a share, peeled edges aside.
+/// The accumulator of a share, without peeled edges.
 #[cube]
 pub(super) fn accumulate(
     input: &Input,
@@ -36,8 +37,9 @@ pub(super) fn accumulate(
     let blocks = geometry.loads_per_tile / block;
     let mut accumulator = identity::<Wide>(operator);
     if comptime![pairwise] {
-        // A run-time value, as every cube has one unit along z: compilers would unroll the loop over a
-        // constant number of blocks, and take ten times as long.
+        // `UNIT_POS_Z` is 0, because every cube has one unit along z. It makes the number of links
+        // a run-time value. Compilers would unroll the loop over a constant number of blocks, and
+        // take ten times as long.
         let links = comptime![CHAIN.div_ceil(in_flight)] + UNIT_POS_Z as usize;
         let mut tree = Tree::<Wide>::new(operator);
         let chains = blocks / links;
@@ -83,7 +85,8 @@ pub(super) fn accumulate(
             );
         }
     }
-    // What is left is less than a block: loads stay together, those past the end repeat the last.
+    // The rest is less than a block. Its loads are issued together; those past the end repeat the
+    // last load.
     let first = share.first + blocks * block;
     if first < geometry.loads_per_tile {
         let last = geometry.loads_per_tile - 1;
@@ -139,7 +142,7 @@ fn push_block(
     total
 }
 
-/// Pushes what was loaded, in the type that the operator takes.
+/// Converts a load to the type that the operator takes, and pushes it.
 #[cube]
 pub(super) fn push_loaded(
     accumulator: Accumulator<Wide>,

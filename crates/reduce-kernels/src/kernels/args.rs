@@ -1,4 +1,4 @@
-//! What kernels are given: the element types, the arrays, and the numbers of a problem.
+//! The arguments of kernels: the element types, the arrays, and the numbers of a problem.
 #![allow(missing_docs, reason = "derives of CubeCL add undocumented items")]
 
 use cubecl::{ir::StorageType, prelude::*};
@@ -12,7 +12,7 @@ use crate::operator::{
 /// because the types of the others are looked up when they are registered.
 pub(crate) struct KernelTypes;
 
-/// What [`KernelTypes`] stand for in one launch.
+/// The types of one launch, which [`KernelTypes`] registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelTypesArg {
     /// Type of the input's elements in memory.
@@ -66,15 +66,16 @@ impl LaunchArg for KernelTypes {
     }
 }
 
-/// The input as vectors and, where runs of it are peeled, bound again element by element.
+/// The input as an array of vectors. For peeled accesses it is bound a second time, as an array of
+/// elements.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct InputArrays {
     pub(crate) vectors: Array<Vector<Stored, Wide>>,
     pub(crate) elements: ComptimeOption<Array<Stored>>,
 }
 
-/// An array for each result: of single elements, or of vectors where each tile's results lie side by
-/// side.
+/// An array for each result: of vectors if the results of each tile lie side by side, otherwise of
+/// elements.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ResultArrays {
     first: ComptimeOption<Array<Vector<Out, Single>>>,
@@ -95,14 +96,14 @@ pub(crate) struct PartialArrays {
     e: ComptimeOption<Array<Vector<E, Single>>>,
 }
 
-/// All of the input, as kernels read it.
+/// The entire input, as kernels read it.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Input {
     pub(super) vectors: Slice<Vector<Stored, Wide>>,
     pub(super) elements: ComptimeOption<Slice<Stored>>,
 }
 
-/// All of the results' arrays, as kernels write them.
+/// The entire outputs, as kernels write them.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Output {
     pub(crate) elements: Columns<ResultTypes, Single>,
@@ -150,9 +151,9 @@ pub(super) fn partials_of(arrays: &mut PartialArrays) -> Columns<AccumulatorType
     )
 }
 
-/// All of an array. CubeCL 0.10 adds indices to the slice's offset in the offset's type, and the
-/// offset of `to_slice` is a constant of 32 bits. With 64-bit addresses, it must be a run-time value:
-/// every cube of this crate has one unit along z.
+/// The entire array. CubeCL 0.10 adds indices to the slice's offset in the offset's type, and the
+/// offset of `to_slice` is a constant of 32 bits. With 64-bit addresses the offset must be a
+/// run-time value: `UNIT_POS_Z`, which is 0 because every cube of this crate has one unit along z.
 #[cube]
 fn whole<T: CubePrimitive>(array: &Array<T>) -> Slice<T> {
     let index = storage_type_of::<usize>();
@@ -163,7 +164,7 @@ fn whole<T: CubePrimitive>(array: &Array<T>) -> Slice<T> {
     }
 }
 
-/// As [`whole`], to write to, where there is an array.
+/// The entire array for writing, if there is one; see [`whole`].
 #[cube]
 fn whole_mut<T: CubePrimitive>(
     array: &mut ComptimeOption<Array<T>>,

@@ -1,10 +1,11 @@
-//! The shape of a problem as kernels see it, and where each unit's work lies in it.
+//! The shape of a problem as kernels see it, and the location of each unit's work in it.
 
 use cubecl::{prelude::*, std::FastDivmod};
 use reduce_planner::{Access, Direction};
 
-/// A number to divide indices by. Narrow indices multiply and shift; CubeCL 0.10 cannot pass the
-/// multiplier of a 64-bit division to a kernel, so wide ones divide.
+/// A number that indices are divided by. 32-bit indices are divided with a multiplication and a
+/// shift. 64-bit indices use a division, because CubeCL 0.10 cannot pass the multiplier of a 64-bit
+/// division to a kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Divisor {
     narrow: FastDivmod<u32>,
@@ -18,8 +19,8 @@ impl<R: Runtime> DivisorLaunch<R> {
     }
 }
 
-/// The divisor for narrow indices. Where it is too large for them, the problem has wide ones, and any number
-/// does; CubeCL's constants of a division overflow above 2^31.
+/// The divisor for 32-bit indices. CubeCL's constants of a division overflow above 2^31. A problem
+/// with a larger divisor has 64-bit indices and does not use this one, so any number will do.
 fn narrow(divisor: usize) -> u32 {
     u32::try_from(divisor).ok().filter(|&divisor| divisor <= 1 << 31).unwrap_or(1)
 }
@@ -28,7 +29,7 @@ fn narrow(divisor: usize) -> u32 {
 mod tests {
     use super::narrow;
 
-    /// CubeCL takes the next power of two of what it is given, in 32 bits.
+    /// CubeCL computes the next power of two of the divisor in 32 bits.
     #[test]
     fn narrow_divisors_have_a_power_of_two_above_them() {
         for divisor in [1, 3, 1 << 31, (1 << 31) + 8, u32::MAX as usize, usize::MAX] {
@@ -53,8 +54,8 @@ impl Divisor {
     }
 }
 
-/// One dimension, with its stride in the input (`stride`) and in what its indices lead to
-/// (`target_stride`): the output for a kept dimension, the reduction's row-major order for a reduced
+/// One dimension, with its stride in the input (`stride`) and in the target (`target_stride`). The
+/// target is the output for a kept dimension, and the reduction's row-major order for a reduced
 /// one.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Dim {
@@ -63,13 +64,13 @@ pub(crate) struct Dim {
     pub(crate) target_stride: usize,
 }
 
-/// A problem as its kernels see it. The inner dimension stands apart from the others: the last
-/// reduced one `Along`, the last kept one `Across`.
+/// A problem as its kernels see it. The inner dimension is kept apart from the others. It is the
+/// last reduced dimension `Along`, the last kept one `Across`.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Geometry {
-    /// Kept dimensions from the outermost in, without the inner dimension.
+    /// Kept dimensions, from the outermost to the innermost, without the inner dimension.
     pub(crate) kept: Sequence<Dim>,
-    /// Reduced dimensions likewise.
+    /// Reduced dimensions in the same order, without the inner dimension.
     pub(crate) reduced: Sequence<Dim>,
     /// Elements of the inner dimension.
     pub(crate) inner_len: usize,
@@ -79,11 +80,11 @@ pub(crate) struct Geometry {
     pub(crate) inner_target_stride: usize,
     /// Loads that cover the inner dimension: whole vectors `Along`, all outputs `Across`.
     pub(crate) loads_per_inner: Divisor,
-    /// How many times a reduction runs through its inner dimension (`Along`).
+    /// `Along`, the number of inner dimensions that one reduction consists of.
     pub(crate) inner_count: usize,
-    /// Output tiles.
+    /// Number of output tiles.
     pub(crate) tiles: usize,
-    /// Loads of one tile, peeled edges aside.
+    /// Loads of one tile, without peeled edges.
     pub(crate) loads_per_tile: usize,
     /// Number of outputs.
     pub(crate) outputs: usize,
@@ -91,7 +92,7 @@ pub(crate) struct Geometry {
     pub(crate) reduction_len: usize,
 }
 
-/// Two offsets found together: in the input, and in what the indices lead to.
+/// The offsets of one index in the input and in the target (see [`Dim`]).
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Offsets {
     pub(crate) input: usize,
@@ -130,12 +131,12 @@ pub(crate) struct Tile {
     pub(crate) output: usize,
     /// Number of its first result in row-major order over the canonical kept dimensions.
     pub(crate) index: usize,
-    /// Results it has: 1 `Along`, those inside the row `Across`, 0 past the last tile.
+    /// Number of its results: 1 `Along`, those inside the row `Across`, 0 past the last tile.
     pub(crate) results: u32,
 }
 
-/// Locates a tile. One past the last repeats the last one's loads and has no results, so that all
-/// units of a cube stay together.
+/// Locates a tile. A tile past the last repeats the loads of the last and has no results, so all
+/// units of a cube take the same path.
 #[cube]
 pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Access) -> Tile {
     let tile = clamp_max(number, geometry.tiles - 1);

@@ -9,12 +9,12 @@ use super::{
 };
 use crate::operator::{Position, Single, Stored, Wide};
 
-/// What one load gives.
+/// One load.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Loaded {
     pub(super) value: Vector<Stored, Wide>,
     pub(super) position: Position,
-    /// Whether there is such a load: a peeled inner dimension may hold one vector less than others.
+    /// Whether the load exists: a peeled inner dimension may hold one vector less than others.
     pub(super) valid: bool,
 }
 
@@ -58,8 +58,8 @@ fn load_along(
         let first = start.div_ceil(vector);
         let end = (first + slot + 1) * vector;
         let valid = end <= start + geometry.inner_len;
-        // Every inner dimension holds its first whole vector, and that is in cache when it is loaded
-        // again for a vector that does not exist.
+        // Every inner dimension holds its first whole vector. A load that does not exist repeats
+        // it, from the cache.
         let index = select(valid, first + slot, first);
         let skipped = index * vector - start;
         Loaded {
@@ -105,7 +105,8 @@ fn load_across(
         if tile.results == comptime![vector as u32] {
             value = input.vectors[start / vector];
         } else {
-            // Past the row's end, load its last element again; those components have no result.
+            // Past the end of the row, this repeats its last element. Those components have no
+            // result.
             let elements = input.elements.unwrap();
             let last = clamp_min(tile.results, 1u32) - 1;
             #[unroll]
@@ -120,12 +121,13 @@ fn load_across(
     Loaded { value, position: Position { start: at.target, step: 0usize }, valid: true }
 }
 
-/// Elements at the edges of a peeled inner dimension, at most: each edge is shorter than a vector.
+/// The largest number of elements at the edges of a peeled inner dimension: each edge is shorter
+/// than a vector.
 pub(super) fn edge_slots(vector: usize) -> usize {
     2 * vector
 }
 
-/// An element at an edge.
+/// An element at an edge of a peeled inner dimension.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Edge {
     pub(super) value: Vector<Stored, Single>,
@@ -133,8 +135,8 @@ pub(super) struct Edge {
     pub(super) valid: bool,
 }
 
-/// Loads edge element `slot` of all that a tile has: those before the first whole vector of its inner
-/// dimensions and those after the last.
+/// Loads edge element `slot` of a tile. The edges are the elements before the first whole vector of
+/// each inner dimension, and those after the last.
 #[cube]
 pub(super) fn load_edge(
     input: &Input,

@@ -5,12 +5,13 @@
 //! - [`single_pass`]: the schedules unit, plane and cube. They differ only in the
 //!   [`Team`](team::Team) that works on an output tile, which is a constant of the kernel.
 //! - [`split_single_pass`]: a split whose last cube merges the partial results.
-//! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing or
-//!   the partial results take too much memory.
+//! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
+//!   or the partial results take too much memory.
 //!
 //! # Glossary
 //!
-//! - *unit*, *plane*, *cube*: CubeCL's words for a thread, a warp or subgroup, a block or workgroup.
+//! - *unit*, *plane*, *cube*: CubeCL's words for a thread, a warp or subgroup, a block or
+//!   workgroup.
 //! - *along*, *across*: whether neighbouring elements of the input belong to one output, or to
 //!   neighbouring outputs ([`Direction`](reduce_planner::Direction)).
 //! - *output tile*: what one team computes. It is one output along, and one vector of neighbouring
@@ -26,9 +27,10 @@
 //!
 //! # From the load to the result
 //!
-//! [`args`] holds what a launch binds, [`geometry`] where tiles lie, [`team`] which unit does what.
-//! A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of [`pairwise`];
-//! [`combine`] and [`total`] make one accumulator of a team's; [`partials`] passes it between cubes.
+//! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, and [`team`] assigns
+//! units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
+//! [`pairwise`]; [`combine`] and [`total`] make one accumulator of a team's; [`partials`] passes it
+//! between cubes.
 
 mod accumulate;
 pub(crate) mod args;

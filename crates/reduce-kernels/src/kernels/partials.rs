@@ -2,9 +2,9 @@
 //! finishes last.
 //!
 //! CubeCL 0.10 has no fence that orders plain stores of one cube for another. A partial result is
-//! therefore published in atomic words of 64 bits. The low half holds 32 bits of an accumulator, the
-//! high half the number of the launch. Both are one atomic word, so a reader that sees the number of
-//! its launch also sees the payload, in whatever order memory shows the words.
+//! therefore published in atomic words of 64 bits. The low half holds 32 bits of an accumulator,
+//! the high half the number of the launch. Both are one atomic word, so a reader that sees the
+//! number of its launch also sees the payload, in whatever order memory shows the words.
 //!
 //! Numbers grow from launch to launch and words begin as 0. Whatever an earlier launch left behind,
 //! even if it was aborted, has a lower number and counts as not written. The counter of a block of
@@ -22,11 +22,12 @@ use crate::operator::{
     word_count,
 };
 
-/// Words that a unit of the last cube waits for at a time.
+/// Number of words that a unit of the last cube loads together and waits for.
 const WORDS_IN_FLIGHT: usize = 8;
 
-/// The words of one block of tiles: a counter, then for each of `cubes` cubes the accumulators of
-/// `outputs` outputs, word by word so that neighbouring outputs lie side by side.
+/// The words of one block of tiles. A counter comes first. The accumulators of `outputs` outputs
+/// follow for each of `cubes` cubes, word by word, so that the words of neighbouring outputs lie
+/// side by side.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Published {
     first: usize,
@@ -53,15 +54,15 @@ impl Published {
         Published { first: block * (1 + cubes * per_cube), cubes, mark, outputs, words }
     }
 
-    /// Tells the counter of this launch, so that it begins at 0. This comes long before cubes count
-    /// themselves in, where it costs nothing.
+    /// Resets the counter for this launch. The cubes count themselves in much later, so the reset
+    /// costs nothing.
     pub(super) fn open(&self, published: &Array<Atomic<u64>>) {
         if UNIT_POS == 0 {
             published[self.first].fetch_max(self.mark);
         }
     }
 
-    /// Where word `word` of an output's accumulator from `cube` lies.
+    /// The index of word `word` of the accumulator of `output` from `cube`.
     fn at(&self, cube: usize, output: usize, #[comptime] word: usize) -> usize {
         let row = cube * comptime![self.words] + comptime![word];
         self.first + 1 + row * comptime![self.outputs] + output
@@ -83,8 +84,8 @@ impl Published {
         }
     }
 
-    /// Counts this cube in, and returns whether it is the last. Every unit of the cube must get here,
-    /// after [`open`](Self::open).
+    /// Counts this cube in, and returns whether it is the last. Every unit of the cube must get
+    /// here, after [`open`](Self::open).
     pub(super) fn is_last(&self, published: &Array<Atomic<u64>>) -> bool {
         let mut last = SharedMemory::<u32>::new(1usize);
         // A cube counts itself in behind its partial results, so the last one rarely waits.

@@ -13,8 +13,9 @@ use super::{
 };
 use crate::operator::{OperatorRef, Parameters, Single, finish};
 
-/// Each team reduces its share of a tile, one of `cubes`, and publishes its accumulator in `published`
-/// under the launch's `mark`. The last cube of a block of tiles writes their results.
+/// Each of `cubes` cubes reduces a share of each tile. The teams publish their accumulators in
+/// `published`, under the `mark` of the launch. The last cube of a block of tiles merges them and
+/// writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments, reason = "what is bound, and three constants")]
 pub(crate) fn reduce_split_single_pass(
@@ -64,7 +65,8 @@ pub(crate) fn reduce_split_single_pass(
             }
         }
     }
-    // All units of the cube take the same branch. The grid may hold a few cubes past the last block.
+    // All units of the cube take the same branch. The grid may hold a few cubes past the last
+    // block.
     if partials.is_last(published) {
         let merging = comptime![merging_team(team, tiles_per_cube * width)];
         let total = partials.merge(published, parameters, merging, operator);
@@ -79,7 +81,7 @@ pub(crate) fn reduce_split_single_pass(
     }
 }
 
-/// Outputs of one tile.
+/// Number of outputs of one tile.
 fn outputs_per_tile(access: Access) -> usize {
     match access.direction {
         Direction::Along => 1,
@@ -87,8 +89,8 @@ fn outputs_per_tile(access: Access) -> usize {
     }
 }
 
-/// The units of the last cube, dealt out to its outputs: the units of one output stand `outputs`
-/// apart, so neighbouring units read neighbouring words.
+/// The team that merges in the last cube. The units of one output stand `outputs` apart, so
+/// neighbouring units read neighbouring words.
 fn merging_team(team: Team, outputs: usize) -> Team {
     let outputs = outputs as u32;
     Team {

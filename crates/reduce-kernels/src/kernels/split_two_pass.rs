@@ -12,8 +12,9 @@ use super::{
 };
 use crate::operator::{OperatorRef, Parameters};
 
-/// Each team reduces its share of a tile, one of `cubes`, and stores its accumulator. The partial
-/// results of cube `c` are those from `c * outputs`, in the order of the canonical kept dimensions.
+/// Each of `cubes` cubes reduces a share of each tile, and stores its accumulators as partial
+/// results. Those of cube `c` start at `c * outputs`, in the order of the canonical kept
+/// dimensions.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments, reason = "what is bound, and three constants")]
 pub(crate) fn reduce_split_two_pass(

@@ -1,12 +1,12 @@
-//! Which units work on which tile.
+//! The assignment of units to tiles.
 
 use cubecl::prelude::*;
 use reduce_planner::Combine;
 
-/// The units of a cube that work on one tile: how many, where they stand, how they combine.
+/// The units of a cube that work on one tile: their number, their positions, and how they combine.
 ///
-/// The unit at position `p` is member `p / unit_stride % units_per_tile` of its team. The other digits
-/// of `p` say which of the cube's tiles the team works on.
+/// The unit at position `p` is member `p / unit_stride % units_per_tile` of its team. The other
+/// digits of `p` say which of the cube's tiles the team works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Team {
     /// Units per tile, a power of two.

@@ -1,4 +1,4 @@
-//! Elements as they lie in memory, as numbers.
+//! Decodes the elements of a buffer to numbers.
 
 use reduce_planner::ElementType;
 

@@ -1,4 +1,4 @@
-//! What a test of an operator finds.
+//! The error type of operator tests.
 
 use core::fmt;
 

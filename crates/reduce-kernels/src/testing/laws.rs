@@ -1,4 +1,4 @@
-//! The laws of operators, checked on the device.
+//! Checks the laws of operators on the device.
 
 use core::fmt;
 
@@ -22,7 +22,8 @@ const FORMS: usize = 7;
 /// Units of a cube.
 const UNITS: u32 = 64;
 
-/// More triples are checked in several launches, which bounds the memory that they take.
+/// The most triples per launch. More triples take several launches, which bounds the memory that
+/// they need.
 const TRIPLES_PER_LAUNCH: usize = 1 << 14;
 
 /// A law that every schedule relies on; see [`Operator`].
@@ -79,7 +80,7 @@ fn store(
     results.put(to, result);
 }
 
-/// The same three elements, reduced in every form that the laws call equal.
+/// Reduces one triple of elements in every form that the laws call equal.
 #[cube(launch)]
 fn reduce_in_every_form(
     _types: &KernelTypes,

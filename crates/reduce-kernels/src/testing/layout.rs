@@ -1,4 +1,4 @@
-//! How a test's input lies in memory.
+//! The layouts of test inputs in memory.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use reduce_planner::{row_major_strides, span};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layout {
-    /// What is particular to it.
+    /// The name of the layout, which says what is particular to it.
     pub name: &'static str,
     /// Extent of each axis.
     pub shape: Vec<usize>,

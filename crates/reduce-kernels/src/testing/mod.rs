@@ -1,11 +1,12 @@
-//! What a test of an operator of your own needs (feature `testing`).
+//! Tests for operators of your own (feature `testing`).
 //!
-//! - [`check_laws`] holds an operator to the laws that every schedule relies on;
-//! - [`check_every_plan`] runs it under every schedule, and compares it with a naive reference;
-//! - [`every_plan`] and [`widest_plans`] are the plans, for tests that are written by hand.
+//! - [`check_laws`] checks the laws of an operator, on which every schedule relies;
+//! - [`check_every_plan`] runs an operator under every schedule and compares it with a naive
+//!   reference;
+//! - [`every_plan`] and [`widest_plans`] list plans, for tests that are written by hand.
 //!
-//! Mapped operators are tested like others: `check_laws` takes a [`Mapped`](crate::Mapped), and
-//! `check_every_plan` a reduction with its map.
+//! Mapped operators are tested in the same way: `check_laws` takes a [`Mapped`](crate::Mapped), and
+//! `check_every_plan` takes a reduction with its map.
 
 mod decode;
 mod error;

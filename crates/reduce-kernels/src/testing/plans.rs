@@ -1,10 +1,11 @@
-//! Plans that a test should run: all that can, not only the one that the planner chooses.
+//! Lists of plans that a test should run: every kind that can run, not only the one that the
+//! planner chooses.
 
 use reduce_planner::{Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind};
 
-/// Loads that these plans have in flight. Each is one more copy of the code that loads and
-/// accumulates, all alike, and the time of a test is mostly that of compilers. The plans that the
-/// planner chooses have more.
+/// Loads in flight of these plans. Each load in flight is another copy of the same code, and
+/// compilers take most of the time of a test. The plans that the planner chooses have more loads in
+/// flight.
 const MOST_LOADS: usize = 4;
 
 /// Outputs in flight where a plan has several.
@@ -31,8 +32,8 @@ pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
     plans_reading(problem, device, &[Access::widest(problem, device)])
 }
 
-/// Plans that read in these ways: each schedule, a split merged by its last cube and by a second
-/// launch, and short outputs one at a time and several.
+/// Plans with these accesses: each schedule, splits that are merged by the last cube and by a
+/// second launch, and plans with one and with several outputs in flight.
 fn plans_reading(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
     // Without 64-bit atomics, a second launch merges what a split leaves.
     let mut without_atomics = device.clone();

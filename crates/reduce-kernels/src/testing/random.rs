@@ -1,15 +1,15 @@
-//! Test data.
+//! Random test data.
 
 use core::ops::RangeInclusive;
 
-/// Numbers that look random and are the same in every run (SplitMix64): test data, no more.
+/// Pseudo-random numbers for tests (SplitMix64). Each seed gives the same numbers in every run.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// The sequence of this seed.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }

@@ -1,4 +1,4 @@
-//! How close results must be.
+//! The tolerance for results.
 
 use core::fmt;
 
@@ -28,7 +28,7 @@ impl Tolerance {
         Self { relative, ..self }
     }
 
-    /// Takes results for equal that differ by a multiple of `period`, which must be positive: 2π
+    /// Treats results as equal that differ by a multiple of `period`, which must be positive: 2π
     /// for angles.
     pub const fn with_period(self, period: f64) -> Self {
         Self { period: Some(period), ..self }

@@ -12,7 +12,8 @@ pub(in crate::kernels) fn combine_components(
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
     let width = Wide::value().comptime();
-    // The components, then what pairs of the list merge to: the last is the total.
+    // The list holds the components, then the merged pairs of the list. Its last entry is the
+    // total.
     let mut parts = Sequence::<Accumulator<Single>>::new();
     #[unroll]
     for nth in 0..width {

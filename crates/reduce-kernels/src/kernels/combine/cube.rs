@@ -7,8 +7,8 @@ use crate::{
     operator::{Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Width, merge},
 };
 
-/// Merges the accumulators of every `lanes`-th member of a team, in a halving tree. There are
-/// barriers throughout, so every unit of the cube must get here.
+/// Merges the accumulators of every `lanes`-th member of a team, in a halving tree through shared
+/// memory. It contains barriers, so every unit of the cube must call it.
 #[cube]
 pub(super) fn combine_cube<N: Width>(
     accumulator: Accumulator<N>,
@@ -22,7 +22,7 @@ pub(super) fn combine_cube<N: Width>(
     let leaders = comptime![team.units_per_tile / lanes];
     let member = UNIT_POS / unit_stride % comptime![team.units_per_tile];
     let leader = member / lanes;
-    // One lane of every `lanes` holds what they accumulated.
+    // The first of every `lanes` lanes holds the accumulator of all of them.
     let leads = member == leader * lanes;
     let slot = (UNIT_POS / lanes) as usize;
     let mut shared = Columns::<AccumulatorTypes, N>::shared(slots, comptime![operator.0.fields]);

@@ -5,9 +5,10 @@ use cubecl::prelude::*;
 use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
 
 /// Merges the accumulators of every `lanes` units that stand `unit_stride` apart in their plane, in
-/// halving butterflies. The first of them ends up with the total. Every unit of the plane must get
-/// here, and a cube's units must fill its planes in the order of their positions, as they do on every
-/// backend whose cubes are one-dimensional and hold whole planes.
+/// halving butterflies. The first of them ends up with the total.
+///
+/// Every unit of the plane must call it. The units of a cube must fill its planes in the order of
+/// their positions. They do on every backend whose cubes are one-dimensional and hold whole planes.
 #[cube]
 pub(super) fn combine_plane<N: Width>(
     accumulator: Accumulator<N>,
