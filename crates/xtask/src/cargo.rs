@@ -1,4 +1,4 @@
-//! Calling cargo: running it to its end, building test executables, counting documents' tests.
+//! Calls cargo: runs it to its end, builds test executables, counts the tests of documents.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{runner::Executable, say::say};
 
-/// What ends a task early.
+/// The error that ends a task early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A command could not be started.
@@ -31,12 +31,12 @@ pub(crate) enum Failure {
     /// Tests that should be there are not.
     #[error("{0}")]
     Missing(String),
-    /// There is no device, and nothing this program knows to install for one.
+    /// There is no device, and this program does not know how to install one.
     #[error("{0}")]
     NoAdapter(String),
 }
 
-/// Runs a command to its end, saying so first.
+/// Announces a command and runs it to its end.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let line = announce(command);
     let status =
@@ -67,7 +67,7 @@ pub(crate) fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
     Ok(built)
 }
 
-/// The test executable that one of cargo's messages tells of.
+/// The test executable that a message of cargo names, if it names one.
 fn test_executable(line: &str) -> Option<Built> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {
@@ -89,7 +89,8 @@ fn test_executable(line: &str) -> Option<Built> {
     })
 }
 
-/// The name in a package's identity: `path+file:///folder/name#0.1.0`, or `path+file:///folder#name@0.1.0`.
+/// The name in a package's identity: `path+file:///folder/name#0.1.0`, or
+/// `path+file:///folder#name@0.1.0`.
 fn package_name(identity: &str) -> String {
     let (folder, version) = identity.rsplit_once('#').unwrap_or((identity, ""));
     let name = match version.split_once('@') {
@@ -109,7 +110,7 @@ pub(crate) fn doc_tests(arguments: &[&str]) -> Result<usize, Failure> {
     Ok(passed)
 }
 
-/// Runs a command to its end and hands over each line that it prints.
+/// Runs a command to its end and calls `take` with each line that it prints.
 pub(crate) fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Result<(), Failure> {
     let line = announce(&command);
     let failed = |reason| Failure::NotStarted { command: line.clone(), reason };
@@ -121,7 +122,7 @@ pub(crate) fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Resu
     if status.success() { Ok(()) } else { Err(Failure::Failed(line)) }
 }
 
-/// The tests that passed according to a line such as `test result: ok. 5 passed; 0 failed; ...`.
+/// The number of passed tests in a line such as `test result: ok. 5 passed; 0 failed; ...`.
 fn passed_in(line: &str) -> usize {
     line.strip_prefix("test result: ok. ")
         .and_then(|rest| rest.split(' ').next())
@@ -137,9 +138,10 @@ pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What programs that compile kernels are given on top of the environment.
+/// The environment variables for programs that compile kernels.
 pub(crate) fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
-    // Tests run a kernel once or twice: what Mesa's software adapter gains by optimising it, it loses.
+    // A test runs a kernel once or twice. Optimising it takes Mesa's software adapter longer than
+    // it saves.
     let mut variables = vec![("GALLIVM_PERF", "nopt".into())];
     // Mesa complains once per program where no desktop session set this.
     if env::var_os("XDG_RUNTIME_DIR").is_none() {
@@ -160,14 +162,14 @@ fn announce(command: &Command) -> String {
 mod tests {
     use super::{package_name, passed_in, test_executable};
 
-    /// The closing count of CI rests on this.
+    /// Protects the number of tests that CI reports at its end.
     #[test]
     fn results_of_tests_are_counted() {
         assert_eq!(passed_in("test result: ok. 17 passed; 0 failed; 0 ignored; 0 measured"), 17);
         assert_eq!(passed_in("test oracle::the_oracle ... ok"), 0);
     }
 
-    /// Both forms that cargo writes.
+    /// Protects both forms of package identities that cargo writes.
     #[test]
     fn packages_have_their_names() {
         assert_eq!(package_name("path+file:///work/crates/xtask#0.1.0"), "xtask");
@@ -177,7 +179,7 @@ mod tests {
         );
     }
 
-    /// Tests, and nothing else, are found in cargo's messages.
+    /// Protects that only test executables are taken from cargo's messages.
     #[test]
     fn test_executables_are_found() {
         let message = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/k#kernels@0.1.0",
