@@ -1,4 +1,5 @@
-//! What planning costs the host, without a device: `cargo bench -p reduce-benches --bench planning`.
+//! What planning costs the host, without a device: `cargo bench -p reduce-benches --bench
+//! planning`.
 
 use std::hint::black_box;
 

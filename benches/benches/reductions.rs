@@ -1,5 +1,6 @@
 //! Criterion benches for one's own machine: `cargo bench -p reduce-benches --features vulkan`. The
-//! environment variable `REDUCE_BACKEND` names the backend, because criterion reads the command line.
+//! environment variable `REDUCE_BACKEND` names the backend, because criterion reads the command
+//! line.
 
 use std::process::ExitCode;
 

@@ -10,9 +10,9 @@ use reduce_programs::random_inputs;
 
 use crate::Case;
 
-/// Enough inputs for a case that back-to-back calls over them find none in cache: `rotated` bytes of
-/// them, or 1 GiB. Floats lie evenly in [-1, 1) with random mantissas, integers in the range of a
-/// byte.
+/// Enough inputs for a case that back-to-back calls over them find none in cache: `rotated` bytes
+/// of them, or 1 GiB. Floats lie evenly in [-1, 1) with random mantissas, integers in the range of
+/// a byte.
 pub fn inputs<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,

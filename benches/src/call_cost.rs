@@ -1,4 +1,4 @@
-//! What a call costs the host beside CubeCL's own launch.
+//! The cost of a call on the host, compared with CubeCL's own launch.
 
 use reduce_kernels::cubecl::{self, prelude::*, std::tensor::TensorHandle};
 use reduce_programs::{MeasureError, microseconds_per_call};

@@ -7,8 +7,8 @@ use reduce_kernels::{
     planner::{UnknownElementType, row_major_strides},
 };
 
-/// One reduction to time. [`Display`](fmt::Display) gives the line in its one spelling, whatever the
-/// spelling that was parsed: two equal cases print alike.
+/// One reduction to time. [`Display`](fmt::Display) gives the line in its one spelling, whatever
+/// the spelling that was parsed: two equal cases print alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Case {

@@ -28,7 +28,7 @@ const HOPELESS: f64 = 3.0;
 /// Cubes of `shared_sum`, which leaves their number to its caller.
 const SHARED_SUM_CUBES: [u32; 3] = [512, 4096, 32768];
 
-/// A way in which cubek-reduce can be told to go about a reduction.
+/// A way to run a reduction in cubek-reduce.
 #[derive(Clone, Debug)]
 enum Routine {
     /// Its general entry point.
@@ -47,9 +47,9 @@ struct Call<'a, R: Runtime> {
     axis: usize,
 }
 
-/// The fastest of cubek-reduce's routines for a case, over `inputs` in turn. `None` if it has no such
-/// operator, reduces no such axes, or if every routine fails. Routines that fail or compute something
-/// else are left out.
+/// The fastest of cubek-reduce's routines for a case, over `inputs` in turn. Routines that fail or
+/// compute something else are left out. `None` if it lacks the operator, cannot reduce these axes,
+/// or every routine fails.
 pub fn fastest_routine<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
@@ -96,16 +96,17 @@ fn catch<T>(work: impl FnOnce() -> Result<T, MeasureError>) -> Result<T, Measure
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(failed("panicked")))
 }
 
-/// What a routine must compute. Some do not: Mesa's software adapter, for one, ends loops after 65535
-/// steps, and a sum that reads a quarter of its input looks fast.
+/// The result that a routine must compute. Some routines are wrong on some devices: Mesa's software
+/// adapter ends loops after 65535 steps, and a sum that reads only a quarter of its input looks
+/// fast.
 struct Expected {
     values: Vec<f32>,
     tolerance: f32,
 }
 
 impl Expected {
-    /// The library's own results for an input; `None` where results of f32 are none of it or too many
-    /// to read each time.
+    /// The library's own results for an input; `None` if its results are not f32, or too many to
+    /// read each time.
     fn of<R: Runtime>(
         client: &ComputeClient<R>,
         case: &Case,
@@ -115,8 +116,8 @@ impl Expected {
         let results = run(client, case, input, None).ok()?;
         let result = results.first()?;
         let count = result.shape().iter().product::<usize>();
-        // Sums of values in [-1, 1] are about the root of their number; orders of summation differ by
-        // far less.
+        // Sums of values in [-1, 1] are about as large as the root of their number. Two orders of
+        // summation differ by far less.
         let root = ((case.elements() / count.max(1)) as f32).sqrt();
         let tolerance = match case.operator {
             OperatorName::Sum => 0.01 * root,
@@ -250,7 +251,7 @@ impl<'a, R: Runtime> Call<'a, R> {
                 (handle, reduce(self.client, input, output, axis, strategy, operation, types))
             }
             Routine::SharedSum(cubes) => {
-                // It adds to what the output holds.
+                // The routine adds to what the output already holds.
                 let handle = self.client.create_from_slice(&vec![0; element.size()]);
                 let output = TensorHandle::new_contiguous([1], handle.clone(), element).binding();
                 (handle, shared_sum(self.client, input, output, *cubes, element.elem_type()))

@@ -1,4 +1,4 @@
-//! The time that the device alone spends on a call.
+//! The time that a call takes on the device alone.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ const PAIRS: usize = 7;
 /// Seconds that the calls of one sample should keep the device busy.
 const SAMPLE_SECONDS: f64 = 0.003;
 
-/// Fewest calls of a sample. With fewer, what the host adds would show.
+/// Fewest calls of a sample. With fewer, the overhead of the host would distort the result.
 const FEWEST_CALLS: usize = 4;
 
 /// Most calls of a sample. CubeCL 0.10 on CUDA waits for the device after 64 uploads of launch
@@ -40,11 +40,11 @@ fn spin(output: &mut Array<u32>, iterations: u32) {
     output[0] = state;
 }
 
-/// A kernel that keeps the device busy for a chosen time, so that calls enqueued meanwhile run back
-/// to back afterwards, however long the host takes for them.
+/// A kernel that keeps the device busy for a chosen time. Calls that are enqueued meanwhile then
+/// run back to back, however long the host takes to enqueue them.
 ///
-/// CubeCL's own `client.profile` does not serve: on CUDA it reads the host's clock before and after a
-/// synchronisation, which takes longer than a small reduction.
+/// CubeCL's own `client.profile` is not accurate enough: on CUDA it reads the host's clock before
+/// and after a synchronisation, which takes longer than a small reduction.
 pub struct Delay<'a, R: Runtime> {
     client: &'a ComputeClient<R>,
     sink: Handle,
@@ -108,7 +108,8 @@ impl<'a, R: Runtime> Delay<'a, R> {
         }
     }
 
-    /// Enqueues a delay, then `calls` calls. Seconds until all were enqueued, and until all had run.
+    /// Enqueues a delay, then `calls` calls. Seconds until all were enqueued, and until all had
+    /// run.
     fn sample(
         &self,
         seconds: f64,
@@ -117,7 +118,7 @@ impl<'a, R: Runtime> Delay<'a, R> {
     ) -> Result<(f64, f64), MeasureError> {
         let start = Instant::now();
         self.enqueue(seconds);
-        // wgpu holds launches back until there are some.
+        // wgpu collects several launches before it submits them.
         self.client.flush()?;
         for _ in 0..calls {
             call()?;
@@ -129,18 +130,21 @@ impl<'a, R: Runtime> Delay<'a, R> {
         Ok((enqueued, start.elapsed().as_secs_f64()))
     }
 
-    /// Microseconds of device time per call: what some calls add to a delay that hides the host's
-    /// work for them, divided by their number; the median of seven such differences. It includes
-    /// every launch of a call and the gaps that the device leaves between launches, and nothing of
-    /// the host. `None` if the host's work could not be hidden, as on Mesa's software
-    /// adapter, which runs kernels while they are submitted.
+    /// Microseconds of device time per call.
     ///
-    /// `call` enqueues one call and should take another input each time; `microseconds_per_call` is
+    /// It is the time that some calls add to a delay that hides the host's work for them, divided
+    /// by their number. The result is the median of up to seven such differences: those in which
+    /// the delay did hide the host's work, if they are more than half. It includes every launch of
+    /// a call and the gaps that the device leaves between launches, and nothing of the host. It is
+    /// `None` if the host's work could not be hidden, as on Mesa's software adapter, which runs
+    /// kernels while they are submitted.
+    ///
+    /// `call` enqueues one call and should use another input each time. `microseconds_per_call` is
     /// about what it takes in a stream.
     ///
     /// # Errors
     ///
-    /// What `call` returns, and what the device reports.
+    /// The errors of `call` and of the device.
     pub fn kernel_microseconds(
         &self,
         microseconds_per_call: f64,

@@ -1,5 +1,5 @@
-//! Neighbouring shapes that hold the same number of elements: where a rate falls between two of
-//! them, a choice was wrong.
+//! Sweeps over neighbouring shapes with the same number of elements. A rate that falls between two
+//! neighbours reveals a wrong choice of plan.
 
 use reduce_kernels::{ElementType, OperatorName};
 
@@ -105,7 +105,7 @@ pub fn inner_dimensions() -> Vec<Point> {
 mod tests {
     use super::*;
 
-    /// The mark is about points of 256 MiB.
+    /// The mark applies to points of 256 MiB.
     #[test]
     fn points_are_as_large_as_the_mark_asks() {
         let even = |point: &Point| !matches!(point.series, Series::Aspect { odd: true, .. });

@@ -14,7 +14,7 @@ use crate::{
     npy::{Header, HeaderError},
 };
 
-/// Characters of a foreign element type that a message shows.
+/// The most characters of an unknown element type that a message shows.
 const MOST_SHOWN: usize = 60;
 
 /// An array as it lies in its file.
@@ -33,7 +33,7 @@ pub struct Array {
 /// Why an array could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrayError {
-    /// The file system said no.
+    /// The file system reported an error.
     #[error(transparent)]
     File(#[from] FileError),
     /// The file does not begin like an array.
@@ -60,7 +60,7 @@ pub enum ArrayError {
         /// Bytes of the file.
         found: u64,
     },
-    /// The header describes more than any memory holds.
+    /// The header describes an array that is larger than any memory.
     #[error("{path}: too large: no memory holds shape {shape:?} of {element}")]
     TooLarge {
         /// The file.
@@ -119,7 +119,7 @@ impl Array {
             let found = shortened(&header.descr);
             return Err(ArrayError::ElementType { path: path.into(), found });
         };
-        // Before anything is allocated for a shape that a damaged header made up.
+        // This check comes before any allocation, because a damaged header can state any shape.
         let Some(shape) = addressable(&header.shape, element) else {
             let shape = header.shape;
             return Err(ArrayError::TooLarge { path: path.into(), shape, element });
@@ -162,12 +162,12 @@ impl Array {
         Ok(self.stage(path)?.put()?)
     }
 
-    /// Writes a row-major array beside `path`, for [`Staged::put`] to put it there: several
-    /// files can so be written before the first appears.
+    /// Writes a row-major array to a temporary file beside `path`; [`Staged::put`] moves it there.
+    /// Several files can be written in this way before the first appears.
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub fn stage(&self, path: &Path) -> Result<Staged, ArrayError> {
         if self.element == ElementType::BF16 {
             return Err(ArrayError::NotInNumPy { path: path.into(), element: self.element });
@@ -186,8 +186,8 @@ impl Array {
     }
 }
 
-/// The shape, if its bytes can be addressed. As in NumPy, extents other than zero must multiply to an
-/// addressable size even where one extent is zero.
+/// The shape, if its bytes can be addressed. As in NumPy, extents other than zero must multiply to
+/// an addressable size even where one extent is zero.
 fn addressable(shape: &[u64], element: ElementType) -> Option<Vec<usize>> {
     let mut extents = shape.iter().filter(|&&extent| extent != 0);
     let bytes = extents.try_fold(element.bytes() as u64, |bytes, &n| bytes.checked_mul(n))?;
@@ -195,7 +195,7 @@ fn addressable(shape: &[u64], element: ElementType) -> Option<Vec<usize>> {
     shape.iter().map(|&extent| usize::try_from(extent).ok()).collect()
 }
 
-/// A foreign element type in one short line.
+/// An unknown element type in one short line.
 fn shortened(descr: &str) -> String {
     let words: Vec<&str> = descr.split_whitespace().collect();
     let line = words.join(" ");
@@ -297,7 +297,8 @@ mod tests {
         assert!(matches!(read(&bytes), Err(ArrayError::NotAnArray { .. })));
     }
 
-    /// Whatever a header says, the result is an array of that many bytes or an error of this module.
+    /// Protects that any header gives either an array of that many bytes or an error of this
+    /// module.
     #[test]
     fn no_header_makes_the_reader_panic() {
         const PIECES: [&str; 24] = [

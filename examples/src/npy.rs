@@ -9,7 +9,8 @@ use reduce_kernels::ElementType;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Headers beyond this are damage: those of the supported types take a few hundred bytes.
+/// The largest header in bytes. A larger one is damaged: those of the supported types take a few
+/// hundred bytes.
 const MOST_HEADER_BYTES: u64 = 1 << 20;
 
 /// Most axes of an array in NumPy.
@@ -31,12 +32,12 @@ pub(crate) struct Header {
     pub data_start: u64,
 }
 
-/// Why there is no header.
+/// Why a header could not be read.
 #[derive(Debug)]
 pub(crate) enum HeaderError {
-    /// The file system said no.
+    /// The file system reported an error.
     Io(io::Error),
-    /// The bytes are no header.
+    /// The bytes are not a header.
     Malformed(String),
 }
 
@@ -51,7 +52,8 @@ fn malformed<T>(reason: impl Into<String>) -> Result<T, HeaderError> {
 }
 
 impl Header {
-    /// Reads the header of a file of `file_bytes` bytes, and leaves `reader` where the elements start.
+    /// Reads the header of a file of `file_bytes` bytes, and leaves `reader` where the elements
+    /// start.
     ///
     /// # Errors
     ///
@@ -79,7 +81,7 @@ impl Header {
         reader.read_exact(&mut length[..length_bytes])?;
         let length = u64::from(u32::from_le_bytes(length));
         let data_start = text_start + length;
-        // Before anything is allocated for a length that a damaged file made up.
+        // This check comes before any allocation, because a damaged file can state any length.
         if data_start > file_bytes || length > MOST_HEADER_BYTES {
             return malformed(format!(
                 "it announces a header of {length} bytes, {} follow",
@@ -116,8 +118,8 @@ impl Header {
         Ok([MAGIC, &[1, 0], &length.to_le_bytes(), text.as_bytes()].concat())
     }
 
-    /// The type of the elements, if it can be reduced, and whether their bytes must be swapped for this
-    /// machine.
+    /// The type of the elements, if it can be reduced, and whether their bytes must be swapped for
+    /// this machine.
     pub(crate) fn element(&self) -> Option<(ElementType, bool)> {
         let descr = self.descr.trim_matches(['\'', '"']);
         let (order, kind) = descr.split_at_checked(1)?;
@@ -192,7 +194,7 @@ impl<'a> Text<'a> {
         format!("the header is damaged: expected {expected} at its byte {}", self.at)
     }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not a blank.
     fn peek(&mut self) -> Option<u8> {
         while self.bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
@@ -211,7 +213,7 @@ impl<'a> Text<'a> {
         if self.eat(byte) { Ok(()) } else { Err(self.wrong(&format!("`{}`", char::from(byte)))) }
     }
 
-    /// A string between quotes, as it stands there.
+    /// The content of a quoted string, with its escapes.
     fn string(&mut self) -> Result<&'a [u8], String> {
         let quote = match self.peek() {
             Some(quote @ (b'\'' | b'"')) => quote,
@@ -274,7 +276,7 @@ impl<'a> Text<'a> {
         Ok(truth)
     }
 
-    /// A tuple of extents; that of one has a comma behind it.
+    /// A tuple of extents. A tuple of one extent has a comma after it.
     fn extents(&mut self) -> Result<Vec<u64>, String> {
         let mut extents = Vec::new();
         self.expect(b'(')?;

@@ -52,7 +52,7 @@ impl Number {
         }
     }
 
-    /// How far it is from 0, also for the least of the signed integers.
+    /// The magnitude, including that of the minimum of a signed integer type.
     pub fn magnitude(self) -> Self {
         match self {
             Self::Float(value) => Self::Float(value.abs()),
@@ -73,7 +73,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// A number as JSON can hold it: what is not finite becomes a string.
+/// A number as JSON. A number that is not finite becomes a string.
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {

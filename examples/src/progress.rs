@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of `len` steps on a terminal, laid out as indicatif's `template` says; nothing elsewhere, nor beside
-/// JSON.
+/// A progress bar of `len` steps, laid out as indicatif's `template` says. It is shown only on a
+/// terminal, and not with JSON output.
 ///
 /// # Panics
 ///

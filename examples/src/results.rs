@@ -8,13 +8,13 @@ use reduce_kernels::{
 
 use crate::Array;
 
-/// Why results did not come.
+/// Why results are missing.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// The library refused the reduction.
     #[error(transparent)]
     Refused(#[from] ReduceError),
-    /// The device failed on the way.
+    /// The device failed while it ran the reduction.
     #[error("the device failed: {0}")]
     Device(String),
 }
@@ -27,7 +27,7 @@ impl ResultError {
     }
 }
 
-/// Waits for results and fetches them, all in one go.
+/// Waits for results and reads them, all at once.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The program `inspect` from the outside: a checkpoint in, a table or JSON out, and one line for a file
-//! that is none.
+//! The program `inspect` from the outside: a checkpoint in, a table or JSON out, and one line for a
+//! file that is none.
 #![cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
 
 use std::{
@@ -65,8 +65,8 @@ fn rows(tensors: &[Tensor]) -> (impl Fn(&str) -> Value, Option<i32>) {
     (row, output.status.code())
 }
 
-/// The figures of every type, exact where they can be: extrema of 64-bit integers to the last digit,
-/// bools as bools.
+/// The figures of every type, exact where they can be: extrema of 64-bit integers to the last
+/// digit, bools as bools.
 #[test]
 fn every_type_has_its_figures() {
     let halves = [-2.0f32, 0.0, 3.5, 0.5];
@@ -206,7 +206,8 @@ fn scalars_and_empty_tensors_have_rows() {
     assert_eq!(status, Some(0), "a checkpoint may have no tensors");
 }
 
-/// Types that the library does not reduce say so in their row; the others come, and the status tells.
+/// Types that the library does not reduce say so in their row; the others come, and the status
+/// tells.
 #[test]
 fn other_types_say_so_in_their_row() {
     let tensors = [

@@ -31,8 +31,8 @@ fn said(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-/// Every rung is there with its figures, which agree with each other, or with the reason why it cannot be
-/// had.
+/// Every rung is there with its figures, which agree with each other, or with the reason why it
+/// cannot be had.
 #[test]
 fn json_tells_every_rung() {
     let output = ladder(&[&SMALL[..], &["--json"]].concat());

@@ -367,7 +367,8 @@ fn each_backend_runs_as_what_it_says() {
         assert_eq!(report["values"], serde_json::json!([6.0]));
         reports.push(backend.name());
     }
-    // Without `--backend`, the variable names it, and otherwise the first that has a device is taken.
+    // Without `--backend`, the variable names it, and otherwise the first that has a device is
+    // taken.
     let default = |variable: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_reduce"));
         command.args(arguments).env_remove("REDUCE_BACKEND");

@@ -116,8 +116,8 @@ impl Row<'_> {
     }
 }
 
-/// Joins our record with the same cases through Vulkan and with the peers' results. Where a peer has
-/// several results for a case, the fastest counts; results for other cases are left out.
+/// Joins our record with the same cases through Vulkan and with the peers' results. Where a peer
+/// has several results for a case, the fastest counts; results for other cases are left out.
 pub fn join<'a>(ours: &'a Record, vulkan: Option<&Record>, results: &[PeerResult]) -> Vec<Row<'a>> {
     let mut best: HashMap<(Peer, &Case), f64> = HashMap::new();
     for PeerResult { peer, case, microseconds } in results {

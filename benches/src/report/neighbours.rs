@@ -1,4 +1,4 @@
-//! How far neighbouring shapes keep together.
+//! The sweeps' marks: neighbouring shapes should have similar rates.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,8 @@ impl<'a> Neighbours<'a> {
         Self { points }
     }
 
-    /// The best rate of the points of 2^`log2` elements, in 10⁹ bytes per second; 0 if there are none.
+    /// The best rate of the points of 2^`log2` elements, in 10⁹ bytes per second; 0 if there are
+    /// none.
     pub fn best(&self, log2: u32) -> f64 {
         let of_size = self.points.iter().filter(|measured| measured.point.series.log2() == log2);
         of_size.map(|measured| measured.timing.gigabytes_per_second).fold(0.0, f64::max)

@@ -1,4 +1,5 @@
-//! Pictures as SVG, on a light ground of their own so that they read on dark pages too.
+//! Pictures as SVG. They have a light background of their own, so they are legible on dark pages
+//! too.
 
 use plotters::{
     prelude::*,

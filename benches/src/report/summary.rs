@@ -1,4 +1,4 @@
-//! How far the marks are met.
+//! The marks of the report, and the cases that miss them.
 
 use reduce_kernels::{ElementType, OperatorName};
 
@@ -16,10 +16,10 @@ const READ_BYTES: u64 = 256 * MIB;
 /// Least share of the read bandwidth that a large case may reach.
 pub(super) const LEAST_READ_SHARE: f64 = 0.9;
 
-/// Input bytes from which Vulkan must keep up.
+/// Input bytes from which Vulkan is compared with CUDA.
 const VULKAN_BYTES: u64 = 64 * MIB;
 
-/// Most that Vulkan's time may be over CUDA's.
+/// The largest ratio of Vulkan's time to CUDA's that such a case may have.
 pub(super) const MOST_VULKAN_OVER: f64 = 1.15;
 
 /// The marks over all rows of a table; each list names the rows that miss one.

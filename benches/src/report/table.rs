@@ -72,8 +72,8 @@ fn named(row: &Row<'_>, figure: String) -> String {
     format!("`{}`: {figure}", row.timing.case)
 }
 
-/// The whole report in Markdown: the summary, then a table of the cases of 16 MiB and more and one of
-/// those below. Times are microseconds per call.
+/// The whole report in Markdown: the summary, then a table of the cases of 16 MiB and more and one
+/// of those below. Times are microseconds per call.
 pub fn side_by_side_markdown(record: &Record, rows: &[Row<'_>]) -> String {
     let summary = Summary::of(rows, &record.floor);
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! The list of this crate's operators. Their names, their functions and the way from a name to an
-//! operator are made of it, so a new operator is one line here beside its implementation in
-//! `operator/builtin/`. Tests then ask for two more: its reference in `tests/suite/operators.rs`, and its
+//! The list of this crate's operators. Macros make their names, their functions and the way from a
+//! name to an operator from it. A new operator needs one line here, besides its implementation in
+//! `operator/builtin/`. Tests then ask for its reference in `tests/suite/operators.rs` and for its
 //! row in docs/SEMANTICS.md.
 
 use core::{fmt, str::FromStr};

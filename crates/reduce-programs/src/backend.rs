@@ -12,7 +12,7 @@ pub const HELP: &str = "The backend: cuda, vulkan (kernels as SPIR-V) or wgpu (k
                         not given, the environment variable REDUCE_BACKEND names it; if that is not \
                         set either, it is the first in this order that is compiled in and has a device";
 
-/// A way to run kernels, called as the feature that brings it in.
+/// A way to run kernels, named after the feature that compiles it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// NVIDIA GPUs through CUDA.
@@ -93,12 +93,13 @@ impl FromStr for Backend {
     }
 }
 
-/// Something to do on a device of any runtime.
+/// Work to do on a device of any runtime.
 pub trait OnDevice {
-    /// What comes out of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it on the device behind `client`, whose backend and name are given for reports.
+    /// Does the work on the device behind `client`. The backend and the device's name are for
+    /// reports.
     fn on<R: Runtime>(
         self,
         client: &ComputeClient<R>,
@@ -107,13 +108,15 @@ pub trait OnDevice {
     ) -> Self::Output;
 }
 
-/// Does `work` on the default device of `backend`. If that is `None`, the environment variable
-/// `REDUCE_BACKEND` names the backend; without it the first backend is taken that is compiled in and
-/// has a device, and a line on stderr tells which ones had none.
+/// Does `work` on the default device of `backend`.
+///
+/// If `backend` is `None`, the environment variable `REDUCE_BACKEND` names it. Without the
+/// variable, the first backend is used that is compiled in and has a device, and a line on stderr
+/// names the backends that have none.
 ///
 /// # Errors
 ///
-/// The backend is not compiled in or finds no device, or none of them does.
+/// The backend is not compiled in or finds no device, or no backend does.
 pub fn on_device<W: OnDevice>(
     backend: Option<Backend>,
     work: W,
@@ -138,7 +141,7 @@ fn named(variable: Option<String>) -> Result<Option<Backend>, BackendError> {
     backend.map_err(|error| BackendError::Variable(Box::new(error)))
 }
 
-/// What the first backend opens that has a device, and the backends before it.
+/// Opens backends in order until one has a device. Returns the device and the backends before it.
 fn first<D>(
     backends: &[Backend],
     mut open: impl FnMut(Backend) -> Result<D, BackendError>,
@@ -223,7 +226,8 @@ mod wgpu {
         pub(super) name: String,
     }
 
-    /// The adapter behind CubeCL's default device, if there is one. A process can set it up only once.
+    /// The adapter behind CubeCL's default device, if there is one. A process can set it up only
+    /// once.
     static SETUP: LazyLock<Option<WgpuSetup>> = LazyLock::new(|| {
         let device = WgpuDevice::default();
         quietly(|| init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default()))
@@ -234,8 +238,8 @@ mod wgpu {
         if !compiles_spirv(&default) {
             return Some(default);
         }
-        // CubeCL 0.10 compiles SPIR-V where the setup names Vulkan, and WGSL where it names OpenGL,
-        // whatever the adapter.
+        // CubeCL 0.10 compiles SPIR-V if the setup names Vulkan, and WGSL if it names OpenGL,
+        // whatever the adapter is.
         let setup = WgpuSetup { backend: OpenGl::backend(), ..SETUP.clone()? };
         let device = init_device(setup, RuntimeOptions::default());
         Some(Device { client: WgpuRuntime::client(&device), ..default })
@@ -262,8 +266,8 @@ mod wgpu {
     }
 }
 
-/// What `start` starts. CubeCL 0.10 panics where a runtime finds no device, after printing a report of
-/// its own; a user gets one line instead.
+/// The result of `start`, or `None` if it panics. CubeCL 0.10 panics where a runtime finds no
+/// device, after it has printed a report of its own. This suppresses the report.
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
 fn quietly<T>(start: impl FnOnce() -> T) -> Option<T> {
     use std::panic;

@@ -17,16 +17,16 @@ pub enum PictureError {
     Drawing(String),
 }
 
-/// What is drawn on.
+/// The area that is drawn on.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Text.
 pub const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
-/// Text that stands back.
+/// Text of less importance.
 pub const FAINT_INK: RGBColor = RGBColor(0x6e, 0x77, 0x81);
 /// Lines behind the marks.
 pub const GRID: RGBColor = RGBColor(0xe1, 0xe4, 0xe8);
-/// What everything is drawn on.
+/// The background.
 pub const GROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 
 /// One of the colours of Okabe and Ito, which colour-blind readers tell apart.
@@ -40,7 +40,7 @@ pub const SKY: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
 /// One of the colours of Okabe and Ito, which colour-blind readers tell apart.
 pub const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
 
-/// Family of all text: what the reader's system has.
+/// The font family of all text: the default of the reader's system.
 const FONT: &str = "sans-serif";
 
 /// What the drawing library reports.
@@ -69,7 +69,7 @@ pub fn write(
     area.draw(&Text::new(text.to_owned(), at, style.clone())).map_err(failed)
 }
 
-/// The same, in bold.
+/// Bold text of a size in pixels, anchored at its middle height.
 pub fn bold(style: TextStyle<'static>) -> TextStyle<'static> {
     TextStyle { font: style.font.style(FontStyle::Bold), ..style }
 }

@@ -1,4 +1,4 @@
-//! What the programs have in common on the command line: mistakes get one line, and status 2.
+//! The command line of the programs. A mistake is reported in one line, with exit status 2.
 
 use std::{
     fmt,
@@ -29,16 +29,16 @@ pub fn arguments<A: Parser>() -> Result<A, String> {
 
 /// Says in one line why `program` failed.
 pub fn fail(program: &str, message: impl fmt::Display) -> ExitCode {
-    // Where stderr is closed, the status still tells.
+    // If stderr is closed, the exit status still reports the failure.
     let _ = writeln!(io::stderr(), "{program}: {message}");
     ExitCode::from(2)
 }
 
-/// Prints a line. A reader that has seen enough, such as `head`, is no error.
+/// Prints a line. A reader that has closed the output, such as `head`, is no error.
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// The error of the file system.
 pub fn say(line: impl fmt::Display) -> io::Result<()> {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -45,8 +45,9 @@ pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
     file.put()
 }
 
-/// A temporary file beside the place where it will go. It is deleted unless [`put`](Self::put) moves it
-/// there. A program that makes one before its work finds out early whether the place can be written.
+/// A temporary file in the folder of its final place. [`put`](Self::put) moves it there; otherwise
+/// it is deleted. A program that creates one before its work finds out early whether the place can
+/// be written.
 #[derive(Debug)]
 pub struct Staged {
     file: NamedTempFile,

@@ -1,4 +1,4 @@
-//! What no reduction can be faster than, measured in the same run.
+//! The time that no reduction can undercut, measured in the same run.
 
 use reduce_kernels::{ElementType, Sum, cubecl::prelude::*, reduce};
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,11 @@ const DOUBLINGS: u32 = 2;
 /// The two costs of which floors consist.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
-    /// Best rate of a full f32 sum of 1, 2 and 4 GiB, as far as the limit goes, and of the limit if it is
-    /// lower; in 10⁹ bytes per second.
+    /// The best rate of full f32 sums of 1, 2 and 4 GiB, in 10⁹ bytes per second. If the limit is
+    /// below 4 GiB, a sum as large as the limit replaces those above it.
     pub read_gigabytes_per_second: f64,
-    /// Time per call of a sum of 1024 elements in a stream of calls, in microseconds: one launch.
+    /// The time per call of a sum of 1024 elements in a stream of calls, in microseconds: the cost
+    /// of one launch.
     pub launch_microseconds: f64,
 }
 
@@ -53,7 +54,8 @@ impl Floor {
     }
 }
 
-/// Most bytes that a buffer can have: CubeCL rounds what it allocates up to whole units of alignment.
+/// Most bytes that a buffer can have: CubeCL rounds what it allocates up to whole units of
+/// alignment.
 pub fn largest_buffer<R: Runtime>(client: &ComputeClient<R>) -> u64 {
     let memory = &client.properties().memory;
     memory.max_page_size / memory.alignment * memory.alignment

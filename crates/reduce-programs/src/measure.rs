@@ -7,13 +7,13 @@ use reduce_kernels::{
     cubecl::{future, prelude::*, server::ServerError},
 };
 
-/// Samples, of which the median counts.
+/// Number of samples. The median counts.
 const SAMPLES: usize = 9;
 
 /// A call that takes longer than this many seconds is sampled three times, one call each.
 const SLOW_SECONDS: f64 = 0.03;
 
-/// Fewest calls of a sample of calls that are not slow.
+/// Fewest calls of a sample, unless a call is slow.
 const FEWEST_CALLS: usize = 5;
 
 /// Most calls of a sample.
@@ -62,8 +62,9 @@ pub fn wait<R: Runtime>(client: &ComputeClient<R>) -> Result<(), MeasureError> {
     Ok(future::block_on(client.sync())?)
 }
 
-/// How many calls take about `sample_seconds`, where `sample` tells the seconds per call among so many. A
-/// few calls tell little: waiting for the device takes wgpu some milliseconds, which they share.
+/// The number of calls that take about `sample_seconds`. `sample` returns the seconds per call in a
+/// sample of the given number of calls. Few calls tell little, because on wgpu waiting for the
+/// device takes some milliseconds, which the calls of a sample share.
 fn calls_to_fill<E>(
     sample_seconds: f64,
     sample: &mut impl FnMut(usize) -> Result<f64, E>,
@@ -79,11 +80,12 @@ fn calls_to_fill<E>(
 }
 
 /// Median time per call in microseconds, device and host together, over nine samples of about
-/// `sample_seconds`. `call` enqueues one call and should take another input each time.
+/// `sample_seconds` each. If a call takes more than 0.03 s, it is the median of three calls. `call`
+/// enqueues one call and should use another input each time.
 ///
 /// # Errors
 ///
-/// What `call` returns, and what the device reports.
+/// The errors of `call` and of the device.
 pub fn microseconds_per_call<R: Runtime>(
     client: &ComputeClient<R>,
     sample_seconds: f64,

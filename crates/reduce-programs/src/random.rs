@@ -1,4 +1,4 @@
-//! Inputs that no cache holds and no compiler guesses.
+//! Random inputs. Rotating over them defeats caches, and compilers cannot predict their values.
 
 use reduce_kernels::{
     ElementType,
@@ -6,8 +6,8 @@ use reduce_kernels::{
     storage_type,
 };
 
-/// Bytes that rotating over all inputs reads, unless one input is larger: several times the largest L2
-/// cache there is.
+/// Bytes that one rotation over all inputs reads, unless a single input is larger. They are several
+/// times the size of the largest L2 cache.
 const ROTATED_BYTES: usize = 1 << 30;
 
 /// Most inputs of one call.
@@ -43,7 +43,8 @@ impl Spread {
     }
 }
 
-/// 32 bits in which each bit of `key` tells (Wellons, "Prospecting for hash functions", 2018).
+/// A hash of 32 bits, each of which depends on every bit of `key` (Wellons, "Prospecting for hash
+/// functions", 2018).
 #[cube]
 fn hash(key: u32) -> u32 {
     let mut bits = key;
@@ -80,14 +81,14 @@ fn fill<E: Numeric>(
     }
 }
 
-/// How many inputs of `bytes` each hold `rotated` bytes together, or 1 GiB: calls over so many in turn
-/// find none in cache, unless one is small.
+/// The number of inputs of `bytes` each that hold `rotated` bytes together, or 1 GiB by default.
+/// Calls that use them in turn find none in the cache, unless each is small.
 pub fn rotated_inputs(bytes: usize, rotated: Option<usize>) -> usize {
     (rotated.unwrap_or(ROTATED_BYTES) / bytes.max(1)).clamp(1, MOST_INPUTS)
 }
 
-/// Tensors of one layout without gaps, as many as [`rotated_inputs`] says. Floats lie evenly in [-1, 1)
-/// with random mantissas, integers in the range of a byte.
+/// Tensors of one layout without gaps, as many as [`rotated_inputs`] says. Floats lie evenly in
+/// [-1, 1) with random mantissas, integers in the range of a byte.
 pub fn random_inputs<R: Runtime>(
     client: &ComputeClient<R>,
     element: ElementType,

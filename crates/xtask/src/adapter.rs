@@ -1,4 +1,4 @@
-//! A device to run on: found, or installed where that is known how.
+//! Finds a device to run on, or installs one where the program knows how.
 
 use std::{fs, process::Command};
 
@@ -7,8 +7,8 @@ use crate::{cargo::run, process::Failure};
 /// Debian's packages of the Vulkan loader and of Mesa's drivers, the software adapter among them.
 const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
 
-/// Sees to it that Vulkan has an adapter, installing Mesa's on Debian and Ubuntu. Metal and DirectX
-/// need no driver of ours.
+/// Makes sure that Vulkan has an adapter. Installs Mesa's on Debian and Ubuntu. Metal and DirectX
+/// come with their systems.
 pub(crate) fn ensure() -> Result<(), Failure> {
     if !cfg!(target_os = "linux") || vulkan_adapters() > 0 {
         return Ok(());
@@ -32,10 +32,10 @@ pub(crate) fn ensure() -> Result<(), Failure> {
     }
 }
 
-/// Vulkan's adapters on this machine; none if there is no loader.
+/// The number of Vulkan's adapters on this machine; 0 if there is no loader.
 fn vulkan_adapters() -> usize {
-    // SAFETY: the loader is the system's own library, trusted as every Vulkan program trusts it; the
-    // instance is used before it is destroyed, and the entry outlives it.
+    // SAFETY: the loader is the system's own library, which every Vulkan program trusts. The
+    // instance is used only before it is destroyed, and the entry outlives it.
     unsafe {
         let Ok(entry) = ash::Entry::load() else { return 0 };
         let Ok(instance) = entry.create_instance(&ash::vk::InstanceCreateInfo::default(), None)
@@ -48,7 +48,7 @@ fn vulkan_adapters() -> usize {
     }
 }
 
-/// Whether this is Debian, Ubuntu or a child of theirs.
+/// Whether the system is Debian, Ubuntu or derived from them.
 fn is_debian() -> bool {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     release

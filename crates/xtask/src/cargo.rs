@@ -1,4 +1,4 @@
-//! Calling cargo: running it to its end, building test executables, counting documents' tests.
+//! Calls cargo: runs it to its end, builds test executables, counts the tests of documents.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use crate::{
     say::say,
 };
 
-/// Runs a command to its end, saying so first.
+/// Announces a command and runs it to its end.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let line = announce(command);
     let status =
@@ -46,7 +46,7 @@ pub(crate) fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
     Ok(built)
 }
 
-/// The test executable that one of cargo's messages tells of.
+/// The test executable that a message of cargo names, if it names one.
 fn test_executable(line: &str) -> Option<Built> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {
@@ -68,7 +68,8 @@ fn test_executable(line: &str) -> Option<Built> {
     })
 }
 
-/// The name in a package's identity: `path+file:///folder/name#0.1.0`, or `path+file:///folder#name@0.1.0`.
+/// The name in a package's identity: `path+file:///folder/name#0.1.0`, or
+/// `path+file:///folder#name@0.1.0`.
 fn package_name(identity: &str) -> String {
     let (folder, version) = identity.rsplit_once('#').unwrap_or((identity, ""));
     let name = match version.split_once('@') {
@@ -88,7 +89,7 @@ pub(crate) fn doc_tests(arguments: &[&str]) -> Result<usize, Failure> {
     Ok(passed)
 }
 
-/// Runs a command to its end and hands over each line that it prints.
+/// Runs a command to its end and calls `take` with each line that it prints.
 pub(crate) fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Result<(), Failure> {
     let line = announce(&command);
     let failed = |reason| Failure::NotStarted { command: line.clone(), reason };
@@ -100,7 +101,7 @@ pub(crate) fn lines_of(mut command: Command, mut take: impl FnMut(&str)) -> Resu
     if status.success() { Ok(()) } else { Err(Failure::Failed(line)) }
 }
 
-/// The tests that passed according to a line such as `test result: ok. 5 passed; 0 failed; ...`.
+/// The number of passed tests in a line such as `test result: ok. 5 passed; 0 failed; ...`.
 fn passed_in(line: &str) -> usize {
     line.strip_prefix("test result: ok. ")
         .and_then(|rest| rest.split(' ').next())
@@ -128,14 +129,14 @@ fn announce(command: &Command) -> String {
 mod tests {
     use super::{package_name, passed_in, test_executable};
 
-    /// The closing count of CI rests on this.
+    /// Protects the number of tests that CI reports at its end.
     #[test]
     fn results_of_tests_are_counted() {
         assert_eq!(passed_in("test result: ok. 17 passed; 0 failed; 0 ignored; 0 measured"), 17);
         assert_eq!(passed_in("test oracle::the_oracle ... ok"), 0);
     }
 
-    /// Both forms that cargo writes.
+    /// Protects both forms of package identities that cargo writes.
     #[test]
     fn packages_have_their_names() {
         assert_eq!(package_name("path+file:///work/crates/xtask#0.1.0"), "xtask");
@@ -145,7 +146,7 @@ mod tests {
         );
     }
 
-    /// Tests, and nothing else, are found in cargo's messages.
+    /// Protects that only test executables are taken from cargo's messages.
     #[test]
     fn test_executables_are_found() {
         let message = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/k#kernels@0.1.0",

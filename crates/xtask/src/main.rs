@@ -34,14 +34,14 @@ struct Arguments {
 enum Task {
     /// Reduces a photograph on a device.
     Demo,
-    /// Runs everything that CI runs: formatting, lints, docs, the oldest Rust, packages, and all tests
-    /// through SPIR-V and WGSL.
+    /// Runs everything that CI runs: formatting, lints, docs, the oldest Rust, packages, and all
+    /// tests through SPIR-V and WGSL.
     Test,
     /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
     /// toolchain where the executables are given.
     Suite {
-        /// Test executables, as `cargo test --no-run` names them; the suite of reduce-kernels is built
-        /// if none is given.
+        /// Test executables, as `cargo test --no-run` names them; the suite of reduce-kernels is
+        /// built if none is given.
         executables: Vec<PathBuf>,
         /// The backend to build the suite for.
         #[arg(long, default_value = BACKEND, conflicts_with = "executables")]
@@ -51,11 +51,11 @@ enum Task {
     },
 }
 
-/// The backend of the demo and the tests. On Linux it brings SPIR-V and WGSL on Vulkan; elsewhere WGSL on
-/// Metal and DirectX.
+/// The backend of the demo and the tests. On Linux it includes SPIR-V and WGSL on Vulkan; elsewhere
+/// it is WGSL on Metal or DirectX.
 const BACKEND: &str = if cfg!(target_os = "linux") { "vulkan" } else { "wgpu" };
 
-/// The modules of the suite that the backend must have brought, a device behind each.
+/// The modules that the suite must contain with this backend; each tests on a device.
 const SUITES: &[&str] =
     if cfg!(target_os = "linux") { &["spirv::", "wgsl::"] } else { &["wgsl::"] };
 
@@ -63,7 +63,7 @@ const SUITES: &[&str] =
 const PROGRAMS_RUN_ON: &[&str] =
     if cfg!(target_os = "linux") { &["vulkan", "wgpu"] } else { &["wgpu"] };
 
-/// The variable by which a test tells the programs their backend.
+/// The environment variable that tells the programs under test their backend.
 const PROGRAMS_BACKEND: &str = "REDUCE_BACKEND";
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
 fn demo() -> Result<(), Failure> {
     adapter::ensure()?;
     let programs = ["--package", "reduce-examples", "--features", BACKEND, "--bin", "photo"];
-    // Both at once, with cargo's progress: from nothing this takes minutes.
+    // One command builds both, with cargo's progress: the first build takes minutes.
     cargo(&[&["build"], &programs[..], &["--bin", "reduce"]].concat())?;
     let run = ["run", "--quiet", "--package", "reduce-examples", "--features", BACKEND, "--bin"];
     eprintln!();
@@ -106,7 +106,7 @@ fn suite(executables: &[PathBuf], features: &str, options: &Options) -> Result<(
 
 fn test() -> Result<(), Failure> {
     adapter::ensure()?;
-    // Compiled for every backend that compiles anywhere, and for none.
+    // Compiles for every backend that compiles on any machine, and for no backend.
     let all = "reduce-kernels/cuda,reduce-kernels/vulkan,reduce-examples/cuda,\
                reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
                reduce-benches/cuda,reduce-benches/vulkan,reduce-benches/cubek";
@@ -119,13 +119,13 @@ fn test() -> Result<(), Failure> {
     oldest_rust::check(&["--features", all])?;
     package::check()?;
 
-    // One build has both compilers.
+    // One build has both compilers, for SPIR-V and for WGSL.
     let packages = ["reduce-kernels", "reduce-examples", "reduce-own-operator", "reduce-benches"];
     let features = packages.map(|package| format!("{package}/{BACKEND}")).join(",");
     let arguments = ["--workspace", "--features", &features];
     let built = build_tests(&arguments)?;
     let executables = executables(built)?;
-    // Beside what was built, to be deleted with it.
+    // The file of times lies in the target folder, so `cargo clean` deletes it.
     let times = executables.first().map(|first| first.path.with_file_name("xtask-times"));
     let options = Options { times, ..Options::default() };
     // One of the tests of failures fills a GPU's memory.
@@ -138,7 +138,7 @@ fn test() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What to run of what was built: the tests of the programs once for each backend, the others once.
+/// The executables to run: the tests of the programs once for each backend, all others once.
 fn executables(built: Vec<Built>) -> Result<Vec<Executable>, Failure> {
     let mut executables = Vec::new();
     let mut of_suite = Vec::new();

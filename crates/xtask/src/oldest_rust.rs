@@ -1,4 +1,4 @@
-//! Whether the workspace compiles with the oldest Rust that its manifests state.
+//! Checks that the workspace compiles with the oldest Rust that its manifests state.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use crate::{cargo::run, process::Failure};
 /// The `rust-version` of the workspace.
 const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// Runs `cargo check` with that Rust, if rustup has installed it. The lint `clippy::incompatible_msrv`
-/// always looks for what the standard library did not have then.
+/// Runs `cargo check` with that Rust, if rustup has installed it. In any case, the lint
+/// `clippy::incompatible_msrv` finds what its standard library lacks.
 pub(crate) fn check(arguments: &[&str]) -> Result<(), Failure> {
     let listed = Command::new("rustup").args(["toolchain", "list"]).output();
     let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -1,4 +1,4 @@
-//! Whether the libraries can be published.
+//! Checks that the libraries can be published.
 
 use crate::{
     cargo::{cargo, cargo_command, lines_of},
@@ -8,7 +8,8 @@ use crate::{
 /// The packages to publish.
 const PACKAGES: [&str; 2] = ["reduce-planner", "reduce-kernels"];
 
-/// What a package holds beside its sources, which cargo compiles.
+/// The files of a package besides its sources. Cargo compiles the sources, but does not check
+/// these.
 const TEXTS: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 /// Packages the libraries, and compiles what is in the packages.
@@ -22,7 +23,7 @@ pub(crate) fn check() -> Result<(), Failure> {
             return Err(Failure::Missing(format!("the package {package} lacks {missing}")));
         }
     }
-    // In one command, in which the second package finds the first: no registry has it.
+    // One command packages both, so that the second finds the first: it is in no registry.
     let packages = PACKAGES.map(|package| ["--package", package]).concat();
     cargo(&[&["package", "--allow-dirty"], &packages[..]].concat())
 }

@@ -2,7 +2,7 @@
 
 use std::env;
 
-/// What ends a task early.
+/// The error that ends a task early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A command could not be started.
@@ -27,9 +27,10 @@ pub(crate) enum Failure {
     NoAdapter(String),
 }
 
-/// What programs that compile kernels are given on top of the environment.
+/// The environment variables for programs that compile kernels.
 pub(crate) fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
-    // Tests run a kernel once or twice: what Mesa's software adapter gains by optimising it, it loses.
+    // A test runs a kernel once or twice. Optimising it takes Mesa's software adapter longer than
+    // it saves.
     let mut variables = vec![("GALLIVM_PERF", "nopt".into())];
     // Mesa complains once per program where no desktop session set this.
     if env::var_os("XDG_RUNTIME_DIR").is_none() {

@@ -1,8 +1,9 @@
-//! Runs tests each in a process of its own, several side by side.
+//! Runs each test in a process of its own, several at a time.
 //!
-//! One process compiles kernels on one core, and on a GPU mostly waits: side by side, tests take the
-//! machine they have, and one that crashes or hangs takes no other with it. cargo-nextest does the same,
-//! but is not on a bare machine and takes minutes to install; this needs the test executables alone.
+//! A process compiles kernels on one core, and mostly waits when it runs on a GPU. Several at a
+//! time use the whole machine, and a test that crashes or hangs does not affect others.
+//! cargo-nextest does the same, but is not part of a plain installation and takes minutes to
+//! install. This runner needs only the test executables.
 
 use std::{
     collections::HashMap,
@@ -49,7 +50,7 @@ pub(crate) struct Options {
 struct Job<'a> {
     executable: &'a Executable,
     test: String,
-    /// As reports and the file of times call it.
+    /// The name of the test in reports and in the file of times.
     label: String,
 }
 
@@ -147,7 +148,7 @@ fn run_one(job: &Job<'_>, options: &Options) -> Result<(), String> {
     let (status, said) = outcome.map_err(|error| error.to_string())?;
     match status {
         None => Err(format!("{said}\nkilled after {} s", options.timeout.unwrap_or_default())),
-        // A test that was left out would leave the status at 0 too.
+        // The status is also 0 if the test was left out.
         Some(status) if status.success() && said.contains("test result: ok. 1 passed;") => Ok(()),
         Some(status) => Err(format!("{said}\n{status}")),
     }
@@ -179,7 +180,7 @@ fn read_times(path: &Path) -> HashMap<String, f64> {
     text.lines().filter_map(line).collect()
 }
 
-/// Keeps them. Without the file tests only start in another order, so a failure is no error.
+/// Writes these times. Failing to is no error: without the file, tests only start in another order.
 fn write_times(path: &Path, times: &HashMap<String, f64>) {
     let mut lines: Vec<String> =
         times.iter().map(|(label, took)| format!("{took:.2} {label}\n")).collect();

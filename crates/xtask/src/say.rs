@@ -5,7 +5,8 @@ use std::{
     io::{self, Write},
 };
 
-/// Prints a line. Where its reader has gone, the tests go on, and the status tells how they ended.
+/// Prints a line. If its reader has closed the output, the tests continue, and the exit status
+/// tells the result.
 pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }

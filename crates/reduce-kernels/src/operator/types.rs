@@ -40,12 +40,12 @@ impl Signature {
         Self { value, fields: [field; 5], results: [result; 3] }
     }
 
-    /// The same signature with this type for the second accumulator field and all later ones.
+    /// Replaces the types of the second accumulator field and all later ones.
     pub const fn second(self, field: ElementType) -> Self {
         Self { fields: [self.fields[0], field, field, field, field], ..self }
     }
 
-    /// The same signature with this type for the second result and all later ones.
+    /// Replaces the types of the second result and all later ones.
     pub const fn second_result(self, result: ElementType) -> Self {
         Self { results: [self.results[0], result, result], ..self }
     }
@@ -66,9 +66,10 @@ pub mod rules {
     ///   input's type. A caller can ask for an accumulator of f32 or f64, and for any floating
     ///   point output. An output of f64 accumulates in f64, unless the caller asks for f32.
     /// - Integers and bools accumulate modulo 2^32, 64-bit integers modulo 2^64. The output has the
-    ///   input's type, but i32 or u32 for narrower integers and u32 for bools. Asking for 64 bits,
-    ///   of either the accumulator or the output, gives both of them 64 bits. A caller who asks for
-    ///   both can have a narrower output, which keeps the low bits. An output of bool is refused.
+    ///   input's type, but i32 or u32 for narrower integers and u32 for bools. If a caller asks for
+    ///   64 bits of either the accumulator or the output, the other gets 64 bits too. A caller can
+    ///   also ask for an output that is narrower than the accumulator; it keeps the low bits. An
+    ///   output of bool is refused.
     /// - Asking for a floating point accumulator or output of integers or bools accumulates in
     ///   floating point, as [`floating`] does.
     pub fn accumulate(request: &TypeRequest) -> Option<Signature> {

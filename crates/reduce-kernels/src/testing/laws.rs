@@ -81,7 +81,7 @@ fn store(
     results.put(to, result);
 }
 
-/// The same three elements, reduced in every form that the laws call equal.
+/// Reduces one triple of elements in every form that the laws call equal.
 #[cube(launch)]
 fn reduce_in_every_form(
     _types: &KernelTypes,

@@ -11,12 +11,14 @@ use safetensors::tensor::{Metadata, TensorInfo};
 /// Bytes in front of the header, which tell its length.
 const LENGTH_BYTES: u64 = 8;
 
-/// Headers beyond this are damage; the format's own library draws the line there too.
+/// The largest header in bytes. A larger one is damaged; the format's own library has the same
+/// limit.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
 
 /// A checkpoint whose header has been checked against the file.
 ///
-/// Tensors are read, not mapped: a file that shrinks meanwhile is an error then, not a signal.
+/// Tensors are read, not mapped. If the file shrinks meanwhile, reading is an error and not a
+/// signal.
 pub(crate) struct Checkpoint {
     path: PathBuf,
     file: File,
@@ -27,12 +29,12 @@ pub(crate) struct Checkpoint {
 /// Why a checkpoint could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckpointError {
-    /// The file system said no.
+    /// The file system reported an error.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the file system said.
+        /// The error of the file system.
         source: io::Error,
     },
     /// The file does not begin like a checkpoint.
@@ -43,7 +45,7 @@ pub(crate) enum CheckpointError {
         /// What is wrong.
         reason: String,
     },
-    /// The header is none, or contradicts itself.
+    /// The header is invalid, or contradicts itself.
     #[error("{path}: the header is damaged: {reason}")]
     Header {
         /// The file.
@@ -102,7 +104,7 @@ impl Checkpoint {
         let mut length = [0; LENGTH_BYTES as usize];
         file.read_exact(&mut length).map_err(io_error)?;
         let length = u64::from_le_bytes(length);
-        // Before anything is allocated for a length that a damaged file made up.
+        // This check comes before any allocation, because a damaged file can state any length.
         if length > after_length || length > MOST_HEADER_BYTES {
             return Err(not_safetensors(format!(
                 "it announces a header of {length} bytes, {after_length} follow"

@@ -1,4 +1,4 @@
-//! What a tensor's elements are like, found on a device.
+//! The figures of a tensor, computed on a device.
 
 use half::{bf16, f16};
 use reduce_examples::{Number, ResultError, download};
@@ -15,7 +15,8 @@ use crate::{
     operators::{Census, MeanStd},
 };
 
-/// The figures of one tensor; those that no elements do not have are `None`.
+/// The figures of one tensor. Those that are undefined without elements are `None` for an empty
+/// tensor.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     pub mean: Option<Number>,
@@ -97,7 +98,7 @@ impl Figures {
         let bytes = read()?;
         let bytes = if stored == element { bytes } else { widened(element, &bytes) };
         let buffer = client.create(Bytes::from_bytes_vec(bytes));
-        // Which axis an element lies on makes no difference here.
+        // The axis of an element makes no difference here.
         let tensor = TensorHandle::new_contiguous([elements], buffer, storage_type(stored));
 
         let float = if device.has(ElementType::F64) { ElementType::F64 } else { ElementType::F32 };
@@ -111,15 +112,16 @@ impl Figures {
             Number::Unsigned(count) => count,
             other => unreachable!("counters are unsigned, not {other:?}"),
         };
-        // Bools come back as numbers from a device that was given such.
+        // A device that was given bools as numbers returns them as numbers.
         let extremum = |nth: usize| match (element, value(nth)) {
             (ElementType::Bool, Number::Unsigned(value)) => Number::Bool(value != 0),
             (_, value) => value,
         };
         let (min, max) = (extremum(2), extremum(3));
         let (nans, infinities) = (count(5), count(6));
-        // Nothing has a distance from an infinite mean. The sum is infinite, or NaN where infinities are
-        // of both signs or an element is NaN: as that of the extrema.
+        // Some elements are not finite. The mean is then infinite, or NaN if there are infinities
+        // of both signs or a NaN. The sum of the extrema is the same. Distances from such a mean
+        // are not finite, so the deviation is NaN.
         let (mean, std) = match nans + infinities {
             0 => (value(0), value(1)),
             _ => (Number::Float(min.to_f64() + max.to_f64()), Number::Float(f64::NAN)),
@@ -223,8 +225,8 @@ mod tests {
         }
     }
 
-    /// Narrow types come through wider ones unharmed where a device has no others; what no 32 bits hold
-    /// is refused by name.
+    /// Narrow types come through wider ones unharmed where a device has no others; what no 32 bits
+    /// hold is refused by name.
     #[test]
     fn types_are_widened_or_refused() {
         on_device(None, FewTypes).unwrap();

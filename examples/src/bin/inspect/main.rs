@@ -28,21 +28,21 @@ use crate::{
 /// magnitude, share of zeros, and counts of NaN and of infinities, for every tensor of a checkpoint
 /// in the safetensors format.
 ///
-/// Figures are computed on a GPU, means and deviations in f64 where it has that type, else in f32. A NaN
-/// makes mean, deviation and extrema NaN. f16, bf16 and integers of 8 and 16 bits are widened for
-/// a device that lacks them; a tensor of another type that it lacks, or too large for it, says so in
-/// place of its figures, and the others still come. Without elements there are no figures: `-`, in
-/// JSON null.
+/// Figures are computed on a GPU, means and deviations in f64 where it has that type, else in f32.
+/// A NaN makes mean, deviation and extrema NaN. f16, bf16 and integers of 8 and 16 bits are widened
+/// for a device that lacks them; a tensor of another type that it lacks, or too large for it, says
+/// so in place of its figures, and the others still come. Without elements there are no figures:
+/// `-`, in JSON null.
 ///
-/// Status: 0 if all tensors have their figures, 1 if some could not be inspected, 2 if the file cannot be
-/// read or there is no device.
+/// Status: 0 if all tensors have their figures, 1 if some could not be inspected, 2 if the file
+/// cannot be read or there is no device.
 #[derive(Parser)]
 #[command(version, verbatim_doc_comment)]
 struct Arguments {
     /// The checkpoint.
     input: PathBuf,
-    /// Print one JSON object. Numbers that are not finite are the strings "NaN", "inf" and "-inf"; a
-    /// tensor that could not be inspected has `error` in place of figures.
+    /// Print one JSON object. Numbers that are not finite are the strings "NaN", "inf" and "-inf";
+    /// a tensor that could not be inspected has `error` in place of figures.
     #[arg(long)]
     json: bool,
     #[arg(long, help = BACKEND_HELP)]

@@ -1,4 +1,4 @@
-//! Two operators of this program's own: what one read can tell beside the extrema.
+//! Two operators of this program: they find in one read what the extrema do not tell.
 
 use core::ops::Not;
 
@@ -12,7 +12,7 @@ use reduce_kernels::{
 };
 
 /// The mean and the standard deviation, in this order. The root of [`MeanVar`]'s variance would not
-/// do: a variance overflows, or vanishes, where its root does not.
+/// serve, because a variance can overflow or vanish where its root does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeanStd;
 
@@ -64,7 +64,7 @@ impl Operator for MeanStd {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Census;
 
-/// Three counters that hold the number of elements; of elements of any type.
+/// Three counters, of a type that holds the number of elements. The elements may have any type.
 fn counters(request: &TypeRequest) -> Option<Signature> {
     let TypeRequest { input, accumulator, outputs, reduction_len } = *request;
     let as_it_is = accumulator.is_none() && outputs == [None; 3];
@@ -72,9 +72,9 @@ fn counters(request: &TypeRequest) -> Option<Signature> {
     as_it_is.then(|| Signature::one(rules::held(input), counter, counter))
 }
 
-/// Whether each lane is NaN, and whether it is infinite. CubeCL 0.10 looks for the wrong bits of f64 in
-/// WGSL, so these are found by comparing. A NaN never equals itself; whether it differs from itself is
-/// the backend's choice.
+/// Whether each component is NaN, and whether it is infinite. In WGSL, CubeCL 0.10 tests the wrong
+/// bits of f64, so this compares instead. A NaN never equals itself; whether it differs from itself
+/// depends on the backend.
 #[cube]
 fn not_finite<E: Float, N: Size>(value: Vector<E, N>) -> (Vector<bool, N>, Vector<bool, N>) {
     let element = storage_type_of::<E>();
@@ -86,7 +86,7 @@ fn not_finite<E: Float, N: Size>(value: Vector<E, N>) -> (Vector<bool, N>, Vecto
     }
 }
 
-/// 1 in the lanes of which `condition` is true, else 0.
+/// 1 in the components in which `condition` is true, otherwise 0.
 #[cube]
 fn counted<U: Float, N: Size>(condition: Vector<bool, N>) -> Vector<U, N> {
     select_many(condition, Vector::from_int(1), Vector::from_int(0))
@@ -113,10 +113,10 @@ impl Operator for Census {
     ) -> Triple<A, B, C, N> {
         let nonzero = value.not_equal(Vector::from_int(0));
         let element = storage_type_of::<In>();
-        // Integers have neither NaN nor infinities, nor functions that ask for them.
+        // Integers have neither NaN nor infinities, and no functions that test for them.
         let one = if comptime![element.is_float()] {
             let (nan, infinite) = not_finite::<In, N>(value);
-            // Whether a NaN differs from zero is not the same everywhere.
+            // Backends differ in whether a NaN differs from zero.
             Triple::new(
                 counted::<A, N>(nonzero.or(nan)),
                 counted::<B, N>(nan),

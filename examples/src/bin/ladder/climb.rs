@@ -71,7 +71,8 @@ pub(crate) struct Climber<'a, R: Runtime> {
     pub read: f64,
     /// Seconds of a sample, of which the median counts.
     pub sample_seconds: f64,
-    /// Seconds that a call of the full sum may take: rungs that need longer get a part of the array.
+    /// Seconds that a call of the full sum may take: rungs that need longer get a part of the
+    /// array.
     pub longest_seconds: f64,
     pub progress: &'a ProgressBar,
 }

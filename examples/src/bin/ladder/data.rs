@@ -9,11 +9,11 @@ use reduce_kernels::{
     storage_type,
 };
 
-/// Bytes of the widest load: buffers hold a whole number of them, so that the last vector of an array
-/// can be loaded as a whole.
+/// Bytes of the widest load. Buffers hold a whole number of these loads, so the last vector of an
+/// array can be loaded as a whole.
 pub(crate) const WIDEST_LOAD: usize = 16;
 
-/// Far from every total.
+/// A value that differs from every total.
 const POISON: i64 = 1_234_567_890;
 
 /// A number that the rungs sum.
@@ -54,7 +54,7 @@ pub(crate) struct Elements {
 }
 
 impl Elements {
-    /// An array that nobody has written yet.
+    /// An array whose content is arbitrary.
     pub(crate) fn uninitialised<E: Element, R: Runtime>(
         client: &ComputeClient<R>,
         length: usize,
@@ -63,14 +63,15 @@ impl Elements {
         Self { handle: client.empty(bytes), length }
     }
 
-    /// A copy of an array on the host. What pads it is no number, to tell a rung that adds it up.
+    /// A copy of an array on the host. The padding has all bits set: NaN in floats, -1 or the
+    /// maximum in integers. A rung that adds it up gives a wrong sum.
     pub(crate) fn upload<E: Element, R: Runtime>(client: &ComputeClient<R>, values: &[E]) -> Self {
         let mut bytes = E::as_bytes(values).to_vec();
         bytes.resize(bytes.len().next_multiple_of(WIDEST_LOAD), u8::MAX);
         Self { handle: client.create_from_slice(&bytes), length: values.len() }
     }
 
-    /// An array that holds what no array here adds up to.
+    /// An array that is filled with a value that no array here adds up to.
     pub(crate) fn poisoned<E: Element, R: Runtime>(
         client: &ComputeClient<R>,
         length: usize,
@@ -78,27 +79,28 @@ impl Elements {
         Self::upload(client, &vec![E::of(POISON); length])
     }
 
-    /// As the argument of a kernel.
+    /// The argument for a kernel.
     pub(crate) fn array<R: Runtime>(&self) -> ArrayArg<R> {
         // SAFETY: a buffer holds at least `length` elements.
         unsafe { ArrayArg::from_raw_parts(self.handle.clone(), self.length) }
     }
 
-    /// As the argument of a kernel that reads vectors of `lanes`, the last of which may hang over.
+    /// The argument for a kernel that reads vectors of `lanes` components. The last vector may
+    /// extend past the array.
     pub(crate) fn vectors<R: Runtime>(&self, lanes: usize) -> ArrayArg<R> {
         let scalars = self.length.next_multiple_of(lanes);
         // SAFETY: a buffer holds a whole number of the widest loads.
         unsafe { ArrayArg::from_raw_parts(self.handle.clone(), scalars) }
     }
 
-    /// As an argument of the library.
+    /// The argument for the library.
     pub(crate) fn tensor<E: Element, R: Runtime>(&self, shape: &[usize]) -> TensorHandle<R> {
         TensorHandle::new_contiguous(shape, self.handle.clone(), storage_type(E::TYPE))
     }
 }
 
-/// 32 bits in which each bit of `key` tells (Jarzynski and Olano, "Hash functions for GPU rendering",
-/// 2020).
+/// A hash of 32 bits, each of which depends on every bit of `key` (Jarzynski and Olano, "Hash
+/// functions for GPU rendering", 2020).
 #[cube]
 fn hash(key: u32) -> u32 {
     let state = key * 747_796_405u32 + 2_891_336_453u32;
@@ -116,9 +118,11 @@ fn write<E: Numeric>(output: &mut Array<E>, seed: u32) {
     }
 }
 
-/// Overwrites an array with odd numbers from -15 to 15 around 0, in an order without a pattern. As long
-/// as the sum and every part of it stay below 2²⁴, which is 50 standard deviations of 2³⁰ elements,
-/// f32 sums are exact in any order: a rung is right to the last bit, or wrong.
+/// Overwrites an array with odd numbers from -15 to 15, in an order without a pattern. Their mean
+/// is 0.
+///
+/// f32 sums are exact in any order as long as the sum and every part of it stay below 2²⁴, which is
+/// 50 standard deviations of 2³⁰ elements. A rung is then correct to the last bit, or wrong.
 pub(crate) fn fill<E: Element, R: Runtime>(
     client: &ComputeClient<R>,
     elements: &Elements,
@@ -136,7 +140,7 @@ pub(crate) fn fill<E: Element, R: Runtime>(
     }
 }
 
-/// A new array as [`fill`] leaves it.
+/// A new array that [`fill`] has written.
 pub(crate) fn filled<E: Element, R: Runtime>(
     client: &ComputeClient<R>,
     length: usize,
@@ -147,7 +151,7 @@ pub(crate) fn filled<E: Element, R: Runtime>(
     elements
 }
 
-/// What [`fill`] puts at an index, worked out on the host.
+/// The value that [`fill`] writes at an index, computed on the host.
 pub(crate) fn value(index: usize, seed: u32) -> i64 {
     let key = index as u32 ^ seed;
     let state = key.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);

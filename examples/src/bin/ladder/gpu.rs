@@ -1,4 +1,4 @@
-//! What the rungs ask of a device.
+//! What rungs need to know of a device.
 
 use reduce_kernels::{
     Device, ElementType,
@@ -34,27 +34,27 @@ impl<'a, R: Runtime> Gpu<'a, R> {
         needed.min((multiprocessors * (units_per_multiprocessor / units)) as usize)
     }
 
-    /// Lanes of the widest vectors that the device loads at once.
+    /// Components of the widest vectors that the device loads at once.
     pub(crate) fn lanes<E: Element>(&self) -> usize {
         let bytes = self.device.load_bytes.min(WIDEST_LOAD);
         (bytes / size_of::<E>()).clamp(1, self.device.max_vector)
     }
 
-    /// Why kernels with plane operations cannot be had, if so.
+    /// Why kernels with plane operations cannot run; `None` if they can.
     pub(crate) fn lacks_planes(&self) -> Option<String> {
         let has = self.client.properties().features.plane.contains(Plane::Ops);
         (!has).then(|| "the device reports no plane operations".into())
     }
 
-    /// Why kernels cannot add to an element in memory atomically, if so.
+    /// Why kernels cannot add to an element in memory atomically; `None` if they can.
     pub(crate) fn lacks_atomic_add(&self, element: ElementType) -> Option<String> {
         let StorageType::Scalar(scalar) = storage_type(element) else {
             return Some(format!("{element} is no scalar type"));
         };
         let atomic = Type::new(StorageType::Atomic(scalar));
         let usage = self.client.properties().atomic_type_usage(atomic);
-        // WGSL has no atomics of 64 bits; a client that compiles it for a Vulkan adapter lists them all
-        // the same.
+        // WGSL has no 64-bit atomics, but a client that compiles WGSL for a Vulkan adapter lists
+        // them.
         let wide_enough = element.bytes() <= 4 || self.device.wide_atomics;
         (!usage.contains(AtomicUsage::Add) || !wide_enough)
             .then(|| format!("the device reports no atomic addition of {element}"))
@@ -71,7 +71,8 @@ pub(crate) fn grid(cubes: usize) -> CubeCount {
 mod tests {
     use super::*;
 
-    /// Every cube has a place, few places are left over, and no side is longer than a device allows.
+    /// Every cube has a place, few places are left over, and no side is longer than a device
+    /// allows.
     #[test]
     fn grids_hold_their_cubes() {
         for cubes in [1, 2, 65_535, 65_536, 65_537, 1 << 22, (1 << 31) / 256] {

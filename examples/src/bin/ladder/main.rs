@@ -1,4 +1,5 @@
-//! The ladder of reductions: every classic strategy as a kernel, from one unit alone to the library.
+//! The ladder of reductions: every classic strategy as a kernel, from one unit alone to the
+//! library.
 //!
 //! docs/LADDER.md tells what each rung does, what bounds it and what the next one does about that.
 
@@ -39,17 +40,18 @@ const SOFTWARE_ADAPTER: &str = "llvmpipe";
 
 /// Adds up numbers in every classic way, one kernel after the other, and says how fast each is.
 ///
-/// Each rung of the ladder removes a bottleneck of the one before; docs/LADDER.md tells them. Every rung's
-/// result is compared with the exact one before it is timed. Time is that of a call in a stream of
-/// calls; the share is that of the bandwidth at which the library reads 1 to 4 GiB, or the largest array of the
-/// run; the gain is in bandwidth over the rung before. A rung of the full sum that would take longer than --seconds
-/// is given a part of the array, which the column `elements` tells.
+/// Each rung of the ladder removes a bottleneck of the one before; docs/LADDER.md tells them. Every
+/// rung's result is compared with the exact one before it is timed. Time is that of a call in a
+/// stream of calls; the share is that of the bandwidth at which the library reads 1 to 4 GiB, or
+/// the largest array of the run; the gain is in bandwidth over the rung before. A rung of the full
+/// sum that would take longer than --seconds is given a part of the array, which the column
+/// `elements` tells.
 ///
-/// Sizes are numbers or powers of two (2^30). Defaults: 2^30 elements, or as many as fit one buffer of the
-/// device; matrices of 2^26 elements; 2^22 of each on Mesa's software adapter.
+/// Sizes are numbers or powers of two (2^30). Defaults: 2^30 elements, or as many as fit one buffer
+/// of the device; matrices of 2^26 elements; 2^22 of each on Mesa's software adapter.
 ///
-/// Status: 0 if every rung that the device can run was right, 1 if one was not, 2 if there is no device or an
-/// argument is wrong.
+/// Status: 0 if every rung that the device can run was right, 1 if one was not, 2 if there is no
+/// device or an argument is wrong.
 #[derive(Parser)]
 #[command(version, verbatim_doc_comment)]
 struct Arguments {

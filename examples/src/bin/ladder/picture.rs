@@ -41,8 +41,8 @@ impl Axis {
     }
 }
 
-/// A panel for each ladder, a bar for each rung: its bandwidth, on a scale of powers of ten, with a line at the
-/// read bandwidth.
+/// A panel for each ladder, a bar for each rung: its bandwidth, on a scale of powers of ten, with a
+/// line at the read bandwidth.
 ///
 /// # Errors
 ///

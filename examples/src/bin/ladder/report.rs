@@ -56,7 +56,8 @@ pub(crate) struct Measured {
     pub gigabytes_per_second: f64,
     /// Of the read bandwidth.
     pub share: f64,
-    /// Bandwidth over that of the rung before. None on the lowest, and from one plan of the library to another.
+    /// Bandwidth over that of the rung before. None on the lowest, and from one plan of the library
+    /// to another.
     pub gain: Option<f64>,
 }
 

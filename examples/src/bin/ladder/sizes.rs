@@ -265,7 +265,8 @@ mod tests {
         only: &[],
     };
 
-    /// The sizes on a large GPU, what fits where buffers are small, little on the software adapter.
+    /// The sizes on a large GPU, what fits where buffers are small, little on the software
+    /// adapter.
     #[test]
     fn sizes_follow_the_device() {
         let device = Device::h200();

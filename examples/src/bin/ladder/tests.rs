@@ -43,8 +43,8 @@ fn upload<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, values: &[i64]) -> Elements 
     Elements::upload(gpu.client, &values)
 }
 
-/// One element, less than a plane, about a plane, about a cube, about a tile, more tiles than one level
-/// of recursion holds: whole and not.
+/// One element, less than a plane, about a plane, about a cube, about a tile, more tiles than one
+/// level of recursion holds: whole and not.
 const LENGTHS: [usize; 14] =
     [1, 2, 3, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4097, 65_537, 400_003];
 
@@ -100,8 +100,8 @@ fn every_rung_of_the_full_reduction_is_exact() {
     on_default(Check);
 }
 
-/// Both axes of matrices narrower and wider than tiles, whole numbers of tiles and not, and with rows
-/// that are no whole number of vectors; and more cubes than one side of a grid holds.
+/// Both axes of matrices narrower and wider than tiles, whole numbers of tiles and not, and with
+/// rows that are no whole number of vectors; and more cubes than one side of a grid holds.
 #[test]
 fn every_rung_of_a_matrix_is_exact() {
     struct Check;
@@ -191,7 +191,8 @@ fn every_set_of_axes_of_rank_5_is_exact_in_one_launch() {
     on_default(Check);
 }
 
-/// Against a sum written down by hand: the oracle of rank 5 counts axes from 1 and keeps their order.
+/// Against a sum written down by hand: the oracle of rank 5 counts axes from 1 and keeps their
+/// order.
 #[test]
 fn the_oracle_of_rank_5_counts_axes_from_1() {
     let at = |index: usize| value(index, 0);

@@ -51,7 +51,7 @@ pub struct Var {
 /// representable.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Std {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
@@ -61,21 +61,21 @@ pub struct Std {
 /// differs: the mean of elements of which some are `inf` is `inf` there.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeanVar {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
 /// [`Var`] of the elements that are not NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NanVar {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 
 /// [`Std`] of the elements that are not NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NanStd {
-    /// As [`Var::correction`].
+    /// The number that is subtracted from the count; see [`Var::correction`].
     pub correction: f64,
 }
 

@@ -1,4 +1,5 @@
-//! Rungs on which as many cubes run as the device holds, and each unit reads its share of the array.
+//! Rungs on which as many cubes run as the device holds, and each unit reads its share of the
+//! array.
 
 use reduce_kernels::cubecl::{self, prelude::*};
 
@@ -7,14 +8,15 @@ use super::{
     steps::{element, lanes_before, share, store, total_of_last_plane},
 };
 
-/// As [`shared_memory()`](super::one_cube::shared_memory()), but the last values are added up by one plane.
+/// Differs from [`shared_memory()`](super::one_cube::shared_memory()) in that one plane adds up the
+/// last values.
 #[cube(launch_unchecked)]
 pub(super) fn last_plane<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_last_plane::<E>(share::<E>(input));
     store::<E>(totals, total);
 }
 
-/// As [`last_plane()`], but each cube adds its total to the one result.
+/// Differs from [`last_plane()`] in that each cube adds its total to the one result.
 #[cube(launch_unchecked)]
 pub(super) fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
     let total = total_of_last_plane::<E>(share::<E>(input));
@@ -60,7 +62,7 @@ pub(super) fn vectorised<E: Numeric, N: Size>(
         index += CUBE_COUNT * CUBE_DIM as usize;
     }
     let mut total = lanes_before::<E, N>(sums, 0, N::value());
-    // The first unit takes the vector that hangs over the end.
+    // The first unit reads the vector that extends past the end.
     if ABSOLUTE_POS == 0 && whole < input.len() {
         total += lanes_before::<E, N>(input[whole], whole * N::value(), length);
     }

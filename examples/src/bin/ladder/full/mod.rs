@@ -189,7 +189,8 @@ impl Rung {
 /// A kernel from one array to another.
 type Kernel<R> = unsafe fn(&ComputeClient<R>, CubeCount, CubeDim, ArrayArg<R>, ArrayArg<R>);
 
-/// A kernel from vectors of so many lanes, of an array of so many elements, to another array.
+/// A kernel from vectors to another array. It gets the number of components of a vector and the
+/// number of elements of the input.
 type VectorKernel<R> =
     unsafe fn(&ComputeClient<R>, CubeCount, CubeDim, usize, ArrayArg<R>, usize, ArrayArg<R>);
 
@@ -205,7 +206,7 @@ fn scalar<R: Runtime>(
     }
 }
 
-/// As [`scalar`], from vectors.
+/// A launch of a kernel that reads vectors; see [`scalar`].
 fn vectors<R: Runtime>(
     lanes: usize,
     kernel: VectorKernel<R>,
@@ -240,8 +241,8 @@ impl<E: Element, R: Runtime> Work<'_, E, R> {
         unsafe { kernel(self.gpu.client, one, units, self.input.array(), self.result.array()) };
     }
 
-    /// A cube for each tile of the input, then for each tile of their totals, until one is left: the end of a
-    /// launch is what all cubes can wait for.
+    /// Launches a cube for each tile of the input, then a cube for each tile of their totals, until
+    /// one total is left. All cubes can wait only for the end of a launch.
     fn tiles(
         &self,
         per_unit: usize,

@@ -14,8 +14,8 @@ pub(super) fn element<E: Numeric>(input: &Array<E>, index: usize) -> E {
     value
 }
 
-/// A unit's share of the array: as many elements as there are units apart, so that neighbouring units
-/// read neighbouring elements.
+/// A unit's share of the array: as many elements as there are units apart, so that neighbouring
+/// units read neighbouring elements.
 #[cube]
 pub(super) fn share<E: Numeric>(input: &Array<E>) -> E {
     let mut total = E::from_int(0);
@@ -28,7 +28,8 @@ pub(super) fn share<E: Numeric>(input: &Array<E>) -> E {
 }
 
 /// The sum of the values of a cube's units, in shared memory: the upper half is added to the lower
-/// one until one value is left. Neighbouring units touch neighbouring words, and whole planes retire.
+/// one until one value is left. Neighbouring units touch neighbouring words, and whole planes
+/// retire.
 #[cube]
 pub(super) fn total_of_halves<E: Numeric>(value: E) -> E {
     let unit = UNIT_POS as usize;
@@ -46,8 +47,9 @@ pub(super) fn total_of_halves<E: Numeric>(value: E) -> E {
     shared[0]
 }
 
-/// As [`total_of_halves()`], until the values of one plane are left: its units add those up without
-/// shared memory and barriers. All planes do, so that control flow stays uniform.
+/// The sum of the values of a cube's units. It works as [`total_of_halves()`] until the values of
+/// one plane are left. The units of a plane add these up without shared memory and barriers. All
+/// planes do so, which keeps control flow uniform.
 #[cube]
 pub(super) fn total_of_last_plane<E: Numeric>(value: E) -> E {
     let unit = UNIT_POS as usize;
@@ -73,7 +75,8 @@ pub(super) fn store<E: Numeric>(totals: &mut Array<E>, total: E) {
     }
 }
 
-/// The sum of the lanes of a vector that lie before `length`, the first of them at `first`.
+/// The sum of the components of a vector that lie before `length`, where the first component lies
+/// at `first`.
 #[cube]
 pub(super) fn lanes_before<E: Numeric, N: Size>(
     vector: Vector<E, N>,

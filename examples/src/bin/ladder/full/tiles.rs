@@ -7,8 +7,8 @@ use super::{
     steps::{element, lanes_before, store, total_of_halves, total_of_last_plane},
 };
 
-/// Pairs of neighbours, then pairs of pairs. Which units work is told by a remainder, a slow
-/// operation, and they are spread over all planes.
+/// Adds pairs of neighbours, then pairs of pairs. A remainder, which is a slow operation, selects
+/// the units that work. They are spread over all planes.
 #[cube(launch_unchecked)]
 #[allow(clippy::manual_is_multiple_of, reason = "the remainder is what this rung is about")]
 pub(super) fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
@@ -27,8 +27,8 @@ pub(super) fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Arra
     store::<E>(totals, shared[0]);
 }
 
-/// The same pairs by the first units, which are whole planes. The words that a plane touches lie a
-/// power of two apart: in the same few banks of shared memory.
+/// Adds the same pairs, but with the first units, which form whole planes. The words that a plane
+/// accesses lie a power of two apart, so they fall in a few banks of shared memory.
 #[cube(launch_unchecked)]
 pub(super) fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
@@ -47,14 +47,15 @@ pub(super) fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Arr
     store::<E>(totals, shared[0]);
 }
 
-/// The upper half added to the lower one: whole planes, and neighbouring words.
+/// Adds the upper half to the lower half: whole planes work, on neighbouring words.
 #[cube(launch_unchecked)]
 pub(super) fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
     let total = total_of_halves::<E>(element::<E>(input, ABSOLUTE_POS));
     store::<E>(totals, total);
 }
 
-/// What a unit of [`first_combine()`] and [`segmented()`] loads: elements a cube's width apart.
+/// The sum of the elements that a unit of [`first_combine()`] and [`segmented()`] loads. They lie
+/// the width of a cube apart.
 #[cube]
 fn combined_on_load<E: Numeric>(input: &Array<E>) -> E {
     let first = CUBE_POS * comptime![UNITS as usize * PER_UNIT] + UNIT_POS as usize;
@@ -73,7 +74,7 @@ pub(super) fn first_combine<E: Numeric>(input: &Array<E>, totals: &mut Array<E>)
     store::<E>(totals, total);
 }
 
-/// As [`first_combine()`], but each cube adds its total to the one result.
+/// Differs from [`first_combine()`] in that each cube adds its total to the one result.
 #[cube(launch_unchecked)]
 pub(super) fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
     let total = total_of_halves::<E>(combined_on_load::<E>(input));

@@ -73,8 +73,8 @@ pub(crate) enum Rung {
 }
 
 impl Rung {
-    /// The rungs along an axis, from the lowest. Columns need neither tiles nor vectors: units side by
-    /// side read them side by side.
+    /// The rungs along an axis, from the lowest. Columns need neither tiles nor vectors: units side
+    /// by side read them side by side.
     pub(crate) fn along(axis: Axis) -> &'static [Rung] {
         match axis {
             Axis::Columns => &[Rung::UnitPerOutput, Rung::Library],

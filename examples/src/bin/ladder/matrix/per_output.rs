@@ -2,8 +2,8 @@
 
 use reduce_kernels::cubecl::{self, prelude::*};
 
-/// Each unit adds up one row, or one column: elements `step` apart, from `distance` times the unit's
-/// place on. Where `distance` is 1, neighbouring units read neighbouring elements; where `step` is,
+/// Each unit adds up one row or one column: elements `step` apart, from `distance` times the unit's
+/// index on. If `distance` is 1, neighbouring units read neighbouring elements. If `step` is 1,
 /// each unit reads a line of its own.
 #[cube(launch_unchecked)]
 pub(super) fn unit_per_output<E: Numeric>(
@@ -22,9 +22,9 @@ pub(super) fn unit_per_output<E: Numeric>(
     }
 }
 
-/// Each unit adds up one row, in vectors: the row kernel of the CubeCL book's chapter on
-/// vectorisation, whose `Line` has been called `Vector` since CubeCL 0.10. The book leaves the lanes
-/// as they are; here they are added up in the end.
+/// Each unit adds up one row, in vectors. This is the row kernel of the CubeCL book's chapter on
+/// vectorisation, whose `Line` is called `Vector` since CubeCL 0.10. The book does not add up the
+/// components; this kernel does, at the end.
 #[cube(launch_unchecked)]
 pub(super) fn vectorised_rows<E: Numeric, N: Size>(
     input: &Array<Vector<E, N>>,

@@ -1,15 +1,16 @@
-//! Rows through tiles in shared memory: read as the memory likes it, added up as the rows want it.
+//! Rows through tiles in shared memory: tiles are read in the order of memory and added up in rows.
 
 use reduce_kernels::cubecl::{self, prelude::*};
 
 use super::TILE;
 
-/// Words from a row of a tile to the next in shared memory: one more than the tile is wide, so that the
-/// words of a column lie in different banks.
+/// Words from a row of a tile to the next in shared memory. It is one more than the width of the
+/// tile, so the words of a column lie in different banks.
 const ROW_WORDS: usize = TILE + 1;
 
 /// A cube of [`TILE`] units (a plane, where planes have 32) loads tiles of `tile_rows` × [`TILE`]
-/// elements row by row, and [`TILE`] / `tile_rows` units add up each row, `tile_rows` elements each.
+/// elements row by row, and [`TILE`] / `tile_rows` units add up each row, `tile_rows` elements
+/// each.
 #[cube(launch_unchecked)]
 pub(super) fn tiled_rows<E: Numeric>(
     input: &Array<E>,
@@ -26,7 +27,7 @@ pub(super) fn tiled_rows<E: Numeric>(
     let mut total = E::from_int(0);
     let mut left = 0usize;
     while left < columns {
-        // All loads of the tile first: none waits for another.
+        // All loads of the tile are issued first, so none waits for another.
         let mut loaded = Sequence::<E>::new();
         #[unroll]
         for below in 0..tile_rows {
