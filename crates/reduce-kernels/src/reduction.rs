@@ -216,9 +216,8 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         output: Outputs<O, TensorBinding<R>>,
     ) -> Result<(), ReduceError> {
         let outputs = O::Results::into_list(output);
-        let first = &outputs[0];
-        let layout = (first.shape.to_vec(), first.strides.to_vec());
-        self.call(Some((&layout.0, &layout.1)))?.run_into(client, outputs)
+        let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
+        self.call(Some(layout))?.run_into(client, &outputs)
     }
 
     /// The call: the request and the operator's parameters. `output` is the shape and the strides

@@ -48,7 +48,6 @@
 //!
 //! `serde` lets plans, devices and choices be saved and read.
 #![deny(missing_docs)]
-#![warn(missing_debug_implementations)]
 
 mod choose;
 mod device;

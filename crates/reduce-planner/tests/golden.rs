@@ -188,7 +188,8 @@ fn fact(line: &str) -> (&str, ElementType, Case) {
 
 /// The benchmark cases: benches/cases/facts.txt.
 fn facts() -> Vec<(&'static str, ElementType, Case)> {
-    include_str!("golden/facts.txt").lines().map(fact).collect()
+    let lines = include_str!("../../../benches/cases/facts.txt").lines();
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(fact).collect()
 }
 
 /// The sweeps of benches/src/sweep.rs.

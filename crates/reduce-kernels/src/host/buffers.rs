@@ -6,16 +6,17 @@ use reduce_planner::{ElementType, Problem};
 use super::{client::binding_alignment, request::Resolved};
 use crate::ReduceError;
 
-/// The buffers of the input and of each result, which hold every offset of a problem.
+/// The buffers of the input and of each result, which hold every offset of a reduction's problem.
 ///
-/// [`Buffers::check`] is the only constructor, so kernels can run on a value of this type without
-/// bounds checks.
-pub(crate) struct Buffers {
+/// [`Buffers::check`] is the only constructor, so kernels can run the reduction on a value of this
+/// type without bounds checks.
+pub(crate) struct Buffers<'a> {
+    resolved: &'a Resolved,
     input: Binding,
     outputs: Vec<Binding>,
 }
 
-impl Buffers {
+impl<'a> Buffers<'a> {
     /// Checks the spans and the offsets of the buffers.
     ///
     /// # Errors
@@ -23,7 +24,7 @@ impl Buffers {
     /// A buffer that is too small, or starts where the device cannot bind it.
     pub(crate) fn check<R: Runtime>(
         client: &ComputeClient<R>,
-        resolved: &Resolved,
+        resolved: &'a Resolved,
         input: &TensorHandle<R>,
         outputs: Vec<Binding>,
     ) -> Result<Self, ReduceError> {
@@ -40,7 +41,12 @@ impl Buffers {
             0 => client.empty(problem.input().bytes()).binding(),
             _ => input.handle.clone().binding(),
         };
-        Ok(Self { input, outputs })
+        Ok(Self { resolved, input, outputs })
+    }
+
+    /// The reduction that the buffers were checked for.
+    pub(super) fn resolved(&self) -> &'a Resolved {
+        self.resolved
     }
 
     pub(super) fn input(&self) -> &Binding {
@@ -67,7 +73,7 @@ pub(crate) fn check_input<R: Runtime>(
 }
 
 /// Checks that an output's buffer holds all that the problem writes.
-pub(crate) fn check_output(
+fn check_output(
     problem: &Problem,
     output: &Binding,
     element: ElementType,

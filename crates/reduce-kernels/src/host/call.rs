@@ -63,10 +63,10 @@ impl<R: Runtime> Call<'_, R> {
     pub(crate) fn run_into(
         self,
         client: &ComputeClient<R>,
-        outputs: Vec<TensorBinding<R>>,
+        outputs: &[TensorBinding<R>],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
-        for output in &outputs {
+        for output in outputs {
             let expected = &prepared.resolved.shape;
             if output.shape[..] != expected[..] {
                 return Err(ReduceError::OutputShape {
@@ -81,7 +81,7 @@ impl<R: Runtime> Call<'_, R> {
                 });
             }
         }
-        let bindings = outputs.into_iter().map(|output| output.handle).collect();
+        let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
         self.launch(client, &prepared, None, bindings)
     }
 
@@ -115,7 +115,7 @@ impl<R: Runtime> Call<'_, R> {
         let outputs = resolved.problem.outputs();
         let scratch = Scratch::of(client, stream, dispatch, fields, outputs)?;
         let parameters = self.parameters;
-        Launch { client, operator, resolved, dispatch, buffers, scratch, parameters }.run();
+        Launch { client, operator, dispatch, buffers, scratch, parameters }.run();
         Ok(())
     }
 }

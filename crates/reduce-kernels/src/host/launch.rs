@@ -9,7 +9,6 @@ use reduce_planner::{Access, Direction, ElementType, KeptDim, Problem};
 use super::{
     buffers::Buffers,
     dispatch::Dispatch,
-    request::Resolved,
     scratch::{Scratch, Words},
 };
 use crate::{
@@ -33,9 +32,8 @@ const WIDEST_STORE: usize = 16;
 pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) client: &'a ComputeClient<R>,
     pub(crate) operator: OperatorRef,
-    pub(crate) resolved: &'a Resolved,
     pub(crate) dispatch: &'a Dispatch,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: Buffers<'a>,
     pub(crate) scratch: Scratch,
     /// The operator's parameters.
     pub(crate) parameters: Vec<f64>,
@@ -146,11 +144,11 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     fn problem(&self) -> &Problem {
-        &self.resolved.problem
+        &self.buffers.resolved().problem
     }
 
     fn types(&self) -> KernelTypesArg {
-        let signature = &self.resolved.signature;
+        let signature = &self.buffers.resolved().signature;
         KernelTypesArg {
             stored: memory_type(self.problem().input()),
             value: memory_type(signature.value),
@@ -223,7 +221,7 @@ impl<R: Runtime> Launch<'_, R> {
             let bytes = vector * element.bytes();
             bytes <= WIDEST_STORE && output.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
         };
-        let results = &self.resolved.signature.results;
+        let results = &self.buffers.resolved().signature.results;
         direction == Direction::Across
             && vector > 1
             && !peeled
@@ -234,7 +232,7 @@ impl<R: Runtime> Launch<'_, R> {
 
     /// The operator's parameters in the accumulator's type, or in f32 if that is an integer type.
     fn parameters(&self) -> ParametersLaunch<R> {
-        let accumulator = self.resolved.signature.fields[0];
+        let accumulator = self.buffers.resolved().signature.fields[0];
         let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
         ParametersLaunch::of(&self.parameters, storage_type(element))
     }

@@ -109,7 +109,6 @@ pub(super) fn accumulate(
 
 /// Pushes a whole block: first all of its loads are issued, then their elements are pushed.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "what a unit's work consists of")]
 fn push_block(
     accumulator: Accumulator<Wide>,
     input: &Input,

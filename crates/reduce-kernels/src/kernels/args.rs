@@ -1,5 +1,4 @@
 //! The arguments of kernels: the element types, the arrays, and the numbers of a problem.
-#![allow(missing_docs, reason = "derives of CubeCL add undocumented items")]
 
 use cubecl::{ir::StorageType, prelude::*};
 

@@ -13,7 +13,6 @@ use crate::operator::{OperatorRef, Parameters, Single, finish, identity, merge};
 /// Merges the `cubes` partial results of each output in an order that depends on nothing else, and
 /// writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments, reason = "what is bound, and two constants")]
 pub(crate) fn merge_partials(
     _types: &KernelTypes,
     partials: &mut PartialArrays,

@@ -16,7 +16,6 @@ use crate::operator::{OperatorRef, Parameters, Results, Single, Wide, finish, id
 
 /// Each team of units reduces one tile. Its member 0 writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments, reason = "what is bound, and three constants")]
 pub(crate) fn reduce_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,

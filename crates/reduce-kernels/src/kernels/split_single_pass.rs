@@ -17,7 +17,6 @@ use crate::operator::{OperatorRef, Parameters, Single, finish};
 /// `published`, under the `mark` of the launch. The last cube of a block of tiles merges them and
 /// writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments, reason = "what is bound, and three constants")]
 pub(crate) fn reduce_split_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,

@@ -16,7 +16,6 @@ use crate::operator::{OperatorRef, Parameters};
 /// results. Those of cube `c` start at `c * outputs`, in the order of the canonical kept
 /// dimensions.
 #[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments, reason = "what is bound, and three constants")]
 pub(crate) fn reduce_split_two_pass(
     _types: &KernelTypes,
     input: &InputArrays,

@@ -14,7 +14,6 @@ use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width,
 
 /// `Along`: one output's accumulator, complete in member 0.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "what a team's work consists of")]
 pub(super) fn total_along(
     input: &Input,
     geometry: &Geometry,
@@ -36,7 +35,6 @@ pub(super) fn total_along(
 
 /// `Across`: the accumulators of a vector of outputs, complete in member 0.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "what a team's work consists of")]
 pub(super) fn total_across(
     input: &Input,
     geometry: &Geometry,
