@@ -7,10 +7,16 @@ use crate::ReduceError;
 
 /// The element type that corresponds to a CubeCL storage type.
 ///
+/// It is [`F32`](ElementType::F32) for CubeCL's `flex32`, which is f32 in memory and leaves the
+/// precision of arithmetic to the device. This crate computes in full f32, and gives f32.
+///
 /// # Errors
 ///
 /// [`ReduceError::StorageType`] if this crate does not reduce tensors of that type.
 pub fn element_type(storage: StorageType) -> Result<ElementType, ReduceError> {
+    if storage == StorageType::Scalar(ElemType::Float(FloatKind::Flex32)) {
+        return Ok(ElementType::F32);
+    }
     ElementType::ALL
         .into_iter()
         .find(|&element| storage_type(element) == storage)

@@ -4,13 +4,11 @@ use core::fmt;
 use std::borrow::Cow;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Choice, Device, ElementType, Plan, Problem};
+use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
 
 use crate::{
-    Axes, ReduceError,
-    element::element_type,
+    Axes, Input, ReduceError,
     host::{
-        buffers::alignment_of,
         call::Call,
         request::{Request, Resolved},
     },
@@ -31,10 +29,7 @@ pub type Outputs<O, X> = <<O as Operator>::Results as ResultArity>::Outputs<X>;
 /// let (lowest, highest) = reduce(MinMax, x).over(1).run(client)?;
 /// # Ok(()) }
 /// ```
-pub fn reduce<O: Operator, R: Runtime>(
-    operator: O,
-    input: &TensorHandle<R>,
-) -> Reduction<'_, O, R> {
+pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O, T> {
     let options = Options {
         axes: Axes::All,
         keep_dims: true,
@@ -48,11 +43,12 @@ pub fn reduce<O: Operator, R: Runtime>(
 }
 
 /// A reduction that is being described; see [`reduce`]. It does nothing until [`run`](Self::run) or
-/// [`run_into`](Self::run_into) is called.
+/// [`run_into`](Self::run_into) is called. If the input is a
+/// [`TensorDescription`](crate::TensorDescription), it cannot run, but answers everything else.
 #[must_use = "a reduction does nothing until it is run"]
-pub struct Reduction<'a, O, R: Runtime> {
+pub struct Reduction<'a, O, T> {
     operator: O,
-    input: &'a TensorHandle<R>,
+    input: &'a T,
     options: Options<'a>,
 }
 
@@ -69,7 +65,7 @@ struct Options<'a> {
     device: Option<&'a Device>,
 }
 
-impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
+impl<O: Operator, T: Input> fmt::Debug for Reduction<'_, O, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reduction")
             .field("operator", &O::NAME)
@@ -79,13 +75,13 @@ impl<O: Operator, R: Runtime> fmt::Debug for Reduction<'_, O, R> {
     }
 }
 
-impl<O: Copy, R: Runtime> Clone for Reduction<'_, O, R> {
+impl<O: Copy, T> Clone for Reduction<'_, O, T> {
     fn clone(&self) -> Self {
         Self { options: self.options.clone(), ..*self }
     }
 }
 
-impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
+impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// Sets the axes to reduce: `..` for all, an axis, or a list of axes in any order. With an
     /// empty list, every element is a reduction of its own.
     pub fn over(mut self, axes: impl Into<Axes>) -> Self {
@@ -124,7 +120,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     }
 
     /// Applies `map` to each element before the operator takes it.
-    pub fn mapped<M: Map>(self, map: M) -> Reduction<'a, Mapped<M, O>, R> {
+    pub fn mapped<M: Map>(self, map: M) -> Reduction<'a, Mapped<M, O>, T> {
         let Self { operator, input, options } = self;
         Reduction { operator: Mapped { map, operator }, input, options }
     }
@@ -181,10 +177,44 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     /// Invalid axes, types or strides, and reductions that the device cannot run. Only
     /// [`run`](Self::run) checks where buffers start and how much memory a result takes. A result
     /// without elements gets a plan too, although running it launches nothing.
-    pub fn choose(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
-        self.call(None)?.choose(client)
+    pub fn choose<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+        self.call(None)?.choose(client, self.input.buffer_bytes())
     }
 
+    /// Whether [`run`](Self::run) would launch. It checks and plans the reduction, and caches both,
+    /// but launches nothing. The input's memory is not checked if the input is a
+    /// [`TensorDescription`](crate::TensorDescription).
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return.
+    pub fn check<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<(), ReduceError> {
+        self.call(None)?.check(client, self.input.buffer_bytes())
+    }
+
+    /// The call: the request and the operator's parameters. `output` is the shape and the strides
+    /// of a supplied output.
+    fn call<'s>(
+        &'s self,
+        output: Option<(&'s [usize], &'s [usize])>,
+    ) -> Result<Call<'s>, ReduceError>
+    where
+        'a: 's,
+    {
+        let parameters = (O::PARAMETERS)(&self.operator).map_err(|invalid| {
+            ReduceError::Parameter { operator: O::DEFINITION.erased().name(), invalid }
+        })?;
+        let input = self.input.spec()?;
+        let request = request(O::DEFINITION.erased(), input, &self.options, output)?;
+        Ok(Call { request, device: self.options.device, parameters })
+    }
+
+    fn resolve(&self) -> Result<Resolved, ReduceError> {
+        request(O::DEFINITION.erased(), self.input.spec()?, &self.options, None)?.resolve()
+    }
+}
+
+impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
     /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait
     /// for it. Each thread caches the prepared reduction, so repeating it costs a look-up.
     ///
@@ -195,7 +225,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
         self,
         client: &ComputeClient<R>,
     ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
-        let mut outputs = self.call(None)?.run(client)?.into_iter();
+        let mut outputs = self.call(None)?.run(client, self.input)?.into_iter();
         Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
     }
 
@@ -217,35 +247,15 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, R> {
     ) -> Result<(), ReduceError> {
         let outputs = O::Results::into_list(output);
         let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
-        self.call(Some(layout))?.run_into(client, &outputs)
-    }
-
-    /// The call: the request and the operator's parameters. `output` is the shape and the strides
-    /// of a supplied output.
-    fn call<'s>(
-        &'s self,
-        output: Option<(&'s [usize], &'s [usize])>,
-    ) -> Result<Call<'s, R>, ReduceError>
-    where
-        'a: 's,
-    {
-        let parameters = (O::PARAMETERS)(&self.operator).map_err(|invalid| {
-            ReduceError::Parameter { operator: O::DEFINITION.erased().name(), invalid }
-        })?;
-        let request = request(O::DEFINITION.erased(), self.input, &self.options, output)?;
-        Ok(Call { request, input: self.input, device: self.options.device, parameters })
-    }
-
-    fn resolve(&self) -> Result<Resolved, ReduceError> {
-        request(O::DEFINITION.erased(), self.input, &self.options, None)?.resolve()
+        self.call(Some(layout))?.run_into(client, self.input, &outputs)
     }
 }
 
 /// The request for an operator. This function is not generic over the operator, and neither is
 /// anything that it leads to.
-fn request<'a, R: Runtime>(
+fn request<'a>(
     operator: &'static Erased,
-    input: &'a TensorHandle<R>,
+    input: InputSpec<'a>,
     options: &'a Options<'_>,
     output: Option<(&'a [usize], &'a [usize])>,
 ) -> Result<Request<'a>, ReduceError> {
@@ -255,10 +265,10 @@ fn request<'a, R: Runtime>(
     }
     Ok(Request {
         operator: OperatorRef(operator),
-        element: element_type(input.dtype)?,
-        shape: Cow::Borrowed(input.shape()),
-        strides: Cow::Borrowed(input.strides()),
-        alignment: alignment_of(input.handle.offset_start.unwrap_or(0)),
+        element: input.element,
+        shape: Cow::Borrowed(input.shape),
+        strides: Cow::Borrowed(input.strides),
+        alignment: input.alignment,
         axes: options.axes.as_slice().map(Cow::Borrowed),
         keep_dims: options.keep_dims,
         accumulator: options.accumulator,

@@ -108,11 +108,7 @@ pub trait OnDevice {
     ) -> Self::Output;
 }
 
-/// Does `work` on the default device of `backend`.
-///
-/// If `backend` is `None`, the environment variable `REDUCE_BACKEND` names it. Without the
-/// variable, the first backend is used that is compiled in and has a device, and a line on stderr
-/// names the backends that have none.
+/// Does `work` on the default device of `backend`; see [`device`].
 ///
 /// # Errors
 ///
@@ -121,17 +117,29 @@ pub fn on_device<W: OnDevice>(
     backend: Option<Backend>,
     work: W,
 ) -> Result<W::Output, BackendError> {
-    let device = match backend.map_or_else(|| named(env::var(VARIABLE).ok()), |b| Ok(Some(b)))? {
-        Some(backend) => Device::open(backend)?,
+    Ok(device(backend)?.run(work))
+}
+
+/// The default device of `backend`.
+///
+/// If `backend` is `None`, the environment variable `REDUCE_BACKEND` names it. Without the
+/// variable, the first backend is used that is compiled in and has a device, and a line on stderr
+/// names the backends that have none.
+///
+/// # Errors
+///
+/// The backend is not compiled in or finds no device, or no backend does.
+pub fn device(backend: Option<Backend>) -> Result<Device, BackendError> {
+    match backend.map_or_else(|| named(env::var(VARIABLE).ok()), |b| Ok(Some(b)))? {
+        Some(backend) => Device::open(backend),
         None => {
             let (device, without) = first(Backend::COMPILED_IN, Device::open)?;
             if !without.is_empty() {
                 eprintln!("no device found through {}, using another backend", names(&without));
             }
-            device
+            Ok(device)
         }
-    };
-    Ok(device.run(work))
+    }
 }
 
 /// The backend that the environment variable names, if it is set.
@@ -161,11 +169,22 @@ fn first<D>(
 }
 
 /// The default device of a backend.
-enum Device {
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Device {
+    /// An NVIDIA GPU through CUDA.
     #[cfg(feature = "cuda")]
-    Cuda(ComputeClient<reduce_kernels::cubecl::cuda::CudaRuntime>),
+    Cuda(reduce_kernels::cubecl::cuda::CudaDevice),
+    /// An adapter of wgpu.
     #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-    Wgpu(wgpu::Device, Backend),
+    Wgpu {
+        /// The device, which compiles kernels as `backend` says.
+        device: reduce_kernels::cubecl::wgpu::WgpuDevice,
+        /// [`Backend::Vulkan`] or [`Backend::Wgpu`].
+        backend: Backend,
+        /// The adapter's name.
+        name: String,
+    },
 }
 
 impl Device {
@@ -175,17 +194,20 @@ impl Device {
             Backend::Cuda => {
                 use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
 
-                let start = || CudaRuntime::client(&CudaDevice::default());
-                quietly(start).map(Device::Cuda).ok_or(BackendError::NoDevice(backend))
+                let device = CudaDevice::default();
+                quietly(|| CudaRuntime::client(&device)).ok_or(BackendError::NoDevice(backend))?;
+                Ok(Device::Cuda(device))
             }
             #[cfg(feature = "vulkan")]
-            Backend::Vulkan => wgpu::spirv()
-                .map(|device| Device::Wgpu(device, backend))
-                .ok_or(BackendError::NoDevice(backend)),
+            Backend::Vulkan => {
+                let (device, name) = wgpu::spirv().ok_or(BackendError::NoDevice(backend))?;
+                Ok(Device::Wgpu { device, backend, name })
+            }
             #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-            Backend::Wgpu => wgpu::wgsl()
-                .map(|device| Device::Wgpu(device, backend))
-                .ok_or(BackendError::NoDevice(backend)),
+            Backend::Wgpu => {
+                let (device, name) = wgpu::wgsl().ok_or(BackendError::NoDevice(backend))?;
+                Ok(Device::Wgpu { device, backend, name })
+            }
             #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
             other => Err(BackendError::NotCompiledIn(other)),
         }
@@ -197,9 +219,15 @@ impl Device {
         match self {
             // CubeCL does not tell a CUDA device's name.
             #[cfg(feature = "cuda")]
-            Device::Cuda(client) => work.on(&client, Backend::Cuda, "CUDA device 0"),
+            Device::Cuda(device) => {
+                let client = reduce_kernels::cubecl::cuda::CudaRuntime::client(&device);
+                work.on(&client, Backend::Cuda, "CUDA device 0")
+            }
             #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-            Device::Wgpu(device, backend) => work.on(&device.client, backend, &device.name),
+            Device::Wgpu { device, backend, name } => {
+                let client = reduce_kernels::cubecl::wgpu::WgpuRuntime::client(&device);
+                work.on(&client, backend, &name)
+            }
         }
     }
 }
@@ -219,12 +247,8 @@ mod wgpu {
 
     use super::quietly;
 
-    /// A client of the adapter, and the adapter's name.
-    #[derive(Clone)]
-    pub(super) struct Device {
-        pub(super) client: ComputeClient<WgpuRuntime>,
-        pub(super) name: String,
-    }
+    /// A device and the adapter's name.
+    type Named = (WgpuDevice, String);
 
     /// The adapter behind CubeCL's default device, if there is one. A process can set it up only
     /// once.
@@ -233,35 +257,34 @@ mod wgpu {
         quietly(|| init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default()))
     });
 
-    static WGSL: LazyLock<Option<Device>> = LazyLock::new(|| {
-        let default = default()?;
+    static WGSL: LazyLock<Option<Named>> = LazyLock::new(|| {
+        let (default, name) = default()?;
         if !compiles_spirv(&default) {
-            return Some(default);
+            return Some((default, name));
         }
         // CubeCL 0.10 compiles SPIR-V if the setup names Vulkan, and WGSL if it names OpenGL,
         // whatever the adapter is.
         let setup = WgpuSetup { backend: OpenGl::backend(), ..SETUP.clone()? };
-        let device = init_device(setup, RuntimeOptions::default());
-        Some(Device { client: WgpuRuntime::client(&device), ..default })
+        Some((init_device(setup, RuntimeOptions::default()), name))
     });
 
-    fn default() -> Option<Device> {
+    fn default() -> Option<Named> {
         let name = SETUP.as_ref()?.adapter.get_info().name;
-        Some(Device { client: WgpuRuntime::client(&WgpuDevice::default()), name })
+        Some((WgpuDevice::default(), name))
     }
 
-    fn compiles_spirv(device: &Device) -> bool {
-        WgpuRuntime::name(&device.client) == "wgpu<spirv>"
+    fn compiles_spirv(device: &WgpuDevice) -> bool {
+        WgpuRuntime::name(&WgpuRuntime::client(device)) == "wgpu<spirv>"
     }
 
     /// The device that takes SPIR-V, if the adapter does.
     #[cfg(feature = "vulkan")]
-    pub(super) fn spirv() -> Option<Device> {
-        default().filter(compiles_spirv)
+    pub(super) fn spirv() -> Option<Named> {
+        default().filter(|(device, _)| compiles_spirv(device))
     }
 
     /// The device that takes WGSL.
-    pub(super) fn wgsl() -> Option<Device> {
+    pub(super) fn wgsl() -> Option<Named> {
         WGSL.clone()
     }
 }

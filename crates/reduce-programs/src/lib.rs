@@ -10,7 +10,9 @@ mod floor;
 mod measure;
 mod random;
 
-pub use backend::{Backend, BackendError, HELP as BACKEND_HELP, OnDevice, on_device};
+pub use backend::{
+    Backend, BackendError, Device, HELP as BACKEND_HELP, OnDevice, device, on_device,
+};
 pub use file::{FileError, Staged, read, write};
 pub use floor::{Floor, largest_buffer};
 pub use measure::{MeasureError, gigabytes_per_second, median, microseconds_per_call, wait};

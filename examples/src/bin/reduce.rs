@@ -297,7 +297,7 @@ impl Work<'_> {
     fn reduce<O: Operator, R: Runtime>(
         self,
         client: &ComputeClient<R>,
-        mut reduction: Reduction<'_, O, R>,
+        mut reduction: Reduction<'_, O, TensorHandle<R>>,
         place: Place,
     ) -> Result<(Report, Vec<Array>), ResultError> {
         let arguments = self.arguments;
@@ -368,7 +368,7 @@ impl Work<'_> {
 /// Runs until the kernels are compiled, then for the median time in microseconds.
 fn time<O: Operator, R: Runtime>(
     client: &ComputeClient<R>,
-    reduction: &Reduction<'_, O, R>,
+    reduction: &Reduction<'_, O, TensorHandle<R>>,
 ) -> Result<(Vec<TensorHandle<R>>, f64), ResultError> {
     let run = || {
         let outputs = O::Results::into_list(reduction.clone().run(client)?);

@@ -1,6 +1,10 @@
 //! The buffers of one call, checked against the problem.
 
-use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle};
+use cubecl::{
+    prelude::*,
+    server::{Binding, Handle},
+    std::tensor::TensorHandle,
+};
 use reduce_planner::{ElementType, Problem};
 
 use super::{client::binding_alignment, request::Resolved};
@@ -29,7 +33,7 @@ impl<'a> Buffers<'a> {
         outputs: Vec<Binding>,
     ) -> Result<Self, ReduceError> {
         let Resolved { problem, signature, .. } = resolved;
-        check_input(problem, input)?;
+        check_input(problem, buffer_bytes(&input.handle))?;
         check_offset(client, "input", input.handle.offset_start, problem.input())?;
         for (output, &element) in outputs.iter().zip(&signature.results) {
             check_output(problem, output, element)?;
@@ -59,13 +63,8 @@ impl<'a> Buffers<'a> {
 }
 
 /// Checks that the input's buffer holds all that the problem reads.
-pub(crate) fn check_input<R: Runtime>(
-    problem: &Problem,
-    input: &TensorHandle<R>,
-) -> Result<(), ReduceError> {
+pub(crate) fn check_input(problem: &Problem, available: u64) -> Result<(), ReduceError> {
     let needed = byte_count(problem.input_span(), problem.input());
-    let handle = &input.handle;
-    let available = bytes_between(handle.size(), handle.offset_start, handle.offset_end);
     if needed > available {
         return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
     }
@@ -89,6 +88,11 @@ fn check_output(
 /// Bytes of `count` elements.
 pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {
     (count as u64).saturating_mul(element.bytes() as u64)
+}
+
+/// Bytes of a buffer between its offsets.
+pub(crate) fn buffer_bytes(handle: &Handle) -> u64 {
+    bytes_between(handle.size(), handle.offset_start, handle.offset_end)
 }
 
 /// Bytes of a buffer between its offsets; 0 if they cross.

@@ -6,7 +6,7 @@ use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::
 use reduce_planner::{Choice, Device, choose};
 
 use super::{
-    buffers::{Buffers, check_input},
+    buffers::{Buffers, buffer_bytes, check_input},
     cache,
     launch::Launch,
     prepared::{Prepared, check_arithmetic},
@@ -15,31 +15,48 @@ use super::{
 };
 use crate::{ReduceError, element::storage_type};
 
-/// A request, the tensor to reduce, and the device to plan for.
-pub(crate) struct Call<'a, R: Runtime> {
+/// A request and the device to plan for.
+pub(crate) struct Call<'a> {
     pub(crate) request: Request<'a>,
-    pub(crate) input: &'a TensorHandle<R>,
     /// The device to plan for; `None` means that of the client.
     pub(crate) device: Option<&'a Device>,
     /// The operator's parameters.
     pub(crate) parameters: Vec<f64>,
 }
 
-impl<R: Runtime> Call<'_, R> {
-    /// Chooses a plan. A plan in the request is ignored.
-    pub(crate) fn choose(self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+impl Call<'_> {
+    /// Chooses a plan for an input whose buffer has this many bytes; `None` if there is no buffer.
+    /// A plan in the request is ignored.
+    pub(crate) fn choose<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        input_bytes: Option<u64>,
+    ) -> Result<Choice, ReduceError> {
         let Resolved { problem, signature, .. } = self.request.resolve()?;
-        check_input(&problem, self.input)?;
+        input_bytes.map_or(Ok(()), |available| check_input(&problem, available))?;
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
         check_arithmetic(client, self.request.operator.0, &signature, device)?;
         Ok(choose(&problem, device)?)
     }
 
+    /// Prepares the call for an input whose buffer has this many bytes; `None` if there is no
+    /// buffer.
+    pub(crate) fn check<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        input_bytes: Option<u64>,
+    ) -> Result<(), ReduceError> {
+        let prepared = self.prepared(client)?;
+        let check = |available| check_input(&prepared.resolved.problem, available);
+        input_bytes.map_or(Ok(()), check)
+    }
+
     /// Launches into new row-major tensors, one for each result.
-    pub(crate) fn run(
+    pub(crate) fn run<R: Runtime>(
         self,
         client: &ComputeClient<R>,
+        input: &TensorHandle<R>,
     ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
         let results = self.request.operator.0.results;
         let prepared = self.prepared(client)?;
@@ -55,14 +72,15 @@ impl<R: Runtime> Call<'_, R> {
             .collect();
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream);
-        self.launch(client, &prepared, stream, bindings)?;
+        self.launch(client, &prepared, input, stream, bindings)?;
         Ok(outputs)
     }
 
     /// Launches into tensors that the caller supplies.
-    pub(crate) fn run_into(
+    pub(crate) fn run_into<R: Runtime>(
         self,
         client: &ComputeClient<R>,
+        input: &TensorHandle<R>,
         outputs: &[TensorBinding<R>],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
@@ -82,10 +100,10 @@ impl<R: Runtime> Call<'_, R> {
             }
         }
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
-        self.launch(client, &prepared, None, bindings)
+        self.launch(client, &prepared, input, None, bindings)
     }
 
-    fn prepared(&self, client: &ComputeClient<R>) -> Result<Rc<Prepared>, ReduceError> {
+    fn prepared<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Rc<Prepared>, ReduceError> {
         if let Some(device) = self.device {
             return Ok(Rc::new(Prepared::new(client, device, &self.request)?));
         }
@@ -95,19 +113,20 @@ impl<R: Runtime> Call<'_, R> {
     }
 
     /// Launches the kernels. `stream` is the client's stream if it is known.
-    fn launch(
+    fn launch<R: Runtime>(
         self,
         client: &ComputeClient<R>,
         prepared: &Prepared,
+        input: &TensorHandle<R>,
         stream: Option<StreamId>,
         outputs: Vec<Binding>,
     ) -> Result<(), ReduceError> {
         let Prepared { resolved, dispatch } = prepared;
         let Some(dispatch) = dispatch else {
-            return check_input(&resolved.problem, self.input);
+            return check_input(&resolved.problem, buffer_bytes(&input.handle));
         };
         let operator = self.request.operator;
-        let buffers = Buffers::check(client, resolved, self.input, outputs)?;
+        let buffers = Buffers::check(client, resolved, input, outputs)?;
         // CubeCL does not reveal the stream of a client, but a new buffer does.
         let stream = || stream.unwrap_or_else(|| client.empty(1).stream);
         let fields = &resolved.signature.fields[..operator.0.fields];

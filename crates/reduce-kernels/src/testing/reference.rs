@@ -43,7 +43,7 @@ const GUARD: usize = 16;
 pub fn check_every_plan<R: Runtime, O: Operator, E: CubeElement + ToPrimitive>(
     client: &ComputeClient<R>,
     device: &Device,
-    reduction: impl for<'a> Fn(&'a TensorHandle<R>) -> Reduction<'a, O, R>,
+    reduction: impl for<'a> Fn(&'a TensorHandle<R>) -> Reduction<'a, O, TensorHandle<R>>,
     mut sample: impl FnMut(&mut Random) -> E,
     reference: impl Fn(&[f64]) -> Outputs<O, f64>,
     tolerance: Outputs<O, Tolerance>,

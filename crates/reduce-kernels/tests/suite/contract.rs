@@ -263,7 +263,8 @@ pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     let data = [1f32; 12];
     let input = tensor(client, &data, &[3, 4], &[4, 1]);
     let output = tensor(client, &[f32::poison(); 4], &[4], &[1]);
-    let into = |reduction: reduce_kernels::Reduction<'_, Sum, R>, output: &TensorHandle<R>| {
+    let into = |reduction: reduce_kernels::Reduction<'_, Sum, TensorHandle<R>>,
+                output: &TensorHandle<R>| {
         reduction.keep_dims(false).run_into(client, output.clone().binding()).unwrap_err()
     };
     let by = |axes: &[usize]| reduce(Sum, &input).over(axes);

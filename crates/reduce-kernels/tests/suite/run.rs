@@ -178,8 +178,8 @@ impl Asked {
     /// A reduction with the types asked for.
     fn of<'a, O: Operator, R: Runtime>(
         self,
-        mut reduction: Reduction<'a, O, R>,
-    ) -> Reduction<'a, O, R> {
+        mut reduction: Reduction<'a, O, TensorHandle<R>>,
+    ) -> Reduction<'a, O, TensorHandle<R>> {
         if let Some(accumulator) = self.accumulator {
             reduction = reduction.accumulate_in(accumulator);
         }
