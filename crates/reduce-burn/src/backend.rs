@@ -1,0 +1,45 @@
+//! The trait of backends that can reduce.
+
+use burn_backend::{Backend, tensor::Device};
+
+use crate::{AnyTensor, ReduceBurnError, Reduction, composed};
+
+/// The results of a reduction, in the order of [`Reduction::outputs`].
+pub type Results<B> = Vec<AnyTensor<B>>;
+
+/// A backend whose tensors this crate's functions take.
+///
+/// It is implemented for `CubeBackend` with the kernels of reduce-kernels, for `Fusion` and
+/// `Autodiff` of every backend that has it, and for `Flex` with the feature `flex`. Any other
+/// backend takes an empty implementation in its own crate: the bodies here are made of Burn's own
+/// operations.
+pub trait ReduceBackend: Backend {
+    /// Whether [`reduce`](Self::reduce) would run a reduction on a device.
+    ///
+    /// `Fusion` asks this when it records a reduction, because it runs on the device's thread later,
+    /// where an error could not reach the caller.
+    ///
+    /// # Errors
+    ///
+    /// The error that `reduce` would return.
+    fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let _ = (reduction, device);
+        Ok(())
+    }
+
+    /// Reduces a tensor. The results have the shape and the types that `reduction` says. Does not
+    /// wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot run. Nothing is launched then.
+    fn reduce(
+        tensor: AnyTensor<Self>,
+        reduction: &Reduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        Ok(composed::reduce(tensor, reduction))
+    }
+}
+
+#[cfg(feature = "flex")]
+impl ReduceBackend for burn_flex::Flex {}

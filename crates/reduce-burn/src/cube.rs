@@ -1,0 +1,101 @@
+//! Burn's CubeCL backends: one launch of a kernel of reduce-kernels, without a copy of the input.
+
+use burn_backend::{BoolStore, DType, tensor::Device};
+use burn_cubecl::{
+    BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement,
+    cubecl::{client::ComputeClient, std::tensor::TensorHandle},
+    tensor::CubeTensor,
+};
+use reduce_kernels::{
+    ElementType, Input, Operator, TensorDescription, operator::ResultArity, reduce, with_operator,
+};
+
+use crate::{AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, Results};
+
+impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let (_, dtype) = reduction.input();
+        let shape = reduction.input_shape().to_vec();
+        let description = TensorDescription::row_major(element(dtype)?, shape);
+        let client = R::client(device);
+        with_operator!(reduction.operator(), reduction.options(), operator => {
+            Ok(described(operator, &description, reduction)?.check(&client)?)
+        })
+    }
+
+    fn reduce(
+        tensor: AnyTensor<Self>,
+        reduction: &Reduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
+        let client = tensor.client.clone();
+        let device = tensor.device.clone();
+        let input = TensorHandle::from(tensor);
+        let outputs = with_operator!(reduction.operator(), reduction.options(), operator => {
+            run(&client, operator, &input, reduction)?
+        });
+        let typed = |(output, (kind, dtype)): (TensorHandle<R>, (Kind, DType))| {
+            let (client, device) = (client.clone(), device.clone());
+            let shape = reduction.output_shape();
+            let tensor = CubeTensor::new_contiguous(client, device, shape, output.handle, dtype);
+            match kind {
+                Kind::Float => AnyTensor::Float(tensor),
+                Kind::Int => AnyTensor::Int(tensor),
+                Kind::Bool => AnyTensor::Bool(tensor),
+            }
+        };
+        Ok(outputs.into_iter().zip(reduction.outputs()).map(typed).collect())
+    }
+}
+
+/// Launches an operator into new tensors.
+fn run<O: Operator, R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    operator: O,
+    input: &TensorHandle<R>,
+    reduction: &Reduction,
+) -> Result<Vec<TensorHandle<R>>, ReduceBurnError> {
+    let outputs = described(operator, input, reduction)?.run(client)?;
+    Ok(O::Results::into_list(outputs))
+}
+
+/// The reduction in the words of reduce-kernels.
+fn described<'a, O: Operator, T: Input>(
+    operator: O,
+    input: &'a T,
+    reduction: &Reduction,
+) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
+    let mut described =
+        reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
+    for (nth, (_, dtype)) in reduction.outputs().into_iter().enumerate() {
+        described = described.nth_output_type(nth, element(dtype)?);
+    }
+    Ok(described)
+}
+
+/// The type of the elements in memory.
+fn element(dtype: DType) -> Result<ElementType, ReduceBurnError> {
+    Ok(match dtype {
+        DType::F64 => ElementType::F64,
+        DType::F32 | DType::Flex32 => ElementType::F32,
+        DType::F16 => ElementType::F16,
+        DType::BF16 => ElementType::BF16,
+        DType::I64 => ElementType::I64,
+        DType::I32 => ElementType::I32,
+        DType::I16 => ElementType::I16,
+        DType::I8 => ElementType::I8,
+        DType::U64 => ElementType::U64,
+        DType::U32 | DType::Bool(BoolStore::U32) => ElementType::U32,
+        DType::U16 => ElementType::U16,
+        DType::U8 | DType::Bool(BoolStore::U8) => ElementType::U8,
+        DType::Bool(BoolStore::Native) | DType::QFloat(_) => {
+            return Err(ReduceBurnError::Element(dtype));
+        }
+    })
+}

@@ -1,0 +1,85 @@
+//! Burn's fused backends: a reduction is one custom operation of the stream.
+//!
+//! Recording it launches nothing and waits for nothing. The operation runs later, on the device's
+//! thread, between the operations before and after it. That thread has no way to return an error, so
+//! the reduction is checked when it is recorded.
+
+use core::marker::PhantomData;
+
+use burn_backend::tensor::Device;
+use burn_fusion::{
+    Fusion, FusionBackend, FusionRuntime,
+    stream::{Operation, OperationStreams},
+};
+use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+
+use crate::{AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, Results};
+
+impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
+    fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check(reduction, device)
+    }
+
+    fn reduce(
+        tensor: AnyTensor<Self>,
+        reduction: &Reduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
+        let client = tensor.client.clone();
+        B::check(reduction, client.device())?;
+        let streams = OperationStreams::with_inputs([&tensor]);
+        let shape = reduction.output_shape();
+        let outputs = reduction.outputs();
+        let described: Vec<TensorIr> = outputs
+            .iter()
+            .map(|&(_, dtype)| TensorIr::uninit(client.create_empty_handle(), shape.clone(), dtype))
+            .collect();
+        let described =
+            CustomOpIr::new(reduction.operator().name(), &[tensor.into_ir()], &described);
+        let recorded = Recorded::<B> {
+            described: described.clone(),
+            reduction: reduction.clone(),
+            backend: PhantomData,
+        };
+        let tensors = client.register(streams, OperationIr::Custom(described), recorded);
+        let typed = tensors.into_iter().zip(outputs).map(|(tensor, (kind, _))| match kind {
+            Kind::Float => AnyTensor::Float(tensor),
+            Kind::Int => AnyTensor::Int(tensor),
+            Kind::Bool => AnyTensor::Bool(tensor),
+        });
+        Ok(typed.collect())
+    }
+}
+
+/// A reduction in the stream.
+#[derive(Debug)]
+struct Recorded<B> {
+    described: CustomOpIr,
+    reduction: Reduction,
+    backend: PhantomData<B>,
+}
+
+impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for Recorded<B> {
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>,
+    ) {
+        let [input] = self.described.inputs.as_slice() else {
+            unreachable!("a reduction has one input")
+        };
+        let tensor = match self.reduction.input().0 {
+            Kind::Float => AnyTensor::Float(handles.get_float_tensor::<B>(input)),
+            Kind::Int => AnyTensor::Int(handles.get_int_tensor::<B>(input)),
+            Kind::Bool => AnyTensor::Bool(handles.get_bool_tensor::<B>(input)),
+        };
+        let results = B::reduce(tensor, &self.reduction)
+            .unwrap_or_else(|error| panic!("`{}`: {error}", self.reduction.operator()));
+        for (output, result) in self.described.outputs.iter().zip(results) {
+            match result {
+                AnyTensor::Float(tensor) => handles.register_float_tensor::<B>(&output.id, tensor),
+                AnyTensor::Int(tensor) => handles.register_int_tensor::<B>(&output.id, tensor),
+                AnyTensor::Bool(tensor) => handles.register_bool_tensor::<B>(&output.id, tensor),
+            }
+        }
+    }
+}

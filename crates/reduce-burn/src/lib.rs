@@ -1,0 +1,68 @@
+//! Reductions for [Burn](https://burn.dev) 0.21, over any axes of a tensor in one launch, with
+//! gradients.
+//!
+//! ```
+//! use burn_flex::Flex;
+//! use burn_tensor::Tensor;
+//! use reduce_burn::{ReduceBackend, max_with_index, mean_var, squeeze, sum};
+//!
+//! /// Batch statistics of images `[batch, channels, height, width]`.
+//! fn statistics<B: ReduceBackend>(x: Tensor<B, 4>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+//!     mean_var(x, squeeze([0, 2, 3]), 0.0)
+//! }
+//!
+//! let x = Tensor::<Flex, 2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Default::default());
+//! let rows = sum(x.clone(), -1); //                            shape [2, 1]
+//! let columns: Tensor<_, 1> = sum(x.clone(), squeeze(0)); //   shape [3]
+//! let total: Tensor<_, 1> = sum(x.clone(), squeeze(..)); //    shape [1]
+//! let (largest, position) = max_with_index(x, [0, 1]); //      shape [1, 1] each
+//! assert_eq!(position.into_scalar(), 5);
+//! ```
+//!
+//! Code that calls these functions is generic over a [`ReduceBackend`] instead of a `Backend`. The
+//! trait is implemented for Burn's CubeCL backends (`burn-cuda`, `burn-wgpu`), fused or not, and for
+//! `Autodiff` of every backend that has it. Any other backend takes an empty implementation, which
+//! makes the reductions of Burn's own operations; the feature `flex` brings it for `burn-flex`.
+//!
+//! # Axes
+//!
+//! A number, a list of numbers in any order, or `..` for all axes; negative numbers count from the
+//! end. Reduced axes stay with size 1, or [`squeeze`] removes them. An empty list reduces nothing:
+//! each element is then a reduction of its own.
+//!
+//! # Types
+//!
+//! Values have the type of the tensor, positions and counts the device's integer type, and truth
+//! values its bool type. f16, bf16 and flex32 accumulate in f32. Quantised tensors are dequantised
+//! first. What each function returns for NaN, infinities and no elements is the contract of
+//! reduce-kernels, docs/SEMANTICS.md in its repository.
+//!
+//! # Errors
+//!
+//! Functions panic, as Burn's own do, with a message that names the values: for axes that the tensor
+//! does not have or that are named twice, for a rank of the result that is not the one asked for,
+//! for extrema of no elements, and for types that the device cannot compute with. They do so when
+//! they are called, also on fused backends, and nothing is launched then.
+#![deny(missing_docs)]
+
+mod autodiff;
+mod axes;
+mod backend;
+mod composed;
+mod cube;
+mod error;
+mod functions;
+mod fusion;
+mod gradient;
+mod operand;
+mod reduction;
+mod tensor;
+
+pub use axes::{Axes, AxisList, Squeeze, squeeze};
+pub use backend::{ReduceBackend, Results};
+pub use error::ReduceBurnError;
+pub use functions::*;
+pub use reduce_kernels;
+pub use reduce_kernels::{OperatorName, OperatorOptions};
+pub use reduction::Reduction;
+pub use tensor::{AnyTensor, Kind, Reducible};

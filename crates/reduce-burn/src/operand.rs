@@ -1,0 +1,105 @@
+//! Arithmetic on a backend's float tensors of any rank, so that formulas read as formulas.
+
+use core::ops::{Add, Div, Mul, Sub};
+
+use burn_backend::{
+    Backend, DType, Scalar, TensorMetadata, get_device_settings,
+    tensor::{BoolTensor, FloatTensor},
+};
+use burn_std::BoolDType;
+use burn_tensor::Shape;
+
+/// A float tensor. Operators broadcast axes of size 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand<B: Backend>(pub(crate) FloatTensor<B>);
+
+impl<B: Backend> Operand<B> {
+    pub(crate) fn zeros_like(&self, shape: Shape) -> Self {
+        let device = B::float_device(&self.0);
+        Self(B::float_zeros(shape, &device, self.0.dtype().into()))
+    }
+
+    fn bool_dtype(&self) -> BoolDType {
+        get_device_settings::<B>(&B::float_device(&self.0)).bool_dtype
+    }
+
+    pub(crate) fn reshape(self, shape: Shape) -> Self {
+        Self(B::float_reshape(self.0, shape))
+    }
+
+    pub(crate) fn expand(self, shape: Shape) -> Self {
+        Self(B::float_expand(self.0, shape))
+    }
+
+    pub(crate) fn abs(self) -> Self {
+        Self(B::float_abs(self.0))
+    }
+
+    pub(crate) fn sign(self) -> Self {
+        Self(B::float_sign(self.0))
+    }
+
+    pub(crate) fn exp(self) -> Self {
+        Self(B::float_exp(self.0))
+    }
+
+    pub(crate) fn powf(self, exponent: f64) -> Self {
+        Self(B::float_powf_scalar(self.0, exponent.into()))
+    }
+
+    pub(crate) fn equals(&self, value: f64) -> BoolTensor<B> {
+        B::float_equal_elem(self.0.clone(), value.into(), self.bool_dtype())
+    }
+
+    pub(crate) fn differs_from(&self, value: f64) -> BoolTensor<B> {
+        B::bool_not(self.equals(value))
+    }
+
+    pub(crate) fn is_nan(&self) -> BoolTensor<B> {
+        B::float_is_nan(self.0.clone(), self.bool_dtype())
+    }
+
+    /// The tensor in f32, unless it is of f64.
+    pub(crate) fn wide(self) -> Self {
+        let wide = if self.0.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        self.cast(wide)
+    }
+
+    pub(crate) fn cast(self, dtype: DType) -> Self {
+        if self.0.dtype() == dtype { self } else { Self(B::float_cast(self.0, dtype.into())) }
+    }
+
+    /// The tensor with `value` where `mask` is true.
+    pub(crate) fn fill(self, mask: BoolTensor<B>, value: f64) -> Self {
+        Self(B::float_mask_fill(self.0, mask, value.into()))
+    }
+}
+
+macro_rules! arithmetic {
+    ($($trait:ident $function:ident $tensors:ident $scalar:ident;)*) => {
+        $(
+            impl<B: Backend> $trait for Operand<B> {
+                type Output = Self;
+
+                fn $function(self, other: Self) -> Self {
+                    Self(B::$tensors(self.0, other.0))
+                }
+            }
+
+            impl<B: Backend> $trait<f64> for Operand<B> {
+                type Output = Self;
+
+                fn $function(self, other: f64) -> Self {
+                    Self(B::$scalar(self.0, Scalar::from(other)))
+                }
+            }
+        )*
+    };
+}
+
+arithmetic! {
+    Add add float_add float_add_scalar;
+    Sub sub float_sub float_sub_scalar;
+    Mul mul float_mul float_mul_scalar;
+    Div div float_div float_div_scalar;
+}
