@@ -116,9 +116,10 @@ fn of_floats<B: Backend>(x: Tensor<B, 2>, reduction: &Reduction) -> Vec<Column<B
         Var => squares(deviations(x, len)) / (len - correction),
         Std => norm(deviations(x, len), 2.0) / (len - correction).sqrt(),
         MeanVar => {
-            let mean = x.clone().sum_dim(1) / len;
-            let var = squares(deviations(x, len)) / (len - correction);
-            return vec![Column::Float(mean), Column::Float(var)];
+            let squares = squares(deviations(x.clone(), len));
+            // As the kernels compute it: an infinite element has no distance from a mean.
+            let mean = (x.sum_dim(1) / len).mask_fill(squares.clone().is_nan(), f64::NAN);
+            return vec![Column::Float(mean), Column::Float(squares / (len - correction))];
         }
         LogSumExp => {
             let largest = extremum(x.clone(), true).0;
@@ -249,12 +250,13 @@ fn deviations<B: Backend>(x: Tensor<B, 2>, len: f64) -> Tensor<B, 2> {
     x - mean
 }
 
-/// The deviation of each number from the mean of the numbers; 0 for NaN.
+/// The deviation of each number from the mean of the numbers; 0 for NaN. If the numbers have no mean,
+/// as where there are none, the deviations are NaN.
 fn deviations_without_nan<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let mean = without_nan(x.clone(), 0.0).sum_dim(1) / numbers(x.clone());
-    // The mean of no numbers is NaN, and stays in the result.
-    let nothing = mean.clone().is_nan().expand(x.shape());
-    without_nan(x.clone() - mean, 0.0).mask_fill(nothing.bool_and(x.is_nan()), f64::NAN)
+    let is_nan = x.clone().is_nan();
+    let no_mean = mean.clone().is_nan().expand(x.shape());
+    (x - mean).mask_fill(is_nan, 0.0).mask_fill(no_mean, f64::NAN)
 }
 
 fn squares<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {

@@ -30,7 +30,7 @@ where
     A: Axes<D, R>,
 {
     let tensor = K::into_any(tensor.into_primitive());
-    let shape = tensor.shape();
+    let shape = tensor.shape().to_vec();
     let run = || {
         let keep_dims = A::KEEPS_DIMS;
         let reduction = Reduction::new(operator, options, &tensor, &axes.into_list(), keep_dims)?;

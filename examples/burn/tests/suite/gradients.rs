@@ -1,0 +1,119 @@
+//! Gradients on devices. Those of burn-flex, which they are compared with, are compared with finite
+//! differences in `crates/reduce-burn/tests/gradients.rs`.
+
+use burn_autodiff::Autodiff;
+use burn_backend::AutodiffBackend;
+use burn_flex::Flex;
+use burn_tensor::{Tensor, TensorData};
+use rand::Rng;
+use reduce_burn::{
+    AxisList, Kind, OperatorName, OperatorOptions, ReduceBackend, Reducible, Reduction, logsumexp,
+    max, min_with_index, nanmax, nanmean, nansum, norm_inf, norm_l2, norm_p, prod, std, sum,
+};
+
+use crate::{
+    inputs::{Cases, Layout, RANK},
+    values::assert_close,
+};
+
+/// Layouts for each operator.
+const LAYOUTS: usize = 3;
+
+/// The operators whose results are floats.
+fn differentiable() -> impl Iterator<Item = OperatorName> {
+    use OperatorName::*;
+
+    let others = [ArgMin, ArgMax, NanArgMin, NanArgMax, Any, All, CountNonzero];
+    OperatorName::ALL.iter().copied().filter(move |operator| !others.contains(operator))
+}
+
+/// The gradient of a weighted sum of an operator's results, at the tensor in memory. `weights` are
+/// one number for each element of a result.
+fn gradient<B: ReduceBackend + AutodiffBackend>(
+    operator: OperatorName,
+    data: &TensorData,
+    layout: &Layout,
+    device: &B::Device,
+) -> TensorData {
+    let stored = Tensor::<B, RANK>::from_data(data.clone(), device).require_grad();
+    let tensor = <burn_tensor::Float as Reducible<B>>::into_any(
+        layout.arranged(stored.clone()).into_primitive(),
+    );
+    let options = OperatorOptions { correction: 0.5, p: 3.0 };
+    let axes = AxisList::List(layout.axes.clone());
+    let reduction = Reduction::new(operator, options, &tensor, &axes, true).expect("valid axes");
+    let results = B::reduce(tensor, &reduction).expect("the device has f32");
+    let mut total: Option<Tensor<B, 1>> = None;
+    for result in results.into_iter().filter(|result| result.kind() == Kind::Float) {
+        let result: Tensor<B, RANK> =
+            Tensor::from_primitive(<burn_tensor::Float as Reducible<B>>::from_any(result));
+        let count = result.shape().num_elements();
+        let weights: Vec<f32> = (0..count).map(|n| 0.5 + (n % 7) as f32 * 0.25).collect();
+        let weights = Tensor::<B, RANK>::from_data(TensorData::new(weights, result.dims()), device);
+        let part = (result * weights).sum();
+        total = Some(match total {
+            Some(total) => total + part,
+            None => part,
+        });
+    }
+    let gradients = total.expect("there is a float result").backward();
+    stored.grad(&gradients).expect("the tensor is tracked").into_data()
+}
+
+/// The gradient of every operator, over random layouts.
+pub(crate) fn as_of_flex<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+    let mut cases = Cases::new(1);
+    for operator in differentiable() {
+        for _ in 0..LAYOUTS {
+            let layout = cases.layout();
+            let data = cases.data(&layout, |random| random.random_range(-2.0f32..2.0));
+            let found = gradient::<B>(operator, &data, &layout, device);
+            let expected =
+                gradient::<Autodiff<Flex>>(operator, &data, &layout, &Default::default());
+            assert_close(&found, &expected, 5e-4, &format!("gradient of {operator}, {layout:?}"));
+        }
+    }
+}
+
+/// The conventions of docs/BURN.md where a derivative does not exist.
+pub(crate) fn at_the_edges<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+
+    let check = |name: &str,
+                 row: &[f32],
+                 function: &dyn Fn(Tensor<B, 2>) -> Tensor<B, 2>,
+                 expected: &[f32]| {
+        let data = TensorData::new(row.to_vec(), [1, row.len()]);
+        let x = Tensor::<B, 2>::from_data(data, device).require_grad();
+        let gradients = function(x.clone()).sum().backward();
+        let found = x.grad(&gradients).expect("the tensor is tracked").into_data();
+        let expected = TensorData::new(expected.to_vec(), [1, expected.len()]);
+        assert_close(&found, &expected, 1e-5, name);
+    };
+
+    check("the first of equal maxima", &[1.0, 3.0, 3.0], &|x| max(x, 1), &[0.0, 1.0, 0.0]);
+    check("the first NaN", &[1.0, NAN, 3.0, NAN], &|x| max(x, 1), &[0.0, 1.0, 0.0, 0.0]);
+    let smallest = |x| min_with_index(x, [0, 1]).0;
+    check("the first of equal minima", &[2.0, 1.0, 1.0], &smallest, &[0.0, 1.0, 0.0]);
+    check("the largest number", &[NAN, 3.0, 1.0], &|x| nanmax(x, 1), &[0.0, 1.0, 0.0]);
+    check("no number", &[NAN, NAN], &|x| nanmax(x, 1), &[0.0, 0.0]);
+    check("a norm of 0", &[0.0, 0.0], &|x| norm_l2(x, 1), &[0.0, 0.0]);
+    check("a norm_p of 0", &[0.0, 0.0], &|x| norm_p(x, 1, 0.5), &[0.0, 0.0]);
+    check("a norm_p with a 0", &[0.0, 4.0], &|x| norm_p(x, 1, 0.5), &[0.0, 1.0]);
+    check("a norm_inf", &[-3.0, 3.0, 1.0], &|x| norm_inf(x, 1), &[-1.0, 0.0, 0.0]);
+    check("a norm_inf of 0", &[0.0, 0.0], &|x| norm_inf(x, 1), &[0.0, 0.0]);
+    check("a deviation of 0", &[2.0, 2.0], &|x| std(x, 1, 0.0), &[0.0, 0.0]);
+    check("a product", &[2.0, -3.0, 4.0], &|x| prod(x, 1), &[-12.0, 8.0, -6.0]);
+    check("a product with a 0", &[2.0, 0.0, 4.0], &|x| prod(x, 1), &[0.0, 8.0, 0.0]);
+    check("a product with two zeros", &[0.0, 0.0, 4.0], &|x| prod(x, 1), &[0.0, 0.0, 0.0]);
+    check("no probability", &[-INF, -INF], &|x| logsumexp(x, 1), &[0.0, 0.0]);
+    check("one probability", &[-INF, 1.0], &|x| logsumexp(x, 1), &[0.0, 1.0]);
+    check("a sum of numbers", &[NAN, 1.0], &|x| nansum(x, 1), &[0.0, 1.0]);
+    check("a mean of numbers", &[NAN, 1.0, 2.0], &|x| nanmean(x, 1), &[0.0, 0.5, 0.5]);
+    check("an empty list of axes", &[1.0, 2.0], &|x| sum(x, [0i32; 0]), &[1.0, 1.0]);
+
+    // A result of a tensor that is not tracked has no part in the graph.
+    let x = Tensor::<B, 2>::from_data([[1.0f32, 2.0]], device);
+    assert!(!max(x, 1).is_require_grad());
+}
