@@ -26,8 +26,8 @@ pub(crate) struct Gradient<B: Backend> {
 enum Formula<B: Backend> {
     /// Every element counts with this weight: `sum`, `mean`.
     Uniform { weight: f64 },
-    /// One element is the result: extrema. It is none if the result is given and is NaN.
-    Selected { index: IntTensor<B>, none_if_nan: Option<FloatTensor<B>> },
+    /// One element is the result: extrema.
+    Selected { index: IntTensor<B> },
     /// `prod` and `nanprod`.
     Product { x: FloatTensor<B>, ignores_nan: bool },
     /// `sum_abs` and `norm_l1`.
@@ -73,14 +73,13 @@ pub(crate) fn forward<B: ReduceBackend>(
     // The extremum that `operator` gives with its position.
     let selected = |operator, x: &FloatTensor<B>| {
         let (value, index) = float_and_int(run(operator, x)?);
-        let formula = Formula::Selected { index: index.clone(), none_if_nan: None };
+        let formula = Formula::Selected { index: index.clone() };
         Ok::<_, ReduceBurnError>((with(value, formula), index))
     };
     let extremum_without_nan = |position, x: &FloatTensor<B>| {
         let value = float(run(reduction.operator(), x)?);
         let index = int(run(position, x)?);
-        let formula = Formula::Selected { index, none_if_nan: Some(value.clone()) };
-        Ok::<_, ReduceBurnError>(vec![with(value, formula)])
+        Ok::<_, ReduceBurnError>(vec![with(value, Formula::Selected { index })])
     };
 
     let operator = reduction.operator();
@@ -167,7 +166,9 @@ impl<B: ReduceBackend> Gradient<B> {
         let dtype = result.dtype();
         let result = Operand::<B>(result);
         if shape.num_elements() == 0 {
-            return result.zeros_like(shape).0;
+            // On CUDA, Burn cannot fill a tensor without elements.
+            let device = B::float_device(&result.0);
+            return B::float_empty(shape, &device, dtype.into());
         }
         let over = Over { reduction, dtype };
         // What has the shape of the result is computed in f32 at least: 1/n is no f16 for a large n.
@@ -191,13 +192,7 @@ impl Over {
             Formula::Uniform { weight } => {
                 narrow(gradient * weight).expand(self.reduction.input_shape().clone())
             }
-            Formula::Selected { index, none_if_nan } => {
-                let gradient = match none_if_nan {
-                    Some(value) => gradient.fill(self.kept::<B>(value).is_nan(), 0.0),
-                    None => gradient,
-                };
-                self.scattered(index, narrow(gradient))
-            }
+            Formula::Selected { index } => self.scattered(index, narrow(gradient)),
             Formula::Product { x, ignores_nan } => {
                 let x = Operand::<B>(x);
                 let ignored = ignores_nan.then(|| x.is_nan());
