@@ -46,6 +46,32 @@ pub(crate) fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
     Ok(built)
 }
 
+/// Builds programs: `arguments` follow `cargo build`. Returns their paths in the order of their names.
+pub(crate) fn build_programs<const N: usize>(
+    names: [&str; N],
+    arguments: &[&str],
+) -> Result<[PathBuf; N], Failure> {
+    let mut paths = Vec::new();
+    let format = ["build", "--message-format", "json-render-diagnostics"];
+    let programs = names.map(|name| ["--bin", name]).concat();
+    lines_of(cargo_command(&[&format[..], arguments, &programs].concat()), |line| {
+        paths.extend(program(line));
+    })?;
+    let path_of = |name| {
+        let found = paths.iter().find(|path| path.file_stem().is_some_and(|stem| stem == name));
+        found.cloned().ok_or_else(|| Failure::Missing(format!("cargo built no program {name}")))
+    };
+    let paths = names.into_iter().map(path_of).collect::<Result<Vec<_>, _>>()?;
+    Ok(paths.try_into().expect("there is a path for each name"))
+}
+
+/// The program that a message of cargo names, if it names one.
+fn program(line: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let is_program = message["profile"]["test"] == false && message["target"]["kind"][0] == "bin";
+    message["executable"].as_str().filter(|_| is_program).map(PathBuf::from)
+}
+
 /// The test executable that a message of cargo names, if it names one.
 fn test_executable(line: &str) -> Option<Built> {
     let message: Value = serde_json::from_str(line).ok()?;
@@ -127,7 +153,7 @@ fn announce(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{package_name, passed_in, test_executable};
+    use super::{package_name, passed_in, program, test_executable};
 
     /// Protects the number of tests that CI reports at its end.
     #[test]
@@ -157,5 +183,15 @@ mod tests {
         assert_eq!(built.executable.folder.unwrap().to_str(), Some("/w/k"));
         assert!(test_executable(&message.replace("true", "false")).is_none());
         assert!(test_executable(&message.replace("\"/t/suite-01\"", "null")).is_none());
+    }
+
+    /// Protects that only programs are taken from cargo's messages.
+    #[test]
+    fn programs_are_found() {
+        let message = r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"photo"},
+            "profile":{"test":false},"executable":"/t/photo"}"#;
+        assert_eq!(program(message), Some("/t/photo".into()));
+        assert_eq!(program(&message.replace("false", "true")), None);
+        assert_eq!(program(&message.replace("bin", "custom-build")), None);
     }
 }

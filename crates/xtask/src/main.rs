@@ -11,14 +11,18 @@ mod process;
 mod runner;
 mod say;
 
-use std::{num::NonZero, path::PathBuf, process::ExitCode};
+use std::{
+    num::NonZero,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
 
 use clap::{Parser, Subcommand};
 
 use crate::{
-    cargo::{Built, build_tests, cargo, doc_tests},
+    cargo::{Built, build_programs, build_tests, cargo, doc_tests, run},
     executable::Executable,
-    process::Failure,
+    process::{Failure, environment},
     runner::Options,
     say::say,
 };
@@ -40,9 +44,12 @@ enum Task {
     /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
     /// toolchain where the executables are given.
     Suite {
-        /// Test executables, as `cargo test --no-run` names them; the suite of reduce-kernels is
-        /// built if none is given.
+        /// Test executables, as `cargo test --no-run` names them; a suite is built if none is given.
         executables: Vec<PathBuf>,
+        /// The package whose suite is built: reduce-kernels, or reduce-burn-examples for that of
+        /// reduce-burn.
+        #[arg(long, default_value = SUITE_PACKAGES[0], conflicts_with = "executables")]
+        package: String,
         /// The backend to build the suite for.
         #[arg(long, default_value = BACKEND, conflicts_with = "executables")]
         features: String,
@@ -55,7 +62,10 @@ enum Task {
 /// it is WGSL on Metal or DirectX.
 const BACKEND: &str = if cfg!(target_os = "linux") { "vulkan" } else { "wgpu" };
 
-/// The modules that the suite must contain with this backend; each tests on a device.
+/// The packages with a suite that runs on devices.
+const SUITE_PACKAGES: [&str; 2] = ["reduce-kernels", "reduce-burn-examples"];
+
+/// The modules that each suite must contain with this backend; each tests on a device.
 const SUITES: &[&str] =
     if cfg!(target_os = "linux") { &["spirv::", "wgsl::"] } else { &["wgsl::"] };
 
@@ -70,7 +80,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Task::Demo => demo(),
         Task::Test => test(),
-        Task::Suite { executables, features, options } => suite(&executables, &features, &options),
+        Task::Suite { executables, package, features, options } => {
+            suite(&executables, &package, &features, &options)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,20 +95,26 @@ fn main() -> ExitCode {
 
 fn demo() -> Result<(), Failure> {
     adapter::ensure()?;
-    let programs = ["--package", "reduce-examples", "--features", BACKEND, "--bin", "photo"];
-    // One command builds both, with cargo's progress: the first build takes minutes.
-    cargo(&[&["build"], &programs[..], &["--bin", "reduce"]].concat())?;
-    let run = ["run", "--quiet", "--package", "reduce-examples", "--features", BACKEND, "--bin"];
+    // With the whole workspace's features of the dependencies, so that the tests need not compile
+    // them again. The first build takes minutes, with cargo's progress.
+    let features = format!("reduce-examples/{BACKEND}");
+    let [photo, reduce] =
+        build_programs(["photo", "reduce"], &["--workspace", "--features", &features])?;
     eprintln!();
-    cargo(&[&run[..], &["photo"]].concat())?;
+    run(Command::new(photo).envs(environment()))?;
     eprintln!();
-    let reduce = "reduce -- examples/data/cat.npy --op mean --axes 0,1 --explain";
-    cargo(&[&run[..], &reduce.split(' ').collect::<Vec<_>>()].concat())
+    let arguments = "examples/data/cat.npy --op mean --axes 0,1 --explain";
+    run(Command::new(reduce).args(arguments.split(' ')).envs(environment()))
 }
 
-fn suite(executables: &[PathBuf], features: &str, options: &Options) -> Result<(), Failure> {
+fn suite(
+    executables: &[PathBuf],
+    package: &str,
+    features: &str,
+    options: &Options,
+) -> Result<(), Failure> {
     let executables: Vec<Executable> = if executables.is_empty() {
-        let suite = ["--package", "reduce-kernels", "--test", "suite", "--features", features];
+        let suite = ["--package", package, "--test", "suite", "--features", features];
         build_tests(&suite)?.into_iter().map(|built| built.executable).collect()
     } else {
         executables.iter().map(|path| Executable::at(path)).collect()
@@ -109,7 +127,8 @@ fn test() -> Result<(), Failure> {
     // Compiles for every backend that compiles on any machine, and for no backend.
     let all = "reduce-kernels/cuda,reduce-kernels/vulkan,reduce-examples/cuda,\
                reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
-               reduce-benches/cuda,reduce-benches/vulkan,reduce-benches/cubek";
+               reduce-benches/cuda,reduce-benches/vulkan,reduce-benches/cubek,\
+               reduce-burn-examples/cuda,reduce-burn-examples/vulkan";
     cargo(&["fmt", "--all", "--check"])?;
     let deny = ["--", "--deny", "warnings"];
     let everything = ["clippy", "--workspace", "--all-targets"];
@@ -120,7 +139,13 @@ fn test() -> Result<(), Failure> {
     package::check()?;
 
     // One build has both compilers, for SPIR-V and for WGSL.
-    let packages = ["reduce-kernels", "reduce-examples", "reduce-own-operator", "reduce-benches"];
+    let packages = [
+        "reduce-kernels",
+        "reduce-examples",
+        "reduce-own-operator",
+        "reduce-benches",
+        "reduce-burn-examples",
+    ];
     let features = packages.map(|package| format!("{package}/{BACKEND}")).join(",");
     let arguments = ["--workspace", "--features", &features];
     let built = build_tests(&arguments)?;
@@ -141,12 +166,12 @@ fn test() -> Result<(), Failure> {
 /// The executables to run: the tests of the programs once for each backend, all others once.
 fn executables(built: Vec<Built>) -> Result<Vec<Executable>, Failure> {
     let mut executables = Vec::new();
-    let mut of_suite = Vec::new();
+    let mut of_suites = SUITE_PACKAGES.map(|package| (package, Vec::new()));
     for Built { package, executable } in built {
-        if package == "reduce-kernels" {
-            of_suite.extend(executable.tests()?);
+        for (_, tests) in of_suites.iter_mut().filter(|(suite, _)| *suite == package) {
+            tests.extend(executable.tests()?);
         }
-        if package == "reduce-examples" {
+        if package == "reduce-examples" || executable.name == "reduce-burn-examples programs" {
             executables.extend(PROGRAMS_RUN_ON.iter().map(|&backend| Executable {
                 variable: Some((PROGRAMS_BACKEND, backend)),
                 ..executable.clone()
@@ -155,8 +180,13 @@ fn executables(built: Vec<Built>) -> Result<Vec<Executable>, Failure> {
             executables.push(executable);
         }
     }
-    match SUITES.iter().find(|suite| !of_suite.iter().any(|test| test.starts_with(**suite))) {
-        Some(suite) => Err(Failure::Missing(format!("the suite has no tests `{suite}`"))),
-        None => Ok(executables),
+    for (package, tests) in of_suites {
+        let lacks = |module: &&&str| !tests.iter().any(|test| test.starts_with(**module));
+        if let Some(module) = SUITES.iter().find(lacks) {
+            return Err(Failure::Missing(format!(
+                "the suite of {package} has no tests `{module}`"
+            )));
+        }
     }
+    Ok(executables)
 }

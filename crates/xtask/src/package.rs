@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// The packages to publish.
-const PACKAGES: [&str; 2] = ["reduce-planner", "reduce-kernels"];
+const PACKAGES: [&str; 3] = ["reduce-planner", "reduce-kernels", "reduce-burn"];
 
 /// The files of a package besides its sources. Cargo compiles the sources, but does not check
 /// these.
@@ -23,7 +23,7 @@ pub(crate) fn check() -> Result<(), Failure> {
             return Err(Failure::Missing(format!("the package {package} lacks {missing}")));
         }
     }
-    // One command packages both, so that the second finds the first: it is in no registry.
+    // One command packages all, so that each finds those before it: they are in no registry.
     let packages = PACKAGES.map(|package| ["--package", package]).concat();
     cargo(&[&["package", "--allow-dirty"], &packages[..]].concat())
 }
