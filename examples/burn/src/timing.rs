@@ -15,7 +15,7 @@ const SAMPLE_SECONDS: f64 = 0.05;
 const SLOW_SECONDS: f64 = 0.03;
 
 /// Bytes of results that a sample may hold.
-const KEPT_BYTES: usize = 1 << 30;
+const KEPT_BYTES: usize = 2 << 30;
 
 /// Most calls of a sample.
 const MOST_CALLS: usize = 1000;
@@ -24,7 +24,7 @@ const MOST_CALLS: usize = 1000;
 /// after a sample, not in each call.
 ///
 /// The results of a sample, each of `result_bytes`, live until its end. Otherwise the fused backend
-/// would leave out what nobody reads.
+/// could leave out what nobody reads.
 ///
 /// # Errors
 ///

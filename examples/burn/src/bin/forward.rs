@@ -1,5 +1,5 @@
-//! What a transformer reduces in a forward pass, at the sizes of a layer of Llama 3 8B, in Burn: with
-//! Burn's own reductions and with those of reduce-burn.
+//! What a transformer reduces in a forward pass, at the sizes of a layer of Llama 3 8B, in Burn:
+//! with Burn's own reductions and with those of reduce-burn.
 //!
 //! The steps are the RMS normalisation of hidden states, the softmax of attention scores, the
 //! cross-entropy of logits and the hits among their maxima, and the global norm of a gradient. Both
@@ -10,9 +10,13 @@ use std::{error::Error, fmt, process::ExitCode};
 
 use burn_backend::ExecutionError;
 use burn_cubecl::{BoolElement, CubeRuntime};
-use burn_tensor::{Distribution, ElementConversion, Int, Tensor, backend::Backend as BurnBackend};
+use burn_tensor::{
+    Distribution, ElementConversion, Int, Tensor, TensorData, backend::Backend as BurnBackend,
+};
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
+use indicatif::ProgressBar;
+use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::ReduceBackend;
 use reduce_burn_examples::{
     Bare, Choice, Fused, OnBurnDevice, Reductions, on_burn_device, seconds_per_call, time,
@@ -191,66 +195,50 @@ fn steps<B: ReduceBackend>(
     sizes: &Sizes,
     device: B::Device,
 ) -> Result<Vec<Step>, ExecutionError> {
-    let progress = progress(5, "{bar:30} {pos} of {len} {wide_msg}", arguments.json);
     B::seed(&device, arguments.seed);
-    let bench =
-        Bench::<B> { reductions: arguments.reductions.reductions(), device: device.clone() };
-    let mut steps = Vec::new();
-    let mut done = |step| {
-        steps.push(step);
-        progress.inc(1);
+    let bench = Bench::<B> {
+        reductions: arguments.reductions.reductions(),
+        progress: progress(5, "{bar:30} {pos} of {len} {wide_msg}", arguments.json),
+        device: device.clone(),
     };
 
-    progress.set_message("RMS normalisation");
     let x = bench.random(sizes.hidden_states);
     let weight = bench.random([1, sizes.hidden_states[1]]);
-    done(bench.step("RMS normalisation", &x, relative_difference, |reductions, x| {
+    let normalisation = bench.step("RMS normalisation", x, |reductions, x| {
         let mean_square = reductions.mean_square(x.clone());
         x * (mean_square + EPSILON).sqrt().recip() * weight.clone()
-    })?);
+    })?;
 
-    progress.set_message("softmax");
     let x = bench.random(sizes.scores);
-    done(bench.step("softmax of scores", &x, relative_difference, |reductions, x| {
-        reductions.softmax(x)
-    })?);
+    let softmax = bench.step("softmax of scores", x, |reductions, x| reductions.softmax(x))?;
 
-    progress.set_message("cross-entropy");
     let x = bench.random(sizes.logits);
     let [tokens, vocab] = sizes.logits;
-    let uniform = Distribution::Uniform(0.0, vocab as f64);
-    let classes = Tensor::<B, 1, Int>::random([tokens], uniform, &device);
-    done(bench.step("cross-entropy", &x, relative_difference, |reductions, x| {
+    let mut random = StdRng::seed_from_u64(arguments.seed);
+    let classes: Vec<i32> = (0..tokens).map(|_| random.random_range(0..vocab) as i32).collect();
+    let classes = Tensor::<B, 1, Int>::from_data(TensorData::new(classes, [tokens]), &device);
+    let cross_entropy = bench.step("cross-entropy", x.clone(), |reductions, x| {
         reductions.cross_entropy(x, classes.clone())
-    })?);
+    })?;
 
-    progress.set_message("hits");
     // Half of the classes are the maxima.
     let maxima = Reductions::Burn.argmax(x.clone()).reshape([tokens]);
     let rows = Tensor::arange(0..tokens as i64, &device);
     let classes = maxima.mask_where(rows.lower_elem((tokens / 2) as i64), classes);
-    done(bench.step(
-        "hits of the maxima",
-        &x,
-        relative_difference_of_counts,
-        |reductions, x| reductions.hits(x, classes.clone()),
-    )?);
+    let hits = |reductions: Reductions, x| reductions.hits(x, classes.clone());
+    let hits = bench.step("hits of the maxima", x, hits)?;
 
-    progress.set_message("norm");
-    drop(x);
     let x = bench.random(sizes.gradient);
-    done(
-        bench.step("norm of a gradient", &x, relative_difference, |reductions, x| {
-            reductions.norm(x)
-        })?,
-    );
-    progress.finish_and_clear();
-    Ok(steps)
+    let norm = bench.step("norm of a gradient", x, |reductions, x| reductions.norm(x))?;
+
+    bench.progress.finish_and_clear();
+    Ok(vec![normalisation, softmax, cross_entropy, hits, norm])
 }
 
 /// What all steps have in common.
 struct Bench<B: ReduceBackend> {
     reductions: &'static [Reductions],
+    progress: ProgressBar,
     device: B::Device,
 }
 
@@ -261,48 +249,60 @@ impl<B: ReduceBackend> Bench<B> {
     }
 
     /// Compares the results of a call and times it.
-    fn step<const D: usize, T>(
+    fn step<const D: usize, T: Results>(
         &self,
         name: &'static str,
-        input: &Tensor<B, D>,
-        difference: impl Fn(T, T) -> f64,
+        input: Tensor<B, D>,
         call: impl Fn(Reductions, Tensor<B, D>) -> T,
     ) -> Result<Step, ExecutionError> {
-        let mut results: Vec<T> =
-            self.reductions.iter().map(|&reductions| call(reductions, input.clone())).collect();
-        let other = results.pop();
-        let difference = results.pop().zip(other).map(|(one, other)| difference(one, other));
-        drop(results);
-        let bytes = input.shape().num_elements() * size_of::<f32>();
+        self.progress.set_message(name);
+        let mut results = self.reductions.iter().map(|&reductions| call(reductions, input.clone()));
+        let one = results.next().expect("a choice has reductions");
+        let bytes = one.bytes();
+        let difference = results.next().map(|other| one.relative_difference(other));
         let seconds = self.reductions.iter().map(|&reductions| {
-            // No result is larger than the input.
             seconds_per_call::<B, T>(&self.device, bytes, || call(reductions, input.clone()))
         });
-        Ok(Step {
+        let step = Step {
             name,
             shape: input.dims().to_vec(),
             seconds: seconds.collect::<Result<_, _>>()?,
             largest_relative_difference: difference,
-        })
+        };
+        self.progress.inc(1);
+        Ok(step)
     }
 }
 
-/// The largest difference between two elements, over the larger of their magnitudes.
-fn relative_difference<B: BurnBackend, const D: usize>(
-    one: Tensor<B, D>,
-    other: Tensor<B, D>,
-) -> f64 {
-    let larger = one.clone().abs().max_pair(other.clone().abs());
-    let shares = (one - other).abs() / larger.clamp_min(f32::MIN_POSITIVE);
-    shares.max().into_scalar().elem()
+/// What a step computes.
+trait Results {
+    /// The size in memory.
+    fn bytes(&self) -> usize;
+
+    /// The largest difference between two elements, over the larger of their magnitudes.
+    fn relative_difference(self, other: Self) -> f64;
 }
 
-/// [`relative_difference`] of counts.
-fn relative_difference_of_counts<B: BurnBackend>(
-    one: Tensor<B, 1, Int>,
-    other: Tensor<B, 1, Int>,
-) -> f64 {
-    relative_difference(one.float(), other.float())
+impl<B: BurnBackend, const D: usize> Results for Tensor<B, D> {
+    fn bytes(&self) -> usize {
+        self.shape().num_elements() * size_of::<f32>()
+    }
+
+    fn relative_difference(self, other: Self) -> f64 {
+        let larger = self.clone().abs().max_pair(other.clone().abs());
+        let shares = (self - other).abs() / larger.clamp_min(f32::MIN_POSITIVE);
+        shares.max().into_scalar().elem()
+    }
+}
+
+impl<B: BurnBackend> Results for Tensor<B, 1, Int> {
+    fn bytes(&self) -> usize {
+        self.shape().num_elements() * size_of::<i32>()
+    }
+
+    fn relative_difference(self, other: Self) -> f64 {
+        self.float().relative_difference(other.float())
+    }
 }
 
 /// All figures of a run.

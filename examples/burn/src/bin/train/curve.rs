@@ -3,7 +3,7 @@
 use plotters::{prelude::*, style::text_anchor::HPos};
 use reduce_burn_examples::Reductions;
 use reduce_programs::canvas::{
-    BLUE, FAINT_INK, GRID, GROUND, INK, PictureError, SKY, bold, failed, style, write,
+    FAINT_INK, GRID, GROUND, INK, PictureError, SKY, VERMILION, bold, failed, style, write,
 };
 
 use crate::report::{Report, Run};
@@ -89,6 +89,6 @@ pub(crate) fn picture(report: &Report) -> Result<String, PictureError> {
 fn look(run: &Run) -> ShapeStyle {
     match run.reductions {
         Reductions::Burn => SKY.stroke_width(6),
-        Reductions::Ours => BLUE.stroke_width(2),
+        Reductions::Ours => VERMILION.stroke_width(2),
     }
 }

@@ -34,9 +34,9 @@ use crate::{
 /// digits, and prints the loss and the test accuracy of each epoch.
 ///
 /// The first step is timed from the upload of its batch until the device is done: it compiles the
-/// kernels. The time per step is that of an epoch's steps divided by their number, without the first
-/// three of all; the device is waited for before and after them, not in between. It is the median
-/// over the epochs.
+/// kernels. The time per step is that of an epoch's steps divided by their number, without the
+/// first three of all; the device is waited for before and after them, not in between. It is the
+/// median over the epochs.
 ///
 /// Status: 0 if the network was trained, 2 if there is no device or an argument is wrong.
 #[derive(Parser)]
@@ -155,7 +155,7 @@ impl Work<'_> {
         let steps = steps_per_epoch * usize::from(epochs) * trainings.len();
         let progress = progress(steps as u64, "{bar:30} step {pos} of {len} {wide_msg}", json);
         for _ in 0..epochs {
-            // The one that is compared with the other goes last, when kernels of both are there.
+            // reduce-burn goes first, so that it compiles the kernels that both use.
             for training in trainings.iter_mut().rev() {
                 progress.set_message(format!("reductions of {}", training.reductions()));
                 training.epoch(&progress)?;
