@@ -7,7 +7,9 @@ mod timing;
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
 use burn_fusion::Fusion;
-use reduce_programs::{Backend, BackendError, Device};
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+use reduce_programs::Device;
+use reduce_programs::{Backend, BackendError};
 
 pub use reductions::{Choice, Reductions};
 pub use timing::{seconds_per_call, time};

@@ -59,7 +59,7 @@ struct Arguments {
     #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..))]
     batch: u16,
     /// Channels of the first convolution. The second has twice as many.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=512))]
     channels: u16,
     /// Draw the losses into this file.
     #[arg(long, value_name = "FILE.svg")]
