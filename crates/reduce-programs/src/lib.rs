@@ -1,5 +1,6 @@
 //! What the example programs and the benchmarks share: the choice of a backend, the command line,
-//! files that appear whole or not at all, random inputs, timing, and the parts of pictures.
+//! files that appear whole or not at all, random inputs, timing, progress on a terminal, and the parts of
+//! pictures.
 #![deny(missing_docs)]
 
 mod backend;
@@ -8,6 +9,7 @@ pub mod command_line;
 mod file;
 mod floor;
 mod measure;
+mod progress;
 mod random;
 
 pub use backend::{
@@ -16,4 +18,5 @@ pub use backend::{
 pub use file::{FileError, Staged, read, write};
 pub use floor::{Floor, largest_buffer};
 pub use measure::{MeasureError, gigabytes_per_second, median, microseconds_per_call, wait};
+pub use progress::progress;
 pub use random::{random_inputs, rotated_inputs};

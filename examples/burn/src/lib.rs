@@ -1,10 +1,18 @@
 //! What the programs and the tests of reduce-burn share: Burn's backends on a device that is chosen
-//! at run time.
+//! at run time, the reductions that are compared, and timing.
 #![deny(missing_docs)]
+
+mod reductions;
+mod timing;
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
 use burn_fusion::Fusion;
-use reduce_programs::{Backend, BackendError, Device};
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+use reduce_programs::Device;
+use reduce_programs::{Backend, BackendError};
+
+pub use reductions::{Choice, Reductions};
+pub use timing::{seconds_per_call, time};
 
 /// A CubeCL backend of Burn that runs each operation when it is called.
 pub type Bare<R, BT> = CubeBackend<R, f32, i32, BT>;

@@ -9,12 +9,11 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use reduce_examples::progress;
 use reduce_kernels::{ElementType, cubecl::prelude::*, device_of};
 use reduce_programs::{
     BACKEND_HELP, Backend, OnDevice,
     command_line::{self, fail, say},
-    on_device,
+    on_device, progress,
 };
 use safetensors::{Dtype, tensor::TensorInfo};
 

@@ -19,12 +19,11 @@ mod tests;
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use reduce_examples::progress;
 use reduce_kernels::cubecl::prelude::*;
 use reduce_programs::{
     BACKEND_HELP, Backend, Floor, OnDevice, Staged,
     command_line::{self, fail, say},
-    largest_buffer, on_device,
+    largest_buffer, on_device, progress,
 };
 
 use crate::{

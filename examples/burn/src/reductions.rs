@@ -1,0 +1,150 @@
+//! The reductions that the programs compare: Burn's own and those of reduce-burn.
+
+use std::fmt;
+
+use burn_tensor::{Int, Tensor, activation};
+use clap::ValueEnum;
+use reduce_burn::{ReduceBackend, squeeze};
+use serde::Serialize;
+
+/// Whose reductions a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Choice {
+    /// Those of Burn.
+    Burn,
+    /// Those of reduce-burn.
+    Ours,
+    /// Both, one beside the other.
+    Both,
+}
+
+impl Choice {
+    /// What runs, in the order of reports.
+    pub fn reductions(self) -> &'static [Reductions] {
+        match self {
+            Choice::Burn => &[Reductions::Burn],
+            Choice::Ours => &[Reductions::Ours],
+            Choice::Both => &[Reductions::Burn, Reductions::Ours],
+        }
+    }
+}
+
+/// One library's reductions. Both have the same results, up to rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reductions {
+    /// What Burn 0.21 and its modules do.
+    Burn,
+    /// The functions of reduce-burn.
+    Ours,
+}
+
+impl fmt::Display for Reductions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reductions::Burn => "Burn",
+            Reductions::Ours => "reduce-burn",
+        })
+    }
+}
+
+impl Reductions {
+    /// The mean and the variance of each channel of `[batch, channels, height, width]`, both of
+    /// shape `[1, channels, 1, 1]`.
+    ///
+    /// Burn's are those of its `BatchNorm`: a mean of the transposed images, and then a mean of
+    /// squared deviations.
+    pub fn channel_moments<B: ReduceBackend>(
+        self,
+        x: Tensor<B, 4>,
+    ) -> (Tensor<B, 4>, Tensor<B, 4>) {
+        if self == Reductions::Ours {
+            return reduce_burn::mean_var(x, [0, 2, 3], 0.0);
+        }
+        let [batch, channels, height, width] = x.dims();
+        let channel_mean = |x: Tensor<B, 4>| {
+            let rows = x.swap_dims(0, 1).reshape([channels, batch * height * width]);
+            rows.mean_dim(1).reshape([1, channels, 1, 1])
+        };
+        let mean = channel_mean(x.clone());
+        let var = channel_mean((x - mean.clone()).square());
+        (mean, var)
+    }
+
+    /// The logarithm of the sum of exponentials over the last axis, which stays with size 1.
+    ///
+    /// Burn has no such function; this is the usual chain. The maximum cancels, so no gradient goes
+    /// through it.
+    pub fn logsumexp<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Reductions::Ours => reduce_burn::logsumexp(x, -1),
+            Reductions::Burn => {
+                let max = x.clone().max_dim(D - 1).detach();
+                (x - max.clone()).exp().sum_dim(D - 1).log() + max
+            }
+        }
+    }
+
+    /// The softmax over the last axis.
+    pub fn softmax<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Reductions::Ours => (x.clone() - reduce_burn::logsumexp(x, -1)).exp(),
+            Reductions::Burn => activation::softmax(x, D - 1),
+        }
+    }
+
+    /// The cross-entropy of rows of logits and the classes that they should name, averaged over the
+    /// rows.
+    pub fn cross_entropy<B: ReduceBackend>(
+        self,
+        logits: Tensor<B, 2>,
+        classes: Tensor<B, 1, Int>,
+    ) -> Tensor<B, 1> {
+        let named = logits.clone().gather(1, classes.unsqueeze_dim(1));
+        let losses = self.logsumexp(logits) - named;
+        match self {
+            Reductions::Ours => reduce_burn::mean(losses, squeeze(..)),
+            Reductions::Burn => losses.mean(),
+        }
+    }
+
+    /// The position of the maximum over the last axis, which stays with size 1.
+    pub fn argmax<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D, Int> {
+        match self {
+            Reductions::Ours => reduce_burn::argmax(x, -1),
+            Reductions::Burn => x.argmax(D - 1),
+        }
+    }
+
+    /// The number of rows of logits whose maximum is at the class that they should name.
+    pub fn hits<B: ReduceBackend>(
+        self,
+        logits: Tensor<B, 2>,
+        classes: Tensor<B, 1, Int>,
+    ) -> Tensor<B, 1, Int> {
+        let hits = self.argmax(logits).equal(classes.unsqueeze_dim(1));
+        match self {
+            Reductions::Ours => reduce_burn::count_nonzero(hits, squeeze(..)),
+            Reductions::Burn => hits.int().sum(),
+        }
+    }
+
+    /// The mean of squares over the last axis, which stays with size 1.
+    pub fn mean_square<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Reductions::Ours => {
+                let len = x.dims()[D - 1] as f64;
+                reduce_burn::sum_squares(x, -1) / len
+            }
+            Reductions::Burn => x.square().mean_dim(D - 1),
+        }
+    }
+
+    /// The L2 norm of all elements.
+    pub fn norm<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, 1> {
+        match self {
+            Reductions::Ours => reduce_burn::norm_l2(x, squeeze(..)),
+            Reductions::Burn => x.square().sum().sqrt(),
+        }
+    }
+}
