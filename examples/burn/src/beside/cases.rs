@@ -5,7 +5,7 @@ use std::fmt;
 use burn_autodiff::Autodiff;
 use burn_backend::tensor::BasicOps;
 use burn_tensor::{
-    Bool, DType, Distribution, Int, Tensor,
+    Bool, DType, Distribution, Int, Tensor, TensorData,
     linalg::{Norm, vector_norm},
 };
 use reduce_burn::{ReduceBackend, squeeze};
@@ -187,21 +187,21 @@ pub(crate) enum Input<B: ReduceBackend> {
 /// The results of a call, which may still be in the making.
 pub(crate) trait Outputs {
     /// Waits for the results and reads them.
-    fn read(self: Box<Self>) -> Vec<f64>;
+    fn read(self: Box<Self>) -> Vec<TensorData>;
 }
 
 impl<B: ReduceBackend, const D: usize, K: BasicOps<B>> Outputs for Tensor<B, D, K> {
-    fn read(self: Box<Self>) -> Vec<f64> {
-        self.into_data().iter::<f64>().collect()
+    fn read(self: Box<Self>) -> Vec<TensorData> {
+        vec![self.into_data()]
     }
 }
 
 impl<S: Outputs, T: Outputs> Outputs for (S, T) {
-    fn read(self: Box<Self>) -> Vec<f64> {
+    fn read(self: Box<Self>) -> Vec<TensorData> {
         let (first, second) = *self;
-        let mut values = Box::new(first).read();
-        values.extend(Box::new(second).read());
-        values
+        let mut results = Box::new(first).read();
+        results.extend(Box::new(second).read());
+        results
     }
 }
 

@@ -49,13 +49,16 @@ impl Measured {
         match (self.microseconds, &self.wrong) {
             (None, _) => "failed".into(),
             (Some(us), None) => format!("{us:.1}"),
-            (Some(us), Some(_)) => format!("{us:.1} WRONG"),
+            (Some(us), Some(_)) => format!("WRONG {us:.1}"),
         }
     }
 
     /// A sentence for progress.
     pub(crate) fn line(&self) -> String {
-        let mut text = format!("{}, {}: {} us", self.case, self.engine.name(), self.time());
+        let mut text = format!("{}, {}: {}", self.case, self.engine.name(), self.time());
+        if self.microseconds.is_some() {
+            text.push_str(" us");
+        }
         if let Some(launches) = self.launches {
             let _ = write!(text, ", {} launches", count(launches));
         }
