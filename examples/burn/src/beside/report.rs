@@ -28,7 +28,10 @@ pub(crate) struct Measured {
     pub(crate) full_bytes: u64,
     pub(crate) engine: Engine,
     pub(crate) microseconds: Option<f64>,
+    /// Kernels per call in a stream of calls, as they are timed.
     pub(crate) launches: Option<f64>,
+    /// Kernels of a call that is waited for.
+    pub(crate) launches_alone: Option<f64>,
     pub(crate) first_call_seconds: Option<f64>,
     /// Why something is missing.
     pub(crate) failed: Option<String>,
@@ -53,14 +56,23 @@ impl Measured {
         }
     }
 
+    /// Launches per call, and in parentheses those of a call that is waited for if it has others.
+    fn launches(&self) -> Option<String> {
+        let launches = self.launches?;
+        Some(match self.launches_alone.filter(|alone| *alone != launches) {
+            Some(alone) => format!("{} ({})", count(launches), count(alone)),
+            None => count(launches),
+        })
+    }
+
     /// A sentence for progress.
     pub(crate) fn line(&self) -> String {
         let mut text = format!("{}, {}: {}", self.case, self.engine.name(), self.time());
         if self.microseconds.is_some() {
             text.push_str(" us");
         }
-        if let Some(launches) = self.launches {
-            let _ = write!(text, ", {} launches", count(launches));
+        if let Some(launches) = self.launches() {
+            let _ = write!(text, ", {launches} launches");
         }
         if let Some(seconds) = self.first_call_seconds {
             let _ = write!(text, ", first call {seconds:.2} s");
@@ -114,12 +126,16 @@ pub(crate) fn markdown(rows: &[Row], engines: &[Engine]) -> String {
         let mut cells = vec![row[0].case.clone()];
         cells.extend(engines.iter().map(|&engine| cell(engine, |m| Some(m.time()))));
         cells.push(lead(row).map_or_else(dash, |lead| format!("{lead:.2}")));
-        cells.extend(engines.iter().map(|&engine| cell(engine, |m| m.launches.map(count))));
+        cells.extend(engines.iter().map(|&engine| cell(engine, Measured::launches)));
         let first = |m: &Measured| m.first_call_seconds.map(|seconds| format!("{seconds:.2}"));
         cells.extend(engines.iter().map(|&engine| cell(engine, first)));
         table.add_row(cells);
     }
-    let mut text = format!("{table}\n\n{}\n", mean_lead(rows));
+    let mut text = format!(
+        "{table}\n\nLaunches are those per call in a stream of calls; in parentheses, those of a call \
+         that is waited for.\n\n{}\n",
+        mean_lead(rows)
+    );
     let slower = rows.iter().filter_map(|row| {
         let lead = lead(row).filter(|lead| *lead < 1.0 / SLOWER)?;
         Some(format!("`{}`: {:.2} times the time of Burn's best", row[0].case, 1.0 / lead))

@@ -80,8 +80,10 @@ pub(crate) enum Message {
     },
     /// Launches are counted.
     Launches {
-        /// Kernels per call.
+        /// Kernels per call in a stream of calls, as they are timed.
         per_call: f64,
+        /// Kernels of a call that is waited for.
+        alone: f64,
     },
 }
 
@@ -99,6 +101,8 @@ pub(crate) struct Worker {
     pub(crate) nth: usize,
     pub(crate) case: Case,
     pub(crate) sample_seconds: f64,
+    /// Results of this many calls are kept while further calls are enqueued.
+    pub(crate) kept_results: usize,
     /// The folder for caches and logs.
     pub(crate) folder: PathBuf,
 }
@@ -114,9 +118,6 @@ const MOST_CALLS: usize = 10_000;
 /// Warm-up calls, each followed by a wait.
 const FEWEST_WARM_UPS: usize = 3;
 const MOST_WARM_UPS: usize = 10;
-/// Results of this many calls are kept while further calls are enqueued. A result that nobody held
-/// could be fused away.
-const KEPT_RESULTS: usize = 8;
 /// Calls whose launches are counted, after as many to warm up.
 const COUNTED_CALLS: usize = 16;
 /// Most values of a result that are compared.
@@ -142,7 +143,8 @@ impl Worker {
             Engine::Ours | Engine::OursBare => calls.ours,
         };
         let inputs = self.case.inputs(device);
-        let mut stream = Stream::<B> { device, call, inputs: &inputs, next: 0 };
+        let mut stream =
+            Stream::<B> { device, call, inputs: &inputs, next: 0, kept_results: self.kept_results };
         stream.wait();
         match self.task {
             Task::Time => {
@@ -160,12 +162,17 @@ impl Worker {
             }
             Task::Launches => {
                 stream.warm_up();
-                stream.sample(COUNTED_CALLS);
                 let log = self.folder.join(LOG);
+                let lines = [(); 3].map(|()| {
+                    let lines = settled_lines(&log);
+                    stream.sample(COUNTED_CALLS);
+                    lines
+                });
+                let per_call = (lines[2] - lines[1]) as f64 / COUNTED_CALLS as f64;
                 let before = settled_lines(&log);
-                stream.sample(COUNTED_CALLS);
-                let launches = settled_lines(&log) - before;
-                Message::Launches { per_call: launches as f64 / COUNTED_CALLS as f64 }.send();
+                stream.sample(1);
+                let alone = (settled_lines(&log) - before) as f64;
+                Message::Launches { per_call, alone }.send();
             }
         }
     }
@@ -215,6 +222,7 @@ struct Stream<'a, B: ReduceBackend> {
     call: Call<B>,
     inputs: &'a [Input<B>],
     next: usize,
+    kept_results: usize,
 }
 
 impl<B: ReduceBackend> Stream<'_, B> {
@@ -234,11 +242,11 @@ impl<B: ReduceBackend> Stream<'_, B> {
 
     /// The seconds per call in a sample.
     fn sample(&mut self, calls: usize) -> f64 {
-        let mut kept = VecDeque::with_capacity(KEPT_RESULTS + 1);
+        let mut kept = VecDeque::with_capacity(self.kept_results + 1);
         let start = Instant::now();
         for _ in 0..calls {
             kept.push_back(self.enqueue());
-            if kept.len() > KEPT_RESULTS {
+            if kept.len() > self.kept_results {
                 kept.pop_front();
             }
         }

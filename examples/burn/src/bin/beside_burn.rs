@@ -65,6 +65,10 @@ struct Arguments {
     /// wgpu, where each sample ends with a wait of milliseconds.
     #[arg(long)]
     sample_ms: Option<f64>,
+    /// Keep the results of this many calls while further calls are enqueued. A result that nobody
+    /// holds could be fused away.
+    #[arg(long, default_value_t = 8)]
+    keep: usize,
     /// Seconds to wait for each answer of a process before it is given up.
     #[arg(long, default_value_t = 120)]
     patience: u64,
@@ -126,6 +130,7 @@ fn work(arguments: &Arguments, task: Task, nth: usize) -> Result<(), Stop> {
         nth,
         case: sized(cases().into_iter().nth(nth).ok_or_else(no_case)?, arguments.small),
         sample_seconds: sample_ms / 1e3,
+        kept_results: arguments.keep,
         folder: env::current_dir().map_err(Stop::Process)?,
     };
     worker.configure();
@@ -223,6 +228,7 @@ impl Part<'_> {
             format!("--task={}", name(&|| task.to_possible_value())),
             format!("--engines={}", name(&|| self.engine.to_possible_value())),
             format!("--nth={}", self.nth),
+            format!("--keep={}", self.arguments.keep),
         ];
         words.extend(self.arguments.small.then(|| "--small".into()));
         words.extend(self.arguments.sample_ms.map(|ms| format!("--sample-ms={ms}")));
@@ -240,6 +246,7 @@ impl Part<'_> {
             engine: self.engine,
             microseconds: None,
             launches: None,
+            launches_alone: None,
             first_call_seconds: None,
             failed: None,
             wrong: None,
@@ -295,7 +302,10 @@ fn measure(parts: &[Part<'_>]) -> io::Result<Vec<(Measured, Vec<f64>)>> {
     for state in &mut states {
         let Some(mut running) = state.running.take() else { continue };
         match running.message() {
-            Ok(Message::Launches { per_call }) => state.measured.launches = Some(per_call),
+            Ok(Message::Launches { per_call, alone }) => {
+                state.measured.launches = Some(per_call);
+                state.measured.launches_alone = Some(alone);
+            }
             other => state.measured.failed = Some(unexpected(other)),
         }
     }
