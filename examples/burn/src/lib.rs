@@ -4,7 +4,9 @@
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
 use burn_fusion::Fusion;
-use reduce_programs::{Backend, BackendError, Device};
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+use reduce_programs::Device;
+use reduce_programs::{Backend, BackendError};
 
 /// A CubeCL backend of Burn that runs each operation when it is called.
 pub type Bare<R, BT> = CubeBackend<R, f32, i32, BT>;
