@@ -194,15 +194,17 @@ fn compare(arguments: &Arguments) -> Result<(), Stop> {
 }
 
 /// The backend that children are told to use, so that they all use the same.
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    allow(unreachable_code, reason = "no device is compiled in")
+)]
 fn backend(arguments: &Arguments) -> Result<Backend, Stop> {
-    use reduce_programs::Device;
-
     // This may start a runtime here; nothing is measured in this process.
     Ok(match reduce_programs::device(arguments.backend)? {
         #[cfg(feature = "cuda")]
-        Device::Cuda(_) => Backend::Cuda,
+        reduce_programs::Device::Cuda(_) => Backend::Cuda,
         #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-        Device::Wgpu { backend, .. } => backend,
+        reduce_programs::Device::Wgpu { backend, .. } => backend,
         #[allow(unreachable_patterns, reason = "reachable for a device that is added later")]
         other => unreachable!("{other:?} has no backend in Burn"),
     })
