@@ -66,3 +66,13 @@ pub use reduce_kernels;
 pub use reduce_kernels::{OperatorName, OperatorOptions};
 pub use reduction::Reduction;
 pub use tensor::{AnyTensor, Kind, Reducible};
+
+/// The examples in the repository's documents, compiled as doctests of this crate.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct CrateReadme;
+
+    #[doc = include_str!("../../../docs/BURN.md")]
+    struct InBurn;
+}

@@ -69,6 +69,9 @@ fn call(operator: OperatorName, x: Floats) -> Vec<TensorData> {
     }
 }
 
+/// Whether an element is nearer to an extremum than another one.
+type Beyond = fn(f64, f64) -> bool;
+
 /// The definition of each operator, of the elements of one reduction.
 fn definition(operator: OperatorName, x: &[f64]) -> Vec<f64> {
     use OperatorName::*;
@@ -85,19 +88,19 @@ fn definition(operator: OperatorName, x: &[f64]) -> Vec<f64> {
     };
     let power = |p: f64| x.iter().map(|x| x.abs().powf(p)).sum::<f64>().powf(1.0 / p);
     // The first NaN if there is one, otherwise the first element that none is beyond.
-    let position = |x: &[f64], beyond: fn(f64, f64) -> bool| -> usize {
+    let position = |x: &[f64], beyond: Beyond| -> usize {
         let best =
             |best: usize, (n, &x_n): (usize, &f64)| if beyond(x_n, x[best]) { n } else { best };
         let nan = x.iter().position(|x| x.is_nan());
         nan.unwrap_or_else(|| x.iter().enumerate().fold(0, best))
     };
-    let position_of_number = |beyond: fn(f64, f64) -> bool| -> usize {
+    let position_of_number = |beyond: Beyond| -> usize {
         let best = |best: usize, (n, &x_n): (usize, &f64)| {
             if !x_n.is_nan() && (x[best].is_nan() || beyond(x_n, x[best])) { n } else { best }
         };
         x.iter().enumerate().fold(0, best)
     };
-    let (below, above): (fn(f64, f64) -> bool, fn(f64, f64) -> bool) = (|a, b| a < b, |a, b| a > b);
+    let (below, above): (Beyond, Beyond) = (|a, b| a < b, |a, b| a > b);
     let (lowest, highest) = (position(x, below), position(x, above));
     let nonzero = x.iter().filter(|&&x| x != 0.0).count();
     let magnitudes: Vec<f64> = x.iter().map(|x| x.abs()).collect();
