@@ -260,7 +260,7 @@ macro_rules! cases {
             }),*]
         }
 
-        /// How to compute each of [`cases`] on a backend, in the same order.
+        /// How to compute each of [`cases()`] on a backend, in the same order.
         pub(crate) fn calls<B: ReduceBackend>() -> Vec<Calls<B>> {
             vec![$(Calls {
                 burn: |input| {
