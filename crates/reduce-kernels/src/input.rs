@@ -3,7 +3,7 @@
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, InputSpec};
+use reduce_planner::{ElementType, InputSpec, row_major_strides};
 
 use crate::{
     ReduceError,
@@ -44,11 +44,7 @@ impl TensorDescription {
     /// A tensor without gaps whose last axis varies fastest.
     pub fn row_major(element: ElementType, shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
-        let mut strides = vec![1usize; shape.len()];
-        for axis in (1..shape.len()).rev() {
-            // A product that overflows is refused with the shape.
-            strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
-        }
+        let strides = row_major_strides(&shape);
         Self { element, shape, strides }
     }
 

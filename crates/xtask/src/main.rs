@@ -171,7 +171,7 @@ fn executables(built: Vec<Built>) -> Result<Vec<Executable>, Failure> {
         for (_, tests) in of_suites.iter_mut().filter(|(suite, _)| *suite == package) {
             tests.extend(executable.tests()?);
         }
-        if package == "reduce-examples" || executable.name == "reduce-burn-examples programs" {
+        if package == "reduce-examples" {
             executables.extend(PROGRAMS_RUN_ON.iter().map(|&backend| Executable {
                 variable: Some((PROGRAMS_BACKEND, backend)),
                 ..executable.clone()

@@ -6,7 +6,7 @@ use reduce_kernels::{
     All, Any, ArgMax, ArgMin, CountNonzero, ElementType, LogSumExp, Max, MaxWithIndex, Mean,
     MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum, NanVar,
     NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
-    SumSquares, Var,
+    SumSquares, TensorDescription, Var,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     device_of, max, mean, min, min_max, norm_p,
     planner::{PlanError, ProblemError, row_major_strides},
@@ -564,4 +564,46 @@ pub(crate) fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
         }
         Err(other) => panic!("{other}"),
     }
+}
+
+/// A description of a tensor has the results, the plan and the errors of the tensor.
+pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
+    let x = tensor(client, &[1f32; 24], &[2, 3, 4], &[12, 4, 1]);
+    let described = TensorDescription::row_major(ElementType::F32, [2, 3, 4]);
+    let of_tensor = reduce(MaxWithIndex, &x).over([0, 2]).keep_dims(false);
+    let of_description = reduce(MaxWithIndex, &described).over([0, 2]).keep_dims(false);
+    assert_eq!(of_tensor.output_shape(), of_description.output_shape());
+    assert_eq!(of_tensor.output_types(), of_description.output_types());
+    assert_eq!(of_tensor.choose(client), of_description.choose(client));
+    assert_eq!(of_description.check(client), Ok(()));
+    assert_eq!(of_tensor.check(client), Ok(()));
+
+    let transposed = TensorDescription::strided(ElementType::F32, [4, 2], [1, 4]);
+    let shape = reduce(Sum, &transposed).over(1).output_shape();
+    assert_eq!(shape, Ok(vec![4, 1]));
+
+    let empty = TensorDescription::row_major(ElementType::F32, [3, 0]);
+    let errors = [
+        reduce(Sum, &described).over(3).check(client).unwrap_err(),
+        reduce(Max, &empty).over(1).check(client).unwrap_err(),
+        reduce(Sum, &described).output_type(ElementType::U8).check(client).unwrap_err(),
+    ];
+    let messages = ["axis 3 is out of range", "no elements", "`sum` of f32 cannot give u8"];
+    for (error, expected) in errors.iter().zip(messages) {
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    // A description has no buffer that could be too small.
+    let beyond = TensorHandle::<R>::new(x.handle, [4, 2], [1, 100], x.dtype);
+    let error = reduce(Sum, &beyond).check(client).unwrap_err();
+    assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "input", .. }), "{error}");
+}
+
+/// CubeCL's `flex32` is f32 in memory, and reduced as f32.
+pub(crate) fn flex32_is_f32<R: Runtime>(client: &ComputeClient<R>) {
+    let x = tensor(client, &[1.5f32, 2.5, -1.0, 4.0], &[2, 2], &[2, 1]);
+    let x = TensorHandle::<R>::new_contiguous([2, 2], x.handle, flex32::cube_type());
+    let rows = sum(client, &x, 1).unwrap();
+    assert_eq!(rows.dtype, storage_type(ElementType::F32));
+    assert_eq!(read::<R, f32>(client, &rows, 2), [4.0, 3.0]);
 }

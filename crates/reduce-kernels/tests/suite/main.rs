@@ -75,6 +75,8 @@ macro_rules! suite {
                 empty_outputs: contract::empty_outputs;
                 shapes_of_results: contract::shapes_of_results;
                 errors_before_launch: contract::errors_before_launch;
+                descriptions: contract::descriptions;
+                flex32_is_f32: contract::flex32_is_f32;
                 integers_wrap: contract::integers_wrap;
                 half_sums_pass_the_half_range: contract::half_sums_pass_the_half_range;
                 same_bits_every_run: contract::same_bits_every_run;

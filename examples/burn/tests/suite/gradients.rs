@@ -16,9 +16,6 @@ use crate::{
     values::assert_close,
 };
 
-/// Layouts for each operator.
-const LAYOUTS: usize = 3;
-
 /// The operators whose results are floats.
 fn differentiable() -> impl Iterator<Item = OperatorName> {
     use OperatorName::*;
@@ -60,18 +57,15 @@ fn gradient<B: ReduceBackend + AutodiffBackend>(
     stored.grad(&gradients).expect("the tensor is tracked").into_data()
 }
 
-/// The gradient of every operator, over random layouts.
+/// The gradient of every operator, over a random layout each.
 pub(crate) fn as_of_flex<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
     let mut cases = Cases::new(1);
     for operator in differentiable() {
-        for _ in 0..LAYOUTS {
-            let layout = cases.layout();
-            let data = cases.data(&layout, |random| random.random_range(-2.0f32..2.0));
-            let found = gradient::<B>(operator, &data, &layout, device);
-            let expected =
-                gradient::<Autodiff<Flex>>(operator, &data, &layout, &Default::default());
-            assert_close(&found, &expected, 5e-4, &format!("gradient of {operator}, {layout:?}"));
-        }
+        let layout = cases.layout();
+        let data = cases.data(&layout, |random| random.random_range(-2.0f32..2.0));
+        let found = gradient::<B>(operator, &data, &layout, device);
+        let expected = gradient::<Autodiff<Flex>>(operator, &data, &layout, &Default::default());
+        assert_close(&found, &expected, 5e-4, &format!("gradient of {operator}, {layout:?}"));
     }
 }
 

@@ -73,7 +73,7 @@ macro_rules! suite {
 
                 tests! {
                     Fused;
-                    floats: values::floats;
+                    floats_of_each_kind: values::floats_of_each_kind;
                     integers: values::integers;
                     truths: values::truths;
                     narrow_types: values::narrow_types;
@@ -106,7 +106,7 @@ macro_rules! suite {
 
                 tests! {
                     Autodiff<Bare>;
-                    floats: values::floats;
+                    floats_of_each_kind: values::floats_of_each_kind;
                     gradients: gradients::as_of_flex;
                     gradients_at_the_edges: gradients::at_the_edges;
                 }
