@@ -6,19 +6,9 @@ use reduce_kernels::{OperatorName, OperatorOptions};
 
 use crate::{AnyTensor, Axes, Kind, ReduceBackend, ReduceBurnError, Reducible, Reduction};
 
-/// The results of an operator without parameters.
-#[track_caller]
-fn results<B: ReduceBackend, const D: usize, const R: usize, K: Reducible<B>>(
-    operator: OperatorName,
-    tensor: Tensor<B, D, K>,
-    axes: impl Axes<D, R>,
-) -> impl Iterator<Item = AnyTensor<B>> {
-    results_with(operator, OperatorOptions::default(), tensor, axes)
-}
-
 /// The results of an operator. The caller knows how many there are, and of which kinds.
 #[track_caller]
-fn results_with<B, const D: usize, const R: usize, K, A>(
+fn results<B, const D: usize, const R: usize, K, A>(
     operator: OperatorName,
     options: OperatorOptions,
     tensor: Tensor<B, D, K>,
@@ -54,112 +44,103 @@ fn next<B: ReduceBackend, const R: usize, K: Reducible<B>>(
     Tensor::from_primitive(K::from_any(result))
 }
 
-/// Functions with one result.
+/// A function for each operator. One result is a tensor, two are a tuple.
 macro_rules! functions {
     ($(
         $(#[$doc:meta])*
-        $function:ident($($option:ident)?): $operator:ident, $kind:tt -> $result:tt;
+        $function:ident($($option:ident)?): $operator:ident,
+            [$($kind:tt)*] $input:ident -> $($result:ident),+;
     )*) => {
-        $(functions! { @one [$(#[$doc])*] $function [$($option)?] $operator $kind $result })*
-    };
-    (@one $doc:tt $function:ident $option:tt $operator:ident numeric same) => {
-        functions! { @write $doc $function $option $operator [K: Reducible<B> + Numeric<B>] K K }
-    };
-    (@one $doc:tt $function:ident $option:tt $operator:ident numeric int) => {
-        functions! { @write $doc $function $option $operator [K: Reducible<B> + Numeric<B>] K Int }
-    };
-    (@one $doc:tt $function:ident $option:tt $operator:ident any int) => {
-        functions! { @write $doc $function $option $operator [K: Reducible<B>] K Int }
-    };
-    (@one $doc:tt $function:ident $option:tt $operator:ident any bool) => {
-        functions! { @write $doc $function $option $operator [K: Reducible<B>] K Bool }
-    };
-    (@one $doc:tt $function:ident $option:tt $operator:ident float float) => {
-        functions! { @write $doc $function $option $operator [] Float Float }
-    };
-    (@one $doc:tt $function:ident $option:tt $operator:ident float int) => {
-        functions! { @write $doc $function $option $operator [] Float Int }
-    };
-    (@write [$(#[$doc:meta])*] $function:ident [$($option:ident)?] $operator:ident
-     [$($kind:tt)*] $input:tt $output:tt) => {
-        $(#[$doc])*
-        ///
-        /// # Panics
-        ///
-        /// As [all functions](crate#errors).
-        #[track_caller]
-        pub fn $function<B: ReduceBackend, const D: usize, const R: usize, $($kind)*>(
-            tensor: Tensor<B, D, $input>,
-            axes: impl Axes<D, R>,
-            $($option: f64,)?
-        ) -> Tensor<B, R, $output> {
-            #[allow(unused_mut, reason = "most operators have no parameter")]
-            let mut options = OperatorOptions::default();
-            $(options.$option = $option;)?
-            next(&mut results_with(OperatorName::$operator, options, tensor, axes))
-        }
+        $(
+            $(#[$doc])*
+            ///
+            /// # Panics
+            ///
+            /// As [all functions](crate#errors).
+            #[track_caller]
+            #[allow(unused_parens, reason = "parentheses make the tuple where there are two results")]
+            pub fn $function<B: ReduceBackend, const D: usize, const R: usize, $($kind)*>(
+                tensor: Tensor<B, D, $input>,
+                axes: impl Axes<D, R>,
+                $($option: f64,)?
+            ) -> ($(Tensor<B, R, $result>),+) {
+                #[allow(unused_mut, reason = "most operators have no parameter")]
+                let mut options = OperatorOptions::default();
+                $(options.$option = $option;)?
+                let mut results = results(OperatorName::$operator, options, tensor, axes);
+                ($(next::<B, R, $result>(&mut results)),+)
+            }
+        )*
     };
 }
 
 functions! {
     /// The sum over `axes`. Integers wrap in their own type.
-    sum(): Sum, numeric -> same;
+    sum(): Sum, [K: Reducible<B> + Numeric<B>] K -> K;
     /// The product over `axes`. Integers wrap in their own type.
-    prod(): Prod, numeric -> same;
+    prod(): Prod, [K: Reducible<B> + Numeric<B>] K -> K;
     /// The minimum over `axes`. It is NaN if any element is NaN.
-    min(): Min, numeric -> same;
+    min(): Min, [K: Reducible<B> + Numeric<B>] K -> K;
     /// The maximum over `axes`. It is NaN if any element is NaN.
-    max(): Max, numeric -> same;
+    max(): Max, [K: Reducible<B> + Numeric<B>] K -> K;
+    /// The minimum and the maximum over `axes`, in one read.
+    min_max(): MinMax, [K: Reducible<B> + Numeric<B>] K -> K, K;
     /// The position of the minimum over `axes`, in row-major order over them: that of the first NaN
     /// if there is one, otherwise that of the first minimum.
-    argmin(): ArgMin, numeric -> int;
+    argmin(): ArgMin, [K: Reducible<B> + Numeric<B>] K -> Int;
     /// The position of the maximum over `axes`, in row-major order over them: that of the first NaN
     /// if there is one, otherwise that of the first maximum.
-    argmax(): ArgMax, numeric -> int;
+    argmax(): ArgMax, [K: Reducible<B> + Numeric<B>] K -> Int;
+    /// The minimum over `axes` and its position, in one read: [`min`] and [`argmin`].
+    min_with_index(): MinWithIndex, [K: Reducible<B> + Numeric<B>] K -> K, Int;
+    /// The maximum over `axes` and its position, in one read: [`max`] and [`argmax`].
+    max_with_index(): MaxWithIndex, [K: Reducible<B> + Numeric<B>] K -> K, Int;
     /// Whether any element over `axes` is true, or not 0.
-    any(): Any, any -> bool;
+    any(): Any, [K: Reducible<B>] K -> Bool;
     /// Whether all elements over `axes` are true, or not 0.
-    all(): All, any -> bool;
+    all(): All, [K: Reducible<B>] K -> Bool;
     /// The number of elements over `axes` that are true, or not 0.
-    count_nonzero(): CountNonzero, any -> int;
+    count_nonzero(): CountNonzero, [K: Reducible<B>] K -> Int;
     /// The sum of magnitudes over `axes`.
-    sum_abs(): SumAbs, numeric -> same;
+    sum_abs(): SumAbs, [K: Reducible<B> + Numeric<B>] K -> K;
     /// The sum of squares over `axes`.
-    sum_squares(): SumSquares, numeric -> same;
+    sum_squares(): SumSquares, [K: Reducible<B> + Numeric<B>] K -> K;
     /// The L1 norm over `axes`: the sum of magnitudes.
-    norm_l1(): NormL1, float -> float;
+    norm_l1(): NormL1, [] Float -> Float;
     /// The L2 norm over `axes`: the root of the sum of squares. It does not overflow on the way.
-    norm_l2(): NormL2, float -> float;
+    norm_l2(): NormL2, [] Float -> Float;
     /// The L-infinity norm over `axes`: the largest magnitude.
-    norm_inf(): NormInf, float -> float;
+    norm_inf(): NormInf, [] Float -> Float;
     /// The Lp norm over `axes`: the `p`-th root of the sum of magnitudes to the `p`-th power. `p` is
     /// finite and above 0.
-    norm_p(p): NormP, float -> float;
+    norm_p(p): NormP, [] Float -> Float;
     /// The variance over `axes`. `correction` is subtracted from the count: 1 as Burn's `var`, 0 as
     /// its `var_bias`.
-    var(correction): Var, float -> float;
+    var(correction): Var, [] Float -> Float;
     /// The standard deviation over `axes`: the root of [`var`].
-    std(correction): Std, float -> float;
+    std(correction): Std, [] Float -> Float;
+    /// The mean and the variance over `axes`, in one read, with the correction of [`var`].
+    mean_var(correction): MeanVar, [] Float -> Float, Float;
     /// The logarithm of the sum of exponentials over `axes`.
-    logsumexp(): LogSumExp, float -> float;
+    logsumexp(): LogSumExp, [] Float -> Float;
     /// [`sum`] of the elements that are not NaN.
-    nansum(): NanSum, float -> float;
+    nansum(): NanSum, [] Float -> Float;
     /// [`prod`] of the elements that are not NaN.
-    nanprod(): NanProd, float -> float;
+    nanprod(): NanProd, [] Float -> Float;
     /// [`mean`] of the elements that are not NaN; NaN if all are.
-    nanmean(): NanMean, float -> float;
+    nanmean(): NanMean, [] Float -> Float;
     /// [`min`] of the elements that are not NaN; NaN if all are.
-    nanmin(): NanMin, float -> float;
+    nanmin(): NanMin, [] Float -> Float;
     /// [`max`] of the elements that are not NaN; NaN if all are.
-    nanmax(): NanMax, float -> float;
+    nanmax(): NanMax, [] Float -> Float;
     /// [`argmin`] of the elements that are not NaN; 0 if all are.
-    nanargmin(): NanArgMin, float -> int;
+    nanargmin(): NanArgMin, [] Float -> Int;
     /// [`argmax`] of the elements that are not NaN; 0 if all are.
-    nanargmax(): NanArgMax, float -> int;
+    nanargmax(): NanArgMax, [] Float -> Int;
     /// [`var`] of the elements that are not NaN.
-    nanvar(correction): NanVar, float -> float;
+    nanvar(correction): NanVar, [] Float -> Float;
     /// [`std`](fn@std) of the elements that are not NaN.
-    nanstd(correction): NanStd, float -> float;
+    nanstd(correction): NanStd, [] Float -> Float;
 }
 
 /// The arithmetic mean over `axes`. Integers give the sum, which wraps in their type, divided by the
@@ -173,82 +154,15 @@ pub fn mean<B: ReduceBackend, const D: usize, const R: usize, K: Reducible<B> + 
     tensor: Tensor<B, D, K>,
     axes: impl Axes<D, R>,
 ) -> Tensor<B, R, K> {
+    let options = OperatorOptions::default();
     if K::KIND == Kind::Float {
-        return next(&mut results(OperatorName::Mean, tensor, axes));
+        return next(&mut results(OperatorName::Mean, options, tensor, axes));
     }
     let elements = tensor.shape().num_elements();
-    let sum: Tensor<B, R, K> = next(&mut results(OperatorName::Sum, tensor, axes));
+    let sum: Tensor<B, R, K> = next(&mut results(OperatorName::Sum, options, tensor, axes));
     match sum.shape().num_elements() {
         0 => sum,
         _ if elements == 0 => panic!("`mean` of integers: there are no elements to reduce"),
         outputs => sum.div_scalar((elements / outputs) as i64),
     }
-}
-
-/// The minimum and the maximum over `axes`, in one read.
-///
-/// # Panics
-///
-/// As [all functions](crate#errors).
-#[track_caller]
-pub fn min_max<B: ReduceBackend, const D: usize, const R: usize, K: Reducible<B> + Numeric<B>>(
-    tensor: Tensor<B, D, K>,
-    axes: impl Axes<D, R>,
-) -> (Tensor<B, R, K>, Tensor<B, R, K>) {
-    let mut results = results(OperatorName::MinMax, tensor, axes);
-    (next(&mut results), next(&mut results))
-}
-
-/// The minimum over `axes` and its position, in one read: [`min`] and [`argmin`].
-///
-/// # Panics
-///
-/// As [all functions](crate#errors).
-#[track_caller]
-pub fn min_with_index<
-    B: ReduceBackend,
-    const D: usize,
-    const R: usize,
-    K: Reducible<B> + Numeric<B>,
->(
-    tensor: Tensor<B, D, K>,
-    axes: impl Axes<D, R>,
-) -> (Tensor<B, R, K>, Tensor<B, R, Int>) {
-    let mut results = results(OperatorName::MinWithIndex, tensor, axes);
-    (next(&mut results), next(&mut results))
-}
-
-/// The maximum over `axes` and its position, in one read: [`max`] and [`argmax`].
-///
-/// # Panics
-///
-/// As [all functions](crate#errors).
-#[track_caller]
-pub fn max_with_index<
-    B: ReduceBackend,
-    const D: usize,
-    const R: usize,
-    K: Reducible<B> + Numeric<B>,
->(
-    tensor: Tensor<B, D, K>,
-    axes: impl Axes<D, R>,
-) -> (Tensor<B, R, K>, Tensor<B, R, Int>) {
-    let mut results = results(OperatorName::MaxWithIndex, tensor, axes);
-    (next(&mut results), next(&mut results))
-}
-
-/// The mean and the variance over `axes`, in one read, with the correction of [`var`].
-///
-/// # Panics
-///
-/// As [all functions](crate#errors).
-#[track_caller]
-pub fn mean_var<B: ReduceBackend, const D: usize, const R: usize>(
-    tensor: Tensor<B, D>,
-    axes: impl Axes<D, R>,
-    correction: f64,
-) -> (Tensor<B, R>, Tensor<B, R>) {
-    let options = OperatorOptions { correction, ..OperatorOptions::default() };
-    let mut results = results_with(OperatorName::MeanVar, options, tensor, axes);
-    (next(&mut results), next(&mut results))
 }

@@ -1,7 +1,7 @@
 //! Gradients against finite differences in f64, on burn-flex.
 
-use burn_autodiff::Autodiff;
-use burn_backend::DType;
+use burn_autodiff::{Autodiff, checkpoint::strategy::BalancedCheckpointing};
+use burn_backend::{AutodiffBackend, DType};
 use burn_flex::Flex;
 use burn_tensor::{Float, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -88,4 +88,45 @@ fn gradients_are_those_of_finite_differences() {
             }
         }
     }
+}
+
+/// Gradients flow through operations that are computed again in the backward pass.
+#[test]
+fn checkpointing_changes_no_gradient() {
+    fn gradient<B: ReduceBackend + AutodiffBackend>() -> Vec<f64> {
+        let data = TensorData::from([[0.5, -1.0, 2.0], [1.5, 0.25, -0.5]]);
+        let x = Tensor::<B, 2>::from_data(data, (&Default::default(), DType::F64)).require_grad();
+        let y = var(x.clone().exp(), 1, 1.0) + logsumexp(x.clone() * 3.0, 1) + max(x.clone(), 1);
+        let gradients = (y.clone() * y).sum().backward();
+        x.grad(&gradients).expect("the tensor is tracked").into_data().iter::<f64>().collect()
+    }
+    assert_eq!(gradient::<Autodiff<Flex>>(), gradient::<Autodiff<Flex, BalancedCheckpointing>>());
+}
+
+/// Formulas are made of operations that have gradients themselves.
+#[test]
+fn gradients_have_gradients() {
+    type Twice = Autodiff<B>;
+
+    let second = |function: &dyn Fn(Tensor<Twice, 1>) -> Tensor<Twice, 1>| -> Vec<f64> {
+        let data = TensorData::from([1.0, 2.0, 4.0]);
+        let inner =
+            Tensor::<B, 1>::from_data(data, (&Default::default(), DType::F64)).require_grad();
+        let x = Tensor::<Twice, 1>::from_inner(inner.clone()).require_grad();
+        let first = x.grad(&function(x.clone()).backward()).expect("the tensor is tracked");
+        // The squares make the second gradient depend on every entry of the second derivative.
+        let gradients = (first.clone() * first).sum().backward();
+        inner.grad(&gradients).expect("the tensor is tracked").into_data().iter::<f64>().collect()
+    };
+    // The gradient 2 x; its squares 4 x²; their gradient 8 x.
+    assert_eq!(second(&|x| sum_squares(x, 0)), [8.0, 16.0, 32.0]);
+    // The gradient of the product a b c is (b c, a c, a b) = (8, 4, 2).
+    assert_eq!(
+        second(&|x| prod(x, 0)),
+        [
+            2.0 * (4.0 * 4.0 + 2.0 * 2.0),
+            2.0 * (8.0 * 4.0 + 2.0 * 1.0),
+            2.0 * (8.0 * 2.0 + 4.0 * 1.0),
+        ]
+    );
 }
