@@ -142,9 +142,14 @@ pub(crate) fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &C
     let output = truth.then_some(ElementType::U32);
     let asked = Asked { outputs: [output, None, None], ..Asked::default() };
     let problem = |case| problem_of::<R, O>(client, case, ElementType::F32, asked).unwrap();
-    let problems = cases.each_ref().map(problem);
+    let mut problems = cases.each_ref().map(problem).to_vec();
     assert_all_tried(&problems, &device);
     assert_all_tried(&problems, &Device::h200());
+    // A standard deviation is a variance with another finish, which each kernel calls in one place:
+    // long outputs bring every kernel, and its compilation takes most of the time.
+    if O::NAME == "std" || O::NAME == "nanstd" {
+        problems.truncate(1);
+    }
     let mut runs = 0;
     for (case, problem) in cases.iter().zip(&problems) {
         for plan in widest_plans(problem, &device) {

@@ -15,13 +15,24 @@ mod inputs;
 mod streams;
 mod values;
 
+/// Calls a function of a backend with each of these backends, in one process: they share compiled
+/// kernels, which take most of the time.
+macro_rules! on_each {
+    ([$($backend:ty),*] $file:ident $function:ident) => {
+        $(
+            println!("{}", <$backend as burn_backend::Backend>::name(&device()));
+            $file::$function::<$backend>(&device());
+        )*
+    };
+}
+
 /// Tests named as given, each a function of a backend that takes its device.
 macro_rules! tests {
-    ($backend:ty; $($test:ident: $file:ident :: $function:ident;)*) => {
+    ($backends:tt; $($test:ident: $file:ident :: $function:ident;)*) => {
         $(
             #[test]
             fn $test() {
-                $file::$function::<$backend>(&super::device());
+                on_each! { $backends $file $function }
             }
         )*
     };
@@ -31,7 +42,10 @@ macro_rules! tests {
 macro_rules! suite {
     ($module:ident, $runtime:ty, $bool:ty, $chosen:expr, $device:pat => $found:expr) => {
         mod $module {
+            use burn_autodiff::Autodiff;
             use reduce_programs::{Backend, Device};
+
+            use crate::{contract, gradients, streams, values};
 
             type Bare = reduce_burn_examples::Bare<$runtime, $bool>;
             type Fused = reduce_burn_examples::Fused<$runtime, $bool>;
@@ -44,85 +58,36 @@ macro_rules! suite {
                 }
             }
 
-            mod bare {
-                use super::Bare;
-                use crate::{contract, values};
-
-                tests! {
-                    Bare;
-                    floats: values::floats;
-                    floats_with_nan_and_infinities: values::floats_with_nan_and_infinities;
-                    integers: values::integers;
-                    truths: values::truths;
-                    narrow_types: values::narrow_types;
-                    quantised: values::quantised;
-                    wrong_in_burn: contract::wrong_in_burn;
-                    nothing_to_reduce: contract::nothing_to_reduce;
-                    errors_before_launch: contract::errors_before_launch;
-                }
-
-                #[test]
-                fn flex32_is_f32() {
-                    values::flex32_is_f32::<$runtime, $bool>(&super::device());
-                }
+            tests! {
+                [Bare, Fused, Autodiff<Bare>];
+                floats: values::floats;
+                floats_with_nan_and_infinities: values::floats_with_nan_and_infinities;
+                integers: values::integers;
+                truths: values::truths;
+                narrow_types: values::narrow_types;
+                wrong_in_burn: contract::wrong_in_burn;
+                nothing_to_reduce: contract::nothing_to_reduce;
+                errors_before_launch: contract::errors_before_launch;
             }
 
-            mod fused {
-                use super::Fused;
-                use crate::{contract, streams, values};
-
-                tests! {
-                    Fused;
-                    floats_of_each_kind: values::floats_of_each_kind;
-                    integers: values::integers;
-                    truths: values::truths;
-                    narrow_types: values::narrow_types;
-                    wrong_in_burn: contract::wrong_in_burn;
-                    nothing_to_reduce: contract::nothing_to_reduce;
-                    errors_before_launch: contract::errors_before_launch;
-                }
-
-                #[test]
-                fn recording_does_not_wait() {
-                    streams::recording_does_not_wait::<super::Bare>(&super::device());
-                }
-
-                #[test]
-                fn order_is_kept_between_fused_operations() {
-                    streams::order_is_kept_between_fused_operations::<super::Bare>(&super::device());
-                }
-
-                #[test]
-                fn threads_share_tensors() {
-                    streams::threads_share_tensors::<super::Bare>(&super::device());
-                }
+            tests! {
+                [Autodiff<Bare>, Autodiff<Fused>];
+                gradients: gradients::as_of_flex;
+                gradients_at_the_edges: gradients::at_the_edges;
             }
 
-            mod autodiff {
-                use burn_autodiff::Autodiff;
-
-                use super::Bare;
-                use crate::{gradients, values};
-
-                tests! {
-                    Autodiff<Bare>;
-                    floats_of_each_kind: values::floats_of_each_kind;
-                    gradients: gradients::as_of_flex;
-                    gradients_at_the_edges: gradients::at_the_edges;
-                }
+            tests! {
+                [Bare];
+                quantised: values::quantised;
+                recording_does_not_wait: streams::recording_does_not_wait;
+                order_is_kept_between_fused_operations:
+                    streams::order_is_kept_between_fused_operations;
+                threads_share_tensors: streams::threads_share_tensors;
             }
 
-            mod autodiff_of_fused {
-                use burn_autodiff::Autodiff;
-
-                use super::Fused;
-                use crate::gradients;
-
-                tests! {
-                    Autodiff<Fused>;
-                    gradients: gradients::as_of_flex;
-                    gradients_at_the_edges: gradients::at_the_edges;
-                }
+            #[test]
+            fn flex32_is_f32() {
+                values::flex32_is_f32::<$runtime, $bool>(&device());
             }
         }
     };

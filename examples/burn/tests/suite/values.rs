@@ -117,14 +117,6 @@ pub(crate) fn floats<B: ReduceBackend>(device: &B::Device) {
     });
 }
 
-/// An operator of each kind and number of results, for backends that add nothing to the kernels.
-pub(crate) fn floats_of_each_kind<B: ReduceBackend>(device: &B::Device) {
-    use OperatorName::*;
-
-    let operators = [Sum, MinMax, ArgMax, MaxWithIndex, MeanVar, Any, CountNonzero, NormP];
-    compare::<B, Float>(device, 1, &operators, 1, 2e-4, |cases, layout| cases.data(layout, normal));
-}
-
 pub(crate) fn floats_with_nan_and_infinities<B: ReduceBackend>(device: &B::Device) {
     compare::<B, Float>(device, 2, OperatorName::ALL, 1, 2e-4, |cases, layout| {
         cases.data(layout, special)
