@@ -4,8 +4,8 @@ use core::ops::RangeFull;
 
 use crate::ReduceBurnError;
 
-/// Axes as a caller names them: a number, a list of numbers, or `..` for all axes. A negative number
-/// counts from the end: -1 is the last axis.
+/// Axes as a caller names them: a number, a list of numbers, or `..` for all axes. A negative
+/// number counts from the end: -1 is the last axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AxisList {
     /// Every axis.

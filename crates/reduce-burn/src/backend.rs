@@ -16,8 +16,8 @@ pub type Results<B> = Vec<AnyTensor<B>>;
 pub trait ReduceBackend: Backend {
     /// Whether [`reduce`](Self::reduce) would run a reduction on a device.
     ///
-    /// `Fusion` asks this when it records a reduction, because it runs on the device's thread later,
-    /// where an error could not reach the caller.
+    /// `Fusion` asks this when it records a reduction, because it runs on the device's thread
+    /// later, where an error could not reach the caller.
     ///
     /// # Errors
     ///

@@ -195,7 +195,8 @@ fn with_index<B: Backend>((value, position): (Tensor<B, 2>, Tensor<B, 2, Int>)) 
     vec![Column::Float(value), Column::Int(position)]
 }
 
-/// The largest or the smallest element of each row, and its position: the first NaN, if there is one.
+/// The largest or the smallest element of each row, and its position: the first NaN, if there is
+/// one.
 fn extremum<B: Backend>(x: Tensor<B, 2>, largest: bool) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
     let is_nan = x.clone().is_nan();
     let has_nan = is_nan.clone().any_dim(1);
@@ -250,8 +251,8 @@ fn deviations<B: Backend>(x: Tensor<B, 2>, len: f64) -> Tensor<B, 2> {
     x - mean
 }
 
-/// The deviation of each number from the mean of the numbers; 0 for NaN. If the numbers have no mean,
-/// as where there are none, the deviations are NaN.
+/// The deviation of each number from the mean of the numbers; 0 for NaN. If the numbers have no
+/// mean, as where there are none, the deviations are NaN.
 fn deviations_without_nan<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let mean = without_nan(x.clone(), 0.0).sum_dim(1) / numbers(x.clone());
     let is_nan = x.clone().is_nan();

@@ -58,7 +58,7 @@ macro_rules! functions {
             ///
             /// As [all functions](crate#errors).
             #[track_caller]
-            #[allow(unused_parens, reason = "parentheses make the tuple where there are two results")]
+            #[allow(unused_parens, reason = "parentheses make a tuple of two results")]
             pub fn $function<B: ReduceBackend, const D: usize, const R: usize, $($kind)*>(
                 tensor: Tensor<B, D, $input>,
                 axes: impl Axes<D, R>,
@@ -111,8 +111,8 @@ functions! {
     norm_l2(): NormL2, [] Float -> Float;
     /// The L-infinity norm over `axes`: the largest magnitude.
     norm_inf(): NormInf, [] Float -> Float;
-    /// The Lp norm over `axes`: the `p`-th root of the sum of magnitudes to the `p`-th power. `p` is
-    /// finite and above 0.
+    /// The Lp norm over `axes`: the `p`-th root of the sum of magnitudes to the `p`-th power. `p`
+    /// is finite and above 0.
     norm_p(p): NormP, [] Float -> Float;
     /// The variance over `axes`. `correction` is subtracted from the count: 1 as Burn's `var`, 0 as
     /// its `var_bias`.
@@ -143,8 +143,8 @@ functions! {
     nanstd(correction): NanStd, [] Float -> Float;
 }
 
-/// The arithmetic mean over `axes`. Integers give the sum, which wraps in their type, divided by the
-/// count and rounded towards 0, as Burn's own mean does; convert them with `float()` for more.
+/// The arithmetic mean over `axes`. Integers give the sum, which wraps in their type, divided by
+/// the count and rounded towards 0, as Burn's own mean does; convert them with `float()` for more.
 ///
 /// # Panics
 ///

@@ -1,8 +1,8 @@
 //! Burn's fused backends: a reduction is one custom operation of the stream.
 //!
 //! Recording it launches nothing and waits for nothing. The operation runs later, on the device's
-//! thread, between the operations before and after it. That thread has no way to return an error, so
-//! the reduction is checked when it is recorded.
+//! thread, between the operations before and after it. That thread has no way to return an error,
+//! so the reduction is checked when it is recorded.
 
 use core::marker::PhantomData;
 

@@ -1,7 +1,8 @@
-//! The gradient of each operator: what the forward pass saves, and the formula of the backward pass.
+//! The gradient of each operator: what the forward pass saves, and the formula of the backward
+//! pass.
 //!
-//! Formulas are made of Burn's operations and of reductions of the same backend. They broadcast over
-//! the reduced axes where the elements lie, so they copy no input into another order.
+//! Formulas are made of Burn's operations and of reductions of the same backend. They broadcast
+//! over the reduced axes where the elements lie, so they copy no input into another order.
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};
 use burn_tensor::Shape;
@@ -9,8 +10,8 @@ use reduce_kernels::OperatorName;
 
 use crate::{AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, operand::Operand};
 
-/// A result, and how its gradient reaches the input. Results that are no floating point numbers have
-/// no gradient.
+/// A result, and how its gradient reaches the input. Results that are no floating point numbers
+/// have no gradient.
 pub(crate) type Differentiable<B> = (AnyTensor<B>, Option<Gradient<B>>);
 
 /// How the gradient of one result reaches the input.
@@ -171,7 +172,8 @@ impl<B: ReduceBackend> Gradient<B> {
             return B::float_empty(shape, &device, dtype.into());
         }
         let over = Over { reduction, dtype };
-        // What has the shape of the result is computed in f32 at least: 1/n is no f16 for a large n.
+        // Factors of the result's shape are computed in f32 at least: f16 cannot hold 1/n for a
+        // large n.
         let result = over.kept(result.0).wide();
         over.gradient(formula, result).0
     }
@@ -200,8 +202,8 @@ impl Over {
                     Some(mask) => x.fill(mask, 1.0),
                     None => x,
                 };
-                // The product of all other elements: the product of all that are not 0, without this
-                // one, unless another one is 0.
+                // The product of all other elements: the product of all that are not 0, without
+                // this one, unless another one is 0.
                 let is_zero = x.equals(0.0);
                 let zeros: Operand<B> = self.count(is_zero.clone());
                 let others_zero = zeros - self.truth(is_zero.clone());

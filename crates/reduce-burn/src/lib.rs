@@ -20,9 +20,10 @@
 //! ```
 //!
 //! Code that calls these functions is generic over a [`ReduceBackend`] instead of a `Backend`. The
-//! trait is implemented for Burn's CubeCL backends (`burn-cuda`, `burn-wgpu`), fused or not, and for
-//! `Autodiff` of every backend that has it. Any other backend takes an empty implementation, which
-//! makes the reductions of Burn's own operations; the feature `flex` brings it for `burn-flex`.
+//! trait is implemented for Burn's CubeCL backends (`burn-cuda`, `burn-wgpu`), fused or not, and
+//! for `Autodiff` of every backend that has it. Any other backend takes an empty implementation,
+//! which makes the reductions of Burn's own operations; the feature `flex` brings it for
+//! `burn-flex`.
 //!
 //! # Axes
 //!
@@ -39,10 +40,10 @@
 //!
 //! # Errors
 //!
-//! Functions panic, as Burn's own do, with a message that names the values: for axes that the tensor
-//! does not have or that are named twice, for a rank of the result that is not the one asked for,
-//! for extrema of no elements, and for types that the device cannot compute with. They do so when
-//! they are called, also on fused backends, and nothing is launched then.
+//! Functions panic, as Burn's own do, with a message that names the values: for axes that the
+//! tensor does not have or that are named twice, for a rank of the result that is not the one asked
+//! for, for extrema of no elements, and for types that the device cannot compute with. They do so
+//! when they are called, also on fused backends, and nothing is launched then.
 #![deny(missing_docs)]
 
 mod autodiff;

@@ -6,8 +6,8 @@ use reduce_kernels::{OperatorName, OperatorOptions};
 
 use crate::{AnyTensor, AxisList, Kind, ReduceBurnError};
 
-/// What to compute of a tensor: an operator, its parameters and the axes. It knows the shape and the
-/// types of its results before it runs.
+/// What to compute of a tensor: an operator, its parameters and the axes. It knows the shape and
+/// the types of its results before it runs.
 #[derive(Clone, Debug)]
 pub struct Reduction {
     operator: OperatorName,
@@ -27,8 +27,8 @@ impl Reduction {
     ///
     /// # Errors
     ///
-    /// A kind of tensor that the operator does not take, axes that the tensor does not have or that are named twice, and a reduction of no elements
-    /// with an operator that has no value for that.
+    /// A kind of tensor that the operator does not take, axes that the tensor does not have or that
+    /// are named twice, and a reduction of no elements with an operator that has no value for that.
     pub fn new<B: Backend>(
         operator: OperatorName,
         options: OperatorOptions,

@@ -1,6 +1,6 @@
 //! What the example programs and the benchmarks share: the choice of a backend, the command line,
-//! files that appear whole or not at all, random inputs, timing, progress on a terminal, and the parts of
-//! pictures.
+//! files that appear whole or not at all, random inputs, timing, progress on a terminal, and the
+//! parts of pictures.
 #![deny(missing_docs)]
 
 mod backend;

@@ -46,7 +46,8 @@ pub(crate) fn build_tests(arguments: &[&str]) -> Result<Vec<Built>, Failure> {
     Ok(built)
 }
 
-/// Builds programs: `arguments` follow `cargo build`. Returns their paths in the order of their names.
+/// Builds programs: `arguments` follow `cargo build`. Returns their paths in the order of their
+/// names.
 pub(crate) fn build_programs<const N: usize>(
     names: [&str; N],
     arguments: &[&str],

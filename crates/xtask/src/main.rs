@@ -44,7 +44,8 @@ enum Task {
     /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
     /// toolchain where the executables are given.
     Suite {
-        /// Test executables, as `cargo test --no-run` names them; a suite is built if none is given.
+        /// Test executables, as `cargo test --no-run` names them; a suite is built if none is
+        /// given.
         executables: Vec<PathBuf>,
         /// The package whose suite is built: reduce-kernels, or reduce-burn-examples for that of
         /// reduce-burn.
