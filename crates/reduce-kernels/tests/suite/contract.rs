@@ -336,13 +336,13 @@ pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     assert!(matches!(error, ReduceError::OutputTooLarge { .. }), "{error}");
 
     // A type that the crate does not reduce.
-    let flex = TensorHandle::<R>::new(
+    let tf32 = TensorHandle::<R>::new(
         input.handle.clone(),
         [12usize],
         [1usize],
-        cubecl::flex32::as_type_native_unchecked(),
+        cubecl::tf32::as_type_native_unchecked(),
     );
-    let error = sum(client, &flex, ..).unwrap_err();
+    let error = sum(client, &tf32, ..).unwrap_err();
     assert!(error.to_string().contains("cannot be reduced: supported are f16, bf16"), "{error}");
 
     // Parameters that make no sense.
