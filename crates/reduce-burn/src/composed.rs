@@ -178,7 +178,7 @@ fn of_truths<B: Backend>(x: Tensor<B, 2, Bool>, operator: OperatorName) -> Colum
         OperatorName::Any => Column::Bool(x.any_dim(1)),
         OperatorName::All => Column::Bool(x.all_dim(1)),
         OperatorName::CountNonzero => Column::Int(x.int().sum_dim(1)),
-        other => unimplemented!("`{other}` of truth values"),
+        other => unreachable!("`Reduction::new` refuses `{other}` of truth values"),
     }
 }
 

@@ -33,7 +33,7 @@ where
         tensor: AnyTensor<Self>,
         reduction: &Reduction,
     ) -> Result<Results<Self>, ReduceBurnError> {
-        let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
+        let tensor = tensor.into_inner();
         let client = tensor.client.clone();
         let device = tensor.device.clone();
         let input = TensorHandle::from(tensor);
@@ -44,11 +44,7 @@ where
             let (client, device) = (client.clone(), device.clone());
             let shape = reduction.output_shape();
             let tensor = CubeTensor::new_contiguous(client, device, shape, output.handle, dtype);
-            match kind {
-                Kind::Float => AnyTensor::Float(tensor),
-                Kind::Int => AnyTensor::Int(tensor),
-                Kind::Bool => AnyTensor::Bool(tensor),
-            }
+            AnyTensor::of_kind(kind, tensor)
         };
         Ok(outputs.into_iter().zip(reduction.outputs()).map(typed).collect())
     }

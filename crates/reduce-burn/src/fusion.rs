@@ -24,7 +24,7 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         tensor: AnyTensor<Self>,
         reduction: &Reduction,
     ) -> Result<Results<Self>, ReduceBurnError> {
-        let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
+        let tensor = tensor.into_inner();
         let client = tensor.client.clone();
         B::check(reduction, client.device())?;
         let streams = OperationStreams::with_inputs([&tensor]);
@@ -42,12 +42,8 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
             backend: PhantomData,
         };
         let tensors = client.register(streams, OperationIr::Custom(described), recorded);
-        let typed = tensors.into_iter().zip(outputs).map(|(tensor, (kind, _))| match kind {
-            Kind::Float => AnyTensor::Float(tensor),
-            Kind::Int => AnyTensor::Int(tensor),
-            Kind::Bool => AnyTensor::Bool(tensor),
-        });
-        Ok(typed.collect())
+        let typed = tensors.into_iter().zip(outputs);
+        Ok(typed.map(|(tensor, (kind, _))| AnyTensor::of_kind(kind, tensor)).collect())
     }
 }
 

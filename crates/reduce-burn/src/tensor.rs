@@ -66,6 +66,25 @@ impl<B: Backend> AnyTensor<B> {
     }
 }
 
+/// CubeCL's backends, fused or not, have one type for tensors of every kind.
+impl<B, T> AnyTensor<B>
+where
+    B: BackendTypes<FloatTensorPrimitive = T, IntTensorPrimitive = T, BoolTensorPrimitive = T>,
+{
+    pub(crate) fn of_kind(kind: Kind, tensor: T) -> Self {
+        match kind {
+            Kind::Float => AnyTensor::Float(tensor),
+            Kind::Int => AnyTensor::Int(tensor),
+            Kind::Bool => AnyTensor::Bool(tensor),
+        }
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = self;
+        tensor
+    }
+}
+
 /// The kinds of tensors that can be reduced: `Float`, `Int` and `Bool`.
 pub trait Reducible<B: Backend>: BasicOps<B> + sealed::Sealed {
     /// The kind.
