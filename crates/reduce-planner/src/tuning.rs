@@ -28,6 +28,19 @@ pub struct Tuning {
     pub medium: AccumulatorTuning,
     /// Accumulators that take more, such as a variance's five fields.
     pub heavy: AccumulatorTuning,
+    /// What replaces the rows above along the reduction if units take the elements of several loads at
+    /// once. A unit then has one accumulator, and not one for each component of a load.
+    ///
+    /// The row is that of operators which take an exponential or the like, and of accumulators of more
+    /// than three fields. Arg forms have as many elements in flight as light accumulators. Others of
+    /// two or three fields are light, but for the size of cooperating cubes. One field is light.
+    ///
+    /// bf16 65536 × 1024 along axis 1 with 4 and 8 loads of 16 bytes in 8 lanes, and 4 in 32 lanes:
+    /// argmax 40.6, 36.1 and 45.0 us; var 39.6, 40.0 and 63.1; logsumexp 41.8, 41.8 and 54.6. bf16 8192
+    /// × 32000 along axis 1 with 4 loads in cubes of 128 and 512: argmax 133 and 166 us; logsumexp 141
+    /// and over 170; norm_l2 126 and 145. norm_l2 of f32 65536 × 1024 took 69.0 in 16 lanes, and 64.7 as
+    /// light accumulators.
+    pub blockwise: AccumulatorTuning,
     /// What replaces the numbers above for operators that take an exponential or the like of each
     /// element.
     pub transcendental: TranscendentalTuning,
@@ -72,6 +85,10 @@ pub struct Tuning {
     /// The share of the units resident on the device that such cubes fill together: one in this
     /// number. Not measured apart.
     pub across_resident_divisor: u32,
+    /// Most components of a load across outputs whose accumulators have several fields, because each
+    /// component has an accumulator. bf16 8192 × 8192 along axis 0 took, with 8 components and with 4:
+    /// argmax 56.0 and 43.1 us, logsumexp 64.2 and 51.3, var 92.9 and 54.0.
+    pub across_components: usize,
     /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
     /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
     /// 32 units it took 68.7 with 512.
@@ -162,6 +179,12 @@ pub struct AccumulatorTuning {
     /// 42.5 with 4, and 39.4 with 16. Heavy: var of 65536 × 1024 along axis 0, where each component
     /// of a vector has an accumulator, took 72.2 us with 64 bytes, and 85.9 with 128.
     pub bytes_in_flight_across: usize,
+    /// Loads that a unit has in flight across outputs at most. Light: 16 never limits.
+    ///
+    /// Medium: argmax of 65536 × 1024 along axis 0 took 70.6 us with 8. Heavy and medium bf16 8192 ×
+    /// 8192 along axis 0, in loads of 4 elements: argmax took 46.1 with 4, and 43.5 with 8; var took
+    /// 54.0 with 8.
+    pub loads_in_flight_across: usize,
     /// Most outputs that a team has in flight together where each is short. Accumulators of several
     /// fields hold more registers. Not measured apart.
     pub outputs_in_flight: usize,
@@ -263,15 +286,18 @@ impl Tuning {
             bytes_in_flight_along: 64,
             elements_in_flight_along: 64,
             bytes_in_flight_across: 128,
+            loads_in_flight_across: 16,
             outputs_in_flight: 8,
             independent_units_per_cube: 256,
             cooperating_units_per_cube: 512,
             loads_per_lane: 2,
         };
         let medium = AccumulatorTuning {
-            bytes_in_flight_across: 64,
+            bytes_in_flight_across: 128,
+            loads_in_flight_across: 8,
             outputs_in_flight: 2,
             independent_units_per_cube: 128,
+            cooperating_units_per_cube: 256,
             loads_per_lane: 16,
             // What is not named here changes with `light`.
             ..light
@@ -279,13 +305,19 @@ impl Tuning {
         let heavy = AccumulatorTuning {
             bytes_in_flight_along: 128,
             elements_in_flight_along: 32,
-            cooperating_units_per_cube: 256,
+            bytes_in_flight_across: 64,
             loads_per_lane: 32,
             // What is not named here changes with `medium`.
             ..medium
         };
+        let blockwise = AccumulatorTuning {
+            bytes_in_flight_along: 128,
+            elements_in_flight_along: 32,
+            // What is not named here changes with `medium`.
+            ..medium
+        };
         let transcendental = TranscendentalTuning {
-            bytes_in_flight_across: 32,
+            bytes_in_flight_across: 64,
             plane_bytes_in_flight: 32,
             independent_units_per_cube: 256,
             loads_per_lane: 32,
@@ -294,6 +326,7 @@ impl Tuning {
             light,
             medium,
             heavy,
+            blockwise,
             transcendental,
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,
@@ -307,6 +340,7 @@ impl Tuning {
             across_units_per_cube: 256,
             across_least_units_per_output: 8,
             across_resident_divisor: 2,
+            across_components: 4,
             across_segment_bytes: 128,
             across_segment_bytes_unaligned: 256,
             across_segments_per_row: 2,
@@ -379,6 +413,7 @@ impl Tuning {
             light,
             medium,
             heavy,
+            blockwise,
             transcendental,
             least_loads_in_flight,
             peeled_inner_vectors,
@@ -392,6 +427,7 @@ impl Tuning {
             across_units_per_cube,
             across_least_units_per_output,
             across_resident_divisor,
+            across_components,
             across_segment_bytes,
             across_segment_bytes_unaligned,
             across_segments_per_row,
@@ -414,6 +450,7 @@ impl Tuning {
         light.check("light.")?;
         medium.check("medium.")?;
         heavy.check("heavy.")?;
+        blockwise.check("blockwise.")?;
         transcendental.check("transcendental.")?;
         check!(
             "",
@@ -423,6 +460,7 @@ impl Tuning {
             large_cube_factor,
             across_units_per_cube,
             across_least_units_per_output,
+            across_components,
             across_segment_bytes,
             across_segment_bytes_unaligned,
             merge_units_per_cube,
@@ -464,6 +502,7 @@ impl AccumulatorTuning {
             bytes_in_flight_along,
             elements_in_flight_along,
             bytes_in_flight_across,
+            loads_in_flight_across,
             outputs_in_flight,
             independent_units_per_cube,
             cooperating_units_per_cube,
@@ -475,6 +514,7 @@ impl AccumulatorTuning {
             bytes_in_flight_along,
             elements_in_flight_along,
             bytes_in_flight_across,
+            loads_in_flight_across,
             outputs_in_flight,
             independent_units_per_cube,
             cooperating_units_per_cube,

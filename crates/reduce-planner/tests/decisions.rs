@@ -102,29 +102,49 @@ fn plans_on_the_h200() {
     }
 }
 
+/// The plan for an operator over one axis of a contiguous tensor of f32 on an H200.
+fn plan_of(class: OperatorClass, shape: &[usize], axis: usize) -> Plan {
+    let problem = Problem::new(
+        class,
+        &InputSpec {
+            element: ElementType::F32,
+            shape,
+            strides: &row_major_strides(shape),
+            alignment: 256,
+        },
+        Some(&[axis]),
+        &OutputSpec { elements: &[ElementType::F32], strides: None },
+    );
+    choose(&problem.unwrap(), &Device::h200()).unwrap().plan
+}
+
 /// Accumulators of several fields leave units fewer registers: smaller cubes, fewer loads in
 /// flight, and more elements for each lane before lanes merge.
 #[test]
 fn heavy_accumulators_get_smaller_teams() {
     let variance = OperatorClass::new("var", 20).fields(5);
-    let plan = |shape: &[usize], axis: usize| {
-        let problem = Problem::new(
-            variance,
-            &InputSpec {
-                element: ElementType::F32,
-                shape,
-                strides: &row_major_strides(shape),
-                alignment: 256,
-            },
-            Some(&[axis]),
-            &OutputSpec { elements: &[ElementType::F32], strides: None },
-        );
-        choose(&problem.unwrap(), &Device::h200()).unwrap().plan
-    };
+    let plan = |shape: &[usize], axis: usize| plan_of(variance, shape, axis);
     let rows = plan(&[65536, 1024], 1);
     assert_eq!(rows.schedule, plane(8, 128));
     let columns = plan(&[65536, 1024], 0);
     assert_eq!((columns.access.loads_in_flight, columns.schedule.units_per_cube()), (4, 256));
+}
+
+/// Along the reduction, a unit that takes blocks has one accumulator for all components of its loads. It
+/// has registers for more loads, and lanes merge fewer accumulators.
+#[test]
+fn blocks_leave_units_more_registers() {
+    let blockwise = OperatorClass::new("var", 20).fields(5).blockwise();
+    let along = |class| plan_of(class, &[65536, 1024], 1);
+    assert_eq!(along(blockwise).schedule, plane(16, 128));
+    assert_eq!(along(blockwise).access.loads_in_flight, 8);
+    let transcendental = OperatorClass::new("logsumexp", 8).fields(2).transcendental();
+    assert_eq!(along(transcendental).access.loads_in_flight, 2);
+    assert_eq!(along(transcendental.blockwise()).access.loads_in_flight, 8);
+    // Across outputs, each component has an accumulator, blocks or not.
+    let across = |class| plan_of(class, &[65536, 1024], 0);
+    let one_by_one = OperatorClass::new("var", 20).fields(5);
+    assert_eq!(across(blockwise), across(one_by_one));
 }
 
 /// Without 64-bit atomics, a second launch merges.

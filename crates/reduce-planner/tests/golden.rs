@@ -38,13 +38,19 @@ const fn class(
     results: &'static [ElementType],
     (fields, accumulator_bytes): (usize, usize),
 ) -> Class {
-    let class = OperatorClass::new(name, accumulator_bytes).fields(fields);
+    let class = OperatorClass::new(name, accumulator_bytes).fields(fields).blockwise();
     Class { name, element, results, class }
 }
 
 impl Class {
     const fn positional(mut self) -> Self {
         self.class = self.class.positional().undefined_on_empty();
+        self
+    }
+
+    /// An operator of a user that takes no blocks.
+    const fn one_by_one(mut self) -> Self {
+        self.class.blockwise = false;
         self
     }
 
@@ -80,6 +86,9 @@ fn classes() -> Vec<Class> {
         // Operators behind a map that takes exponentials.
         class("sum_of_exp", F32, &[F32], (1, 4)).transcendental(),
         class("var_of_exp", F32, &[F32], (5, 20)).transcendental(),
+        // Operators of users.
+        class("own_var", F32, &[F32], (5, 20)).one_by_one(),
+        class("mean_angle", F32, &[F32], (2, 8)).transcendental().one_by_one(),
     ]
 }
 

@@ -400,7 +400,7 @@ fn any_numbers() -> impl Strategy<Value = Option<Vec<u64>>> {
         30 => Just(1u64 << 16),
         1 => any::<u64>(),
     ];
-    prop::option::of(prop::collection::vec(number, 64))
+    prop::option::of(prop::collection::vec(number, 96))
 }
 
 /// Writes numbers into all numeric fields of the H200's tuning but the table of segments.
@@ -477,9 +477,11 @@ proptest! {
         axis in 0usize..2,
         fields in 1usize..6,
         transcendental in any::<bool>(),
+        blockwise in any::<bool>(),
     ) {
         let operator = OperatorClass::new("mine", 4 * fields).fields(fields);
         let operator = if transcendental { operator.transcendental() } else { operator };
+        let operator = if blockwise { operator.blockwise() } else { operator };
         let problem = problem_of(operator, &[rows, columns], &[axis]);
         let choice = choose(&problem, &device);
         if let Err(error) = device.check() {

@@ -82,6 +82,7 @@ impl Request<'_> {
         class.positional = operator.positional;
         class.defined_on_empty = operator.defined_on_empty;
         class.transcendental = operator.transcendental;
+        class.blockwise = operator.blocks.is_some();
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
         let problem = Problem::new(

@@ -1,16 +1,18 @@
-//! The work of one unit on its share of a tile: it issues several loads, then pushes their elements
-//! into an accumulator with a component for each component of a load.
+//! The work of one unit on its share of a tile: it issues several loads, then pushes their elements.
 
 use cubecl::prelude::*;
-use reduce_planner::Access;
+use reduce_planner::{Access, Direction};
 
 use super::{
     args::Input,
-    geometry::{Geometry, Tile},
+    geometry::{Geometry, Tile, unknown_zero},
     load::{Loaded, edge_slots, load, load_edge},
     pairwise::{CHAIN, Tree, is_pairwise},
 };
-use crate::operator::{Accumulator, In, OperatorRef, Parameters, Single, Wide, identity, push};
+use crate::operator::{
+    Accumulator, Block, In, OperatorRef, Parameters, Position, Single, Stored, Wide, Width,
+    component_at, identity, push, push_block,
+};
 
 /// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
 /// work on.
@@ -20,9 +22,11 @@ pub(super) struct Share {
     pub(super) stride: usize,
 }
 
-/// The accumulator of a share, without peeled edges.
+/// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are those
+/// of a load, or `N` is [`Single`] and the operator takes blocks.
 #[cube]
-pub(super) fn accumulate(
+pub(super) fn accumulate<N: Width>(
+    accumulator: Accumulator<N>,
     input: &Input,
     geometry: &Geometry,
     parameters: &Parameters,
@@ -30,127 +34,360 @@ pub(super) fn accumulate(
     share: Share,
     #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
-) -> Accumulator<Wide> {
+) -> Accumulator<N> {
+    let outer_dims = geometry.reduced.len().comptime();
+    if comptime![may_refuse(operator) || any_load_may_be_missing(access, outer_dims)] {
+        in_one_loop::<N>(accumulator, input, geometry, parameters, tile, share, access, operator)
+    } else {
+        whole_blocks_first::<N>(
+            accumulator,
+            input,
+            geometry,
+            parameters,
+            tile,
+            share,
+            access,
+            operator,
+        )
+    }
+}
+
+/// Whole blocks, then the rest. Neither the addresses nor the elements of whole blocks are questioned.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
+#[cube]
+fn whole_blocks_first<N: Width>(
+    accumulator: Accumulator<N>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
     let in_flight = comptime![access.loads_in_flight];
     let pairwise = is_pairwise(operator);
-    let block = share.stride * in_flight;
-    let blocks = geometry.loads_per_tile / block;
-    let mut accumulator = identity::<Wide>(operator);
-    if comptime![pairwise] {
-        // `UNIT_POS_Z` is 0, because every cube has one unit along z. It makes the number of links
-        // a run-time value. Compilers would unroll the loop over a constant number of blocks, and
-        // take ten times as long.
-        let links = comptime![CHAIN.div_ceil(in_flight)] + UNIT_POS_Z as usize;
-        let mut tree = Tree::<Wide>::new(operator);
-        let chains = blocks / links;
-        for chain in 0..chains {
-            let mut total = identity::<Wide>(operator);
-            let first = share.first + chain * links * block;
-            for link in 0..links {
-                let nth = first + link * block;
-                total = push_block(
-                    total, input, geometry, parameters, tile, share, nth, access, operator,
-                );
-            }
-            tree.take(total, parameters, operator);
-        }
-        for link in chains * links..blocks {
-            let nth = share.first + link * block;
-            accumulator = push_block(
-                accumulator,
-                input,
-                geometry,
-                parameters,
-                tile,
-                share,
-                nth,
-                access,
-                operator,
-            );
-        }
-        accumulator = tree.total(accumulator, parameters, operator);
-    } else {
-        for link in 0..blocks {
-            let nth = share.first + link * block;
-            accumulator = push_block(
-                accumulator,
-                input,
-                geometry,
-                parameters,
-                tile,
-                share,
-                nth,
-                access,
-                operator,
-            );
-        }
-    }
-    // The rest is less than a block. Its loads are issued together; those past the end repeat the
-    // last load.
-    let first = share.first + blocks * block;
-    if first < geometry.loads_per_tile {
-        let last = geometry.loads_per_tile - 1;
+    let blocks_per_chain = comptime![CHAIN.div_ceil(in_flight) as u32].runtime();
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let tree = Tree::<N>::new(operator);
+    let mut chains: u32 = 0u32.runtime();
+    let mut blocks: u32 = 0u32.runtime();
+    let mut total = accumulator;
+    let mut first = share.first;
+    let end = loads_surely_valid(geometry, access);
+    let outer_dims = geometry.reduced.len().comptime();
+    let ascending = comptime![is_ascending(access, outer_dims)];
+    while first + comptime![in_flight - 1] * share.stride < end {
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
         for k in 0..in_flight {
-            let inside = clamp_max(first + k * share.stride, last);
-            loads.push(load(input, geometry, tile, inside, access));
+            loads.push(load(input, geometry, tile, first + k * share.stride, access));
         }
-        #[unroll]
-        for k in 0..in_flight {
-            let loaded = *loads.index(k);
-            if loaded.valid && first + k * share.stride < geometry.loads_per_tile {
-                accumulator = push_loaded(accumulator, loaded, parameters, operator);
+        let (pushed, _) = push_together::<N>(total, &loads, parameters, true, ascending, operator);
+        total = pushed;
+        if comptime![pairwise] {
+            blocks += 1;
+            if blocks == blocks_per_chain {
+                tree.take(total, chains, false, zero, parameters, operator);
+                total = identity::<N>(operator);
+                chains += 1;
+                blocks = 0u32;
             }
         }
+        first += share.stride * in_flight;
     }
-    accumulator
+    if comptime![in_flight > 1 || access.peeled] {
+        if first < geometry.loads_per_tile {
+            let mut loads = Sequence::<Loaded>::new();
+            #[unroll]
+            for k in 0..in_flight {
+                loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
+            }
+            let (pushed, _) =
+                push_together::<N>(total, &loads, parameters, false, ascending, operator);
+            total = pushed;
+        }
+    }
+    if comptime![pairwise] {
+        total = tree.take(total, chains, true, zero, parameters, operator);
+    }
+    total
 }
 
-/// Pushes a whole block: first all of its loads are issued, then their elements are pushed.
+/// All loads in one loop. An operator that may refuse blocks is large, and compilers take long for large
+/// operators. Its functions are therefore written into the kernel as few times as possible: the loop
+/// also takes the last loads of the share, and the tree of pairwise summation.
 #[cube]
-fn push_block(
-    accumulator: Accumulator<Wide>,
+fn in_one_loop<N: Width>(
+    accumulator: Accumulator<N>,
     input: &Input,
     geometry: &Geometry,
     parameters: &Parameters,
     tile: Tile,
     share: Share,
-    first: usize,
     #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
-) -> Accumulator<Wide> {
+) -> Accumulator<N> {
     let in_flight = comptime![access.loads_in_flight];
+    let pairwise = is_pairwise(operator);
+    let blocks_per_chain = comptime![CHAIN.div_ceil(in_flight) as u32].runtime();
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let tree = Tree::<N>::new(operator);
+    let mut chains: u32 = 0u32.runtime();
+    let mut blocks: u32 = 0u32.runtime();
     let mut total = accumulator;
-    let mut loads = Sequence::<Loaded>::new();
-    #[unroll]
-    for k in 0..in_flight {
-        loads.push(load(input, geometry, tile, first + k * share.stride, access));
-    }
-    #[unroll]
-    for k in 0..in_flight {
-        let loaded = *loads.index(k);
-        if comptime![access.peeled] {
-            if loaded.valid {
-                total = push_loaded(total, loaded, parameters, operator);
+    let mut first = share.first;
+    while first < geometry.loads_per_tile {
+        let after = first + share.stride * in_flight;
+        let mut loads = Sequence::<Loaded>::new();
+        #[unroll]
+        for k in 0..in_flight {
+            loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
+        }
+        let (pushed, as_block) = take_loads::<N>(
+            total,
+            &loads,
+            input,
+            geometry,
+            parameters,
+            tile,
+            first,
+            share.stride,
+            access,
+            operator,
+        );
+        total = pushed;
+        if comptime![pairwise] {
+            // A chain ends with a refused block, which adds many elements one by one.
+            blocks = select(as_block, blocks + 1, blocks_per_chain);
+            let last = after >= geometry.loads_per_tile;
+            if blocks >= blocks_per_chain || last {
+                total = tree.take(total, chains, last, zero, parameters, operator);
+                if !last {
+                    total = identity::<N>(operator);
+                }
+                chains += 1;
+                blocks = 0u32;
             }
-        } else {
-            total = push_loaded(total, loaded, parameters, operator);
+        }
+        first = after;
+    }
+    total
+}
+
+fn may_refuse(operator: OperatorRef) -> bool {
+    operator.0.blocks.is_some_and(|blocks| blocks.may_refuse)
+}
+
+/// Whether any load of a tile may be one that does not exist: those of several peeled inner dimensions,
+/// which may hold one vector less than others.
+fn any_load_may_be_missing(access: Access, outer_dims: usize) -> bool {
+    access.peeled && access.direction == Direction::Along && outer_dims > 0
+}
+
+/// Whether positions are known to rise from load to load: over several reduced dimensions, the order in
+/// memory may be another one than that of positions.
+fn is_ascending(access: Access, outer_dims: usize) -> bool {
+    match access.direction {
+        Direction::Along => outer_dims == 0,
+        Direction::Across => outer_dims <= 1,
+    }
+}
+
+/// The number of loads of a tile that exist, where not every load may be missing: only the last one of
+/// a single peeled inner dimension may be.
+#[cube]
+fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
+    if comptime![access.peeled && access.direction == Direction::Along] {
+        geometry.loads_per_tile - 1
+    } else {
+        geometry.loads_per_tile
+    }
+}
+
+/// Issues a load. A load past the end repeats the last load of the tile, and is not valid.
+#[cube]
+pub(super) fn load_inside(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Loaded {
+    let inside = nth < geometry.loads_per_tile;
+    let loaded = load(input, geometry, tile, clamp_max(nth, geometry.loads_per_tile - 1), access);
+    Loaded { value: loaded.value, position: loaded.position, valid: loaded.valid && inside }
+}
+
+/// Takes the loads `first`, `first + stride`, ..., which have been issued together. Returns also
+/// whether they were taken as a block, rather than one by one.
+#[allow(unused_assignments, reason = "CubeCL declares mutable variables with a value")]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
+#[cube]
+pub(super) fn take_loads<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> (Accumulator<N>, bool) {
+    let in_flight = comptime![access.loads_in_flight];
+    let outer_dims = geometry.reduced.len().comptime();
+    let ascending = comptime![is_ascending(access, outer_dims)];
+    let mut total = accumulator;
+    let mut taken = true.runtime();
+    if comptime![in_flight == 1 && !access.peeled] {
+        let (pushed, as_block) =
+            push_together::<N>(total, loads, parameters, true, ascending, operator);
+        total = pushed;
+        taken = as_block;
+    } else if comptime![in_flight == 1 || any_load_may_be_missing(access, outer_dims)] {
+        let (pushed, as_block) =
+            push_together::<N>(total, loads, parameters, false, ascending, operator);
+        total = pushed;
+        taken = as_block;
+    } else if first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access) {
+        let (pushed, as_block) =
+            push_together::<N>(total, loads, parameters, true, ascending, operator);
+        total = pushed;
+        taken = as_block;
+    } else {
+        let (pushed, as_block) =
+            push_together::<N>(total, loads, parameters, false, ascending, operator);
+        total = pushed;
+        taken = as_block;
+    }
+    if comptime![may_refuse(operator)] {
+        if !taken {
+            total = push_one_by_one::<N>(
+                accumulator,
+                input,
+                geometry,
+                parameters,
+                tile,
+                first,
+                stride,
+                access,
+                operator,
+            );
+        }
+    }
+    (total, taken)
+}
+
+/// Pushes loads as a block, or one after the other if the operator has no block functions. If they are
+/// `whole`, all of them are valid. If they are `ascending`, positions rise from load to load. Returns
+/// also whether they were taken.
+#[cube]
+fn push_together<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    parameters: &Parameters,
+    #[comptime] whole: bool,
+    #[comptime] ascending: bool,
+    #[comptime] operator: OperatorRef,
+) -> (Accumulator<N>, bool) {
+    if comptime![operator.0.blocks.is_some()] {
+        let block = block_of(loads, whole, ascending);
+        push_block::<N>(operator, accumulator, &block, parameters)
+    } else {
+        (push_loads::<N>(accumulator, loads, parameters, whole, operator), true.runtime())
+    }
+}
+
+/// The block of these loads.
+#[cube]
+fn block_of(
+    loads: &Sequence<Loaded>,
+    #[comptime] whole: bool,
+    #[comptime] ascending: bool,
+) -> Block<Wide> {
+    let mut block = Block::<Wide>::new(whole, ascending);
+    #[unroll]
+    for k in 0..loads.len().comptime() {
+        let loaded = *loads.index(k);
+        block.add(Vector::<In, Wide>::cast_from(loaded.value), loaded.position, loaded.valid);
+    }
+    block
+}
+
+/// Pushes the loads of an operator without block functions. `N` is [`Wide`].
+#[allow(
+    clippy::if_same_then_else,
+    reason = "one condition is known when the kernel is generated, the other when it runs"
+)]
+#[cube]
+fn push_loads<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    parameters: &Parameters,
+    #[comptime] whole: bool,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let mut total = accumulator;
+    #[unroll]
+    for k in 0..loads.len().comptime() {
+        let loaded = *loads.index(k);
+        let value = Vector::<In, N>::cast_from(loaded.value);
+        if comptime![whole] {
+            total = push::<N>(operator, total, value, loaded.position, parameters);
+        } else if loaded.valid {
+            total = push::<N>(operator, total, value, loaded.position, parameters);
         }
     }
     total
 }
 
-/// Converts a load to the type that the operator takes, and pushes it.
+/// Adds the elements of a refused block one by one. Its loads are issued again, most likely from the
+/// cache. One component is pushed at a time, which takes the least code and registers.
 #[cube]
-pub(super) fn push_loaded(
-    accumulator: Accumulator<Wide>,
-    loaded: Loaded,
+fn push_one_by_one<N: Width>(
+    accumulator: Accumulator<N>,
+    input: &Input,
+    geometry: &Geometry,
     parameters: &Parameters,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
-) -> Accumulator<Wide> {
-    let value = Vector::<In, Wide>::cast_from(loaded.value);
-    push::<Wide>(operator, accumulator, value, loaded.position, parameters)
+) -> Accumulator<N> {
+    let width = Wide::value().comptime();
+    let components = N::value().comptime();
+    // Elements of each load that belong to the same component of the accumulator.
+    let each = comptime![(width / components) as u32];
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let turns = comptime![access.loads_in_flight as u32 * each] + zero;
+    let mut total = accumulator;
+    for component in 0..comptime![components as u32] + zero {
+        let mut part = total.component_at(component);
+        for turn in 0..turns {
+            let nth = first + usize::cast_from(turn / each) * stride;
+            let loaded = load_inside(input, geometry, tile, nth, access);
+            if loaded.valid {
+                let element = component + turn % each;
+                let value = component_at::<Stored, Wide>(loaded.value, element);
+                let value = Vector::<In, Single>::cast_from(value);
+                let start =
+                    loaded.position.start + usize::cast_from(element) * loaded.position.step;
+                let position = Position { start, step: 0usize };
+                part = push::<Single>(operator, part, value, position, parameters);
+            }
+        }
+        total = total.with_component(component, part);
+    }
+    total
 }
 
 /// The accumulator of a share of the elements at the edges of a peeled inner dimension.
@@ -165,26 +402,35 @@ pub(super) fn accumulate_edges(
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
     let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
+    // The edges of one inner dimension are too few for a chain.
+    let outer_dims = geometry.reduced.len().comptime();
     let pairwise = is_pairwise(operator);
-    let mut accumulator = identity::<Single>(operator);
-    let mut tree = Tree::<Single>::new(operator);
+    let chained = comptime![pairwise && outer_dims > 0];
+    let mut total = identity::<Single>(operator);
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let tree = Tree::<Single>::new(operator);
+    let mut chains: u32 = 0u32.runtime();
     let mut link = 0usize;
     let mut slot = share.first;
     while slot < slots {
         let edge = load_edge(input, geometry, tile, slot, access);
         if edge.valid {
             let value = Vector::<In, Single>::cast_from(edge.value);
-            accumulator = push::<Single>(operator, accumulator, value, edge.position, parameters);
+            total = push::<Single>(operator, total, value, edge.position, parameters);
         }
-        if comptime![pairwise] {
+        slot += share.stride;
+        if comptime![chained] {
             link += 1;
-            if link == CHAIN {
-                tree.take(accumulator, parameters, operator);
-                accumulator = identity::<Single>(operator);
+            let last = slot >= slots;
+            if link == CHAIN || last {
+                total = tree.take(total, chains, last, zero, parameters, operator);
+                if !last {
+                    total = identity::<Single>(operator);
+                }
+                chains += 1;
                 link = 0;
             }
         }
-        slot += share.stride;
     }
-    if comptime![pairwise] { tree.total(accumulator, parameters, operator) } else { accumulator }
+    total
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{
     args::{KernelTypes, PartialArrays, ResultArrays, output_of, partials_of},
-    geometry::{Dim, offsets},
+    geometry::{Dim, offsets, unknown_zero},
     team::{Team, place},
     total::combine_team,
 };
@@ -38,7 +38,7 @@ pub(crate) fn merge_partials(
         total = merge::<Single>(operator, total, partial, parameters);
         cube += units;
     }
-    total = combine_team::<Single>(total, parameters, team, operator);
+    total = combine_team::<Single>(total, parameters, unknown_zero(cubes, outputs), team, operator);
     let result = finish::<Single>(operator, total, reduction_len, parameters);
     if place.member == 0 && number < outputs {
         output.elements.put(offsets(kept, index).target, result);

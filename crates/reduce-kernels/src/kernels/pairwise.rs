@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Width, merge,
+    A, Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Width, merge,
 };
 
 /// Number of levels of the tree.
@@ -22,68 +22,117 @@ pub(super) const CHAIN: usize = 512;
 /// set. With `n` chains, each element takes part in about `log2 n` merges instead of up to `n`
 /// (pairwise summation; Higham, "The accuracy of floating point summation", 1993). The last level
 /// collects all totals that are carried past it.
-#[derive(CubeType, CubeTypeMut)]
+///
+/// Operators with long merges hold and merge one component at a time, which takes less code and fewer
+/// registers.
+#[derive(CubeType, Clone, Copy)]
 pub(super) struct Tree<N: Size> {
-    levels: Columns<AccumulatorTypes, N>,
-    chains: u32,
+    vectors: Columns<AccumulatorTypes, N>,
+    components: Columns<AccumulatorTypes, Single>,
 }
 
 #[cube]
 impl<N: Width> Tree<N> {
     pub(super) fn new(#[comptime] operator: OperatorRef) -> Self {
+        let levels = comptime![LEVELS as usize + 1];
+        let fields = comptime![operator.0.fields];
+        let components = N::value().comptime();
+        let apart = comptime![operator.0.merges_in_loops()];
         Tree::<N> {
-            levels: Columns::<AccumulatorTypes, N>::local(
-                comptime![LEVELS as usize + 1],
-                comptime![operator.0.fields],
+            vectors: Columns::local(levels, comptime![if apart { 0 } else { fields }]),
+            components: Columns::local(
+                comptime![levels * components],
+                comptime![if apart { fields } else { 0 }],
             ),
-            chains: 0u32,
         }
     }
 
-    /// Adds the total of a complete chain.
+    /// Takes the total of a chain, after `chains` others. With `last`, returns the total of all
+    /// chains; until then, what it returns has no meaning. `zero` is 0, which compilers must not know.
+    /// They would unroll a loop whose number of turns they can bound.
     pub(super) fn take(
-        &mut self,
+        self,
         chain: Accumulator<N>,
-        parameters: &Parameters,
-        #[comptime] operator: OperatorRef,
-    ) {
-        let mut total = chain;
-        let mut level = 0u32;
-        while level < LEVELS && (self.chains >> level) & 1 == 1 {
-            let held = self.levels.at(level as usize);
-            total = merge::<N>(operator, held, total, parameters);
-            level += 1;
-        }
-        if level == LEVELS && self.chains >> LEVELS > 0 {
-            let held = self.levels.at(level as usize);
-            total = merge::<N>(operator, held, total, parameters);
-        }
-        self.levels.put(level as usize, total);
-        self.chains += 1;
-    }
-
-    /// The total of all chains and of `rest`, an incomplete one.
-    pub(super) fn total(
-        &self,
-        rest: Accumulator<N>,
+        chains: u32,
+        last: bool,
+        zero: u32,
         parameters: &Parameters,
         #[comptime] operator: OperatorRef,
     ) -> Accumulator<N> {
-        let mut total = rest;
-        let mut level = 0u32;
-        while level < LEVELS && self.chains >> level > 0 {
-            if (self.chains >> level) & 1 == 1 {
-                let held = self.levels.at(level as usize);
-                total = merge::<N>(operator, held, total, parameters);
+        let mut total = chain;
+        if comptime![operator.0.merges_in_loops()] {
+            let components = N::value().comptime();
+            for nth in 0..comptime![components as u32] + zero {
+                let part = total.component_at(nth);
+                let stride = comptime![components as u32].runtime();
+                let mut levels = self.components;
+                let part = carry::<Single>(
+                    &mut levels,
+                    stride,
+                    nth,
+                    chains,
+                    part,
+                    last,
+                    zero,
+                    parameters,
+                    operator,
+                );
+                total = total.with_component(nth, part);
             }
-            level += 1;
-        }
-        if self.chains >> LEVELS > 0 {
-            let held = self.levels.at(LEVELS.runtime() as usize);
-            total = merge::<N>(operator, held, total, parameters);
+        } else {
+            let (stride, first) = (1u32.runtime(), 0u32.runtime());
+            let mut levels = self.vectors;
+            total = carry::<N>(
+                &mut levels,
+                stride,
+                first,
+                chains,
+                total,
+                last,
+                zero,
+                parameters,
+                operator,
+            );
         }
         total
     }
+}
+
+/// Merges the total of a chain with those of the levels that are carried. Level `l` is held at index
+/// `l * stride + first`.
+#[cube]
+fn carry<N: Width>(
+    levels: &mut Columns<AccumulatorTypes, N>,
+    stride: u32,
+    first: u32,
+    chains: u32,
+    chain: Accumulator<N>,
+    last: bool,
+    zero: u32,
+    parameters: &Parameters,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let mut total = chain;
+    let top = comptime![LEVELS] + zero;
+    let mut level = 0u32;
+    while level <= top && (holds(chains, level) || (last && chains >> level > 0)) {
+        if holds(chains, level) {
+            let held = levels.at((level * stride + first) as usize);
+            total = merge::<N>(operator, held, total, parameters);
+        }
+        level += 1;
+    }
+    if !last {
+        levels.put((clamp_max(level, LEVELS) * stride + first) as usize, total);
+    }
+    total
+}
+
+/// Whether a level holds a total.
+#[cube]
+fn holds(chains: u32, level: u32) -> bool {
+    let carried = chains >> level;
+    carried & 1 == 1 || (level == LEVELS && carried > 0)
 }
 
 /// Whether the operator gains from short chains, for accumulators of the kernel's types.

@@ -14,6 +14,7 @@
 use cubecl::prelude::*;
 
 use super::{
+    geometry::unknown_zero,
     team::{Team, place},
     total::combine_team,
 };
@@ -149,6 +150,12 @@ impl Published {
                 }
             }
         }
-        combine_team::<Single>(total, parameters, team, operator)
+        combine_team::<Single>(
+            total,
+            parameters,
+            unknown_zero(self.cubes, self.first),
+            team,
+            operator,
+        )
     }
 }

@@ -4,15 +4,17 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::{
-    accumulate::{Share, push_loaded},
-    args::{InputArrays, KernelTypes, Output, ResultArrays, input_of, output_of},
+    accumulate::{Share, load_inside, take_loads},
+    args::{Input, InputArrays, KernelTypes, Output, ResultArrays, input_of, output_of},
     combine::combine_components,
-    geometry::{Geometry, Tile, locate},
-    load::{Loaded, load},
+    geometry::{Geometry, Tile, locate, unknown_zero},
+    load::Loaded,
     team::{Team, place},
     total::{combine_team, total_across, total_along},
 };
-use crate::operator::{OperatorRef, Parameters, Results, Single, Wide, finish, identity};
+use crate::operator::{
+    Accumulator, OperatorRef, Parameters, Results, Single, Wide, Width, finish, identity,
+};
 
 /// Each team of units reduces one tile. Its member 0 writes the results.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -54,43 +56,53 @@ pub(crate) fn reduce_single_pass(
         }
     } else {
         // Short reductions: the loads of several tiles are issued together, then their elements are
-        // pushed one tile after the other.
+        // taken one tile after the other.
         let in_flight = comptime![access.loads_in_flight];
-        let units = comptime![team.units_per_tile as usize];
-        let last = geometry.loads_per_tile - 1;
+        let units = comptime![team.units_per_tile as usize].runtime();
+        let member = place.member as usize;
+        let zero = unknown_zero(geometry.tiles, geometry.outputs);
         let mut tiles = Sequence::<Tile>::new();
-        let mut loads = Sequence::<Loaded>::new();
+        let mut loads = Sequence::<Sequence<Loaded>>::new();
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
             let tile = locate(geometry, first + comptime![nth * tiles_per_cube], access);
+            let mut of_tile = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..in_flight {
-                let number = clamp_max(place.member as usize + comptime![k * units], last);
-                loads.push(load(&input, geometry, tile, number, access));
+                of_tile.push(load_inside(&input, geometry, tile, member + k * units, access));
             }
             tiles.push(tile);
+            loads.push(of_tile);
         }
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
             let tile = *tiles.index(nth);
-            let mut wide = identity::<Wide>(operator);
-            #[unroll]
-            for k in 0..in_flight {
-                if place.member as usize + comptime![k * units] < geometry.loads_per_tile {
-                    let loaded = *loads.index(comptime![nth * in_flight + k]);
-                    wide = push_loaded(wide, loaded, parameters, operator);
-                }
-            }
+            let of_tile = loads.index(nth);
             match comptime![access.direction] {
                 Direction::Along => {
-                    let of_unit = combine_components(wide, parameters, operator);
-                    let total = combine_team::<Single>(of_unit, parameters, team, operator);
+                    let of_unit = if comptime![operator.0.blocks.is_some()] {
+                        taken::<Single>(
+                            of_tile, &input, geometry, parameters, tile, member, units, access,
+                            operator,
+                        )
+                    } else {
+                        let wide = taken::<Wide>(
+                            of_tile, &input, geometry, parameters, tile, member, units, access,
+                            operator,
+                        );
+                        combine_components(wide, parameters, operator)
+                    };
+                    let total = combine_team::<Single>(of_unit, parameters, zero, team, operator);
                     let result =
                         finish::<Single>(operator, total, geometry.reduction_len, parameters);
                     write_along(&mut output, tile, place.member, result);
                 }
                 Direction::Across => {
-                    let total = combine_team::<Wide>(wide, parameters, team, operator);
+                    let wide = taken::<Wide>(
+                        of_tile, &input, geometry, parameters, tile, member, units, access,
+                        operator,
+                    );
+                    let total = combine_team::<Wide>(wide, parameters, zero, team, operator);
                     let result =
                         finish::<Wide>(operator, total, geometry.reduction_len, parameters);
                     write_across(&mut output, geometry, tile, place.member, result, access);
@@ -98,6 +110,29 @@ pub(crate) fn reduce_single_pass(
             }
         }
     }
+}
+
+/// The accumulator of the loads that a member has of a short tile.
+#[cube]
+fn taken<N: Width>(
+    loads: &Sequence<Loaded>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    member: usize,
+    units: usize,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let mut total = identity::<N>(operator);
+    if member < geometry.loads_per_tile {
+        let (pushed, _) = take_loads::<N>(
+            total, loads, input, geometry, parameters, tile, member, units, access, operator,
+        );
+        total = pushed;
+    }
+    total
 }
 
 /// Member 0 writes the results of its output.

@@ -7,10 +7,10 @@ use super::{
     accumulate::{Share, accumulate, accumulate_edges},
     args::Input,
     combine::{combine_components, combine_units},
-    geometry::{Geometry, Tile},
+    geometry::{Geometry, Tile, unknown_zero},
     team::Team,
 };
-use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width, merge};
+use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width, identity, merge};
 
 /// `Along`: one output's accumulator, complete in member 0.
 #[cube]
@@ -24,13 +24,33 @@ pub(super) fn total_along(
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
-    let wide = accumulate(input, geometry, parameters, tile, share, access, operator);
-    let mut total = combine_components(wide, parameters, operator);
-    if comptime![access.peeled] {
-        let edges = accumulate_edges(input, geometry, parameters, tile, share, access, operator);
-        total = merge::<Single>(operator, total, edges, parameters);
-    }
-    combine_team::<Single>(total, parameters, team, operator)
+    let total = if comptime![operator.0.blocks.is_some()] {
+        let first = if comptime![access.peeled] {
+            accumulate_edges(input, geometry, parameters, tile, share, access, operator)
+        } else {
+            identity::<Single>(operator)
+        };
+        accumulate::<Single>(first, input, geometry, parameters, tile, share, access, operator)
+    } else {
+        let none = identity::<Wide>(operator);
+        let wide =
+            accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
+        let vectors = combine_components(wide, parameters, operator);
+        if comptime![access.peeled] {
+            let edges =
+                accumulate_edges(input, geometry, parameters, tile, share, access, operator);
+            merge::<Single>(operator, vectors, edges, parameters)
+        } else {
+            vectors
+        }
+    };
+    combine_team::<Single>(
+        total,
+        parameters,
+        unknown_zero(geometry.tiles, geometry.outputs),
+        team,
+        operator,
+    )
 }
 
 /// `Across`: the accumulators of a vector of outputs, complete in member 0.
@@ -45,20 +65,29 @@ pub(super) fn total_across(
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Wide> {
-    let wide = accumulate(input, geometry, parameters, tile, share, access, operator);
-    combine_team::<Wide>(wide, parameters, team, operator)
+    let none = identity::<Wide>(operator);
+    let wide = accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
+    combine_team::<Wide>(
+        wide,
+        parameters,
+        unknown_zero(geometry.tiles, geometry.outputs),
+        team,
+        operator,
+    )
 }
 
-/// Combines what the members of a team accumulated, complete in member 0.
+/// Combines what the members of a team accumulated, complete in member 0. `zero` is 0, the same in all
+/// units, and unknown to compilers.
 #[cube]
 pub(super) fn combine_team<N: Width>(
     accumulator: Accumulator<N>,
     parameters: &Parameters,
+    zero: u32,
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
     if comptime![team.units_per_tile > 1] {
-        combine_units::<N>(accumulator, parameters, team, operator)
+        combine_units::<N>(accumulator, parameters, zero, team, operator)
     } else {
         accumulator
     }

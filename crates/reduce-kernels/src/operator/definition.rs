@@ -12,6 +12,7 @@ use cubecl::{prelude::*, unexpanded};
 
 use super::{
     Fields, Operator, Parameters, Position, TypeRule,
+    block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
     elements::{In, Single, Wide},
     parameters::ParametersExpand,
     position::PositionExpand,
@@ -24,7 +25,7 @@ pub(crate) type Accumulator<N> = Record<AccumulatorTypes, N>;
 /// The results of any operator.
 pub(crate) type Results<N> = Record<ResultTypes, N>;
 
-type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
+pub(super) type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
 type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
 
 /// The operator `O` as data: its constants and its four functions.
@@ -64,6 +65,7 @@ pub(crate) struct Erased {
     pub(crate) pairwise: bool,
     pub(crate) transcendental: bool,
     pub(crate) native_math: bool,
+    pub(crate) blocks: Option<ErasedBlocks>,
     wide: Functions<Wide>,
     single: Functions<Single>,
 }
@@ -111,9 +113,19 @@ impl Erased {
             pairwise: O::PAIRWISE,
             transcendental: O::TRANSCENDENTAL,
             native_math: O::NATIVE_MATH,
+            blocks: match O::BLOCKS {
+                Some(Blocks { erased, .. }) => Some(erased),
+                None => None,
+            },
             wide: Functions::of::<O>(),
             single: Functions::of::<O>(),
         }
+    }
+
+    /// Whether a merge is so long that a loop over merges should not be unrolled: compilers would
+    /// take longer than the loop costs.
+    pub(crate) fn merges_in_loops(&self) -> bool {
+        self.fields > 3 || self.transcendental
     }
 
     /// The name of the operator in messages: `sum`, or `sum of squared_error` for a mapped one.
@@ -202,17 +214,28 @@ impl fmt::Debug for OperatorRef {
 pub(crate) trait Width: Size {
     /// The operator's functions for vectors of this width.
     fn functions(operator: OperatorRef) -> &'static Functions<Self>;
+
+    /// The operator's block function for accumulators of this width.
+    fn push_block(blocks: ErasedBlocks) -> PushBlock<Self>;
 }
 
 impl Width for Wide {
     fn functions(operator: OperatorRef) -> &'static Functions<Self> {
         &operator.0.wide
     }
+
+    fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
+        blocks.wide
+    }
 }
 
 impl Width for Single {
     fn functions(operator: OperatorRef) -> &'static Functions<Self> {
         &operator.0.single
+    }
+
+    fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
+        blocks.single
     }
 }
 
@@ -268,3 +291,28 @@ call!(
         parameters: &Parameters as ParametersExpand
     ) -> Results<N> as ResultsExpand<N>
 );
+
+/// [`Blockwise::push_block`](super::Blockwise::push_block) of an operator that has it.
+pub(crate) fn push_block<N: Width>(
+    _operator: OperatorRef,
+    _accumulator: Accumulator<N>,
+    _block: &Block<Wide>,
+    _parameters: &Parameters,
+) -> (Accumulator<N>, bool) {
+    unexpanded!()
+}
+
+pub(crate) mod push_block {
+    use super::*;
+
+    pub(crate) fn expand<N: Width>(
+        scope: &mut Scope,
+        operator: OperatorRef,
+        accumulator: AccumulatorExpand<N>,
+        block: BlockExpand<Wide>,
+        parameters: ParametersExpand,
+    ) -> (AccumulatorExpand<N>, NativeExpand<bool>) {
+        let blocks = operator.0.blocks.expect("kernels ask whether there are block functions");
+        N::push_block(blocks)(scope, accumulator, block, parameters)
+    }
+}

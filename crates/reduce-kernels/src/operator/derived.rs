@@ -24,14 +24,36 @@ macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
+            crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             value => value,
             accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
         );
     };
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      before $value:ident => $before:expr) => {
+        #[cube]
+        impl crate::operator::Blockwise for $operator {
+            const MAY_REFUSE: bool = <$base as crate::operator::Blockwise>::MAY_REFUSE;
+
+            // `$before` names the width of its vectors `N`, which here is that of the loads.
+            fn push_block<M: Size, N: Size>(
+                accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, M>,
+                block: &crate::operator::Block<N>,
+                parameters: &crate::operator::Parameters,
+            ) -> (crate::operator::AccumulatorOf<crate::operator::$fields, M>, bool) {
+                let mut mapped = block.like();
+                #[unroll]
+                for nth in 0..block.load_count() {
+                    let $value = block.value(nth);
+                    mapped.add_like($before, block, nth);
+                }
+                $base::push_block::<M, N>(accumulator, &mapped, parameters)
+            }
+        }
+
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
+            Some(crate::operator::Blocks::of()),
             $value => $before,
             accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
         );
@@ -40,6 +62,7 @@ macro_rules! derived {
      finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
+            crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             value => value,
             $accumulator, $count, $parameters => $finish
         );
@@ -49,12 +72,13 @@ macro_rules! derived {
      finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             $rule,
+            crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             value => value,
             $accumulator, $count, $parameters => $finish
         );
     };
     (@implement $operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal,
-     $types:expr, $rule:expr,
+     $types:expr, $rule:expr, $blocks:expr,
      $value:ident => $before:expr,
      $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
         #[cube]
@@ -71,6 +95,7 @@ macro_rules! derived {
             const TRANSCENDENTAL: bool = <$base as crate::operator::Operator>::TRANSCENDENTAL;
             const NATIVE_MATH: bool = <$base as crate::operator::Operator>::NATIVE_MATH;
             const PARAMETERS: crate::operator::ParameterRule<Self> = $rule;
+            const BLOCKS: Option<crate::operator::Blocks<Self>> = $blocks;
             const DEFINITION: &'static crate::operator::Definition<Self> = crate::defined!($operator);
 
             fn identity<N: Size>()

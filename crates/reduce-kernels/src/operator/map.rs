@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
 use super::{
-    AccumulatorOf, In, InvalidParameter, Operator, ParameterRule, Parameters, Position, ResultsOf,
-    Signature, TypeRequest, TypeRule, parameters,
+    AccumulatorOf, Blocks, In, InvalidParameter, Operator, ParameterRule, Parameters, Position,
+    ResultsOf, Signature, TypeRequest, TypeRule, parameters,
 };
 
 /// A function of single elements, which kernels apply as they load them.
@@ -74,6 +74,7 @@ impl<M: Map, O: Operator> Operator for Mapped<M, O> {
     const NATIVE_MATH: bool = M::NATIVE_MATH || O::NATIVE_MATH;
     const MAP: Option<&'static str> = Some(M::NAME);
     const PARAMETERS: ParameterRule<Self> = Self::parameters;
+    const BLOCKS: Option<Blocks<Self>> = Blocks::of_mapped();
 
     fn identity<N: Size>() -> AccumulatorOf<O::Fields, N> {
         O::identity::<N>()

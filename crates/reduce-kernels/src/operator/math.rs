@@ -152,6 +152,26 @@ pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     }
 }
 
+/// The exponential of components that are 0 or less, for sums to which 0 contributes 1. NaN gives
+/// NaN.
+///
+/// In f32, CUDA takes the exponential of the hardware, in half as many instructions as [`exp`]. Its
+/// error in units in the last place grows with the magnitude `m` of the value, as `2 + 1.2 m` (CUDA
+/// C++ Programming Guide, intrinsic functions). Beside 1, that is at most 0.5 units: `m` times the
+/// exponential of `-m` is at most 0.37.
+#[cube]
+pub fn exp_of_negative<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] { exp::<E, N>(value) } else { fast_exp::<E, N>(value) }
+}
+
+/// CubeCL takes the hardware's exponential where it may assume all of this. None of it changes what
+/// the instruction does with NaN and infinities.
+#[cube(fast_math = FastMath::ReducedPrecision | FastMath::NotNaN | FastMath::NotInf)]
+fn fast_exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    value.exp()
+}
+
 /// The natural logarithm of each component. 0 of either sign gives `-inf`, `inf` gives `inf`,
 /// negative numbers and NaN give NaN. See the [module](self) for the error in f64.
 ///
@@ -194,6 +214,28 @@ pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vec
     } else {
         base.powf(exponent)
     }
+}
+
+/// [`pow`] of bases between 0 and 1, for sums to which 1 contributes 1.
+///
+/// In f32, CUDA takes the logarithm and the exponential of the hardware. The result is off by about
+/// `exponent · 2⁻²²` of itself, so the root of that degree of a sum is off by about 2⁻²².
+#[cube]
+pub(crate) fn pow_of_share<E: Float, N: Size>(
+    base: Vector<E, N>,
+    exponent: Vector<E, N>,
+) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    if comptime![is_f64(element)] {
+        pow::<E, N>(base, exponent)
+    } else {
+        fast_exp::<E, N>(fast_ln::<E, N>(base) * exponent)
+    }
+}
+
+#[cube(fast_math = FastMath::ReducedPrecision | FastMath::NotNaN | FastMath::NotInf)]
+fn fast_ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    value.ln()
 }
 
 /// The root of each component of `value`, whose degree is the same component of `degree`. Values

@@ -1,5 +1,6 @@
 //! The [`Operator`] trait, what goes with it, and the operators of this crate.
 
+pub mod block;
 pub(crate) mod builtin;
 mod definition;
 mod derived;
@@ -15,10 +16,11 @@ mod types;
 
 use cubecl::prelude::*;
 
+pub use block::{Block, Blocks, Blockwise};
 pub use definition::Definition;
 pub(crate) use definition::Erased;
 pub(crate) use definition::{
-    Accumulator, OperatorRef, Results, Width, finish, identity, merge, push,
+    Accumulator, OperatorRef, Results, Width, finish, identity, merge, push, push_block,
 };
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3};
 pub(crate) use elements::{Single, Stored, Wide};
@@ -32,7 +34,7 @@ pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub use position::Position;
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, Record, ResultTypes};
-pub(crate) use record::{Columns, word_count};
+pub(crate) use record::{Columns, component_at, word_count};
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 
 /// A reduction operator: an accumulator and four functions.
@@ -88,6 +90,9 @@ pub trait Operator: Copy + Send + Sync + 'static {
     const MAP: Option<&'static str> = None;
     /// Reads and checks the numbers that the functions get as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
+    /// The functions that take blocks of elements, for an operator that is
+    /// [`Blockwise`](block::Blockwise): `Some(Blocks::of())`.
+    const BLOCKS: Option<Blocks<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///
     /// A crate that implements an operator should set this with [`defined!`](crate::defined): a

@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 /// Positions count in row-major order over the reduced axes, whatever the strides. Component `i`
 /// has position `start + i * step`. Operators that do not use positions pay nothing for them,
 /// because compilers drop what is not used.
-#[derive(CubeType, Clone, Copy, Debug)]
+#[derive(CubeType, CubeTypeMut, Clone, Copy, Debug)]
 pub struct Position {
     /// Position of component 0.
     pub start: usize,

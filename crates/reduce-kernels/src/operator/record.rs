@@ -142,6 +142,36 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn component_at(self, index: u32) -> Field<T, Single> {
+        if self.is_some() {
+            Field::<T, Single>::some(Vector::cast_from(component_at::<T, N>(self.get(), index)))
+        } else {
+            Field::<T, Single>::none()
+        }
+    }
+
+    fn with_component(self, index: u32, component: Field<T, Single>) -> Field<T, N> {
+        if self.is_some() {
+            let component = component.get()[0];
+            let mut value = self.get();
+            #[unroll]
+            for nth in 0..N::value().comptime() {
+                value[nth] = select(index == comptime![nth as u32], component, value[nth]);
+            }
+            Field::<T, N>::some(value)
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+
+    fn resized<M: Size>(self) -> Field<T, M> {
+        if self.is_some() {
+            Field::<T, M>::some(Vector::cast_from(self.get()))
+        } else {
+            Field::<T, M>::none()
+        }
+    }
+
     fn shuffle_xor(self, mask: u32) -> Field<T, N> {
         if self.is_some() {
             Field::<T, N>::some(plane_shuffle_xor(self.get(), mask))
@@ -149,6 +179,17 @@ impl<T: Float, N: Size> Field<T, N> {
             Field::<T, N>::none()
         }
     }
+}
+
+/// Component `index` of a vector. The index is known only when the kernel runs.
+#[cube]
+pub(crate) fn component_at<T: Float, N: Size>(vector: Vector<T, N>, index: u32) -> T {
+    let mut component = vector[0];
+    #[unroll]
+    for nth in 1..N::value().comptime() {
+        component = select(index == comptime![nth as u32], vector[nth], component);
+    }
+    component
 }
 
 /// The fields of an accumulator or of the results: `N` independent components of each.
@@ -207,6 +248,39 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.component(nth),
             self.d.component(nth),
             self.e.component(nth),
+        )
+    }
+
+    /// Component `index` of all fields. The index is known only when the kernel runs.
+    pub fn component_at(self, index: u32) -> Record<T, Single> {
+        Record::<T, Single>::new(
+            self.a.component_at(index),
+            self.b.component_at(index),
+            self.c.component_at(index),
+            self.d.component_at(index),
+            self.e.component_at(index),
+        )
+    }
+
+    /// The same fields with another component `index`, which is known only when the kernel runs.
+    pub fn with_component(self, index: u32, component: Record<T, Single>) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.with_component(index, component.a),
+            self.b.with_component(index, component.b),
+            self.c.with_component(index, component.c),
+            self.d.with_component(index, component.d),
+            self.e.with_component(index, component.e),
+        )
+    }
+
+    /// The same fields under another name of their number of components.
+    pub fn resized<M: Size>(self) -> Record<T, M> {
+        Record::<T, M>::new(
+            self.a.resized::<M>(),
+            self.b.resized::<M>(),
+            self.c.resized::<M>(),
+            self.d.resized::<M>(),
+            self.e.resized::<M>(),
         )
     }
 

@@ -12,13 +12,31 @@ use crate::{
     host::{cache, prepared::check_arithmetic},
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, ResultArraysLaunch, output_of},
     operator::{
-        Accumulator, Columns, Erased, In, Operator, OperatorRef, Parameters, ParametersLaunch,
-        Position, ResultTypes, Signature, Single, TypeRequest, finish, identity, merge, push,
+        Accumulator, Block, Columns, Erased, In, Operator, OperatorRef, Parameters,
+        ParametersLaunch, Position, ResultTypes, Signature, Single, TypeRequest, Wide, finish,
+        identity, merge, push, push_block,
     },
 };
 
 /// Results per triple of elements.
-const FORMS: usize = 7;
+const FORMS: usize = 11;
+
+/// The first form in which the elements are a block; see [`BlockForm`].
+const FIRST_BLOCK_FORM: usize = 8;
+
+/// How a block holds the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum BlockForm {
+    /// The elements of a load belong to one output.
+    Along,
+    /// The same, with a load that is not inside the block.
+    AlongWithMore,
+    /// The elements of a load belong to different outputs.
+    Across,
+}
+
+/// Components of a load of a block.
+const WIDTH: usize = 2;
 
 /// Units of a cube.
 const UNITS: u32 = 64;
@@ -42,6 +60,9 @@ pub enum Law {
     /// Pushing an element is merging what `push` makes of the identity and that element, up to
     /// rounding.
     PushIsMerge,
+    /// Adding a block is pushing its elements one by one, up to rounding; see
+    /// [`Blockwise`](crate::operator::Blockwise).
+    BlockIsPushes,
 }
 
 impl fmt::Display for Law {
@@ -52,6 +73,7 @@ impl fmt::Display for Law {
             Law::Associative => "merge is not associative",
             Law::Commutative => "merge is not commutative",
             Law::PushIsMerge => "pushing is not merging",
+            Law::BlockIsPushes => "adding a block is not pushing its elements",
         })
     }
 }
@@ -120,6 +142,114 @@ fn reduce_in_every_form(
     let zy = merge::<Single>(operator, z, y, parameters);
     let backwards = merge::<Single>(operator, zy, x, parameters);
     store(backwards, parameters, 3usize, &mut results, to + 6, operator);
+
+    let last = Position { start: 3usize.runtime(), step: 0usize };
+    let pushed =
+        push::<Single>(operator, pushed, Vector::cast_from(input[at + 2]), last, parameters);
+    store(pushed, parameters, 4usize, &mut results, to + 7, operator);
+}
+
+/// Reduces one triple of elements as a block, the last element twice.
+///
+/// Each form is a kernel of its own. In a kernel that takes the same block in several ways, an optimiser
+/// of CubeCL 0.10 panics for some operators: it moves expressions to branches that lack their operands.
+#[cube(launch)]
+fn reduce_in_block(
+    _types: &KernelTypes,
+    input: &Array<In>,
+    results: &mut ResultArrays,
+    parameters: &Parameters,
+    #[comptime] form: BlockForm,
+    #[comptime] operator: OperatorRef,
+) {
+    let output = output_of(results);
+    let mut results = output.elements;
+    let at = 3 * ABSOLUTE_POS;
+    let mut elements = Sequence::<In>::new();
+    elements.push(input[at]);
+    elements.push(input[at + 1]);
+    elements.push(input[at + 2]);
+    elements.push(input[at + 2]);
+    let total = match comptime![form] {
+        BlockForm::Along => along_one_output(&elements, parameters, true, operator),
+        BlockForm::AlongWithMore => along_one_output(&elements, parameters, false, operator),
+        BlockForm::Across => across_outputs(&elements, parameters, operator),
+    };
+    let to = comptime![FORMS] * ABSOLUTE_POS + comptime![FIRST_BLOCK_FORM + form as usize];
+    store(total, parameters, 4usize, &mut results, to, operator);
+}
+
+/// Pushes the elements one by one.
+#[cube]
+fn one_by_one(
+    elements: &Sequence<In>,
+    parameters: &Parameters,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Single> {
+    let mut total = identity::<Single>(operator);
+    #[unroll]
+    for nth in 0..elements.len().comptime() {
+        let position = Position { start: nth.runtime(), step: 0usize };
+        let value = Vector::cast_from(*elements.index(nth));
+        total = push::<Single>(operator, total, value, position, parameters);
+    }
+    total
+}
+
+/// The accumulator of a block whose loads hold two elements of one output each. If it is not `whole`, a third load is not inside.
+#[cube]
+fn along_one_output(
+    elements: &Sequence<In>,
+    parameters: &Parameters,
+    #[comptime] whole: bool,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Single> {
+    let mut block = Block::<Wide>::new(whole, true);
+    let first = vector(*elements.index(0usize), *elements.index(1usize));
+    let start = Position { start: 0usize.runtime(), step: 1usize.runtime() };
+    block.add(first, start, true.runtime());
+    let next = Position { start: 2usize.runtime(), step: 1usize.runtime() };
+    block.add(vector(*elements.index(2usize), *elements.index(3usize)), next, true.runtime());
+    if comptime![!whole] {
+        block.add(first, start, false.runtime());
+    }
+    let none = identity::<Single>(operator);
+    let (total, taken) = push_block::<Single>(operator, none, &block, parameters);
+    let mut result = total;
+    if !taken {
+        result = one_by_one(elements, parameters, operator);
+    }
+    result
+}
+
+/// The accumulator of a block whose loads hold an element of two outputs each.
+#[cube]
+fn across_outputs(
+    elements: &Sequence<In>,
+    parameters: &Parameters,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Single> {
+    let mut block = Block::<Wide>::new(true, true);
+    #[unroll]
+    for nth in 0..elements.len().comptime() {
+        let position = Position { start: nth.runtime(), step: 0usize };
+        block.add(vector(*elements.index(nth), *elements.index(nth)), position, true.runtime());
+    }
+    let none = identity::<Wide>(operator);
+    let (total, taken) = push_block::<Wide>(operator, none, &block, parameters);
+    let mut result = total.component(1usize);
+    if !taken {
+        result = one_by_one(elements, parameters, operator);
+    }
+    result
+}
+
+#[cube]
+fn vector(first: In, second: In) -> Vector<In, Wide> {
+    let mut vector = Vector::<In, Wide>::empty();
+    vector[0] = first;
+    vector[1] = second;
+    vector
 }
 
 /// Checks the laws of an operator on triples of f32, as many as you like, on the device.
@@ -144,11 +274,14 @@ pub fn check_laws<R: Runtime, O: Operator>(
         .map_err(|invalid| ReduceError::Parameter { operator: name.clone(), invalid })?;
     let signature = signature(O::DEFINITION.erased())?;
     check_arithmetic(client, O::DEFINITION.erased(), &signature, &cache::device(client))?;
+    let has_blocks = O::DEFINITION.erased().blocks.is_some();
     for triples in triples.chunks(TRIPLES_PER_LAUNCH) {
         let results = forms(client, O::DEFINITION.erased(), &signature, &parameters, triples)?;
         for (nth, forms) in results.iter().enumerate() {
             for (&elements, forms) in triples.iter().zip(forms.chunks(FORMS)) {
-                if let Some((law, expected, found)) = broken(&elements, forms, tolerance) {
+                if let Some((law, expected, found)) =
+                    broken(&elements, forms, has_blocks, tolerance)
+                {
                     let operator = name.clone();
                     let broken =
                         TestError::BrokenLaw { operator, law, nth, elements, expected, found };
@@ -191,7 +324,7 @@ fn forms<R: Runtime>(
     let element = storage_type(ElementType::F32);
     let handle = client.create_from_slice(f32::as_bytes(&elements));
     let input = TensorHandle::<R>::new_contiguous([3 * held], handle, element);
-    let types = &signature.results[..operator.results];
+    let result_types = &signature.results[..operator.results];
     let len = FORMS * held;
     // wgpu wants sizes that are multiples of four bytes.
     let bytes = |of: &ElementType| (len * of.bytes()).next_multiple_of(4);
@@ -199,25 +332,23 @@ fn forms<R: Runtime>(
     let poison = |of: &ElementType| -> Vec<u8> {
         (0..bytes(of)).map(|at| (at / of.bytes() % FORMS) as u8 + 0x51).collect()
     };
-    let outputs: Vec<_> = types.iter().map(|of| client.create_from_slice(&poison(of))).collect();
+    let outputs: Vec<_> =
+        result_types.iter().map(|of| client.create_from_slice(&poison(of))).collect();
     let field = signature.fields[0];
     let parameter = if field.is_float() { field } else { ElementType::F32 };
     let array = |nth: usize| {
         // SAFETY: each buffer has been made with this length.
         outputs.get(nth).map(|output| unsafe { ArrayArg::from_raw_parts(output.clone(), len) })
     };
-    reduce_in_every_form::launch::<R>(
-        client,
-        CubeCount::Static(cubes, 1, 1),
-        CubeDim::new_1d(units),
-        KernelTypesArg {
-            stored: element,
-            value: memory_type(signature.value),
-            fields: signature.fields.map(memory_type),
-            results: signature.results.map(memory_type),
-            width: 1,
-        },
-        input.into_arg().into_array_arg(),
+    let (count, dim) = (CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(units));
+    let types = KernelTypesArg {
+        stored: element,
+        value: memory_type(signature.value),
+        fields: signature.fields.map(memory_type),
+        results: signature.results.map(memory_type),
+        width: WIDTH,
+    };
+    let results = || {
         ResultArraysLaunch::new(
             array(0).into(),
             array(1).into(),
@@ -225,10 +356,35 @@ fn forms<R: Runtime>(
             None.into(),
             None.into(),
             None.into(),
-        ),
-        ParametersLaunch::of(parameters, storage_type(parameter)),
+        )
+    };
+    let elements = || input.clone().into_arg().into_array_arg();
+    let parameters = || ParametersLaunch::of(parameters, storage_type(parameter));
+    reduce_in_every_form::launch::<R>(
+        client,
+        count.clone(),
+        dim,
+        types,
+        elements(),
+        results(),
+        parameters(),
         OperatorRef(operator),
     );
+    for form in [BlockForm::Along, BlockForm::AlongWithMore, BlockForm::Across] {
+        if operator.blocks.is_some() {
+            reduce_in_block::launch::<R>(
+                client,
+                count.clone(),
+                dim,
+                types,
+                elements(),
+                results(),
+                parameters(),
+                form,
+                OperatorRef(operator),
+            );
+        }
+    }
     // A kernel that fails to compile is reported here alone.
     block_on(client.sync()).map_err(|error| ReduceError::Device { reason: error.to_string() })?;
     let read = |(output, &of): (&Handle, &ElementType)| {
@@ -237,11 +393,16 @@ fn forms<R: Runtime>(
             .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
         Ok(decode(of, &bytes))
     };
-    outputs.iter().zip(types).map(read).collect()
+    outputs.iter().zip(result_types).map(read).collect()
 }
 
 /// The first law that the forms of a triple break, and the two results that show it.
-fn broken(elements: &[f32; 3], forms: &[f64], tolerance: Tolerance) -> Option<(Law, f64, f64)> {
+fn broken(
+    elements: &[f32; 3],
+    forms: &[f64],
+    has_blocks: bool,
+    tolerance: Tolerance,
+) -> Option<(Law, f64, f64)> {
     let magnitudes: f64 = elements.iter().map(|&x| f64::from(x.abs())).sum();
     let scale = magnitudes.max(forms[3].abs());
     let exact = Tolerance::EXACT;
@@ -251,9 +412,13 @@ fn broken(elements: &[f32; 3], forms: &[f64], tolerance: Tolerance) -> Option<(L
         (Law::Associative, forms[3], forms[4], tolerance),
         (Law::PushIsMerge, forms[3], forms[5], tolerance),
         (Law::Commutative, forms[3], forms[6], tolerance),
+        (Law::BlockIsPushes, forms[7], forms[8], tolerance),
+        (Law::BlockIsPushes, forms[7], forms[9], tolerance),
+        (Law::BlockIsPushes, forms[7], forms[10], tolerance),
     ];
     pairs
         .into_iter()
+        .filter(|&(law, ..)| has_blocks || law != Law::BlockIsPushes)
         .find(|&(_, expected, found, tolerance)| !tolerance.allows(found, expected, scale))
         .map(|(law, expected, found, _)| (law, expected, found))
 }

@@ -14,7 +14,11 @@ impl Access {
     #[must_use]
     pub fn widest(problem: &Problem, device: &Device) -> Self {
         let direction = problem.direction();
-        let widest = (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
+        let mut widest =
+            (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
+        if direction == Direction::Across && problem.operator().fields > 1 {
+            widest = widest.min(device.tuning.across_components);
+        }
         let mut vector = widest;
         while vector > 1 {
             let loads = loads_in_flight(problem, device, direction, vector);
@@ -90,7 +94,10 @@ fn loads_in_flight(
             let most = row.elements_in_flight_along / vector;
             (row.bytes_in_flight_along, most.max(least).min(Access::MOST_LOADS_IN_FLIGHT))
         }
-        Direction::Across => (row.bytes_in_flight_across, Access::MOST_LOADS_IN_FLIGHT),
+        Direction::Across => {
+            let most = row.loads_in_flight_across.max(least).min(Access::MOST_LOADS_IN_FLIGHT);
+            (row.bytes_in_flight_across, most)
+        }
     };
     (bytes / load_bytes).clamp(least, most)
 }

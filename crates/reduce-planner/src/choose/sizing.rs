@@ -1,16 +1,41 @@
 //! What the schedules share when they are sized.
 
 use crate::{
-    Access, Device, Problem,
+    Access, AccumulatorTuning, Device, Direction, OperatorClass, Problem, Tuning,
     plan::check::accumulator_bytes,
     tuning::{Row, Weight},
 };
 
+/// Most fields of an accumulator that merges as fast as a light one.
+const FEW_FIELDS: usize = 3;
+
 /// The row of the device's tuning for the problem's operator.
 pub(super) fn row(problem: &Problem, device: &Device) -> Row {
     let operator = problem.operator();
+    if operator.blockwise && problem.direction() == Direction::Along {
+        return Row {
+            accumulator: blockwise(operator, &device.tuning),
+            plane_bytes_in_flight: None,
+        };
+    }
     let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
     device.tuning.row(weight, operator.transcendental)
+}
+
+/// The numbers for an operator whose units have one accumulator each, because they take blocks.
+fn blockwise(operator: OperatorClass, tuning: &Tuning) -> AccumulatorTuning {
+    let Tuning { light, blockwise, .. } = *tuning;
+    if operator.transcendental || operator.fields > FEW_FIELDS {
+        blockwise
+    } else if operator.positional {
+        let elements_in_flight_along = light.elements_in_flight_along;
+        AccumulatorTuning { elements_in_flight_along, ..blockwise }
+    } else if operator.fields > 1 {
+        let cooperating_units_per_cube = blockwise.cooperating_units_per_cube;
+        AccumulatorTuning { cooperating_units_per_cube, ..light }
+    } else {
+        light
+    }
 }
 
 /// The largest power of two that is at most `value`, and 1 for 0.

@@ -36,6 +36,9 @@ pub struct OperatorClass {
     pub defined_on_empty: bool,
     /// Whether accumulating an element takes an exponential, a logarithm, a power or the like.
     pub transcendental: bool,
+    /// Whether units take the elements of several loads at once. Along the reduction, a unit then has
+    /// one accumulator, and not one for each component of a load.
+    pub blockwise: bool,
 }
 
 impl OperatorClass {
@@ -50,6 +53,7 @@ impl OperatorClass {
             positional: false,
             defined_on_empty: true,
             transcendental: false,
+            blockwise: false,
         }
     }
 
@@ -75,6 +79,12 @@ impl OperatorClass {
     #[must_use]
     pub const fn transcendental(self) -> Self {
         Self { transcendental: true, ..self }
+    }
+
+    /// Units take the elements of several loads at once.
+    #[must_use]
+    pub const fn blockwise(self) -> Self {
+        Self { blockwise: true, ..self }
     }
 }
 

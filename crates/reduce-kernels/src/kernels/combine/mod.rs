@@ -15,10 +15,14 @@ pub(super) use self::components::combine_components;
 
 /// Combines the accumulators of a team with more than one unit. Member 0's becomes the team's; the
 /// others' have no meaning afterwards.
+///
+/// `zero` is 0, the same in all units, and unknown to compilers. They would unroll a loop whose number
+/// of turns they know.
 #[cube]
 pub(super) fn combine_units<N: Width>(
     accumulator: Accumulator<N>,
     parameters: &Parameters,
+    zero: u32,
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
@@ -27,16 +31,17 @@ pub(super) fn combine_units<N: Width>(
             let of_lanes = combine_plane::<N>(
                 accumulator,
                 parameters,
+                zero,
                 lanes,
                 comptime![team.unit_stride],
                 operator,
             );
             if comptime![team.units_per_tile > lanes] {
-                combine_cube::<N>(of_lanes, parameters, team, lanes, operator)
+                combine_cube::<N>(of_lanes, parameters, zero, team, lanes, operator)
             } else {
                 of_lanes
             }
         }
-        Combine::Shared => combine_cube::<N>(accumulator, parameters, team, 1u32, operator),
+        Combine::Shared => combine_cube::<N>(accumulator, parameters, zero, team, 1u32, operator),
     }
 }

@@ -13,16 +13,26 @@ use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
 pub(super) fn combine_plane<N: Width>(
     accumulator: Accumulator<N>,
     parameters: &Parameters,
+    zero: u32,
     #[comptime] lanes: u32,
     #[comptime] unit_stride: u32,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
     let mut total = accumulator;
-    #[unroll]
-    for level in 0..comptime![lanes.ilog2()] {
-        let mask = comptime![(lanes >> (level + 1)) * unit_stride];
-        let partner = total.shuffle_xor(mask);
-        total = merge::<N>(operator, total, partner, parameters);
+    if comptime![operator.0.merges_in_loops()] {
+        let mut mask = comptime![lanes / 2 * unit_stride] + zero;
+        while mask >= unit_stride {
+            let partner = total.shuffle_xor(mask);
+            total = merge::<N>(operator, total, partner, parameters);
+            mask /= 2;
+        }
+    } else {
+        #[unroll]
+        for level in 0..comptime![lanes.ilog2()] {
+            let mask = comptime![(lanes >> (level + 1)) * unit_stride];
+            let partner = total.shuffle_xor(mask);
+            total = merge::<N>(operator, total, partner, parameters);
+        }
     }
     total
 }

@@ -5,9 +5,11 @@ use core::marker::PhantomData;
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, In, One, Operator, Out, Pair, Parameters, Position, Two,
+    TypeRule, Value,
+    block::{Fold, any, fold, leading, spread},
     derived::derived,
-    element_wise::{and_not_nan, highest, lowest, or_nan},
+    element_wise::{and_not_nan, highest, is_nan, lowest, or_nan, unless_nan},
     rules,
 };
 
@@ -51,8 +53,23 @@ fn fields<N: Size>(candidate: Candidate<N>) -> Pair<A, B, N> {
 /// An order of values. The first value in that order is the result.
 #[cube]
 pub(super) trait Order: Copy + Send + Sync + 'static {
+    /// Whether any number is ahead of NaN. Otherwise NaN is ahead of all numbers.
+    const SKIPS_NAN: bool;
+
     /// The value of no elements, which is ahead of no other.
     fn last<E: Float>() -> E;
+
+    /// A number that is ahead of no other number.
+    fn last_number<E: Float>() -> E;
+
+    /// Whether `right` is ahead of `left`, for numbers; false if one is NaN.
+    fn is_ahead_of_number<E: Float, N: Size>(
+        right: Vector<E, N>,
+        left: Vector<E, N>,
+    ) -> Vector<bool, N>;
+
+    /// The number that is ahead; either of them if one is NaN.
+    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
 
     /// Whether the right value is ahead of the left one.
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
@@ -68,8 +85,25 @@ struct Downwards;
 
 #[cube]
 impl Order for Downwards {
+    const SKIPS_NAN: bool = false;
+
     fn last<E: Float>() -> E {
         lowest::<E>()
+    }
+
+    fn last_number<E: Float>() -> E {
+        lowest::<E>()
+    }
+
+    fn is_ahead_of_number<E: Float, N: Size>(
+        right: Vector<E, N>,
+        left: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.greater_than(left)
+    }
+
+    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        max(left, right)
     }
 
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -87,8 +121,25 @@ struct Upwards;
 
 #[cube]
 impl Order for Upwards {
+    const SKIPS_NAN: bool = false;
+
     fn last<E: Float>() -> E {
         highest::<E>()
+    }
+
+    fn last_number<E: Float>() -> E {
+        highest::<E>()
+    }
+
+    fn is_ahead_of_number<E: Float, N: Size>(
+        right: Vector<E, N>,
+        left: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.less_than(left)
+    }
+
+    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        min(left, right)
     }
 
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -144,6 +195,7 @@ impl<O: Order> Operator for First<O> {
     const DEFINED_ON_EMPTY: bool = false;
     const TYPES: TypeRule = rules::index;
     const POSITIONAL: bool = true;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         // This is behind every element: positions are less than the largest value of their type.
@@ -177,6 +229,184 @@ impl<O: Order> Operator for First<O> {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         Value::new(Vector::cast_from(candidate::<N>(accumulator).position))
+    }
+}
+
+/// Along, each element costs one comparison, and the position of the winner is looked up only in blocks
+/// that have an element which is ahead of the candidate so far, or like it.
+#[cube]
+impl<O: Order> Blockwise for First<O> {
+    const MAY_REFUSE: bool = true;
+
+    /// Refuses blocks with NaN. If the order skips NaN, it refuses blocks whose winner is the last
+    /// of all numbers, which NaN may hide. It also refuses equal winners in several loads whose
+    /// positions interleave.
+    fn push_block<N: Size, W: Size>(
+        accumulator: Pair<A, B, N>,
+        block: &Block<W>,
+        _parameters: &Parameters,
+    ) -> (Pair<A, B, N>, bool) {
+        let total = candidate::<N>(accumulator);
+        let components = N::value().comptime();
+        let width = W::value().comptime();
+        if comptime![components == width] {
+            let (candidate, taken) = first_across::<O, N, W>(total, block);
+            (fields::<N>(candidate), taken)
+        } else {
+            let (candidate, taken) = first_along::<O, N, W>(total, block);
+            (fields::<N>(candidate), taken)
+        }
+    }
+}
+
+/// The components of a load belong to different outputs: each element is compared with its candidate.
+///
+/// A question to all elements comes first. Without it, NVIDIA's compiler takes the elements load by load
+/// to save registers, and waits for each load: argmax of f32 [10000, 10000] over axis 0 then took 152 us
+/// on one H200 instead of 107.
+#[cube]
+fn first_across<O: Order, N: Size, W: Size>(
+    total: Candidate<N>,
+    block: &Block<W>,
+) -> (Candidate<N>, bool) {
+    let element = storage_type_of::<A>();
+    let mut winner = total;
+    let mut best = Vector::<A, W>::cast_from(block.value(0usize));
+    let mut matters = true.runtime();
+    if comptime![!element.is_float() || O::SKIPS_NAN] {
+        best = number::<O, A, W>(best);
+        #[unroll]
+        for nth in 1..block.load_count() {
+            let element = number::<O, A, W>(Vector::cast_from(block.value(nth)));
+            best = O::ahead::<A, W>(best, element);
+        }
+        let value = spread::<A, N, W>(total.value);
+        matters = any::<W>(O::is_alike::<A, W>(value, best).or(O::is_ahead::<A, W>(value, best)));
+    }
+    let taken = is_sure::<O, W, W>(block, best);
+    if taken && matters {
+        let mut value = number::<O, A, W>(spread::<A, N, W>(total.value));
+        let mut position = spread::<B, N, W>(total.position);
+        let ascending = block.is_ascending();
+        #[unroll]
+        for nth in 0..block.load_count() {
+            let element = Vector::<A, W>::cast_from(block.value(nth));
+            let here = block.position(nth).components::<B, W>();
+            // Comparisons with NaN are false: NaN does not win, and a candidate that is NaN stays.
+            let mut wins = O::is_ahead_of_number::<A, W>(element, value);
+            if comptime![!ascending] {
+                wins = wins.or(element.equal(value).and(here.less_than(position)));
+            }
+            value = select_many(wins, element, value);
+            position = select_many(wins, here, position);
+        }
+        winner = Candidate::<N> {
+            value: leading::<A, N, W>(value),
+            position: leading::<B, N, W>(position),
+        };
+    }
+    (winner, taken)
+}
+
+/// Whether NaN could not have changed the winner of a block.
+#[cube]
+fn is_sure<O: Order, N: Size, W: Size>(block: &Block<W>, winner: Vector<A, N>) -> bool {
+    let element = storage_type_of::<A>();
+    if comptime![!element.is_float()] {
+        true.runtime()
+    } else if comptime![O::SKIPS_NAN] {
+        !any::<N>(winner.equal(Vector::new(O::last_number::<A>())))
+    } else {
+        !has_nan::<W>(block)
+    }
+}
+
+/// All elements of the block belong to one output. Its position is looked up only if the block has an
+/// element that is ahead of the candidate, or like it.
+#[cube]
+fn first_along<O: Order, N: Size, W: Size>(
+    total: Candidate<N>,
+    block: &Block<W>,
+) -> (Candidate<N>, bool) {
+    // The winner of each load, and that of the block.
+    let mut winners = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for nth in 0..block.load_count() {
+        let value = number::<O, A, W>(Vector::cast_from(block.value(nth)));
+        winners.push(fold::<Ahead<O>, A, N, W>(value));
+    }
+    let mut best = *winners.index(0usize);
+    #[unroll]
+    for nth in 1..block.load_count() {
+        best = O::ahead::<A, N>(best, *winners.index(nth));
+    }
+    let mut taken = is_sure::<O, N, W>(block, best);
+    let alike = O::is_alike::<A, N>(total.value, best);
+    let ahead = O::is_ahead::<A, N>(total.value, best);
+    let mut winner = total;
+    if taken && (alike[0] || ahead[0]) {
+        // First the load of the winner, then its component.
+        let width = W::value().comptime();
+        let mut value = block.value(0usize);
+        let mut start = block.position(0usize).start;
+        let step = block.position(0usize).step;
+        let ascending = block.is_ascending();
+        let mut found = winners.index(0usize)[0] == best[0];
+        #[unroll]
+        for nth in 1..block.load_count() {
+            let here = block.position(nth).start;
+            let wins = winners.index(nth)[0] == best[0];
+            let mut earlier = wins && !found;
+            if comptime![!ascending] {
+                // Positions of several loads interleave only if the step is not 1.
+                taken = taken && !(wins && found && step != 1);
+                earlier = wins && (!found || here < start);
+            }
+            value = select(earlier, block.value(nth), value);
+            start = select(earlier, here, start);
+            found = found || wins;
+        }
+        let value = Vector::<A, W>::cast_from(value);
+        let mut component = comptime![width - 1].runtime();
+        #[unroll]
+        for back in 1..width {
+            let nth = comptime![width - 1 - back];
+            component = select(value[nth] == best[0], nth.runtime(), component);
+        }
+        let position = Vector::<B, N>::cast_from(start + component * step);
+        winner = first::<O, N>(total, Candidate::<N> { value: best, position });
+    }
+    (winner, taken)
+}
+
+/// The value, or the last of all numbers in the components that are NaN and skipped.
+#[cube]
+fn number<O: Order, E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    if comptime![O::SKIPS_NAN] {
+        unless_nan::<E, N>(value, Vector::new(O::last_number::<E>()))
+    } else {
+        value
+    }
+}
+
+/// Whether any element of a block is NaN.
+#[cube]
+fn has_nan<W: Size>(block: &Block<W>) -> bool {
+    let mut nan = is_nan::<In, W>(block.value(0usize));
+    #[unroll]
+    for nth in 1..block.load_count() {
+        nan = nan.or(is_nan::<In, W>(block.value(nth)));
+    }
+    any::<W>(nan)
+}
+
+/// Takes the value that is ahead.
+struct Ahead<O>(PhantomData<O>);
+
+#[cube]
+impl<O: Order> Fold for Ahead<O> {
+    fn both<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        O::ahead::<E, N>(left, right)
     }
 }
 

@@ -5,10 +5,11 @@ use core::marker::PhantomData;
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, Definition, In, One, Operator, Out, Out2, Pair, Parameters, Position, Two, TypeRule,
-    Value,
+    A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Out2, Pair, Parameters,
+    Position, Two, TypeRule, Value,
+    block::{Fold, any, fold},
     derived::derived,
-    element_wise::{highest, lowest, or_nan},
+    element_wise::{highest, is_nan, lowest, nan_or_lowest, or_nan, unless_nan},
     rules,
 };
 
@@ -28,6 +29,15 @@ pub struct MinMax;
 /// Chooses which of two values is kept.
 #[cube]
 pub(super) trait Preference: Copy + Send + Sync + 'static {
+    /// Whether any number is preferred to NaN. Otherwise NaN is preferred to all numbers.
+    const SKIPS_NAN: bool;
+
+    /// A number to which every other number is preferred.
+    fn worst_number<E: Float>() -> E;
+
+    /// The preferred one of two numbers; either of them if one is NaN.
+    fn better_number<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
+
     /// The value of no elements: every other value is preferred to it, or equal.
     fn worst<E: Float>() -> E;
 
@@ -41,6 +51,16 @@ pub(super) struct Greater;
 
 #[cube]
 impl Preference for Greater {
+    const SKIPS_NAN: bool = false;
+
+    fn worst_number<E: Float>() -> E {
+        lowest::<E>()
+    }
+
+    fn better_number<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        max(left, right)
+    }
+
     fn worst<E: Float>() -> E {
         lowest::<E>()
     }
@@ -56,6 +76,16 @@ pub(super) struct Lesser;
 
 #[cube]
 impl Preference for Lesser {
+    const SKIPS_NAN: bool = false;
+
+    fn worst_number<E: Float>() -> E {
+        highest::<E>()
+    }
+
+    fn better_number<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        min(left, right)
+    }
+
     fn worst<E: Float>() -> E {
         highest::<E>()
     }
@@ -91,6 +121,7 @@ impl<P: Preference> Operator for Extremum<P> {
     const NAME: &'static str = "extremum";
     const DEFINED_ON_EMPTY: bool = false;
     const TYPES: TypeRule = rules::select;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::new(P::worst::<A>()))
@@ -122,6 +153,80 @@ impl<P: Preference> Operator for Extremum<P> {
     }
 }
 
+/// Each element costs a comparison and a question for NaN.
+#[cube]
+impl<P: Preference> Blockwise for Extremum<P> {
+    const MAY_REFUSE: bool = P::SKIPS_NAN;
+
+    /// If NaN is skipped, this refuses blocks whose result is the worst of all numbers, which NaN may
+    /// hide.
+    fn push_block<N: Size, W: Size>(
+        accumulator: Value<A, N>,
+        block: &Block<W>,
+        _parameters: &Parameters,
+    ) -> (Value<A, N>, bool) {
+        let best = best_of_block::<P, A, N, W>(block);
+        let element = storage_type_of::<A>();
+        let taken = if comptime![P::SKIPS_NAN && element.is_float()] {
+            !any::<N>(best.equal(Vector::new(P::worst_number::<A>())))
+        } else {
+            true.runtime()
+        };
+        (Value::new(P::better::<A, N>(accumulator.value, best)), taken)
+    }
+}
+
+/// The preferred element of a block, in each component. If NaN is skipped, it stands for the worst of
+/// all numbers.
+#[cube]
+fn best_of_block<P: Preference, E: Float, N: Size, W: Size>(block: &Block<W>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    let asks = comptime![element.is_float() && !P::SKIPS_NAN];
+    let worst = Vector::new(P::worst_number::<E>());
+    let first = Vector::<E, W>::cast_from(block.value(0usize));
+    let mut best = first;
+    if comptime![P::SKIPS_NAN] {
+        best = unless_nan::<E, W>(first, worst);
+    }
+    let mut nan = first.not_equal(first);
+    if comptime![asks] {
+        nan = is_nan::<E, W>(first);
+    }
+    #[unroll]
+    for nth in 1..block.load_count() {
+        let value = Vector::<E, W>::cast_from(block.value(nth));
+        if comptime![asks] {
+            nan = nan.or(is_nan::<E, W>(value));
+        }
+        if comptime![P::SKIPS_NAN] {
+            best = P::better_number::<E, W>(best, unless_nan::<E, W>(value, worst));
+        } else {
+            best = P::better_number::<E, W>(best, value);
+        }
+    }
+    let components = N::value().comptime();
+    let width = W::value().comptime();
+    if comptime![!asks] {
+        fold::<Better<P>, E, N, W>(best)
+    } else if comptime![components == width] {
+        let best = select_many(nan, Vector::new(nan_or_lowest::<E>()), best);
+        fold::<Better<P>, E, N, W>(best)
+    } else {
+        let best = fold::<Better<P>, E, N, W>(best);
+        select(any::<W>(nan), Vector::new(nan_or_lowest::<E>()), best)
+    }
+}
+
+/// Takes the preferred number.
+struct Better<P>(PhantomData<P>);
+
+#[cube]
+impl<P: Preference> Fold for Better<P> {
+    fn both<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        P::better_number::<E, N>(left, right)
+    }
+}
+
 type Greatest = Extremum<Greater>;
 type Least = Extremum<Lesser>;
 
@@ -148,6 +253,7 @@ impl Operator for MinMax {
     const NAME: &'static str = "min_max";
     const DEFINED_ON_EMPTY: bool = false;
     const TYPES: TypeRule = rules::select;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(MinMax);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
@@ -181,5 +287,21 @@ impl Operator for MinMax {
     ) -> Pair<Out, Out2, N> {
         let range = range::<N>(accumulator);
         Pair::new(Vector::cast_from(range.min), Vector::cast_from(range.max))
+    }
+}
+
+/// Each element costs two comparisons and a question for NaN.
+#[cube]
+impl Blockwise for MinMax {
+    const MAY_REFUSE: bool = false;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Pair<A, B, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Pair<A, B, N>, bool) {
+        let min = best_of_block::<Lesser, A, N, W>(block);
+        let max = best_of_block::<Greater, B, N, W>(block);
+        (MinMax::merge::<N>(accumulator, Pair::new(min, max), parameters), true.runtime())
     }
 }

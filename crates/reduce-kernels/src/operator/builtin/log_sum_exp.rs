@@ -3,9 +3,11 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Pair, Parameters, Position,
+    Two, TypeRule, Value,
+    block::{Add, Most, any, fold, spread},
     element_wise::{constant, lowest},
-    math::{exp, has_nan_bits, ln},
+    math::{exp, exp_of_negative, has_nan_bits, ln},
     rules,
 };
 
@@ -45,6 +47,7 @@ impl Operator for LogSumExp {
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(LogSumExp);
 
     /// The maximum starts at the smallest finite value. Its difference from an element of `-inf` is
@@ -109,5 +112,39 @@ impl Operator for LogSumExp {
         // Backends differ in the logarithms of NaN.
         let is_nan = has_nan_bits::<A, N>(total.sum);
         Value::new(Vector::cast_from(select_many(is_nan, total.sum, result)))
+    }
+}
+
+/// Each block costs one exponential for the sum so far, and each element one more.
+#[cube]
+impl Blockwise for LogSumExp {
+    const MAY_REFUSE: bool = true;
+
+    /// Refuses blocks with NaN or `inf`, and those that follow one.
+    fn push_block<N: Size, W: Size>(
+        accumulator: Pair<A, B, N>,
+        block: &Block<W>,
+        _parameters: &Parameters,
+    ) -> (Pair<A, B, N>, bool) {
+        let total = scaled_sum::<N>(accumulator);
+        let mut most = Vector::<A, W>::cast_from(block.value(0usize));
+        #[unroll]
+        for nth in 1..block.load_count() {
+            most = max(most, Vector::cast_from(block.value(nth)));
+        }
+        let most = max(total.max, fold::<Most, A, N, W>(most));
+        let from = spread::<A, N, W>(most);
+        let zero = Vector::<A, W>::from_int(0);
+        let mut sum = zero;
+        #[unroll]
+        for nth in 0..block.load_count() {
+            let value = Vector::<A, W>::cast_from(block.value(nth));
+            sum += block.inside_or::<A>(nth, exp_of_negative::<A, W>(value - from), zero);
+        }
+        let sum = fold::<Add, A, N, W>(sum);
+        let share = exp_of_negative::<A, N>(total.max - most);
+        let is_nan = has_nan_bits::<A, N>(sum + share);
+        let added = ScaledSum::<N> { max: most, sum: total.sum * share + sum };
+        (fields::<N>(added), !any::<N>(is_nan))
     }
 }

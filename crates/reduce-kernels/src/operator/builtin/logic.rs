@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, derived::derived,
-    element_wise::is_nonzero, rules,
+    A, Block, Blocks, Blockwise, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    block::push_each, derived::derived, element_wise::is_nonzero, rules,
 };
 
 /// Whether any element is nonzero; false of no elements. NaN is nonzero.
@@ -78,6 +78,7 @@ impl<C: Connective> Operator for Connected<C> {
     const NAME: &'static str = "connected";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::truth;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(C::NONE))
@@ -107,6 +108,20 @@ impl<C: Connective> Operator for Connected<C> {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+/// Blocks need fewer registers: their elements merge before they reach the accumulator.
+#[cube]
+impl<C: Connective> Blockwise for Connected<C> {
+    const MAY_REFUSE: bool = false;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Value<A, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Value<A, N>, bool) {
+        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
     }
 }
 

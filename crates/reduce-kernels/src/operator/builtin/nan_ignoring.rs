@@ -9,9 +9,13 @@ use super::{
     extrema::{Extremum, Preference},
 };
 use crate::operator::{
-    A, B, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Pair, Parameters, Position,
+    Two, TypeRule, Value,
+    block::push_each,
     derived::derived,
-    element_wise::{and_not_nan, is_nan, nan_or_highest, nan_or_lowest, or_nan, unless_nan},
+    element_wise::{
+        and_not_nan, highest, is_nan, lowest, nan_or_highest, nan_or_lowest, or_nan, unless_nan,
+    },
     rules,
 };
 
@@ -76,6 +80,7 @@ impl Operator for NanMean {
         rules::floating(request).map(|signature| signature.second(counts))
     };
     const PAIRWISE: bool = true;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(NanMean);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
@@ -115,6 +120,20 @@ impl Operator for NanMean {
     }
 }
 
+/// Blocks need fewer registers: their elements merge before they reach the accumulator.
+#[cube]
+impl Blockwise for NanMean {
+    const MAY_REFUSE: bool = false;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Pair<A, B, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Pair<A, B, N>, bool) {
+        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
+    }
+}
+
 /// Whether `right` is greater than `left`, or `left` is NaN and `right` is not.
 #[cube]
 fn is_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -133,6 +152,16 @@ struct GreaterNumber;
 
 #[cube]
 impl Preference for GreaterNumber {
+    const SKIPS_NAN: bool = true;
+
+    fn worst_number<E: Float>() -> E {
+        lowest::<E>()
+    }
+
+    fn better_number<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        max(left, right)
+    }
+
     fn worst<E: Float>() -> E {
         nan_or_lowest::<E>()
     }
@@ -148,6 +177,16 @@ struct LesserNumber;
 
 #[cube]
 impl Preference for LesserNumber {
+    const SKIPS_NAN: bool = true;
+
+    fn worst_number<E: Float>() -> E {
+        highest::<E>()
+    }
+
+    fn better_number<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        min(left, right)
+    }
+
     fn worst<E: Float>() -> E {
         nan_or_highest::<E>()
     }
@@ -159,8 +198,25 @@ impl Preference for LesserNumber {
 
 #[cube]
 impl Order for GreaterNumber {
+    const SKIPS_NAN: bool = true;
+
     fn last<E: Float>() -> E {
         nan_or_lowest::<E>()
+    }
+
+    fn last_number<E: Float>() -> E {
+        lowest::<E>()
+    }
+
+    fn is_ahead_of_number<E: Float, N: Size>(
+        right: Vector<E, N>,
+        left: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.greater_than(left)
+    }
+
+    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        max(left, right)
     }
 
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -175,8 +231,25 @@ impl Order for GreaterNumber {
 
 #[cube]
 impl Order for LesserNumber {
+    const SKIPS_NAN: bool = true;
+
     fn last<E: Float>() -> E {
         nan_or_highest::<E>()
+    }
+
+    fn last_number<E: Float>() -> E {
+        highest::<E>()
+    }
+
+    fn is_ahead_of_number<E: Float, N: Size>(
+        right: Vector<E, N>,
+        left: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.less_than(left)
+    }
+
+    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+        min(left, right)
     }
 
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {

@@ -4,11 +4,12 @@ use cubecl::prelude::*;
 
 use super::{Sum, extrema::greater};
 use crate::operator::{
-    A, B, C, Definition, In, InvalidParameter, One, Operator, Out, Pair, ParameterRule, Parameters,
-    Position, Three, Triple, Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, C, Definition, In, InvalidParameter, One, Operator, Out, Pair,
+    ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
+    block::{Add, Most, all, fold, push_each, spread},
     derived::derived,
     element_wise::{constant, is_nan, magnitude},
-    math::{pow, root},
+    math::{pow, pow_of_share, root},
     rules,
 };
 
@@ -18,9 +19,9 @@ pub struct NormL1;
 
 /// The L2 norm: the square root of the sum of squares; 0 of no elements.
 ///
-/// Squares may overflow or vanish although the norm is representable. The operator therefore adds
-/// the squares of the elements as they are, scaled down, and scaled up, and takes the sum that is
-/// in range.
+/// Squares may overflow or vanish although the norm is representable. Elements of large and of small
+/// magnitude are therefore scaled, and their squares added apart (Blue, "A portable Fortran program
+/// to find the Euclidean norm of a vector", 1978).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormL2;
 
@@ -39,42 +40,82 @@ pub struct NormP {
 
 derived!(NormL1: One -> One = Sum, "norm_l1", rules::floating, before value => magnitude::<In, N>(value));
 
-/// The factor that scales down: 2^-64, or 2^-512 in f64. The sum of the scaled squares is finite
+/// Elements of larger magnitude are scaled down: 2^47, or 2^480 in f64. The sum of 2^32 squares of
+/// this is finite.
+#[cube]
+fn largest_plain<E: Float>() -> E {
+    constant::<E>(2f32.powi(47), 2f64.powi(480))
+}
+
+/// Elements of smaller magnitude are scaled up: 2^-63, or 2^-511 in f64. The square of this is a
+/// normal number.
+#[cube]
+fn smallest_plain<E: Float>() -> E {
+    constant::<E>(2f32.powi(-63), 2f64.powi(-511))
+}
+
+/// The factor that scales down: 2^-76, or 2^-538 in f64. The sum of the scaled squares is finite
 /// unless the norm itself is infinite.
 #[cube]
 fn scale_down<E: Float>() -> E {
-    constant::<E>(2f32.powi(-64), 2f64.powi(-512))
+    constant::<E>(2f32.powi(-76), 2f64.powi(-538))
 }
 
-/// The factor that scales up: 2^63, or 2^511 in f64. The scaled square of a normal number is a
+/// The factor that scales up: 2^75, or 2^537 in f64. The scaled square of a normal number is a
 /// normal number.
 #[cube]
 fn scale_up<E: Float>() -> E {
-    constant::<E>(2f32.powi(63), 2f64.powi(511))
+    constant::<E>(2f32.powi(75), 2f64.powi(537))
 }
 
-/// The smallest sum of unscaled squares that is accurate: 2^-64, or 2^-912 in f64.
-///
-/// Squares below 2^-126, or 2^-1022, lose digits or vanish. With 2^32 elements, the sum lacks at
-/// most 2^-94, or 2^-990, which is below its last digit. If the sum is smaller than the bound,
-/// every element is smaller than the root of the bound, and the sum of the scaled-up squares is
-/// finite.
+/// A block whose sum of squares is smaller than this may hold elements that are to be scaled up:
+/// 2^-96, or 2^-960 in f64. In other blocks, squares that vanish are below the last digit of the
+/// sum.
 #[cube]
 fn least_plain_sum<E: Float>() -> E {
-    constant::<E>(2f32.powi(-64), 2f64.powi(-912))
+    constant::<E>(2f32.powi(-96), 2f64.powi(-960))
 }
 
-/// The sums of the squares of the elements: as they are, scaled down, and scaled up.
+/// The sums of the squares of the elements: of those that are added as they are, of those that are
+/// scaled down, and of those that are scaled up.
 #[derive(CubeType, Clone, Copy)]
 struct Squares<N: Size> {
     plain: Vector<A, N>,
-    scaled_down: Vector<B, N>,
-    scaled_up: Vector<C, N>,
+    scaled_down: Vector<A, N>,
+    scaled_up: Vector<A, N>,
 }
 
 #[cube]
 fn squares<N: Size>(fields: Triple<A, B, C, N>) -> Squares<N> {
-    Squares::<N> { plain: fields.first, scaled_down: fields.second, scaled_up: fields.third }
+    Squares::<N> {
+        plain: fields.first,
+        scaled_down: Vector::cast_from(fields.second),
+        scaled_up: Vector::cast_from(fields.third),
+    }
+}
+
+#[cube]
+fn fields<N: Size>(squares: Squares<N>) -> Triple<A, B, C, N> {
+    Triple::new(
+        squares.plain,
+        Vector::cast_from(squares.scaled_down),
+        Vector::cast_from(squares.scaled_up),
+    )
+}
+
+/// The square root of the sum of squares of two numbers that are not negative, without overflow on
+/// the way. NaN if `left` is NaN.
+#[cube]
+fn hypotenuse<N: Size>(left: Vector<A, N>, right: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::from_int(1);
+    let grows = right.greater_than(left);
+    let most = select_many(grows, right, left);
+    let least = select_many(grows, left, right);
+    // This is also what is right if both are 0 or the larger one is infinite.
+    let ratio = least / most;
+    let sum = most * (one + ratio * ratio).sqrt();
+    let alone = least.equal(Vector::from_int(0)).or(most.greater_than(Vector::new(A::max_value())));
+    select_many(alone, most, sum)
 }
 
 #[cube]
@@ -86,6 +127,7 @@ impl Operator for NormL2 {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(NormL2);
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
@@ -99,14 +141,18 @@ impl Operator for NormL2 {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let value = Vector::<A, N>::cast_from(value);
-        let less = Vector::<B, N>::cast_from(value * Vector::new(scale_down::<A>()));
-        let more = Vector::<C, N>::cast_from(value * Vector::new(scale_up::<A>()));
+        let zero = Vector::from_int(0);
+        let large = value.abs().greater_than(Vector::new(largest_plain::<A>()));
+        let small = value.abs().less_than(Vector::new(smallest_plain::<A>()));
+        let down = select_many(large, value * Vector::new(scale_down::<A>()), zero);
+        let up = select_many(small, value * Vector::new(scale_up::<A>()), zero);
+        let plain = select_many(large.or(small), zero, value);
         let total = squares::<N>(accumulator);
-        Triple::new(
-            total.plain + value * value,
-            total.scaled_down + less * less,
-            total.scaled_up + more * more,
-        )
+        fields::<N>(Squares::<N> {
+            plain: total.plain + plain * plain,
+            scaled_down: total.scaled_down + down * down,
+            scaled_up: total.scaled_up + up * up,
+        })
     }
 
     fn merge<N: Size>(
@@ -116,11 +162,11 @@ impl Operator for NormL2 {
     ) -> Triple<A, B, C, N> {
         let left = squares::<N>(left);
         let right = squares::<N>(right);
-        Triple::new(
-            left.plain + right.plain,
-            left.scaled_down + right.scaled_down,
-            left.scaled_up + right.scaled_up,
-        )
+        fields::<N>(Squares::<N> {
+            plain: left.plain + right.plain,
+            scaled_down: left.scaled_down + right.scaled_down,
+            scaled_up: left.scaled_up + right.scaled_up,
+        })
     }
 
     fn finish<N: Size>(
@@ -128,17 +174,59 @@ impl Operator for NormL2 {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        let one = Vector::<A, N>::from_int(1);
         let total = squares::<N>(accumulator);
-        let sum = total.plain;
-        let is_large = sum.greater_than(Vector::new(A::max_value()));
-        let is_small = sum.less_than(Vector::new(least_plain_sum::<A>()));
-        let scale = select_many(is_large, Vector::new(scale_down::<A>()), one);
-        let scale = select_many(is_small, Vector::new(scale_up::<A>()), scale);
-        let sum = select_many(is_large, Vector::cast_from(total.scaled_down), sum);
-        let sum = select_many(is_small, Vector::cast_from(total.scaled_up), sum);
-        // The root is divided by the scale, not the sum by its square, which is not representable.
-        Value::new(Vector::cast_from(sum.sqrt() / scale))
+        // Each root is divided by its scale: the sum divided by the square of the scale may not be
+        // representable.
+        let small = total.scaled_up.sqrt() / Vector::new(scale_up::<A>());
+        let large = total.scaled_down.sqrt() / Vector::new(scale_down::<A>());
+        let norm = hypotenuse::<N>(hypotenuse::<N>(total.plain.sqrt(), small), large);
+        // NaN is neither large nor small.
+        let is_nan = is_nan::<A, N>(total.plain);
+        Value::new(Vector::cast_from(select_many(is_nan, total.plain, norm)))
+    }
+}
+
+/// A block costs one multiplication and addition per element.
+#[cube]
+impl Blockwise for NormL2 {
+    const MAY_REFUSE: bool = true;
+
+    /// Refuses blocks whose squares overflow or vanish, unless all elements are 0.
+    fn push_block<N: Size, W: Size>(
+        accumulator: Triple<A, B, C, N>,
+        block: &Block<W>,
+        _parameters: &Parameters,
+    ) -> (Triple<A, B, C, N>, bool) {
+        let zero = Vector::<A, W>::from_int(0);
+        let mut sum = zero;
+        #[unroll]
+        for nth in 0..block.load_count() {
+            let value = Vector::<A, W>::cast_from(block.value(nth));
+            let value = block.inside_or::<A>(nth, value, zero);
+            sum += value * value;
+        }
+        let sum = fold::<Add, A, N, W>(sum);
+        let most = Vector::new(largest_plain::<A>() * largest_plain::<A>());
+        let fits = sum.less_than(most).and(sum.greater_than(Vector::new(least_plain_sum::<A>())));
+        let mut taken = all::<N>(fits);
+        if !taken {
+            let mut size = Vector::<A, W>::cast_from(block.value(0usize)).abs();
+            #[unroll]
+            for nth in 1..block.load_count() {
+                size = max(size, Vector::<A, W>::cast_from(block.value(nth)).abs());
+            }
+            let size = fold::<Most, A, N, W>(size);
+            // NaN is not equal to 0, but it may be lost in a maximum. The sum is NaN then.
+            let nothing = size.equal(Vector::from_int(0)).and(sum.equal(Vector::from_int(0)));
+            taken = all::<N>(nothing.or(fits));
+        }
+        let total = squares::<N>(accumulator);
+        let added = Squares::<N> {
+            plain: total.plain + sum,
+            scaled_down: total.scaled_down,
+            scaled_up: total.scaled_up,
+        };
+        (fields::<N>(added), taken)
     }
 }
 
@@ -150,6 +238,7 @@ impl Operator for NormInf {
     const NAME: &'static str = "norm_inf";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(NormInf);
 
     fn identity<N: Size>() -> Value<A, N> {
@@ -180,6 +269,20 @@ impl Operator for NormInf {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+/// Blocks need fewer registers: their elements merge before they reach the accumulator.
+#[cube]
+impl Blockwise for NormInf {
+    const MAY_REFUSE: bool = false;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Value<A, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Value<A, N>, bool) {
+        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
     }
 }
 
@@ -230,6 +333,7 @@ impl Operator for NormP {
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
     const PARAMETERS: ParameterRule<Self> = |norm| exponent(norm.p);
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(NormP);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
@@ -277,6 +381,67 @@ impl Operator for NormP {
         let is_nan = is_nan::<A, N>(total.sum);
         Value::new(Vector::cast_from(select_many(is_nan, total.sum, norm)))
     }
+}
+
+/// A block costs one power for the sum so far, and each element one more. A division is paid once
+/// per block.
+#[cube]
+impl Blockwise for NormP {
+    const MAY_REFUSE: bool = true;
+
+    /// Refuses blocks with NaN or `inf`, those that follow one, and those whose largest magnitude
+    /// is too small to have a reciprocal.
+    fn push_block<N: Size, W: Size>(
+        accumulator: Pair<A, B, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Pair<A, B, N>, bool) {
+        let total = scaled_powers::<N>(accumulator);
+        let zero = Vector::<A, W>::from_int(0);
+        let mut most = Vector::<A, W>::cast_from(block.value(0usize)).abs();
+        #[unroll]
+        for nth in 1..block.load_count() {
+            most = max(most, Vector::<A, W>::cast_from(block.value(nth)).abs());
+        }
+        let most = max(total.max, fold::<Most, A, N, W>(most));
+        let p = parameters.get::<A>(0usize);
+        let wide_most = spread::<A, N, W>(most);
+        let mut sum = zero;
+        let mut ratios = zero;
+        #[unroll]
+        for nth in 0..block.load_count() {
+            let size = Vector::<A, W>::cast_from(block.value(nth)).abs();
+            let ratio = ratio::<W>(size, wide_most);
+            let power = pow_of_share::<A, W>(ratio, Vector::new(p));
+            let power = select_many(size.equal(zero), zero, power);
+            sum += block.inside_or::<A>(nth, power, zero);
+            ratios += ratio;
+        }
+        let sum = fold::<Add, A, N, W>(sum);
+        let none = Vector::from_int(0);
+        let share = pow_of_share::<A, N>(ratio::<N>(total.max, most), Vector::new(p));
+        let share = select_many(total.max.equal(none), none, share);
+        // Backends differ in the maxima and powers of NaN, but not in sums.
+        let finite = Vector::new(A::max_value());
+        let ratios = fold::<Add, A, N, W>(ratios) + ratio::<N>(total.max, most);
+        let taken = all::<N>(ratios.less_equal(finite).and(total.sum.less_equal(finite)));
+        (Pair::new(most, Vector::cast_from(total.sum * share + sum)), taken)
+    }
+}
+
+/// `size / most`, or 0 if both are 0. In f32 it is a product with the reciprocal, which compilers
+/// compute once per block. It is not finite if the reciprocal is not. Powers of f32 are less accurate
+/// than that.
+#[cube]
+fn ratio<N: Size>(size: Vector<A, N>, most: Vector<A, N>) -> Vector<A, N> {
+    let element = storage_type_of::<A>();
+    let zero = Vector::from_int(0);
+    let ratio = if comptime![element.size() == 8] {
+        size / most
+    } else {
+        size * (Vector::from_int(1) / most)
+    };
+    select_many(most.equal(zero), size, ratio)
 }
 
 fn exponent(p: f64) -> Result<Vec<f64>, InvalidParameter> {

@@ -3,7 +3,8 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules,
+    A, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Parameters, Position,
+    TypeRule, Value, block::push_each, rules,
 };
 
 /// The product; 1 of no elements. Products of integers wrap.
@@ -18,6 +19,7 @@ impl Operator for Prod {
     const NAME: &'static str = "prod";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(Prod);
 
     fn identity<N: Size>() -> Value<A, N> {
@@ -47,5 +49,19 @@ impl Operator for Prod {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+/// Blocks need fewer registers: their elements merge before they reach the accumulator.
+#[cube]
+impl Blockwise for Prod {
+    const MAY_REFUSE: bool = false;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Value<A, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Value<A, N>, bool) {
+        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
     }
 }

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value, derived::derived,
-    element_wise::magnitude, rules,
+    A, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Parameters, Position,
+    TypeRule, Value, block::push_each, derived::derived, element_wise::magnitude, rules,
 };
 
 /// The sum; 0 of no elements. Sums of integers wrap.
@@ -33,6 +33,7 @@ impl Operator for Sum {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::accumulate;
     const PAIRWISE: bool = true;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(Sum);
 
     fn identity<N: Size>() -> Value<A, N> {
@@ -62,6 +63,20 @@ impl Operator for Sum {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+/// Blocks need fewer registers: their elements merge before they reach the accumulator.
+#[cube]
+impl Blockwise for Sum {
+    const MAY_REFUSE: bool = false;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Value<A, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Value<A, N>, bool) {
+        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
     }
 }
 

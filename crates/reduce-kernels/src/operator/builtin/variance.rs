@@ -29,8 +29,9 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, AccumulatorOf, Five, In, InvalidParameter, One, Operator, Out, Pair, Parameters, Position,
-    Quint, TypeRule, Value,
+    A, AccumulatorOf, Block, Blocks, Blockwise, Five, In, InvalidParameter, One, Operator, Out,
+    Pair, Parameters, Position, Quint, TypeRule, Value,
+    block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
     rules,
@@ -311,6 +312,164 @@ fn distance_of<E: Float, N: Size>(
     }
 }
 
+/// The smallest sum of squared distances in which the squares that vanish do not matter: 2^-64, or
+/// 2^-900 in f64. With 2^32 elements, it lacks at most 2^-94, or 2^-990.
+#[cube]
+fn least_squares<E: Float>() -> E {
+    constant::<E>(2f32.powi(-64), 2f64.powi(-900))
+}
+
+/// The largest sum of squared distances that blocks may reach: 2^90, or 2^900 in f64. Its product with
+/// 2^32 elements is finite.
+#[cube]
+fn most_squares<E: Float>() -> E {
+    constant::<E>(2f32.powi(90), 2f64.powi(900))
+}
+
+/// Adds the distances of a block from the accumulator's origin. Returns also the sum of squares that
+/// was added.
+#[cube]
+fn measured<E: Float, N: Size, W: Size>(
+    total: Moments<E, N>,
+    block: &Block<W>,
+    #[comptime] skips: bool,
+) -> (Moments<E, N>, Vector<E, N>) {
+    let origin = spread::<E, N, W>(total.origin);
+    let scale = spread::<E, N, W>(total.scale);
+    let nothing = Vector::<E, W>::from_int(0);
+    let mut sum = nothing;
+    let mut squares = nothing;
+    let mut skipped = nothing;
+    #[unroll]
+    for nth in 0..block.load_count() {
+        let value = Vector::<E, W>::cast_from(block.value(nth));
+        let mut distance = block.inside_or::<E>(nth, value * scale - origin, nothing);
+        if comptime![skips] {
+            let nan = is_nan::<E, W>(value);
+            distance = select_many(nan, nothing, distance);
+            let one = select_many(nan, Vector::from_int(1), nothing);
+            skipped += block.inside_or::<E>(nth, one, nothing);
+        }
+        sum += distance;
+        squares += distance * distance;
+    }
+    let added = fold::<Add, E, N, W>(squares);
+    let seen = E::cast_from(block.count::<N>());
+    let count = if comptime![skips] {
+        total.count + (Vector::new(seen) - fold::<Add, E, N, W>(skipped))
+    } else {
+        // All components have seen the same number of elements.
+        Vector::new(total.count[0] + seen)
+    };
+    let sum = total.sum + fold::<Add, E, N, W>(sum);
+    let moments =
+        Moments::<E, N>::new(count, total.origin, sum, total.squares + added, total.scale);
+    (moments, added)
+}
+
+/// Whether no distance of a block from the accumulator's origin is too large, and the sum of squares is
+/// so large that those which vanish do not matter.
+#[cube]
+fn in_range<E: Float, N: Size>(total: Moments<E, N>) -> Vector<bool, N> {
+    let most = Vector::new(most_squares::<E>());
+    let least = Vector::new(least_squares::<E>());
+    total.squares.less_than(most).and(total.squares.greater_than(least))
+}
+
+/// Adds a block: a distance, a sum and a square per element. Returns whether the block was taken. If
+/// not, the accumulator that is returned has no meaning.
+///
+/// The first element of the first block is the origin, at a scale of 1. The origin moves to the mean
+/// as soon as the sum of squared distances from it is more than twice that from the mean. A block is
+/// refused if a square overflows, if all of them vanish, or if an element is not finite.
+#[cube]
+fn take_block<E: Float, N: Size, W: Size>(
+    accumulator: Moments<E, N>,
+    block: &Block<W>,
+    #[comptime] skips: bool,
+) -> (Moments<E, N>, bool) {
+    // The distances from the origin of an empty accumulator are out of range, so that a first block
+    // is one of the rare cases.
+    let (measured, _) = measured::<E, N, W>(accumulator, block, skips);
+    let mut total = measured;
+    let mut taken = all::<N>(in_range::<E, N>(total));
+    if !taken {
+        let (rare, fits) = take_rare_block::<E, N, W>(accumulator, block, skips);
+        total = rare;
+        taken = fits;
+    }
+    let zero = Vector::<E, N>::from_int(0);
+    let half = total.count * Vector::new(E::new(0.5));
+    let moves = (total.sum * total.sum).greater_than(half * total.squares);
+    if any::<N>(moves) {
+        // Compilers simplify `(origin + shift) - origin` to `shift`, even if the addition rounds.
+        // They do not simplify it across a select whose condition they cannot predict: that one
+        // element of an output moves the origin, or that there are elements.
+        let mean = total.origin + total.sum / total.count;
+        let moves = moves.and(total.count.greater_than(zero));
+        total = recentered::<E, N>(total, select_many(moves, mean, total.origin));
+    }
+    (total, taken)
+}
+
+/// [`take_block`] for a first block, and for blocks in which all elements equal the origin.
+#[cube]
+fn take_rare_block<E: Float, N: Size, W: Size>(
+    accumulator: Moments<E, N>,
+    block: &Block<W>,
+    #[comptime] skips: bool,
+) -> (Moments<E, N>, bool) {
+    let zero = Vector::<E, N>::from_int(0);
+    let starts = accumulator.scale.equal(zero);
+    let start = leading::<E, N, W>(Vector::cast_from(block.value(0usize)));
+    let begun = Moments::<E, N>::new(
+        accumulator.count,
+        select_many(starts, start, accumulator.origin),
+        accumulator.sum,
+        accumulator.squares,
+        select_many(starts, Vector::from_int(1), accumulator.scale),
+    );
+    let (total, added) = measured::<E, N, W>(begun, block, skips);
+    let fits = in_range::<E, N>(total);
+    let mut result = total;
+    let mut taken = all::<N>(fits);
+    if !taken {
+        // Elements that all equal the origin leave nothing to vanish.
+        let origin = spread::<E, N, W>(begun.origin);
+        let scale = spread::<E, N, W>(begun.scale);
+        let nothing = Vector::<E, W>::from_int(0);
+        let mut size = nothing;
+        #[unroll]
+        for nth in 0..block.load_count() {
+            let value = Vector::<E, W>::cast_from(block.value(nth));
+            let mut distance = (value * scale - origin).abs();
+            if comptime![skips] {
+                distance = select_many(is_nan::<E, W>(value), nothing, distance);
+            }
+            size = max(size, distance);
+        }
+        let equal = fold::<Most, E, N, W>(size).equal(zero).and(added.equal(zero));
+        let most = Vector::new(most_squares::<E>());
+        taken = all::<N>(fits.or(equal.and(total.squares.less_than(most))));
+        // The scale of elements that are all equal so far is that of the origin.
+        let fit = select_many(
+            starts.and(total.squares.equal(zero)),
+            scale_of::<E, N>(begun.origin),
+            begun.scale,
+        );
+        result = rescaled::<E, N>(total, fit);
+        if comptime![skips] {
+            // Where all elements are NaN, the accumulator has no origin yet.
+            let none = empty::<E, N>();
+            let unused = result.count.equal(zero);
+            let origin = select_many(unused, none.origin, result.origin);
+            let scale = select_many(unused, none.scale, result.scale);
+            result = Moments::<E, N>::new(result.count, origin, result.sum, result.squares, scale);
+        }
+    }
+    (result, taken)
+}
+
 /// The accumulator itself. Components without elements get the origin and the scale of `other`.
 #[cube]
 fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Moments<E, N> {
@@ -449,6 +608,7 @@ impl<const SKIPS: bool> Operator for Spread<SKIPS> {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
 
     fn identity<N: Size>() -> AccumulatorOf<Five, N> {
         fields::<N>(empty::<A, N>())
@@ -478,6 +638,21 @@ impl<const SKIPS: bool> Operator for Spread<SKIPS> {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         Value::new(Vector::cast_from(accumulator.first))
+    }
+}
+
+#[cube]
+impl<const SKIPS: bool> Blockwise for Spread<SKIPS> {
+    const MAY_REFUSE: bool = true;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        block: &Block<W>,
+        _parameters: &Parameters,
+    ) -> (AccumulatorOf<Five, N>, bool) {
+        let total = moments::<N>(accumulator);
+        let (total, taken) = take_block::<A, N, W>(total, block, SKIPS);
+        (fields::<N>(total), taken)
     }
 }
 
