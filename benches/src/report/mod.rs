@@ -12,6 +12,8 @@ pub use picture::{side_by_side_picture, sweep_picture};
 pub use summary::Summary;
 pub use table::{side_by_side_markdown, sweep_markdown};
 
+use reduce_programs::Floor;
+
 use crate::{Case, Record, Timing};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -110,6 +112,11 @@ impl Row<'_> {
         self.best_peer().map(|(_, us)| us / self.timing.microseconds)
     }
 
+    /// The share of a floor that our time reaches: 1 is as fast as can be.
+    pub fn floor_share(&self, floor: &Floor) -> f64 {
+        floor.microseconds(self.timing.bytes) / self.timing.microseconds
+    }
+
     /// Our time through Vulkan over that of the record.
     pub fn vulkan_over(&self) -> Option<f64> {
         self.vulkan.map(|us| us / self.timing.microseconds)
@@ -144,8 +151,6 @@ pub fn join<'a>(ours: &'a Record, vulkan: Option<&Record>, results: &[PeerResult
 #[cfg(test)]
 pub(crate) mod tests {
     use reduce_kernels::planner::{Access, Combine, Device, Direction, Plan, Schedule};
-
-    use reduce_programs::Floor;
 
     use super::*;
     use crate::CubekTiming;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Least share of the best point's rate that a point may reach.
-pub(super) const LEAST_SHARE: f64 = 0.8;
+pub(super) const LEAST_SHARE: f64 = 0.85;
 
 /// Most that an odd point may take per byte, in units of what its even neighbour takes.
 pub(super) const MOST_ODD_OVER: f64 = 1.05;

@@ -145,7 +145,7 @@ fn across(share: f64) -> i32 {
 ///
 /// A record without such cases.
 pub fn side_by_side_picture(record: &Record, rows: &[Row<'_>]) -> Result<String, PictureError> {
-    let best_read = Summary::of(rows, &record.floor).best_read;
+    let best_read = Summary::of(rows, &record.floor).floor.read_gigabytes_per_second;
     let is_large = |row: &&Row<'_>| row.timing.case.input_bytes() >= BANDWIDTH_BYTES;
     let grouped: Vec<(Group, Vec<&Row<'_>>)> = Group::ALL
         .into_iter()
