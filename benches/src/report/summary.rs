@@ -7,7 +7,8 @@ use super::{BANDWIDTH_BYTES, MIB, Peer, Row};
 /// Least lead over the fastest peer that a case may have.
 pub(super) const LEAST_LEAD: f64 = 0.97;
 
-/// Input bytes from which a case must reach `LEAST_FLOOR_SHARE`, and from which engines' rates count.
+/// Input bytes from which a case must reach `LEAST_FLOOR_SHARE`, and from which engines' rates
+/// count.
 const FLOOR_BYTES: u64 = 64 * MIB;
 
 /// Least share of the floor that a large case may reach.
@@ -28,8 +29,8 @@ pub struct Summary<'a> {
     pub compared: usize,
     /// Those of them whose lead is below `LEAST_LEAD`.
     pub behind: Vec<&'a Row<'a>>,
-    /// What no call of the run can be faster than: one launch, and the bytes at the best rate that any
-    /// engine reached in any row of 64 MiB and more, or that the record's own measurement gave.
+    /// What no call of the run can be faster than: one launch, and the bytes at the best rate that
+    /// any engine reached in any row of 64 MiB and more, or that the record's own measurement gave.
     pub floor: Floor,
     /// Rows of 64 MiB and more below `LEAST_FLOOR_SHARE` of that floor.
     pub far_from_floor: Vec<&'a Row<'a>>,
@@ -127,8 +128,8 @@ mod tests {
         let leads = 1.0 * (62.6 / 70.0) * (73.6 / 60.0);
         assert!((summary.mean_lead.unwrap() - f64::cbrt(leads)).abs() < 1e-12);
         assert_eq!(lines(&summary.behind), ["sum f32 [65536, 1024] axis 1"]);
-        // 2^28 bytes in 60 us, which is faster than any peer and than the record's own 4 TB/s. At that
-        // rate and with 9 us for the launch, 70 us are 98 % of the floor and 300 us 83 %.
+        // 2^28 bytes in 60 us, which is faster than any peer and than the record's own 4 TB/s. At
+        // that rate and with 9 us for the launch, 70 us are 98 % of the floor and 300 us 83 %.
         assert!((summary.floor.read_gigabytes_per_second - 4478.3).abs() < 0.1);
         assert_eq!(lines(&summary.far_from_floor), Vec::<String>::new());
         let slow = record(&[("sum f32 [65536, 1024] axis 1", 80.0)]);

@@ -28,18 +28,19 @@ pub struct Tuning {
     pub medium: AccumulatorTuning,
     /// Accumulators that take more, such as a variance's five fields.
     pub heavy: AccumulatorTuning,
-    /// What replaces the rows above along the reduction if units take the elements of several loads at
-    /// once. A unit then has one accumulator, and not one for each component of a load.
+    /// What replaces the rows above along the reduction if units take the elements of several loads
+    /// at once. A unit then has one accumulator, and not one for each component of a load.
     ///
-    /// The row is that of operators which take an exponential or the like, and of accumulators of more
-    /// than three fields. Arg forms have as many elements in flight as light accumulators. Others of
-    /// two or three fields are light, but for the size of cooperating cubes. One field is light.
+    /// The row is that of operators which take an exponential or the like, and of accumulators of
+    /// more than three fields. Arg forms have as many elements in flight as light accumulators.
+    /// Others of two or three fields are light, but for the size of cooperating cubes. One field is
+    /// light.
     ///
     /// bf16 65536 × 1024 along axis 1 with 4 and 8 loads of 16 bytes in 8 lanes, and 4 in 32 lanes:
-    /// argmax 40.6, 36.1 and 45.0 us; var 39.6, 40.0 and 63.1; logsumexp 41.8, 41.8 and 54.6. bf16 8192
-    /// × 32000 along axis 1 with 4 loads in cubes of 128 and 512: argmax 133 and 166 us; logsumexp 141
-    /// and over 170; norm_l2 126 and 145. norm_l2 of f32 65536 × 1024 took 69.0 in 16 lanes, and 64.7 as
-    /// light accumulators.
+    /// argmax 40.6, 36.1 and 45.0 us; var 39.6, 40.0 and 63.1; logsumexp 41.8, 41.8 and 54.6. bf16
+    /// 8192 × 32000 along axis 1 with 4 loads in cubes of 128 and 512: argmax 133 and 166 us;
+    /// logsumexp 141 and over 170; norm_l2 126 and 145. norm_l2 of f32 65536 × 1024 took 69.0 in 16
+    /// lanes, and 64.7 as light accumulators.
     pub blockwise: AccumulatorTuning,
     /// What replaces the numbers above for operators that take an exponential or the like of each
     /// element.
@@ -85,9 +86,9 @@ pub struct Tuning {
     /// The share of the units resident on the device that such cubes fill together: one in this
     /// number. Not measured apart.
     pub across_resident_divisor: u32,
-    /// Most components of a load across outputs whose accumulators have several fields, because each
-    /// component has an accumulator. bf16 8192 × 8192 along axis 0 took, with 8 components and with 4:
-    /// argmax 56.0 and 43.1 us, logsumexp 64.2 and 51.3, var 92.9 and 54.0.
+    /// Most components of a load across outputs whose accumulators have several fields, because
+    /// each component has an accumulator. bf16 8192 × 8192 along axis 0 took, with 8 components and
+    /// with 4: argmax 56.0 and 43.1 us, logsumexp 64.2 and 51.3, var 92.9 and 54.0.
     pub across_components: usize,
     /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
     /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
@@ -181,9 +182,9 @@ pub struct AccumulatorTuning {
     pub bytes_in_flight_across: usize,
     /// Loads that a unit has in flight across outputs at most. Light: 16 never limits.
     ///
-    /// Medium: argmax of 65536 × 1024 along axis 0 took 70.6 us with 8. Heavy and medium bf16 8192 ×
-    /// 8192 along axis 0, in loads of 4 elements: argmax took 46.1 with 4, and 43.5 with 8; var took
-    /// 54.0 with 8.
+    /// Medium: argmax of 65536 × 1024 along axis 0 took 70.6 us with 8. Heavy and medium bf16 8192
+    /// × 8192 along axis 0, in loads of 4 elements: argmax took 46.1 with 4, and 43.5 with 8; var
+    /// took 54.0 with 8.
     pub loads_in_flight_across: usize,
     /// Most outputs that a team has in flight together where each is short. Accumulators of several
     /// fields hold more registers. Not measured apart.
@@ -197,7 +198,8 @@ pub struct AccumulatorTuning {
     /// Most units of a cube that works on one output together.
     ///
     /// Light: 64 × 256 × 56 × 56 over axes 0, 2, 3 took 51.6 us with 256, 49.7 with 512, and 49.9
-    /// with 1024. Heavy: var of 65536 × 1024 along axis 0 took 102.8 us with 512, and 77.4 with 256.
+    /// with 1024. Heavy: var of 65536 × 1024 along axis 0 took 102.8 us with 512, and 77.4 with
+    /// 256.
     pub cooperating_units_per_cube: u32,
     /// Loads that each lane or unit of a team should have along the reduction. The larger an
     /// accumulator, the longer it takes to merge.

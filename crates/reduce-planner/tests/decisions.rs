@@ -130,8 +130,8 @@ fn heavy_accumulators_get_smaller_teams() {
     assert_eq!((columns.access.loads_in_flight, columns.schedule.units_per_cube()), (4, 256));
 }
 
-/// Along the reduction, a unit that takes blocks has one accumulator for all components of its loads. It
-/// has registers for more loads, and lanes merge fewer accumulators.
+/// Along the reduction, a unit that takes blocks has one accumulator for all components of its
+/// loads. It has registers for more loads, and lanes merge fewer accumulators.
 #[test]
 fn blocks_leave_units_more_registers() {
     let blockwise = OperatorClass::new("var", 20).fields(5).blockwise();

@@ -1,4 +1,5 @@
-//! The work of one unit on its share of a tile: it issues several loads, then pushes their elements.
+//! The work of one unit on its share of a tile: it issues several loads, then pushes their
+//! elements.
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
@@ -22,8 +23,8 @@ pub(super) struct Share {
     pub(super) stride: usize,
 }
 
-/// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are those
-/// of a load, or `N` is [`Single`] and the operator takes blocks.
+/// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are
+/// those of a load, or `N` is [`Single`] and the operator takes blocks.
 #[cube]
 pub(super) fn accumulate<N: Width>(
     accumulator: Accumulator<N>,
@@ -52,7 +53,8 @@ pub(super) fn accumulate<N: Width>(
     }
 }
 
-/// Whole blocks, then the rest. Neither the addresses nor the elements of whole blocks are questioned.
+/// Whole blocks, then the rest. Neither the addresses nor the elements of whole blocks are
+/// questioned.
 #[allow(
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is generated, the inner when it runs"
@@ -117,9 +119,9 @@ fn whole_blocks_first<N: Width>(
     total
 }
 
-/// All loads in one loop. An operator that may refuse blocks is large, and compilers take long for large
-/// operators. Its functions are therefore written into the kernel as few times as possible: the loop
-/// also takes the last loads of the share, and the tree of pairwise summation.
+/// All loads in one loop. An operator that may refuse blocks is large, and compilers take long for
+/// large operators. Its functions are therefore written into the kernel as few times as possible:
+/// the loop also takes the last loads of the share, and the tree of pairwise summation.
 #[cube]
 fn in_one_loop<N: Width>(
     accumulator: Accumulator<N>,
@@ -182,14 +184,14 @@ fn may_refuse(operator: OperatorRef) -> bool {
     operator.0.blocks.is_some_and(|blocks| blocks.may_refuse)
 }
 
-/// Whether any load of a tile may be one that does not exist: those of several peeled inner dimensions,
-/// which may hold one vector less than others.
+/// Whether any load of a tile may be one that does not exist: those of several peeled inner
+/// dimensions, which may hold one vector less than others.
 fn any_load_may_be_missing(access: Access, outer_dims: usize) -> bool {
     access.peeled && access.direction == Direction::Along && outer_dims > 0
 }
 
-/// Whether positions are known to rise from load to load: over several reduced dimensions, the order in
-/// memory may be another one than that of positions.
+/// Whether positions are known to rise from load to load: over several reduced dimensions, the
+/// order in memory may be another one than that of positions.
 fn is_ascending(access: Access, outer_dims: usize) -> bool {
     match access.direction {
         Direction::Along => outer_dims == 0,
@@ -197,8 +199,8 @@ fn is_ascending(access: Access, outer_dims: usize) -> bool {
     }
 }
 
-/// The number of loads of a tile that exist, where not every load may be missing: only the last one of
-/// a single peeled inner dimension may be.
+/// The number of loads of a tile that exist, where not every load may be missing: only the last one
+/// of a single peeled inner dimension may be.
 #[cube]
 fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
     if comptime![access.peeled && access.direction == Direction::Along] {
@@ -286,9 +288,9 @@ pub(super) fn take_loads<N: Width>(
     (total, taken)
 }
 
-/// Pushes loads as a block, or one after the other if the operator has no block functions. If they are
-/// `whole`, all of them are valid. If they are `ascending`, positions rise from load to load. Returns
-/// also whether they were taken.
+/// Pushes loads as a block, or one after the other if the operator has no block functions. If they
+/// are `whole`, all of them are valid. If they are `ascending`, positions rise from load to load.
+/// Returns also whether they were taken.
 #[cube]
 fn push_together<N: Width>(
     accumulator: Accumulator<N>,
@@ -349,8 +351,8 @@ fn push_loads<N: Width>(
     total
 }
 
-/// Adds the elements of a refused block one by one. Its loads are issued again, most likely from the
-/// cache. One component is pushed at a time, which takes the least code and registers.
+/// Adds the elements of a refused block one by one. Its loads are issued again, most likely from
+/// the cache. One component is pushed at a time, which takes the least code and registers.
 #[cube]
 fn push_one_by_one<N: Width>(
     accumulator: Accumulator<N>,

@@ -169,11 +169,11 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
     }
 }
 
-/// 0, for a `number` that is not 0. Compilers cannot know it, nor any bound on it, if they know neither
-/// `number` nor `any`.
+/// 0, for a `number` that is not 0. Compilers cannot know it, nor any bound on it, if they know
+/// neither `number` nor `any`.
 ///
-/// A loop whose number of turns compilers know, or can bound, is unrolled. That takes NVRTC seconds for
-/// large bodies.
+/// A loop whose number of turns compilers know, or can bound, is unrolled. That takes NVRTC seconds
+/// for large bodies.
 #[cube]
 pub(super) fn unknown_zero(number: usize, any: usize) -> u32 {
     select(number == 0, u32::cast_from(any), 0u32)

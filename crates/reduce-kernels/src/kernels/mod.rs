@@ -18,6 +18,7 @@
 //!   outputs across.
 //! - *team*: the units of a cube that work on one tile. Their *members* are counted from 0.
 //! - *share*: the loads of a tile that one unit takes.
+//! - *block*: the loads that a unit has in flight, which an operator may take together.
 //! - *inner dimension*: the innermost dimension in the access's direction.
 //! - *components*: the elements of a vector.
 //! - *lanes*: units of a plane that exchange values.

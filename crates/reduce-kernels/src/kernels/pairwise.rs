@@ -23,8 +23,8 @@ pub(super) const CHAIN: usize = 512;
 /// (pairwise summation; Higham, "The accuracy of floating point summation", 1993). The last level
 /// collects all totals that are carried past it.
 ///
-/// Operators with long merges hold and merge one component at a time, which takes less code and fewer
-/// registers.
+/// Operators with long merges hold and merge one component at a time, which takes less code and
+/// fewer registers.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Tree<N: Size> {
     vectors: Columns<AccumulatorTypes, N>,
@@ -48,8 +48,8 @@ impl<N: Width> Tree<N> {
     }
 
     /// Takes the total of a chain, after `chains` others. With `last`, returns the total of all
-    /// chains; until then, what it returns has no meaning. `zero` is 0, which compilers must not know.
-    /// They would unroll a loop whose number of turns they can bound.
+    /// chains; until then, what it returns has no meaning. `zero` is 0, which compilers must not
+    /// know. They would unroll a loop whose number of turns they can bound.
     pub(super) fn take(
         self,
         chain: Accumulator<N>,
@@ -98,8 +98,8 @@ impl<N: Width> Tree<N> {
     }
 }
 
-/// Merges the total of a chain with those of the levels that are carried. Level `l` is held at index
-/// `l * stride + first`.
+/// Merges the total of a chain with those of the levels that are carried. Level `l` is held at
+/// index `l * stride + first`.
 #[cube]
 fn carry<N: Width>(
     levels: &mut Columns<AccumulatorTypes, N>,

@@ -76,8 +76,8 @@ pub(super) fn total_across(
     )
 }
 
-/// Combines what the members of a team accumulated, complete in member 0. `zero` is 0, the same in all
-/// units, and unknown to compilers.
+/// Combines what the members of a team accumulated, complete in member 0. `zero` is 0, the same in
+/// all units, and unknown to compilers.
 #[cube]
 pub(super) fn combine_team<N: Width>(
     accumulator: Accumulator<N>,

@@ -22,8 +22,8 @@ use super::{
 /// A block holds the elements of several loads, which are in flight together. What costs much per
 /// element is then paid once per block: a question about the range of the elements, a rescaling, a
 /// comparison with the best element so far. An operator that has such costs, or whose accumulator
-/// holds many fields, implements this trait and names it in [`Operator::BLOCKS`]. The result must be
-/// that of pushing the elements one by one, up to rounding.
+/// holds many fields, implements this trait and names it in [`Operator::BLOCKS`]. The result must
+/// be that of pushing the elements one by one, up to rounding.
 ///
 /// docs/ADDING_AN_OPERATOR.md in the repository shows when that is worth it.
 #[cube]
@@ -166,8 +166,8 @@ pub fn spread<E: Float, N: Size, W: Size>(value: Vector<E, N>) -> Vector<E, W> {
     if comptime![components == width] { Vector::cast_from(value) } else { Vector::new(value[0]) }
 }
 
-/// The components of a load for those of an accumulator: the same ones if there are as many of both,
-/// otherwise the first.
+/// The components of a load for those of an accumulator: the same ones if there are as many of
+/// both, otherwise the first.
 #[cube]
 pub fn leading<E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<E, N> {
     let components = N::value().comptime();

@@ -30,8 +30,8 @@ type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
 
 /// The operator `O` as data: its constants and its four functions.
 ///
-/// [`Operator::DEFINITION`] names it. Kernels and host code take it without its type, so Rust compiles
-/// them once and not for each operator.
+/// [`Operator::DEFINITION`] names it. Kernels and host code take it without its type, so Rust
+/// compiles them once and not for each operator.
 #[derive(Debug)]
 pub struct Definition<O> {
     erased: Erased,

@@ -151,8 +151,9 @@ fn reduce_in_every_form(
 
 /// Reduces one triple of elements as a block, the last element twice.
 ///
-/// Each form is a kernel of its own. In a kernel that takes the same block in several ways, an optimiser
-/// of CubeCL 0.10 panics for some operators: it moves expressions to branches that lack their operands.
+/// Each form is a kernel of its own. In a kernel that takes the same block in several ways, an
+/// optimiser of CubeCL 0.10 panics for some operators: it moves expressions to branches that lack
+/// their operands.
 #[cube(launch)]
 fn reduce_in_block(
     _types: &KernelTypes,
@@ -196,7 +197,8 @@ fn one_by_one(
     total
 }
 
-/// The accumulator of a block whose loads hold two elements of one output each. If it is not `whole`, a third load is not inside.
+/// The accumulator of a block whose loads hold two elements of one output each. If it is not
+/// `whole`, a third load is not inside.
 #[cube]
 fn along_one_output(
     elements: &Sequence<In>,

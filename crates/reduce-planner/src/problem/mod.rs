@@ -36,8 +36,8 @@ pub struct OperatorClass {
     pub defined_on_empty: bool,
     /// Whether accumulating an element takes an exponential, a logarithm, a power or the like.
     pub transcendental: bool,
-    /// Whether units take the elements of several loads at once. Along the reduction, a unit then has
-    /// one accumulator, and not one for each component of a load.
+    /// Whether units take the elements of several loads at once. Along the reduction, a unit then
+    /// has one accumulator, and not one for each component of a load.
     pub blockwise: bool,
 }
 

@@ -16,8 +16,8 @@ pub(super) use self::components::combine_components;
 /// Combines the accumulators of a team with more than one unit. Member 0's becomes the team's; the
 /// others' have no meaning afterwards.
 ///
-/// `zero` is 0, the same in all units, and unknown to compilers. They would unroll a loop whose number
-/// of turns they know.
+/// `zero` is 0, the same in all units, and unknown to compilers. They would unroll a loop whose
+/// number of turns they know.
 #[cube]
 pub(super) fn combine_units<N: Width>(
     accumulator: Accumulator<N>,

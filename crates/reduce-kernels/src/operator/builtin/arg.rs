@@ -232,8 +232,8 @@ impl<O: Order> Operator for First<O> {
     }
 }
 
-/// Along, each element costs one comparison, and the position of the winner is looked up only in blocks
-/// that have an element which is ahead of the candidate so far, or like it.
+/// Along, each element costs one comparison, and the position of the winner is looked up only in
+/// blocks that have an element which is ahead of the candidate so far, or like it.
 #[cube]
 impl<O: Order> Blockwise for First<O> {
     const MAY_REFUSE: bool = true;
@@ -259,11 +259,12 @@ impl<O: Order> Blockwise for First<O> {
     }
 }
 
-/// The components of a load belong to different outputs: each element is compared with its candidate.
+/// The components of a load belong to different outputs: each element is compared with its
+/// candidate.
 ///
-/// A question to all elements comes first. Without it, NVIDIA's compiler takes the elements load by load
-/// to save registers, and waits for each load: argmax of f32 [10000, 10000] over axis 0 then took 152 us
-/// on one H200 instead of 107.
+/// A question to all elements comes first. Without it, NVIDIA's compiler takes the elements load by
+/// load to save registers, and waits for each load: argmax of f32 [10000, 10000] over axis 0 then
+/// took 152 us on one H200 instead of 107.
 #[cube]
 fn first_across<O: Order, N: Size, W: Size>(
     total: Candidate<N>,
@@ -321,8 +322,8 @@ fn is_sure<O: Order, N: Size, W: Size>(block: &Block<W>, winner: Vector<A, N>) -
     }
 }
 
-/// All elements of the block belong to one output. Its position is looked up only if the block has an
-/// element that is ahead of the candidate, or like it.
+/// All elements of the block belong to one output. Its position is looked up only if the block has
+/// an element that is ahead of the candidate, or like it.
 #[cube]
 fn first_along<O: Order, N: Size, W: Size>(
     total: Candidate<N>,

@@ -158,8 +158,8 @@ impl<P: Preference> Operator for Extremum<P> {
 impl<P: Preference> Blockwise for Extremum<P> {
     const MAY_REFUSE: bool = P::SKIPS_NAN;
 
-    /// If NaN is skipped, this refuses blocks whose result is the worst of all numbers, which NaN may
-    /// hide.
+    /// If NaN is skipped, this refuses blocks whose result is the worst of all numbers, which NaN
+    /// may hide.
     fn push_block<N: Size, W: Size>(
         accumulator: Value<A, N>,
         block: &Block<W>,
@@ -176,8 +176,8 @@ impl<P: Preference> Blockwise for Extremum<P> {
     }
 }
 
-/// The preferred element of a block, in each component. If NaN is skipped, it stands for the worst of
-/// all numbers.
+/// The preferred element of a block, in each component. If NaN is skipped, it stands for the worst
+/// of all numbers.
 #[cube]
 fn best_of_block<P: Preference, E: Float, N: Size, W: Size>(block: &Block<W>) -> Vector<E, N> {
     let element = storage_type_of::<E>();

@@ -19,9 +19,9 @@ pub struct NormL1;
 
 /// The L2 norm: the square root of the sum of squares; 0 of no elements.
 ///
-/// Squares may overflow or vanish although the norm is representable. Elements of large and of small
-/// magnitude are therefore scaled, and their squares added apart (Blue, "A portable Fortran program
-/// to find the Euclidean norm of a vector", 1978).
+/// Squares may overflow or vanish although the norm is representable. Elements of large and of
+/// small magnitude are therefore scaled, and their squares added apart (Blue, "A portable Fortran
+/// program to find the Euclidean norm of a vector", 1978).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormL2;
 
@@ -430,8 +430,8 @@ impl Blockwise for NormP {
 }
 
 /// `size / most`, or 0 if both are 0. In f32 it is a product with the reciprocal, which compilers
-/// compute once per block. It is not finite if the reciprocal is not. Powers of f32 are less accurate
-/// than that.
+/// compute once per block. It is not finite if the reciprocal is not. Powers of f32 are less
+/// accurate than that.
 #[cube]
 fn ratio<N: Size>(size: Vector<A, N>, most: Vector<A, N>) -> Vector<A, N> {
     let element = storage_type_of::<A>();

@@ -9,8 +9,10 @@
 //! distances from the mean by `n * (mean - origin)^2`. The origin therefore has to stay near the
 //! mean:
 //!
-//! - It starts at the first element. After 8 elements it moves to their mean, and after 64 elements
-//!   again. The more elements are measured from an origin, the less one far element has moved it.
+//! - It starts at the first element. In blocks, it moves to the mean as soon as the sum of squares
+//!   is more than twice that of distances from the mean. Where elements are pushed one by one, it
+//!   moves after 8 elements and after 64. The more elements are measured from an origin, the less
+//!   one far element has moved it.
 //! - When two accumulators merge, the new origin lies halfway between their origins. If one of them
 //!   has more than twice the elements of the other, its origin is kept. If one of `k` equal shares
 //!   has an origin that is far off, the merged origin is off by `1 / k` of that distance.
@@ -18,7 +20,8 @@
 //!   to the rounded origin. Near 1e8 an f32 is rounded by up to 4, but the distance between two
 //!   such numbers is exact.
 //!
-//! Each element costs a distance, two sums and a comparison. A merge costs about 20 operations.
+//! In a block, each element costs a distance, a sum, and a product with another sum. The questions,
+//! for the range and for a far origin, are asked once per block. A merge costs about 20 operations.
 //! Neither divides.
 //!
 //! Elements are multiplied by a power of two, the scale. Squares of 1e20 then do not overflow and
@@ -319,15 +322,15 @@ fn least_squares<E: Float>() -> E {
     constant::<E>(2f32.powi(-64), 2f64.powi(-900))
 }
 
-/// The largest sum of squared distances that blocks may reach: 2^90, or 2^900 in f64. Its product with
-/// 2^32 elements is finite.
+/// The largest sum of squared distances that blocks may reach: 2^90, or 2^900 in f64. Its product
+/// with 2^32 elements is finite.
 #[cube]
 fn most_squares<E: Float>() -> E {
     constant::<E>(2f32.powi(90), 2f64.powi(900))
 }
 
-/// Adds the distances of a block from the accumulator's origin. Returns also the sum of squares that
-/// was added.
+/// Adds the distances of a block from the accumulator's origin. Returns also the sum of squares
+/// that was added.
 #[cube]
 fn measured<E: Float, N: Size, W: Size>(
     total: Moments<E, N>,
@@ -367,8 +370,8 @@ fn measured<E: Float, N: Size, W: Size>(
     (moments, added)
 }
 
-/// Whether no distance of a block from the accumulator's origin is too large, and the sum of squares is
-/// so large that those which vanish do not matter.
+/// Whether no distance of a block from the accumulator's origin is too large, and the sum of
+/// squares is so large that those which vanish do not matter.
 #[cube]
 fn in_range<E: Float, N: Size>(total: Moments<E, N>) -> Vector<bool, N> {
     let most = Vector::new(most_squares::<E>());
@@ -376,12 +379,12 @@ fn in_range<E: Float, N: Size>(total: Moments<E, N>) -> Vector<bool, N> {
     total.squares.less_than(most).and(total.squares.greater_than(least))
 }
 
-/// Adds a block: a distance, a sum and a square per element. Returns whether the block was taken. If
-/// not, the accumulator that is returned has no meaning.
+/// Adds a block: a distance, a sum and a square per element. Returns whether the block was taken.
+/// If not, the accumulator that is returned has no meaning.
 ///
-/// The first element of the first block is the origin, at a scale of 1. The origin moves to the mean
-/// as soon as the sum of squared distances from it is more than twice that from the mean. A block is
-/// refused if a square overflows, if all of them vanish, or if an element is not finite.
+/// The first element of the first block is the origin, at a scale of 1. The origin moves to the
+/// mean as soon as the sum of squared distances from it is more than twice that from the mean. A
+/// block is refused if a square overflows, if all of them vanish, or if an element is not finite.
 #[cube]
 fn take_block<E: Float, N: Size, W: Size>(
     accumulator: Moments<E, N>,
