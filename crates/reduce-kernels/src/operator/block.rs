@@ -11,10 +11,9 @@ use cubecl::prelude::*;
 
 use super::{
     AccumulatorOf, Fields, Map, Operator, Parameters, Position,
-    definition::{Accumulator, AccumulatorExpand},
     elements::{In, Single, Wide},
     parameters::ParametersExpand,
-    record::AccumulatorTypes,
+    record::{Accumulator, AccumulatorExpand, AccumulatorTypes},
 };
 
 /// An operator that takes a block of elements at once.
@@ -36,7 +35,7 @@ pub trait Blockwise: Operator {
     ///
     /// `N` is the number of components of the accumulator and `W` that of a load. They are equal if
     /// the components of a load belong to different outputs. Otherwise all elements of the block
-    /// belong to one output, and `N` is 1. [`fold`] and [`spread`] convert between both.
+    /// belong to one output, and `N` is 1. [`fold()`] and [`spread()`] convert between both.
     ///
     /// If a block is refused, the accumulator that is returned has no meaning. The elements of the
     /// block are then pushed one by one, to an accumulator of their own, which is merged with the

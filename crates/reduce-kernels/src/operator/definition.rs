@@ -16,17 +16,10 @@ use super::{
     elements::{In, Single, Wide},
     parameters::ParametersExpand,
     position::PositionExpand,
-    record::{AccumulatorTypes, Record, RecordExpand, ResultTypes},
+    record::{
+        Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
+    },
 };
-
-/// The accumulator of any operator.
-pub(crate) type Accumulator<N> = Record<AccumulatorTypes, N>;
-
-/// The results of any operator.
-pub(crate) type Results<N> = Record<ResultTypes, N>;
-
-pub(super) type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
-type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
 
 /// The operator `O` as data: its constants and its four functions.
 ///

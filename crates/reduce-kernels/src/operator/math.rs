@@ -155,7 +155,7 @@ pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
 /// The exponential of components that are 0 or less, for sums to which 0 contributes 1. NaN gives
 /// NaN.
 ///
-/// In f32, CUDA takes the exponential of the hardware, in half as many instructions as [`exp`]. Its
+/// In f32, CUDA takes the exponential of the hardware, in half as many instructions as [`exp()`]. Its
 /// error in units in the last place grows with the magnitude `m` of the value, as `2 + 1.2 m` (CUDA
 /// C++ Programming Guide, intrinsic functions). Beside 1, that is at most 0.5 units: `m` times the
 /// exponential of `-m` is at most 0.37.
@@ -216,7 +216,7 @@ pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vec
     }
 }
 
-/// [`pow`] of bases between 0 and 1, for sums to which 1 contributes 1.
+/// [`pow()`] of bases between 0 and 1, for sums to which 1 contributes 1.
 ///
 /// In f32, CUDA takes the logarithm and the exponential of the hardware. The result is off by about
 /// `exponent · 2⁻²²` of itself, so the root of that degree of a sum is off by about 2⁻²².

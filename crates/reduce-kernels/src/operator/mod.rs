@@ -19,9 +19,7 @@ use cubecl::prelude::*;
 pub use block::{Block, Blocks, Blockwise};
 pub use definition::Definition;
 pub(crate) use definition::Erased;
-pub(crate) use definition::{
-    Accumulator, OperatorRef, Results, Width, finish, identity, merge, push, push_block,
-};
+pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, push_block};
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3};
 pub(crate) use elements::{Single, Stored, Wide};
 pub use fields::{
@@ -32,9 +30,9 @@ pub use map::{Map, Mapped};
 pub(crate) use parameters::ParametersLaunch;
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub use position::Position;
+pub(crate) use record::{Accumulator, Columns, Results, component_at, word_count};
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, Record, ResultTypes};
-pub(crate) use record::{Columns, component_at, word_count};
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 
 /// A reduction operator: an accumulator and four functions.
@@ -91,7 +89,7 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// Reads and checks the numbers that the functions get as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
     /// The functions that take blocks of elements, for an operator that is
-    /// [`Blockwise`](block::Blockwise): `Some(Blocks::of())`.
+    /// [`Blockwise`]: `Some(Blocks::of())`.
     const BLOCKS: Option<Blocks<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///

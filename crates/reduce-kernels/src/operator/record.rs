@@ -54,6 +54,18 @@ impl FieldTypes for ResultTypes {
     type E = Out3;
 }
 
+/// The accumulator of any operator.
+pub(crate) type Accumulator<N> = Record<AccumulatorTypes, N>;
+
+/// The results of any operator.
+pub(crate) type Results<N> = Record<ResultTypes, N>;
+
+/// [`Accumulator`] at the time when a kernel is generated.
+pub(super) type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
+
+/// [`Results`] at the time when a kernel is generated.
+pub(super) type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
+
 /// A field that a record may have or lack.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<T: Float, N: Size>(PhantomData<(T, N)>);

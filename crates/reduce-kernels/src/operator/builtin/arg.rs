@@ -4,12 +4,13 @@ use core::marker::PhantomData;
 
 use cubecl::prelude::*;
 
+use super::extrema::{Better, Greater, Lesser, Preference};
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, In, One, Operator, Out, Pair, Parameters, Position, Two,
     TypeRule, Value,
-    block::{Fold, any, fold, leading, spread},
+    block::{any, fold, leading, spread},
     derived::derived,
-    element_wise::{and_not_nan, highest, is_nan, lowest, or_nan, unless_nan},
+    element_wise::{and_not_nan, highest, is_nan, or_nan, unless_nan},
     rules,
 };
 
@@ -50,29 +51,18 @@ fn fields<N: Size>(candidate: Candidate<N>) -> Pair<A, B, N> {
     Pair::new(candidate.value, candidate.position)
 }
 
-/// An order of values. The first value in that order is the result.
+/// An order of values, in which preferred values are ahead. The first value in that order is the
+/// result.
 #[cube]
-pub(super) trait Order: Copy + Send + Sync + 'static {
-    /// Whether any number is ahead of NaN. Otherwise NaN is ahead of all numbers.
-    const SKIPS_NAN: bool;
-
-    /// The value of no elements, which is ahead of no other.
-    fn last<E: Float>() -> E;
-
-    /// A number that is ahead of no other number.
-    fn last_number<E: Float>() -> E;
-
-    /// Whether `right` is ahead of `left`, for numbers; false if one is NaN.
-    fn is_ahead_of_number<E: Float, N: Size>(
-        right: Vector<E, N>,
-        left: Vector<E, N>,
-    ) -> Vector<bool, N>;
-
-    /// The number that is ahead; either of them if one is NaN.
-    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N>;
-
+pub(super) trait Order: Preference {
     /// Whether the right value is ahead of the left one.
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
+
+    /// Whether the right value is ahead of the left one, for numbers; false if one is NaN.
+    fn is_number_ahead<E: Float, N: Size>(
+        left: Vector<E, N>,
+        right: Vector<E, N>,
+    ) -> Vector<bool, N>;
 
     /// Whether neither value is ahead of the other. The result counts only where
     /// [`is_ahead`](Self::is_ahead) is false.
@@ -80,34 +70,17 @@ pub(super) trait Order: Copy + Send + Sync + 'static {
 }
 
 /// Orders from the greatest value down, with NaN ahead of all numbers.
-#[derive(Clone, Copy)]
-struct Downwards;
-
 #[cube]
-impl Order for Downwards {
-    const SKIPS_NAN: bool = false;
-
-    fn last<E: Float>() -> E {
-        lowest::<E>()
-    }
-
-    fn last_number<E: Float>() -> E {
-        lowest::<E>()
-    }
-
-    fn is_ahead_of_number<E: Float, N: Size>(
-        right: Vector<E, N>,
-        left: Vector<E, N>,
-    ) -> Vector<bool, N> {
-        right.greater_than(left)
-    }
-
-    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-        max(left, right)
-    }
-
+impl Order for Greater {
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
         nan_is_ahead::<E, N>(left, right, right.greater_than(left))
+    }
+
+    fn is_number_ahead<E: Float, N: Size>(
+        left: Vector<E, N>,
+        right: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.greater_than(left)
     }
 
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -116,34 +89,17 @@ impl Order for Downwards {
 }
 
 /// Orders from the smallest value up, with NaN ahead of all numbers.
-#[derive(Clone, Copy)]
-struct Upwards;
-
 #[cube]
-impl Order for Upwards {
-    const SKIPS_NAN: bool = false;
-
-    fn last<E: Float>() -> E {
-        highest::<E>()
-    }
-
-    fn last_number<E: Float>() -> E {
-        highest::<E>()
-    }
-
-    fn is_ahead_of_number<E: Float, N: Size>(
-        right: Vector<E, N>,
-        left: Vector<E, N>,
-    ) -> Vector<bool, N> {
-        right.less_than(left)
-    }
-
-    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-        min(left, right)
-    }
-
+impl Order for Lesser {
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
         nan_is_ahead::<E, N>(left, right, right.less_than(left))
+    }
+
+    fn is_number_ahead<E: Float, N: Size>(
+        left: Vector<E, N>,
+        right: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.less_than(left)
     }
 
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -199,7 +155,7 @@ impl<O: Order> Operator for First<O> {
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         // This is behind every element: positions are less than the largest value of their type.
-        Pair::new(Vector::new(O::last::<A>()), Vector::new(highest::<B>()))
+        Pair::new(Vector::new(O::worst::<A>()), Vector::new(highest::<B>()))
     }
 
     fn push<N: Size>(
@@ -279,7 +235,7 @@ fn first_across<O: Order, N: Size, W: Size>(
         #[unroll]
         for nth in 1..block.load_count() {
             let element = number::<O, A, W>(Vector::cast_from(block.value(nth)));
-            best = O::ahead::<A, W>(best, element);
+            best = O::better_number::<A, W>(best, element);
         }
         let value = spread::<A, N, W>(total.value);
         matters = any::<W>(O::is_alike::<A, W>(value, best).or(O::is_ahead::<A, W>(value, best)));
@@ -294,7 +250,7 @@ fn first_across<O: Order, N: Size, W: Size>(
             let element = Vector::<A, W>::cast_from(block.value(nth));
             let here = block.position(nth).components::<B, W>();
             // Comparisons with NaN are false: NaN does not win, and a candidate that is NaN stays.
-            let mut wins = O::is_ahead_of_number::<A, W>(element, value);
+            let mut wins = O::is_number_ahead::<A, W>(value, element);
             if comptime![!ascending] {
                 wins = wins.or(element.equal(value).and(here.less_than(position)));
             }
@@ -316,7 +272,7 @@ fn is_sure<O: Order, N: Size, W: Size>(block: &Block<W>, winner: Vector<A, N>) -
     if comptime![!element.is_float()] {
         true.runtime()
     } else if comptime![O::SKIPS_NAN] {
-        !any::<N>(winner.equal(Vector::new(O::last_number::<A>())))
+        !any::<N>(winner.equal(Vector::new(O::worst_number::<A>())))
     } else {
         !has_nan::<W>(block)
     }
@@ -334,12 +290,12 @@ fn first_along<O: Order, N: Size, W: Size>(
     #[unroll]
     for nth in 0..block.load_count() {
         let value = number::<O, A, W>(Vector::cast_from(block.value(nth)));
-        winners.push(fold::<Ahead<O>, A, N, W>(value));
+        winners.push(fold::<Better<O>, A, N, W>(value));
     }
     let mut best = *winners.index(0usize);
     #[unroll]
     for nth in 1..block.load_count() {
-        best = O::ahead::<A, N>(best, *winners.index(nth));
+        best = O::better_number::<A, N>(best, *winners.index(nth));
     }
     let mut taken = is_sure::<O, N, W>(block, best);
     let alike = O::is_alike::<A, N>(total.value, best);
@@ -384,7 +340,7 @@ fn first_along<O: Order, N: Size, W: Size>(
 #[cube]
 fn number<O: Order, E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     if comptime![O::SKIPS_NAN] {
-        unless_nan::<E, N>(value, Vector::new(O::last_number::<E>()))
+        unless_nan::<E, N>(value, Vector::new(O::worst_number::<E>()))
     } else {
         value
     }
@@ -401,18 +357,8 @@ fn has_nan<W: Size>(block: &Block<W>) -> bool {
     any::<W>(nan)
 }
 
-/// Takes the value that is ahead.
-struct Ahead<O>(PhantomData<O>);
-
-#[cube]
-impl<O: Order> Fold for Ahead<O> {
-    fn both<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-        O::ahead::<E, N>(left, right)
-    }
-}
-
-type FirstGreatest = First<Downwards>;
-type FirstLeast = First<Upwards>;
+type FirstGreatest = First<Greater>;
+type FirstLeast = First<Lesser>;
 
 derived!(ArgMax: Two -> One = FirstGreatest, "argmax", rules::index);
 derived!(ArgMin: Two -> One = FirstLeast, "argmin", rules::index);

@@ -218,7 +218,7 @@ fn best_of_block<P: Preference, E: Float, N: Size, W: Size>(block: &Block<W>) ->
 }
 
 /// Takes the preferred number.
-struct Better<P>(PhantomData<P>);
+pub(super) struct Better<P>(PhantomData<P>);
 
 #[cube]
 impl<P: Preference> Fold for Better<P> {

@@ -198,29 +198,15 @@ impl Preference for LesserNumber {
 
 #[cube]
 impl Order for GreaterNumber {
-    const SKIPS_NAN: bool = true;
-
-    fn last<E: Float>() -> E {
-        nan_or_lowest::<E>()
-    }
-
-    fn last_number<E: Float>() -> E {
-        lowest::<E>()
-    }
-
-    fn is_ahead_of_number<E: Float, N: Size>(
-        right: Vector<E, N>,
-        left: Vector<E, N>,
-    ) -> Vector<bool, N> {
-        right.greater_than(left)
-    }
-
-    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-        max(left, right)
-    }
-
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
         is_above::<E, N>(left, right)
+    }
+
+    fn is_number_ahead<E: Float, N: Size>(
+        left: Vector<E, N>,
+        right: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.greater_than(left)
     }
 
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
@@ -231,29 +217,15 @@ impl Order for GreaterNumber {
 
 #[cube]
 impl Order for LesserNumber {
-    const SKIPS_NAN: bool = true;
-
-    fn last<E: Float>() -> E {
-        nan_or_highest::<E>()
-    }
-
-    fn last_number<E: Float>() -> E {
-        highest::<E>()
-    }
-
-    fn is_ahead_of_number<E: Float, N: Size>(
-        right: Vector<E, N>,
-        left: Vector<E, N>,
-    ) -> Vector<bool, N> {
-        right.less_than(left)
-    }
-
-    fn ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-        min(left, right)
-    }
-
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
         is_below::<E, N>(left, right)
+    }
+
+    fn is_number_ahead<E: Float, N: Size>(
+        left: Vector<E, N>,
+        right: Vector<E, N>,
+    ) -> Vector<bool, N> {
+        right.less_than(left)
     }
 
     fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {

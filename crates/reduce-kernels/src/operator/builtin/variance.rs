@@ -415,7 +415,7 @@ fn take_block<E: Float, N: Size, W: Size>(
     (total, taken)
 }
 
-/// [`take_block`] for a first block, and for blocks in which all elements equal the origin.
+/// [`take_block()`] for a first block, and for blocks in which all elements equal the origin.
 #[cube]
 fn take_rare_block<E: Float, N: Size, W: Size>(
     accumulator: Moments<E, N>,
