@@ -47,9 +47,9 @@ fn another_tuning_gives_another_plan() {
     assert_eq!(fewer_loads.schedule.units_per_output(), 16);
     let exponentials = OperatorClass::new("logsumexp", 8).fields(2).transcendental();
     let columns = problem(exponentials, &[65536, 1024], 0);
-    assert_eq!(plan(&columns, |_| ()).access.loads_in_flight, 4);
-    let narrower = plan(&columns, |tuning| tuning.transcendental.bytes_in_flight_across = 32);
-    assert_eq!(narrower.access.loads_in_flight, 2);
+    assert_eq!(plan(&columns, |_| ()).access.loads_in_flight, 2);
+    let wider = plan(&columns, |tuning| tuning.transcendental.bytes_in_flight_across = 64);
+    assert_eq!(wider.access.loads_in_flight, 4);
     let rows = problem(exponentials.blockwise(), &[65536, 1024], 1);
     let fewer_lanes = plan(&rows, |tuning| tuning.blockwise.loads_per_lane = 32);
     assert_eq!(fewer_lanes.schedule.units_per_output(), 8);

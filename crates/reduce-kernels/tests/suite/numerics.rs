@@ -1,8 +1,8 @@
 //! The bounds of docs/SEMANTICS.md on rounding, overflow and underflow.
 
 use reduce_kernels::{
-    ElementType, LogSumExp, Mean, MeanVar, NanStd, NanVar, NormL2, NormP, Plan, Std, Sum, Var,
-    cubecl::prelude::*, device_of, reduce, testing::widest_plans,
+    ElementType, LogSumExp, Mean, MeanVar, NanMax, NanStd, NanVar, NormL2, NormP, Plan, Std, Sum,
+    Var, cubecl::prelude::*, device_of, reduce, testing::widest_plans,
 };
 
 use crate::{
@@ -33,6 +33,49 @@ fn assert_close(found: &[f32], expected: f64, bound: f64, what: &str) {
         let error = (f64::from(found) - expected).abs() / expected.abs();
         assert!(error <= bound, "{what}: {found}, expected {expected}: off by {error:e}");
     }
+}
+
+/// A block that holds an element which it cannot take is pushed one by one: NaN, an infinity, an
+/// element whose square overflows or vanishes, or zeros before the first other element. The result
+/// is right wherever that element stands, in whole blocks and in the last one, along and across.
+pub(crate) fn rare_elements_anywhere<R: Runtime>(client: &ComputeClient<R>) {
+    const LEN: usize = 1030;
+    fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>, bound: f64) {
+        // The naive logarithm of a sum of exponentials is NaN if an element is infinite.
+        let is_infinite = |row: &[f64]| O::NAME == "logsumexp" && row.contains(&f64::INFINITY);
+        for (shape, axis) in [([2, LEN], 1), ([LEN, 2], 0)] {
+            let at = |row: usize, i: usize| if axis == 1 { row * LEN + i } else { i * 2 + row };
+            for plan in every_plan::<R, O>(client, &shape, &[axis]) {
+                for rare in [1e30, 1e-30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    for (place, zeros) in [(0, 0), (517, 40), (LEN - 1, 0)] {
+                        let element = |i: usize| match i {
+                            _ if i == place => rare,
+                            _ if i < zeros => 0.0,
+                            _ => ((i * 37) % 23) as f32 - 11.0,
+                        };
+                        let mut data = vec![1.0f32; 2 * LEN];
+                        (0..LEN).for_each(|i| data[at(1, i)] = element(i));
+                        let found: Vec<f32> =
+                            results(client, O::operator(), &data, &shape, &[axis], Some(plan));
+                        let row: Vec<f64> = (0..LEN).map(|i| f64::from(element(i))).collect();
+                        let expected =
+                            if is_infinite(&row) { f64::INFINITY } else { O::naive(&row)[0] };
+                        let found = f64::from(found[1]);
+                        let same = found == expected || (found.is_nan() && expected.is_nan());
+                        let close = (found - expected).abs() <= bound * expected.abs();
+                        let what = format!("{} of {rare} at {place}, {plan}", O::NAME);
+                        assert!(same || close, "{what}: {found}, expected {expected}");
+                    }
+                }
+            }
+        }
+    }
+    check::<R, Std>(client, 1e-5);
+    check::<R, NanStd>(client, 1e-5);
+    check::<R, NormL2>(client, 1e-6);
+    check::<R, NormP>(client, 1e-5);
+    check::<R, LogSumExp>(client, 1e-6);
+    check::<R, NanMax>(client, 0.0);
 }
 
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every

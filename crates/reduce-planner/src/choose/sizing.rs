@@ -19,7 +19,7 @@ pub(super) fn row(problem: &Problem, device: &Device) -> Row {
         };
     }
     let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
-    device.tuning.row(weight, operator.transcendental)
+    device.tuning.row(weight, operator.transcendental, operator.blockwise)
 }
 
 /// The numbers for an operator whose units have one accumulator each, because they take blocks.
