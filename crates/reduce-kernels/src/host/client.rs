@@ -55,6 +55,12 @@ impl Language {
     }
 }
 
+/// Whether kernels may use the hardware's exponentials and logarithms of f32; see
+/// [`HardwareMath`](crate::operator::HardwareMath).
+pub(crate) fn has_hardware_math<R: Runtime>(client: &ComputeClient<R>) -> bool {
+    Language::of(client) == Language::Cuda
+}
+
 /// Whether kernels can compute with values of `element`, beyond loading and storing them.
 pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: ElementType) -> bool {
     can(client, element, &[TypeUsage::Arithmetic])

@@ -8,6 +8,7 @@ use reduce_planner::{Access, Direction, ElementType, KeptDim, Problem};
 
 use super::{
     buffers::Buffers,
+    client::has_hardware_math,
     dispatch::Dispatch,
     scratch::{Scratch, Words},
 };
@@ -155,6 +156,7 @@ impl<R: Runtime> Launch<'_, R> {
             fields: signature.fields.map(memory_type),
             results: signature.results.map(memory_type),
             width: self.dispatch.plan.access.vector,
+            hardware_math: has_hardware_math(self.client),
         }
     }
 

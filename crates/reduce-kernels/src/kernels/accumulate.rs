@@ -37,7 +37,7 @@ pub(super) fn accumulate<N: Width>(
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
     let outer_dims = geometry.reduced.len().comptime();
-    if comptime![may_refuse(operator) || any_load_may_be_missing(access, outer_dims)] {
+    if comptime![is_large(operator) || any_load_may_be_missing(access, outer_dims)] {
         in_one_loop::<N>(accumulator, input, geometry, parameters, tile, share, access, operator)
     } else {
         whole_blocks_first::<N>(
@@ -55,10 +55,6 @@ pub(super) fn accumulate<N: Width>(
 
 /// Whole blocks, then the rest. Neither the addresses nor the elements of whole blocks are
 /// questioned.
-#[allow(
-    clippy::collapsible_if,
-    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
-)]
 #[cube]
 fn whole_blocks_first<N: Width>(
     accumulator: Accumulator<N>,
@@ -78,11 +74,12 @@ fn whole_blocks_first<N: Width>(
     let mut chains: u32 = 0u32.runtime();
     let mut blocks: u32 = 0u32.runtime();
     let mut total = accumulator;
-    let mut first = share.first;
-    let end = loads_surely_valid(geometry, access);
+    let block = share.stride * in_flight;
+    let whole_blocks = loads_surely_valid(geometry, access) / block;
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
-    while first + comptime![in_flight - 1] * share.stride < end {
+    for nth in 0..whole_blocks {
+        let first = share.first + nth * block;
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
         for k in 0..in_flight {
@@ -99,19 +96,17 @@ fn whole_blocks_first<N: Width>(
                 blocks = 0u32;
             }
         }
-        first += share.stride * in_flight;
     }
-    if comptime![in_flight > 1 || access.peeled] {
-        if first < geometry.loads_per_tile {
-            let mut loads = Sequence::<Loaded>::new();
-            #[unroll]
-            for k in 0..in_flight {
-                loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
-            }
-            let (pushed, _) =
-                push_together::<N>(total, &loads, parameters, false, ascending, operator);
-            total = pushed;
+    // The rest is at most a block.
+    let first = share.first + whole_blocks * block;
+    if first < geometry.loads_per_tile {
+        let mut loads = Sequence::<Loaded>::new();
+        #[unroll]
+        for k in 0..in_flight {
+            loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
         }
+        let (pushed, _) = push_together::<N>(total, &loads, parameters, false, ascending, operator);
+        total = pushed;
     }
     if comptime![pairwise] {
         total = tree.take(total, chains, true, zero, parameters, operator);
@@ -119,9 +114,9 @@ fn whole_blocks_first<N: Width>(
     total
 }
 
-/// All loads in one loop. An operator that may refuse blocks is large, and compilers take long for
-/// large operators. Its functions are therefore written into the kernel as few times as possible:
-/// the loop also takes the last loads of the share, and the tree of pairwise summation.
+/// All loads in one loop. Compilers take long for large operators, whose functions are therefore
+/// written into the kernel as few times as possible: the loop also takes the last loads of the
+/// share, and the tree of pairwise summation.
 #[cube]
 fn in_one_loop<N: Width>(
     accumulator: Accumulator<N>,
@@ -178,6 +173,12 @@ fn in_one_loop<N: Width>(
         first = after;
     }
     total
+}
+
+/// Whether the operator's functions are long. Beside the time that compilers take, an optimiser of
+/// CubeCL 0.10 panics for some kernels that merge in two loops.
+fn is_large(operator: OperatorRef) -> bool {
+    may_refuse(operator) || operator.0.merges_in_loops()
 }
 
 fn may_refuse(operator: OperatorRef) -> bool {
@@ -245,6 +246,7 @@ pub(super) fn take_loads<N: Width>(
     #[comptime] operator: OperatorRef,
 ) -> (Accumulator<N>, bool) {
     let in_flight = comptime![access.loads_in_flight];
+    let in_blocks = comptime![operator.0.blocks.is_some()];
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
     let mut total = accumulator;
@@ -254,7 +256,9 @@ pub(super) fn take_loads<N: Width>(
             push_together::<N>(total, loads, parameters, true, ascending, operator);
         total = pushed;
         taken = as_block;
-    } else if comptime![in_flight == 1 || any_load_may_be_missing(access, outer_dims)] {
+    } else if comptime![in_flight == 1 || !in_blocks || any_load_may_be_missing(access, outer_dims)]
+    {
+        // Without block functions, one copy of the pushes has to do for large operators.
         let (pushed, as_block) =
             push_together::<N>(total, loads, parameters, false, ascending, operator);
         total = pushed;

@@ -3,8 +3,8 @@
 use cubecl::{ir::StorageType, prelude::*};
 
 use crate::operator::{
-    A, AccumulatorTypes, B, C, Columns, D, E, In, Out, Out2, Out3, ResultTypes, Single, Stored,
-    Wide,
+    A, AccumulatorTypes, B, C, Columns, D, E, HardwareMath, In, Out, Out2, Out3, ResultTypes,
+    Single, Stored, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -24,6 +24,8 @@ pub(crate) struct KernelTypesArg {
     pub(crate) results: [StorageType; 3],
     /// Components of a vector.
     pub(crate) width: usize,
+    /// Whether to use the hardware's exponentials and logarithms; see [`HardwareMath`].
+    pub(crate) hardware_math: bool,
 }
 
 impl KernelTypesArg {
@@ -41,6 +43,7 @@ impl KernelTypesArg {
         scope.register_type::<Out2>(second);
         scope.register_type::<Out3>(third);
         scope.register_size::<Wide>(self.width);
+        scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
     }
 }
 

@@ -38,8 +38,8 @@ pub trait Blockwise: Operator {
     /// belong to one output, and `N` is 1. [`fold()`] and [`spread()`] convert between both.
     ///
     /// If a block is refused, the accumulator that is returned has no meaning. The elements of the
-    /// block are then pushed one by one, to an accumulator of their own, which is merged with the
-    /// given one. This slow path exists once in a kernel. It serves blocks that are rare.
+    /// block are then pushed to the given accumulator, one by one. This slow path exists once in a
+    /// kernel. It serves blocks that are rare.
     fn push_block<N: Size, W: Size>(
         accumulator: AccumulatorOf<Self::Fields, N>,
         block: &Block<W>,
@@ -56,7 +56,7 @@ struct Load<W: Size> {
     inside: bool,
 }
 
-/// Several loads of `W` elements each. At least one of them is inside.
+/// Several loads of `W` elements each. Some of them, at times all, are not inside.
 #[derive(CubeType, Clone)]
 pub struct Block<W: Size> {
     loads: Sequence<Load<W>>,
@@ -99,7 +99,7 @@ impl<W: Size> Block<W> {
         load.position
     }
 
-    /// Whether positions are known to rise from load to load. Loads that are not inside repeat
+    /// Whether positions are known to rise from load to load that is inside. Other loads repeat
     /// positions.
     pub fn is_ascending(&self) -> comptime_type!(bool) {
         comptime![self.ascending]

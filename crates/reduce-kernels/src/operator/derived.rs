@@ -131,4 +131,28 @@ macro_rules! derived {
     };
 }
 
+/// Implements [`Blockwise`](crate::operator::Blockwise) with the pushes of an operator whose merges
+/// are cheap. A unit then needs fewer registers, because the elements of a block merge before they
+/// reach its accumulator.
+macro_rules! block_of_pushes {
+    ($operator:ty: $fields:ident $(, $($generics:tt)*)?) => {
+        #[cube]
+        impl$(<$($generics)*>)? crate::operator::Blockwise for $operator {
+            const MAY_REFUSE: bool = false;
+
+            fn push_block<N: Size, W: Size>(
+                accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
+                block: &crate::operator::Block<W>,
+                parameters: &crate::operator::Parameters,
+            ) -> (crate::operator::AccumulatorOf<crate::operator::$fields, N>, bool) {
+                let total = crate::operator::block::push_each::<Self, N, W>(
+                    accumulator, block, parameters,
+                );
+                (total, true.runtime())
+            }
+        }
+    };
+}
+
+pub(super) use block_of_pushes;
 pub(super) use derived;

@@ -51,5 +51,16 @@ pub(crate) struct WideMarker;
 /// The number of components of the kernel's vectors.
 pub(crate) type Wide = DynamicSize<WideMarker>;
 
+/// Identifies [`HardwareMath`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HardwareMathMarker;
+
+/// 2 if the kernel may use the hardware's exponentials and logarithms of f32 where these are exact
+/// enough, otherwise 1.
+///
+/// CubeCL takes them if it may assume that there is no NaN and no infinity. On CUDA it only picks
+/// another instruction. In SPIR-V it lets a driver rely on the assumption, which is not true here.
+pub(crate) type HardwareMath = DynamicSize<HardwareMathMarker>;
+
 /// One component.
 pub(crate) type Single = Const<1>;

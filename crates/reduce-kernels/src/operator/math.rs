@@ -52,7 +52,7 @@
 
 use cubecl::prelude::*;
 
-use super::element_wise::is_nan;
+use super::{HardwareMath, element_wise::is_nan};
 
 /// 1 / ln 2.
 const RECIPROCAL_LN_2: f64 = core::f64::consts::LOG2_E;
@@ -155,20 +155,23 @@ pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
 /// The exponential of components that are 0 or less, for sums to which 0 contributes 1. NaN gives
 /// NaN.
 ///
-/// In f32, CUDA takes the exponential of the hardware, in half as many instructions as [`exp()`]. Its
-/// error in units in the last place grows with the magnitude `m` of the value, as `2 + 1.2 m` (CUDA
-/// C++ Programming Guide, intrinsic functions). Beside 1, that is at most 0.5 units: `m` times the
-/// exponential of `-m` is at most 0.37.
+/// In f32, CUDA takes the exponential of the hardware, in half as many instructions as [`exp()`].
+/// Its error in units in the last place grows with the magnitude `m` of the value, as `2 + 1.2 m`
+/// (CUDA C++ Programming Guide, intrinsic functions). Beside 1, that is at most 0.5 units: `m` times
+/// the exponential of `-m` is at most 0.37.
 #[cube]
-pub fn exp_of_negative<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+pub(crate) fn exp_of_negative<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = storage_type_of::<E>();
-    if comptime![is_f64(element)] { exp::<E, N>(value) } else { fast_exp::<E, N>(value) }
+    let hardware = HardwareMath::value().comptime();
+    if comptime![is_f64(element) || hardware == 1] {
+        exp::<E, N>(value)
+    } else {
+        hardware_exp::<E, N>(value)
+    }
 }
 
-/// CubeCL takes the hardware's exponential where it may assume all of this. None of it changes what
-/// the instruction does with NaN and infinities.
 #[cube(fast_math = FastMath::ReducedPrecision | FastMath::NotNaN | FastMath::NotInf)]
-fn fast_exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+fn hardware_exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     value.exp()
 }
 
@@ -226,15 +229,16 @@ pub(crate) fn pow_of_share<E: Float, N: Size>(
     exponent: Vector<E, N>,
 ) -> Vector<E, N> {
     let element = storage_type_of::<E>();
-    if comptime![is_f64(element)] {
+    let hardware = HardwareMath::value().comptime();
+    if comptime![is_f64(element) || hardware == 1] {
         pow::<E, N>(base, exponent)
     } else {
-        fast_exp::<E, N>(fast_ln::<E, N>(base) * exponent)
+        hardware_exp::<E, N>(hardware_ln::<E, N>(base) * exponent)
     }
 }
 
 #[cube(fast_math = FastMath::ReducedPrecision | FastMath::NotNaN | FastMath::NotInf)]
-fn fast_ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+fn hardware_ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     value.ln()
 }
 

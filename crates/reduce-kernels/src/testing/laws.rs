@@ -9,7 +9,7 @@ use super::{TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
-    host::{cache, prepared::check_arithmetic},
+    host::{cache, client::has_hardware_math, prepared::check_arithmetic},
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, ResultArraysLaunch, output_of},
     operator::{
         Accumulator, Block, Columns, Erased, In, Operator, OperatorRef, Parameters,
@@ -349,6 +349,7 @@ fn forms<R: Runtime>(
         fields: signature.fields.map(memory_type),
         results: signature.results.map(memory_type),
         width: WIDTH,
+        hardware_math: has_hardware_math(client),
     };
     let results = || {
         ResultArraysLaunch::new(

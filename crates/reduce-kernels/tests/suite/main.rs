@@ -65,6 +65,7 @@ macro_rules! suite {
                 long_sums: numerics::long_sums;
                 variance_far_from_zero: numerics::variance_far_from_zero;
                 extreme_magnitudes: numerics::extreme_magnitudes;
+                last_values_have_positions: numerics::last_values_have_positions;
                 rare_elements_anywhere: numerics::rare_elements_anywhere;
                 log_sum_exp_at_the_edges: numerics::log_sum_exp_at_the_edges;
                 wide_accumulators: numerics::wide_accumulators;

@@ -1,14 +1,15 @@
 //! The bounds of docs/SEMANTICS.md on rounding, overflow and underflow.
 
 use reduce_kernels::{
-    ElementType, LogSumExp, Mean, MeanVar, NanMax, NanStd, NanVar, NormL2, NormP, Plan, Std, Sum,
-    Var, cubecl::prelude::*, device_of, reduce, testing::widest_plans,
+    ArgMax, ArgMin, ElementType, LogSumExp, Mean, MeanVar, NanArgMax, NanMax, NanStd, NanVar,
+    NormL2, NormP, Plan, Std, Sum, Var, cubecl::prelude::*, device_of, reduce,
+    testing::widest_plans,
 };
 
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Asked, device_with_planes, problem_of, read, results, tensor},
+    run::{Asked, Element, device_with_planes, problem_of, read, results, tensor},
 };
 
 /// A plan of each schedule for a row-major tensor of f32.
@@ -76,6 +77,28 @@ pub(crate) fn rare_elements_anywhere<R: Runtime>(client: &ComputeClient<R>) {
     check::<R, NormP>(client, 1e-5);
     check::<R, LogSumExp>(client, 1e-6);
     check::<R, NanMax>(client, 0.0);
+}
+
+/// Elements that are the last of all values in an operator's order still have a position: the first,
+/// if all elements are alike.
+pub(crate) fn last_values_have_positions<R: Runtime>(client: &ComputeClient<R>) {
+    const LEN: usize = 530;
+    fn check<R: Runtime, O: Checked, E: Element>(client: &ComputeClient<R>, operator: O, last: E) {
+        for (shape, axis) in [([2, LEN], 1), ([LEN, 2], 0)] {
+            for plan in every_plan::<R, O>(client, &shape, &[axis]) {
+                let data = vec![last; 2 * LEN];
+                let found: Vec<u32> = results(client, operator, &data, &shape, &[axis], Some(plan));
+                assert_eq!(found, [0, 0], "{} of {last:?}, {plan}", O::NAME);
+            }
+        }
+    }
+    check(client, ArgMax, f32::NEG_INFINITY);
+    check(client, ArgMin, f32::INFINITY);
+    check(client, NanArgMax, f32::NEG_INFINITY);
+    check(client, NanArgMax, f32::NAN);
+    check(client, ArgMax, i32::MIN);
+    check(client, ArgMax, 0u32);
+    check(client, ArgMin, u32::MAX);
 }
 
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every
@@ -197,6 +220,9 @@ pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
         let found: Vec<f32> = results(client, NormL2, &data, &[n], &[0], Some(plan));
         assert_close(&found, NormL2::naive(&exact)[0], 1e-6, &format!("all magnitudes, {plan}"));
     }
+    // A maximum whose reciprocal is denormal.
+    let norm: Vec<f32> = results(client, NormP { p: 3.0 }, &[1e38; 20], &[20], &[0], None);
+    assert_close(&norm, 1e38 * 20f64.cbrt(), 1e-5, "norm_p of large elements");
     for end in [3e38f32, 2e-38] {
         let norm: Vec<f32> = results(client, NormL2, &[0.0, end], &[2], &[0], None);
         assert_close(&norm, f64::from(end), 1e-6, "an end of the range");

@@ -244,6 +244,12 @@ fn first_across<O: Order, N: Size, W: Size>(
     if taken && matters {
         let mut value = number::<O, A, W>(spread::<A, N, W>(total.value));
         let mut position = spread::<B, N, W>(total.position);
+        // An element wins over no elements even if it is the last of all values. If it is NaN and
+        // skipped, there is still none, and the block is refused unless a number follows.
+        let element = Vector::<A, W>::cast_from(block.value(0usize));
+        let none = and_not_nan::<A, W>(position.equal(Vector::new(highest::<B>())), element);
+        value = select_many(none, element, value);
+        position = select_many(none, block.position(0usize).components::<B, W>(), position);
         let ascending = block.is_ascending();
         #[unroll]
         for nth in 0..block.load_count() {

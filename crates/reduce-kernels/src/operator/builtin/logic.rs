@@ -5,8 +5,10 @@ use core::marker::PhantomData;
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Block, Blocks, Blockwise, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
-    block::push_each, derived::derived, element_wise::is_nonzero, rules,
+    A, Blocks, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    derived::{block_of_pushes, derived},
+    element_wise::is_nonzero,
+    rules,
 };
 
 /// Whether any element is nonzero; false of no elements. NaN is nonzero.
@@ -111,19 +113,7 @@ impl<C: Connective> Operator for Connected<C> {
     }
 }
 
-/// Blocks need fewer registers: their elements merge before they reach the accumulator.
-#[cube]
-impl<C: Connective> Blockwise for Connected<C> {
-    const MAY_REFUSE: bool = false;
-
-    fn push_block<N: Size, W: Size>(
-        accumulator: Value<A, N>,
-        block: &Block<W>,
-        parameters: &Parameters,
-    ) -> (Value<A, N>, bool) {
-        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
-    }
-}
+block_of_pushes!(Connected<C>: One, C: Connective);
 
 type AnyTrue = Connected<Or>;
 type AllTrue = Connected<And>;

@@ -9,10 +9,9 @@ use super::{
     extrema::{Extremum, Preference},
 };
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Pair, Parameters, Position,
-    Two, TypeRule, Value,
-    block::push_each,
-    derived::derived,
+    A, B, Blocks, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule,
+    Value,
+    derived::{block_of_pushes, derived},
     element_wise::{
         and_not_nan, highest, is_nan, lowest, nan_or_highest, nan_or_lowest, or_nan, unless_nan,
     },
@@ -120,19 +119,7 @@ impl Operator for NanMean {
     }
 }
 
-/// Blocks need fewer registers: their elements merge before they reach the accumulator.
-#[cube]
-impl Blockwise for NanMean {
-    const MAY_REFUSE: bool = false;
-
-    fn push_block<N: Size, W: Size>(
-        accumulator: Pair<A, B, N>,
-        block: &Block<W>,
-        parameters: &Parameters,
-    ) -> (Pair<A, B, N>, bool) {
-        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
-    }
-}
+block_of_pushes!(NanMean: Two);
 
 /// Whether `right` is greater than `left`, or `left` is NaN and `right` is not.
 #[cube]

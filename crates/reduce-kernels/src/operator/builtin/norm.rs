@@ -6,8 +6,8 @@ use super::{Sum, extrema::greater};
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, C, Definition, In, InvalidParameter, One, Operator, Out, Pair,
     ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
-    block::{Add, Most, all, fold, push_each, spread},
-    derived::derived,
+    block::{Add, Most, all, fold, spread},
+    derived::{block_of_pushes, derived},
     element_wise::{constant, is_nan, magnitude},
     math::{pow, pow_of_share, root},
     rules,
@@ -272,19 +272,7 @@ impl Operator for NormInf {
     }
 }
 
-/// Blocks need fewer registers: their elements merge before they reach the accumulator.
-#[cube]
-impl Blockwise for NormInf {
-    const MAY_REFUSE: bool = false;
-
-    fn push_block<N: Size, W: Size>(
-        accumulator: Value<A, N>,
-        block: &Block<W>,
-        parameters: &Parameters,
-    ) -> (Value<A, N>, bool) {
-        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
-    }
-}
+block_of_pushes!(NormInf: One);
 
 /// The largest magnitude, and the sum of the powers of magnitudes divided by it.
 #[derive(CubeType, Clone, Copy)]
@@ -390,7 +378,7 @@ impl Blockwise for NormP {
     const MAY_REFUSE: bool = true;
 
     /// Refuses blocks with NaN or `inf`, those that follow one, and those whose largest magnitude
-    /// is too small to have a reciprocal.
+    /// has no normal reciprocal.
     fn push_block<N: Size, W: Size>(
         accumulator: Pair<A, B, N>,
         block: &Block<W>,
@@ -424,9 +412,18 @@ impl Blockwise for NormP {
         // Backends differ in the maxima and powers of NaN, but not in sums.
         let finite = Vector::new(A::max_value());
         let ratios = fold::<Add, A, N, W>(ratios) + ratio::<N>(total.max, most);
-        let taken = all::<N>(ratios.less_equal(finite).and(total.sum.less_equal(finite)));
+        let fits = ratios.less_equal(finite).and(total.sum.less_equal(finite));
+        // The reciprocal of a larger maximum is denormal, and some devices take it for 0.
+        let taken = all::<N>(fits.and(most.less_equal(Vector::new(largest_divisor::<A>()))));
         (Pair::new(most, Vector::cast_from(total.sum * share + sum)), taken)
     }
+}
+
+/// The largest number that others are divided by in a block: 2^126, whose reciprocal is the smallest
+/// normal number, or any number in f64.
+#[cube]
+fn largest_divisor<E: Float>() -> E {
+    constant::<E>(2f32.powi(126), f64::MAX)
 }
 
 /// `size / most`, or 0 if both are 0. In f32 it is a product with the reciprocal, which compilers

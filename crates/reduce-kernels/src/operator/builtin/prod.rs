@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Parameters, Position,
-    TypeRule, Value, block::push_each, rules,
+    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    derived::block_of_pushes, rules,
 };
 
 /// The product; 1 of no elements. Products of integers wrap.
@@ -52,16 +52,4 @@ impl Operator for Prod {
     }
 }
 
-/// Blocks need fewer registers: their elements merge before they reach the accumulator.
-#[cube]
-impl Blockwise for Prod {
-    const MAY_REFUSE: bool = false;
-
-    fn push_block<N: Size, W: Size>(
-        accumulator: Value<A, N>,
-        block: &Block<W>,
-        parameters: &Parameters,
-    ) -> (Value<A, N>, bool) {
-        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
-    }
-}
+block_of_pushes!(Prod: One);

@@ -3,8 +3,10 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Parameters, Position,
-    TypeRule, Value, block::push_each, derived::derived, element_wise::magnitude, rules,
+    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    derived::{block_of_pushes, derived},
+    element_wise::magnitude,
+    rules,
 };
 
 /// The sum; 0 of no elements. Sums of integers wrap.
@@ -66,19 +68,7 @@ impl Operator for Sum {
     }
 }
 
-/// Blocks need fewer registers: their elements merge before they reach the accumulator.
-#[cube]
-impl Blockwise for Sum {
-    const MAY_REFUSE: bool = false;
-
-    fn push_block<N: Size, W: Size>(
-        accumulator: Value<A, N>,
-        block: &Block<W>,
-        parameters: &Parameters,
-    ) -> (Value<A, N>, bool) {
-        (push_each::<Self, N, W>(accumulator, block, parameters), true.runtime())
-    }
-}
+block_of_pushes!(Sum: One);
 
 derived!(SumAbs: One -> One = Sum, "sum_abs", rules::accumulate, before value => magnitude::<In, N>(value));
 derived!(SumSquares: One -> One = Sum, "sum_squares", rules::accumulate, before value => value * value);
