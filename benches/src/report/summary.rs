@@ -130,15 +130,16 @@ mod tests {
         assert_eq!(lines(&summary.behind), ["sum f32 [65536, 1024] axis 1"]);
         // 2^28 bytes in 60 us, which is faster than any peer and than the record's own 4 TB/s. At
         // that rate and with 9 us for the launch, 70 us are 98 % of the floor and 300 us 83 %.
-        assert!((summary.floor.read_gigabytes_per_second - 4478.3).abs() < 0.1);
+        assert!((summary.floor.read_gigabytes_per_second - 4473.9).abs() < 0.1);
         assert_eq!(lines(&summary.far_from_floor), Vec::<String>::new());
+        assert_eq!(lines(&summary.slower_than_eager), ["sum f32 [1024] axis all"]);
+        assert_eq!(lines(&summary.vulkan_behind), ["sum f32 [268435456] axis all"]);
+
         let slow = record(&[("sum f32 [65536, 1024] axis 1", 80.0)]);
         let rows = join(&slow, None, &printed());
         let summary = Summary::of(&rows, &slow.floor);
         // The compiled peer's 62.6 us.
-        assert!((summary.floor.read_gigabytes_per_second - 4292.3).abs() < 0.1);
+        assert!((summary.floor.read_gigabytes_per_second - 4288.1).abs() < 0.1);
         assert_eq!(lines(&summary.far_from_floor), ["sum f32 [65536, 1024] axis 1"]);
-        assert_eq!(lines(&summary.slower_than_eager), ["sum f32 [1024] axis all"]);
-        assert_eq!(lines(&summary.vulkan_behind), ["sum f32 [268435456] axis all"]);
     }
 }

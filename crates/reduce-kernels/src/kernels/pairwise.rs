@@ -10,9 +10,9 @@ use crate::operator::{
 /// Number of levels of the tree.
 const LEVELS: u32 = 12;
 
-/// Number of elements per component in a chain. Measured with a sum of 2^28 f32 on one H200, 331
-/// elements per component: 261.4 us with chains of 64, whose totals pass through local memory;
-/// 245.7 us with one chain of up to 512; 246.1 us without a tree.
+/// Number of loads in a chain; with blocks, their number times the loads of each. Measured with a
+/// sum of 2^28 f32 on one H200, 331 elements per component: 261.4 us with chains of 64, whose totals
+/// pass through local memory; 245.7 us with one chain of up to 512; 246.1 us without a tree.
 pub(super) const CHAIN: usize = 512;
 
 /// The totals of the chains that a unit has completed.

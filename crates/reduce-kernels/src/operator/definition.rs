@@ -21,7 +21,8 @@ use super::{
     },
 };
 
-/// The operator `O` as data: its constants and its four functions.
+/// The operator `O` as data: its constants, its four functions, and its block functions if it has
+/// any.
 ///
 /// [`Operator::DEFINITION`] names it. Kernels and host code take it without its type, so Rust
 /// compiles them once and not for each operator.

@@ -74,7 +74,7 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// Whether `push` uses the position of the elements.
     const POSITIONAL: bool = false;
     /// Whether long chains of floating point operations lose accuracy. If so, units accumulate
-    /// chains of up to 512 elements per component and merge them pairwise.
+    /// chains of up to 512 loads and merge them pairwise.
     const PAIRWISE: bool = false;
     /// Whether the functions compute exponentials, logarithms, powers or angles. The planner then
     /// expects more work per element.

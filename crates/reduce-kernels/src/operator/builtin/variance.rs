@@ -382,9 +382,11 @@ fn in_range<E: Float, N: Size>(total: Moments<E, N>) -> Vector<bool, N> {
 /// Adds a block: a distance, a sum and a square per element. Returns whether the block was taken.
 /// If not, the accumulator that is returned has no meaning.
 ///
-/// The first element of the first block is the origin, at a scale of 1. The origin moves to the
-/// mean as soon as the sum of squared distances from it is more than twice that from the mean. A
-/// block is refused if a square overflows, if all of them vanish, or if an element is not finite.
+/// The first element of the first block is the origin, at a scale of 1, or at that of
+/// [`scale_of()`] if all elements of the block are equal. The origin moves to the mean as soon as
+/// the sum of squared distances from it is more than twice that from the mean. A block is refused
+/// if it takes the sum of squares out of [`in_range()`], unless all of its elements equal the
+/// origin.
 #[cube]
 fn take_block<E: Float, N: Size, W: Size>(
     accumulator: Moments<E, N>,
