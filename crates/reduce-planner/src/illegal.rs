@@ -99,6 +99,26 @@ pub enum Illegal {
         /// Elements of the vector.
         vector: usize,
     },
+    /// Rows are realigned, but not read in whole vectors across outputs.
+    NothingToRealign,
+    /// Realigned rows start less than a vector apart.
+    RowsOverlap {
+        /// Elements from the start of a row to that of the next.
+        stride: usize,
+        /// Elements of the vector.
+        vector: usize,
+    },
+    /// The rows that one unit reads start at different distances from a boundary of vectors.
+    RowsUnlike {
+        /// Units that share an output, over all cubes. A unit's rows are as many apart.
+        units: u64,
+        /// Elements of the vector.
+        vector: usize,
+    },
+    /// Rows are realigned, and units do not combine in a cube.
+    RealignedOutsideCube,
+    /// Rows are realigned, and a cube works on fewer than two output tiles.
+    RealignedTile,
     /// The loads of all outputs in flight together are too many.
     OutputsInFlight {
         /// Outputs in flight.
@@ -262,6 +282,23 @@ impl fmt::Display for Illegal {
             }
             RowsMisaligned { vector } => {
                 write!(f, "rows do not start on a boundary of {vector} elements")
+            }
+            NothingToRealign => {
+                f.write_str("only rows that are read in vectors across outputs can be realigned")
+            }
+            RowsOverlap { stride, vector } => {
+                write!(
+                    f,
+                    "realigned rows that start {stride} elements apart share vectors of {vector}"
+                )
+            }
+            RowsUnlike { units, vector } => write!(
+                f,
+                "rows {units} apart do not start at the same place in aligned vectors of {vector}"
+            ),
+            RealignedOutsideCube => f.write_str("only the units of cubes realign rows"),
+            RealignedTile => {
+                f.write_str("a cube that realigns rows works on two output tiles or more")
             }
             OutputsInFlight { outputs, loads, max } => {
                 write!(f, "{outputs} outputs with {loads} loads each exceed {max} loads in flight")

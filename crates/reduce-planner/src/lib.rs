@@ -70,7 +70,7 @@ pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
 pub use limits::needs_wide_indices;
-pub use plan::{Access, Combine, Merge, Plan, Schedule};
+pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use problem::{
     Direction, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ReducedDim, reduced_axes,
     row_major_strides, span,

@@ -118,6 +118,48 @@ fn plan_of(class: OperatorClass, shape: &[usize], axis: usize) -> Plan {
     choose(&problem.unwrap(), &Device::h200()).unwrap().plan
 }
 
+/// Rows that start off a vector's boundary are read in aligned vectors where cubes can realign them:
+/// a cube for a whole row if it is short, otherwise for as many outputs as share few memory sectors.
+/// Units and planes cannot.
+#[test]
+fn cubes_realign_rows() {
+    let shared = Combine::Shared;
+    let realigned = across(4, false).with_realigned(true);
+    let decisions = [
+        (problem(&[65536, 1023], &[0]), realigned, split(14, 32, 32, shared)),
+        (problem(&[4096, 50257], &[0]), realigned, cube(8, 32, shared)),
+        (problem(&[1 << 20, 63], &[0]), realigned, split(132, 32, 32, shared)),
+        (problem(&[1 << 18, 5], &[0]), realigned, split(128, 256, 2, shared)),
+        (problem(&[16644, 64, 63], &[1]), realigned, cube(8, 32, shared)),
+    ];
+    for (problem, access, schedule) in decisions {
+        let plan = choose(&problem, &Device::h200()).unwrap().plan;
+        assert_eq!(plan, Plan::new(access, schedule), "{problem:?}");
+    }
+    let odd = problem(&[65536, 1023], &[0]);
+    // Eight cubes of 128 outputs would leave one.
+    let blocks = realigned.realigned_blocks(&odd, 32);
+    assert_eq!((blocks.per_row, blocks.outputs), (9, 114));
+    for kind in [ScheduleKind::Unit, ScheduleKind::Split] {
+        let plan = force(kind, &odd, &Device::h200()).unwrap();
+        assert_eq!(plan.access.realigned, kind == ScheduleKind::Split, "{plan}");
+    }
+    // Nothing to gain: rows start at vectors, or their elements belong to one output.
+    for (shape, axis) in [([65536, 1024], 0), ([65536, 1023], 1)] {
+        assert_eq!(Access::realigned(&problem(&shape, &[axis]), &Device::h200()), None);
+    }
+}
+
+/// The accumulators of large cubes may need too much memory for the last cube to merge them. Smaller
+/// cubes save a launch.
+#[test]
+fn one_launch_goes_before_large_cubes() {
+    let variance = OperatorClass::new("var", 20).fields(5);
+    let plan = plan_of(variance, &[1 << 20, 64], 0);
+    assert_eq!(plan.schedule, split(264, 16, 16, Combine::Shared));
+    assert_eq!(plan_of(SUM, &[1 << 20, 64], 0).schedule, split(132, 64, 16, Combine::Shared));
+}
+
 /// Accumulators of several fields leave units fewer registers: smaller cubes, fewer loads in
 /// flight, and more elements for each lane before lanes merge.
 #[test]

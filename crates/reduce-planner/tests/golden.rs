@@ -290,7 +290,11 @@ fn access_text(access: Access) -> String {
         Direction::Along => "along",
         Direction::Across => "across",
     };
-    let peeled = if access.peeled { " peeled" } else { "" };
+    let peeled = match (access.peeled, access.realigned) {
+        (true, _) => " peeled",
+        (_, true) => " realigned",
+        _ => "",
+    };
     let outputs = match access.outputs_in_flight {
         1 => String::new(),
         outputs => format!(" outputs{outputs}"),

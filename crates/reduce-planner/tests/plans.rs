@@ -101,6 +101,8 @@ fn plans_read_as_sentences() {
     );
     let plan = choose(&problem(&[4096, 50257], &[1]), &Device::h200()).unwrap().plan;
     assert!(plan.to_string().contains("with head and tail peeled"), "{plan}");
+    let plan = choose(&problem(&[65536, 1023], &[0]), &Device::h200()).unwrap().plan;
+    assert!(plan.to_string().contains("across outputs with rows realigned"), "{plan}");
 }
 
 /// An estimate names its terms and the longest of them, and a refusal that is about time names
@@ -202,6 +204,56 @@ fn plans_that_do_not_fit_are_refused() {
     let error = cube.check(&even, &small).unwrap_err();
     let PlanError::Unfit { reason, .. } = error else { panic!("{error}") };
     assert!(matches!(reason, Illegal::SharedMemory { available: 16, .. }), "{reason}");
+}
+
+/// Realigned rows are refused where a unit's rows would not lie alike, or where no cube moves their
+/// components.
+#[test]
+fn rows_that_cannot_be_realigned_are_refused() {
+    let device = Device::h200();
+    let odd = problem(&[3000, 1001], &[0]);
+    let access = Access::new(Direction::Across).with_vector(4).with_realigned(true);
+    let cube = |units_per_output, outputs_per_cube| Schedule::Cube {
+        units_per_output,
+        outputs_per_cube,
+        combine: Combine::Shared,
+    };
+    Plan::new(access, cube(4, 64)).check(&odd, &device).unwrap();
+    let refused = |access: Access, schedule: Schedule, problem: &Problem, reason: &str| {
+        let error = Plan::new(access, schedule).check(problem, &device).unwrap_err();
+        assert!(error.is_unfit_plan(), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    let unlike = "rows 2 apart do not start at the same place in aligned vectors of 4";
+    refused(access, cube(2, 64), &odd, unlike);
+    refused(access, cube(64, 1), &odd, "two output tiles or more");
+    refused(access, Schedule::Unit { units_per_cube: 256 }, &odd, "only the units of cubes");
+    let only = "only rows that are read in vectors across outputs";
+    refused(access.with_vector(1), cube(4, 64), &odd, only);
+    refused(access.with_peeled(true), cube(4, 64), &odd, only);
+    let along = Access::new(Direction::Along).with_vector(4).with_realigned(true);
+    refused(along, cube(256, 1), &problem(&[3000, 1001], &[1]), only);
+    let nothing = "a vector of 4 does not fit into an input of 0 elements";
+    refused(access, cube(4, 64), &problem(&[0, 1001], &[0]), nothing);
+    // Rows that are two apart do for an even length.
+    Plan::new(access, cube(2, 64)).check(&problem(&[3000, 1002], &[0]), &device).unwrap();
+    // After 5 or 8 rows of 21 elements, a unit goes on in another place.
+    let refused_axes = problem(&[9, 3, 5, 21], &[0, 2]);
+    refused(access, cube(4, 64), &refused_axes, "rows 4 apart");
+    Plan::new(access, cube(4, 64)).check(&problem(&[9, 3, 8, 21], &[0, 2]), &device).unwrap();
+    // A broadcast row is the last one several times.
+    let broadcast = Problem::new(
+        OperatorClass::new("sum", 4),
+        &InputSpec {
+            element: ElementType::F32,
+            shape: &[6, 40, 33],
+            strides: &[0, 33, 1],
+            alignment: 256,
+        },
+        Some(&[0, 1]),
+        &OutputSpec { elements: &[ElementType::F32], strides: None },
+    );
+    refused(access, cube(4, 64), &broadcast.unwrap(), "start 0 elements apart");
 }
 
 /// A misspelt field of a plan from a file is an error, not a default.
@@ -430,12 +482,12 @@ fn any_plan() -> impl Strategy<Value = Plan> {
             1 => (0u32..64, 0usize..3).prop_map(|(log, more)| (1 << log) + more),
         ]
     };
-    let access = (any::<bool>(), count(), any::<bool>(), count(), count());
+    let access = (any::<bool>(), count(), any::<bool>(), any::<bool>(), count(), count());
     let numbers = [number(), number(), number(), number(), number(), number()];
     let ways = (0..4, any::<bool>(), any::<bool>());
     (access, numbers, ways).prop_map(
         |(
-            (along, vector, peeled, loads, outputs),
+            (along, vector, peeled, realigned, loads, outputs),
             [a, b, c, d, e, f],
             (kind, by_plane, last_cube),
         )| {
@@ -458,6 +510,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
                 },
             };
             let access = Access::new(direction).with_vector(vector).with_peeled(peeled);
+            let access = access.with_realigned(realigned);
             let access = access.with_loads_in_flight(loads).with_outputs_in_flight(outputs);
             Plan::new(access, schedule)
         },

@@ -4,7 +4,7 @@ use cubecl::{
     prelude::*,
     server::{Binding, Handle},
 };
-use reduce_planner::{Access, Direction, ElementType, KeptDim, Problem};
+use reduce_planner::{Access, Direction, ElementType, KeptDim, Plan, Problem};
 
 use super::{
     buffers::Buffers,
@@ -16,7 +16,7 @@ use crate::{
     element::{memory_type, storage_type},
     kernels::{
         args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
-        geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch},
+        geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
@@ -66,7 +66,7 @@ impl<R: Runtime> Launch<'_, R> {
                 self.types(),
                 self.input(),
                 self.output(self.writes_vectors()),
-                geometry(self.problem(), plan.access),
+                geometry(self.problem(), &plan),
                 self.parameters(),
                 plan.access,
                 team,
@@ -89,7 +89,7 @@ impl<R: Runtime> Launch<'_, R> {
                 self.input(),
                 ArrayArg::from_raw_parts(words.handle.clone(), words.count),
                 self.output(false),
-                geometry(self.problem(), plan.access),
+                geometry(self.problem(), &plan),
                 self.parameters(),
                 cubes,
                 words.mark,
@@ -114,7 +114,7 @@ impl<R: Runtime> Launch<'_, R> {
                 self.types(),
                 self.input(),
                 self.partials(cubes, partials),
-                geometry(problem, plan.access),
+                geometry(problem, &plan),
                 self.parameters(),
                 cubes,
                 plan.access,
@@ -166,16 +166,17 @@ impl<R: Runtime> Launch<'_, R> {
         KernelTypesArg { stored: types.value, width: 1, ..types }
     }
 
-    /// The input as an array of vectors: those that lie entirely inside its span. Peeled accesses
-    /// also get it as an array of elements.
+    /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
+    /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch<R> {
-        let Access { vector, peeled, .. } = self.dispatch.plan.access;
+        let Access { vector, peeled, realigned, .. } = self.dispatch.plan.access;
         let span = self.problem().input_span();
         let array = |len: usize| {
             // SAFETY: `Buffers` checked the buffer against the span.
             unsafe { ArrayArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
         };
-        InputArraysLaunch::new(array(span / vector), peeled.then(|| array(span)).into())
+        let elements = (peeled || realigned).then(|| array(span));
+        InputArraysLaunch::new(array(span / vector), elements.into())
     }
 
     /// The outputs as arrays of vectors or of elements.
@@ -217,7 +218,7 @@ impl<R: Runtime> Launch<'_, R> {
     /// Whether the results of a tile can be stored as one vector: they lie side by side, their
     /// vector is aligned in the output, and it is no wider than one store.
     fn writes_vectors(&self) -> bool {
-        let Access { direction, vector, peeled, .. } = self.dispatch.plan.access;
+        let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
         let fits = |(output, element): (&Binding, &ElementType)| {
             let bytes = vector * element.bytes();
@@ -227,6 +228,7 @@ impl<R: Runtime> Launch<'_, R> {
         direction == Direction::Across
             && vector > 1
             && !peeled
+            && !realigned
             && inner.output_stride == 1
             && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
             && self.buffers.outputs().iter().zip(results).all(fits)
@@ -246,7 +248,8 @@ fn count([x, y, z]: [u32; 3]) -> CubeCount {
 
 /// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
 /// the others.
-fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> {
+fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLaunch<R> {
+    let Plan { access, schedule, .. } = *plan;
     let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
     let (inner_len, inner_stride, inner_target_stride) = match access.direction {
         Direction::Along => match reduced.split_last() {
@@ -264,10 +267,14 @@ fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> 
             }
         },
     };
+    let tiles_per_cube = schedule.outputs_per_cube();
+    let blocks = access.realigned_blocks(problem, tiles_per_cube);
     let loads = match access.direction {
         Direction::Along => inner_len / access.vector,
+        Direction::Across if access.realigned => blocks.per_row * tiles_per_cube as usize,
         Direction::Across => inner_len.div_ceil(access.vector),
     };
+    let realigned = || RealignedLaunch::new(blocks.outputs, problem.input_span());
     GeometryLaunch::new(
         dims(kept, |dim: &KeptDim| (dim.extent, dim.stride, dim.output_stride)),
         dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
@@ -276,10 +283,11 @@ fn geometry<R: Runtime>(problem: &Problem, access: Access) -> GeometryLaunch<R> 
         inner_target_stride,
         DivisorLaunch::of(loads.max(1)),
         problem.reduction_len() / inner_len.max(1),
-        access.output_tiles(problem) as usize,
+        plan.output_tiles(problem) as usize,
         access.loads_per_output(problem) as usize,
         problem.outputs(),
         problem.reduction_len(),
+        access.realigned.then(realigned).into(),
     )
 }
 

@@ -83,7 +83,8 @@ fn whole_blocks_first<N: Width>(
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
         for k in 0..in_flight {
-            loads.push(load(input, geometry, tile, first + k * share.stride, access));
+            let nth = first + k * share.stride;
+            loads.push(load(input, geometry, tile, nth, false, access));
         }
         let (pushed, _) = push_together::<N>(total, &loads, parameters, true, ascending, operator);
         total = pushed;
@@ -200,11 +201,12 @@ fn is_ascending(access: Access, outer_dims: usize) -> bool {
     }
 }
 
-/// The number of loads of a tile that exist, where not every load may be missing: only the last one
-/// of a single peeled inner dimension may be.
+/// The number of loads of a tile that are vectors of the input, where not every load may be missing.
+/// Only the last one of a single peeled inner dimension may be. That of realigned rows may reach
+/// beyond the input.
 #[cube]
 fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
-    if comptime![access.peeled && access.direction == Direction::Along] {
+    if comptime![access.realigned || access.peeled && access.direction == Direction::Along] {
         geometry.loads_per_tile - 1
     } else {
         geometry.loads_per_tile
@@ -221,7 +223,8 @@ pub(super) fn load_inside(
     #[comptime] access: Access,
 ) -> Loaded {
     let inside = nth < geometry.loads_per_tile;
-    let loaded = load(input, geometry, tile, clamp_max(nth, geometry.loads_per_tile - 1), access);
+    let repeated = clamp_max(nth, geometry.loads_per_tile - 1);
+    let loaded = load(input, geometry, tile, repeated, true, access);
     Loaded { value: loaded.value, position: loaded.position, valid: loaded.valid && inside }
 }
 

@@ -90,6 +90,17 @@ pub(crate) struct Geometry {
     pub(crate) outputs: usize,
     /// Elements that go into one output.
     pub(crate) reduction_len: usize,
+    /// How rows are realigned, if they are.
+    pub(crate) realigned: ComptimeOption<Realigned>,
+}
+
+/// Numbers of an access with realigned rows.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Realigned {
+    /// Outputs of a block, which one cube works on. The last block of a row may have fewer.
+    pub(crate) outputs_per_block: usize,
+    /// Elements from the first to the last of the input.
+    pub(crate) elements: usize,
 }
 
 /// The offsets of one index in the input and in the target (see [`Dim`]).
@@ -133,12 +144,30 @@ pub(crate) struct Tile {
     pub(crate) index: usize,
     /// Number of its results: 1 `Along`, those inside the row `Across`, 0 past the last tile.
     pub(crate) results: u32,
+    /// Where it lies in its row, `Across`.
+    pub(crate) block: RowBlock,
+}
+
+/// The outputs of a row that one cube works on if rows are realigned, otherwise all of them.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct RowBlock {
+    /// Outputs of the row before those of the block.
+    pub(crate) first: usize,
+    /// Outputs of the block before those of the tile.
+    pub(crate) before: usize,
+    /// Outputs of the block.
+    pub(crate) outputs: usize,
 }
 
 /// Locates a tile. A tile past the last repeats the loads of the last and has no results, so all
 /// units of a cube take the same path.
 #[cube]
-pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Access) -> Tile {
+pub(crate) fn locate(
+    geometry: &Geometry,
+    number: usize,
+    #[comptime] access: Access,
+    #[comptime] tiles_per_cube: usize,
+) -> Tile {
     let tile = clamp_max(number, geometry.tiles - 1);
     let inside = number < geometry.tiles;
     match comptime![access.direction] {
@@ -149,14 +178,26 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
                 output: at.target,
                 index: tile,
                 results: u32::cast_from(inside),
+                block: RowBlock { first: 0usize, before: 0usize, outputs: 1usize },
             }
         }
         Direction::Across => {
             let vector = comptime![access.vector];
             let (row, load) = geometry.loads_per_inner.div_mod(tile);
-            let column = load * vector;
             let at = offsets(&geometry.kept, row);
-            let rest = geometry.inner_len - column;
+            let block = if comptime![access.realigned] {
+                let most = geometry.realigned.unwrap().outputs_per_block;
+                let first = load / tiles_per_cube * most;
+                RowBlock {
+                    first,
+                    before: load % tiles_per_cube * vector,
+                    outputs: clamp_max(geometry.inner_len - first, most),
+                }
+            } else {
+                RowBlock { first: 0usize, before: load * vector, outputs: geometry.inner_len }
+            };
+            let column = block.first + block.before;
+            let rest = clamp_min(block.outputs, block.before) - block.before;
             let components = comptime![vector as u32];
             let components = select(rest < vector, u32::cast_from(rest), components);
             Tile {
@@ -164,6 +205,7 @@ pub(crate) fn locate(geometry: &Geometry, number: usize, #[comptime] access: Acc
                 output: at.target + column * geometry.inner_target_stride,
                 index: row * geometry.inner_len + column,
                 results: select(inside, components, 0u32),
+                block,
             }
         }
     }

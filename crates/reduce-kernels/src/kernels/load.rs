@@ -18,18 +18,19 @@ pub(super) struct Loaded {
     pub(super) valid: bool,
 }
 
-/// Issues load number `nth` of a tile.
+/// Issues load number `nth` of a tile. It may be the `last` one, or is known to be another.
 #[cube]
 pub(super) fn load(
     input: &Input,
     geometry: &Geometry,
     tile: Tile,
     nth: usize,
+    #[comptime] last: bool,
     #[comptime] access: Access,
 ) -> Loaded {
     match comptime![access.direction] {
         Direction::Along => load_along(input, geometry, tile, nth, access),
-        Direction::Across => load_across(input, geometry, tile, nth, access),
+        Direction::Across => load_across(input, geometry, tile, nth, last, access),
     }
 }
 
@@ -95,6 +96,7 @@ fn load_across(
     geometry: &Geometry,
     tile: Tile,
     nth: usize,
+    #[comptime] last: bool,
     #[comptime] access: Access,
 ) -> Loaded {
     let vector = comptime![access.vector];
@@ -113,6 +115,20 @@ fn load_across(
             for nth in 0..vector {
                 let column = clamp_max(comptime![nth as u32].runtime(), last);
                 value[nth] = elements[start + column as usize];
+            }
+        }
+    } else if comptime![access.realigned && last] {
+        // The vector at the end of the last row may reach beyond the input. There, this repeats the
+        // last element, in components that have no result.
+        let index = start / vector;
+        let count = geometry.realigned.unwrap().elements;
+        if (index + 1) * vector <= count {
+            value = input.vectors[index];
+        } else {
+            let elements = input.elements.unwrap();
+            #[unroll]
+            for nth in 0..vector {
+                value[nth] = elements[clamp_max(index * vector + nth, count - 1)];
             }
         }
     } else {

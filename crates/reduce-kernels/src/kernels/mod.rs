@@ -23,6 +23,7 @@
 //! - *components*: the elements of a vector.
 //! - *lanes*: units of a plane that exchange values.
 //! - *peeled*: read with whole vectors in the middle and element by element at both edges.
+//! - *realigned*: read in aligned vectors although rows start elsewhere; see [`realign`].
 //! - *adjacent tiles*: tiles that the units of a cube read side by side.
 //! - *published partials*: partial results that cubes pass to the last one of their tile.
 //!
@@ -30,8 +31,8 @@
 //!
 //! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, and [`team`] assigns
 //! units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
-//! [`pairwise`]; [`combine`] and [`total`] make one accumulator of a team's; [`partials`] passes it
-//! between cubes.
+//! [`pairwise`]; [`combine`], [`realign`] and [`total`] make one accumulator of a team's;
+//! [`partials`] passes it between cubes.
 
 mod accumulate;
 pub(crate) mod args;
@@ -41,6 +42,7 @@ mod load;
 pub(crate) mod merge;
 mod pairwise;
 mod partials;
+mod realign;
 pub(crate) mod single_pass;
 pub(crate) mod split_single_pass;
 pub(crate) mod split_two_pass;

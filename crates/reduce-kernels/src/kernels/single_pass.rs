@@ -35,7 +35,7 @@ pub(crate) fn reduce_single_pass(
     let first =
         CUBE_POS * comptime![tiles_per_cube * access.outputs_in_flight] + place.tile as usize;
     if comptime![access.outputs_in_flight == 1] {
-        let tile = locate(geometry, first, access);
+        let tile = locate(geometry, first, access, tiles_per_cube);
         let share = Share {
             first: place.member as usize,
             stride: comptime![team.units_per_tile as usize].runtime(),
@@ -65,7 +65,8 @@ pub(crate) fn reduce_single_pass(
         let mut loads = Sequence::<Sequence<Loaded>>::new();
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
-            let tile = locate(geometry, first + comptime![nth * tiles_per_cube], access);
+            let number = first + comptime![nth * tiles_per_cube];
+            let tile = locate(geometry, number, access, tiles_per_cube);
             let mut of_tile = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..in_flight {

@@ -40,7 +40,7 @@ pub(crate) fn reduce_split_single_pass(
     let cube = CUBE_POS % cubes;
     let first_tile = block * tiles_per_cube;
     let number = place.tile as usize;
-    let tile = locate(geometry, first_tile + number, access);
+    let tile = locate(geometry, first_tile + number, access, tiles_per_cube);
     let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
     let partials = Published::of(block, cubes, mark, comptime![tiles_per_cube * width], operator);
     partials.open(published);
@@ -71,7 +71,7 @@ pub(crate) fn reduce_split_single_pass(
         let total = partials.merge(published, parameters, merging, operator);
         let result = finish::<Single>(operator, total, geometry.reduction_len, parameters);
         let nth_output = UNIT_POS as usize;
-        let tile = locate(geometry, first_tile + nth_output / width, access);
+        let tile = locate(geometry, first_tile + nth_output / width, access, tiles_per_cube);
         let nth = nth_output % width;
         if nth_output < comptime![tiles_per_cube * width] && nth < tile.results as usize {
             let target = tile.output + nth * geometry.inner_target_stride;

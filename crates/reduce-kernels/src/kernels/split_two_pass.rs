@@ -34,7 +34,7 @@ pub(crate) fn reduce_split_two_pass(
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS % cubes;
     let number = block * comptime![team.tiles_per_cube()] + place.tile as usize;
-    let tile = locate(geometry, number, access);
+    let tile = locate(geometry, number, access, comptime![team.tiles_per_cube()]);
     let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
     let partial = cube * geometry.outputs + tile.index;
     match comptime![access.direction] {

@@ -8,6 +8,7 @@ use super::{
     args::Input,
     combine::{combine_components, combine_units},
     geometry::{Geometry, Tile, unknown_zero},
+    realign::{combine_windows, window},
     team::Team,
 };
 use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width, identity, merge};
@@ -66,14 +67,18 @@ pub(super) fn total_across(
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Wide> {
     let none = identity::<Wide>(operator);
-    let wide = accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
-    combine_team::<Wide>(
-        wide,
-        parameters,
-        unknown_zero(geometry.tiles, geometry.outputs),
-        team,
-        operator,
-    )
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    if comptime![access.realigned] {
+        let window = window(geometry, tile, share, access);
+        let tile = window.tile;
+        let wide =
+            accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
+        combine_windows(wide, window.before, tile.block, parameters, zero, team, operator)
+    } else {
+        let wide =
+            accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
+        combine_team::<Wide>(wide, parameters, zero, team, operator)
+    }
 }
 
 /// Combines what the members of a team accumulated, complete in member 0. `zero` is 0, the same in

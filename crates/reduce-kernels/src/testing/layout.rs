@@ -37,13 +37,19 @@ impl Layout {
     /// Layouts that lead to every way of reading with vectors of up to `vector` elements. They are
     /// long enough to be split between cubes, and shorter than the 65535 iterations after which
     /// Mesa's software adapter leaves a loop.
-    pub(super) fn all(vector: usize) -> [Self; 6] {
+    pub(super) fn all(vector: usize) -> [Self; 7] {
         let columns = 2 * vector;
         [
             Self::new("rows", &[2, 20_000], 20_000, &[1]),
             Self::new("rows that start off vectors", &[2, 20_001], 20_001, &[1]),
             Self::new("padded rows", &[2, 19_999], 20_000, &[1]),
             Self::new("columns", &[16_000, columns], columns, &[0]),
+            Self::new(
+                "columns of rows that start off vectors",
+                &[16_000, columns + 1],
+                columns + 1,
+                &[0],
+            ),
             Self::new("padded columns", &[16_000, columns - 1], columns, &[0]),
             Self::new("outer and inner axis", &[40, 3, 400], 400, &[0, 2]),
         ]

@@ -12,7 +12,8 @@ const MOST_LOADS: usize = 4;
 const SEVERAL: usize = 2;
 
 /// Every kind of plan that can run a problem on a device: each schedule, read in the widest
-/// vectors, in narrow ones and in single elements, along the reduction and across outputs.
+/// vectors, in narrow ones and in single elements, along the reduction and across outputs, with
+/// rows realigned and not.
 pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
     let single = |direction| Access::new(direction).with_loads_in_flight(3);
     let mut narrow = device.clone();
@@ -24,12 +25,15 @@ pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
         single(Direction::Across),
     ];
     accesses.dedup();
+    accesses.extend(Access::realigned(problem, device));
     plans_reading(problem, device, &accesses)
 }
 
-/// Every schedule that can run a problem in the widest vectors.
+/// Every schedule that can run a problem in the widest vectors, with rows realigned and not.
 pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
-    plans_reading(problem, device, &[Access::widest(problem, device)])
+    let mut accesses = vec![Access::widest(problem, device)];
+    accesses.extend(Access::realigned(problem, device));
+    plans_reading(problem, device, &accesses)
 }
 
 /// Plans with these accesses: each schedule, splits that are merged by the last cube and by a

@@ -50,6 +50,16 @@ pub(crate) fn corpus() -> Vec<Case> {
         Case::pitched(&[9, 101], 103, &[1]),
         Case::pitched(&[9, 101], 103, &[0]),
         Case::pitched(&[3, 8, 29], 32, &[0, 2]),
+        // Rows that start off a vector's boundary across outputs: several cubes to a row, several
+        // reduced axes, a row that ends inside the last vector, padding, and broadcasts.
+        Case::contiguous(&[70, 1001], &[0]),
+        Case::contiguous(&[333, 29], &[0]),
+        Case::contiguous(&[8, 3, 12, 21], &[0, 2]),
+        Case::contiguous(&[9, 3, 5, 21], &[0, 2]),
+        Case::contiguous(&[5, 40, 22], &[1]),
+        Case::pitched(&[65, 255], 257, &[0]),
+        Case::broadcast(&[6, 40, 33], &[0], &[0, 1]),
+        Case::broadcast(&[6, 40, 33], &[0], &[1]),
         // Permuted, sliced and broadcast.
         Case::permuted(&[40, 96], &[1, 0], &[0]),
         Case::permuted(&[40, 96], &[1, 0], &[1]),

@@ -129,7 +129,7 @@ pub(crate) fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
         .map(|plan| {
             let access = plan.access;
             let across = access.direction == Direction::Across;
-            (plan.schedule.kind(), across, access.peeled, access.vector > 1)
+            (plan.schedule.kind(), across, access.peeled, access.realigned, access.vector > 1)
         })
         .collect();
     for kind in ScheduleKind::ALL {
@@ -139,8 +139,17 @@ pub(crate) fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
             if in_planes && device.plane_size_min != device.plane_size_max {
                 continue;
             }
-            for (peeled, vectors) in [(false, false), (false, true), (true, true)] {
-                let way = (kind, across, peeled, vectors);
+            let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
+            for (peeled, realigned, vectors) in [
+                (false, false, false),
+                (false, false, true),
+                (true, false, true),
+                (false, true, true),
+            ] {
+                if realigned && !(across && in_cubes) {
+                    continue;
+                }
+                let way = (kind, across, peeled, realigned, vectors);
                 assert!(tried.contains(&way), "{way:?} is not among {tried:?}");
             }
         }

@@ -14,11 +14,7 @@ impl Access {
     #[must_use]
     pub fn widest(problem: &Problem, device: &Device) -> Self {
         let direction = problem.direction();
-        let mut widest =
-            (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
-        if direction == Direction::Across && problem.operator().fields > 1 {
-            widest = widest.min(device.tuning.across_components);
-        }
+        let widest = widest_vector(problem, device);
         let mut vector = widest;
         while vector > 1 {
             let loads = loads_in_flight(problem, device, direction, vector);
@@ -37,6 +33,23 @@ impl Access {
             vector /= 2;
         }
         Self::new(direction).with_loads_in_flight(loads_in_flight(problem, device, direction, 1))
+    }
+
+    /// The access with realigned rows, where [`widest`](Self::widest) has shorter vectors than the
+    /// device because rows start off a vector's boundary. Only cubes can have it.
+    #[must_use]
+    pub fn realigned(problem: &Problem, device: &Device) -> Option<Self> {
+        let direction = problem.direction();
+        let vector = widest_vector(problem, device);
+        if direction == Direction::Along || Self::widest(problem, device).vector == vector {
+            return None;
+        }
+        let loads = loads_in_flight(problem, device, direction, vector);
+        let access = Self::new(direction)
+            .with_vector(vector)
+            .with_realigned(true)
+            .with_loads_in_flight(loads);
+        check_access(access, problem, device).is_ok().then_some(access)
     }
 
     /// The access for one schedule: no more loads in flight than a unit has for an output, and
@@ -75,6 +88,17 @@ impl Access {
             }
             fitted = doubled;
         }
+    }
+}
+
+/// Elements of the widest load that serves the problem.
+pub(super) fn widest_vector(problem: &Problem, device: &Device) -> usize {
+    let widest = (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
+    match problem.direction() {
+        Direction::Across if problem.operator().fields > 1 => {
+            widest.min(device.tuning.across_components)
+        }
+        _ => widest,
     }
 }
 

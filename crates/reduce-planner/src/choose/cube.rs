@@ -3,8 +3,18 @@
 //! It serves long reductions whose outputs are enough to fill the device. The split schedule uses
 //! the same blocks.
 
-use super::sizing::{floor_power_of_two, row, units_limit};
+use super::{
+    cost::sector_share,
+    sizing::{floor_power_of_two, row, units_limit},
+};
 use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule};
+
+/// How much units without a column of their own weigh against shared memory sectors. They leave
+/// fewer loads in flight, of which there are plenty. Not measured.
+const IDLE_UNITS_EXPONENT: f64 = 0.25;
+
+/// Share of the best score of a width that another one may have. Not measured.
+const GOOD_WIDTH: f64 = 0.98;
 
 /// The units of one cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +22,13 @@ pub(super) struct Block {
     pub(super) units_per_output: u32,
     pub(super) outputs_per_cube: u32,
     pub(super) combine: Combine,
+}
+
+impl Block {
+    /// Units of the cube.
+    pub(super) fn units(&self) -> u32 {
+        self.units_per_output * self.outputs_per_cube
+    }
 }
 
 /// Whether several cubes share an output.
@@ -88,6 +105,9 @@ fn block_across(
     let loads = access.loads_per_output(problem).max(1);
     let units = u64::from(units);
     let load_bytes = access.vector.saturating_mul(problem.input().bytes()).max(1);
+    if access.realigned {
+        return block_realigned(problem, device, access, sharing, units);
+    }
     let segment_bytes = match access.vector {
         1 => tuning.across_segment_bytes_unaligned,
         _ => tuning.across_segment_bytes,
@@ -101,10 +121,7 @@ fn block_across(
     let (per_output, outputs) = if sharing != Sharing::No {
         (units / adjacent, adjacent)
     } else {
-        // As many units as fill part of the device in one wave.
-        let resident = device.units_per_multiprocessor / tuning.across_resident_divisor;
-        let wave = u64::from(resident) * u64::from(device.multiprocessors);
-        let fill = floor_power_of_two(wave / access.output_tiles(problem).max(1));
+        let fill = units_to_fill(problem, device, access);
         let most = units / adjacent;
         let least = tuning.across_least_units_per_output.min(most);
         let per_output = fill.clamp(least, most);
@@ -117,6 +134,55 @@ fn block_across(
     Block {
         units_per_output: per_output.min(floor_power_of_two(loads)).max(1) as u32,
         outputs_per_cube: outputs as u32,
+        combine: Combine::Shared,
+    }
+}
+
+/// Units per output tile that fill part of the device in one wave.
+fn units_to_fill(problem: &Problem, device: &Device, access: Access) -> u64 {
+    let resident = device.units_per_multiprocessor / device.tuning.across_resident_divisor;
+    let wave = u64::from(resident) * u64::from(device.multiprocessors);
+    floor_power_of_two(wave / access.output_tiles(problem).max(1))
+}
+
+/// Across outputs with rows realigned, as many units read one row as share the fewest memory
+/// sectors with others.
+fn block_realigned(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+    sharing: Sharing,
+    units: u64,
+) -> Block {
+    let tuning = &device.tuning;
+    // A unit's rows lie alike if as many units as a vector has elements share them.
+    let least = access.vector as u64;
+    let widest = (units / least).max(2) as u32;
+    let whole_row = access.loads_per_inner(problem).next_power_of_two().min(u64::from(widest));
+    let score = |tiles: u32| {
+        let blocks = access.realigned_blocks(problem, tiles);
+        let idle = blocks.per_row as f64 * f64::from(tiles) * access.vector as f64
+            / access.inner_len(problem) as f64;
+        sector_share(problem, device, access, tiles, 2) / idle.powf(IDLE_UNITS_EXPONENT)
+    };
+    // Of those that are almost as good, the narrowest makes the most cubes.
+    let widths = (1..=whole_row.max(2).ilog2()).map(|log| 1u32 << log);
+    let best = widths.clone().map(score).fold(0.0, f64::max);
+    let good = |&tiles: &u32| score(tiles) >= GOOD_WIDTH * best;
+    let adjacent = u64::from(widths.clone().find(good).unwrap_or(2));
+    let most = (units / adjacent).max(1);
+    let per_output = match sharing {
+        Sharing::No => {
+            let together = u64::from(tuning.across_units_per_cube) / adjacent;
+            let least = tuning.across_least_units_per_output.max(least).max(together);
+            units_to_fill(problem, device, access).max(least).min(most)
+        }
+        Sharing::Several | Sharing::SeveralLarge => most,
+    };
+    let loads = floor_power_of_two(access.loads_per_output(problem).max(1));
+    Block {
+        units_per_output: per_output.min(loads.max(least)) as u32,
+        outputs_per_cube: adjacent as u32,
         combine: Combine::Shared,
     }
 }

@@ -53,8 +53,8 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     limits::check(problem, device)?;
 
     // 2. The input is read in the widest vectors that its layout allows, with as many loads in flight
-    //    as the device wants.
-    let access = Access::widest(problem, device);
+    //    as the device wants. Cubes may realign rows for wider ones.
+    let accesses = Accesses::of(problem, device);
 
     // 3. Each schedule either says why it does not apply, or is sized. The access is then fitted to it
     //    (`Access::fitted`): no more loads in flight than a unit has, and several outputs in flight
@@ -62,8 +62,8 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     let mut candidates: Vec<(Plan, Estimate)> = Vec::with_capacity(ScheduleKind::ALL.len());
     let mut refused: Vec<Refusal> = Vec::with_capacity(ScheduleKind::ALL.len());
     for kind in ScheduleKind::ALL {
-        match candidate(kind, problem, device, access) {
-            Ok(plan) => candidates.push((plan, plan.estimate(problem, device))),
+        match candidate(kind, problem, device, accesses) {
+            Ok(candidate) => candidates.push(candidate),
             Err(refusal) => refused.push(refusal),
         }
     }
@@ -94,15 +94,51 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
 /// schedule does not apply ([`PlanError::NoSchedule`] with its refusal).
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     limits::check(problem, device)?;
-    let access = Access::widest(problem, device);
-    candidate(kind, problem, device, access).map_err(|refusal| PlanError::NoSchedule {
-        device: device.name.clone(),
-        refusals: vec![refusal],
-    })
+    let accesses = Accesses::of(problem, device);
+    match candidate(kind, problem, device, accesses) {
+        Ok((plan, _)) => Ok(plan),
+        Err(refusal) => {
+            Err(PlanError::NoSchedule { device: device.name.clone(), refusals: vec![refusal] })
+        }
+    }
 }
 
-/// A plan with one schedule that obeys the rules, or the reason against it.
+/// The ways to read the input: in the widest vectors, and with rows realigned where that gives wider
+/// ones.
+#[derive(Clone, Copy)]
+struct Accesses {
+    widest: Access,
+    realigned: Option<Access>,
+}
+
+impl Accesses {
+    fn of(problem: &Problem, device: &Device) -> Self {
+        let widest = Access::widest(problem, device);
+        Self { widest, realigned: Access::realigned(problem, device) }
+    }
+}
+
+/// The faster plan with one schedule that obeys the rules, or the reason against it.
 fn candidate(
+    kind: ScheduleKind,
+    problem: &Problem,
+    device: &Device,
+    accesses: Accesses,
+) -> Result<(Plan, Estimate), Refusal> {
+    let estimated = |plan: Plan| (plan, plan.estimate(problem, device));
+    let widest = legal(kind, problem, device, accesses.widest).map(estimated);
+    let realigned = accesses.realigned.and_then(|access| legal(kind, problem, device, access).ok());
+    match (widest, realigned.map(estimated)) {
+        (Err(_), Some(realigned)) => Ok(realigned),
+        (Ok(widest), Some(realigned)) if realigned.1.total_ns() < widest.1.total_ns() => {
+            Ok(realigned)
+        }
+        (widest, _) => widest,
+    }
+}
+
+/// A plan with one schedule and one access that obeys the rules, or the reason against it.
+fn legal(
     kind: ScheduleKind,
     problem: &Problem,
     device: &Device,

@@ -19,54 +19,84 @@ use crate::{
 /// The outputs fill the device without a split, or the reduction is too short for two cubes.
 pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Reason> {
     let tuning = &device.tuning;
-    let tiles = access.output_tiles(problem);
-    let blocks_of = |block: &Block| tiles.div_ceil(u64::from(block.outputs_per_cube)).max(1);
+    let blocks_of = |block: &Block| access.cube_blocks(problem, block.outputs_per_cube).max(1);
 
     // Does it apply? Two cubes for each block of outputs must find room on the device.
-    let mut block = cube::block(problem, device, access, Sharing::Several);
-    let mut blocks = blocks_of(&block);
-    let mut wanted = cubes_wanted(device, tuning.split_cubes_per_multiprocessor);
+    let usual = cube::block(problem, device, access, Sharing::Several);
+    let wanted = cubes_wanted(device, tuning.split_cubes_per_multiprocessor);
+    let blocks = blocks_of(&usual);
     if blocks.saturating_mul(2) > wanted {
         return Err(Reason::OutputsFillDevice { cubes: blocks, wanted });
     }
-
-    // The last cube would take long to merge many partials: take fewer cubes, each larger.
     let partials = (wanted / blocks)
-        .saturating_mul(u64::from(block.outputs_per_cube))
+        .saturating_mul(u64::from(usual.outputs_per_cube))
         .saturating_mul(access.outputs_per_tile() as u64);
-    if partials > tuning.partials_per_block {
-        block = cube::block(problem, device, access, Sharing::SeveralLarge);
-        blocks = blocks_of(&block);
-        let fewer = cubes_wanted(device, tuning.split_large_cubes_per_multiprocessor);
-        wanted = fewer.max(blocks.saturating_mul(2));
+    if partials <= tuning.partials_per_block {
+        let cubes = cubes(problem, access, &usual, wanted / blocks)?;
+        let merged = merged_by_last_cube(problem, device, access, &usual, cubes);
+        return Ok(merged.unwrap_or_else(|| second_launch(problem, device, &usual, cubes)));
     }
 
-    // Does it apply? Each unit of two cubes must have its loads in flight.
+    // The last cube would take long to merge many partials: take fewer cubes, each larger. Their
+    // accumulators may need too much memory for the last cube to merge at all. Then the cubes stay
+    // as they are, with as many units altogether.
+    let large = cube::block(problem, device, access, Sharing::SeveralLarge);
+    let fewer = cubes_wanted(device, tuning.split_large_cubes_per_multiprocessor);
+    let cubes_of = |block: &Block, wanted: u64| {
+        let blocks = blocks_of(block);
+        cubes(problem, access, block, wanted.max(2 * blocks) / blocks)
+    };
+    let cubes_of_large = cubes_of(&large, fewer)?;
+    if let Some(schedule) = merged_by_last_cube(problem, device, access, &large, cubes_of_large) {
+        return Ok(schedule);
+    }
+    let times = u64::from(large.units() / usual.units().max(1));
+    let merged = cubes_of(&usual, fewer.saturating_mul(times))
+        .ok()
+        .and_then(|cubes| merged_by_last_cube(problem, device, access, &usual, cubes));
+    Ok(merged.unwrap_or_else(|| second_launch(problem, device, &large, cubes_of_large)))
+}
+
+/// The cubes of a block of outputs: as many as wanted, if each unit has its loads in flight.
+///
+/// # Errors
+///
+/// Two cubes have too few loads.
+fn cubes(problem: &Problem, access: Access, block: &Block, wanted: u64) -> Result<u64, Reason> {
     let loads = access.loads_per_output(problem);
     let loads_per_cube = u64::from(block.units_per_output) * access.loads_in_flight as u64;
-    let cubes = (wanted / blocks).min(loads / loads_per_cube.max(1));
+    let cubes = wanted.min(loads / loads_per_cube.max(1));
     if cubes < 2 {
         let needed = loads_per_cube.saturating_mul(2);
         return Err(Reason::TooShortToSplit { loads, needed });
     }
+    Ok(cubes)
+}
 
-    // The last cube merges if the rules allow it.
-    let merged_by = |merge| Schedule::Split {
+fn schedule(block: &Block, cubes: u64, merge: Merge) -> Schedule {
+    Schedule::Split {
         cubes_per_output: cubes as u32,
         units_per_output: block.units_per_output,
         outputs_per_cube: block.outputs_per_cube,
         combine: block.combine,
         merge,
-    };
-    let schedule = merged_by(Merge::LastCube);
-    if check_schedule(&Plan::new(access, schedule), problem, device).is_ok() {
-        return Ok(schedule);
     }
-    Ok(merged_by(second_launch(problem, device, cubes)))
 }
 
-/// Sizes the second launch, which reads the partials one by one.
-fn second_launch(problem: &Problem, device: &Device, cubes: u64) -> Merge {
+/// The schedule whose last cube merges, if the rules allow it.
+fn merged_by_last_cube(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+    block: &Block,
+    cubes: u64,
+) -> Option<Schedule> {
+    let schedule = schedule(block, cubes, Merge::LastCube);
+    check_schedule(&Plan::new(access, schedule), problem, device).is_ok().then_some(schedule)
+}
+
+/// The schedule with a second launch, which reads the partials one by one.
+fn second_launch(problem: &Problem, device: &Device, block: &Block, cubes: u64) -> Schedule {
     let single = Access::new(Direction::Along);
     let wanted = device.tuning.merge_units_per_cube;
     let units = u64::from(units_limit(problem, device, single, wanted));
@@ -75,8 +105,9 @@ fn second_launch(problem: &Problem, device: &Device, cubes: u64) -> Merge {
         .min(u64::from(device.plane_size_min.max(1)))
         .min(units);
     let units_per_output = (units / outputs).min(floor_power_of_two(cubes));
-    Merge::SecondLaunch {
+    let merge = Merge::SecondLaunch {
         units_per_output: units_per_output as u32,
         outputs_per_cube: outputs as u32,
-    }
+    };
+    schedule(block, cubes, merge)
 }

@@ -44,13 +44,16 @@ pub(crate) fn check_access(
     problem: &Problem,
     device: &Device,
 ) -> Result<(), Illegal> {
-    let Access { direction, vector, peeled, loads_in_flight, .. } = access;
+    let Access { direction, vector, peeled, realigned, loads_in_flight, .. } = access;
     let max = Access::MOST_LOADS_IN_FLIGHT;
     if !(1..=max).contains(&loads_in_flight) {
         return Err(Illegal::LoadsInFlight { loads: loads_in_flight, max });
     }
     if !vector.is_power_of_two() || vector > device.max_vector.max(1) {
         return Err(Illegal::Vector { vector, max: device.max_vector });
+    }
+    if realigned && (direction == Direction::Along || vector == 1 || peeled) {
+        return Err(Illegal::NothingToRealign);
     }
     if vector == 1 {
         return if peeled { Err(Illegal::PeeledElements) } else { Ok(()) };
@@ -82,6 +85,9 @@ pub(crate) fn check_access(
     if inner_stride != Some(1) {
         return Err(Illegal::InnerStride { vector });
     }
+    if realigned {
+        return check_realigned_rows(vector, problem);
+    }
     let inner_len = access.inner_len(problem);
     let whole = inner_len.is_multiple_of(vector);
     match (direction, peeled) {
@@ -98,6 +104,43 @@ pub(crate) fn check_access(
             Err(Illegal::InnerTooShort { inner_len, vector })
         }
         _ => Ok(()),
+    }
+}
+
+/// Only the last row of a reduction may end in a vector that reaches beyond the input, which is not
+/// empty.
+fn check_realigned_rows(vector: usize, problem: &Problem) -> Result<(), Illegal> {
+    match problem.reduced().iter().map(|dim| dim.stride).min() {
+        Some(stride) if stride < vector => Err(Illegal::RowsOverlap { stride, vector }),
+        _ => Ok(()),
+    }
+}
+
+/// The rows of a unit lie alike: they start equally far behind a boundary of vectors.
+fn check_realigned(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
+    let Plan { access, schedule, .. } = *plan;
+    if !access.realigned {
+        return Ok(());
+    }
+    let vector = access.vector;
+    if !matches!(schedule.kind(), ScheduleKind::Cube | ScheduleKind::Split) {
+        return Err(Illegal::RealignedOutsideCube);
+    }
+    if schedule.outputs_per_cube() < 2 {
+        return Err(Illegal::RealignedTile);
+    }
+    let units =
+        u64::from(schedule.units_per_output()).saturating_mul(schedule.cubes_per_output().into());
+    let steps = (units % vector as u64) as usize;
+    let alike =
+        |stride: usize, times: usize| (stride % vector * (times % vector)).is_multiple_of(vector);
+    let Some((inner, outer)) = problem.reduced().split_last() else { return Ok(()) };
+    // A unit goes on from the last row of the inner dimension to the first ones of the next.
+    let wraps = outer.is_empty()
+        || (alike(inner.stride, inner.extent) && outer.iter().all(|dim| alike(dim.stride, 1)));
+    match alike(inner.stride, steps) && wraps {
+        true => Ok(()),
+        false => Err(Illegal::RowsUnlike { units, vector }),
     }
 }
 
@@ -155,6 +198,7 @@ pub(crate) fn check_schedule(
     if let Some(Combine::Plane { lanes }) = schedule.combine() {
         check_plane(plan, device, units, lanes)?;
     }
+    check_realigned(plan, problem)?;
     fits_shared(shared_bytes(plan, problem), device)?;
     if let Schedule::Split { cubes_per_output, merge, .. } = schedule {
         check_split(plan, problem, device, cubes_per_output, merge)?;
@@ -247,10 +291,10 @@ fn check_split(
     }
 }
 
-/// The launch that binds the most buffers fits the device. A peeled input is bound twice, as
-/// vectors and as elements.
+/// The launch that binds the most buffers fits the device. A peeled or realigned input is bound
+/// twice, as vectors and as elements.
 fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
-    let inputs = 1 + usize::from(plan.access.peeled);
+    let inputs = 1 + usize::from(plan.access.peeled || plan.access.realigned);
     let (fields, results) = (problem.operator().fields, problem.results().len());
     let bindings = match plan.schedule {
         Schedule::Split { merge: Merge::LastCube, .. } => inputs + 1 + results,

@@ -17,6 +17,9 @@ impl fmt::Display for Access {
         if self.peeled {
             f.write_str(" with head and tail peeled")?;
         }
+        if self.realigned {
+            f.write_str(" with rows realigned")?;
+        }
         match self.loads_in_flight {
             1 => f.write_str(", 1 load in flight")?,
             loads => write!(f, ", {loads} loads in flight")?,

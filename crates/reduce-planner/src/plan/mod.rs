@@ -21,6 +21,12 @@ pub struct Access {
     /// Whether the head and the tail of an inner dimension are peeled, because they do not fill a
     /// vector. Their elements are read one by one.
     pub peeled: bool,
+    /// Whether rows that start off a vector's boundary are read in aligned vectors all the same,
+    /// across outputs. The vectors of a row then begin up to a vector before its first element. The
+    /// rows of one unit all begin equally far before it, and the units of a cube move their
+    /// components to the right outputs when they combine.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub realigned: bool,
     /// Independent loads of one output that a unit issues before it uses the first.
     pub loads_in_flight: usize,
     /// Output tiles that a team has in flight together. More than one pays where each is short.
@@ -130,6 +136,15 @@ pub struct Plan {
     pub schedule: Schedule,
 }
 
+/// How the outputs of a realigned row are dealt to cubes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RealignedBlocks {
+    /// Blocks of a row, each for one cube.
+    pub per_row: usize,
+    /// Outputs of a block. The last of a row may have fewer.
+    pub outputs: usize,
+}
+
 impl Schedule {
     /// Which schedule it is.
     #[must_use]
@@ -215,7 +230,14 @@ impl Access {
     /// Single elements, one load of one output in flight.
     #[must_use]
     pub const fn new(direction: Direction) -> Self {
-        Self { direction, vector: 1, peeled: false, loads_in_flight: 1, outputs_in_flight: 1 }
+        Self {
+            direction,
+            vector: 1,
+            peeled: false,
+            realigned: false,
+            loads_in_flight: 1,
+            outputs_in_flight: 1,
+        }
     }
 
     /// The same with vectors of so many elements.
@@ -228,6 +250,12 @@ impl Access {
     #[must_use]
     pub const fn with_peeled(self, peeled: bool) -> Self {
         Self { peeled, ..self }
+    }
+
+    /// The same with rows realigned, or not.
+    #[must_use]
+    pub const fn with_realigned(self, realigned: bool) -> Self {
+        Self { realigned, ..self }
     }
 
     /// The same with so many loads of an output in flight.
@@ -252,22 +280,47 @@ impl Access {
         }
     }
 
-    /// Loads that cover the inner dimension.
+    /// Loads that cover the inner dimension, wherever it starts if it is realigned.
     pub(crate) fn loads_per_inner(&self, problem: &Problem) -> u64 {
-        self.inner_len(problem).div_ceil(self.vector.max(1)) as u64
+        let vector = self.vector.max(1);
+        let before = if self.realigned { vector - 1 } else { 0 };
+        self.inner_len(problem).saturating_add(before).div_ceil(vector) as u64
     }
 
     /// Number of output tiles. Along the reduction an output tile is one output, across outputs it
-    /// is one vector of neighbouring outputs.
+    /// is one vector of neighbouring outputs. Realigned rows have a few more if several cubes work
+    /// on each ([`Plan::output_tiles`]).
     #[must_use]
     pub fn output_tiles(&self, problem: &Problem) -> u64 {
         match self.direction {
             Direction::Along => problem.outputs() as u64,
             Direction::Across => {
-                let inner = self.inner_len(problem).max(1);
-                (problem.outputs() / inner * inner.div_ceil(self.vector.max(1))) as u64
+                let rows = problem.outputs() / self.inner_len(problem).max(1);
+                (rows as u64).saturating_mul(self.loads_per_inner(problem))
             }
         }
+    }
+
+    /// How realigned rows are dealt to cubes, each of which works on so many output tiles. These
+    /// cover as many whole vectors, of which the first may begin up to a vector less one element
+    /// before the first output.
+    #[must_use]
+    pub fn realigned_blocks(&self, problem: &Problem, tiles_per_cube: u32) -> RealignedBlocks {
+        let inner = self.inner_len(problem).max(1);
+        let tiles = tiles_per_cube.max(1) as usize;
+        let most = (tiles - 1).saturating_mul(self.vector).saturating_add(1);
+        let per_row = inner.div_ceil(most);
+        RealignedBlocks { per_row, outputs: inner.div_ceil(per_row) }
+    }
+
+    /// Blocks of so many neighbouring output tiles that cover all outputs.
+    pub(crate) fn cube_blocks(&self, problem: &Problem, tiles_per_cube: u32) -> u64 {
+        if !self.realigned {
+            return self.output_tiles(problem).div_ceil(tiles_per_cube.max(1).into());
+        }
+        let rows = problem.outputs() / self.inner_len(problem).max(1);
+        let blocks = self.realigned_blocks(problem, tiles_per_cube).per_row;
+        (rows as u64).saturating_mul(blocks as u64)
     }
 
     /// Loads per output tile, without those of a peeled head or tail.
@@ -302,12 +355,24 @@ impl Plan {
         Self { version: Self::VERSION, access, schedule }
     }
 
+    /// Number of output tiles that the units work on. See [`Access::output_tiles`].
+    #[must_use]
+    pub fn output_tiles(&self, problem: &Problem) -> u64 {
+        match self.access.realigned {
+            true => {
+                let tiles = self.schedule.outputs_per_cube();
+                self.access.cube_blocks(problem, tiles).saturating_mul(tiles.into())
+            }
+            false => self.access.output_tiles(problem),
+        }
+    }
+
     /// Cubes of the first launch, before they are spread over the grid.
     #[must_use]
     pub fn cubes(&self, problem: &Problem) -> u64 {
         let tiles = u64::from(self.schedule.outputs_per_cube())
             .saturating_mul(self.access.outputs_in_flight.max(1) as u64);
-        let blocks = self.access.output_tiles(problem).div_ceil(tiles);
+        let blocks = self.output_tiles(problem).div_ceil(tiles);
         blocks.saturating_mul(u64::from(self.schedule.cubes_per_output()))
     }
 
