@@ -11,8 +11,8 @@ use super::{
     pairwise::{CHAIN, Tree, is_pairwise},
 };
 use crate::operator::{
-    Accumulator, Block, In, OperatorRef, Parameters, Position, Single, Stored, Wide, Width,
-    component_at, identity, push, push_block,
+    Accumulator, Block, BlockTraits, In, OperatorRef, Parameters, Position, Single, Stored, Wide,
+    Width, component_at, identity, push, push_block,
 };
 
 /// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
@@ -78,6 +78,7 @@ fn whole_blocks_first<N: Width>(
     let whole_blocks = loads_surely_valid(geometry, access) / block;
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
+    let whole = comptime![BlockTraits { whole: true, ascending, ..SOME_BLOCK }];
     for nth in 0..whole_blocks {
         let first = share.first + nth * block;
         let mut loads = Sequence::<Loaded>::new();
@@ -86,7 +87,7 @@ fn whole_blocks_first<N: Width>(
             let nth = first + k * share.stride;
             loads.push(load(input, geometry, tile, nth, false, access));
         }
-        let (pushed, _) = push_together::<N>(total, &loads, parameters, true, ascending, operator);
+        let (pushed, _) = push_together::<N>(total, &loads, parameters, whole, operator);
         total = pushed;
         if comptime![pairwise] {
             blocks += 1;
@@ -106,7 +107,8 @@ fn whole_blocks_first<N: Width>(
         for k in 0..in_flight {
             loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
         }
-        let (pushed, _) = push_together::<N>(total, &loads, parameters, false, ascending, operator);
+        let rest = comptime![BlockTraits { ascending, ..SOME_BLOCK }];
+        let (pushed, _) = push_together::<N>(total, &loads, parameters, rest, operator);
         total = pushed;
     }
     if comptime![pairwise] {
@@ -154,6 +156,7 @@ fn in_one_loop<N: Width>(
             tile,
             first,
             share.stride,
+            false,
             access,
             operator,
         );
@@ -228,8 +231,12 @@ pub(super) fn load_inside(
     Loaded { value: loaded.value, position: loaded.position, valid: loaded.valid && inside }
 }
 
+/// A block of which nothing is known.
+const SOME_BLOCK: BlockTraits = BlockTraits { whole: false, ascending: false, starts: false };
+
 /// Takes the loads `first`, `first + stride`, ..., which have been issued together. Returns also
-/// whether they were taken as a block, rather than one by one.
+/// whether they were taken as a block, rather than one by one. If it `starts`, the accumulator holds
+/// no elements yet.
 #[allow(unused_assignments, reason = "CubeCL declares mutable variables with a value")]
 #[allow(
     clippy::collapsible_if,
@@ -245,39 +252,44 @@ pub(super) fn take_loads<N: Width>(
     tile: Tile,
     first: usize,
     stride: usize,
+    #[comptime] starts: bool,
     #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
 ) -> (Accumulator<N>, bool) {
     let in_flight = comptime![access.loads_in_flight];
     let in_blocks = comptime![operator.0.blocks.is_some()];
+    let may_refuse = comptime![may_refuse(operator)];
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
+    let some = comptime![BlockTraits { ascending, starts, ..SOME_BLOCK }];
+    let whole = comptime![BlockTraits { whole: true, ..some }];
     let mut total = accumulator;
     let mut taken = true.runtime();
     if comptime![in_flight == 1 && !access.peeled] {
-        let (pushed, as_block) =
-            push_together::<N>(total, loads, parameters, true, ascending, operator);
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
         total = pushed;
         taken = as_block;
-    } else if comptime![in_flight == 1 || !in_blocks || any_load_may_be_missing(access, outer_dims)]
-    {
-        // Without block functions, one copy of the pushes has to do for large operators.
-        let (pushed, as_block) =
-            push_together::<N>(total, loads, parameters, false, ascending, operator);
+    } else if comptime![
+        // Without block functions, one copy of the pushes has to do for large operators. Functions
+        // that may refuse are large too, and of a short output one copy takes no longer.
+        in_flight == 1
+            || !in_blocks
+            || starts && may_refuse
+            || any_load_may_be_missing(access, outer_dims)
+    ] {
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
         total = pushed;
         taken = as_block;
     } else if first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access) {
-        let (pushed, as_block) =
-            push_together::<N>(total, loads, parameters, true, ascending, operator);
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
         total = pushed;
         taken = as_block;
     } else {
-        let (pushed, as_block) =
-            push_together::<N>(total, loads, parameters, false, ascending, operator);
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
         total = pushed;
         taken = as_block;
     }
-    if comptime![may_refuse(operator)] {
+    if comptime![may_refuse] {
         if !taken {
             total = push_one_by_one::<N>(
                 accumulator,
@@ -295,34 +307,29 @@ pub(super) fn take_loads<N: Width>(
     (total, taken)
 }
 
-/// Pushes loads as a block, or one after the other if the operator has no block functions. If they
-/// are `whole`, all of them are valid. If they are `ascending`, positions rise from load to load.
-/// Returns also whether they were taken.
+/// Pushes loads as a block with these traits, or one after the other if the operator has no block
+/// functions. Returns also whether they were taken.
 #[cube]
 fn push_together<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
     parameters: &Parameters,
-    #[comptime] whole: bool,
-    #[comptime] ascending: bool,
+    #[comptime] traits: BlockTraits,
     #[comptime] operator: OperatorRef,
 ) -> (Accumulator<N>, bool) {
     if comptime![operator.0.blocks.is_some()] {
-        let block = block_of(loads, whole, ascending);
+        let block = block_of(loads, traits);
         push_block::<N>(operator, accumulator, &block, parameters)
     } else {
+        let whole = comptime![traits.whole];
         (push_loads::<N>(accumulator, loads, parameters, whole, operator), true.runtime())
     }
 }
 
 /// The block of these loads.
 #[cube]
-fn block_of(
-    loads: &Sequence<Loaded>,
-    #[comptime] whole: bool,
-    #[comptime] ascending: bool,
-) -> Block<Wide> {
-    let mut block = Block::<Wide>::new(whole, ascending);
+fn block_of(loads: &Sequence<Loaded>, #[comptime] traits: BlockTraits) -> Block<Wide> {
+    let mut block = Block::<Wide>::new(traits);
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);

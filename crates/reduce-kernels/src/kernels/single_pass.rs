@@ -129,7 +129,7 @@ fn taken<N: Width>(
     let mut total = identity::<N>(operator);
     if member < geometry.loads_per_tile {
         let (pushed, _) = take_loads::<N>(
-            total, loads, input, geometry, parameters, tile, member, units, access, operator,
+            total, loads, input, geometry, parameters, tile, member, units, true, access, operator,
         );
         total = pushed;
     }

@@ -56,24 +56,30 @@ struct Load<W: Size> {
     inside: bool,
 }
 
+/// What is known about a block when its kernel is generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockTraits {
+    /// Every load is inside.
+    pub(crate) whole: bool,
+    /// Positions rise from load to load.
+    pub(crate) ascending: bool,
+    /// The accumulator holds no elements yet.
+    pub(crate) starts: bool,
+}
+
 /// Several loads of `W` elements each. Some of them, at times all, are not inside.
 #[derive(CubeType, Clone)]
 pub struct Block<W: Size> {
     loads: Sequence<Load<W>>,
-    /// Whether every load is inside.
     #[cube(comptime)]
-    whole: bool,
-    /// Whether positions are known to rise from load to load.
-    #[cube(comptime)]
-    ascending: bool,
+    traits: BlockTraits,
 }
 
 #[cube]
 impl<W: Size> Block<W> {
-    /// A block without loads. If it is `whole`, every load that is added must be inside. If it is
-    /// `ascending`, positions must rise from load to load.
-    pub(crate) fn new(#[comptime] whole: bool, #[comptime] ascending: bool) -> Self {
-        Block::<W> { loads: Sequence::new(), whole, ascending }
+    /// A block without loads. The loads that are added must have the traits.
+    pub(crate) fn new(#[comptime] traits: BlockTraits) -> Self {
+        Block::<W> { loads: Sequence::new(), traits }
     }
 
     /// Adds a load.
@@ -102,7 +108,12 @@ impl<W: Size> Block<W> {
     /// Whether positions are known to rise from load to load that is inside. Other loads repeat
     /// positions.
     pub fn is_ascending(&self) -> comptime_type!(bool) {
-        comptime![self.ascending]
+        comptime![self.traits.ascending]
+    }
+
+    /// Whether the accumulator is known to hold no elements yet.
+    pub fn starts(&self) -> comptime_type!(bool) {
+        comptime![self.traits.starts]
     }
 
     /// `value`, which was computed from load `nth`, but `other` if that load is not inside.
@@ -112,7 +123,7 @@ impl<W: Size> Block<W> {
         value: Vector<E, W>,
         other: Vector<E, W>,
     ) -> Vector<E, W> {
-        if comptime![self.whole] {
+        if comptime![self.traits.whole] {
             value
         } else {
             let load = *self.loads.index(nth);
@@ -126,7 +137,7 @@ impl<W: Size> Block<W> {
         let width = W::value().comptime();
         let components = N::value().comptime();
         let each = comptime![(width / components) as u32];
-        if comptime![self.whole] {
+        if comptime![self.traits.whole] {
             comptime![loads as u32 * each].runtime()
         } else {
             let mut count = 0u32;
@@ -141,7 +152,7 @@ impl<W: Size> Block<W> {
 
     /// A block without loads that takes as many as this one.
     pub(crate) fn like(&self) -> Block<W> {
-        Block::<W>::new(comptime![self.whole], comptime![self.ascending])
+        Block::<W>::new(comptime![self.traits])
     }
 
     /// Adds a load with the position of load `nth` of `other`.
@@ -266,7 +277,7 @@ pub fn push_each<O: Operator, N: Size, W: Size>(
     #[unroll]
     for nth in 0..block.loads.len().comptime() {
         let load = *block.loads.index(nth);
-        if comptime![block.whole] {
+        if comptime![block.traits.whole] {
             wide = O::push::<W>(wide, load.value, load.position, parameters);
         } else if load.inside {
             wide = O::push::<W>(wide, load.value, load.position, parameters);

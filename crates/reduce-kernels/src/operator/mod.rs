@@ -16,6 +16,7 @@ mod types;
 
 use cubecl::prelude::*;
 
+pub(crate) use block::BlockTraits;
 pub use block::{Block, Blocks, Blockwise};
 pub use definition::Definition;
 pub(crate) use definition::Erased;

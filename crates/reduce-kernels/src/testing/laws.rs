@@ -12,7 +12,7 @@ use crate::{
     host::{cache, client::has_hardware_math, prepared::check_arithmetic},
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, ResultArraysLaunch, output_of},
     operator::{
-        Accumulator, Block, Columns, Erased, In, Operator, OperatorRef, Parameters,
+        Accumulator, Block, BlockTraits, Columns, Erased, In, Operator, OperatorRef, Parameters,
         ParametersLaunch, Position, ResultTypes, Signature, Single, TypeRequest, Wide, finish,
         identity, merge, push, push_block,
     },
@@ -206,7 +206,8 @@ fn along_one_output(
     #[comptime] whole: bool,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
-    let mut block = Block::<Wide>::new(whole, true);
+    let mut block =
+        Block::<Wide>::new(comptime![BlockTraits { whole, ascending: true, starts: false }]);
     let first = vector(*elements.index(0usize), *elements.index(1usize));
     let start = Position { start: 0usize.runtime(), step: 1usize.runtime() };
     block.add(first, start, true.runtime());
@@ -224,14 +225,16 @@ fn along_one_output(
     result
 }
 
-/// The accumulator of a block whose loads hold an element of two outputs each.
+/// The accumulator of a block whose loads hold an element of two outputs each, and which is known to
+/// be the first.
 #[cube]
 fn across_outputs(
     elements: &Sequence<In>,
     parameters: &Parameters,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
-    let mut block = Block::<Wide>::new(true, true);
+    let mut block =
+        Block::<Wide>::new(comptime![BlockTraits { whole: true, ascending: true, starts: true }]);
     #[unroll]
     for nth in 0..elements.len().comptime() {
         let position = Position { start: nth.runtime(), step: 0usize };

@@ -393,28 +393,49 @@ fn take_block<E: Float, N: Size, W: Size>(
     block: &Block<W>,
     #[comptime] skips: bool,
 ) -> (Moments<E, N>, bool) {
-    // The distances from the origin of an empty accumulator are out of range, so that a first block
-    // is one of the rare cases.
-    let (measured, _) = measured::<E, N, W>(accumulator, block, skips);
-    let mut total = measured;
-    let mut taken = all::<N>(in_range::<E, N>(total));
-    if !taken {
-        let (rare, fits) = take_rare_block::<E, N, W>(accumulator, block, skips);
-        total = rare;
-        taken = fits;
+    let starts = block.starts();
+    if comptime![starts] {
+        take_rare_block::<E, N, W>(accumulator, block, skips)
+    } else {
+        // The distances from the origin of an empty accumulator are out of range, so that a first
+        // block is one of the rare cases.
+        let (measured, _) = measured::<E, N, W>(accumulator, block, skips);
+        let mut total = measured;
+        let mut taken = all::<N>(in_range::<E, N>(total));
+        if !taken {
+            let (rare, fits) = take_rare_block::<E, N, W>(accumulator, block, skips);
+            total = rare;
+            taken = fits;
+        }
+        let half = total.count * Vector::new(E::new(0.5));
+        let moves = (total.sum * total.sum).greater_than(half * total.squares);
+        if any::<N>(moves) {
+            total = moved::<E, N>(total, moves, skips);
+        }
+        (total, taken)
     }
-    let zero = Vector::<E, N>::from_int(0);
-    let half = total.count * Vector::new(E::new(0.5));
-    let moves = (total.sum * total.sum).greater_than(half * total.squares);
-    if any::<N>(moves) {
-        // Compilers simplify `(origin + shift) - origin` to `shift`, even if the addition rounds.
-        // They do not simplify it across a select whose condition they cannot predict: that one
-        // element of an output moves the origin, or that there are elements.
-        let mean = total.origin + total.sum / total.count;
-        let moves = moves.and(total.count.greater_than(zero));
-        total = recentered::<E, N>(total, select_many(moves, mean, total.origin));
-    }
-    (total, taken)
+}
+
+/// The accumulator with its origin at about the mean, in the components that move.
+#[cube]
+fn moved<E: Float, N: Size>(
+    total: Moments<E, N>,
+    moves: Vector<bool, N>,
+    #[comptime] skips: bool,
+) -> Moments<E, N> {
+    let one = E::from_int(1);
+    let share = if comptime![skips] {
+        Vector::new(one) / total.count
+    } else {
+        // All components have seen the same number of elements.
+        Vector::new(one / total.count[0])
+    };
+    // Compilers simplify `(origin + shift) - origin` to `shift`, even if the addition rounds. They
+    // do not simplify it across a select whose condition they cannot predict: that one element of
+    // an output moves the origin, or that there are elements.
+    let mean = total.origin + total.sum * share;
+    let moves = moves.and(total.count.greater_than(Vector::from_int(0)));
+    recentered::<E, N>(total, select_many(moves, mean, total.origin))
 }
 
 /// [`take_block()`] for a first block, and for blocks in which all elements equal the origin.
