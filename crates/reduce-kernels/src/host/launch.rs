@@ -18,6 +18,7 @@ use crate::{
         args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
         merge::merge_partials,
+        pairwise::needs_chains,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
         split_two_pass::reduce_split_two_pass,
@@ -157,13 +158,14 @@ impl<R: Runtime> Launch<'_, R> {
             results: signature.results.map(memory_type),
             width: self.dispatch.plan.access.vector,
             hardware_math: has_hardware_math(self.client),
+            chains: needs_chains(self.operator, &self.dispatch.plan, self.problem()),
         }
     }
 
     /// The types of the merging kernel, which reads no input: one kernel does for all of them.
     fn merging_types(&self) -> KernelTypesArg {
         let types = self.types();
-        KernelTypesArg { stored: types.value, width: 1, ..types }
+        KernelTypesArg { stored: types.value, width: 1, chains: false, ..types }
     }
 
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and

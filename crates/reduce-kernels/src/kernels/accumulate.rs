@@ -105,7 +105,8 @@ fn whole_blocks_first<N: Width>(
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
         for k in 0..in_flight {
-            loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
+            let nth = first + k * share.stride;
+            loads.push(load_inside(input, geometry, tile, nth, first, access));
         }
         let rest = comptime![BlockTraits { ascending, ..SOME_BLOCK }];
         let (pushed, _) = push_together::<N>(total, &loads, parameters, rest, operator);
@@ -145,7 +146,8 @@ fn in_one_loop<N: Width>(
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
         for k in 0..in_flight {
-            loads.push(load_inside(input, geometry, tile, first + k * share.stride, access));
+            let nth = first + k * share.stride;
+            loads.push(load_inside(input, geometry, tile, nth, first, access));
         }
         let (pushed, as_block) = take_loads::<N>(
             total,
@@ -185,7 +187,8 @@ fn is_large(operator: OperatorRef) -> bool {
     may_refuse(operator) || operator.0.merges_in_loops()
 }
 
-fn may_refuse(operator: OperatorRef) -> bool {
+/// Whether the operator's block functions may refuse a block.
+pub(super) fn may_refuse(operator: OperatorRef) -> bool {
     operator.0.blocks.is_some_and(|blocks| blocks.may_refuse)
 }
 
@@ -216,18 +219,18 @@ fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize 
     }
 }
 
-/// Issues a load. A load past the end repeats the last load of the tile, and is not valid.
+/// Issues a load. A load past the end repeats load `other` of the same unit, and is not valid.
 #[cube]
 pub(super) fn load_inside(
     input: &Input,
     geometry: &Geometry,
     tile: Tile,
     nth: usize,
+    other: usize,
     #[comptime] access: Access,
 ) -> Loaded {
     let inside = nth < geometry.loads_per_tile;
-    let repeated = clamp_max(nth, geometry.loads_per_tile - 1);
-    let loaded = load(input, geometry, tile, repeated, true, access);
+    let loaded = load(input, geometry, tile, select(inside, nth, other), true, access);
     Loaded { value: loaded.value, position: loaded.position, valid: loaded.valid && inside }
 }
 
@@ -390,7 +393,7 @@ fn push_one_by_one<N: Width>(
         let mut part = total.component_at(component);
         for turn in 0..turns {
             let nth = first + usize::cast_from(turn / each) * stride;
-            let loaded = load_inside(input, geometry, tile, nth, access);
+            let loaded = load_inside(input, geometry, tile, nth, first, access);
             if loaded.valid {
                 let element = component + turn % each;
                 let value = component_at::<Stored, Wide>(loaded.value, element);

@@ -3,8 +3,8 @@
 use cubecl::{ir::StorageType, prelude::*};
 
 use crate::operator::{
-    A, AccumulatorTypes, B, C, Columns, D, E, HardwareMath, In, Out, Out2, Out3, ResultTypes,
-    Single, Stored, Wide,
+    A, AccumulatorTypes, B, C, Chains, Columns, D, E, HardwareMath, In, Out, Out2, Out3,
+    ResultTypes, Single, Stored, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -26,6 +26,8 @@ pub(crate) struct KernelTypesArg {
     pub(crate) width: usize,
     /// Whether to use the hardware's exponentials and logarithms; see [`HardwareMath`].
     pub(crate) hardware_math: bool,
+    /// Whether units may have more elements than one chain takes; see [`Chains`].
+    pub(crate) chains: bool,
 }
 
 impl KernelTypesArg {
@@ -44,6 +46,7 @@ impl KernelTypesArg {
         scope.register_type::<Out3>(third);
         scope.register_size::<Wide>(self.width);
         scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
+        scope.register_size::<Chains>(1 + usize::from(self.chains));
     }
 }
 

@@ -40,7 +40,7 @@ mod combine;
 pub(crate) mod geometry;
 mod load;
 pub(crate) mod merge;
-mod pairwise;
+pub(crate) mod pairwise;
 mod partials;
 mod realign;
 pub(crate) mod single_pass;

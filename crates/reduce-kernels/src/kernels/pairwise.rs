@@ -2,9 +2,12 @@
 //! small.
 
 use cubecl::prelude::*;
+use reduce_planner::{Direction, Plan, Problem};
 
+use super::{accumulate::may_refuse, load::edge_slots};
 use crate::operator::{
-    A, Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Width, merge,
+    A, Accumulator, AccumulatorTypes, Chains, Columns, OperatorRef, Parameters, Single, Width,
+    merge,
 };
 
 /// Number of levels of the tree.
@@ -135,9 +138,77 @@ fn holds(chains: u32, level: u32) -> bool {
     carried & 1 == 1 || (level == LEVELS && carried > 0)
 }
 
-/// Whether the operator gains from short chains, for accumulators of the kernel's types.
+/// Whether a unit ends chains: the operator gains from short ones, for accumulators of the kernel's
+/// types, and units may have more elements than a chain takes.
 #[cube]
 pub(super) fn is_pairwise(#[comptime] operator: OperatorRef) -> comptime_type!(bool) {
     let element = storage_type_of::<A>();
-    comptime![operator.0.pairwise && element.is_float()]
+    let chains = Chains::value().comptime();
+    comptime![operator.0.pairwise && chains > 1 && element.is_float()]
+}
+
+/// Whether units may have more elements than a chain takes. Few plans give them so many, and kernels
+/// are smaller without the tree.
+pub(crate) fn needs_chains(operator: OperatorRef, plan: &Plan, problem: &Problem) -> bool {
+    let Plan { access, schedule, .. } = *plan;
+    if !operator.0.pairwise {
+        return false;
+    }
+    let along = access.direction == Direction::Along;
+    // The elements of refused blocks are pushed one by one.
+    let each = if along && may_refuse(operator) { access.vector } else { 1 };
+    let loads = access.loads_per_output(problem).saturating_mul(each as u64);
+    let edges = match along && access.peeled {
+        true => problem.reduction_len() / access.inner_len(problem) * edge_slots(access.vector),
+        false => 0,
+    };
+    let units = u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
+    loads.max(edges as u64).div_ceil(units) > CHAIN as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use reduce_planner::{
+        Access, Device, Direction, ElementType, InputSpec, OperatorClass, OutputSpec, Plan,
+        Problem, Schedule, choose, row_major_strides,
+    };
+
+    use super::needs_chains;
+    use crate::{Max, Operator, Sum, Var, operator::OperatorRef};
+
+    fn problem(shape: &[usize], axis: usize) -> Problem {
+        let element = ElementType::F32;
+        let strides = row_major_strides(shape);
+        Problem::new(
+            OperatorClass::new("any", 4),
+            &InputSpec { element, shape, strides: &strides, alignment: 256 },
+            Some(&[axis]),
+            &OutputSpec { elements: &[element], strides: None },
+        )
+        .unwrap()
+    }
+
+    /// A share is chained from the load on that a chain does not take, and from the element on if
+    /// elements may be pushed one by one.
+    #[test]
+    fn long_shares_are_chained() {
+        let sum = OperatorRef(Sum::DEFINITION.erased());
+        let max = OperatorRef(Max::DEFINITION.erased());
+        let var = OperatorRef(Var::DEFINITION.erased());
+        let access = Access::new(Direction::Along).with_vector(4);
+        let plan = Plan::new(access, Schedule::Unit { units_per_cube: 32 });
+        for (operator, len, chained) in [
+            (sum, 4 * 512, false),
+            (sum, 4 * 513, true),
+            (max, 4 * 513, false),
+            (var, 512, false),
+            (var, 516, true),
+        ] {
+            let found = needs_chains(operator, &plan, &problem(&[64, len], 1));
+            assert_eq!(found, chained, "{operator:?} of {len}");
+        }
+        let full = problem(&[1 << 28], 0);
+        let plan = choose(&full, &Device::h200()).unwrap().plan;
+        assert!(!needs_chains(sum, &plan, &full), "{plan}");
+    }
 }

@@ -61,6 +61,8 @@ pub(crate) fn reduce_single_pass(
         let units = comptime![team.units_per_tile as usize].runtime();
         let member = place.member as usize;
         let zero = unknown_zero(geometry.tiles, geometry.outputs);
+        // A unit without loads repeats those of another.
+        let other = clamp_max(member, geometry.loads_per_tile - 1);
         let mut tiles = Sequence::<Tile>::new();
         let mut loads = Sequence::<Sequence<Loaded>>::new();
         #[unroll]
@@ -70,7 +72,8 @@ pub(crate) fn reduce_single_pass(
             let mut of_tile = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..in_flight {
-                of_tile.push(load_inside(&input, geometry, tile, member + k * units, access));
+                let nth = member + k * units;
+                of_tile.push(load_inside(&input, geometry, tile, nth, other, access));
             }
             tiles.push(tile);
             loads.push(of_tile);

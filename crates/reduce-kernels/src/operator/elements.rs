@@ -62,5 +62,12 @@ pub(crate) struct HardwareMathMarker;
 /// another instruction. In SPIR-V it lets a driver rely on the assumption, which is not true here.
 pub(crate) type HardwareMath = DynamicSize<HardwareMathMarker>;
 
+/// Identifies [`Chains`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChainsMarker;
+
+/// 2 if units may have more elements than one chain of pairwise summation takes, otherwise 1.
+pub(crate) type Chains = DynamicSize<ChainsMarker>;
+
 /// One component.
 pub(crate) type Single = Const<1>;

@@ -22,7 +22,7 @@ pub use definition::Definition;
 pub(crate) use definition::Erased;
 pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, push_block};
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3};
-pub(crate) use elements::{HardwareMath, Single, Stored, Wide};
+pub(crate) use elements::{Chains, HardwareMath, Single, Stored, Wide};
 pub use fields::{
     AccumulatorOf, Fields, Five, Four, One, Pair, Quad, Quint, ResultArity, ResultsOf, Three,
     Triple, Two, Value,

@@ -353,6 +353,7 @@ fn forms<R: Runtime>(
         results: signature.results.map(memory_type),
         width: WIDTH,
         hardware_math: has_hardware_math(client),
+        chains: false,
     };
     let results = || {
         ResultArraysLaunch::new(
