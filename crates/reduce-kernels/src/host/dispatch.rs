@@ -16,6 +16,8 @@ pub(crate) struct Dispatch {
     pub(super) grid: [u32; 3],
     pub(super) address: AddressType,
     pub(super) merging: Merging,
+    /// Buffers that a launch may bind.
+    pub(super) bindings: usize,
 }
 
 /// How a plan merges partial results.
@@ -84,6 +86,7 @@ impl Dispatch {
             grid: spread(plan.cubes(problem), false)?,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
             merging,
+            bindings: device.max_bindings as usize,
         })
     }
 }

@@ -181,13 +181,15 @@ impl<R: Runtime> Launch<'_, R> {
         InputArraysLaunch::new(array(span / vector), elements.into())
     }
 
-    /// The outputs as arrays of vectors or of elements.
+    /// The outputs as arrays of vectors, of elements, or of both.
     fn output(&self, in_vectors: bool) -> ResultArraysLaunch<R> {
+        let Access { vector, peeled, .. } = self.dispatch.plan.access;
         let span = self.problem().output_span();
         let outputs = self.buffers.outputs();
-        let len = if in_vectors { span / self.dispatch.plan.access.vector } else { span };
         let array = |nth: usize, wide: bool| {
-            let output = outputs.get(nth).filter(|_| wide == in_vectors)?;
+            let is_bound = if wide { in_vectors } else { !in_vectors || peeled };
+            let output = outputs.get(nth).filter(|_| is_bound)?;
+            let len = if wide { span / vector } else { span };
             // SAFETY: `Buffers` checked the buffers against the span.
             Some(unsafe { ArrayArg::from_raw_parts_binding(output.clone(), len) })
         };
@@ -221,6 +223,10 @@ impl<R: Runtime> Launch<'_, R> {
     /// vector is aligned in the output, and it is no wider than one store.
     fn writes_vectors(&self) -> bool {
         let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
+        let buffers = 2 + 2 * self.buffers.outputs().len();
+        if realigned || peeled && buffers > self.dispatch.bindings {
+            return false;
+        }
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
         let fits = |(output, element): (&Binding, &ElementType)| {
             let bytes = vector * element.bytes();
@@ -229,8 +235,6 @@ impl<R: Runtime> Launch<'_, R> {
         let results = &self.buffers.resolved().signature.results;
         direction == Direction::Across
             && vector > 1
-            && !peeled
-            && !realigned
             && inner.output_stride == 1
             && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
             && self.buffers.outputs().iter().zip(results).all(fits)

@@ -79,8 +79,8 @@ pub(crate) struct InputArrays {
     pub(crate) elements: ComptimeOption<Array<Stored>>,
 }
 
-/// An array for each result: of vectors if the results of each tile lie side by side, otherwise of
-/// elements.
+/// An array for each result: of vectors if the results of each tile lie side by side, and of elements
+/// if they do not or if some tiles have fewer results.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ResultArrays {
     first: ComptimeOption<Array<Vector<Out, Single>>>,

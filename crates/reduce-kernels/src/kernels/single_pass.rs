@@ -147,7 +147,8 @@ fn write_along(output: &mut Output, tile: Tile, member: u32, result: Results<Sin
     }
 }
 
-/// Member 0 writes the results of its vector of outputs.
+/// Member 0 writes the results of its vector of outputs: together if all of them are inside the row
+/// and lie side by side.
 #[cube]
 fn write_across(
     output: &mut Output,
@@ -158,14 +159,19 @@ fn write_across(
     #[comptime] access: Access,
 ) {
     let in_vectors = output.vectors.is_some();
+    let in_elements = output.elements.is_some();
+    let mut elements = select(member == 0, tile.results, 0u32);
     if comptime![in_vectors] {
-        if member == 0 && tile.results > 0 {
+        // Without elements, every tile has all its results.
+        if elements == comptime![access.vector as u32] || comptime![!in_elements] && elements > 0 {
             output.vectors.put(tile.output / comptime![access.vector], result);
+            elements = 0u32;
         }
-    } else {
+    }
+    if comptime![in_elements] {
         #[unroll]
         for nth in 0..comptime![access.vector] {
-            if member == 0 && comptime![nth as u32] < tile.results {
+            if comptime![nth as u32] < elements {
                 output
                     .elements
                     .put(tile.output + nth * geometry.inner_target_stride, result.component(nth));
