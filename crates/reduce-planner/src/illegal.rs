@@ -119,6 +119,13 @@ pub enum Illegal {
     RealignedOutsideCube,
     /// Rows are realigned, and a cube works on fewer than two output tiles.
     RealignedTile,
+    /// More output tiles than indices count.
+    TooManyTiles {
+        /// The tiles.
+        tiles: u64,
+        /// The most that indices count.
+        max: u64,
+    },
     /// The loads of all outputs in flight together are too many.
     OutputsInFlight {
         /// Outputs in flight.
@@ -297,6 +304,9 @@ impl fmt::Display for Illegal {
                 "rows {units} apart do not start at the same place in aligned vectors of {vector}"
             ),
             RealignedOutsideCube => f.write_str("only the units of cubes realign rows"),
+            TooManyTiles { tiles, max } => {
+                write!(f, "{tiles} output tiles are more than {max}")
+            }
             RealignedTile => {
                 f.write_str("a cube that realigns rows works on two output tiles or more")
             }

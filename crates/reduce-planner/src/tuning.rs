@@ -108,7 +108,7 @@ pub struct Tuning {
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
     /// Partials of one block of outputs up to which a split has its usual cubes. The last cube
-    /// takes too long to merge more. 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and
+    /// takes too long to merge more, so there are fewer cubes, large ones if the last can merge. 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and
     /// 69.1 with 4224.
     pub partials_per_block: u64,
     /// Most bytes of published partials. A split with more of them merges in a second launch. The

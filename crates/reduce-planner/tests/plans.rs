@@ -235,6 +235,8 @@ fn rows_that_cannot_be_realigned_are_refused() {
     refused(along, cube(256, 1), &problem(&[3000, 1001], &[1]), only);
     let nothing = "a vector of 4 does not fit into an input of 0 elements";
     refused(access, cube(4, 64), &problem(&[0, 1001], &[0]), nothing);
+    let many = problem(&[1 << 24, 2, 5], &[1]);
+    refused(access, cube(4, 256), &many, "4294967296 output tiles are more than 2130706432");
     // Rows that are two apart do for an even length.
     Plan::new(access, cube(2, 64)).check(&problem(&[3000, 1002], &[0]), &device).unwrap();
     // After 5 or 8 rows of 21 elements, a unit goes on in another place.

@@ -56,8 +56,10 @@ impl<R: Runtime> Launch<'_, R> {
     fn single_pass(&self) {
         let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
         // SAFETY: `Buffers` hold every offset of the problem. The plan's check has found that every
-        // vector load is aligned and inside its inner dimension. Units without work repeat the
-        // loads of others and write nothing.
+        // vector load is aligned and inside its inner dimension. Those of realigned rows start at or
+        // before an element of the row; only the last of a tile may reach beyond the input, and
+        // kernels ask whether it does. Units without work repeat the loads of others and write
+        // nothing.
         unsafe {
             reduce_single_pass::launch_unchecked::<R>(
                 self.client,
@@ -158,7 +160,8 @@ impl<R: Runtime> Launch<'_, R> {
             results: signature.results.map(memory_type),
             width: self.dispatch.plan.access.vector,
             hardware_math: has_hardware_math(self.client),
-            chains: needs_chains(self.operator, &self.dispatch.plan, self.problem()),
+            chains: signature.fields[0].is_float()
+                && needs_chains(self.operator, &self.dispatch.plan, self.problem()),
         }
     }
 

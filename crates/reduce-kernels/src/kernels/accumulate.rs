@@ -7,8 +7,9 @@ use reduce_planner::{Access, Direction};
 use super::{
     args::Input,
     geometry::{Geometry, Tile, unknown_zero},
-    load::{Loaded, edge_slots, load, load_edge},
+    load::{AtEnd, Loaded, edge_slots, ends_outside, load, load_edge},
     pairwise::{CHAIN, Tree, is_pairwise},
+    realign::inside_block,
 };
 use crate::operator::{
     Accumulator, Block, BlockTraits, In, OperatorRef, Parameters, Position, Single, Stored, Wide,
@@ -85,7 +86,7 @@ fn whole_blocks_first<N: Width>(
         #[unroll]
         for k in 0..in_flight {
             let nth = first + k * share.stride;
-            loads.push(load(input, geometry, tile, nth, false, access));
+            loads.push(load(input, geometry, tile, nth, AtEnd::Never, access));
         }
         let (pushed, _) = push_together::<N>(total, &loads, parameters, whole, operator);
         total = pushed;
@@ -102,12 +103,8 @@ fn whole_blocks_first<N: Width>(
     // The rest is at most a block.
     let first = share.first + whole_blocks * block;
     if first < geometry.loads_per_tile {
-        let mut loads = Sequence::<Loaded>::new();
-        #[unroll]
-        for k in 0..in_flight {
-            let nth = first + k * share.stride;
-            loads.push(load_inside(input, geometry, tile, nth, first, access));
-        }
+        let end = end_of(input, geometry, tile, access, operator);
+        let loads = issue(input, geometry, tile, first, share.stride, end, access, operator);
         let rest = comptime![BlockTraits { ascending, ..SOME_BLOCK }];
         let (pushed, _) = push_together::<N>(total, &loads, parameters, rest, operator);
         total = pushed;
@@ -140,15 +137,11 @@ fn in_one_loop<N: Width>(
     let mut chains: u32 = 0u32.runtime();
     let mut blocks: u32 = 0u32.runtime();
     let mut total = accumulator;
+    let end = end_of(input, geometry, tile, access, operator);
     let mut first = share.first;
     while first < geometry.loads_per_tile {
         let after = first + share.stride * in_flight;
-        let mut loads = Sequence::<Loaded>::new();
-        #[unroll]
-        for k in 0..in_flight {
-            let nth = first + k * share.stride;
-            loads.push(load_inside(input, geometry, tile, nth, first, access));
-        }
+        let loads = issue(input, geometry, tile, first, share.stride, end, access, operator);
         let (pushed, as_block) = take_loads::<N>(
             total,
             &loads,
@@ -207,9 +200,9 @@ fn is_ascending(access: Access, outer_dims: usize) -> bool {
     }
 }
 
-/// The number of loads of a tile that are vectors of the input, where not every load may be missing.
-/// Only the last one of a single peeled inner dimension may be. That of realigned rows may reach
-/// beyond the input.
+/// The number of loads of a tile that are vectors of the input, where not every load may be
+/// missing. Only the last one of a single peeled inner dimension may be. That of realigned rows may
+/// reach beyond the input.
 #[cube]
 fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
     if comptime![access.realigned || access.peeled && access.direction == Direction::Along] {
@@ -217,6 +210,54 @@ fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize 
     } else {
         geometry.loads_per_tile
     }
+}
+
+/// The last load of a tile with realigned rows, whose vector may reach beyond the input. Operators
+/// that refuse blocks do without: refused blocks are loaded again, and there with single elements.
+#[cube]
+fn end_of(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Vector<Stored, Wide> {
+    if comptime![access.realigned && !may_refuse(operator)] {
+        load(input, geometry, tile, geometry.loads_per_tile - 1, AtEnd::Whole, access).value
+    } else {
+        Vector::empty()
+    }
+}
+
+/// Issues the loads `first`, `first + stride`, ... of a block, of which the first exists. `end` is
+/// that of [`end_of()`].
+#[cube]
+fn issue(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    end: Vector<Stored, Wide>,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Sequence<Loaded> {
+    let mut loads = Sequence::<Loaded>::new();
+    let last = geometry.loads_per_tile - 1;
+    #[unroll]
+    for k in 0..comptime![access.loads_in_flight] {
+        let nth = first + k * stride;
+        let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Clamped, access);
+        let value = if comptime![!access.realigned] {
+            loaded.value
+        } else if comptime![may_refuse(operator)] {
+            inside_block(loaded.value, tile.block)
+        } else {
+            select(nth == last, end, loaded.value)
+        };
+        loads.push(Loaded { value, position: loaded.position, valid: loaded.valid });
+    }
+    loads
 }
 
 /// Issues a load. A load past the end repeats load `other` of the same unit, and is not valid.
@@ -227,10 +268,11 @@ pub(super) fn load_inside(
     tile: Tile,
     nth: usize,
     other: usize,
+    #[comptime] at_end: AtEnd,
     #[comptime] access: Access,
 ) -> Loaded {
     let inside = nth < geometry.loads_per_tile;
-    let loaded = load(input, geometry, tile, select(inside, nth, other), true, access);
+    let loaded = load(input, geometry, tile, select(inside, nth, other), at_end, access);
     Loaded { value: loaded.value, position: loaded.position, valid: loaded.valid && inside }
 }
 
@@ -238,8 +280,8 @@ pub(super) fn load_inside(
 const SOME_BLOCK: BlockTraits = BlockTraits { whole: false, ascending: false, starts: false };
 
 /// Takes the loads `first`, `first + stride`, ..., which have been issued together. Returns also
-/// whether they were taken as a block, rather than one by one. If it `starts`, the accumulator holds
-/// no elements yet.
+/// whether they were taken as a block, rather than one by one. If it `starts`, the accumulator
+/// holds no elements yet.
 #[allow(unused_assignments, reason = "CubeCL declares mutable variables with a value")]
 #[allow(
     clippy::collapsible_if,
@@ -268,7 +310,7 @@ pub(super) fn take_loads<N: Width>(
     let whole = comptime![BlockTraits { whole: true, ..some }];
     let mut total = accumulator;
     let mut taken = true.runtime();
-    if comptime![in_flight == 1 && !access.peeled] {
+    if comptime![in_flight == 1 && !access.peeled && !access.realigned] {
         let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
         total = pushed;
         taken = as_block;
@@ -291,6 +333,10 @@ pub(super) fn take_loads<N: Width>(
         let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
         total = pushed;
         taken = as_block;
+    }
+    if comptime![may_refuse && access.realigned] {
+        let sure = first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access);
+        taken = taken && (sure || !ends_outside(geometry, tile, access));
     }
     if comptime![may_refuse] {
         if !taken {
@@ -393,10 +439,15 @@ fn push_one_by_one<N: Width>(
         let mut part = total.component_at(component);
         for turn in 0..turns {
             let nth = first + usize::cast_from(turn / each) * stride;
-            let loaded = load_inside(input, geometry, tile, nth, first, access);
+            let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Whole, access);
             if loaded.valid {
                 let element = component + turn % each;
-                let value = component_at::<Stored, Wide>(loaded.value, element);
+                let vector = if comptime![access.realigned] {
+                    inside_block(loaded.value, tile.block)
+                } else {
+                    loaded.value
+                };
+                let value = component_at::<Stored, Wide>(vector, element);
                 let value = Vector::<In, Single>::cast_from(value);
                 let start =
                     loaded.position.start + usize::cast_from(element) * loaded.position.step;

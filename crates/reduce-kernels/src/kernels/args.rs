@@ -71,16 +71,16 @@ impl LaunchArg for KernelTypes {
     }
 }
 
-/// The input as an array of vectors. For peeled accesses it is bound a second time, as an array of
-/// elements.
+/// The input as an array of vectors. For peeled and realigned accesses it is bound a second time,
+/// as an array of elements.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct InputArrays {
     pub(crate) vectors: Array<Vector<Stored, Wide>>,
     pub(crate) elements: ComptimeOption<Array<Stored>>,
 }
 
-/// An array for each result: of vectors if the results of each tile lie side by side, and of elements
-/// if they do not or if some tiles have fewer results.
+/// An array for each result: of vectors if the results of each tile lie side by side, and of
+/// elements if they do not or if some tiles have fewer results.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ResultArrays {
     first: ComptimeOption<Array<Vector<Out, Single>>>,

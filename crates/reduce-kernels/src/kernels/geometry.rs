@@ -157,6 +157,10 @@ pub(crate) struct RowBlock {
     pub(crate) before: usize,
     /// Outputs of the block.
     pub(crate) outputs: usize,
+    /// The first component of the unit's vectors that belongs to the block.
+    pub(crate) from: usize,
+    /// The first component after it that does not.
+    pub(crate) until: usize,
 }
 
 /// Locates a tile. A tile past the last repeats the loads of the last and has no results, so all
@@ -178,7 +182,13 @@ pub(crate) fn locate(
                 output: at.target,
                 index: tile,
                 results: u32::cast_from(inside),
-                block: RowBlock { first: 0usize, before: 0usize, outputs: 1usize },
+                block: RowBlock {
+                    first: 0usize,
+                    before: 0usize,
+                    outputs: 1usize,
+                    from: 0usize,
+                    until: 1usize,
+                },
             }
         }
         Direction::Across => {
@@ -192,9 +202,17 @@ pub(crate) fn locate(
                     first,
                     before: load % tiles_per_cube * vector,
                     outputs: clamp_max(geometry.inner_len - first, most),
+                    from: 0usize,
+                    until: vector.runtime(),
                 }
             } else {
-                RowBlock { first: 0usize, before: load * vector, outputs: geometry.inner_len }
+                RowBlock {
+                    first: 0usize,
+                    before: load * vector,
+                    outputs: geometry.inner_len,
+                    from: 0usize,
+                    until: vector.runtime(),
+                }
             };
             let column = block.first + block.before;
             let rest = clamp_min(block.outputs, block.before) - block.before;

@@ -18,19 +18,31 @@ pub(super) struct Loaded {
     pub(super) valid: bool,
 }
 
-/// Issues load number `nth` of a tile. It may be the `last` one, or is known to be another.
+/// What a load of realigned rows does if its vector reaches beyond the input. Only the last load of
+/// a tile may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum AtEnd {
+    /// It is known to be another load.
+    Never,
+    /// It reads the last vector of the input instead.
+    Clamped,
+    /// It reads single elements.
+    Whole,
+}
+
+/// Issues load number `nth` of a tile.
 #[cube]
 pub(super) fn load(
     input: &Input,
     geometry: &Geometry,
     tile: Tile,
     nth: usize,
-    #[comptime] last: bool,
+    #[comptime] at_end: AtEnd,
     #[comptime] access: Access,
 ) -> Loaded {
     match comptime![access.direction] {
         Direction::Along => load_along(input, geometry, tile, nth, access),
-        Direction::Across => load_across(input, geometry, tile, nth, last, access),
+        Direction::Across => load_across(input, geometry, tile, nth, at_end, access),
     }
 }
 
@@ -96,7 +108,7 @@ fn load_across(
     geometry: &Geometry,
     tile: Tile,
     nth: usize,
-    #[comptime] last: bool,
+    #[comptime] at_end: AtEnd,
     #[comptime] access: Access,
 ) -> Loaded {
     let vector = comptime![access.vector];
@@ -117,24 +129,38 @@ fn load_across(
                 value[nth] = elements[start + column as usize];
             }
         }
-    } else if comptime![access.realigned && last] {
-        // The vector at the end of the last row may reach beyond the input. There, this repeats the
-        // last element, in components that have no result.
+    } else if comptime![access.realigned && at_end == AtEnd::Whole] {
         let index = start / vector;
-        let count = geometry.realigned.unwrap().elements;
-        if (index + 1) * vector <= count {
+        if index < whole_vectors(geometry, access) {
             value = input.vectors[index];
         } else {
+            // Past the end, this repeats the last element, in components that have no result.
             let elements = input.elements.unwrap();
+            let last = geometry.realigned.unwrap().elements - 1;
             #[unroll]
             for nth in 0..vector {
-                value[nth] = elements[clamp_max(index * vector + nth, count - 1)];
+                value[nth] = elements[clamp_max(index * vector + nth, last)];
             }
         }
+    } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
+        value = input.vectors[clamp_max(start / vector, whole_vectors(geometry, access) - 1)];
     } else {
         value = input.vectors[start / vector];
     }
     Loaded { value, position: Position { start: at.target, step: 0usize }, valid: true }
+}
+
+/// Whether the last vector of a tile with realigned rows reaches beyond the input.
+#[cube]
+pub(super) fn ends_outside(geometry: &Geometry, tile: Tile, #[comptime] access: Access) -> bool {
+    let last = offsets(&geometry.reduced, geometry.loads_per_tile - 1);
+    (tile.input + last.input) / comptime![access.vector] >= whole_vectors(geometry, access)
+}
+
+/// The vectors that lie inside the input.
+#[cube]
+fn whole_vectors(geometry: &Geometry, #[comptime] access: Access) -> usize {
+    geometry.realigned.unwrap().elements / comptime![access.vector]
 }
 
 /// The largest number of elements at the edges of a peeled inner dimension: each edge is shorter

@@ -14,8 +14,8 @@ use crate::operator::{
 const LEVELS: u32 = 12;
 
 /// Number of loads in a chain; with blocks, their number times the loads of each. Measured with a
-/// sum of 2^28 f32 on one H200, 331 elements per component: 261.4 us with chains of 64, whose totals
-/// pass through local memory; 245.7 us with one chain of up to 512; 246.1 us without a tree.
+/// sum of 2^28 f32 on one H200, 331 elements per component: 261.4 us with chains of 64, whose
+/// totals pass through local memory; 245.7 us with one chain of up to 512; 246.1 us without a tree.
 pub(super) const CHAIN: usize = 512;
 
 /// The totals of the chains that a unit has completed.
@@ -147,8 +147,8 @@ pub(super) fn is_pairwise(#[comptime] operator: OperatorRef) -> comptime_type!(b
     comptime![operator.0.pairwise && chains > 1 && element.is_float()]
 }
 
-/// Whether units may have more elements than a chain takes. Few plans give them so many, and kernels
-/// are smaller without the tree.
+/// Whether units may have more elements than a chain takes. Few plans give them so many, and
+/// kernels are smaller without the tree.
 pub(crate) fn needs_chains(operator: OperatorRef, plan: &Plan, problem: &Problem) -> bool {
     let Plan { access, schedule, .. } = *plan;
     if !operator.0.pairwise {

@@ -16,7 +16,7 @@ use super::{
     team::Team,
 };
 use crate::operator::{
-    Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Wide, merge,
+    Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Stored, Wide, merge,
 };
 
 /// The vectors that a unit reads, one of each of its rows.
@@ -41,16 +41,45 @@ pub(super) fn window(
     let start = tile.input - block.before;
     let before = (start + offsets(&geometry.reduced, share.first).input) % vector;
     let last = (before + block.outputs - 1) / vector * vector;
+    let at = clamp_max(block.before, last);
     Window {
         tile: Tile {
-            input: start + clamp_max(block.before, last),
+            input: start + at,
             output: tile.output,
             index: tile.index,
             results: tile.results,
-            block,
+            block: RowBlock {
+                first: block.first,
+                before: block.before,
+                outputs: block.outputs,
+                from: clamp_min(before, at) - at,
+                until: clamp_max(before + block.outputs - at, vector),
+            },
         },
         before,
     }
+}
+
+/// The vector with one of its components that belong to the block in place of those that do not.
+///
+/// What lies beside the block may be anything, also NaN in memory that belongs to no tensor. An
+/// operator that asks questions about all components at once would take another path for it, on
+/// which results are rounded otherwise.
+#[cube]
+pub(super) fn inside_block(value: Vector<Stored, Wide>, block: RowBlock) -> Vector<Stored, Wide> {
+    let width = Wide::value().comptime();
+    let mut own = value[0];
+    #[unroll]
+    for nth in 1..width {
+        own = select(block.from == nth, value[nth], own);
+    }
+    let mut result = value;
+    #[unroll]
+    for nth in 0..width {
+        let inside = nth >= block.from && nth < block.until;
+        result[nth] = select(inside, value[nth], own);
+    }
+    result
 }
 
 /// Merges the accumulators of a cube's units by output: member 0 of each team ends up with the
@@ -102,7 +131,9 @@ pub(super) fn combine_windows(
     #[unroll]
     for nth in 0..vector {
         let component = comptime![nth as u32].runtime();
-        total = total.with_component(component, shared.at(first as usize + nth));
+        // Places past the last output hold nothing.
+        let place = clamp_max(first + comptime![nth as u32], outputs - 1);
+        total = total.with_component(component, shared.at(place as usize));
     }
     total
 }

@@ -8,7 +8,7 @@ use super::{
     args::{Input, InputArrays, KernelTypes, Output, ResultArrays, input_of, output_of},
     combine::combine_components,
     geometry::{Geometry, Tile, locate, unknown_zero},
-    load::Loaded,
+    load::{AtEnd, Loaded},
     team::{Team, place},
     total::{combine_team, total_across, total_along},
 };
@@ -73,7 +73,8 @@ pub(crate) fn reduce_single_pass(
             #[unroll]
             for k in 0..in_flight {
                 let nth = member + k * units;
-                of_tile.push(load_inside(&input, geometry, tile, nth, other, access));
+                let loaded = load_inside(&input, geometry, tile, nth, other, AtEnd::Never, access);
+                of_tile.push(loaded);
             }
             tiles.push(tile);
             loads.push(of_tile);

@@ -225,8 +225,8 @@ fn along_one_output(
     result
 }
 
-/// The accumulator of a block whose loads hold an element of two outputs each, and which is known to
-/// be the first.
+/// The accumulator of a block whose loads hold an element of two outputs each, and which is known
+/// to be the first.
 #[cube]
 fn across_outputs(
     elements: &Sequence<In>,

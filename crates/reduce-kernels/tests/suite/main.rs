@@ -67,6 +67,7 @@ macro_rules! suite {
                 extreme_magnitudes: numerics::extreme_magnitudes;
                 last_values_have_positions: numerics::last_values_have_positions;
                 rare_elements_anywhere: numerics::rare_elements_anywhere;
+                gaps_make_no_difference: numerics::gaps_make_no_difference;
                 log_sum_exp_at_the_edges: numerics::log_sum_exp_at_the_edges;
                 wide_accumulators: numerics::wide_accumulators;
                 positions: contract::positions;

@@ -9,7 +9,7 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Asked, Element, device_with_planes, problem_of, read, results, tensor},
+    run::{Asked, Element, device_with_planes, problem_of, read, results, results_of, tensor},
 };
 
 /// A plan of each schedule for a row-major tensor of f32.
@@ -99,6 +99,39 @@ pub(crate) fn last_values_have_positions<R: Runtime>(client: &ComputeClient<R>) 
     check(client, ArgMax, i32::MIN);
     check(client, ArgMax, 0u32);
     check(client, ArgMin, u32::MAX);
+}
+
+/// What lies in memory between the rows of a tensor makes no difference to the bits of any result,
+/// whatever path an operator would take for it.
+pub(crate) fn gaps_make_no_difference<R: Runtime>(client: &ComputeClient<R>) {
+    const SHAPE: [usize; 2] = [300, 9];
+    const PITCH: usize = 11;
+    fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+        let case = Case::pitched(&SHAPE, PITCH, &[0]);
+        let asked = Asked::default();
+        let problem = problem_of::<R, O>(client, &case, ElementType::F32, asked).unwrap();
+        let plans = widest_plans(&problem, &device_with_planes(client));
+        assert!(plans.iter().any(|plan| plan.access.realigned));
+        for plan in plans {
+            let with_gaps_of = |gap: f32| -> Vec<f32> {
+                let element = |i: usize| match i % PITCH < SHAPE[1] {
+                    true => ((i * 37) % 23) as f32 * 0.37 - 4.0,
+                    false => gap,
+                };
+                let data: Vec<f32> = (0..SHAPE[0] * PITCH).map(element).collect();
+                let x = tensor(client, &data, &SHAPE, &[PITCH, 1]);
+                results_of(client, O::operator(), &x, &[0], Some(plan))
+            };
+            let expected = with_gaps_of(1.0);
+            for gap in [f32::NAN, f32::INFINITY, 1e30, 0.0] {
+                assert_eq!(with_gaps_of(gap), expected, "{} beside {gap}, {plan}", O::NAME);
+            }
+        }
+    }
+    check::<R, Std>(client);
+    check::<R, NormL2>(client);
+    check::<R, LogSumExp>(client);
+    check::<R, NanMax>(client);
 }
 
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every

@@ -282,7 +282,7 @@ fn tolerance(
     accumulator * chain * scale + rounding * expected.abs()
 }
 
-/// Results of a row-major tensor over `axes`, one list per result, each as the host's type says.
+/// The first result of a row-major tensor over `axes`.
 pub(crate) fn results<R: Runtime, O: Operator, E: Element, U: Element>(
     client: &ComputeClient<R>,
     operator: O,
@@ -292,7 +292,18 @@ pub(crate) fn results<R: Runtime, O: Operator, E: Element, U: Element>(
     plan: Option<Plan>,
 ) -> Vec<U> {
     let input = tensor(client, data, shape, &row_major_strides(shape));
-    let mut reduction = reduce(operator, &input).over(axes).output_type(U::TYPE);
+    results_of(client, operator, &input, axes, plan)
+}
+
+/// The first result of a tensor over `axes`.
+pub(crate) fn results_of<R: Runtime, O: Operator, U: Element>(
+    client: &ComputeClient<R>,
+    operator: O,
+    input: &TensorHandle<R>,
+    axes: &[usize],
+    plan: Option<Plan>,
+) -> Vec<U> {
+    let mut reduction = reduce(operator, input).over(axes).output_type(U::TYPE);
     let device = device_with_planes(client);
     if let Some(plan) = plan {
         reduction = reduction.with_plan(plan).plan_for(&device);

@@ -128,8 +128,9 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
         * sector_share(problem, device, access, tiles, schedule.units_per_output())
 }
 
-/// The share of the moved bytes that planes need, where rows start off a vector's boundary and
-/// `tiles_per_cube` units read one after the other in a row. Memory moves whole sectors. The planes
+/// The share of the moved bytes that planes need, where vectors are narrow because rows start off
+/// their boundaries, and where rows are realigned. `tiles_per_cube` units read one after the other
+/// in a row. Memory moves whole sectors. The planes
 /// at both sides of a boundary move the same one, and L1 does not join the two: 65536 × 1023 f32
 /// along axis 0, 128 bytes a plane, took 84.3 us on one H200, and 65536 × 1024 took 66 to 72.
 pub(super) fn sector_share(
@@ -142,7 +143,7 @@ pub(super) fn sector_share(
     if !access.realigned && access.vector == widest_vector(problem, device) {
         return 1.0;
     }
-    let inner_len = access.inner_len(problem);
+    let inner_len = access.inner_len(problem).max(1);
     let tiles = u64::from(tiles_per_cube.max(1));
     let (outputs, one_row) = match access.realigned {
         true => {
@@ -151,7 +152,7 @@ pub(super) fn sector_share(
         }
         false => {
             let outputs = (tiles as usize).saturating_mul(access.vector);
-            (outputs.min(inner_len), outputs / inner_len.max(1) == 1)
+            (outputs.min(inner_len), outputs / inner_len == 1)
         }
     };
     let bytes = outputs.saturating_mul(problem.input().bytes()) as f64;

@@ -156,7 +156,7 @@ fn block_realigned(
 ) -> Block {
     let tuning = &device.tuning;
     // A unit's rows lie alike if as many units as a vector has elements share them.
-    let least = access.vector as u64;
+    let least = access.vector.max(1) as u64;
     let widest = (units / least).max(2) as u32;
     let whole_row = access.loads_per_inner(problem).next_power_of_two().min(u64::from(widest));
     let score = |tiles: u32| {

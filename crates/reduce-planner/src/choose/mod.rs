@@ -52,13 +52,13 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     // 1. No plan can run a type that the device lacks, or indices that are too narrow.
     limits::check(problem, device)?;
 
-    // 2. The input is read in the widest vectors that its layout allows, with as many loads in flight
-    //    as the device wants. Cubes may realign rows for wider ones.
+    // 2. The input is read in the widest vectors that its layout allows, with as many loads in
+    //    flight as the device wants. Cubes may realign rows for wider ones.
     let accesses = Accesses::of(problem, device);
 
-    // 3. Each schedule either says why it does not apply, or is sized. The access is then fitted to it
-    //    (`Access::fitted`): no more loads in flight than a unit has, and several outputs in flight
-    //    where each is short. The plan is estimated.
+    // 3. Each schedule either says why it does not apply, or is sized. The access is then fitted to
+    //    it (`Access::fitted`): no more loads in flight than a unit has, and several outputs in
+    //    flight where each is short. The plan is estimated.
     let mut candidates: Vec<(Plan, Estimate)> = Vec::with_capacity(ScheduleKind::ALL.len());
     let mut refused: Vec<Refusal> = Vec::with_capacity(ScheduleKind::ALL.len());
     for kind in ScheduleKind::ALL {
@@ -103,8 +103,8 @@ pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<P
     }
 }
 
-/// The ways to read the input: in the widest vectors, and with rows realigned where that gives wider
-/// ones.
+/// The ways to read the input: in the widest vectors, and with rows realigned where that gives
+/// wider ones.
 #[derive(Clone, Copy)]
 struct Accesses {
     widest: Access,

@@ -38,7 +38,7 @@ impl Plan {
     }
 }
 
-/// Every vector load is aligned and inside its inner dimension.
+/// Every vector load is aligned, and inside its inner dimension unless rows are realigned.
 pub(crate) fn check_access(
     access: Access,
     problem: &Problem,
@@ -123,6 +123,10 @@ fn check_realigned(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
         return Ok(());
     }
     let vector = access.vector;
+    let tiles = plan.output_tiles(problem);
+    if tiles > NARROW_LIMIT && !limits::needs_wide_indices(problem) {
+        return Err(Illegal::TooManyTiles { tiles, max: NARROW_LIMIT });
+    }
     if !matches!(schedule.kind(), ScheduleKind::Cube | ScheduleKind::Split) {
         return Err(Illegal::RealignedOutsideCube);
     }

@@ -138,6 +138,7 @@ pub struct Plan {
 
 /// How the outputs of a realigned row are dealt to cubes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct RealignedBlocks {
     /// Blocks of a row, each for one cube.
     pub per_row: usize,

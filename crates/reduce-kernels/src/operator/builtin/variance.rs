@@ -394,26 +394,26 @@ fn take_block<E: Float, N: Size, W: Size>(
     #[comptime] skips: bool,
 ) -> (Moments<E, N>, bool) {
     let starts = block.starts();
-    if comptime![starts] {
-        take_rare_block::<E, N, W>(accumulator, block, skips)
-    } else {
+    let mut total = accumulator;
+    let mut taken = false.runtime();
+    if comptime![!starts] {
         // The distances from the origin of an empty accumulator are out of range, so that a first
         // block is one of the rare cases.
         let (measured, _) = measured::<E, N, W>(accumulator, block, skips);
-        let mut total = measured;
-        let mut taken = all::<N>(in_range::<E, N>(total));
-        if !taken {
-            let (rare, fits) = take_rare_block::<E, N, W>(accumulator, block, skips);
-            total = rare;
-            taken = fits;
-        }
-        let half = total.count * Vector::new(E::new(0.5));
-        let moves = (total.sum * total.sum).greater_than(half * total.squares);
-        if any::<N>(moves) {
-            total = moved::<E, N>(total, moves, skips);
-        }
-        (total, taken)
+        total = measured;
+        taken = all::<N>(in_range::<E, N>(total));
     }
+    if !taken {
+        let (rare, fits) = take_rare_block::<E, N, W>(accumulator, block, skips);
+        total = rare;
+        taken = fits;
+    }
+    let half = total.count * Vector::new(E::new(0.5));
+    let moves = (total.sum * total.sum).greater_than(half * total.squares);
+    if any::<N>(moves) {
+        total = moved::<E, N>(total, moves, skips);
+    }
+    (total, taken)
 }
 
 /// The accumulator with its origin at about the mean, in the components that move.
