@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Limit, Merge,
+    Access, Choice, Combine, Device, Direction, ElementType, Illegal, InputSpec, Limit, Merge,
     OperatorClass, OutputSpec, Plan, PlanError, Problem, Schedule, ScheduleKind, Tuning, choose,
     force, row_major_strides,
 };
@@ -276,6 +276,16 @@ fn unknown_fields_are_refused() {
     let misspelt = device.replace("\"cube_ns\"", "\"cubes_ns\"");
     assert_ne!(misspelt, device);
     assert!(serde_json::from_str::<Device>(&misspelt).is_err());
+}
+
+/// JSON has no infinity, so a saved choice could not be read again.
+#[test]
+fn estimates_without_outputs_are_finite() {
+    for axis in [0, 2] {
+        let choice = choose(&problem(&[5, 0, 3], &[axis]), &Device::h200()).unwrap();
+        let text = serde_json::to_string(&choice).unwrap();
+        assert_eq!(serde_json::from_str::<Choice>(&text).unwrap(), choice, "{text}");
+    }
 }
 
 /// A kernel with nothing to load cannot be told by its loads which output it works on.
