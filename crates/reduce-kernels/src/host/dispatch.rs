@@ -6,7 +6,10 @@ use reduce_planner::{
     needs_wide_indices,
 };
 
-use crate::kernels::team::Team;
+use crate::{
+    kernels::{pairwise::needs_chains, team::Team},
+    operator::OperatorRef,
+};
 
 /// A plan and the numbers of its launches.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct Dispatch {
     pub(super) merging: Merging,
     /// Buffers that a launch may bind.
     pub(super) bindings: usize,
+    /// Whether units may have more elements than one chain takes.
+    pub(super) chains: bool,
 }
 
 /// How a plan merges partial results.
@@ -32,10 +37,11 @@ pub(super) enum Merging {
 }
 
 impl Dispatch {
-    /// The dispatch of a plan that has been checked against the problem and the device. `fields`
-    /// are the types of the accumulator's fields, `available` is the size of the largest buffer in
-    /// bytes.
+    /// The dispatch of an operator's plan that has been checked against the problem and the device.
+    /// `fields` are the types of the accumulator's fields, `available` is the size of the largest
+    /// buffer in bytes.
     pub(crate) fn new(
+        operator: OperatorRef,
         plan: Plan,
         problem: &Problem,
         device: &Device,
@@ -87,6 +93,7 @@ impl Dispatch {
             address: if wide { AddressType::U64 } else { AddressType::U32 },
             merging,
             bindings: device.max_bindings as usize,
+            chains: fields[0].is_float() && needs_chains(operator, &plan, problem),
         })
     }
 }

@@ -18,7 +18,6 @@ use crate::{
         args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
         merge::merge_partials,
-        pairwise::needs_chains,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
         split_two_pass::reduce_split_two_pass,
@@ -160,8 +159,7 @@ impl<R: Runtime> Launch<'_, R> {
             results: signature.results.map(memory_type),
             width: self.dispatch.plan.access.vector,
             hardware_math: has_hardware_math(self.client),
-            chains: signature.fields[0].is_float()
-                && needs_chains(self.operator, &self.dispatch.plan, self.problem()),
+            chains: self.dispatch.chains,
         }
     }
 
@@ -277,13 +275,13 @@ fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLaunch<R> {
         },
     };
     let tiles_per_cube = schedule.outputs_per_cube();
-    let blocks = access.realigned_blocks(problem, tiles_per_cube);
-    let loads = match access.direction {
-        Direction::Along => inner_len / access.vector,
-        Direction::Across if access.realigned => blocks.per_row * tiles_per_cube as usize,
-        Direction::Across => inner_len.div_ceil(access.vector),
+    let blocks = access.realigned.then(|| access.realigned_blocks(problem, tiles_per_cube));
+    let loads = match (access.direction, blocks) {
+        (Direction::Along, _) => inner_len / access.vector,
+        (Direction::Across, None) => inner_len.div_ceil(access.vector),
+        (Direction::Across, Some(blocks)) => blocks.per_row * tiles_per_cube as usize,
     };
-    let realigned = || RealignedLaunch::new(blocks.outputs, problem.input_span());
+    let realigned = blocks.map(|blocks| RealignedLaunch::new(blocks.outputs, problem.input_span()));
     GeometryLaunch::new(
         dims(kept, |dim: &KeptDim| (dim.extent, dim.stride, dim.output_stride)),
         dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
@@ -296,7 +294,7 @@ fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLaunch<R> {
         access.loads_per_output(problem) as usize,
         problem.outputs(),
         problem.reduction_len(),
-        access.realigned.then(realigned).into(),
+        realigned.into(),
     )
 }
 

@@ -52,7 +52,7 @@ impl Prepared {
             None => choose(problem, device)?.plan,
         };
         let fields = &resolved.signature.fields[..operator.fields];
-        let dispatch = Dispatch::new(plan, problem, device, fields, available)?;
+        let dispatch = Dispatch::new(request.operator, plan, problem, device, fields, available)?;
         Ok(Self { resolved, dispatch: Some(dispatch) })
     }
 }
