@@ -1,6 +1,6 @@
 //! Positions of extrema, alone and together with the values.
 
-use core::marker::PhantomData;
+use core::{marker::PhantomData, ops::Not};
 
 use cubecl::prelude::*;
 
@@ -63,10 +63,6 @@ pub(super) trait Order: Preference {
         left: Vector<E, N>,
         right: Vector<E, N>,
     ) -> Vector<bool, N>;
-
-    /// Whether neither value is ahead of the other. The result counts only where
-    /// [`is_ahead`](Self::is_ahead) is false.
-    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N>;
 }
 
 /// Orders from the greatest value down, with NaN ahead of all numbers.
@@ -81,10 +77,6 @@ impl Order for Greater {
         right: Vector<E, N>,
     ) -> Vector<bool, N> {
         right.greater_than(left)
-    }
-
-    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        nan_is_alike::<E, N>(left, right)
     }
 }
 
@@ -101,15 +93,14 @@ impl Order for Lesser {
     ) -> Vector<bool, N> {
         right.less_than(left)
     }
-
-    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        nan_is_alike::<E, N>(left, right)
-    }
 }
 
 /// Whether the right value is ahead, from `ahead`, the comparison of numbers: also if it is NaN and
 /// the left one is not, and never if the left one is NaN. Each type costs as few operations as
 /// possible. There is no branch, because later loads would wait for it.
+///
+/// NVIDIA's compiler for SPIR-V may make one comparison of `right > left || is_nan(right)`: one that
+/// is true if either value is NaN. The question to the left value therefore comes last.
 #[cube]
 fn nan_is_ahead<E: Float, N: Size>(
     left: Vector<E, N>,
@@ -119,13 +110,6 @@ fn nan_is_ahead<E: Float, N: Size>(
     and_not_nan::<E, N>(or_nan::<E, N>(ahead, right), left)
 }
 
-/// Whether the values are equal or the right one is NaN. If the left value is no NaN,
-/// [`nan_is_ahead`] holds for such a NaN.
-#[cube]
-fn nan_is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-    or_nan::<E, N>(right.equal(left), right)
-}
-
 /// Keeps the value that is ahead and its position. Of values that are alike, it keeps the first
 /// position.
 #[derive(Clone, Copy)]
@@ -133,9 +117,10 @@ pub(super) struct First<O>(PhantomData<O>);
 
 #[cube]
 fn first<O: Order, N: Size>(left: Candidate<N>, right: Candidate<N>) -> Candidate<N> {
-    let alike = O::is_alike::<A, N>(left.value, right.value);
     let ahead = O::is_ahead::<A, N>(left.value, right.value);
-    let taken = ahead.or(alike.and(right.position.less_than(left.position)));
+    let behind = O::is_ahead::<A, N>(right.value, left.value);
+    let earlier = right.position.less_than(left.position);
+    let taken = ahead.or(behind.not().and(earlier));
     Candidate::<N> {
         value: select_many(taken, right.value, left.value),
         position: select_many(taken, right.position, left.position),
@@ -238,7 +223,7 @@ fn first_across<O: Order, N: Size, W: Size>(
             best = O::better_number::<A, W>(best, element);
         }
         let value = spread::<A, N, W>(total.value);
-        matters = any::<W>(O::is_alike::<A, W>(value, best).or(O::is_ahead::<A, W>(value, best)));
+        matters = any::<W>(O::is_ahead::<A, W>(best, value).not());
     }
     let taken = is_sure::<O, W, W>(block, best);
     if taken && matters {
@@ -304,10 +289,9 @@ fn first_along<O: Order, N: Size, W: Size>(
         best = O::better_number::<A, N>(best, *winners.index(nth));
     }
     let mut taken = is_sure::<O, N, W>(block, best);
-    let alike = O::is_alike::<A, N>(total.value, best);
-    let ahead = O::is_ahead::<A, N>(total.value, best);
+    let behind = O::is_ahead::<A, N>(best, total.value);
     let mut winner = total;
-    if taken && (alike[0] || ahead[0]) {
+    if taken && !behind[0] {
         // First the load of the winner, then its component.
         let width = W::value().comptime();
         let mut value = block.value(0usize);

@@ -195,11 +195,6 @@ impl Order for GreaterNumber {
     ) -> Vector<bool, N> {
         right.greater_than(left)
     }
-
-    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        // If `left` is NaN, `right` is alike only if it is NaN too; otherwise `is_ahead` holds.
-        or_nan::<E, N>(right.equal(left), left)
-    }
 }
 
 #[cube]
@@ -213,11 +208,6 @@ impl Order for LesserNumber {
         right: Vector<E, N>,
     ) -> Vector<bool, N> {
         right.less_than(left)
-    }
-
-    fn is_alike<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        // If `left` is NaN, `right` is alike only if it is NaN too; otherwise `is_ahead` holds.
-        or_nan::<E, N>(right.equal(left), left)
     }
 }
 
