@@ -7,7 +7,7 @@ use reduce_planner::{Access, Direction};
 use super::{
     args::Input,
     geometry::{Geometry, Tile, unknown_zero},
-    load::{AtEnd, Loaded, edge_slots, ends_outside, load, load_edge},
+    load::{AtEnd, Loaded, edge_slots, ends_outside, load, load_edge, position_across},
     pairwise::{CHAIN, Tree, is_pairwise},
     realign::inside_block,
 };
@@ -56,6 +56,14 @@ pub(super) fn accumulate<N: Width>(
 
 /// Whole blocks, then the rest. Neither the addresses nor the elements of whole blocks are
 /// questioned.
+///
+/// Across outputs, the loop loads the values of its next turn. NVIDIA's compiler moves a load down
+/// to where its value is used, which leaves two or three in flight, but not over the end of a loop.
+/// Along the reduction, where vectors are wide and units many, those are enough.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
 #[cube]
 fn whole_blocks_first<N: Width>(
     accumulator: Accumulator<N>,
@@ -80,16 +88,38 @@ fn whole_blocks_first<N: Width>(
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
     let whole = comptime![BlockTraits { whole: true, ascending, ..SOME_BLOCK }];
+    let ahead = comptime![access.direction == Direction::Across];
+    let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
+    if comptime![ahead] {
+        #[unroll]
+        for _ in 0..in_flight {
+            values.push(RuntimeCell::new(Vector::empty()));
+        }
+        if whole_blocks > 0 {
+            load_whole(&values, input, geometry, tile, share.first, share.stride, access);
+        }
+    }
     for nth in 0..whole_blocks {
         let first = share.first + nth * block;
         let mut loads = Sequence::<Loaded>::new();
         #[unroll]
         for k in 0..in_flight {
             let nth = first + k * share.stride;
-            loads.push(load(input, geometry, tile, nth, AtEnd::Never, access));
+            if comptime![ahead] {
+                let value = values.index(k).read();
+                loads.push(Loaded { value, position: position_across(geometry, nth), valid: true });
+            } else {
+                loads.push(load(input, geometry, tile, nth, AtEnd::Never, access));
+            }
         }
         let (pushed, _) = push_together::<N>(total, &loads, parameters, whole, operator);
         total = pushed;
+        if comptime![ahead] {
+            if nth + 1 < whole_blocks {
+                let next = first + block;
+                load_whole(&values, input, geometry, tile, next, share.stride, access);
+            }
+        }
         if comptime![pairwise] {
             blocks += 1;
             if blocks == blocks_per_chain {
@@ -113,6 +143,24 @@ fn whole_blocks_first<N: Width>(
         total = tree.take(total, chains, true, zero, parameters, operator);
     }
     total
+}
+
+/// Loads the values of the whole block `first`, `first + stride`, ... across outputs.
+#[cube]
+fn load_whole(
+    values: &Sequence<RuntimeCell<Vector<Stored, Wide>>>,
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
+) {
+    #[unroll]
+    for k in 0..values.len().comptime() {
+        let loaded = load(input, geometry, tile, first + k * stride, AtEnd::Never, access);
+        values.index(k).store(loaded.value);
+    }
 }
 
 /// All loads in one loop. Compilers take long for large operators, whose functions are therefore

@@ -112,8 +112,7 @@ fn load_across(
     #[comptime] access: Access,
 ) -> Loaded {
     let vector = comptime![access.vector];
-    let at = offsets(&geometry.reduced, nth);
-    let start = tile.input + at.input;
+    let start = tile.input + offsets(&geometry.reduced, nth).input;
     let mut value = Vector::<Stored, Wide>::empty();
     if comptime![access.peeled] {
         if tile.results == comptime![vector as u32] {
@@ -147,7 +146,13 @@ fn load_across(
     } else {
         value = input.vectors[start / vector];
     }
-    Loaded { value, position: Position { start: at.target, step: 0usize }, valid: true }
+    Loaded { value, position: position_across(geometry, nth), valid: true }
+}
+
+/// The position of load number `nth` of a tile across outputs. All of its elements have the same.
+#[cube]
+pub(super) fn position_across(geometry: &Geometry, nth: usize) -> Position {
+    Position { start: offsets(&geometry.reduced, nth).target, step: 0usize }
 }
 
 /// Whether the last vector of a tile with realigned rows reaches beyond the input.
