@@ -66,8 +66,8 @@ pub struct Tuning {
     /// Fewest units in a cube of the unit schedule, beside the largest plane. Not measured.
     pub unit_least_units_per_cube: u32,
 
-    /// Loads per lane of the plane schedule across outputs. 2²⁰ rows of 32 along axis 1 (the other
-    /// direction) gave the number. Across outputs it was not measured.
+    /// Loads per lane of the plane schedule across outputs. 2¹⁹ × 64 × 2 along axis 1 took 95.1 us
+    /// with 2 loads in each of 32 lanes, and 69.7 with 8 in each of 8.
     pub plane_loads_per_lane_across: u64,
 
     /// Units of a cube whose teams are smaller than this. Several outputs share such a cube,
@@ -90,6 +90,12 @@ pub struct Tuning {
     /// each component has an accumulator. bf16 8192 × 8192 along axis 0 took, with 8 components and
     /// with 4: argmax 56.0 and 43.1 us, logsumexp 64.2 and 51.3, var 92.9 and 54.0.
     pub across_components: usize,
+    /// The same for accumulators of more than three fields. var along axis 0 took, with 4 components
+    /// and 8 loads of at most 64 bytes, and with 2: f32 65536 × 1024 in 12 cubes of 256 units 72.5
+    /// and 71.8 us, on Vulkan 161 and 87.8; bf16 8192 × 8192 64.9 in 3 cubes and 51.1 in 2. The
+    /// Vulkan driver gives a multiprocessor less shared memory than CUDA, so that fewer cubes
+    /// reside together.
+    pub across_components_many_fields: usize,
     /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
     /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
     /// 32 units it took 68.7 with 512.
@@ -98,6 +104,19 @@ pub struct Tuning {
     /// segment shares a memory sector with the next. 2¹⁸ × 255 along axis 0 in cubes of 1024 units
     /// took 75.3 us with 256 bytes, and 75.1 with 512.
     pub across_segment_bytes_unaligned: usize,
+    /// Bytes that memory moves at least. Where segments start off a vector's boundary, the planes at
+    /// both sides of a boundary move the same sector, and L1 does not join the two: 65536 × 1023
+    /// along axis 0, 128 bytes a plane, took 84.3 us, and 65536 × 1024 took 66 to 72. Sectors of 32
+    /// bytes are from NVIDIA's documentation.
+    pub sector_bytes: usize,
+    /// How much units without a column of their own weigh where rows are realigned: the exponent of
+    /// their number over that of the others, in percent. They leave fewer loads in flight, of which
+    /// there are plenty. Not measured apart.
+    pub realigned_idle_exponent_percent: u32,
+    /// Of the widths of a block of realigned rows, those count as good whose score has this share of
+    /// the best one's. 65536 × 1023 along axis 0 took 70.7 us in windows of 32 vectors, 73.2 in
+    /// windows of 16, and 79.3 in windows of 8.
+    pub realigned_width_percent: u32,
     /// An inner dimension of up to this many segments is read by one row of units. Not measured.
     pub across_segments_per_row: u64,
 
@@ -107,6 +126,12 @@ pub struct Tuning {
     pub split_cubes_per_multiprocessor: u32,
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
+    /// Most bytes that a unit of a split has in flight across outputs. More take registers that keep
+    /// cubes from residing together, and large cubes would have to store registers to memory. 65536 ×
+    /// 1024 along axis 0 in 12 cubes of 64 × 8 units took 66.8 us with 4 loads of 16 bytes, and 68.9
+    /// with 8. bf16 65536 × 1023 took 90.3 us in cubes of 1024 units with 8 loads of 16 bytes, and
+    /// 44.0 before the compiler had to keep all 8 in flight.
+    pub split_bytes_in_flight_across: usize,
     /// Partials of one block of outputs up to which a split has its usual cubes. The last cube
     /// takes too long to merge more, so there are fewer cubes, large ones if the last can merge. 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and
     /// 69.1 with 4224.
@@ -123,8 +148,14 @@ pub struct Tuning {
     /// Nanoseconds that starting and ending a cube takes of a slot on its multiprocessor. 2²⁴ rows
     /// of 8 in cubes of 32 units took 321.5 us for 2²⁰ cubes on 132 × 64 slots.
     pub cube_ns: u32,
-    /// Nanoseconds of one step of a combination through shared memory with its barrier. An
-    /// estimate. It only breaks ties.
+    /// The same for a cube of realigned rows, whose units all wait for each other before windows
+    /// move to their outputs. 33825 × 64 × 31 along axis 1 took 157 us in 33825 cubes of 256
+    /// units on 132 × 8 slots, and 75 with a unit for each output.
+    pub realigned_cube_ns: u32,
+    /// Nanoseconds of one step of a combination through shared memory with its barrier, for each
+    /// field of the accumulator. 16384 × 64 × 64 along axis 1 in cubes of 8 × 32 units took 67.6 us
+    /// as sum, and 101 as var with 4 loads in flight; with a unit for each output it took 68.4 and
+    /// 72.4. The number itself is an estimate.
     pub shared_step_ns: u32,
     /// Cubes per multiprocessor that draw the whole bandwidth. 50257 × 4096 along axis 0 took 214.0
     /// us with 128 cubes on 132 multiprocessors, and 191.9 split into 384. 8192 × 8192 bf16 took
@@ -155,6 +186,10 @@ pub struct Tuning {
     /// row, and 68.0 with 8 lanes of a plane. argmax took 68.2, and 65.1 with 16 lanes. var took
     /// 80.0, and 69.1 with 8 lanes.
     pub one_plane_cube_percent: u32,
+    /// The same where it gives an output more units than that, but no more than two planes have.
+    /// bf16 8192 × 8192 along axis 1 took, in cubes of 64 units and in planes of 32: var 39.3 and
+    /// 37.1 us, logsumexp with 2 loads in flight 40.9 and 40.2.
+    pub two_plane_cube_percent: u32,
 }
 
 /// The numbers that depend on how many registers an accumulator takes.
@@ -225,6 +260,12 @@ pub struct TranscendentalTuning {
     /// The same if it takes the elements of several loads at once. logsumexp of 65536 × 1024 along
     /// axis 0 took 79.3 us with 32, and 74.6 with 64.
     pub blockwise_bytes_in_flight_across: usize,
+    /// Most elements of up to two bytes that a unit has in flight along the reduction, if it takes
+    /// the elements of several loads at once. Each takes a register of four bytes when it is
+    /// converted. logsumexp of bf16 along axis 1 took, with 2 and with 4 loads of 8 elements: 8192 ×
+    /// 32000 132.8 and 147.3 us, 65536 × 1024 39.5 and 39.9. Wider elements keep their number: f32
+    /// 4096 × 50257 took 198.4 with 8 loads of 4, and 211.8 with 4.
+    pub blockwise_narrow_elements_in_flight_along: usize,
     /// Most bytes that a lane of the plane schedule has in flight. logsumexp of 65536 × 1024 along
     /// axis 1 with 8 lanes a row took 68.0 us with 32, and over 70 with 64. Cubes take more: 4096 ×
     /// 50257 along axis 1 took 217.7 us with 32, and 198.4 with 64.
@@ -298,7 +339,7 @@ impl Tuning {
             loads_per_lane: 2,
         };
         let medium = AccumulatorTuning {
-            bytes_in_flight_across: 128,
+            bytes_in_flight_across: 64,
             loads_in_flight_across: 8,
             outputs_in_flight: 2,
             independent_units_per_cube: 128,
@@ -310,7 +351,6 @@ impl Tuning {
         let heavy = AccumulatorTuning {
             bytes_in_flight_along: 128,
             elements_in_flight_along: 32,
-            bytes_in_flight_across: 64,
             loads_per_lane: 32,
             // What is not named here changes with `medium`.
             ..medium
@@ -324,6 +364,7 @@ impl Tuning {
         let transcendental = TranscendentalTuning {
             bytes_in_flight_across: 32,
             blockwise_bytes_in_flight_across: 64,
+            blockwise_narrow_elements_in_flight_along: 16,
             plane_bytes_in_flight: 32,
             independent_units_per_cube: 256,
             loads_per_lane: 32,
@@ -340,23 +381,29 @@ impl Tuning {
             unit_cubes_per_multiprocessor: 12,
             unit_cubes_per_multiprocessor_unaligned: 2,
             unit_least_units_per_cube: 32,
-            plane_loads_per_lane_across: 2,
+            plane_loads_per_lane_across: 8,
             small_team_units_per_cube: 64,
             large_cube_factor: 2,
             across_units_per_cube: 256,
             across_least_units_per_output: 8,
             across_resident_divisor: 2,
             across_components: 4,
+            across_components_many_fields: 2,
             across_segment_bytes: 128,
-            across_segment_bytes_unaligned: 256,
+            across_segment_bytes_unaligned: 512,
+            sector_bytes: 32,
+            realigned_idle_exponent_percent: 25,
+            realigned_width_percent: 98,
             across_segments_per_row: 2,
             split_cubes_per_multiprocessor: 3,
             split_large_cubes_per_multiprocessor: 1,
+            split_bytes_in_flight_across: 64,
             partials_per_block: 4096,
             published_bytes: 1 << 20,
             merge_units_per_cube: 256,
             publish_ns: 2500,
             cube_ns: 700,
+            realigned_cube_ns: 7000,
             shared_step_ns: 60,
             cubes_for_bandwidth: 1,
             segment_efficiency: [
@@ -372,6 +419,7 @@ impl Tuning {
             lone_unit_percent: 75,
             contiguous_row_divisor: 4,
             one_plane_cube_percent: 90,
+            two_plane_cube_percent: 95,
         }
     }
 
@@ -437,16 +485,22 @@ impl Tuning {
             across_least_units_per_output,
             across_resident_divisor,
             across_components,
+            across_components_many_fields,
             across_segment_bytes,
             across_segment_bytes_unaligned,
+            sector_bytes,
+            realigned_idle_exponent_percent,
+            realigned_width_percent,
             across_segments_per_row,
             split_cubes_per_multiprocessor,
             split_large_cubes_per_multiprocessor,
+            split_bytes_in_flight_across,
             partials_per_block,
             published_bytes: _,
             merge_units_per_cube,
             publish_ns: _,
             cube_ns: _,
+            realigned_cube_ns: _,
             shared_step_ns: _,
             cubes_for_bandwidth,
             segment_efficiency,
@@ -455,6 +509,7 @@ impl Tuning {
             lone_unit_percent,
             contiguous_row_divisor,
             one_plane_cube_percent,
+            two_plane_cube_percent,
         } = *self;
         light.check("light.")?;
         medium.check("medium.")?;
@@ -470,8 +525,11 @@ impl Tuning {
             across_units_per_cube,
             across_least_units_per_output,
             across_components,
+            across_components_many_fields,
             across_segment_bytes,
             across_segment_bytes_unaligned,
+            sector_bytes,
+            split_bytes_in_flight_across,
             merge_units_per_cube,
         );
         check!(
@@ -493,7 +551,15 @@ impl Tuning {
             lone_unit_inner_bytes,
             contiguous_row_divisor,
         );
-        check!("", percent, lone_unit_percent, one_plane_cube_percent);
+        check!(
+            "",
+            percent,
+            realigned_idle_exponent_percent,
+            realigned_width_percent,
+            lone_unit_percent,
+            one_plane_cube_percent,
+            two_plane_cube_percent,
+        );
         check_segments(&segment_efficiency)
     }
 }
@@ -538,6 +604,7 @@ impl TranscendentalTuning {
         let Self {
             bytes_in_flight_across,
             blockwise_bytes_in_flight_across,
+            blockwise_narrow_elements_in_flight_along,
             plane_bytes_in_flight,
             independent_units_per_cube,
             loads_per_lane,
@@ -547,6 +614,7 @@ impl TranscendentalTuning {
             power_of_two,
             bytes_in_flight_across,
             blockwise_bytes_in_flight_across,
+            blockwise_narrow_elements_in_flight_along,
             plane_bytes_in_flight,
             independent_units_per_cube,
         );

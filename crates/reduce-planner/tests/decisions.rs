@@ -71,6 +71,8 @@ fn without_atomics() -> Device {
 #[test]
 fn plans_on_the_h200() {
     let shared = Combine::Shared;
+    // Cubes that share outputs reside together, which leaves each unit fewer registers.
+    let split_across = across(4, false).with_loads_in_flight(4);
     let decisions = [
         // Few outputs: split until every multiprocessor has three cubes, but no further than leaves
         // a block of loads for each unit.
@@ -87,8 +89,8 @@ fn plans_on_the_h200() {
         (problem(&[1 << 24, 8], &[1]), short(along(4, false), 2, 2), unit(256)),
         // Columns: units stand across them.
         (problem(&[8192, 8192], &[0]), across(4, false), cube(64, 8, shared)),
-        (problem(&[65536, 1024], &[0]), across(4, false), split(12, 64, 8, shared)),
-        (problem(&[1 << 22, 16], &[0]), across(4, false), split(132, 256, 4, shared)),
+        (problem(&[65536, 1024], &[0]), split_across, split(12, 64, 8, shared)),
+        (problem(&[1 << 22, 16], &[0]), split_across, split(132, 256, 4, shared)),
         (problem(&[256, 1 << 18], &[0]), across(4, false), unit(32)),
         (problem(&[64, 512, 1024], &[1]), across(4, false), cube(8, 32, shared)),
         // Narrow kept dimensions: the lanes of a plane read on in the next row.
@@ -104,33 +106,35 @@ fn plans_on_the_h200() {
 
 /// The plan for an operator over one axis of a contiguous tensor of f32 on an H200.
 fn plan_of(class: OperatorClass, shape: &[usize], axis: usize) -> Plan {
+    plan_in(ElementType::F32, class, shape, axis)
+}
+
+/// The same for another type of element.
+fn plan_in(element: ElementType, class: OperatorClass, shape: &[usize], axis: usize) -> Plan {
     let problem = Problem::new(
         class,
-        &InputSpec {
-            element: ElementType::F32,
-            shape,
-            strides: &row_major_strides(shape),
-            alignment: 256,
-        },
+        &InputSpec { element, shape, strides: &row_major_strides(shape), alignment: 256 },
         Some(&[axis]),
-        &OutputSpec { elements: &[ElementType::F32], strides: None },
+        &OutputSpec { elements: &[element], strides: None },
     );
     choose(&problem.unwrap(), &Device::h200()).unwrap().plan
 }
 
 /// Rows that start off a vector's boundary are read in aligned vectors where cubes can realign them:
 /// a cube for a whole row if it is short, otherwise for as many outputs as share few memory sectors.
-/// Units and planes cannot.
+/// Units and planes cannot. Where a reduction is short, cubes would take longer to start and to end
+/// than a unit for each output takes.
 #[test]
 fn cubes_realign_rows() {
     let shared = Combine::Shared;
     let realigned = across(4, false).with_realigned(true);
+    let of_split = realigned.with_loads_in_flight(4);
     let decisions = [
-        (problem(&[65536, 1023], &[0]), realigned, split(14, 32, 32, shared)),
+        (problem(&[65536, 1023], &[0]), of_split, split(14, 32, 32, shared)),
         (problem(&[4096, 50257], &[0]), realigned, cube(8, 32, shared)),
-        (problem(&[1 << 20, 63], &[0]), realigned, split(132, 32, 32, shared)),
-        (problem(&[1 << 18, 5], &[0]), realigned, split(128, 256, 2, shared)),
-        (problem(&[16644, 64, 63], &[1]), realigned, cube(8, 32, shared)),
+        (problem(&[1 << 20, 61], &[0]), of_split, split(132, 64, 16, shared)),
+        (problem(&[1 << 22, 9], &[0]), of_split, split(132, 256, 4, shared)),
+        (problem(&[16644, 64, 63], &[1]), across(1, false), unit(256)),
     ];
     for (problem, access, schedule) in decisions {
         let plan = choose(&problem, &Device::h200()).unwrap().plan;
@@ -148,14 +152,19 @@ fn cubes_realign_rows() {
     for (shape, axis) in [([65536, 1024], 0), ([65536, 1023], 1)] {
         assert_eq!(Access::realigned(&problem(&shape, &[axis]), &Device::h200()), None);
     }
+    // Large accumulators take longer to move to their outputs than wide vectors save, but where
+    // elements are small.
+    let argmax = OperatorClass::new("argmax", 8).fields(2);
+    assert!(!plan_of(argmax, &[65536, 1023], 0).access.realigned);
+    assert!(plan_in(ElementType::BF16, argmax, &[65536, 1023], 0).access.realigned);
 }
 
 /// The accumulators of large cubes may need too much memory for the last cube to merge them. Smaller
 /// cubes save a launch.
 #[test]
 fn one_launch_goes_before_large_cubes() {
-    let variance = OperatorClass::new("var", 20).fields(5);
-    let plan = plan_of(variance, &[1 << 20, 64], 0);
+    let nine_fields = OperatorClass::new("moments", 36).fields(9);
+    let plan = plan_of(nine_fields, &[1 << 21, 32], 0);
     assert_eq!(plan.schedule, split(264, 16, 16, Combine::Shared));
     assert_eq!(plan_of(SUM, &[1 << 20, 64], 0).schedule, split(132, 64, 16, Combine::Shared));
 }
@@ -169,7 +178,7 @@ fn heavy_accumulators_get_smaller_teams() {
     let rows = plan(&[65536, 1024], 1);
     assert_eq!(rows.schedule, plane(8, 128));
     let columns = plan(&[65536, 1024], 0);
-    assert_eq!((columns.access.loads_in_flight, columns.schedule.units_per_cube()), (4, 256));
+    assert_eq!((columns.access.vector, columns.schedule.units_per_cube()), (2, 256));
 }
 
 /// Along the reduction, a unit that takes blocks has one accumulator for all components of its
@@ -183,6 +192,8 @@ fn blocks_leave_units_more_registers() {
     let transcendental = OperatorClass::new("logsumexp", 8).fields(2).transcendental();
     assert_eq!(along(transcendental).access.loads_in_flight, 2);
     assert_eq!(along(transcendental.blockwise()).access.loads_in_flight, 8);
+    let narrow = plan_in(ElementType::BF16, transcendental.blockwise(), &[65536, 1024], 1);
+    assert_eq!(narrow.access.loads_in_flight, 2);
     // Across outputs, each component has an accumulator, blocks or not.
     let across = |class| plan_of(class, &[65536, 1024], 0);
     let one_by_one = OperatorClass::new("var", 20).fields(5);

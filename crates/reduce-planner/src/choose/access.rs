@@ -1,6 +1,6 @@
 //! How the input is read: the direction, the length of vectors, and how much is in flight.
 
-use super::sizing::{cubes_wanted, row};
+use super::sizing::{FEW_FIELDS, cubes_wanted, row};
 use crate::{
     Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind,
     plan::check::{check_access, check_outputs_in_flight},
@@ -41,7 +41,8 @@ impl Access {
     pub fn realigned(problem: &Problem, device: &Device) -> Option<Self> {
         let direction = problem.direction();
         let vector = widest_vector(problem, device);
-        if direction == Direction::Along || Self::widest(problem, device).vector == vector {
+        let wider = Self::widest(problem, device).vector < vector;
+        if direction == Direction::Along || !wider {
             return None;
         }
         let loads = loads_in_flight(problem, device, direction, vector);
@@ -59,8 +60,12 @@ impl Access {
         let units = u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
         let loads = self.loads_per_output(problem).div_ceil(units.max(1));
         let loads = loads.max(1).next_power_of_two();
+        let load_bytes = self.vector * problem.input().bytes();
         let most = match (schedule.kind(), row.plane_bytes_in_flight) {
-            (ScheduleKind::Plane, Some(bytes)) => bytes / (self.vector * problem.input().bytes()),
+            (ScheduleKind::Plane, Some(bytes)) => bytes / load_bytes,
+            (ScheduleKind::Split, _) if self.direction == Direction::Across => {
+                device.tuning.split_bytes_in_flight_across / load_bytes
+            }
             _ => self.loads_in_flight,
         };
         let in_flight = (self.loads_in_flight.min(most.max(1)) as u64).min(loads) as usize;
@@ -95,10 +100,12 @@ impl Access {
 pub(super) fn widest_vector(problem: &Problem, device: &Device) -> usize {
     let widest = (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
     match problem.direction() {
-        Direction::Across if problem.operator().fields > 1 => {
-            widest.min(device.tuning.across_components)
-        }
-        _ => widest,
+        Direction::Across => match problem.operator().fields {
+            0..=1 => widest,
+            2..=FEW_FIELDS => widest.min(device.tuning.across_components),
+            _ => widest.min(device.tuning.across_components_many_fields),
+        },
+        Direction::Along => widest,
     }
 }
 

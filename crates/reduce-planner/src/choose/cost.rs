@@ -8,9 +8,6 @@ use crate::{
     Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Schedule, tuning::share,
 };
 
-/// Bytes that memory moves at least: a sector of a cache line on NVIDIA's GPUs.
-const SECTOR_BYTES: f64 = 32.0;
-
 impl Plan {
     /// What the plan should take for a problem on a device, term by term.
     #[must_use]
@@ -43,33 +40,45 @@ impl Plan {
         let bandwidth = device.bandwidth.max(1) as f64 * 1e-9 * occupied;
         let transfer_ns = problem.bytes() as f64 / bandwidth;
 
+        let cube_ns = match access.realigned {
+            true => tuning.realigned_cube_ns,
+            false => tuning.cube_ns,
+        };
         let slots = (resident / f64::from(schedule.units_per_cube())).max(1.0);
         Estimate {
             launch_ns: f64::from(schedule.launches()) * device.launch_ns as f64,
             loads_ns,
             transfer_ns,
             locality: locality(problem, device, access, schedule),
-            start_ns: cubes * f64::from(tuning.cube_ns) / slots,
+            start_ns: cubes * f64::from(cube_ns) / slots,
             latency_ns,
-            combine_ns: combine_ns(device, schedule),
+            combine_ns: combine_ns(device, problem, schedule, cubes / slots),
         }
     }
 }
 
-/// Combining within a cube through shared memory, and publishing partials between cubes.
-fn combine_ns(device: &Device, schedule: Schedule) -> f64 {
+/// Combining within a cube through shared memory, and publishing partials between cubes. A slot on
+/// a multiprocessor takes `cubes_per_slot` cubes, one after the other.
+fn combine_ns(device: &Device, problem: &Problem, schedule: Schedule, cubes_per_slot: f64) -> f64 {
     let tuning = &device.tuning;
     let units = schedule.units_per_output();
-    let shared_steps = match schedule.combine() {
-        Some(Combine::Shared) => units.max(1).ilog2(),
-        Some(Combine::Plane { lanes }) => (units / lanes.max(1)).max(1).ilog2(),
-        None => 0,
+    let step_ns = f64::from(tuning.shared_step_ns);
+    let shared_ns = match schedule.combine() {
+        // All units take part in most steps, and no loads are in flight meanwhile.
+        Some(Combine::Shared) => {
+            let steps = f64::from(units.max(1).ilog2());
+            steps * step_ns * problem.operator().fields as f64 * cubes_per_slot.max(1.0)
+        }
+        Some(Combine::Plane { lanes }) => {
+            f64::from((units / lanes.max(1)).max(1).ilog2()) * step_ns
+        }
+        None => 0.0,
     };
-    let publishing = match schedule {
+    let publishing_ns = match schedule {
         Schedule::Split { merge: Merge::LastCube, .. } => f64::from(tuning.publish_ns),
         _ => 0.0,
     };
-    f64::from(shared_steps) * f64::from(tuning.shared_step_ns) + publishing
+    shared_ns + publishing_ns
 }
 
 /// The share of the memory's rate that the access pattern leaves.
@@ -90,8 +99,13 @@ fn locality_along(problem: &Problem, device: &Device, access: Access, schedule: 
         return 1.0;
     }
     let units = schedule.units_per_output();
-    if matches!(schedule, Schedule::Cube { .. }) && units <= device.plane_size_min {
-        return share(tuning.one_plane_cube_percent);
+    if matches!(schedule, Schedule::Cube { .. }) {
+        let plane = device.plane_size_min;
+        if units <= plane {
+            return share(tuning.one_plane_cube_percent);
+        } else if units <= plane.saturating_mul(2) {
+            return share(tuning.two_plane_cube_percent);
+        }
     }
     // If the team's loads in flight cover enough of the row, neighbouring teams' reads are
     // effectively contiguous.
@@ -117,11 +131,10 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
     let adjacent = (tiles as usize).saturating_mul(access.vector);
     let inner_bytes = inner_len.saturating_mul(element);
     let mut segment = adjacent.saturating_mul(element).min(inner_bytes);
-    // If adjacent outputs cover one whole row, and rows follow each other without a gap, the units
-    // of an output read on in the next rows.
+    // If adjacent outputs cover whole rows, and rows follow each other without a gap, the units of
+    // an output read on in the next rows.
     let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
-    let one_row = adjacent / inner_len.max(1) == 1;
-    if dense && one_row {
+    if dense && adjacent >= inner_len {
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
     device.tuning.efficiency_of_segment(segment)
@@ -130,9 +143,8 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
 
 /// The share of the moved bytes that planes need, where vectors are narrow because rows start off
 /// their boundaries, and where rows are realigned. `tiles_per_cube` units read one after the other
-/// in a row. Memory moves whole sectors. The planes
-/// at both sides of a boundary move the same one, and L1 does not join the two: 65536 × 1023 f32
-/// along axis 0, 128 bytes a plane, took 84.3 us on one H200, and 65536 × 1024 took 66 to 72.
+/// in a row. Memory moves whole sectors, and the planes at both sides of a boundary move the same
+/// one (`Tuning::sector_bytes`).
 pub(super) fn sector_share(
     problem: &Problem,
     device: &Device,
@@ -145,25 +157,30 @@ pub(super) fn sector_share(
     }
     let inner_len = access.inner_len(problem).max(1);
     let tiles = u64::from(tiles_per_cube.max(1));
-    let (outputs, one_row) = match access.realigned {
+    let (outputs, whole_rows) = match access.realigned {
         true => {
             let blocks = access.realigned_blocks(problem, tiles_per_cube);
             (blocks.outputs, blocks.per_row == 1)
         }
         false => {
             let outputs = (tiles as usize).saturating_mul(access.vector);
-            (outputs.min(inner_len), outputs / inner_len == 1)
+            (outputs.min(inner_len), outputs >= inner_len)
         }
     };
     let bytes = outputs.saturating_mul(problem.input().bytes()) as f64;
     let plane = f64::from(device.plane_size_min.max(1));
     let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
-    let of_plane = if dense && one_row && units_per_output > 1 {
+    let sector = device.tuning.sector_bytes as f64;
+    let of_plane = if dense && whole_rows && units_per_output > 1 {
         // A plane reads on in the next rows.
-        bytes * plane / tiles as f64
+        let of_plane = bytes * plane / tiles as f64;
+        if of_plane % sector == 0.0 {
+            return 1.0;
+        }
+        of_plane
     } else {
         let units = tiles.min(access.loads_per_inner(problem));
         bytes / (units as f64 / plane).max(1.0)
     };
-    of_plane / (of_plane + SECTOR_BYTES)
+    of_plane / (of_plane + sector)
 }

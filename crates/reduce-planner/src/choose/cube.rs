@@ -7,14 +7,7 @@ use super::{
     cost::sector_share,
     sizing::{floor_power_of_two, row, units_limit},
 };
-use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule};
-
-/// How much units without a column of their own weigh against shared memory sectors. They leave
-/// fewer loads in flight, of which there are plenty. Not measured.
-const IDLE_UNITS_EXPONENT: f64 = 0.25;
-
-/// Share of the best score of a width that another one may have. Not measured.
-const GOOD_WIDTH: f64 = 0.98;
+use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule, tuning::share};
 
 /// The units of one cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,17 +152,23 @@ fn block_realigned(
     let least = access.vector.max(1) as u64;
     let widest = (units / least).max(2) as u32;
     let whole_row = access.loads_per_inner(problem).next_power_of_two().min(u64::from(widest));
+    let idle_exponent = share(tuning.realigned_idle_exponent_percent);
     let score = |tiles: u32| {
         let blocks = access.realigned_blocks(problem, tiles);
         let idle = blocks.per_row as f64 * f64::from(tiles) * access.vector as f64
             / access.inner_len(problem) as f64;
-        sector_share(problem, device, access, tiles, 2) / idle.powf(IDLE_UNITS_EXPONENT)
+        sector_share(problem, device, access, tiles, 2) / idle.powf(idle_exponent)
     };
-    // Of those that are almost as good, the narrowest makes the most cubes.
+    // Of those that are almost as good, one that reads whole rows needs no second block for their
+    // last columns, and the narrowest makes the most cubes.
     let widths = (1..=whole_row.max(2).ilog2()).map(|log| 1u32 << log);
     let best = widths.clone().map(score).fold(0.0, f64::max);
-    let good = |&tiles: &u32| score(tiles) >= GOOD_WIDTH * best;
-    let adjacent = u64::from(widths.clone().find(good).unwrap_or(2));
+    let good = widths.filter(|&tiles| score(tiles) >= share(tuning.realigned_width_percent) * best);
+    let narrowest = good.min_by_key(|&tiles| {
+        let whole_rows = access.realigned_blocks(problem, tiles).per_row == 1;
+        (!whole_rows, tiles)
+    });
+    let adjacent = u64::from(narrowest.unwrap_or(2));
     let most = (units / adjacent).max(1);
     let per_output = match sharing {
         Sharing::No => {

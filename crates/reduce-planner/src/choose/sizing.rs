@@ -7,14 +7,14 @@ use crate::{
 };
 
 /// Most fields of an accumulator that merges as fast as a light one.
-const FEW_FIELDS: usize = 3;
+pub(super) const FEW_FIELDS: usize = 3;
 
 /// The row of the device's tuning for the problem's operator.
 pub(super) fn row(problem: &Problem, device: &Device) -> Row {
     let operator = problem.operator();
     if operator.blockwise && problem.direction() == Direction::Along {
         return Row {
-            accumulator: blockwise(operator, &device.tuning),
+            accumulator: blockwise(operator, problem.input().bytes(), &device.tuning),
             plane_bytes_in_flight: None,
         };
     }
@@ -23,9 +23,12 @@ pub(super) fn row(problem: &Problem, device: &Device) -> Row {
 }
 
 /// The numbers for an operator whose units have one accumulator each, because they take blocks.
-fn blockwise(operator: OperatorClass, tuning: &Tuning) -> AccumulatorTuning {
+fn blockwise(operator: OperatorClass, element_bytes: usize, tuning: &Tuning) -> AccumulatorTuning {
     let Tuning { light, blockwise, .. } = *tuning;
-    if operator.transcendental || operator.fields > FEW_FIELDS {
+    if operator.transcendental && element_bytes < size_of::<f32>() {
+        let most = tuning.transcendental.blockwise_narrow_elements_in_flight_along;
+        AccumulatorTuning { elements_in_flight_along: most, ..blockwise }
+    } else if operator.transcendental || operator.fields > FEW_FIELDS {
         blockwise
     } else if operator.positional {
         let elements_in_flight_along = light.elements_in_flight_along;
