@@ -4,13 +4,13 @@ use core::{marker::PhantomData, ops::Not};
 
 use cubecl::prelude::*;
 
-use super::extrema::{Better, Greater, Lesser, Preference};
+use super::extrema::{Better, Greater, Lesser, Preference, nan_is_ahead};
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, In, One, Operator, Out, Pair, Parameters, Position, Two,
     TypeRule, Value,
     block::{any, fold, leading, spread},
     derived::derived,
-    element_wise::{and_not_nan, highest, is_nan, or_nan, unless_nan},
+    element_wise::{and_not_nan, highest, is_nan, unless_nan},
     rules,
 };
 
@@ -93,21 +93,6 @@ impl Order for Lesser {
     ) -> Vector<bool, N> {
         right.less_than(left)
     }
-}
-
-/// Whether the right value is ahead, from `ahead`, the comparison of numbers: also if it is NaN and
-/// the left one is not, and never if the left one is NaN. Each type costs as few operations as
-/// possible. There is no branch, because later loads would wait for it.
-///
-/// NVIDIA's compiler for SPIR-V may make one comparison of `right > left || is_nan(right)`: one that
-/// is true if either value is NaN. The question to the left value therefore comes last.
-#[cube]
-fn nan_is_ahead<E: Float, N: Size>(
-    left: Vector<E, N>,
-    right: Vector<E, N>,
-    ahead: Vector<bool, N>,
-) -> Vector<bool, N> {
-    and_not_nan::<E, N>(or_nan::<E, N>(ahead, right), left)
 }
 
 /// Keeps the value that is ahead and its position. Of values that are alike, it keeps the first

@@ -477,9 +477,9 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
         let equal = fold::<Most, E, N, W>(size).equal(zero).and(added.equal(zero));
         let most = Vector::new(most_squares::<E>());
         taken = all::<N>(fits.or(equal.and(total.squares.less_than(most))));
-        // The scale of elements that are all equal so far is that of the origin. Their sums are 0 at
-        // every scale. They are not multiplied by the ratio of scales, whose square may be infinite:
-        // compilers for SPIR-V may square it first.
+        // The scale of elements that are all equal so far is that of the origin. Their sums are 0
+        // at every scale. They are not multiplied by the ratio of scales, whose square may be
+        // infinite: compilers for SPIR-V may square it first.
         let moves = starts.and(total.squares.equal(zero));
         let fit = scale_of::<E, N>(start);
         result = Moments::<E, N>::new(
