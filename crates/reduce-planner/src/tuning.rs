@@ -2,8 +2,8 @@
 //!
 //! Each field says what was measured. docs/TUNING.md says how to measure again. Unless a field
 //! names another device, the measurements are from one NVIDIA H200 with CUDA 13.0: f32 sums with a
-//! cold L2 cache, median of 9, on 2026-11-21. "Not measured" marks a number that rests on reasoning
-//! alone.
+//! cold L2 cache, median of 9, on 2026-11-21 and 22. "Not measured" marks a number that rests on
+//! reasoning alone.
 
 /// The numbers that the choice of a plan on one device rests on.
 ///
@@ -86,15 +86,15 @@ pub struct Tuning {
     /// The share of the units resident on the device that such cubes fill together: one in this
     /// number. Not measured apart.
     pub across_resident_divisor: u32,
-    /// Most components of a load across outputs whose accumulators have several fields, because
-    /// each component has an accumulator. bf16 8192 × 8192 along axis 0 took, with 8 components and
-    /// with 4: argmax 56.0 and 43.1 us, logsumexp 64.2 and 51.3, var 92.9 and 54.0.
+    /// Most components of a load across outputs whose accumulators have two or three fields,
+    /// because each component has an accumulator. bf16 8192 × 8192 along axis 0 took, with 8
+    /// components and with 4: argmax 56.0 and 43.1 us, logsumexp 64.2 and 51.3.
     pub across_components: usize,
-    /// The same for accumulators of more than three fields. var along axis 0 took, with 4 components
-    /// and 8 loads of at most 64 bytes, and with 2: f32 65536 × 1024 in 12 cubes of 256 units 72.5
-    /// and 71.8 us, on Vulkan 161 and 87.8; bf16 8192 × 8192 64.9 in 3 cubes and 51.1 in 2. The
-    /// Vulkan driver gives a multiprocessor less shared memory than CUDA, so that fewer cubes
-    /// reside together.
+    /// The same for accumulators of more than three fields. var along axis 0 took, with 4 loads of
+    /// 4 components and with 8 of 2: f32 65536 × 1024 in 12 cubes of 256 units 72.5 and 71.8 us, on
+    /// Vulkan 161 and 87.8. bf16 8192 × 8192 took 64.9 with 8 loads of 4 in 3 cubes, and 51.1 with
+    /// 8 of 2 in 2. The Vulkan driver gives a multiprocessor less shared memory than CUDA, so that
+    /// fewer cubes reside together.
     pub across_components_many_fields: usize,
     /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
     /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
@@ -104,18 +104,24 @@ pub struct Tuning {
     /// segment shares a memory sector with the next. 2¹⁸ × 255 along axis 0 in cubes of 1024 units
     /// took 75.3 us with 256 bytes, and 75.1 with 512.
     pub across_segment_bytes_unaligned: usize,
-    /// Bytes that memory moves at least. Where segments start off a vector's boundary, the planes at
-    /// both sides of a boundary move the same sector, and L1 does not join the two: 65536 × 1023
+    /// Bytes that memory moves at least. Where segments start off a vector's boundary, the planes
+    /// at both sides of a boundary move the same sector, and L1 does not join the two: 65536 × 1023
     /// along axis 0, 128 bytes a plane, took 84.3 us, and 65536 × 1024 took 66 to 72. Sectors of 32
     /// bytes are from NVIDIA's documentation.
     pub sector_bytes: usize,
+    /// Widest elements, in bytes, whose rows are realigned for accumulators of several fields.
+    /// 65536 × 1023 along axis 0 took, with single elements and with realigned rows: f32 as sum
+    /// 72.6 and 70.7 us, as argmax 73.9 and 76.6, as var 78.6 and 81.3; bf16 as sum 65.2 and 42.2,
+    /// as argmax 84.3 and 66.8.
+    pub realigned_narrow_bytes: usize,
     /// How much units without a column of their own weigh where rows are realigned: the exponent of
-    /// their number over that of the others, in percent. They leave fewer loads in flight, of which
-    /// there are plenty. Not measured apart.
+    /// all columns of the blocks over those of the row, in percent. Such units leave fewer loads in
+    /// flight, of which there are plenty. Not measured apart.
     pub realigned_idle_exponent_percent: u32,
-    /// Of the widths of a block of realigned rows, those count as good whose score has this share of
-    /// the best one's. 65536 × 1023 along axis 0 took 70.7 us in windows of 32 vectors, 73.2 in
-    /// windows of 16, and 79.3 in windows of 8.
+    /// Of the widths of a block of realigned rows, those count as good whose score has this share
+    /// of the best one's. 65536 × 1023 along axis 0 took 70.7 us in windows of 32 vectors, whose
+    /// score is the best, 73.2 in windows of 16 (94 % of that score), and 79.3 in windows of 8 (83
+    /// %).
     pub realigned_width_percent: u32,
     /// An inner dimension of up to this many segments is read by one row of units. Not measured.
     pub across_segments_per_row: u64,
@@ -126,15 +132,15 @@ pub struct Tuning {
     pub split_cubes_per_multiprocessor: u32,
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
-    /// Most bytes that a unit of a split has in flight across outputs. More take registers that keep
-    /// cubes from residing together, and large cubes would have to store registers to memory. 65536 ×
-    /// 1024 along axis 0 in 12 cubes of 64 × 8 units took 66.8 us with 4 loads of 16 bytes, and 68.9
-    /// with 8. bf16 65536 × 1023 took 90.3 us in cubes of 1024 units with 8 loads of 16 bytes, and
-    /// 44.0 before the compiler had to keep all 8 in flight.
+    /// Most bytes that a unit of a split has in flight across outputs. More take registers that
+    /// keep cubes from residing together, and large cubes would have to store registers to memory.
+    /// 65536 × 1024 along axis 0 in 12 cubes of 64 × 8 units took 66.8 us with 4 loads of 16 bytes,
+    /// and 68.9 with 8. bf16 65536 × 1023 took 90.3 us in cubes of 1024 units with 8 loads of 16
+    /// bytes.
     pub split_bytes_in_flight_across: usize,
     /// Partials of one block of outputs up to which a split has its usual cubes. The last cube
-    /// takes too long to merge more, so there are fewer cubes, large ones if the last can merge. 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and
-    /// 69.1 with 4224.
+    /// takes too long to merge more, so there are fewer cubes, large ones if the last can merge.
+    /// 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and 69.1 with 4224.
     pub partials_per_block: u64,
     /// Most bytes of published partials. A split with more of them merges in a second launch. The
     /// bytes stay allocated between calls. Not measured.
@@ -149,11 +155,13 @@ pub struct Tuning {
     /// of 8 in cubes of 32 units took 321.5 us for 2²⁰ cubes on 132 × 64 slots.
     pub cube_ns: u32,
     /// The same for a cube of realigned rows, whose units all wait for each other before windows
-    /// move to their outputs. 33825 × 64 × 31 along axis 1 took 157 us in 33825 cubes of 256
-    /// units on 132 × 8 slots, and 75 with a unit for each output.
+    /// move to their outputs. 16644 × 64 × 63 along axis 1 took 117 us in 16644 cubes of 256 units
+    /// on 132 × 8 slots, and 32 × 2097151 along axis 0 98.7 in 16777. With a unit for each output
+    /// they took 74 and 77.
     pub realigned_cube_ns: u32,
-    /// Nanoseconds of one step of a combination through shared memory with its barrier, for each
-    /// field of the accumulator. 16384 × 64 × 64 along axis 1 in cubes of 8 × 32 units took 67.6 us
+    /// Nanoseconds of one step of a combination through shared memory with its barrier. Where
+    /// shared memory alone combines, this is for each field of the accumulator and for each of the
+    /// cubes that a slot takes. 16384 × 64 × 64 along axis 1 in cubes of 8 × 32 units took 67.6 us
     /// as sum, and 101 as var with 4 loads in flight; with a unit for each output it took 68.4 and
     /// 72.4. The number itself is an estimate.
     pub shared_step_ns: u32,
@@ -212,14 +220,14 @@ pub struct AccumulatorTuning {
     ///
     /// Light: 16 × 32 × 64 × 32 × 64 over axes 1, 3 in cubes of 8 × 32 units took 64.8 us with 4
     /// loads of 16 bytes, and 63.3 with 8. 65536 × 64 × 7 along axis 1 with loads of 4 bytes took
-    /// 42.5 with 4, and 39.4 with 16. Heavy: var of 65536 × 1024 along axis 0, where each component
-    /// of a vector has an accumulator, took 72.2 us with 64 bytes, and 85.9 with 128.
+    /// 42.5 with 4, and 39.4 with 16. Medium: argmax of 10000 × 10000 along axis 0 took 104.5 us
+    /// with 64 bytes, and 111.1 with 128. Heavy: var of 65536 × 1024 along axis 0 with 2 components
+    /// took 70.6 us with 64 bytes, and 75.9 with 32.
     pub bytes_in_flight_across: usize,
-    /// Loads that a unit has in flight across outputs at most. Light: 16 never limits.
-    ///
-    /// Medium: argmax of 65536 × 1024 along axis 0 took 70.6 us with 8. Heavy and medium bf16 8192
-    /// × 8192 along axis 0, in loads of 4 elements: argmax took 46.1 with 4, and 43.5 with 8; var
-    /// took 54.0 with 8.
+    /// Loads that a unit has in flight across outputs at most. Light: 16 never limits. Medium:
+    /// argmax of bf16 8192 × 8192 along axis 0, in loads of 4 elements, took 46.1 us with 4, and
+    /// 43.5 with
+    /// 8. Heavy: not measured.
     pub loads_in_flight_across: usize,
     /// Most outputs that a team has in flight together where each is short. Accumulators of several
     /// fields hold more registers. Not measured apart.
@@ -254,17 +262,17 @@ pub struct AccumulatorTuning {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct TranscendentalTuning {
-    /// Bytes that a unit has in flight across outputs, if it takes elements one by one. logsumexp of
-    /// 65536 × 1024 along axis 0 took 68.9 us with 32, and 95.7 with 64.
+    /// Bytes that a unit has in flight across outputs, if it takes elements one by one. logsumexp
+    /// of 65536 × 1024 along axis 0 took 68.9 us with 32, and 95.7 with 64.
     pub bytes_in_flight_across: usize,
     /// The same if it takes the elements of several loads at once. logsumexp of 65536 × 1024 along
     /// axis 0 took 79.3 us with 32, and 74.6 with 64.
     pub blockwise_bytes_in_flight_across: usize,
     /// Most elements of up to two bytes that a unit has in flight along the reduction, if it takes
     /// the elements of several loads at once. Each takes a register of four bytes when it is
-    /// converted. logsumexp of bf16 along axis 1 took, with 2 and with 4 loads of 8 elements: 8192 ×
-    /// 32000 132.8 and 147.3 us, 65536 × 1024 39.5 and 39.9. Wider elements keep their number: f32
-    /// 4096 × 50257 took 198.4 with 8 loads of 4, and 211.8 with 4.
+    /// converted. logsumexp of bf16 along axis 1 took, with 2 and with 4 loads of 8 elements: 8192
+    /// × 32000 132.8 and 147.3 us, 65536 × 1024 39.5 and 39.9. Wider elements keep their number:
+    /// f32 4096 × 50257 took 198.4 with 8 loads of 4, and 211.8 with 4.
     pub blockwise_narrow_elements_in_flight_along: usize,
     /// Most bytes that a lane of the plane schedule has in flight. logsumexp of 65536 × 1024 along
     /// axis 1 with 8 lanes a row took 68.0 us with 32, and over 70 with 64. Cubes take more: 4096 ×
@@ -392,6 +400,7 @@ impl Tuning {
             across_segment_bytes: 128,
             across_segment_bytes_unaligned: 512,
             sector_bytes: 32,
+            realigned_narrow_bytes: 2,
             realigned_idle_exponent_percent: 25,
             realigned_width_percent: 98,
             across_segments_per_row: 2,
@@ -489,6 +498,7 @@ impl Tuning {
             across_segment_bytes,
             across_segment_bytes_unaligned,
             sector_bytes,
+            realigned_narrow_bytes: _,
             realigned_idle_exponent_percent,
             realigned_width_percent,
             across_segments_per_row,

@@ -120,10 +120,10 @@ fn plan_in(element: ElementType, class: OperatorClass, shape: &[usize], axis: us
     choose(&problem.unwrap(), &Device::h200()).unwrap().plan
 }
 
-/// Rows that start off a vector's boundary are read in aligned vectors where cubes can realign them:
-/// a cube for a whole row if it is short, otherwise for as many outputs as share few memory sectors.
-/// Units and planes cannot. Where a reduction is short, cubes would take longer to start and to end
-/// than a unit for each output takes.
+/// Rows that start off a vector's boundary are read in aligned vectors where cubes can realign
+/// them: a cube for a whole row if it is short, otherwise for as many outputs as share few memory
+/// sectors. Units and planes cannot. Where a reduction is short, cubes would take longer to start
+/// and to end than a unit for each output takes.
 #[test]
 fn cubes_realign_rows() {
     let shared = Combine::Shared;
@@ -135,6 +135,8 @@ fn cubes_realign_rows() {
         (problem(&[1 << 20, 61], &[0]), of_split, split(132, 64, 16, shared)),
         (problem(&[1 << 22, 9], &[0]), of_split, split(132, 256, 4, shared)),
         (problem(&[16644, 64, 63], &[1]), across(1, false), unit(256)),
+        // Half of the units that share a window would have no column of their own.
+        (problem(&[1 << 20, 63], &[0]), across(1, false), split(132, 16, 64, shared)),
     ];
     for (problem, access, schedule) in decisions {
         let plan = choose(&problem, &Device::h200()).unwrap().plan;
@@ -159,18 +161,18 @@ fn cubes_realign_rows() {
     assert!(plan_in(ElementType::BF16, argmax, &[65536, 1023], 0).access.realigned);
 }
 
-/// The accumulators of large cubes may need too much memory for the last cube to merge them. Smaller
-/// cubes save a launch.
+/// The accumulators of large cubes may need too much memory for the last cube to merge them.
+/// Smaller cubes save a launch.
 #[test]
 fn one_launch_goes_before_large_cubes() {
-    let nine_fields = OperatorClass::new("moments", 36).fields(9);
-    let plan = plan_of(nine_fields, &[1 << 21, 32], 0);
+    let variance = OperatorClass::new("var", 40).fields(5);
+    let plan = plan_in(ElementType::F64, variance, &[1 << 21, 32], 0);
     assert_eq!(plan.schedule, split(264, 16, 16, Combine::Shared));
-    assert_eq!(plan_of(SUM, &[1 << 20, 64], 0).schedule, split(132, 64, 16, Combine::Shared));
+    assert_eq!(plan_of(SUM, &[1 << 21, 32], 0).schedule, split(132, 128, 8, Combine::Shared));
 }
 
-/// Accumulators of several fields leave units fewer registers: smaller cubes, fewer loads in
-/// flight, and more elements for each lane before lanes merge.
+/// Accumulators of several fields leave units fewer registers: smaller cubes, fewer components of a
+/// load across outputs, and more elements for each lane before lanes merge.
 #[test]
 fn heavy_accumulators_get_smaller_teams() {
     let variance = OperatorClass::new("var", 20).fields(5);

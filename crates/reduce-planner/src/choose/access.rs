@@ -53,6 +53,16 @@ impl Access {
         check_access(access, problem, device).is_ok().then_some(access)
     }
 
+    /// The access for a split: its cubes reside together, which leaves registers for fewer loads.
+    pub(super) fn of_split(self, problem: &Problem, device: &Device) -> Self {
+        if self.direction == Direction::Along {
+            return self;
+        }
+        let bytes = device.tuning.split_bytes_in_flight_across;
+        let most = (bytes / (self.vector * problem.input().bytes())).max(1);
+        self.with_loads_in_flight(self.loads_in_flight.min(most))
+    }
+
     /// The access for one schedule: no more loads in flight than a unit has for an output, and
     /// several outputs in flight where that leaves room.
     pub(super) fn fitted(self, problem: &Problem, device: &Device, schedule: Schedule) -> Self {
@@ -60,12 +70,9 @@ impl Access {
         let units = u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
         let loads = self.loads_per_output(problem).div_ceil(units.max(1));
         let loads = loads.max(1).next_power_of_two();
-        let load_bytes = self.vector * problem.input().bytes();
         let most = match (schedule.kind(), row.plane_bytes_in_flight) {
-            (ScheduleKind::Plane, Some(bytes)) => bytes / load_bytes,
-            (ScheduleKind::Split, _) if self.direction == Direction::Across => {
-                device.tuning.split_bytes_in_flight_across / load_bytes
-            }
+            (ScheduleKind::Plane, Some(bytes)) => bytes / (self.vector * problem.input().bytes()),
+            (ScheduleKind::Split, _) => self.of_split(problem, device).loads_in_flight,
             _ => self.loads_in_flight,
         };
         let in_flight = (self.loads_in_flight.min(most.max(1)) as u64).min(loads) as usize;

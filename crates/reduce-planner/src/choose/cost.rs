@@ -64,7 +64,8 @@ fn combine_ns(device: &Device, problem: &Problem, schedule: Schedule, cubes_per_
     let units = schedule.units_per_output();
     let step_ns = f64::from(tuning.shared_step_ns);
     let shared_ns = match schedule.combine() {
-        // All units take part in most steps, and no loads are in flight meanwhile.
+        // All units take part in most steps, and no loads are in flight meanwhile. Where planes
+        // combine first, few units take part in few steps, beside the loads of other cubes.
         Some(Combine::Shared) => {
             let steps = f64::from(units.max(1).ilog2());
             steps * step_ns * problem.operator().fields as f64 * cubes_per_slot.max(1.0)
@@ -131,14 +132,25 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
     let adjacent = (tiles as usize).saturating_mul(access.vector);
     let inner_bytes = inner_len.saturating_mul(element);
     let mut segment = adjacent.saturating_mul(element).min(inner_bytes);
-    // If adjacent outputs cover whole rows, and rows follow each other without a gap, the units of
-    // an output read on in the next rows.
-    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
-    if dense && adjacent >= inner_len {
+    if reads_on(problem, device, inner_len, tiles, adjacent) {
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
     device.tuning.efficiency_of_segment(segment)
         * sector_share(problem, device, access, tiles, schedule.units_per_output())
+}
+
+/// Whether the units of an output read on in the next rows: rows follow each other without a gap,
+/// and adjacent outputs cover one of them, or several within a plane.
+fn reads_on(
+    problem: &Problem,
+    device: &Device,
+    inner_len: usize,
+    tiles: u32,
+    adjacent: usize,
+) -> bool {
+    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
+    let rows = adjacent / inner_len.max(1);
+    dense && (rows == 1 || rows > 1 && tiles <= device.plane_size_min)
 }
 
 /// The share of the moved bytes that planes need, where vectors are narrow because rows start off
@@ -157,24 +169,31 @@ pub(super) fn sector_share(
     }
     let inner_len = access.inner_len(problem).max(1);
     let tiles = u64::from(tiles_per_cube.max(1));
-    let (outputs, whole_rows) = match access.realigned {
+    let (outputs, adjacent) = match access.realigned {
         true => {
             let blocks = access.realigned_blocks(problem, tiles_per_cube);
-            (blocks.outputs, blocks.per_row == 1)
+            (blocks.outputs, if blocks.per_row == 1 { inner_len } else { 0 })
         }
         false => {
             let outputs = (tiles as usize).saturating_mul(access.vector);
-            (outputs.min(inner_len), outputs >= inner_len)
+            (outputs.min(inner_len), outputs)
         }
     };
-    let bytes = outputs.saturating_mul(problem.input().bytes()) as f64;
+    let element = problem.input().bytes();
+    let bytes = outputs.saturating_mul(element) as f64;
     let plane = f64::from(device.plane_size_min.max(1));
-    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
-    let sector = device.tuning.sector_bytes as f64;
-    let of_plane = if dense && whole_rows && units_per_output > 1 {
-        // A plane reads on in the next rows.
+    let sector = device.tuning.sector_bytes;
+    let of_plane = if units_per_output > 1
+        && reads_on(problem, device, inner_len, tiles_per_cube, adjacent)
+    {
+        // A plane reads on in the next rows. It shares no sector if all of its reads start at one.
         let of_plane = bytes * plane / tiles as f64;
-        if of_plane % sector == 0.0 {
+        let outer = problem.kept().iter().rev().skip(1).map(|dim| dim.stride);
+        let mut outer = outer.chain(problem.reduced().iter().rev().skip(1).map(|dim| dim.stride));
+        if of_plane % sector as f64 == 0.0
+            && problem.alignment().is_multiple_of(sector)
+            && outer.all(|stride| stride.saturating_mul(element).is_multiple_of(sector))
+        {
             return 1.0;
         }
         of_plane
@@ -182,5 +201,5 @@ pub(super) fn sector_share(
         let units = tiles.min(access.loads_per_inner(problem));
         bytes / (units as f64 / plane).max(1.0)
     };
-    of_plane / (of_plane + sector)
+    of_plane / (of_plane + sector as f64)
 }

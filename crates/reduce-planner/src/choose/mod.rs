@@ -112,13 +112,11 @@ struct Accesses {
 }
 
 impl Accesses {
-    /// Accumulators of several fields only have realigned rows of elements of up to two bytes.
-    /// Moving them to their outputs takes what wide vectors save where single elements make loads
-    /// of four bytes. On one NVIDIA H200, 65536 × 1023 along axis 0 took, with single elements and
-    /// with realigned rows: f32 as sum 72.6 and 70.7 us, as argmax 73.9 and 76.6, as var 78.6 and
-    /// 81.3; bf16 as sum 65.2 and 42.2, as argmax 84.3 and 66.8.
+    /// Accumulators of several fields have realigned rows only where elements are narrow. Moving
+    /// them to their outputs takes what wide vectors save otherwise.
     fn of(problem: &Problem, device: &Device) -> Self {
-        let pays = problem.operator().fields == 1 || problem.input().bytes() < size_of::<f32>();
+        let narrow = problem.input().bytes() <= device.tuning.realigned_narrow_bytes;
+        let pays = problem.operator().fields == 1 || narrow;
         let realigned = pays.then(|| Access::realigned(problem, device)).flatten();
         Self { widest: Access::widest(problem, device), realigned }
     }

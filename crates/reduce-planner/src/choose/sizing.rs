@@ -6,7 +6,8 @@ use crate::{
     tuning::{Row, Weight},
 };
 
-/// Most fields of an accumulator that merges as fast as a light one.
+/// Most fields of an accumulator that merges as fast as a light one, and of which a unit can hold
+/// one for each component of a usual load.
 pub(super) const FEW_FIELDS: usize = 3;
 
 /// The row of the device's tuning for the problem's operator.
