@@ -1,7 +1,7 @@
 //! Tensors that count more than 32 bits do, in real memory.
 
 use reduce_kernels::{
-    ArgMax, ElementType, ReduceError, argmax, count_nonzero,
+    ArgMax, ElementType, ReduceError, Sum, argmax, count_nonzero,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, mean,
     planner::PlanError,
@@ -63,6 +63,19 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     }
     assert_eq!(sums[(1 << 31) + 4000], 2);
     assert_eq!(sums.iter().map(|&sum| u64::from(sum)).sum::<u64>(), 8);
+    // The same bytes as rows of odd length, which cubes realign.
+    const ODD: usize = 1023;
+    let rows = elements / ODD;
+    let odd = TensorHandle::<R>::new(input.handle.clone(), [rows, ODD], [ODD, 1], storage);
+    let plan = reduce(Sum, &odd).over([0]).choose(client).unwrap().plan;
+    assert!(plan.access.realigned, "{plan}");
+    let mut expected = vec![0u32; ODD];
+    let ones = marks.iter().map(|&mark| (mark, 1));
+    for (place, value) in ones.chain(last.iter().map(|&mark| (columns + mark, 2))) {
+        assert!(place < rows * ODD);
+        expected[place % ODD] += value;
+    }
+    assert_eq!(read::<R, u32>(client, &sum(client, &odd, [0]).unwrap(), ODD), expected);
     let narrow = reduce(ArgMax, &input).output_type(ElementType::U32).run(client).unwrap_err();
     assert!(
         narrow.to_string().contains(&format!("`argmax` of {elements} elements of u8")),
