@@ -39,14 +39,17 @@ impl Access {
     /// device because rows start off a vector's boundary. Only cubes can have it.
     #[must_use]
     pub fn realigned(problem: &Problem, device: &Device) -> Option<Self> {
-        let direction = problem.direction();
+        Self::widest(problem, device).widened(problem, device)
+    }
+
+    /// The access with realigned rows in place of this one, the widest without.
+    pub(super) fn widened(self, problem: &Problem, device: &Device) -> Option<Self> {
         let vector = widest_vector(problem, device);
-        let wider = Self::widest(problem, device).vector < vector;
-        if direction == Direction::Along || !wider {
+        if self.direction == Direction::Along || self.vector == vector {
             return None;
         }
-        let loads = loads_in_flight(problem, device, direction, vector);
-        let access = Self::new(direction)
+        let loads = loads_in_flight(problem, device, self.direction, vector);
+        let access = Self::new(self.direction)
             .with_vector(vector)
             .with_realigned(true)
             .with_loads_in_flight(loads);

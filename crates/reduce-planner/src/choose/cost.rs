@@ -132,7 +132,7 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
     let adjacent = (tiles as usize).saturating_mul(access.vector);
     let inner_bytes = inner_len.saturating_mul(element);
     let mut segment = adjacent.saturating_mul(element).min(inner_bytes);
-    if reads_on(problem, device, inner_len, tiles, adjacent) {
+    if reads_on(problem, device, tiles, adjacent / inner_len.max(1)) {
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
     device.tuning.efficiency_of_segment(segment)
@@ -140,17 +140,20 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
 }
 
 /// Whether the units of an output read on in the next rows: rows follow each other without a gap,
-/// and adjacent outputs cover one of them, or several within a plane.
-fn reads_on(
-    problem: &Problem,
-    device: &Device,
-    inner_len: usize,
-    tiles: u32,
-    adjacent: usize,
-) -> bool {
-    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == inner_len);
-    let rows = adjacent / inner_len.max(1);
-    dense && (rows == 1 || rows > 1 && tiles <= device.plane_size_min)
+/// and the `tiles` of adjacent outputs cover one of them, or several within a plane.
+fn reads_on(problem: &Problem, device: &Device, tiles: u32, whole_rows: usize) -> bool {
+    let row = problem.kept().last().map_or(1, |dim| dim.extent);
+    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == row);
+    dense && (whole_rows == 1 || whole_rows > 1 && tiles <= device.plane_size_min)
+}
+
+/// Whether reads of whole sectors that follow each other in a reduction start at a sector.
+fn starts_at_sectors(problem: &Problem, sector: usize) -> bool {
+    let strides = problem.kept().iter().rev().skip(1).map(|dim| dim.stride);
+    let mut strides = strides.chain(problem.reduced().iter().rev().skip(1).map(|dim| dim.stride));
+    let bytes = problem.input().bytes();
+    problem.alignment().is_multiple_of(sector)
+        && strides.all(|stride| stride.saturating_mul(bytes).is_multiple_of(sector))
 }
 
 /// The share of the moved bytes that planes need, where vectors are narrow because rows start off
@@ -169,31 +172,24 @@ pub(super) fn sector_share(
     }
     let inner_len = access.inner_len(problem).max(1);
     let tiles = u64::from(tiles_per_cube.max(1));
-    let (outputs, adjacent) = match access.realigned {
+    let (outputs, whole_rows) = match access.realigned {
         true => {
             let blocks = access.realigned_blocks(problem, tiles_per_cube);
-            (blocks.outputs, if blocks.per_row == 1 { inner_len } else { 0 })
+            (blocks.outputs, usize::from(blocks.per_row == 1))
         }
         false => {
             let outputs = (tiles as usize).saturating_mul(access.vector);
-            (outputs.min(inner_len), outputs)
+            (outputs.min(inner_len), outputs / inner_len)
         }
     };
-    let element = problem.input().bytes();
-    let bytes = outputs.saturating_mul(element) as f64;
+    let bytes = outputs.saturating_mul(problem.input().bytes()) as f64;
     let plane = f64::from(device.plane_size_min.max(1));
     let sector = device.tuning.sector_bytes;
-    let of_plane = if units_per_output > 1
-        && reads_on(problem, device, inner_len, tiles_per_cube, adjacent)
-    {
-        // A plane reads on in the next rows. It shares no sector if all of its reads start at one.
+    let read_on = units_per_output > 1 && reads_on(problem, device, tiles_per_cube, whole_rows);
+    let of_plane = if read_on {
+        // A plane reads on in the next rows.
         let of_plane = bytes * plane / tiles as f64;
-        let outer = problem.kept().iter().rev().skip(1).map(|dim| dim.stride);
-        let mut outer = outer.chain(problem.reduced().iter().rev().skip(1).map(|dim| dim.stride));
-        if of_plane % sector as f64 == 0.0
-            && problem.alignment().is_multiple_of(sector)
-            && outer.all(|stride| stride.saturating_mul(element).is_multiple_of(sector))
-        {
+        if of_plane % sector as f64 == 0.0 && starts_at_sectors(problem, sector) {
             return 1.0;
         }
         of_plane

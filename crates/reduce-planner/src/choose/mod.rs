@@ -117,8 +117,9 @@ impl Accesses {
     fn of(problem: &Problem, device: &Device) -> Self {
         let narrow = problem.input().bytes() <= device.tuning.realigned_narrow_bytes;
         let pays = problem.operator().fields == 1 || narrow;
-        let realigned = pays.then(|| Access::realigned(problem, device)).flatten();
-        Self { widest: Access::widest(problem, device), realigned }
+        let widest = Access::widest(problem, device);
+        let realigned = if pays { widest.widened(problem, device) } else { None };
+        Self { widest, realigned }
     }
 }
 
@@ -131,7 +132,9 @@ fn candidate(
 ) -> Result<(Plan, Estimate), Refusal> {
     let estimated = |plan: Plan| (plan, plan.estimate(problem, device));
     let widest = legal(kind, problem, device, accesses.widest).map(estimated);
-    let realigned = accesses.realigned.and_then(|access| legal(kind, problem, device, access).ok());
+    let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
+    let realigned = accesses.realigned.filter(|_| in_cubes);
+    let realigned = realigned.and_then(|access| legal(kind, problem, device, access).ok());
     match (widest, realigned.map(estimated)) {
         (Err(_), Some(realigned)) => Ok(realigned),
         (Ok(widest), Some(realigned)) if realigned.1.total_ns() < widest.1.total_ns() => {
