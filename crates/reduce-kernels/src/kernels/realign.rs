@@ -42,6 +42,9 @@ pub(super) fn window(
     let before = (start + offsets(&geometry.reduced, share.first).input) % vector;
     let last = (before + block.outputs - 1) / vector * vector;
     let at = clamp_max(block.before, last);
+    // Not `clamp_max`: CUDA has no minimum of a position of 64 bits and a constant of 32.
+    let rest = before + block.outputs - at;
+    let until = select(rest < vector, rest, vector.runtime());
     Window {
         tile: Tile {
             input: start + at,
@@ -53,7 +56,7 @@ pub(super) fn window(
                 before: block.before,
                 outputs: block.outputs,
                 from: clamp_min(before, at) - at,
-                until: clamp_max(before + block.outputs - at, vector),
+                until,
             },
         },
         before,

@@ -196,11 +196,11 @@ fn first_across<O: Order, N: Size, W: Size>(
     total: Candidate<N>,
     block: &Block<W>,
 ) -> (Candidate<N>, bool) {
-    let element = storage_type_of::<A>();
+    let storage = storage_type_of::<A>();
     let mut winner = total;
     let mut best = Vector::<A, W>::cast_from(block.value(0usize));
     let mut matters = true.runtime();
-    if comptime![!element.is_float() || O::SKIPS_NAN] {
+    if comptime![!storage.is_float() || O::SKIPS_NAN] {
         best = number::<O, A, W>(best);
         #[unroll]
         for nth in 1..block.load_count() {
@@ -233,6 +233,14 @@ fn first_across<O: Order, N: Size, W: Size>(
             value = select_many(wins, element, value);
             position = select_many(wins, here, position);
         }
+        if comptime![storage.is_float() && !O::SKIPS_NAN] {
+            // The comparisons say so already, but NVIDIA's compiler for SPIR-V makes a maximum of a
+            // comparison and a selection, and that prefers numbers to NaN.
+            let candidate = spread::<A, N, W>(total.value);
+            let stays = is_nan::<A, W>(candidate);
+            value = select_many(stays, candidate, value);
+            position = select_many(stays, spread::<B, N, W>(total.position), position);
+        }
         winner = Candidate::<N> {
             value: leading::<A, N, W>(value),
             position: leading::<B, N, W>(position),
@@ -261,20 +269,16 @@ fn first_along<O: Order, N: Size, W: Size>(
     total: Candidate<N>,
     block: &Block<W>,
 ) -> (Candidate<N>, bool) {
-    // The winner of each load, and that of the block.
-    let mut winners = Sequence::<Vector<A, N>>::new();
-    #[unroll]
-    for nth in 0..block.load_count() {
-        let value = number::<O, A, W>(Vector::cast_from(block.value(nth)));
-        winners.push(fold::<Better<O>, A, N, W>(value));
-    }
-    let mut best = *winners.index(0usize);
+    let mut best = number::<O, A, W>(Vector::cast_from(block.value(0usize)));
     #[unroll]
     for nth in 1..block.load_count() {
-        best = O::better_number::<A, N>(best, *winners.index(nth));
+        let value = number::<O, A, W>(Vector::cast_from(block.value(nth)));
+        best = O::better_number::<A, W>(best, value);
     }
+    let best = fold::<Better<O>, A, N, W>(best);
     let mut taken = is_sure::<O, N, W>(block, best);
-    let behind = O::is_ahead::<A, N>(best, total.value);
+    // False if the candidate is NaN. The lookup then keeps it.
+    let behind = O::is_number_ahead::<A, N>(best, total.value);
     let mut winner = total;
     if taken && !behind[0] {
         // First the load of the winner, then its component.
@@ -283,11 +287,13 @@ fn first_along<O: Order, N: Size, W: Size>(
         let mut start = block.position(0usize).start;
         let step = block.position(0usize).step;
         let ascending = block.is_ascending();
-        let mut found = winners.index(0usize)[0] == best[0];
+        let best_of_all = spread::<A, N, W>(best);
+        let mut found = any::<W>(Vector::<A, W>::cast_from(value).equal(best_of_all));
         #[unroll]
         for nth in 1..block.load_count() {
             let here = block.position(nth).start;
-            let wins = winners.index(nth)[0] == best[0];
+            let value_here = Vector::<A, W>::cast_from(block.value(nth));
+            let wins = any::<W>(value_here.equal(best_of_all));
             let mut earlier = wins && !found;
             if comptime![!ascending] {
                 // Positions of several loads interleave only if the step is not 1.

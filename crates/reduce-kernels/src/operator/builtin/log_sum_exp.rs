@@ -135,9 +135,10 @@ impl Blockwise for LogSumExp {
         let most = max(total.max, fold::<Most, A, N, W>(most));
         let from = spread::<A, N, W>(most);
         let zero = Vector::<A, W>::from_int(0);
-        let mut sum = zero;
+        let first = exp_of_negative::<A, W>(Vector::cast_from(block.value(0usize)) - from);
+        let mut sum = block.inside_or::<A>(0usize, first, zero);
         #[unroll]
-        for nth in 0..block.load_count() {
+        for nth in 1..block.load_count() {
             let value = Vector::<A, W>::cast_from(block.value(nth));
             sum += block.inside_or::<A>(nth, exp_of_negative::<A, W>(value - from), zero);
         }
