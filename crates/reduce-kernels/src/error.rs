@@ -62,6 +62,39 @@ pub enum ReduceError {
         /// Number of results that the operator has.
         results: usize,
     },
+    /// An operand does not lie over the axes that it was given for.
+    #[error(
+        "operand {nth} has shape {found:?}: one extent is needed for each of the axes {axes:?}, 1 or \
+         that of the input of shape {shape:?}"
+    )]
+    OperandShape {
+        /// Index of the operand, counted from 0.
+        nth: usize,
+        /// Shape of the operand.
+        found: Vec<usize>,
+        /// The axes of the input that it lies over.
+        axes: Vec<usize>,
+        /// Shape of the input.
+        shape: Vec<usize>,
+    },
+    /// More operands were given than the function takes.
+    #[error("`{apply}` takes {most} operands, and {found} were given")]
+    TooManyOperands {
+        /// Name of the function.
+        apply: &'static str,
+        /// Most operands that it takes.
+        most: usize,
+        /// The number of operands that were given.
+        found: usize,
+    },
+    /// The output of an application cannot have this type.
+    #[error("`{apply}` gives floating point elements, not {output}")]
+    AppliedType {
+        /// Name of the function.
+        apply: &'static str,
+        /// The type that was asked for.
+        output: ElementType,
+    },
     /// The device did not provide the scratch memory through which cubes pass partial results.
     #[error("{bytes} bytes of scratch memory could not be had from the device: {reason}")]
     Scratch {

@@ -58,7 +58,7 @@ impl TensorDescription {
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     use super::*;
 
     /// Where the elements lie. Outside this crate, nothing implements [`Input`].

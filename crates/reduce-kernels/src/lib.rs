@@ -28,6 +28,7 @@
 //! it `Line<T>`.
 #![deny(missing_docs)]
 
+mod applied;
 mod axes;
 mod confirm;
 mod element;
@@ -35,12 +36,14 @@ mod error;
 mod host;
 mod input;
 mod kernels;
+mod normalize;
 pub mod operator;
 mod operators;
 mod reduction;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use applied::AppliedReduction;
 pub use axes::Axes;
 pub use confirm::confirm;
 pub use cubecl;
@@ -48,7 +51,8 @@ pub use element::{element_type, storage_type};
 pub use error::ReduceError;
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};
-pub use operator::{Map, Mapped, Operator, builtin::*};
+pub use normalize::*;
+pub use operator::{Apply, Map, Mapped, Operator, builtin::*};
 pub use operators::*;
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};

@@ -7,7 +7,7 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
 
 use crate::{
-    Axes, Input, ReduceError,
+    AppliedReduction, Apply, Axes, Input, ReduceError,
     host::{
         call::Call,
         request::{Request, Resolved},
@@ -47,22 +47,22 @@ pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O,
 /// [`TensorDescription`](crate::TensorDescription), it cannot run, but answers everything else.
 #[must_use = "a reduction does nothing until it is run"]
 pub struct Reduction<'a, O, T> {
-    operator: O,
-    input: &'a T,
-    options: Options<'a>,
+    pub(crate) operator: O,
+    pub(crate) input: &'a T,
+    pub(crate) options: Options<'a>,
 }
 
 /// The options that a caller has set.
 #[derive(Clone, Debug)]
-struct Options<'a> {
-    axes: Axes,
-    keep_dims: bool,
-    accumulator: Option<ElementType>,
-    outputs: [Option<ElementType>; 3],
+pub(crate) struct Options<'a> {
+    pub(crate) axes: Axes,
+    pub(crate) keep_dims: bool,
+    pub(crate) accumulator: Option<ElementType>,
+    pub(crate) outputs: [Option<ElementType>; 3],
     /// A result that the caller asked a type for, but that the operator does not have.
     no_such_result: Option<usize>,
-    plan: Option<Plan>,
-    device: Option<&'a Device>,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) device: Option<&'a Device>,
 }
 
 impl<O: Operator, T: Input> fmt::Debug for Reduction<'_, O, T> {
@@ -214,7 +214,25 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     }
 }
 
-impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
+impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
+    /// Applies the results to each element of the input, in the same launch where the plan allows:
+    /// `apply` gets the element and the results of its reduction, and gives an element of the
+    /// output.
+    ///
+    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or of
+    /// the output. Types that were asked for with [`output_type`](Self::output_type) and a plan are
+    /// dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+    /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, R> {
+        AppliedReduction::new(self, apply)
+    }
+
     /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait
     /// for it. Each thread caches the prepared reduction, so repeating it costs a look-up.
     ///
@@ -253,7 +271,7 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
 
 /// The request for an operator. This function is not generic over the operator, and neither is
 /// anything that it leads to.
-fn request<'a>(
+pub(crate) fn request<'a>(
     operator: &'static Erased,
     input: InputSpec<'a>,
     options: &'a Options<'_>,

@@ -42,6 +42,9 @@ pub struct Device {
     pub launch_ns: u64,
     /// Time from the issue of a load to its value, in nanoseconds.
     pub latency_ns: u64,
+    /// Size of the last cache before memory, in bytes; 0 if it is not known.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub cache_bytes: u64,
     /// Whether kernels can index with 64 bits.
     pub wide_indices: bool,
     /// Whether kernels can add to and exchange words of 64 bits in global memory atomically.
@@ -77,6 +80,7 @@ impl Device {
             bandwidth: 4_550_000_000_000,
             launch_ns: 9_000,
             latency_ns: 1_500,
+            cache_bytes: 50 << 20,
             wide_indices: true,
             wide_atomics: true,
             elements: ElementType::ALL.to_vec(),
@@ -105,6 +109,7 @@ impl Device {
             bandwidth: 10_000_000_000,
             launch_ns: 50_000,
             latency_ns: 1_000,
+            cache_bytes: 0,
             wide_indices: false,
             wide_atomics: true,
             elements: ElementType::ALL

@@ -57,6 +57,12 @@ pub enum ProblemError {
         /// The reduced axes.
         axes: Vec<usize>,
     },
+    /// The results of a positional operator are not applied to elements.
+    #[error("`{operator}` gives positions, which cannot be applied to elements")]
+    PositionalApplied {
+        /// Name of the operator.
+        operator: &'static str,
+    },
     /// Two outputs may be stored in one element.
     #[error(
         "the output of shape {shape:?} and strides {strides:?} may store two results in one element"
@@ -116,6 +122,14 @@ pub enum PlanError {
         device: String,
         /// Why each schedule does not apply.
         refusals: Vec<Refusal>,
+    },
+    /// No plan for an applied reduction can run.
+    #[error("no plan can apply this reduction on {device}: {reasons}")]
+    NoAppliedPlan {
+        /// Name of the device.
+        device: String,
+        /// Why each plan does not apply.
+        reasons: String,
     },
     /// The plan was made by another version of the planner.
     #[error("the plan has version {found}, and this planner runs version {expected}")]

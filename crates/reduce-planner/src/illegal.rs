@@ -170,6 +170,27 @@ pub enum Illegal {
     },
     /// A split with fewer than two cubes per output.
     OneCube,
+    /// No cubes for an output.
+    NoCubes,
+    /// Units that hold a tile hold less than it has.
+    HeldTooLong {
+        /// Loads of an output tile.
+        loads: u64,
+        /// Loads that its units hold.
+        held: u64,
+    },
+    /// Results are applied where elements are read, which realigned rows do not allow.
+    AppliedRealigned,
+    /// Results are applied to one output tile of a team at a time.
+    AppliedTogether {
+        /// Output tiles in flight.
+        outputs: usize,
+    },
+    /// The units of one cube share the results that they apply.
+    AppliedSplit {
+        /// Cubes per output.
+        cubes: u32,
+    },
     /// The units of an output advance by more loads at a time than indices have room for.
     SplitStride {
         /// Cubes per output.
@@ -338,6 +359,17 @@ impl fmt::Display for Illegal {
                 write!(f, "{units} units per output do not fill {lanes} lanes")
             }
             OneCube => f.write_str("a split needs at least two cubes per output"),
+            NoCubes => f.write_str("an output needs at least one cube"),
+            HeldTooLong { loads, held } => {
+                write!(f, "an output tile has {loads} loads, and its units hold {held}")
+            }
+            AppliedRealigned => f.write_str("results are not applied to realigned rows"),
+            AppliedTogether { outputs } => {
+                write!(f, "results are applied to one output at a time, not to {outputs}")
+            }
+            AppliedSplit { cubes } => {
+                write!(f, "{cubes} cubes per output cannot share its results")
+            }
             SplitStride { cubes, max } => {
                 write!(f, "{cubes} cubes per output advance by more than {max} loads at a time")
             }

@@ -43,12 +43,14 @@
 //! | `limits.rs` | what no plan can mend |
 //! | `plan/` | a plan as data, the rules it must obey, its sentence |
 //! | `choose/` | the choice, step by step |
+//! | `applied/` | plans for results that are applied to their own elements |
 //!
 //! # Features
 //!
 //! `serde` lets plans, devices and choices be saved and read.
 #![deny(missing_docs)]
 
+mod applied;
 mod choose;
 mod device;
 mod element;
@@ -62,6 +64,10 @@ mod problem;
 mod refusal;
 mod tuning;
 
+pub use applied::{
+    AppliedChoice, AppliedKind, AppliedPlan, AppliedReason, AppliedRefusal, ApplyLaunch,
+    choose_applied, force_applied,
+};
 pub use choose::{Choice, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
@@ -69,14 +75,16 @@ pub use error::{DeviceError, PlanError, ProblemError};
 pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
-pub use limits::needs_wide_indices;
+pub use limits::{applied_needs_wide_indices, needs_wide_indices};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use problem::{
-    Direction, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ReducedDim, reduced_axes,
-    row_major_strides, span,
+    AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, OperatorClass,
+    OutputSpec, Problem, ReducedDim, reduced_axes, row_major_strides, span,
 };
 pub use refusal::{Reason, Refusal};
-pub use tuning::{AccumulatorTuning, SegmentEfficiency, TranscendentalTuning, Tuning};
+pub use tuning::{
+    AccumulatorTuning, AppliedTuning, SegmentEfficiency, TranscendentalTuning, Tuning,
+};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! What no plan can mend: an element type that the device lacks, and indices that are too narrow.
 
-use crate::{Device, PlanError, Problem};
+use crate::{AppliedProblem, Device, PlanError, Problem};
 
 /// Room above the largest index for loads that run past the end before they are masked.
 pub(crate) const INDEX_SLACK: u64 = 1 << 24;
@@ -18,6 +18,12 @@ pub fn needs_wide_indices(problem: &Problem) -> bool {
     problem.index_span() > NARROW_LIMIT
 }
 
+/// Whether an applied reduction is too large for indices of 32 bits.
+#[must_use]
+pub fn applied_needs_wide_indices(applied: &AppliedProblem) -> bool {
+    applied.index_span() > NARROW_LIMIT
+}
+
 /// Checks the description of the device, and that the device can run some plan for the problem.
 ///
 /// # Errors
@@ -31,13 +37,19 @@ pub(crate) fn check(problem: &Problem, device: &Device) -> Result<(), PlanError>
             return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
         }
     }
+    check_span(problem.index_span(), device)
+}
+
+/// [`check`] for an applied reduction, whose companions are indexed too.
+pub(crate) fn check_applied(applied: &AppliedProblem, device: &Device) -> Result<(), PlanError> {
+    check(applied.problem(), device)?;
+    check_span(applied.index_span(), device)
+}
+
+fn check_span(span: u64, device: &Device) -> Result<(), PlanError> {
     let limit = if device.wide_indices { WIDE_LIMIT } else { NARROW_LIMIT };
-    if problem.index_span() > limit {
-        return Err(PlanError::IndexTooNarrow {
-            device: device.name.clone(),
-            limit,
-            span: problem.index_span(),
-        });
+    if span > limit {
+        return Err(PlanError::IndexTooNarrow { device: device.name.clone(), limit, span });
     }
     Ok(())
 }

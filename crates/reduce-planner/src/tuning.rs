@@ -45,6 +45,9 @@ pub struct Tuning {
     /// What replaces the numbers above for operators that take an exponential or the like of each
     /// element.
     pub transcendental: TranscendentalTuning,
+    /// What plans for applied reductions rest on.
+    #[cfg_attr(feature = "serde", serde(default = "AppliedTuning::h200"))]
+    pub applied: AppliedTuning,
 
     /// Fewest loads that a unit has in flight. Not measured.
     pub least_loads_in_flight: usize,
@@ -324,6 +327,38 @@ impl Weight {
     }
 }
 
+/// The numbers for reductions whose results are applied to their own elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct AppliedTuning {
+    /// Bytes of a tile that a unit holds along the reduction, where units are enough. Not measured.
+    pub held_bytes_along: usize,
+    /// Most bytes that a unit holds along the reduction. More leave no registers for 1024 units.
+    pub most_held_bytes_along: usize,
+    /// Bytes of a tile that a unit holds across outputs, where units are enough. Not measured.
+    pub held_bytes_across: usize,
+    /// Most bytes that a unit holds across outputs. Not measured.
+    pub most_held_bytes_across: usize,
+    /// Fewest bytes that the units of a tile read side by side. Not measured.
+    pub segment_bytes: usize,
+    /// Units of a cube in which planes or units work for themselves. Not measured.
+    pub independent_units_per_cube: u32,
+    /// Most units of a cube that holds its tiles across outputs. Not measured.
+    pub across_units_per_cube: u32,
+    /// Units of a cube that reads a tile again. Not measured.
+    pub read_again_units_per_cube: u32,
+    /// Share of the cache that tiles may take if they are read again, in percent. Not measured.
+    pub cached_percent: u32,
+    /// Time of reading a byte again from the cache, in percent of that from memory. Not measured.
+    pub cached_read_percent: u32,
+    /// Units of a cube that applies results which an earlier launch made. Not measured.
+    pub apply_units_per_cube: u32,
+    /// Loads that such a unit has in flight. Not measured.
+    pub apply_loads_in_flight: usize,
+}
+
 /// The numbers for one operator: its row of the tuning, with what transcendental functions replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
@@ -383,6 +418,7 @@ impl Tuning {
             heavy,
             blockwise,
             transcendental,
+            applied: AppliedTuning::h200(),
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,
             several_outputs_cubes_per_multiprocessor: 16,
@@ -481,6 +517,7 @@ impl Tuning {
             heavy,
             blockwise,
             transcendental,
+            applied,
             least_loads_in_flight,
             peeled_inner_vectors,
             several_outputs_cubes_per_multiprocessor,
@@ -526,6 +563,7 @@ impl Tuning {
         heavy.check("heavy.")?;
         blockwise.check("blockwise.")?;
         transcendental.check("transcendental.")?;
+        applied.check("applied.")?;
         check!(
             "",
             power_of_two,
@@ -629,6 +667,59 @@ impl TranscendentalTuning {
             independent_units_per_cube,
         );
         check!(row, count, loads_per_lane);
+        Ok(())
+    }
+}
+
+impl AppliedTuning {
+    /// The numbers for one NVIDIA H200.
+    const fn h200() -> Self {
+        Self {
+            held_bytes_along: 64,
+            most_held_bytes_along: 128,
+            held_bytes_across: 128,
+            most_held_bytes_across: 256,
+            segment_bytes: 128,
+            independent_units_per_cube: 128,
+            across_units_per_cube: 512,
+            read_again_units_per_cube: 1024,
+            cached_percent: 60,
+            cached_read_percent: 15,
+            apply_units_per_cube: 256,
+            apply_loads_in_flight: 4,
+        }
+    }
+
+    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
+        let Self {
+            held_bytes_along,
+            most_held_bytes_along,
+            held_bytes_across,
+            most_held_bytes_across,
+            segment_bytes,
+            independent_units_per_cube,
+            across_units_per_cube,
+            read_again_units_per_cube,
+            cached_percent,
+            cached_read_percent,
+            apply_units_per_cube,
+            apply_loads_in_flight,
+        } = *self;
+        check!(
+            row,
+            power_of_two,
+            held_bytes_along,
+            most_held_bytes_along,
+            held_bytes_across,
+            most_held_bytes_across,
+            segment_bytes,
+            independent_units_per_cube,
+            across_units_per_cube,
+            read_again_units_per_cube,
+            apply_units_per_cube,
+            apply_loads_in_flight,
+        );
+        check!(row, percent, cached_percent, cached_read_percent);
         Ok(())
     }
 }

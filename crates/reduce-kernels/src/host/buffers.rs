@@ -96,7 +96,7 @@ pub(crate) fn buffer_bytes(handle: &Handle) -> u64 {
 }
 
 /// Bytes of a buffer between its offsets; 0 if they cross.
-fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
+pub(super) fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
     size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn alignment_of(offset: u64) -> usize {
 }
 
 /// Checks that the device can bind a buffer at an offset.
-fn check_offset<R: Runtime>(
+pub(super) fn check_offset<R: Runtime>(
     client: &ComputeClient<R>,
     tensor: &'static str,
     offset: Option<u64>,

@@ -10,7 +10,12 @@ use std::{
 use cubecl::prelude::*;
 use reduce_planner::Device;
 
-use super::{client::device_of, prepared::Prepared, request::Request};
+use super::{
+    application::{ApplyRequest, PreparedApplication},
+    client::device_of,
+    prepared::Prepared,
+    request::Request,
+};
 use crate::ReduceError;
 
 /// Number of reductions that a thread caches. A full cache is cleared, which happens only to
@@ -27,6 +32,7 @@ struct Cache {
     /// Prepared reductions by the hash of client and request. Looking up a hash copies none of the
     /// lists in a request.
     reductions: HashMap<u64, (usize, Request<'static>, Rc<Prepared>)>,
+    applications: HashMap<(usize, ApplyRequest), Rc<PreparedApplication>>,
     devices: Vec<(usize, Rc<Device>)>,
 }
 
@@ -58,6 +64,26 @@ pub(crate) fn prepared(
             cache.reductions.clear();
         }
         cache.reductions.insert(key, (client, request.into_owned(), Rc::clone(&prepared)));
+    });
+    Ok(prepared)
+}
+
+/// [`prepared`] for reductions whose results are applied.
+pub(crate) fn prepared_application(
+    client: usize,
+    request: ApplyRequest,
+    prepare: impl FnOnce(&ApplyRequest) -> Result<PreparedApplication, ReduceError>,
+) -> Result<Rc<PreparedApplication>, ReduceError> {
+    let key = (client, request);
+    if let Some(known) = CACHE.with_borrow(|cache| cache.applications.get(&key).cloned()) {
+        return Ok(known);
+    }
+    let prepared = Rc::new(prepare(&key.1)?);
+    CACHE.with_borrow_mut(|cache| {
+        if cache.applications.len() >= MOST_REDUCTIONS {
+            cache.applications.clear();
+        }
+        cache.applications.insert(key, Rc::clone(&prepared));
     });
     Ok(prepared)
 }

@@ -99,7 +99,7 @@ impl Dispatch {
 }
 
 /// The team of a plan's first launch.
-fn team(plan: &Plan, device: &Device) -> Team {
+pub(super) fn team(plan: &Plan, device: &Device) -> Team {
     let schedule = plan.schedule;
     let unit_stride = match (plan.access.direction, schedule) {
         (Direction::Along, _) => 1,

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Size of the widest store of one unit, in bytes.
-const WIDEST_STORE: usize = 16;
+pub(super) const WIDEST_STORE: usize = 16;
 
 /// A call whose checks have all passed, ready to launch.
 pub(crate) struct Launch<'a, R: Runtime> {
@@ -160,6 +160,7 @@ impl<R: Runtime> Launch<'_, R> {
             width: self.dispatch.plan.access.vector,
             hardware_math: has_hardware_math(self.client),
             chains: self.dispatch.chains,
+            application: None,
         }
     }
 
@@ -249,13 +250,13 @@ impl<R: Runtime> Launch<'_, R> {
     }
 }
 
-fn count([x, y, z]: [u32; 3]) -> CubeCount {
+pub(super) fn count([x, y, z]: [u32; 3]) -> CubeCount {
     CubeCount::Static(x, y, z)
 }
 
 /// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
 /// the others.
-fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLaunch<R> {
+pub(super) fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLaunch<R> {
     let Plan { access, schedule, .. } = *plan;
     let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
     let (inner_len, inner_stride, inner_target_stride) = match access.direction {

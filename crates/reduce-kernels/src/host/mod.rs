@@ -5,8 +5,11 @@
 //! keeps the result under the request. [`call`] combines these: it checks the [`buffers`], takes
 //! [`scratch`] memory, and passes both to [`launch`]. [`client`] reads what a device can do.
 //!
+//! [`application`] is the same path for reductions whose results are applied to their elements.
+//!
 //! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
 
+pub(crate) mod application;
 pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod call;

@@ -3,8 +3,8 @@
 use cubecl::{ir::StorageType, prelude::*};
 
 use crate::operator::{
-    A, AccumulatorTypes, B, C, Chains, Columns, D, E, HardwareMath, In, Out, Out2, Out3,
-    ResultTypes, Single, Stored, Wide,
+    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
+    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Stored, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -28,6 +28,19 @@ pub(crate) struct KernelTypesArg {
     pub(crate) hardware_math: bool,
     /// Whether units may have more elements than one chain takes; see [`Chains`].
     pub(crate) chains: bool,
+    /// Types of the application of results, if they are applied.
+    pub(crate) application: Option<ApplicationTypes>,
+}
+
+/// The types of the application of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplicationTypes {
+    /// Type in which results are applied.
+    pub(crate) real: StorageType,
+    /// Type of the output's elements in memory.
+    pub(crate) output: StorageType,
+    /// Types of the operands' elements in memory. Entries beyond the last operand are not used.
+    pub(crate) operands: [StorageType; 3],
 }
 
 impl KernelTypesArg {
@@ -47,6 +60,15 @@ impl KernelTypesArg {
         scope.register_size::<Wide>(self.width);
         scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
         scope.register_size::<Chains>(1 + usize::from(self.chains));
+        if let Some(ApplicationTypes { real, output, operands: [first, second, third] }) =
+            self.application
+        {
+            scope.register_type::<Real>(real);
+            scope.register_type::<Applied>(output);
+            scope.register_type::<Operand>(first);
+            scope.register_type::<Operand2>(second);
+            scope.register_type::<Operand3>(third);
+        }
     }
 }
 
@@ -91,6 +113,25 @@ pub(crate) struct ResultArrays {
     third_wide: ComptimeOption<Array<Vector<Out3, Wide>>>,
 }
 
+/// The elements that results were applied to: as vectors where these lie as those of the input do,
+/// and as elements where they do not or at the edges of rows.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct AppliedArrays {
+    pub(crate) vectors: ComptimeOption<Array<Vector<Applied, Wide>>>,
+    pub(crate) elements: ComptimeOption<Array<Applied>>,
+}
+
+/// The operands of an application, as vectors and as elements like its output.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct OperandArrays {
+    pub(crate) first: ComptimeOption<Array<Operand>>,
+    pub(crate) second: ComptimeOption<Array<Operand2>>,
+    pub(crate) third: ComptimeOption<Array<Operand3>>,
+    pub(crate) first_wide: ComptimeOption<Array<Vector<Operand, Wide>>>,
+    pub(crate) second_wide: ComptimeOption<Array<Vector<Operand2, Wide>>>,
+    pub(crate) third_wide: ComptimeOption<Array<Vector<Operand3, Wide>>>,
+}
+
 /// An array for each field of the partial results of a split.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct PartialArrays {
@@ -115,14 +156,32 @@ pub(crate) struct Output {
     pub(super) vectors: Columns<ResultTypes, Wide>,
 }
 
+/// The entire operands, as kernels read them.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct OperandSlices {
+    pub(super) first: ComptimeOption<Slice<Operand>>,
+    pub(super) second: ComptimeOption<Slice<Operand2>>,
+    pub(super) third: ComptimeOption<Slice<Operand3>>,
+    pub(super) first_wide: ComptimeOption<Slice<Vector<Operand, Wide>>>,
+    pub(super) second_wide: ComptimeOption<Slice<Vector<Operand2, Wide>>>,
+    pub(super) third_wide: ComptimeOption<Slice<Vector<Operand3, Wide>>>,
+}
+
+#[cube]
+pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
+    OperandSlices {
+        first: whole_if_any(&arrays.first),
+        second: whole_if_any(&arrays.second),
+        third: whole_if_any(&arrays.third),
+        first_wide: whole_if_any(&arrays.first_wide),
+        second_wide: whole_if_any(&arrays.second_wide),
+        third_wide: whole_if_any(&arrays.third_wide),
+    }
+}
+
 #[cube]
 pub(super) fn input_of(arrays: &InputArrays) -> Input {
-    let elements = #[comptime]
-    match &arrays.elements {
-        ComptimeOption::Some(elements) => ComptimeOption::new_Some(whole(elements)),
-        ComptimeOption::None => ComptimeOption::new_None(),
-    };
-    Input { vectors: whole(&arrays.vectors), elements }
+    Input { vectors: whole(&arrays.vectors), elements: whole_if_any(&arrays.elements) }
 }
 
 #[cube]
@@ -169,9 +228,19 @@ fn whole<T: CubePrimitive>(array: &Array<T>) -> Slice<T> {
     }
 }
 
+/// The entire array, if there is one.
+#[cube]
+fn whole_if_any<T: CubePrimitive>(array: &ComptimeOption<Array<T>>) -> ComptimeOption<Slice<T>> {
+    #[comptime]
+    match array {
+        ComptimeOption::Some(array) => ComptimeOption::new_Some(whole(array)),
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}
+
 /// The entire array for writing, if there is one; see [`whole`].
 #[cube]
-fn whole_mut<T: CubePrimitive>(
+pub(super) fn whole_mut<T: CubePrimitive>(
     array: &mut ComptimeOption<Array<T>>,
 ) -> ComptimeOption<SliceMut<T>> {
     #[comptime]

@@ -180,6 +180,8 @@ pub(super) struct Edge {
     pub(super) value: Vector<Stored, Single>,
     pub(super) position: Position,
     pub(super) valid: bool,
+    /// Number of the element in its inner dimension.
+    pub(super) element: usize,
 }
 
 /// Loads edge element `slot` of a tile. The edges are the elements before the first whole vector of
@@ -210,5 +212,6 @@ pub(super) fn load_edge(
             step: geometry.inner_target_stride,
         },
         valid,
+        element: inside,
     }
 }

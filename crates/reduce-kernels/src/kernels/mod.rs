@@ -7,6 +7,8 @@
 //! - [`split_single_pass`]: a split whose last cube merges the partial results.
 //! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
 //!   or the partial results take too much memory.
+//! - [`application`]: a reduction whose results are applied to its own elements, in the same launch or
+//!   in one of its own.
 //!
 //! # Glossary
 //!
@@ -35,6 +37,7 @@
 //! [`partials`] passes it between cubes.
 
 mod accumulate;
+pub(crate) mod application;
 pub(crate) mod args;
 mod combine;
 pub(crate) mod geometry;

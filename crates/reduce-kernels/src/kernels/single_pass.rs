@@ -117,9 +117,9 @@ pub(crate) fn reduce_single_pass(
     }
 }
 
-/// The accumulator of the loads that a member has of a short tile.
+/// The accumulator of the loads that a member has of a tile, all of which are in flight.
 #[cube]
-fn taken<N: Width>(
+pub(super) fn taken<N: Width>(
     loads: &Sequence<Loaded>,
     input: &Input,
     geometry: &Geometry,

@@ -42,6 +42,16 @@ elements! {
     pub Out2 by Out2Marker;
     /// Type of the third result.
     pub Out3 by Out3Marker;
+    /// Type in which results are applied to elements, f32 or f64.
+    pub Real by RealMarker;
+    /// Type of the elements that results were applied to, in memory.
+    pub(crate) Applied by AppliedMarker;
+    /// Type of the first operand's elements in memory.
+    pub(crate) Operand by OperandMarker;
+    /// Type of the second operand's elements in memory.
+    pub(crate) Operand2 by Operand2Marker;
+    /// Type of the third operand's elements in memory.
+    pub(crate) Operand3 by Operand3Marker;
 }
 
 /// Identifies [`Wide`].

@@ -1,5 +1,6 @@
 //! The [`Operator`] trait, what goes with it, and the operators of this crate.
 
+mod application;
 pub mod block;
 pub(crate) mod builtin;
 mod definition;
@@ -16,13 +17,17 @@ mod types;
 
 use cubecl::prelude::*;
 
+pub use application::{Application, Apply, Operands, Reduced};
+pub(crate) use application::{ApplyRef, apply_to, not_negative};
 pub(crate) use block::BlockTraits;
 pub use block::{Block, Blocks, Blockwise};
 pub use definition::Definition;
 pub(crate) use definition::Erased;
 pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, push_block};
-pub use elements::{A, B, C, D, E, In, Out, Out2, Out3};
-pub(crate) use elements::{Chains, HardwareMath, Single, Stored, Wide};
+pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
+pub(crate) use elements::{
+    Applied, Chains, HardwareMath, Operand, Operand2, Operand3, Single, Stored, Wide,
+};
 pub use fields::{
     AccumulatorOf, Fields, Five, Four, One, Pair, Quad, Quint, ResultArity, ResultsOf, Three,
     Triple, Two, Value,
@@ -31,9 +36,9 @@ pub use map::{Map, Mapped};
 pub(crate) use parameters::ParametersLaunch;
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub use position::Position;
-pub(crate) use record::{Accumulator, Columns, Results, component_at, word_count};
+pub(crate) use record::{Accumulator, Columns, Field, Reals, Results, component_at, word_count};
 #[doc(hidden)]
-pub use record::{AccumulatorTypes, FieldTypes, Record, ResultTypes};
+pub use record::{AccumulatorTypes, FieldTypes, RealTypes, Record, ResultTypes};
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 
 /// A reduction operator: an accumulator and four functions.

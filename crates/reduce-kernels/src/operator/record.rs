@@ -14,7 +14,7 @@ use core::marker::PhantomData;
 
 use cubecl::{frontend::CubeDebug, prelude::*, unexpanded};
 
-use super::elements::{A, B, C, D, E, Out, Out2, Out3, Single};
+use super::elements::{A, B, C, D, E, Out, Out2, Out3, Real, Single};
 
 /// The element types of up to five fields.
 pub trait FieldTypes: Copy + Send + Sync + 'static {
@@ -54,6 +54,18 @@ impl FieldTypes for ResultTypes {
     type E = Out3;
 }
 
+/// The types of results when they are applied to elements.
+#[derive(Clone, Copy, Debug)]
+pub struct RealTypes;
+
+impl FieldTypes for RealTypes {
+    type A = Real;
+    type B = Real;
+    type C = Real;
+    type D = Real;
+    type E = Real;
+}
+
 /// The accumulator of any operator.
 pub(crate) type Accumulator<N> = Record<AccumulatorTypes, N>;
 
@@ -65,6 +77,12 @@ pub(super) type AccumulatorExpand<N> = RecordExpand<AccumulatorTypes, N>;
 
 /// [`Results`] at the time when a kernel is generated.
 pub(super) type ResultsExpand<N> = RecordExpand<ResultTypes, N>;
+
+/// Up to five values of each component, of the type in which results are applied.
+pub(crate) type Reals<N> = Record<RealTypes, N>;
+
+/// [`Reals`] at the time when a kernel is generated.
+pub(super) type RealsExpand<N> = RecordExpand<RealTypes, N>;
 
 /// A field that a record may have or lack.
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +202,14 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn converted<U: Float>(self) -> Field<U, N> {
+        if self.is_some() {
+            Field::<U, N>::some(Vector::cast_from(self.get()))
+        } else {
+            Field::<U, N>::none()
+        }
+    }
+
     fn shuffle_xor(self, mask: u32) -> Field<T, N> {
         if self.is_some() {
             Field::<T, N>::some(plane_shuffle_xor(self.get(), mask))
@@ -225,6 +251,18 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
         e: Field<T::E, N>,
     ) -> Self {
         Record::<T, N> { a, b, c, d, e }
+    }
+
+    pub fn has_a(&self) -> comptime_type!(bool) {
+        self.a.is_some()
+    }
+
+    pub fn has_b(&self) -> comptime_type!(bool) {
+        self.b.is_some()
+    }
+
+    pub fn has_c(&self) -> comptime_type!(bool) {
+        self.c.is_some()
     }
 
     /// The first field.
@@ -304,6 +342,45 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.shuffle_xor(mask),
             self.d.shuffle_xor(mask),
             self.e.shuffle_xor(mask),
+        )
+    }
+}
+
+#[cube]
+impl<T: Float> Field<T, Single> {
+    fn repeated<N: Size>(self) -> Field<T, N> {
+        if self.is_some() {
+            Field::<T, N>::some(Vector::new(self.get()[0]))
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+}
+
+#[cube]
+impl<T: FieldTypes, N: Size> Record<T, N> {
+    /// The same fields as other types.
+    pub(crate) fn converted<U: FieldTypes>(self) -> Record<U, N> {
+        Record::<U, N>::new(
+            self.a.converted::<U::A>(),
+            self.b.converted::<U::B>(),
+            self.c.converted::<U::C>(),
+            self.d.converted::<U::D>(),
+            self.e.converted::<U::E>(),
+        )
+    }
+}
+
+#[cube]
+impl<T: FieldTypes> Record<T, Single> {
+    /// The same fields in each of `N` components.
+    pub(crate) fn repeated<N: Size>(self) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.repeated::<N>(),
+            self.b.repeated::<N>(),
+            self.c.repeated::<N>(),
+            self.d.repeated::<N>(),
+            self.e.repeated::<N>(),
         )
     }
 }

@@ -354,6 +354,7 @@ fn forms<R: Runtime>(
         width: WIDTH,
         hardware_math: has_hardware_math(client),
         chains: false,
+        application: None,
     };
     let results = || {
         ResultArraysLaunch::new(

@@ -10,6 +10,7 @@
     allow(unused, reason = "without a backend there is no device")
 )]
 
+mod applied;
 mod backend;
 mod case;
 mod contract;
@@ -51,9 +52,12 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{backend::$backend as client, contract, corpus, large, laws, numerics, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, large, laws, numerics, random, testing, transcendental, types};
 
             tests! {
+                applied_by_every_plan: applied::every_plan;
+                every_applied_function: applied::every_function;
+                every_applied_type: applied::every_type;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

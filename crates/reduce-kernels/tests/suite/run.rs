@@ -80,7 +80,7 @@ macro_rules! with_element {
 }
 
 /// Values as a tensor of `element` holds them.
-fn encode(element: ElementType, values: &[f64]) -> Vec<u8> {
+pub(crate) fn encode(element: ElementType, values: &[f64]) -> Vec<u8> {
     with_element!(element, E => {
         let values: Vec<E> = values.iter().map(|&value| E::from_f64(value)).collect();
         bytemuck::cast_slice(&values).to_vec()
@@ -88,7 +88,7 @@ fn encode(element: ElementType, values: &[f64]) -> Vec<u8> {
 }
 
 /// The reverse of [`encode`].
-fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
+pub(crate) fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
     with_element!(element, E => {
         bytemuck::pod_collect_to_vec::<u8, E>(bytes).into_iter().map(E::to_f64).collect()
     })

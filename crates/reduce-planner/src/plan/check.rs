@@ -314,11 +314,11 @@ fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), 
     Ok(())
 }
 
-fn fits_grid(cubes: u64, merging: bool, device: &Device) -> Result<(), Illegal> {
+pub(crate) fn fits_grid(cubes: u64, merging: bool, device: &Device) -> Result<(), Illegal> {
     device.spread(cubes).map(|_| ()).ok_or(Illegal::Grid { cubes, merging })
 }
 
-fn fits_shared(bytes: usize, device: &Device) -> Result<(), Illegal> {
+pub(crate) fn fits_shared(bytes: usize, device: &Device) -> Result<(), Illegal> {
     let available = device.shared_memory_bytes;
     if bytes > available {
         return Err(Illegal::SharedMemory { bytes, available });
@@ -326,7 +326,7 @@ fn fits_shared(bytes: usize, device: &Device) -> Result<(), Illegal> {
     Ok(())
 }
 
-fn power_of_two(quantity: Quantity, value: u32, max: u32) -> Result<(), Illegal> {
+pub(crate) fn power_of_two(quantity: Quantity, value: u32, max: u32) -> Result<(), Illegal> {
     if !value.is_power_of_two() || value > max {
         return Err(Illegal::NotPowerOfTwo { quantity, value, max });
     }
@@ -340,7 +340,7 @@ pub(crate) fn accumulator_bytes(problem: &Problem, access: Access) -> usize {
 
 /// Shared memory in which the units of a cube combine, in bytes. The numbers of the schedule are
 /// powers of two.
-fn shared_bytes(plan: &Plan, problem: &Problem) -> usize {
+pub(crate) fn shared_bytes(plan: &Plan, problem: &Problem) -> usize {
     let (units, outputs) = (plan.schedule.units_per_output(), plan.schedule.outputs_per_cube());
     let slots = match (plan.schedule, plan.schedule.combine()) {
         // Units work for themselves, and lanes of a plane combine in registers.

@@ -71,14 +71,29 @@ pub(super) fn may_overlap(shape: &[usize], strides: &[usize]) -> bool {
     false
 }
 
-/// A dimension with two strides. Kept and reduced dimensions have the same canonical form.
-pub(super) trait Dim: Copy {
+/// A dimension of a tensor or of several. Kept and reduced dimensions have the same canonical form.
+pub(super) trait Dim: Clone {
     /// Number of indices.
     fn extent(&self) -> usize;
     /// The stride in the input, and the one in the output or in the order of positions.
     fn strides(&self) -> (usize, usize);
+    /// Strides in further tensors.
+    fn companions(&self) -> &[usize] {
+        &[]
+    }
     /// The dimension with another number of indices.
     fn with_extent(self, extent: usize) -> Self;
+
+    /// Whether this dimension goes on where `inner` ends, in all tensors.
+    fn goes_on_from(&self, inner: &Self) -> bool {
+        let extent = inner.extent();
+        let (stride, other) = inner.strides();
+        let companions = self.companions().iter().zip(inner.companions());
+        self.strides() == (stride.saturating_mul(extent), other.saturating_mul(extent)) && {
+            companions
+        }
+        .all(|(&outer, &inner)| outer == inner.saturating_mul(extent))
+    }
 }
 
 impl Dim for KeptDim {
@@ -106,7 +121,7 @@ impl Dim for ReducedDim {
 }
 
 /// Drops dimensions of one index, orders the rest from the largest stride to the smallest with
-/// broadcast dimensions first, and merges neighbours that leave no gap in either stride.
+/// broadcast dimensions first, and merges neighbours that leave no gap in any stride.
 pub(super) fn canonical<D: Dim>(mut dims: Vec<D>) -> Vec<D> {
     dims.retain(|dim| dim.extent() != 1);
     dims.sort_by_key(|dim| {
@@ -117,15 +132,12 @@ pub(super) fn canonical<D: Dim>(mut dims: Vec<D>) -> Vec<D> {
     let mut merged: Vec<D> = Vec::with_capacity(dims.len());
     for inner in dims {
         match merged.last_mut() {
-            Some(outer) if outer.strides() == scaled(inner.strides(), inner.extent()) => {
-                *outer = inner.with_extent(outer.extent() * inner.extent());
+            Some(outer) if outer.goes_on_from(&inner) => {
+                let extent = outer.extent() * inner.extent();
+                *outer = inner.with_extent(extent);
             }
             _ => merged.push(inner),
         }
     }
     merged
-}
-
-fn scaled((a, b): (usize, usize), by: usize) -> (usize, usize) {
-    (a.saturating_mul(by), b.saturating_mul(by))
 }

@@ -5,11 +5,13 @@
 //! neighbours that follow each other without a gap are merged. FFTW's planner does the same (Frigo
 //! and Johnson, "The design and implementation of FFTW3", 2005).
 
+mod applied;
 mod layout;
 
 use crate::{ElementType, ProblemError};
+pub use applied::{AppliedProblem, AppliedSpec, Companion};
+use layout::{Dim, canonical, may_overlap};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
-use layout::{canonical, may_overlap};
 
 /// What the planner needs to know about an operator.
 ///

@@ -6,7 +6,8 @@ use crate::operator::{
     A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Pair, Parameters, Position,
     Two, TypeRule, Value,
     block::{Add, Most, any, fold, spread},
-    element_wise::{constant, lowest},
+    derived::derived,
+    element_wise::{constant, lowest, nan_or_lowest},
     math::{exp, exp_of_negative, has_nan_bits, ln},
     rules,
 };
@@ -149,3 +150,39 @@ impl Blockwise for LogSumExp {
         (fields::<N>(added), !any::<N>(is_nan))
     }
 }
+
+/// What softmax applies to elements: the largest element, and the reciprocal of the sum of the
+/// exponentials of differences from it. The reciprocal is NaN if an element is NaN or `inf`; it is
+/// infinite if all elements are `-inf` or there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftmaxSums;
+
+/// What log-softmax applies to elements: the largest element, and the logarithm of the sum of the
+/// exponentials of differences from it. The logarithm is NaN if an element is NaN or `inf`; it is
+/// `-inf` if all elements are `-inf` or there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogSoftmaxSums;
+
+/// The sum of exponentials; NaN if an element was NaN or `inf`.
+#[cube]
+fn defined_sum<N: Size>(total: ScaledSum<N>) -> Vector<A, N> {
+    let infinite = total.max.greater_than(Vector::new(A::max_value()));
+    select_many(infinite, Vector::new(nan_or_lowest::<A>()), total.sum)
+}
+
+derived!(SoftmaxSums: Two -> Two = LogSumExp, "softmax_sums", rules::floating,
+finish accumulator, _count, _parameters => {
+    let total = scaled_sum::<N>(accumulator);
+    let reciprocal = Vector::<A, N>::from_int(1) / defined_sum::<N>(total);
+    Pair::new(Vector::cast_from(total.max), Vector::cast_from(reciprocal))
+});
+derived!(LogSoftmaxSums: Two -> Two = LogSumExp, "log_softmax_sums", rules::floating,
+finish accumulator, _count, _parameters => {
+    let total = scaled_sum::<N>(accumulator);
+    let sum = defined_sum::<N>(total);
+    // Backends differ in the logarithms of NaN and of 0.
+    let logarithm = select_many(has_nan_bits::<A, N>(sum), sum, ln::<A, N>(sum));
+    let empty = sum.equal(Vector::from_int(0));
+    let logarithm = select_many(empty, Vector::new(lowest::<A>()), logarithm);
+    Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
+});

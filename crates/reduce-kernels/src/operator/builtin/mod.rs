@@ -1,5 +1,6 @@
 //! The operators of this crate, one file per family.
 
+mod applied;
 mod arg;
 mod extrema;
 mod log_sum_exp;
@@ -11,6 +12,7 @@ mod prod;
 mod sum;
 mod variance;
 
+pub use applied::*;
 pub use arg::*;
 pub use extrema::*;
 pub use log_sum_exp::*;

@@ -10,7 +10,7 @@ use crate::operator::{
     derived::{block_of_pushes, derived},
     element_wise::{constant, is_nan, magnitude},
     math::{pow, pow_of_share, root},
-    rules,
+    not_negative, rules,
 };
 
 /// The L1 norm: the sum of magnitudes, in floating point; 0 of no elements.
@@ -106,7 +106,7 @@ fn fields<N: Size>(squares: Squares<N>) -> Triple<A, B, C, N> {
 /// The square root of the sum of squares of two numbers that are not negative, without overflow on
 /// the way. NaN if `left` is NaN.
 #[cube]
-fn hypotenuse<N: Size>(left: Vector<A, N>, right: Vector<A, N>) -> Vector<A, N> {
+pub(super) fn hypotenuse<N: Size>(left: Vector<A, N>, right: Vector<A, N>) -> Vector<A, N> {
     let one = Vector::from_int(1);
     let grows = right.greater_than(left);
     let most = select_many(grows, right, left);
@@ -116,6 +116,19 @@ fn hypotenuse<N: Size>(left: Vector<A, N>, right: Vector<A, N>) -> Vector<A, N> 
     let sum = most * (one + ratio * ratio).sqrt();
     let alone = least.equal(Vector::from_int(0)).or(most.greater_than(Vector::new(A::max_value())));
     select_many(alone, most, sum)
+}
+
+/// The L2 norm of the elements.
+#[cube]
+fn norm<N: Size>(total: Squares<N>) -> Vector<A, N> {
+    // Each root is divided by its scale: the sum divided by the square of the scale may not be
+    // representable.
+    let small = total.scaled_up.sqrt() / Vector::new(scale_up::<A>());
+    let large = total.scaled_down.sqrt() / Vector::new(scale_down::<A>());
+    let norm = hypotenuse::<N>(hypotenuse::<N>(total.plain.sqrt(), small), large);
+    // NaN is neither large nor small.
+    let is_nan = is_nan::<A, N>(total.plain);
+    select_many(is_nan, total.plain, norm)
 }
 
 #[cube]
@@ -174,17 +187,40 @@ impl Operator for NormL2 {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        let total = squares::<N>(accumulator);
-        // Each root is divided by its scale: the sum divided by the square of the scale may not be
-        // representable.
-        let small = total.scaled_up.sqrt() / Vector::new(scale_up::<A>());
-        let large = total.scaled_down.sqrt() / Vector::new(scale_down::<A>());
-        let norm = hypotenuse::<N>(hypotenuse::<N>(total.plain.sqrt(), small), large);
-        // NaN is neither large nor small.
-        let is_nan = is_nan::<A, N>(total.plain);
-        Value::new(Vector::cast_from(select_many(is_nan, total.plain, norm)))
+        Value::new(Vector::cast_from(norm::<N>(squares::<N>(accumulator))))
     }
 }
+
+/// The factor of RMS normalisation: the reciprocal of the root of the mean square plus `eps`.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsReciprocal {
+    /// Added to the mean square, 0 or more.
+    pub eps: f64,
+}
+
+/// The factor of L2 normalisation: the reciprocal of the norm, or of `eps` if that is larger.
+#[derive(Clone, Copy, Debug)]
+pub struct NormL2Reciprocal {
+    /// The smallest norm, 0 or more.
+    pub eps: f64,
+}
+
+derived!(RmsReciprocal: Three -> One = NormL2, "rms_reciprocal", rules::floating,
+with |operator| Ok(vec![not_negative("eps", operator.eps)?.sqrt()]),
+finish accumulator, count, parameters => {
+    let norm = norm::<N>(squares::<N>(accumulator));
+    let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
+    let least = Vector::new(parameters.get::<A>(0usize));
+    Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least)))
+});
+derived!(NormL2Reciprocal: Three -> One = NormL2, "norm_l2_reciprocal", rules::floating,
+with |operator| Ok(vec![not_negative("eps", operator.eps)?]),
+finish accumulator, _count, parameters => {
+    let norm = norm::<N>(squares::<N>(accumulator));
+    let least = Vector::new(parameters.get::<A>(0usize));
+    let norm = select_many(norm.less_than(least), least, norm);
+    Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / norm))
+});
 
 /// A block costs one multiplication and addition per element.
 #[cube]

@@ -31,13 +31,14 @@
 
 use cubecl::prelude::*;
 
+use super::norm::hypotenuse;
 use crate::operator::{
     A, AccumulatorOf, Block, Blocks, Blockwise, Five, In, InvalidParameter, One, Operator, Out,
     Pair, Parameters, Position, Quint, TypeRule, Value,
     block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
-    rules,
+    not_negative, rules,
 };
 
 /// The variance: the sum of squared deviations from the mean, divided by `count - correction`.
@@ -730,6 +731,32 @@ with |operator| correction(operator.correction),
     finish accumulator, _count, parameters => {
     let total = moments::<N>(accumulator);
     Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, parameters)))
+});
+
+/// What normalisations apply to elements: the mean, and the reciprocal of the root of the variance
+/// plus `eps`.
+#[derive(Clone, Copy, Debug)]
+pub struct MeanRstd {
+    /// Subtracted from the count: 0 for the variance of a population, 1 for that of a sample.
+    pub correction: f64,
+    /// Added to the variance, 0 or more.
+    pub eps: f64,
+}
+
+derived!(MeanRstd: Five -> Two = SpreadOfAll, "mean_rstd", rules::floating,
+with |operator| {
+    let mut numbers = correction(operator.correction)?;
+    numbers.push(not_negative("eps", operator.eps)?.sqrt());
+    Ok(numbers)
+},
+finish accumulator, count, parameters => {
+    let total = moments::<N>(accumulator);
+    let deviation = deviation::<A, N>(total, count_of::<N>(count), parameters);
+    let least = Vector::new(parameters.get::<A>(1usize));
+    Pair::new(
+        Vector::cast_from(mean::<A, N>(total)),
+        Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least)),
+    )
 });
 
 fn correction(correction: f64) -> Result<Vec<f64>, InvalidParameter> {

@@ -1,0 +1,225 @@
+//! The `AppliedReduction` builder.
+
+use core::fmt;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{AppliedChoice, AppliedPlan, AppliedProblem, Device, ElementType, Problem};
+
+use crate::{
+    Apply, Axes, Operator, Outputs, ReduceError, Reduction,
+    host::{
+        application::{ApplyCall, ApplyRequest, OperandSpec, Tensors},
+        buffers::alignment_of,
+    },
+    input::sealed::Layout,
+    operator::{ApplyRef, Fields, ResultArity},
+    reduction::request,
+};
+
+/// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
+/// does nothing until it is run.
+#[must_use = "an applied reduction does nothing until it is run"]
+pub struct AppliedReduction<'a, O, F, R: Runtime> {
+    reduction: Reduction<'a, O, TensorHandle<R>>,
+    apply: F,
+    operands: Vec<(&'a TensorHandle<R>, Axes)>,
+    output: Option<ElementType>,
+    plan: Option<AppliedPlan>,
+}
+
+impl<O: Operator, F: Apply, R: Runtime> fmt::Debug for AppliedReduction<'_, O, F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppliedReduction")
+            .field("reduction", &self.reduction)
+            .field("apply", &F::NAME)
+            .field("operands", &self.operands.len())
+            .field("output", &self.output)
+            .field("plan", &self.plan)
+            .finish()
+    }
+}
+
+impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReduction<'a, O, F, R> {
+    pub(crate) fn new(reduction: Reduction<'a, O, TensorHandle<R>>, apply: F) -> Self {
+        Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
+    }
+
+    /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
+    /// the other axes, and where its extent is 1, its elements are repeated.
+    ///
+    /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis 1,
+    /// a residual is one over `..`. The operand is read once for each element of the input, mostly
+    /// from the cache if it is repeated.
+    pub fn operand(mut self, operand: &'a TensorHandle<R>, axes: impl Into<Axes>) -> Self {
+        self.operands.push((operand, axes.into()));
+        self
+    }
+
+    /// Asks for this floating point type of the output. By default it has the type of the input, or
+    /// that of the results if the input is of integers or bools.
+    pub fn output_type(mut self, output: ElementType) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// Runs this plan instead of choosing one. It is checked against the problem and the device.
+    pub fn with_plan(mut self, plan: AppliedPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// Plans for `device`; see [`Reduction::plan_for`].
+    pub fn plan_for(mut self, device: &'a Device) -> Self {
+        self.reduction = self.reduction.plan_for(device);
+        self
+    }
+
+    /// The problem of the application, and that of the reduction alone, for planning without a
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, operands, types or strides.
+    pub fn problems(&self) -> Result<(AppliedProblem, Problem), ReduceError> {
+        self.call(None, false)?.problems()
+    }
+
+    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, operands, types or strides, and reductions that the device cannot run.
+    pub fn choose(&self, client: &ComputeClient<R>) -> Result<AppliedChoice, ReduceError> {
+        self.call(None, false)?.choose(client)
+    }
+
+    /// Launches into a new row-major tensor of the input's shape. Does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &ComputeClient<R>) -> Result<TensorHandle<R>, ReduceError> {
+        let (output, _) = self.call(None, false)?.run(client, &self.tensors())?;
+        Ok(output)
+    }
+
+    /// Like [`run`](Self::run), and returns the results of the reduction too, such as the mean and
+    /// the reciprocal of the deviation. They are row-major.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run_with_results(
+        self,
+        client: &ComputeClient<R>,
+    ) -> Result<(TensorHandle<R>, Outputs<O, TensorHandle<R>>), ReduceError> {
+        let (output, results) = self.call(None, true)?.run(client, &self.tensors())?;
+        Ok((output, each::<O, R>(results)))
+    }
+
+    /// Launches into `output`, a tensor of the input's shape whose elements are of the output's
+    /// type. Does not wait for it.
+    ///
+    /// On CUDA and HIP, `output` may be the input itself, with the same strides and the same type.
+    /// Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at
+    /// once, and reports it when it launches.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub fn run_into(
+        self,
+        client: &ComputeClient<R>,
+        output: TensorBinding<R>,
+    ) -> Result<(), ReduceError> {
+        self.call(Some(&output), false)?.run_into(client, &self.tensors(), &output)?;
+        Ok(())
+    }
+
+    /// [`run_into`](Self::run_into), and returns the results of the reduction.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub fn run_into_with_results(
+        self,
+        client: &ComputeClient<R>,
+        output: TensorBinding<R>,
+    ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
+        let call = self.call(Some(&output), true)?;
+        Ok(each::<O, R>(call.run_into(client, &self.tensors(), &output)?))
+    }
+
+    fn tensors(&self) -> Tensors<'a, R> {
+        let operands = self.operands.iter().map(|&(operand, _)| operand).collect();
+        Tensors { input: self.reduction.input, operands }
+    }
+
+    fn call(
+        &self,
+        output: Option<&TensorBinding<R>>,
+        wants_results: bool,
+    ) -> Result<ApplyCall<'a>, ReduceError> {
+        let invalid = |operator, invalid| ReduceError::Parameter { operator, invalid };
+        let operator = O::DEFINITION.erased();
+        let parameters = (O::PARAMETERS)(&self.reduction.operator)
+            .map_err(|found| invalid(operator.name(), found))?;
+        let apply_parameters =
+            (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
+        let input = self.reduction.input.spec()?;
+        let mut options = self.reduction.options.clone();
+        let real = ApplyRequest::real(input.element, options.accumulator, self.output);
+        options.outputs = [None; 3];
+        options.outputs[..O::Results::COUNT].fill(Some(real));
+        options.plan = None;
+        let operands = self.operands.iter().enumerate();
+        let operands = operands
+            .map(|(nth, (operand, axes))| operand_spec(nth, input.shape, operand, axes))
+            .collect::<Result<_, _>>()?;
+        let layout = output.map(|output| {
+            let offset = output.handle.offset_start.unwrap_or(0);
+            (output.strides.to_vec(), alignment_of(offset))
+        });
+        let request = ApplyRequest {
+            reduction: request(operator, input, &options, None)?.into_owned(),
+            apply: ApplyRef(F::DEFINITION.erased()),
+            output: self.output,
+            layout,
+            operands,
+            wants_results,
+            plan: self.plan,
+        };
+        Ok(ApplyCall { request, device: options.device, parameters, apply_parameters })
+    }
+}
+
+/// The strides of an operand along the axes of an input of this shape.
+fn operand_spec<R: Runtime>(
+    nth: usize,
+    shape: &[usize],
+    operand: &TensorHandle<R>,
+    axes: &Axes,
+) -> Result<OperandSpec, ReduceError> {
+    let spec = operand.spec()?;
+    let axes = axes.as_slice().map_or_else(|| (0..shape.len()).collect(), <[usize]>::to_vec);
+    reduce_planner::reduced_axes(shape.len(), Some(&axes))?;
+    let fits = axes.len() == spec.shape.len()
+        && spec.strides.len() == spec.shape.len()
+        && axes.iter().zip(spec.shape).all(|(&axis, &extent)| [1, shape[axis]].contains(&extent));
+    if !fits {
+        let (found, shape) = (spec.shape.to_vec(), shape.to_vec());
+        return Err(ReduceError::OperandShape { nth, found, axes, shape });
+    }
+    let mut strides = vec![0; shape.len()];
+    for (nth, &axis) in axes.iter().enumerate() {
+        if spec.shape[nth] != 1 {
+            strides[axis] = spec.strides[nth];
+        }
+    }
+    Ok(OperandSpec { element: spec.element, strides, alignment: spec.alignment })
+}
+
+fn each<O: Operator, R: Runtime>(results: Vec<TensorHandle<R>>) -> Outputs<O, TensorHandle<R>> {
+    let mut results = results.into_iter();
+    O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
+}

@@ -1,0 +1,693 @@
+//! One call of a reduction whose results are applied to its elements, without the types of its
+//! operator and of the function.
+
+use std::rc::Rc;
+
+use cubecl::{ir::AddressType, prelude::*, server::Binding, std::tensor::TensorHandle};
+use reduce_planner::{
+    Access, AppliedChoice, AppliedPlan, AppliedProblem, AppliedSpec, ApplyLaunch, Combine,
+    Companion, Device, Direction, ElementType, Illegal, InputSpec, Plan, PlanError, Problem,
+    Schedule, applied_needs_wide_indices, choose_applied, row_major_strides, span,
+};
+
+use super::{
+    buffers::{buffer_bytes, byte_count, bytes_between, check_input, check_offset},
+    cache,
+    call::Call,
+    client::{computes_with, has_hardware_math, has_wide_math},
+    dispatch::team,
+    launch::{WIDEST_STORE, count, geometry},
+    prepared::check_arithmetic,
+    request::{Request, Resolved},
+};
+use crate::{
+    ReduceError,
+    element::{memory_type, storage_type},
+    kernels::{
+        application::{CompanionLaunch, How, OperandAccess, apply_stored, reduce_and_apply},
+        args::{
+            ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
+            OperandArraysLaunch, ResultArraysLaunch,
+        },
+        pairwise::needs_chains,
+    },
+    operator::{ApplyRef, ParametersLaunch},
+};
+
+/// Everything that decides how an applied reduction is launched, apart from its buffers and its
+/// device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplyRequest {
+    /// The reduction. Its outputs are the results, row-major.
+    pub(crate) reduction: Request<'static>,
+    pub(crate) apply: ApplyRef,
+    /// The type that the caller asked for.
+    pub(crate) output: Option<ElementType>,
+    /// Strides and alignment of a supplied output.
+    pub(crate) layout: Option<(Vec<usize>, usize)>,
+    pub(crate) operands: Vec<OperandSpec>,
+    /// Whether the caller wants the results too.
+    pub(crate) wants_results: bool,
+    pub(crate) plan: Option<AppliedPlan>,
+}
+
+/// An operand: its type, and its strides along the axes of the input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OperandSpec {
+    pub(crate) element: ElementType,
+    pub(crate) strides: Vec<usize>,
+    pub(crate) alignment: usize,
+}
+
+/// An applied reduction that is ready to launch, except for its buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedApplication {
+    resolved: Resolved,
+    applied: AppliedProblem,
+    /// Type in which results are applied, which is that of the results.
+    real: ElementType,
+    /// `None` if there are no elements.
+    launch: Option<Prepared>,
+}
+
+/// A plan and the numbers of its launch.
+#[derive(Debug)]
+struct Prepared {
+    plan: AppliedPlan,
+    how: How,
+    /// The access and the schedule of the launch that applies results.
+    applying: Plan,
+    grid: [u32; 3],
+    address: AddressType,
+    output_in_vectors: bool,
+    chains: bool,
+    cubes: usize,
+}
+
+impl ApplyRequest {
+    /// The type in which results are applied: f64 if the caller has or wants f64.
+    pub(crate) fn real(
+        input: ElementType,
+        accumulator: Option<ElementType>,
+        output: Option<ElementType>,
+    ) -> ElementType {
+        match [Some(input), accumulator, output].contains(&Some(ElementType::F64)) {
+            true => ElementType::F64,
+            false => ElementType::F32,
+        }
+    }
+
+    /// Type of the output's elements.
+    fn output_type(&self) -> Result<ElementType, ReduceError> {
+        let element = self.reduction.element;
+        let real = Self::real(element, self.reduction.accumulator, self.output);
+        let output = self.output.unwrap_or(if element.is_float() { element } else { real });
+        match output.is_float() {
+            true => Ok(output),
+            false => Err(ReduceError::AppliedType { apply: self.apply.0.name, output }),
+        }
+    }
+
+    /// Resolves the reduction and states the problem.
+    fn resolve(&self) -> Result<(Resolved, AppliedProblem), ReduceError> {
+        let most = self.apply.0.operands;
+        if self.operands.len() > most {
+            let found = self.operands.len();
+            return Err(ReduceError::TooManyOperands { apply: self.apply.0.name, most, found });
+        }
+        let reduction = &self.reduction;
+        let resolved = reduction.resolve()?;
+        let axes = reduction.axes.as_deref();
+        let results = result_strides(&reduction.shape, axes);
+        let mut companions = vec![&results[..]];
+        companions.extend(self.operands.iter().map(|operand| &operand.strides[..]));
+        let applied = AppliedProblem::new(
+            resolved.problem.operator(),
+            &InputSpec {
+                element: reduction.element,
+                shape: &reduction.shape,
+                strides: &reduction.strides,
+                alignment: reduction.alignment,
+            },
+            axes,
+            &AppliedSpec {
+                element: self.output_type()?,
+                strides: self.layout.as_ref().map(|(strides, _)| &strides[..]),
+                companions: &companions,
+            },
+        )?;
+        Ok((resolved, applied))
+    }
+
+    fn prepare<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+    ) -> Result<PreparedApplication, ReduceError> {
+        let (resolved, applied) = self.resolve()?;
+        let real = resolved.signature.results[0];
+        let available = client.properties().memory.max_page_size;
+        let needed = byte_count(applied.elements(), applied.output());
+        if self.layout.is_none() && needed > available {
+            return Err(ReduceError::OutputTooLarge { needed, available });
+        }
+        if applied.elements() == 0 {
+            return Ok(PreparedApplication { resolved, applied, real, launch: None });
+        }
+        self.check_types(client, device, &resolved, real)?;
+        let plan = match self.plan {
+            Some(plan) => {
+                plan.check(&applied, &resolved.problem, device)?;
+                plan
+            }
+            None => choose_applied(&applied, &resolved.problem, device)?.plan,
+        };
+        let launch = self.prepare_launch(device, &resolved, &applied, plan)?;
+        Ok(PreparedApplication { resolved, applied, real, launch: Some(launch) })
+    }
+
+    /// Checks the types that kernels compute with and those of operands.
+    fn check_types<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+        resolved: &Resolved,
+        real: ElementType,
+    ) -> Result<(), ReduceError> {
+        check_arithmetic(client, self.reduction.operator.0, &resolved.signature, device)?;
+        let operands = self.operands.iter().map(|operand| operand.element);
+        let missing = operands.chain([real]).find(|&element| !device.has(element));
+        if let Some(element) = missing.or((!computes_with(client, real)).then_some(real)) {
+            let device = device.name.clone();
+            return Err(PlanError::ElementUnsupported { device, element }.into());
+        }
+        let apply = self.apply.0;
+        if apply.transcendental
+            && real == ElementType::F64
+            && !has_wide_math(client, apply.native_math)
+        {
+            let device = device.name.clone();
+            let operator = apply.name.to_owned();
+            return Err(ReduceError::Transcendental { operator, element: real, device });
+        }
+        Ok(())
+    }
+
+    fn prepare_launch(
+        &self,
+        device: &Device,
+        resolved: &Resolved,
+        applied: &AppliedProblem,
+        plan: AppliedPlan,
+    ) -> Result<Prepared, ReduceError> {
+        let problem = applied.problem();
+        let (applying, cubes) = match plan {
+            AppliedPlan::Held(plan) | AppliedPlan::ReadAgain(plan) => (plan, 1),
+            AppliedPlan::Separately { apply, .. } => (as_plan(apply), apply.cubes_per_output),
+            _ => unreachable!("every plan of this planner is known"),
+        };
+        let access = applying.access;
+        let total = applying.cubes(problem).saturating_mul(u64::from(cubes));
+        let grid = device.spread(total).ok_or_else(|| PlanError::Unfit {
+            plan: plan.to_string(),
+            device: device.name.clone(),
+            reason: Illegal::Grid { cubes: total, merging: false },
+        })?;
+        let output = Companion {
+            kept: problem.kept().iter().map(|dim| dim.output_stride).collect(),
+            reduced: problem.reduced().iter().map(|dim| dim.position_stride).collect(),
+        };
+        let alignment = self.layout.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment);
+        let mut operands = [OperandAccess::None; 3];
+        let strides = &applied.companions()[1..];
+        for ((slot, operand), strides) in operands.iter_mut().zip(&self.operands).zip(strides) {
+            *slot = operand_access(problem, access, strides, operand);
+        }
+        let wide = applied_needs_wide_indices(applied);
+        let operator = self.reduction.operator;
+        let is_float = resolved.signature.fields[0].is_float();
+        Ok(Prepared {
+            plan,
+            how: How {
+                access,
+                team: team(&applying, device),
+                apply: self.apply,
+                operands,
+                results: operator.0.results,
+            },
+            applying,
+            grid,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            output_in_vectors: lies_alike(problem, access, &output, applied.output(), alignment),
+            chains: is_float && needs_chains(operator, &applying, problem),
+            cubes: cubes as usize,
+        })
+    }
+}
+
+/// Strides of the row-major results along the axes of the input: 0 along those that are reduced.
+fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usize> {
+    let reduced = |axis: usize| axes.is_none_or(|axes| axes.contains(&axis));
+    let kept: Vec<usize> = (0..shape.len()).filter(|&axis| !reduced(axis)).collect();
+    let extents: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
+    let mut strides = vec![0; shape.len()];
+    for (&axis, stride) in kept.iter().zip(row_major_strides(&extents)) {
+        strides[axis] = stride;
+    }
+    strides
+}
+
+/// The units of a launch that applies results, as those of a plan.
+fn as_plan(apply: ApplyLaunch) -> Plan {
+    let schedule = Schedule::Cube {
+        units_per_output: apply.units_per_output,
+        outputs_per_cube: apply.outputs_per_cube,
+        combine: Combine::Shared,
+    };
+    Plan::new(apply.access, schedule)
+}
+
+/// The inner stride of a companion, and whether its vectors begin where those of the input do.
+fn inner_and_alike(
+    problem: &Problem,
+    access: Access,
+    companion: &Companion,
+) -> (Option<usize>, bool) {
+    let kept: Vec<usize> = problem.kept().iter().map(|dim| dim.stride).collect();
+    let reduced: Vec<usize> = problem.reduced().iter().map(|dim| dim.stride).collect();
+    let alike = |own: &[usize], input: &[usize]| {
+        own.iter().zip(input).all(|(own, input)| own % access.vector == input % access.vector)
+    };
+    let without_last = |strides: &[usize]| strides.len().saturating_sub(1);
+    let (outer_kept, outer_reduced) = match access.direction {
+        Direction::Along => (kept.len(), without_last(&reduced)),
+        Direction::Across => (without_last(&kept), reduced.len()),
+    };
+    let inner = match access.direction {
+        Direction::Along => companion.reduced.last(),
+        Direction::Across => companion.kept.last(),
+    };
+    let outer_alike = alike(&companion.kept[..outer_kept], &kept[..outer_kept])
+        && alike(&companion.reduced[..outer_reduced], &reduced[..outer_reduced]);
+    (inner.copied(), outer_alike)
+}
+
+/// Whether the vectors of a companion lie in it as those of the input do, and fit one load.
+fn lies_alike(
+    problem: &Problem,
+    access: Access,
+    companion: &Companion,
+    element: ElementType,
+    alignment: usize,
+) -> bool {
+    let bytes = access.vector * element.bytes();
+    let (inner, alike) = inner_and_alike(problem, access, companion);
+    access.vector > 1
+        && bytes <= WIDEST_STORE
+        && alignment.is_multiple_of(bytes)
+        && inner == Some(1)
+        && alike
+}
+
+fn operand_access(
+    problem: &Problem,
+    access: Access,
+    companion: &Companion,
+    operand: &OperandSpec,
+) -> OperandAccess {
+    let (inner, _) = inner_and_alike(problem, access, companion);
+    // A vector at the edge of a row across outputs may reach past the operand.
+    let whole = !(access.peeled && access.direction == Direction::Across);
+    if inner.is_none_or(|stride| stride == 0) {
+        OperandAccess::Same
+    } else if whole && lies_alike(problem, access, companion, operand.element, operand.alignment) {
+        OperandAccess::Vector
+    } else {
+        OperandAccess::Elements
+    }
+}
+
+/// The tensors of a call.
+pub(crate) struct Tensors<'a, R: Runtime> {
+    pub(crate) input: &'a TensorHandle<R>,
+    pub(crate) operands: Vec<&'a TensorHandle<R>>,
+}
+
+/// A request and the device to plan for, with its parameters.
+pub(crate) struct ApplyCall<'a> {
+    pub(crate) request: ApplyRequest,
+    /// The device to plan for; `None` means that of the client.
+    pub(crate) device: Option<&'a Device>,
+    pub(crate) parameters: Vec<f64>,
+    pub(crate) apply_parameters: Vec<f64>,
+}
+
+impl ApplyCall<'_> {
+    /// The problem of the application, and that of the reduction alone.
+    pub(crate) fn problems(&self) -> Result<(AppliedProblem, Problem), ReduceError> {
+        let (resolved, applied) = self.request.resolve()?;
+        Ok((applied, resolved.problem))
+    }
+
+    pub(crate) fn choose<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+    ) -> Result<AppliedChoice, ReduceError> {
+        let (resolved, applied) = self.request.resolve()?;
+        let of_client = cache::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        let real = resolved.signature.results[0];
+        self.request.check_types(client, device, &resolved, real)?;
+        Ok(choose_applied(&applied, &resolved.problem, device)?)
+    }
+
+    fn prepared<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+    ) -> Result<Rc<PreparedApplication>, ReduceError> {
+        if let Some(device) = self.device {
+            return Ok(Rc::new(self.request.prepare(client, device)?));
+        }
+        cache::prepared_application(cache::identity(client), self.request.clone(), |request| {
+            request.prepare(client, &cache::device(client))
+        })
+    }
+
+    /// Launches into a new row-major tensor. Returns it with the results, if these are wanted.
+    pub(crate) fn run<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        tensors: &Tensors<'_, R>,
+    ) -> Result<(TensorHandle<R>, Vec<TensorHandle<R>>), ReduceError> {
+        let prepared = self.prepared(client)?;
+        let element = prepared.applied.output();
+        // A buffer of 0 bytes cannot be bound.
+        let handle = client.empty(prepared.applied.elements().max(1) * element.bytes());
+        let shape = self.request.reduction.shape.to_vec();
+        let output = TensorHandle::new_contiguous(shape, handle, storage_type(element));
+        let binding = output.handle.clone().binding();
+        let results = self.launch(client, &prepared, tensors, binding)?;
+        Ok((output, results))
+    }
+
+    /// Launches into a tensor that the caller supplies.
+    pub(crate) fn run_into<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        tensors: &Tensors<'_, R>,
+        output: &TensorBinding<R>,
+    ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+        let expected = &self.request.reduction.shape;
+        if output.shape[..] != expected[..] {
+            let (expected, found) = (expected.to_vec(), output.shape.to_vec());
+            return Err(ReduceError::OutputShape { expected, found });
+        }
+        let prepared = self.prepared(client)?;
+        self.launch(client, &prepared, tensors, output.handle.clone())
+    }
+
+    fn launch<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        prepared: &PreparedApplication,
+        tensors: &Tensors<'_, R>,
+        output: Binding,
+    ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+        let request = &self.request;
+        let problem = prepared.applied.problem();
+        check_input(problem, buffer_bytes(&tensors.input.handle))?;
+        check_offset(client, "input", tensors.input.handle.offset_start, problem.input())?;
+        check_buffer(
+            "output",
+            problem.output_span(),
+            prepared.applied.output(),
+            bytes_between(output.size(), output.offset_start, output.offset_end),
+        )?;
+        check_offset(client, "output", output.offset_start, prepared.applied.output())?;
+        for (operand, tensor) in request.operands.iter().zip(&tensors.operands) {
+            let shape = &request.reduction.shape;
+            let spanned = span(shape, &operand.strides).unwrap_or(usize::MAX);
+            check_buffer("operand", spanned, operand.element, buffer_bytes(&tensor.handle))?;
+            check_offset(client, "operand", tensor.handle.offset_start, operand.element)?;
+        }
+        let reduce = |plan: Option<Plan>| {
+            let request = Request { plan, ..request.reduction.clone() };
+            let call = Call { request, device: self.device, parameters: self.parameters.clone() };
+            call.run(client, tensors.input)
+        };
+        let Some(launch) = &prepared.launch else {
+            return if request.wants_results { reduce(None) } else { Ok(Vec::new()) };
+        };
+        let results = match launch.plan {
+            AppliedPlan::Separately { reduce: plan, .. } => reduce(Some(plan))?,
+            _ if request.wants_results => prepared.empty_results(client, request),
+            _ => Vec::new(),
+        };
+        Launch {
+            client,
+            request,
+            prepared,
+            launch,
+            input: tensors.input.handle.clone().binding(),
+            operands: tensors.operands.iter().map(|tensor| tensor.handle.clone()).collect(),
+            results: &results,
+            output,
+            parameters: &self.parameters,
+            apply_parameters: &self.apply_parameters,
+        }
+        .run();
+        Ok(if request.wants_results { results } else { Vec::new() })
+    }
+}
+
+fn check_buffer(
+    tensor: &'static str,
+    spanned: usize,
+    element: ElementType,
+    available: u64,
+) -> Result<(), ReduceError> {
+    let needed = byte_count(spanned, element);
+    match needed > available {
+        true => Err(ReduceError::BufferTooSmall { tensor, needed, available }),
+        false => Ok(()),
+    }
+}
+
+impl PreparedApplication {
+    /// Row-major tensors for the results.
+    fn empty_results<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        request: &ApplyRequest,
+    ) -> Vec<TensorHandle<R>> {
+        let Resolved { problem, signature, shape } = &self.resolved;
+        let elements = &signature.results[..request.reduction.operator.0.results];
+        elements
+            .iter()
+            .map(|&element| {
+                let handle = client.empty(problem.outputs().max(1) * element.bytes());
+                TensorHandle::new_contiguous(shape.clone(), handle, storage_type(element))
+            })
+            .collect()
+    }
+}
+
+/// A call whose checks have all passed.
+struct Launch<'a, R: Runtime> {
+    client: &'a ComputeClient<R>,
+    request: &'a ApplyRequest,
+    prepared: &'a PreparedApplication,
+    launch: &'a Prepared,
+    input: Binding,
+    operands: Vec<cubecl::server::Handle>,
+    results: &'a [TensorHandle<R>],
+    output: Binding,
+    parameters: &'a [f64],
+    apply_parameters: &'a [f64],
+}
+
+impl<R: Runtime> Launch<'_, R> {
+    fn run(self) {
+        let Prepared { plan, how, grid, address, cubes, .. } = *self.launch;
+        let units = CubeDim::new_1d(how.team.units_per_cube);
+        let problem = self.prepared.applied.problem();
+        let geometry = geometry(problem, &self.launch.applying);
+        // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
+        // check has found that every vector load is aligned and inside its inner dimension; vectors
+        // of the output and of operands are bound where they lie as those of the input do. Units
+        // without work repeat the loads of others and write nothing. An output in place of the input
+        // is safe: a unit writes an element after it has read it for the last time, and no other
+        // unit reads it after the barrier before.
+        unsafe {
+            match plan {
+                AppliedPlan::Separately { .. } => apply_stored::launch_unchecked::<R>(
+                    self.client,
+                    count(grid),
+                    units,
+                    address,
+                    self.types(),
+                    self.input_arrays(),
+                    self.operand_arrays(),
+                    self.result_arrays(),
+                    self.output_arrays(),
+                    geometry,
+                    self.companions(),
+                    self.apply_parameters(),
+                    cubes,
+                    how,
+                ),
+                _ => reduce_and_apply::launch_unchecked::<R>(
+                    self.client,
+                    count(grid),
+                    units,
+                    address,
+                    self.types(),
+                    self.input_arrays(),
+                    self.operand_arrays(),
+                    self.result_arrays(),
+                    self.output_arrays(),
+                    geometry,
+                    self.companions(),
+                    self.parameters(),
+                    self.apply_parameters(),
+                    matches!(plan, AppliedPlan::Held(_)),
+                    how,
+                    self.request.reduction.operator,
+                ),
+            }
+        }
+    }
+
+    fn types(&self) -> KernelTypesArg {
+        let PreparedApplication { resolved, applied, real, .. } = self.prepared;
+        let operand = |nth: usize| {
+            let operand = self.request.operands.get(nth);
+            memory_type(operand.map_or(*real, |operand| operand.element))
+        };
+        KernelTypesArg {
+            stored: memory_type(applied.problem().input()),
+            value: memory_type(resolved.signature.value),
+            fields: resolved.signature.fields.map(memory_type),
+            results: resolved.signature.results.map(memory_type),
+            width: self.launch.how.access.vector,
+            hardware_math: has_hardware_math(self.client),
+            chains: self.launch.chains,
+            application: Some(ApplicationTypes {
+                real: memory_type(*real),
+                output: memory_type(applied.output()),
+                operands: [operand(0), operand(1), operand(2)],
+            }),
+        }
+    }
+
+    fn input_arrays(&self) -> InputArraysLaunch<R> {
+        let Access { vector, peeled, .. } = self.launch.how.access;
+        let span = self.prepared.applied.problem().input_span();
+        let array = |len: usize| {
+            // SAFETY: the buffer was checked against the span.
+            unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), len) }
+        };
+        InputArraysLaunch::new(array(span / vector), peeled.then(|| array(span)).into())
+    }
+
+    fn output_arrays(&self) -> AppliedArraysLaunch<R> {
+        let Access { vector, peeled, .. } = self.launch.how.access;
+        let span = self.prepared.applied.problem().output_span();
+        let in_vectors = self.launch.output_in_vectors;
+        let array = |len: usize| {
+            // SAFETY: the buffer was checked against the span.
+            unsafe { ArrayArg::from_raw_parts_binding(self.output.clone(), len) }
+        };
+        AppliedArraysLaunch::new(
+            in_vectors.then(|| array(span / vector)).into(),
+            (!in_vectors || peeled).then(|| array(span)).into(),
+        )
+    }
+
+    fn operand_arrays(&self) -> OperandArraysLaunch<R> {
+        let Access { vector, peeled, direction, .. } = self.launch.how.access;
+        let edges = peeled && direction == Direction::Along;
+        let array = |nth: usize, wide: bool| {
+            let access = self.launch.how.operands[nth];
+            let handle = self.operands.get(nth)?;
+            let bound = match (wide, access) {
+                (true, access) => access == OperandAccess::Vector,
+                (false, OperandAccess::Vector) => edges,
+                (false, _) => true,
+            };
+            let operand = &self.request.operands[nth];
+            let span = span(&self.request.reduction.shape, &operand.strides)?;
+            let len = if wide { span / vector } else { span };
+            // SAFETY: the buffer was checked against the span.
+            bound.then(|| unsafe { ArrayArg::from_raw_parts(handle.clone(), len) })
+        };
+        OperandArraysLaunch::new(
+            array(0, false).into(),
+            array(1, false).into(),
+            array(2, false).into(),
+            array(0, true).into(),
+            array(1, true).into(),
+            array(2, true).into(),
+        )
+    }
+
+    fn result_arrays(&self) -> ResultArraysLaunch<R> {
+        let array = |nth: usize| {
+            let result = self.results.get(nth)?;
+            let len = self.prepared.resolved.problem.outputs();
+            // SAFETY: each buffer was allocated with this length.
+            Some(unsafe { ArrayArg::from_raw_parts(result.handle.clone(), len) })
+        };
+        ResultArraysLaunch::new(
+            array(0).into(),
+            array(1).into(),
+            array(2).into(),
+            None.into(),
+            None.into(),
+            None.into(),
+        )
+    }
+
+    /// The strides of the results and of the operands.
+    fn companions(&self) -> SequenceArg<R, crate::kernels::application::Companion> {
+        let direction = self.launch.how.access.direction;
+        let mut sequence = SequenceArg::new();
+        for Companion { kept, reduced } in self.prepared.applied.companions() {
+            let (mut kept, mut reduced) = (&kept[..], &reduced[..]);
+            let inner = match direction {
+                Direction::Along => split_last(&mut reduced),
+                Direction::Across => split_last(&mut kept),
+            };
+            sequence.push(CompanionLaunch::new(list(kept), list(reduced), inner));
+        }
+        sequence
+    }
+
+    /// The operator's parameters, as in a reduction alone.
+    fn parameters(&self) -> ParametersLaunch<R> {
+        let accumulator = self.prepared.resolved.signature.fields[0];
+        let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
+        ParametersLaunch::of(self.parameters, storage_type(element))
+    }
+
+    fn apply_parameters(&self) -> ParametersLaunch<R> {
+        ParametersLaunch::of(self.apply_parameters, storage_type(self.prepared.real))
+    }
+}
+
+/// The last of these strides, which keep the others; 0 if there are none.
+fn split_last(strides: &mut &[usize]) -> usize {
+    match strides.split_last() {
+        Some((&last, others)) => {
+            *strides = others;
+            last
+        }
+        None => 0,
+    }
+}
+
+fn list<R: Runtime>(strides: &[usize]) -> SequenceArg<R, usize> {
+    let mut sequence = SequenceArg::new();
+    strides.iter().for_each(|&stride| sequence.push(stride));
+    sequence
+}

@@ -1,0 +1,301 @@
+//! Reductions applied to their own elements: every function, by every plan, against f64.
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use reduce_kernels::{
+    AppliedReduction, Apply, ElementType, Operator, ReduceError,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
+    planner::{AppliedKind, PlanError, force_applied, row_major_strides, span},
+};
+
+use crate::{
+    case::Case,
+    run::{POISON, decode, device_with_planes, encode, tensor_of},
+};
+
+/// A function of a slice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Function {
+    Softmax,
+    LogSoftmax,
+    TemperedSoftmax,
+    TemperedLogSoftmax,
+    LayerNorm,
+    RmsNorm,
+    NormalizeL2,
+    Standardize,
+}
+
+use Function::*;
+
+const TEMPERATURE: f64 = 2.5;
+const EPS: f64 = 1e-3;
+
+impl Function {
+    /// Whether it is tested with a weight and a bias.
+    fn is_affine(self) -> bool {
+        matches!(self, LayerNorm | RmsNorm)
+    }
+
+    /// The outputs of a slice in f64, and the error bound of each in units of the accumulator's
+    /// epsilon.
+    fn naive(self, x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<(f64, f64)> {
+        let n = x.len() as f64;
+        let most = x.iter().fold(0f64, |most, value| most.max(value.abs()));
+        let tempered = |temperature: f64, log: bool| -> Vec<(f64, f64)> {
+            let scaled: Vec<f64> = x.iter().map(|value| value / temperature).collect();
+            let max = scaled.iter().fold(f64::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+            let sum: f64 = scaled.iter().map(|value| (value - max).exp()).sum();
+            let share = |&value: &f64| match log {
+                true => (value - max - sum.ln(), 16.0 * (1.0 + max - value + sum.ln() + most)),
+                false => {
+                    let share = (value - max).exp() / sum;
+                    (share, share * (16.0 + 4.0 * (max - value) + most))
+                }
+            };
+            scaled.iter().map(share).collect()
+        };
+        let affine = |shift: f64, factor: f64| -> Vec<(f64, f64)> {
+            let outputs = x.iter().zip(weight.iter().zip(bias)).map(|(value, (weight, bias))| {
+                let size = (value.abs() + shift.abs() + most) * factor;
+                let exact = (value - shift) * factor;
+                (exact * weight + bias, 8.0 * (size * weight.abs() + exact.abs() + bias.abs()))
+            });
+            outputs.collect()
+        };
+        let mean = x.iter().sum::<f64>() / n;
+        let squares = |shift: f64| x.iter().map(|value| (value - shift).powi(2)).sum::<f64>();
+        match self {
+            Softmax => tempered(1.0, false),
+            LogSoftmax => tempered(1.0, true),
+            TemperedSoftmax => tempered(TEMPERATURE, false),
+            TemperedLogSoftmax => tempered(TEMPERATURE, true),
+            LayerNorm => affine(mean, (squares(mean) / n + EPS).sqrt().recip()),
+            Standardize => affine(mean, (squares(mean) / (n - 1.0).max(0.0) + EPS).sqrt().recip()),
+            RmsNorm => affine(0.0, (squares(0.0) / n + EPS).sqrt().recip()),
+            NormalizeL2 => affine(0.0, squares(0.0).sqrt().max(EPS).recip()),
+        }
+    }
+}
+
+/// Where the output lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layout {
+    RowMajor,
+    /// With a gap after each element.
+    Gaps,
+}
+
+/// The elements of each slice: their offsets in the input and in the output, and their row-major
+/// number.
+fn slices(case: &Case, output: &[usize]) -> Vec<Vec<(usize, usize)>> {
+    let rank = case.shape.len();
+    let kept_strides = row_major_strides(&case.kept_shape());
+    let mut slices = vec![Vec::new(); case.kept_shape().iter().product()];
+    let row_major = row_major_strides(&case.shape);
+    for number in 0..case.shape.iter().product() {
+        let at = |axis: usize| number / row_major[axis] % case.shape[axis];
+        let kept = (0..rank).filter(|axis| !case.axes.contains(axis));
+        let slice: usize = kept.zip(&kept_strides).map(|(axis, stride)| at(axis) * stride).sum();
+        let offset =
+            |strides: &[usize]| -> usize { (0..rank).map(|axis| at(axis) * strides[axis]).sum() };
+        slices[slice].push((offset(&case.strides), offset(output)));
+    }
+    slices
+}
+
+/// Runs a function on a case by a plan and compares it with f64.
+fn check<R: Runtime>(
+    client: &ComputeClient<R>,
+    function: Function,
+    case: &Case,
+    element: ElementType,
+    layout: Layout,
+    kind: Option<AppliedKind>,
+) -> Result<(), ReduceError> {
+    let mut rng = StdRng::seed_from_u64(case.span() as u64);
+    let mut draw = |len: usize, from: f64, to: f64| -> Vec<f64> {
+        let values: Vec<f64> = (0..len).map(|_| rng.random_range(from..to)).collect();
+        decode(element, &encode(element, &values))
+    };
+    let data = draw(case.span(), -3.0, 5.0);
+    let mut axes = case.axes.clone();
+    axes.sort_unstable();
+    let of_axes: Vec<usize> = axes.iter().map(|&axis| case.shape[axis]).collect();
+    let len = case.reduction_len();
+    let (weight, bias) = match function.is_affine() {
+        true => (draw(len, 0.5, 2.0), draw(len, -1.0, 1.0)),
+        false => (vec![1.0; len], vec![0.0; len]),
+    };
+    let input = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
+    let operand = |values: &[f64]| {
+        let strides = row_major_strides(&of_axes);
+        tensor_of(client, element, &encode(element, values), &of_axes, &strides)
+    };
+    let operands = [operand(&weight), operand(&bias)];
+    let step = if layout == Layout::Gaps { 2 } else { 1 };
+    let strides: Vec<usize> =
+        row_major_strides(&case.shape).iter().map(|stride| step * stride).collect();
+    let held = (span(&case.shape, &strides).unwrap() + 1).max(2);
+    let output =
+        tensor_of(client, element, &vec![POISON; held * element.bytes()], &case.shape, &strides);
+
+    let plan = match function {
+        Softmax => launch(client, reduce_kernels::Softmax.of(&input, &axes[..]), kind, &output)?,
+        LogSoftmax => {
+            launch(client, reduce_kernels::LogSoftmax.of(&input, &axes[..]), kind, &output)?
+        }
+        TemperedSoftmax => {
+            let tempered = reduce_kernels::TemperedSoftmax { temperature: TEMPERATURE };
+            launch(client, tempered.of(&input, &axes[..]), kind, &output)?
+        }
+        TemperedLogSoftmax => {
+            let tempered = reduce_kernels::TemperedLogSoftmax { temperature: TEMPERATURE };
+            launch(client, tempered.of(&input, &axes[..]), kind, &output)?
+        }
+        LayerNorm => {
+            let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&input, &axes[..]);
+            let norm = norm.operand(&operands[0], &axes[..]).operand(&operands[1], &axes[..]);
+            launch(client, norm, kind, &output)?
+        }
+        RmsNorm => {
+            let norm = reduce_kernels::RmsNorm { eps: EPS }.of(&input, &axes[..]);
+            let norm = norm.operand(&operands[0], &axes[..]).operand(&operands[1], &axes[..]);
+            launch(client, norm, kind, &output)?
+        }
+        NormalizeL2 => {
+            let norm = reduce_kernels::NormalizeL2 { eps: EPS }.of(&input, &axes[..]);
+            launch(client, norm, kind, &output)?
+        }
+        Standardize => {
+            let norm = reduce_kernels::Standardize { correction: 1.0, eps: EPS };
+            launch(client, norm.of(&input, &axes[..]), kind, &output)?
+        }
+    };
+
+    let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+    let found = decode(element, &bytes[..held * element.bytes()]);
+    let epsilon = if element == ElementType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
+    let (rounding, least) = match element {
+        ElementType::F16 => (2f64.powi(-11), 2f64.powi(-24)),
+        ElementType::BF16 => (2f64.powi(-8), 0.0),
+        _ => (epsilon, 2f64.powi(-126)),
+    };
+    let mut written = vec![false; held];
+    for (nth, slice) in slices(case, &strides).iter().enumerate() {
+        let values: Vec<f64> = slice.iter().map(|&(input, _)| data[input]).collect();
+        let expected = function.naive(&values, &weight, &bias);
+        for (at, (&(_, output), (expected, bound))) in slice.iter().zip(expected).enumerate() {
+            written[output] = true;
+            let bound = bound * epsilon + expected.abs() * rounding + least;
+            assert!(
+                (found[output] - expected).abs() <= bound,
+                "{function:?} of {element}: element {at} of slice {nth} is {}, expected \
+                 {expected} within {bound}\n{case:?} {layout:?}\n{plan}",
+                found[output],
+            );
+        }
+    }
+    for (output, bytes) in bytes[..held * element.bytes()].chunks(element.bytes()).enumerate() {
+        let poisoned = bytes.iter().all(|&byte| byte == POISON);
+        assert!(written[output] || poisoned, "written at {output}: {case:?} {layout:?}\n{plan}");
+    }
+    Ok(())
+}
+
+/// Launches by a plan of this kind, or by the one that is chosen, and returns the plan.
+fn launch<O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
+    client: &ComputeClient<R>,
+    mut applied: AppliedReduction<'_, O, F, R>,
+    kind: Option<AppliedKind>,
+    output: &TensorHandle<R>,
+) -> Result<String, ReduceError> {
+    let device = device_with_planes(client);
+    let mut plan = String::from("as chosen");
+    if let Some(kind) = kind {
+        let (problem, reduction) = applied.problems()?;
+        let forced = force_applied(kind, &problem, &reduction, &device)?;
+        plan = forced.to_string();
+        applied = applied.with_plan(forced);
+    }
+    let binding = output.clone().binding();
+    // The plan may have plane operations that the device does not report.
+    applied.plan_for(&device).run_into_with_results(client, binding)?;
+    Ok(plan)
+}
+
+/// Shapes that are held, and shapes that are not, along and across.
+fn cases() -> Vec<Case> {
+    vec![
+        Case::contiguous(&[7, 64], &[1]),
+        Case::contiguous(&[5, 1001], &[1]),
+        Case::contiguous(&[3, 4096], &[1]),
+        Case::contiguous(&[2, 40_001], &[1]),
+        Case::contiguous(&[600, 3], &[1]),
+        Case::contiguous(&[9, 1], &[1]),
+        Case::contiguous(&[300], &[0]),
+        Case::contiguous(&[3, 129, 24], &[1]),
+        Case::contiguous(&[2, 70, 7], &[1]),
+        Case::contiguous(&[5, 4, 77], &[0, 2]),
+        Case::contiguous(&[4, 6, 10, 24], &[1, 3]),
+        Case::pitched(&[6, 50], 64, &[1]),
+        Case::pitched(&[60, 50], 64, &[0]),
+        Case::permuted(&[24, 10, 12], &[2, 0, 1], &[1]),
+        Case::sliced(&[9, 80], &[2, 2], &[1]),
+    ]
+}
+
+/// Every case by every plan that applies to it.
+pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
+    let mut runs = [0; 3];
+    for case in cases() {
+        for (nth, kind) in AppliedKind::ALL.into_iter().enumerate() {
+            for layout in [Layout::RowMajor, Layout::Gaps] {
+                let done = check(client, Softmax, &case, ElementType::F32, layout, Some(kind));
+                match done {
+                    Ok(()) => runs[nth] += 1,
+                    Err(ReduceError::Plan(PlanError::NoAppliedPlan { .. })) => {}
+                    Err(other) => panic!("{case:?} {kind}: {other}"),
+                }
+            }
+        }
+        check(client, Softmax, &case, ElementType::F32, Layout::RowMajor, None).unwrap();
+    }
+    assert!(runs.iter().all(|&runs| runs >= 2 * 13), "{runs:?} runs by each kind");
+}
+
+/// Every function by every plan, with operands where it takes them.
+pub(crate) fn every_function<R: Runtime>(client: &ComputeClient<R>) {
+    let functions = [
+        LogSoftmax,
+        TemperedSoftmax,
+        TemperedLogSoftmax,
+        LayerNorm,
+        RmsNorm,
+        NormalizeL2,
+        Standardize,
+    ];
+    for function in functions {
+        for kind in AppliedKind::ALL {
+            for case in [Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 40, 24], &[1])] {
+                let layout = Layout::RowMajor;
+                check(client, function, &case, ElementType::F32, layout, Some(kind)).unwrap();
+            }
+        }
+    }
+}
+
+/// Every floating point type that the device has.
+pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_with_planes(client);
+    for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
+        if !device.has(element) {
+            println!("{}: not run, the device has no {element}", R::name(client));
+            continue;
+        }
+        for function in [Softmax, LayerNorm] {
+            for case in [Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 40, 24], &[1])] {
+                check(client, function, &case, element, Layout::RowMajor, None).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The choice of a plan for an applied reduction.
+
+use core::fmt;
+
+use super::{AppliedKind, AppliedPlan, ApplyLaunch};
+use crate::{
+    Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
+    Schedule, choose, limits, tuning::share,
+};
+
+/// A plan, what it should take, and the reasons against the others.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct AppliedChoice {
+    /// The plan that was taken.
+    pub plan: AppliedPlan,
+    /// What the plan should take, launches included, in microseconds.
+    pub expected_microseconds: f64,
+    /// The plans that were not taken, in the order of [`AppliedKind::ALL`].
+    pub refused: Vec<AppliedRefusal>,
+}
+
+/// Why a plan was not taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum AppliedReason {
+    /// The registers of a cube do not hold a tile.
+    TooLongToHold {
+        /// Loads of a tile.
+        loads: u64,
+        /// Loads that the units of one cube can hold.
+        most: u64,
+    },
+    /// The plan applies, and another one should be faster.
+    Slower {
+        /// What it should take, in microseconds.
+        microseconds: f64,
+        /// What the plan that was taken should take, in microseconds.
+        best_microseconds: f64,
+    },
+    /// The plan would break a rule that plans must obey.
+    PassesLimits {
+        /// The rule, with the numbers.
+        limit: Illegal,
+    },
+}
+
+impl fmt::Display for AppliedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AppliedReason::TooLongToHold { loads, most } => {
+                write!(f, "too long: {loads} loads per output tile, and a cube holds {most}")
+            }
+            AppliedReason::Slower { microseconds, best_microseconds } => {
+                write!(f, "slower: {microseconds:.1} us expected against {best_microseconds:.1} us")
+            }
+            AppliedReason::PassesLimits { limit } => limit.fmt(f),
+        }
+    }
+}
+
+/// A plan that was not taken, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct AppliedRefusal {
+    /// The plan.
+    pub kind: AppliedKind,
+    /// The reason.
+    pub reason: AppliedReason,
+}
+
+impl fmt::Display for AppliedRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.reason)
+    }
+}
+
+/// Chooses a plan for an applied reduction on a device. `reduction` is the reduction alone, with its
+/// results as outputs.
+///
+/// # Errors
+///
+/// Those of [`choose()`] for the two problems.
+pub fn choose_applied(
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> Result<AppliedChoice, PlanError> {
+    limits::check_applied(applied, device)?;
+    let mut candidates = Vec::with_capacity(AppliedKind::ALL.len());
+    let mut refused = Vec::with_capacity(AppliedKind::ALL.len());
+    for kind in AppliedKind::ALL {
+        match candidate(kind, applied, reduction, device)? {
+            Ok(plan) => candidates.push((plan, estimate_ns(&plan, applied, reduction, device))),
+            Err(reason) => refused.push(AppliedRefusal { kind, reason }),
+        }
+    }
+    let fastest = candidates.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let Some(&(plan, best)) = fastest else {
+        return Err(no_plan(device, &refused));
+    };
+    let best_microseconds = best / 1e3;
+    refused.extend(candidates.iter().filter(|candidate| candidate.0 != plan).map(|slower| {
+        let microseconds = slower.1 / 1e3;
+        let reason = AppliedReason::Slower { microseconds, best_microseconds };
+        AppliedRefusal { kind: slower.0.kind(), reason }
+    }));
+    refused.sort_by_key(|refusal| refusal.kind);
+    Ok(AppliedChoice { plan, expected_microseconds: best_microseconds, refused })
+}
+
+/// A plan of one kind, whatever others would take. It serves tests and comparisons.
+///
+/// # Errors
+///
+/// Those of [`choose_applied`], and a kind that does not apply.
+pub fn force_applied(
+    kind: AppliedKind,
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> Result<AppliedPlan, PlanError> {
+    limits::check_applied(applied, device)?;
+    candidate(kind, applied, reduction, device)?
+        .map_err(|reason| no_plan(device, &[AppliedRefusal { kind, reason }]))
+}
+
+fn no_plan(device: &Device, refused: &[AppliedRefusal]) -> PlanError {
+    let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
+}
+
+/// A plan of one kind that obeys the rules, or the reason against it.
+fn candidate(
+    kind: AppliedKind,
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
+    let problem = applied.problem();
+    let access = access(applied, device);
+    let plan = match kind {
+        AppliedKind::Held => held(problem, device, access).map(AppliedPlan::Held),
+        AppliedKind::ReadAgain => Ok(AppliedPlan::ReadAgain(read_again(problem, device, access))),
+        AppliedKind::Separately => {
+            let reduce = choose(reduction, device)?.plan;
+            Ok(AppliedPlan::Separately { reduce, apply: apply(problem, device, access) })
+        }
+    };
+    Ok(plan.and_then(|plan| match plan.check(applied, reduction, device) {
+        Ok(()) => Ok(plan),
+        Err(PlanError::Unfit { reason: limit, .. }) => Err(AppliedReason::PassesLimits { limit }),
+        // The other errors concern the device, which has been checked.
+        Err(_) => Err(AppliedReason::PassesLimits { limit: Illegal::UnitsDoNotDivide }),
+    }))
+}
+
+/// Vectors that fit one load and one store.
+fn access(applied: &AppliedProblem, device: &Device) -> Access {
+    let problem = applied.problem();
+    let (read, written) = (problem.input().bytes(), applied.output().bytes());
+    let mut device = device.clone();
+    device.load_bytes = (device.load_bytes * read / written.max(read)).max(1);
+    Access::widest(problem, &device).with_outputs_in_flight(1)
+}
+
+/// Units that share a tile, and tiles that they read side by side.
+struct Team {
+    units: u32,
+    tiles: u32,
+}
+
+/// Output tiles that lie side by side in a segment of memory.
+fn adjacent_tiles(problem: &Problem, device: &Device, access: Access) -> u32 {
+    match access.direction {
+        Direction::Along => 1,
+        Direction::Across => {
+            let load_bytes = access.vector * problem.input().bytes();
+            let segment = (device.tuning.applied.segment_bytes / load_bytes).max(1) as u64;
+            segment.min(access.loads_per_inner(problem).next_power_of_two()) as u32
+        }
+    }
+}
+
+/// The schedule of a team whose units all work on one cube's tiles.
+fn schedule(device: &Device, access: Access, team: &Team) -> Schedule {
+    let tuning = &device.tuning.applied;
+    let lanes = device.plane_size_min;
+    let independent = tuning.independent_units_per_cube.min(device.max_units_per_cube);
+    let along = access.direction == Direction::Along;
+    match team.units {
+        1 => Schedule::Unit { units_per_cube: independent.max(team.tiles) },
+        units if along && device.plane_operations && units <= lanes && independent >= lanes => {
+            Schedule::Plane { lanes_per_output: units, units_per_cube: independent }
+        }
+        units if along && device.plane_operations && units > lanes => Schedule::Cube {
+            units_per_output: units,
+            outputs_per_cube: team.tiles,
+            combine: Combine::Plane { lanes },
+        },
+        units => Schedule::Cube {
+            units_per_output: units,
+            outputs_per_cube: team.tiles.max(if along { (independent / units).max(1) } else { 1 }),
+            combine: Combine::Shared,
+        },
+    }
+}
+
+/// Largest power of two up to `value`, which is not 0.
+fn power_of_two_below(value: u32) -> u32 {
+    1 << value.max(1).ilog2()
+}
+
+/// As many units as leave each a few loads, unless there are not so many.
+fn held(problem: &Problem, device: &Device, access: Access) -> Result<Plan, AppliedReason> {
+    let tuning = &device.tuning.applied;
+    let loads = access.loads_per_output(problem).max(1);
+    let load_bytes = access.vector * problem.input().bytes();
+    let tiles = adjacent_tiles(problem, device, access);
+    let (bytes, most_bytes, units) = match access.direction {
+        Direction::Along => {
+            (tuning.held_bytes_along, tuning.most_held_bytes_along, device.max_units_per_cube)
+        }
+        Direction::Across => {
+            let units = tuning.across_units_per_cube.min(device.max_units_per_cube);
+            (tuning.held_bytes_across, tuning.most_held_bytes_across, units / tiles)
+        }
+    };
+    let most_units = power_of_two_below(units);
+    let each = (bytes / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT) as u64;
+    let most_each = (most_bytes / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT) as u64;
+    let most = u64::from(most_units) * most_each;
+    if loads > most {
+        return Err(AppliedReason::TooLongToHold { loads, most });
+    }
+    // Units of a short row read a segment of memory together.
+    let segment = match access.direction {
+        Direction::Along => (tuning.segment_bytes / load_bytes).max(1) as u64,
+        Direction::Across => 1,
+    };
+    let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
+    let units = wanted.min(u64::from(most_units)) as u32;
+    let in_flight = loads.div_ceil(u64::from(units)) as usize;
+    let team = Team { units, tiles };
+    Ok(Plan::new(access.with_loads_in_flight(in_flight), schedule(device, access, &team)))
+}
+
+/// Large cubes: fewer tiles are under way, and more of them in the cache.
+fn read_again(problem: &Problem, device: &Device, access: Access) -> Plan {
+    let tuning = &device.tuning.applied;
+    let tiles = adjacent_tiles(problem, device, access);
+    let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
+    let loads = access.loads_per_output(problem).max(1);
+    let in_flight = (access.loads_in_flight as u64).min(loads.next_power_of_two());
+    let units = loads.div_ceil(in_flight).next_power_of_two().min(u64::from(most.max(1)));
+    let mut team = Team { units: power_of_two_below(units as u32), tiles };
+    let access = access.with_loads_in_flight(in_flight as usize);
+    // Across outputs, the accumulators of all units lie in shared memory.
+    while team.units > 1 && access.direction == Direction::Across {
+        let bytes = crate::plan::check::accumulator_bytes(problem, access);
+        if bytes * (team.units * tiles) as usize * 2 <= device.shared_memory_bytes {
+            break;
+        }
+        team.units /= 2;
+    }
+    Plan::new(access, schedule(device, access, &team))
+}
+
+/// Units with a few loads each.
+fn apply(problem: &Problem, device: &Device, access: Access) -> ApplyLaunch {
+    let tuning = &device.tuning.applied;
+    let most = power_of_two_below(tuning.apply_units_per_cube.min(device.max_units_per_cube));
+    let adjacent = adjacent_tiles(problem, device, access).min(most);
+    let loads = access.loads_per_output(problem).max(1);
+    let in_flight = (tuning.apply_loads_in_flight as u64).min(loads);
+    let wanted = loads.div_ceil(in_flight).next_power_of_two();
+    let units = wanted.min(u64::from(most / adjacent)) as u32;
+    let cubes = loads.div_ceil(u64::from(units) * in_flight);
+    ApplyLaunch::new(
+        access.with_loads_in_flight(in_flight as usize),
+        units,
+        most / units,
+        cubes.min(1 << 16) as u32,
+    )
+}
+
+/// What a plan should take. Memory is the limit, unless tiles are too few for all multiprocessors.
+fn estimate_ns(
+    plan: &AppliedPlan,
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> f64 {
+    let tuning = &device.tuning.applied;
+    let launches = f64::from(plan.launches()) * device.launch_ns as f64;
+    let bytes_per_ns = device.bandwidth.max(1) as f64 * 1e-9;
+    let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
+    let multiprocessors = f64::from(device.multiprocessors.max(1));
+    let occupied = |plan: &Plan| {
+        let cubes = plan.cubes(applied.problem()) as f64;
+        (cubes / multiprocessors).min(1.0)
+    };
+    match plan {
+        AppliedPlan::Held(plan) => launches + moved / bytes_per_ns / occupied(plan),
+        AppliedPlan::ReadAgain(plan) => {
+            let cubes = plan.cubes(applied.problem()) as f64;
+            let resident = f64::from(device.units_per_multiprocessor)
+                / f64::from(plan.schedule.units_per_cube().max(1));
+            let under_way = cubes.min(multiprocessors * resident.max(1.0));
+            let cached = read / cubes.max(1.0) * under_way
+                <= device.cache_bytes as f64 * share(tuning.cached_percent);
+            let again = if cached { share(tuning.cached_read_percent) } else { 1.0 };
+            launches + (moved + again * read) / bytes_per_ns / occupied(plan)
+        }
+        AppliedPlan::Separately { reduce, .. } => {
+            let reduce = reduce.estimate(reduction, device).total_ns();
+            reduce + device.launch_ns as f64 + moved / bytes_per_ns
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Plans for reductions whose results are applied to each element of their own input.
+//!
+//! The elements are needed twice: for the results, and when these are applied. A plan says where
+//! they are in between. The first floor is to read each element once and to write it once.
+
+mod choose;
+mod plan;
+
+pub use choose::{AppliedChoice, AppliedReason, AppliedRefusal, choose_applied, force_applied};
+pub use plan::{AppliedKind, AppliedPlan, ApplyLaunch};

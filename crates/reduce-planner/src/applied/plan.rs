@@ -1,0 +1,253 @@
+//! A plan for an applied reduction as data, its sentence, and the rules that it must obey.
+
+use core::fmt;
+
+use crate::{
+    Access, AppliedProblem, Device, Direction, Illegal, Plan, PlanError, Problem, Quantity,
+    Schedule,
+    limits::{self, INDEX_SLACK},
+    plan::check::{check_access, fits_grid, fits_shared, power_of_two, shared_bytes},
+};
+
+/// Most results of an operator, and most bytes of each.
+const MOST_RESULT_BYTES: usize = 3 * 8;
+
+/// Where the elements are between the reduction and its application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+#[non_exhaustive]
+pub enum AppliedPlan {
+    /// One launch. Units hold the elements of their tile in registers.
+    Held(Plan),
+    /// One launch. Units read the elements of their tile again, most likely from the cache.
+    ReadAgain(Plan),
+    /// The results are stored by the launches of a reduction, and applied by one more.
+    Separately {
+        /// The reduction.
+        reduce: Plan,
+        /// The application.
+        apply: ApplyLaunch,
+    },
+}
+
+/// A launch that applies stored results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ApplyLaunch {
+    /// How elements are read.
+    pub access: Access,
+    /// Units of a cube that share an output tile, a power of two.
+    pub units_per_output: u32,
+    /// Output tiles that a cube works on, a power of two.
+    pub outputs_per_cube: u32,
+    /// Cubes that share an output tile.
+    pub cubes_per_output: u32,
+}
+
+/// The plans by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum AppliedKind {
+    /// [`AppliedPlan::Held`].
+    Held,
+    /// [`AppliedPlan::ReadAgain`].
+    ReadAgain,
+    /// [`AppliedPlan::Separately`].
+    Separately,
+}
+
+impl AppliedKind {
+    /// Every kind, in the order of the bytes that it moves.
+    pub const ALL: [AppliedKind; 3] =
+        [AppliedKind::Held, AppliedKind::ReadAgain, AppliedKind::Separately];
+
+    /// The name in plans and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            AppliedKind::Held => "held",
+            AppliedKind::ReadAgain => "read again",
+            AppliedKind::Separately => "separately",
+        }
+    }
+}
+
+impl fmt::Display for AppliedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl ApplyLaunch {
+    /// A launch in which so many units of so many cubes share a tile.
+    #[must_use]
+    pub const fn new(
+        access: Access,
+        units_per_output: u32,
+        outputs_per_cube: u32,
+        cubes_per_output: u32,
+    ) -> Self {
+        Self { access, units_per_output, outputs_per_cube, cubes_per_output }
+    }
+
+    /// Units of one cube.
+    #[must_use]
+    pub const fn units_per_cube(&self) -> u32 {
+        self.units_per_output.saturating_mul(self.outputs_per_cube)
+    }
+
+    /// Cubes, before they are spread over the grid.
+    #[must_use]
+    pub fn cubes(&self, problem: &Problem) -> u64 {
+        let tiles = self.access.output_tiles(problem);
+        let blocks = tiles.div_ceil(u64::from(self.outputs_per_cube.max(1)));
+        blocks.saturating_mul(u64::from(self.cubes_per_output))
+    }
+
+    fn check(&self, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+        check_access(self.access, problem, device)?;
+        plain(self.access)?;
+        let units = self.units_per_output.checked_mul(self.outputs_per_cube);
+        let units = units.ok_or(Illegal::UnitsDoNotDivide)?;
+        power_of_two(Quantity::UnitsPerCube, units, device.max_units_per_cube)?;
+        power_of_two(Quantity::UnitsPerOutput, self.units_per_output, units)?;
+        if self.cubes_per_output == 0 {
+            return Err(Illegal::NoCubes);
+        }
+        let stride = u64::from(self.cubes_per_output)
+            .saturating_mul(units.into())
+            .saturating_mul(self.access.loads_in_flight as u64);
+        if stride > INDEX_SLACK {
+            let cubes = self.cubes_per_output;
+            return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
+        }
+        fits_grid(self.cubes(problem), false, device)
+    }
+}
+
+impl AppliedPlan {
+    /// Which plan it is.
+    #[must_use]
+    pub const fn kind(&self) -> AppliedKind {
+        match self {
+            AppliedPlan::Held(_) => AppliedKind::Held,
+            AppliedPlan::ReadAgain(_) => AppliedKind::ReadAgain,
+            AppliedPlan::Separately { .. } => AppliedKind::Separately,
+        }
+    }
+
+    /// Number of launches.
+    #[must_use]
+    pub const fn launches(&self) -> u32 {
+        match self {
+            AppliedPlan::Held(_) | AppliedPlan::ReadAgain(_) => 1,
+            AppliedPlan::Separately { reduce, .. } => reduce.schedule.launches() + 1,
+        }
+    }
+
+    /// Checks that the plan computes `applied` correctly on `device`. `reduction` is the reduction
+    /// alone, with its results as outputs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::check`], and plans that hold less than a tile.
+    pub fn check(
+        &self,
+        applied: &AppliedProblem,
+        reduction: &Problem,
+        device: &Device,
+    ) -> Result<(), PlanError> {
+        let problem = applied.problem();
+        let unfit = |reason| PlanError::Unfit {
+            plan: self.to_string(),
+            device: device.name.clone(),
+            reason,
+        };
+        limits::check_applied(applied, device)?;
+        fits_bindings(applied, device).map_err(unfit)?;
+        match *self {
+            AppliedPlan::Held(plan) => {
+                plan.check(problem, device)?;
+                one_cube_per_tile(&plan, problem, device).map_err(unfit)?;
+                let loads = plan.access.loads_per_output(problem);
+                let held = u64::from(plan.schedule.units_per_output())
+                    .saturating_mul(plan.access.loads_in_flight as u64);
+                if loads > held {
+                    return Err(unfit(Illegal::HeldTooLong { loads, held }));
+                }
+                Ok(())
+            }
+            AppliedPlan::ReadAgain(plan) => {
+                plan.check(problem, device)?;
+                one_cube_per_tile(&plan, problem, device).map_err(unfit)
+            }
+            AppliedPlan::Separately { reduce, apply } => {
+                reduce.check(reduction, device)?;
+                apply.check(problem, device).map_err(unfit)
+            }
+        }
+    }
+}
+
+/// Elements are applied where they are read: rows are not realigned, and a team has one tile.
+fn plain(access: Access) -> Result<(), Illegal> {
+    match access {
+        Access { realigned: true, .. } => Err(Illegal::AppliedRealigned),
+        Access { outputs_in_flight: 1, .. } => Ok(()),
+        Access { outputs_in_flight: outputs, .. } => Err(Illegal::AppliedTogether { outputs }),
+    }
+}
+
+/// A tile belongs to one cube, whose units share its results.
+fn one_cube_per_tile(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+    plain(plan.access)?;
+    if let Schedule::Split { cubes_per_output: cubes, .. } = plan.schedule {
+        return Err(Illegal::AppliedSplit { cubes });
+    }
+    let components = plan.access.outputs_per_tile();
+    let shared = (plan.schedule.outputs_per_cube() as usize).saturating_mul(components);
+    let results = shared.saturating_mul(MOST_RESULT_BYTES);
+    fits_shared(shared_bytes(plan, problem).saturating_add(results), device)
+}
+
+/// The input and the output may be bound twice, as vectors and as elements, and so may operands.
+/// The first companion is the results, of which there are up to three.
+fn fits_bindings(applied: &AppliedProblem, device: &Device) -> Result<(), Illegal> {
+    let bindings = 2 + 2 + 3 + 2 * applied.companions().len().saturating_sub(1);
+    let available = device.max_bindings;
+    if bindings as u64 > u64::from(available) {
+        return Err(Illegal::Bindings { bindings, available });
+    }
+    Ok(())
+}
+
+impl fmt::Display for AppliedPlan {
+    /// Such as `held in registers: cube: 512 units per output, 1 output per cube, combined by plane
+    /// operations over 32 lanes; vectors of 4 along the reduction, 4 loads in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AppliedPlan::Held(plan) => write!(f, "held in registers: {plan}"),
+            AppliedPlan::ReadAgain(plan) => write!(f, "read again: {plan}"),
+            AppliedPlan::Separately { reduce, apply } => {
+                let tile = match (apply.access.direction, apply.access.vector) {
+                    (Direction::Across, 2..) => "output tile",
+                    _ => "output",
+                };
+                write!(
+                    f,
+                    "separately: {reduce}; then applied with {} units and {} cubes per {tile}, {} \
+                     per cube; {}",
+                    apply.units_per_output,
+                    apply.cubes_per_output,
+                    apply.outputs_per_cube,
+                    apply.access
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A reduction whose results are applied to each element of its own input.
+
+use super::{
+    Dim, InputSpec, KeptDim, OperatorClass, Problem, ReducedDim, canonical, layout::span,
+    may_overlap, reduced_axes, row_major_strides,
+};
+use crate::{ElementType, ProblemError};
+
+/// Where the elements that results were applied to go, and further tensors that are read with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AppliedSpec<'a> {
+    /// Type of the output's elements.
+    pub element: ElementType,
+    /// Strides of the output, one for each axis of the input. `None` is row-major.
+    pub strides: Option<&'a [usize]>,
+    /// The strides of each companion, one for each axis of the input: 0 where it has one index.
+    pub companions: &'a [&'a [usize]],
+}
+
+/// The strides of a tensor that is read or written beside the input, for each canonical dimension.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Companion {
+    /// Strides along the kept dimensions.
+    pub kept: Vec<usize>,
+    /// Strides along the reduced dimensions.
+    pub reduced: Vec<usize>,
+}
+
+/// A validated, canonical reduction whose results are applied to each element of its input.
+///
+/// Its [`Problem`] is that of the reduction, with the output that results are applied to in place
+/// of the results: `output_stride` and `position_stride` are strides in that output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AppliedProblem {
+    problem: Problem,
+    companions: Vec<Companion>,
+    /// Elements from the first to the last of the companion that spans most.
+    companion_span: usize,
+}
+
+impl AppliedProblem {
+    /// States a reduction of `input` over `axes` (all axes if `None`) and its application.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Problem::new`], for an output of the shape of the input. Positional operators are
+    /// refused.
+    pub fn new(
+        operator: OperatorClass,
+        input: &InputSpec<'_>,
+        axes: Option<&[usize]>,
+        applied: &AppliedSpec<'_>,
+    ) -> Result<Self, ProblemError> {
+        let rank = input.shape.len();
+        let mismatch =
+            |tensor, strides| Err(ProblemError::RankMismatch { tensor, dims: rank, strides });
+        if operator.positional {
+            return Err(ProblemError::PositionalApplied { operator: operator.name });
+        }
+        if input.strides.len() != rank {
+            return mismatch("input", input.strides.len());
+        }
+        let is_reduced = reduced_axes(rank, axes)?;
+        let contiguous = row_major_strides(input.shape);
+        let output = applied.strides.unwrap_or(&contiguous);
+        if output.len() != rank {
+            return mismatch("output", output.len());
+        }
+        if let Some(short) = applied.companions.iter().find(|strides| strides.len() != rank) {
+            return mismatch("operand", short.len());
+        }
+        let span_of = |tensor, strides: &[usize]| {
+            span(input.shape, strides).ok_or_else(|| ProblemError::TooLarge {
+                tensor,
+                shape: input.shape.to_vec(),
+                strides: strides.to_vec(),
+            })
+        };
+        let input_span = span_of("input", input.strides)?;
+        let output_span = span_of("output", output)?;
+        let mut companion_span = 0;
+        for strides in applied.companions {
+            companion_span = companion_span.max(span_of("operand", strides)?);
+        }
+        if may_overlap(input.shape, output) {
+            return Err(ProblemError::OutputOverlaps {
+                shape: input.shape.to_vec(),
+                strides: output.to_vec(),
+            });
+        }
+        let axes_of = |reduced: bool| {
+            let axes = (0..rank).filter(|&axis| is_reduced[axis] == reduced);
+            let dims = axes.map(|axis| AppliedDim {
+                extent: input.shape[axis],
+                stride: input.strides[axis],
+                output_stride: output[axis],
+                companions: applied.companions.iter().map(|strides| strides[axis]).collect(),
+            });
+            canonical(dims.collect())
+        };
+        let (kept, reduced) = (axes_of(false), axes_of(true));
+        let strides =
+            |dims: &[AppliedDim], nth: usize| dims.iter().map(|dim| dim.companions[nth]).collect();
+        let companions = (0..applied.companions.len())
+            .map(|nth| Companion { kept: strides(&kept, nth), reduced: strides(&reduced, nth) })
+            .collect();
+        let kept = kept.iter().map(|dim| KeptDim {
+            extent: dim.extent,
+            stride: dim.stride,
+            output_stride: dim.output_stride,
+        });
+        let reduced = reduced.iter().map(|dim| ReducedDim {
+            extent: dim.extent,
+            stride: dim.stride,
+            position_stride: dim.output_stride,
+        });
+        let problem = Problem {
+            operator,
+            input: input.element,
+            results: vec![applied.element],
+            alignment: input.alignment,
+            kept: kept.collect(),
+            reduced: reduced.collect(),
+            input_span,
+            output_span,
+        };
+        Ok(Self { problem, companions, companion_span })
+    }
+
+    /// The reduction, with the output in place of its results.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The strides of each companion, in the order of [`AppliedSpec::companions`].
+    #[must_use]
+    pub fn companions(&self) -> &[Companion] {
+        &self.companions
+    }
+
+    /// Type of the output's elements.
+    #[must_use]
+    pub fn output(&self) -> ElementType {
+        self.problem.results[0]
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.problem.outputs() * self.problem.reduction_len()
+    }
+
+    /// The largest number that an index into this problem must hold.
+    pub(crate) fn index_span(&self) -> u64 {
+        self.problem.index_span().max(self.companion_span as u64)
+    }
+
+    /// Bytes of all elements of the input.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        (self.elements() as u64).saturating_mul(self.problem.input.bytes() as u64)
+    }
+
+    /// Bytes that must move: each element of the input is read once, and each of the output is
+    /// written once. Companions are not counted.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let written = (self.elements() as u64).saturating_mul(self.output().bytes() as u64);
+        self.read_bytes().saturating_add(written)
+    }
+}
+
+/// A dimension of the input, of the output and of all companions.
+#[derive(Clone, Debug)]
+struct AppliedDim {
+    extent: usize,
+    stride: usize,
+    output_stride: usize,
+    companions: Vec<usize>,
+}
+
+impl Dim for AppliedDim {
+    fn extent(&self) -> usize {
+        self.extent
+    }
+    fn strides(&self) -> (usize, usize) {
+        (self.stride, self.output_stride)
+    }
+    fn companions(&self) -> &[usize] {
+        &self.companions
+    }
+    fn with_extent(self, extent: usize) -> Self {
+        Self { extent, ..self }
+    }
+}
