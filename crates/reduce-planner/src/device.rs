@@ -28,6 +28,10 @@ pub struct Device {
     pub max_cube_count: [u32; 3],
     /// Shared memory that one cube may use, in bytes.
     pub shared_memory_bytes: usize,
+    /// Shared memory that one cube may request, in bytes, where it then has a multiprocessor for
+    /// itself. 0 if there is no more than the above.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub most_shared_memory_bytes: usize,
     /// Widest load of one unit, in bytes.
     pub load_bytes: usize,
     /// Most elements in a vector.
@@ -73,6 +77,7 @@ impl Device {
             max_bindings: 1024,
             max_cube_count: [i32::MAX as u32, 65535, 65535],
             shared_memory_bytes: 48 * 1024,
+            most_shared_memory_bytes: 227 * 1024,
             load_bytes: 16,
             max_vector: 16,
             multiprocessors: 132,
@@ -102,6 +107,7 @@ impl Device {
             max_bindings: 64,
             max_cube_count: [65535; 3],
             shared_memory_bytes: 32 * 1024,
+            most_shared_memory_bytes: 0,
             load_bytes: 16,
             max_vector: 4,
             multiprocessors: 2,

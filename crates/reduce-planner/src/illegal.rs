@@ -179,6 +179,13 @@ pub enum Illegal {
         /// Loads that its units hold.
         held: u64,
     },
+    /// Loads are held in shared memory as they are issued: all that are in flight together.
+    HeldInParts {
+        /// Loads of a unit in shared memory.
+        in_shared: usize,
+        /// Loads in flight.
+        in_flight: usize,
+    },
     /// Results are applied where elements are read, which realigned rows do not allow.
     AppliedRealigned,
     /// Results are applied to one output tile of a team at a time.
@@ -363,6 +370,10 @@ impl fmt::Display for Illegal {
             HeldTooLong { loads, held } => {
                 write!(f, "an output tile has {loads} loads, and its units hold {held}")
             }
+            HeldInParts { in_shared, in_flight } => write!(
+                f,
+                "{in_shared} loads in shared memory are no multiple of {in_flight} in flight"
+            ),
             AppliedRealigned => f.write_str("results are not applied to realigned rows"),
             AppliedTogether { outputs } => {
                 write!(f, "results are applied to one output at a time, not to {outputs}")

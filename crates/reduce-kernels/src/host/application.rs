@@ -24,7 +24,7 @@ use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     kernels::{
-        application::{CompanionLaunch, How, OperandAccess, apply_stored, reduce_and_apply},
+        application::{CompanionLaunch, Hold, How, OperandAccess, apply_stored, reduce_and_apply},
         args::{
             ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
             OperandArraysLaunch, ResultArraysLaunch,
@@ -202,7 +202,7 @@ impl ApplyRequest {
     ) -> Result<Prepared, ReduceError> {
         let problem = applied.problem();
         let (applying, cubes) = match plan {
-            AppliedPlan::Held(plan) | AppliedPlan::ReadAgain(plan) => (plan, 1),
+            AppliedPlan::Held { plan, .. } | AppliedPlan::ReadAgain(plan) => (plan, 1),
             AppliedPlan::Separately { apply, .. } => (as_plan(apply), apply.cubes_per_output),
             _ => unreachable!("every plan of this planner is known"),
         };
@@ -509,6 +509,10 @@ struct Launch<'a, R: Runtime> {
 impl<R: Runtime> Launch<'_, R> {
     fn run(self) {
         let Prepared { plan, how, grid, address, cubes, .. } = *self.launch;
+        let hold = match plan {
+            AppliedPlan::Held { in_shared, .. } => Hold::Elements { in_shared },
+            _ => Hold::Nothing,
+        };
         let units = CubeDim::new_1d(how.team.units_per_cube);
         let problem = self.prepared.applied.problem();
         let geometry = geometry(problem, &self.launch.applying);
@@ -550,7 +554,7 @@ impl<R: Runtime> Launch<'_, R> {
                     self.companions(),
                     self.parameters(),
                     self.apply_parameters(),
-                    matches!(plan, AppliedPlan::Held(_)),
+                    hold,
                     how,
                     self.request.reduction.operator,
                 ),

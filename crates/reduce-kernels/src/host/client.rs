@@ -144,6 +144,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     // A kernel that needs more than 48 KiB must request it at its launch, and fewer such cubes fit
     // a multiprocessor.
     device.shared_memory_bytes = hardware.max_shared_memory_size.min(48 * 1024);
+    device.most_shared_memory_bytes = hardware.max_shared_memory_size;
     device.load_bytes = load_bytes;
     // CubeCL's CUDA runtime reports no limit. A load of the smallest elements, of one byte, sets
     // one.

@@ -20,6 +20,11 @@ pub(crate) struct Team {
 }
 
 impl Team {
+    /// Whether the units of a tile are lanes of one plane.
+    pub(super) fn is_in_plane(self) -> bool {
+        matches!(self.combine, Combine::Plane { lanes } if lanes == self.units_per_tile)
+    }
+
     /// Tiles that a cube works on at a time.
     pub(super) fn tiles_per_cube(self) -> usize {
         (self.units_per_cube / self.units_per_tile) as usize

@@ -210,6 +210,14 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn shuffle_from(self, lane: u32) -> Field<T, N> {
+        if self.is_some() {
+            Field::<T, N>::some(plane_shuffle(self.get(), lane))
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+
     fn shuffle_xor(self, mask: u32) -> Field<T, N> {
         if self.is_some() {
             Field::<T, N>::some(plane_shuffle_xor(self.get(), mask))
@@ -331,6 +339,17 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.resized::<M>(),
             self.d.resized::<M>(),
             self.e.resized::<M>(),
+        )
+    }
+
+    /// The fields of the unit with this index in the plane.
+    pub fn shuffle_from(self, lane: u32) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.shuffle_from(lane),
+            self.b.shuffle_from(lane),
+            self.c.shuffle_from(lane),
+            self.d.shuffle_from(lane),
+            self.e.shuffle_from(lane),
         )
     }
 

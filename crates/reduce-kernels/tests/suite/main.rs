@@ -56,6 +56,7 @@ macro_rules! suite {
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
+                applied_to_tiles_in_shared_memory: applied::held_in_shared_memory;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
                 corpus_as_chosen: corpus::as_chosen;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{AppliedKind, AppliedPlan, ApplyLaunch};
+use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
     Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
     Schedule, choose, limits, tuning::share,
@@ -34,6 +34,13 @@ pub enum AppliedReason {
         /// Loads that the units of one cube can hold.
         most: u64,
     },
+    /// Registers hold a tile.
+    HeldInRegisters {
+        /// Loads of a tile.
+        loads: u64,
+        /// Loads that the units of one cube can hold in registers.
+        most: u64,
+    },
     /// The plan applies, and another one should be faster.
     Slower {
         /// What it should take, in microseconds.
@@ -53,6 +60,9 @@ impl fmt::Display for AppliedReason {
         match self {
             AppliedReason::TooLongToHold { loads, most } => {
                 write!(f, "too long: {loads} loads per output tile, and a cube holds {most}")
+            }
+            AppliedReason::HeldInRegisters { loads, most } => {
+                write!(f, "no need: {loads} loads per output tile, and registers hold {most}")
             }
             AppliedReason::Slower { microseconds, best_microseconds } => {
                 write!(f, "slower: {microseconds:.1} us expected against {best_microseconds:.1} us")
@@ -144,7 +154,10 @@ fn candidate(
     let problem = applied.problem();
     let access = access(applied, device);
     let plan = match kind {
-        AppliedKind::Held => held(problem, device, access).map(AppliedPlan::Held),
+        AppliedKind::Held => {
+            held(problem, device, access).map(|plan| AppliedPlan::Held { plan, in_shared: 0 })
+        }
+        AppliedKind::HeldInShared => held_in_shared(problem, device, access),
         AppliedKind::ReadAgain => Ok(AppliedPlan::ReadAgain(read_again(problem, device, access))),
         AppliedKind::Separately => {
             let reduce = choose(reduction, device)?.plan;
@@ -249,13 +262,52 @@ fn held(problem: &Problem, device: &Device, access: Access) -> Result<Plan, Appl
     Ok(Plan::new(access.with_loads_in_flight(in_flight), schedule(device, access, &team)))
 }
 
+/// The largest cubes, which have a multiprocessor for themselves.
+fn held_in_shared(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+) -> Result<AppliedPlan, AppliedReason> {
+    let tuning = &device.tuning.applied;
+    let load_bytes = access.vector * problem.input().bytes();
+    let tiles = adjacent_tiles(problem, device, access);
+    let units = match access.direction {
+        Direction::Along => device.max_units_per_cube,
+        Direction::Across => tuning.across_units_per_cube.min(device.max_units_per_cube) / tiles,
+    };
+    let team = Team { units: power_of_two_below(units), tiles };
+    let in_flight =
+        (tuning.shared_bytes_in_flight / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT);
+    let access = access.with_loads_in_flight(in_flight);
+    let plan = Plan::new(access, schedule(device, access, &team));
+    let loads = access.loads_per_output(problem);
+    let of_unit = loads.div_ceil(team.units.into());
+    let rest = of_unit.saturating_sub(in_flight as u64);
+    if rest == 0 {
+        let most = u64::from(team.units) * in_flight as u64;
+        return Err(AppliedReason::HeldInRegisters { loads, most });
+    }
+    let available = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
+    let places = available.saturating_sub(combining_bytes(&plan, problem))
+        / (load_bytes * (team.units * team.tiles) as usize);
+    let most_in_shared = places / in_flight * in_flight;
+    let in_shared = rest.next_multiple_of(in_flight as u64);
+    if in_shared > most_in_shared as u64 {
+        let most = u64::from(team.units) * (in_flight + most_in_shared) as u64;
+        return Err(AppliedReason::TooLongToHold { loads, most });
+    }
+    Ok(AppliedPlan::Held { plan, in_shared: in_shared as usize })
+}
+
 /// Large cubes: fewer tiles are under way, and more of them in the cache.
 fn read_again(problem: &Problem, device: &Device, access: Access) -> Plan {
     let tuning = &device.tuning.applied;
     let tiles = adjacent_tiles(problem, device, access);
     let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
     let loads = access.loads_per_output(problem).max(1);
-    let in_flight = (access.loads_in_flight as u64).min(loads.next_power_of_two());
+    let in_flight = (tuning.read_again_bytes_in_flight / (access.vector * problem.input().bytes()))
+        .clamp(1, Access::MOST_LOADS_IN_FLIGHT) as u64;
+    let in_flight = in_flight.min(loads.next_power_of_two());
     let units = loads.div_ceil(in_flight).next_power_of_two().min(u64::from(most.max(1)));
     let mut team = Team { units: power_of_two_below(units as u32), tiles };
     let access = access.with_loads_in_flight(in_flight as usize);
@@ -305,7 +357,13 @@ fn estimate_ns(
         (cubes / multiprocessors).min(1.0)
     };
     match plan {
-        AppliedPlan::Held(plan) => launches + moved / bytes_per_ns / occupied(plan),
+        AppliedPlan::Held { plan, in_shared } => {
+            let rate = match in_shared {
+                0 => 1.0,
+                _ => share(tuning.shared_rate_percent),
+            };
+            launches + moved / bytes_per_ns / occupied(plan) / rate
+        }
         AppliedPlan::ReadAgain(plan) => {
             let cubes = plan.cubes(applied.problem()) as f64;
             let resident = f64::from(device.units_per_multiprocessor)

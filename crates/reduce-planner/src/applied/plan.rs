@@ -18,8 +18,15 @@ const MOST_RESULT_BYTES: usize = 3 * 8;
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum AppliedPlan {
-    /// One launch. Units hold the elements of their tile in registers.
-    Held(Plan),
+    /// One launch. Units hold the elements of their tile: as many loads as are in flight in
+    /// registers, and the others in shared memory.
+    Held {
+        /// How the tile is reduced.
+        plan: Plan,
+        /// Loads of a unit in shared memory, a multiple of those in flight.
+        #[cfg_attr(feature = "serde", serde(default))]
+        in_shared: usize,
+    },
     /// One launch. Units read the elements of their tile again, most likely from the cache.
     ReadAgain(Plan),
     /// The results are stored by the launches of a reduction, and applied by one more.
@@ -53,8 +60,10 @@ pub struct ApplyLaunch {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum AppliedKind {
-    /// [`AppliedPlan::Held`].
+    /// [`AppliedPlan::Held`], in registers alone.
     Held,
+    /// [`AppliedPlan::Held`], in registers and in shared memory.
+    HeldInShared,
     /// [`AppliedPlan::ReadAgain`].
     ReadAgain,
     /// [`AppliedPlan::Separately`].
@@ -63,14 +72,19 @@ pub enum AppliedKind {
 
 impl AppliedKind {
     /// Every kind, in the order of the bytes that it moves.
-    pub const ALL: [AppliedKind; 3] =
-        [AppliedKind::Held, AppliedKind::ReadAgain, AppliedKind::Separately];
+    pub const ALL: [AppliedKind; 4] = [
+        AppliedKind::Held,
+        AppliedKind::HeldInShared,
+        AppliedKind::ReadAgain,
+        AppliedKind::Separately,
+    ];
 
     /// The name in plans and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             AppliedKind::Held => "held",
+            AppliedKind::HeldInShared => "held in shared memory",
             AppliedKind::ReadAgain => "read again",
             AppliedKind::Separately => "separately",
         }
@@ -135,7 +149,8 @@ impl AppliedPlan {
     #[must_use]
     pub const fn kind(&self) -> AppliedKind {
         match self {
-            AppliedPlan::Held(_) => AppliedKind::Held,
+            AppliedPlan::Held { in_shared: 0, .. } => AppliedKind::Held,
+            AppliedPlan::Held { .. } => AppliedKind::HeldInShared,
             AppliedPlan::ReadAgain(_) => AppliedKind::ReadAgain,
             AppliedPlan::Separately { .. } => AppliedKind::Separately,
         }
@@ -145,7 +160,7 @@ impl AppliedPlan {
     #[must_use]
     pub const fn launches(&self) -> u32 {
         match self {
-            AppliedPlan::Held(_) | AppliedPlan::ReadAgain(_) => 1,
+            AppliedPlan::Held { .. } | AppliedPlan::ReadAgain(_) => 1,
             AppliedPlan::Separately { reduce, .. } => reduce.schedule.launches() + 1,
         }
     }
@@ -171,16 +186,10 @@ impl AppliedPlan {
         limits::check_applied(applied, device)?;
         fits_bindings(applied, device).map_err(unfit)?;
         match *self {
-            AppliedPlan::Held(plan) => {
+            AppliedPlan::Held { plan, in_shared } => {
                 plan.check(problem, device)?;
                 one_cube_per_tile(&plan, problem, device).map_err(unfit)?;
-                let loads = plan.access.loads_per_output(problem);
-                let held = u64::from(plan.schedule.units_per_output())
-                    .saturating_mul(plan.access.loads_in_flight as u64);
-                if loads > held {
-                    return Err(unfit(Illegal::HeldTooLong { loads, held }));
-                }
-                Ok(())
+                check_held(&plan, in_shared, problem, device).map_err(unfit)
             }
             AppliedPlan::ReadAgain(plan) => {
                 plan.check(problem, device)?;
@@ -209,10 +218,48 @@ fn one_cube_per_tile(plan: &Plan, problem: &Problem, device: &Device) -> Result<
     if let Schedule::Split { cubes_per_output: cubes, .. } = plan.schedule {
         return Err(Illegal::AppliedSplit { cubes });
     }
+    fits_shared(combining_bytes(plan, problem), device)
+}
+
+/// The units of a tile hold all of it, in memory that they have.
+fn check_held(
+    plan: &Plan,
+    in_shared: usize,
+    problem: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    let in_flight = plan.access.loads_in_flight;
+    if !in_shared.is_multiple_of(in_flight) {
+        return Err(Illegal::HeldInParts { in_shared, in_flight });
+    }
+    let each = in_flight.saturating_add(in_shared) as u64;
+    let held = u64::from(plan.schedule.units_per_output()).saturating_mul(each);
+    let loads = plan.access.loads_per_output(problem);
+    if loads > held {
+        return Err(Illegal::HeldTooLong { loads, held });
+    }
+    if in_shared == 0 {
+        return Ok(());
+    }
+    let load_bytes = plan.access.vector.saturating_mul(problem.input().bytes());
+    let units = plan.schedule.units_per_cube() as usize;
+    let bytes = in_shared
+        .saturating_mul(load_bytes)
+        .saturating_mul(units)
+        .saturating_add(combining_bytes(plan, problem));
+    let available = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
+    match bytes > available {
+        true => Err(Illegal::SharedMemory { bytes, available }),
+        false => Ok(()),
+    }
+}
+
+/// Shared memory in which the units of a cube combine and share results.
+pub(super) fn combining_bytes(plan: &Plan, problem: &Problem) -> usize {
     let components = plan.access.outputs_per_tile();
     let shared = (plan.schedule.outputs_per_cube() as usize).saturating_mul(components);
     let results = shared.saturating_mul(MOST_RESULT_BYTES);
-    fits_shared(shared_bytes(plan, problem).saturating_add(results), device)
+    shared_bytes(plan, problem).saturating_add(results)
 }
 
 /// The input and the output may be bound twice, as vectors and as elements, and so may operands.
@@ -231,7 +278,10 @@ impl fmt::Display for AppliedPlan {
     /// operations over 32 lanes; vectors of 4 along the reduction, 4 loads in flight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AppliedPlan::Held(plan) => write!(f, "held in registers: {plan}"),
+            AppliedPlan::Held { plan, in_shared: 0 } => write!(f, "held in registers: {plan}"),
+            AppliedPlan::Held { plan, in_shared } => {
+                write!(f, "held in registers, and {in_shared} loads in shared memory: {plan}")
+            }
             AppliedPlan::ReadAgain(plan) => write!(f, "read again: {plan}"),
             AppliedPlan::Separately { reduce, apply } => {
                 let tile = match (apply.access.direction, apply.access.vector) {

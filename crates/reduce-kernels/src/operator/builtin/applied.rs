@@ -4,8 +4,9 @@ use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
 use crate::operator::{
-    Application, Apply, InvalidParameter, Map, One, Operands, ParameterRule, Parameters, Real,
-    Reduced, Two, math::exp,
+    Application, Applied, Apply, InvalidParameter, Map, One, Operands, ParameterRule, Parameters,
+    Real, Reduced, Two,
+    math::{exp, exp_of_negative},
 };
 
 /// Softmax from [`SoftmaxSums`](super::SoftmaxSums): the exponential of the difference from the
@@ -61,7 +62,16 @@ impl Apply for ExponentialShare {
         parameters: &Parameters,
     ) -> Vector<Real, N> {
         let scale = Vector::new(parameters.get::<Real>(0usize));
-        exp::<Real, N>(value * scale - results.first) * results.second
+        let difference = value * scale - results.first;
+        let output = storage_type_of::<Applied>();
+        // The hardware's exponential of -m is off by about 1 + m units in the last place of f32, which
+        // types of 16 bits do not show.
+        let exponential = if comptime![output.size() < 4] {
+            exp_of_negative::<Real, N>(difference)
+        } else {
+            exp::<Real, N>(difference)
+        };
+        exponential * results.second
     }
 }
 
