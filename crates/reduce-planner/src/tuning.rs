@@ -333,8 +333,9 @@ impl Weight {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct AppliedTuning {
-    /// Bytes of a tile that a unit holds along the reduction, where units are enough. Not measured.
-    pub held_bytes_along: usize,
+    /// Elements of a tile that a unit holds along the reduction, where units are enough. Operators
+    /// compute with elements of 32 bits, however narrow these are in memory.
+    pub held_elements_along: usize,
     /// Most bytes that a unit holds along the reduction. More leave no registers for 1024 units.
     pub most_held_bytes_along: usize,
     /// Bytes of a tile that a unit holds across outputs, where units are enough. Not measured.
@@ -684,7 +685,7 @@ impl AppliedTuning {
     /// The numbers for one NVIDIA H200.
     const fn h200() -> Self {
         Self {
-            held_bytes_along: 128,
+            held_elements_along: 32,
             most_held_bytes_along: 128,
             held_bytes_across: 128,
             most_held_bytes_across: 256,
@@ -704,7 +705,7 @@ impl AppliedTuning {
 
     fn check(&self, row: &'static str) -> Result<(), Nonsense> {
         let Self {
-            held_bytes_along,
+            held_elements_along,
             most_held_bytes_along,
             held_bytes_across,
             most_held_bytes_across,
@@ -723,7 +724,7 @@ impl AppliedTuning {
         check!(
             row,
             power_of_two,
-            held_bytes_along,
+            held_elements_along,
             most_held_bytes_along,
             held_bytes_across,
             most_held_bytes_across,

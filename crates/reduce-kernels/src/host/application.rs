@@ -228,13 +228,7 @@ impl ApplyRequest {
         let is_float = resolved.signature.fields[0].is_float();
         Ok(Prepared {
             plan,
-            how: How {
-                access,
-                team: team(&applying, device),
-                apply: self.apply,
-                operands,
-                results: operator.0.results,
-            },
+            how: How { access, team: team(&applying, device), apply: self.apply, operands },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

@@ -15,6 +15,7 @@ use super::{
     block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
     elements::{In, Single, Wide},
     parameters::ParametersExpand,
+    passes::{ErasedPasses, Passes},
     position::PositionExpand,
     record::{
         Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
@@ -60,6 +61,7 @@ pub(crate) struct Erased {
     pub(crate) transcendental: bool,
     pub(crate) native_math: bool,
     pub(crate) blocks: Option<ErasedBlocks>,
+    pub(crate) passes: Option<ErasedPasses>,
     wide: Functions<Wide>,
     single: Functions<Single>,
 }
@@ -109,6 +111,10 @@ impl Erased {
             native_math: O::NATIVE_MATH,
             blocks: match O::BLOCKS {
                 Some(Blocks { erased, .. }) => Some(erased),
+                None => None,
+            },
+            passes: match O::PASSES {
+                Some(Passes { erased, .. }) => Some(erased),
                 None => None,
             },
             wide: Functions::of::<O>(),

@@ -19,12 +19,14 @@ macro_rules! defined {
 ///
 /// - `before`: what is pushed for an element;
 /// - `finish`: how results are made from the accumulator;
-/// - `with`: the rule for the parameters of `finish`.
+/// - `with`: the rule for the parameters of `finish`;
+/// - `in passes`: the operator is [`InPasses`](crate::operator::InPasses).
 macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
+            None,
             value => value,
             accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
         );
@@ -54,6 +56,7 @@ macro_rules! derived {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             Some(crate::operator::Blocks::of()),
+            None,
             $value => $before,
             accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
         );
@@ -63,6 +66,7 @@ macro_rules! derived {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
+            None,
             value => value,
             $accumulator, $count, $parameters => $finish
         );
@@ -73,12 +77,24 @@ macro_rules! derived {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
+            None,
+            value => value,
+            $accumulator, $count, $parameters => $finish
+        );
+    };
+    ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
+     with $rule:expr, in passes,
+     finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+            $rule,
+            crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
+            Some(crate::operator::Passes::of()),
             value => value,
             $accumulator, $count, $parameters => $finish
         );
     };
     (@implement $operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal,
-     $types:expr, $rule:expr, $blocks:expr,
+     $types:expr, $rule:expr, $blocks:expr, $passes:expr,
      $value:ident => $before:expr,
      $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
         #[cube]
@@ -96,6 +112,7 @@ macro_rules! derived {
             const NATIVE_MATH: bool = <$base as crate::operator::Operator>::NATIVE_MATH;
             const PARAMETERS: crate::operator::ParameterRule<Self> = $rule;
             const BLOCKS: Option<crate::operator::Blocks<Self>> = $blocks;
+            const PASSES: Option<crate::operator::Passes<Self>> = $passes;
             const DEFINITION: &'static crate::operator::Definition<Self> = crate::defined!($operator);
 
             fn identity<N: Size>()

@@ -11,6 +11,7 @@ mod fields;
 mod map;
 pub mod math;
 mod parameters;
+mod passes;
 mod position;
 mod record;
 mod types;
@@ -35,6 +36,8 @@ pub use fields::{
 pub use map::{Map, Mapped};
 pub(crate) use parameters::ParametersLaunch;
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
+pub use passes::{InPasses, Passes};
+pub(crate) use passes::{PassWidth, PassesRef, after_first, between, finish_passes};
 pub use position::Position;
 pub(crate) use record::{Accumulator, Columns, Field, Reals, Results, component_at, word_count};
 #[doc(hidden)]
@@ -97,6 +100,9 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// The functions that take blocks of elements, for an operator that is
     /// [`Blockwise`]: `Some(Blocks::of())`.
     const BLOCKS: Option<Blocks<Self>> = None;
+    /// The passes of an operator that takes elements in two where these are held:
+    /// `Some(Passes::of())`.
+    const PASSES: Option<Passes<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///
     /// A crate that implements an operator should set this with [`defined!`](crate::defined): a

@@ -236,7 +236,8 @@ fn held(problem: &Problem, device: &Device, access: Access) -> Result<Plan, Appl
     let tiles = adjacent_tiles(problem, device, access);
     let (bytes, most_bytes, units) = match access.direction {
         Direction::Along => {
-            (tuning.held_bytes_along, tuning.most_held_bytes_along, device.max_units_per_cube)
+            let bytes = tuning.held_elements_along * problem.input().bytes();
+            (bytes, tuning.most_held_bytes_along, device.max_units_per_cube)
         }
         Direction::Across => {
             let units = tuning.across_units_per_cube.min(device.max_units_per_cube);

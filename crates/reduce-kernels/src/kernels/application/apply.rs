@@ -144,12 +144,17 @@ pub(super) struct Spot {
     /// Offset of the first element in the output.
     pub(super) output: usize,
     /// Whether the load exists, in a tile with results.
-    inside: bool,
+    pub(super) exists: bool,
 }
 
 /// Where load number `nth` of a tile lies.
 #[cube]
-fn spot(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access) -> Spot {
+pub(super) fn spot(
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Spot {
     let vector = comptime![access.vector];
     let inside = tile.results > 0 && nth < geometry.loads_per_tile;
     match comptime![access.direction] {
@@ -174,11 +179,11 @@ fn spot(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access)
                 exists = inside && element + vector <= geometry.inner_len;
             }
             let output = target + element * geometry.inner_target_stride;
-            Spot { outer, element, output, inside: exists }
+            Spot { outer, element, output, exists }
         }
         Direction::Across => {
             let target = offsets(&geometry.reduced, nth).target;
-            Spot { outer: nth, element: 0usize, output: tile.output + target, inside }
+            Spot { outer: nth, element: 0usize, output: tile.output + target, exists: inside }
         }
     }
 }
@@ -199,7 +204,7 @@ fn apply_to_load(
     let access = comptime![how.access];
     let vector = comptime![access.vector];
     let spot = spot(geometry, tile, nth, access);
-    if spot.inside {
+    if spot.exists {
         let operands =
             Operands::<Wide>::of(load_operands(beside, geometry, companions, tile, spot, how));
         let value = apply_to::<Wide>(

@@ -6,6 +6,7 @@
 mod apply;
 mod companion;
 mod held;
+mod passes;
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
@@ -13,20 +14,22 @@ use reduce_planner::{Access, Direction};
 use self::{
     apply::apply_to_share,
     companion::tile_offset,
-    held::{held_across, held_along, hold_loads},
+    held::{Held, held_across, held_along, hold_loads},
+    passes::results_in_passes,
 };
 use super::{
     accumulate::Share,
     args::{
-        AppliedArrays, InputArrays, KernelTypes, OperandArrays, ResultArrays, input_of, output_of,
+        AppliedArrays, Input, InputArrays, KernelTypes, OperandArrays, ResultArrays, input_of,
+        output_of,
     },
-    geometry::{Geometry, locate},
+    geometry::{Geometry, Tile, locate},
     team::{Place, Team, place},
     total::{total_across, total_along},
 };
 use crate::operator::{
-    ApplyRef, Columns, OperatorRef, Parameters, RealTypes, ResultTypes, Results, Single, Wide,
-    Width, finish,
+    ApplyRef, Columns, OperatorRef, Parameters, PassesRef, RealTypes, ResultTypes, Results, Single,
+    Wide, Width, finish,
 };
 
 pub(crate) use self::companion::{Companion, CompanionLaunch, OperandAccess};
@@ -38,8 +41,6 @@ pub(crate) struct How {
     pub(crate) team: Team,
     pub(crate) apply: ApplyRef,
     pub(crate) operands: [OperandAccess; 3],
-    /// The number of results.
-    pub(crate) results: usize,
 }
 
 /// Where units hold the elements of their tile between the reduction and the application.
@@ -81,7 +82,6 @@ pub(crate) fn reduce_and_apply(
     #[comptime] operator: OperatorRef,
 ) {
     let access = comptime![how.access];
-    let holds = comptime![hold != Hold::Nothing];
     let team = comptime![how.team];
     let input = input_of(input);
     let mut stored = output_of(results);
@@ -95,23 +95,17 @@ pub(crate) fn reduce_and_apply(
     let stores = stored.elements.is_some();
     match comptime![access.direction] {
         Direction::Along => {
-            let total = if comptime![holds] {
-                held_along(
-                    &mut held, &input, geometry, parameters, tile, share, access, team, hold,
-                    operator,
-                )
-            } else {
-                total_along(&input, geometry, parameters, tile, share, access, team, operator)
-            };
-            let own = finish::<Single>(operator, total, geometry.reduction_len, parameters);
+            let own = results_along(
+                &mut held, &input, geometry, parameters, tile, place, share, access, team, hold,
+                operator,
+            );
             if comptime![stores] {
                 if place.member == 0 && tile.results > 0 {
                     let at = tile_offset(companions.index(0usize), geometry, tile, access);
                     stored.elements.put(at, own);
                 }
             }
-            let shared = shared_results::<Single>(own, place, team, comptime![how.results]);
-            let results = shared.converted::<RealTypes>();
+            let results = own.converted::<RealTypes>();
             apply_to_share(
                 &held,
                 &input,
@@ -129,15 +123,10 @@ pub(crate) fn reduce_and_apply(
             );
         }
         Direction::Across => {
-            let total = if comptime![holds] {
-                held_across(
-                    &mut held, &input, geometry, parameters, tile, share, access, team, hold,
-                    operator,
-                )
-            } else {
-                total_across(&input, geometry, parameters, tile, share, access, team, operator)
-            };
-            let own = finish::<Wide>(operator, total, geometry.reduction_len, parameters);
+            let own = results_across(
+                &mut held, &input, geometry, parameters, tile, place, share, access, team, hold,
+                operator,
+            );
             if comptime![stores] {
                 if place.member == 0 {
                     let companion = companions.index(0usize);
@@ -150,8 +139,7 @@ pub(crate) fn reduce_and_apply(
                     }
                 }
             }
-            let shared = shared_results::<Wide>(own, place, team, comptime![how.results]);
-            let results = shared.converted::<RealTypes>();
+            let results = own.converted::<RealTypes>();
             apply_to_share(
                 &held,
                 &input,
@@ -247,6 +235,74 @@ pub(crate) fn apply_stored(
                 how,
             );
         }
+    }
+}
+
+/// Along, the results of a tile, in all members of its team. It may contain barriers, so every unit of
+/// the cube must call it.
+#[cube]
+fn results_along(
+    held: &mut Held,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    place: Place,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] team: Team,
+    #[comptime] hold: Hold,
+    #[comptime] operator: OperatorRef,
+) -> Results<Single> {
+    let holds = comptime![hold != Hold::Nothing];
+    if comptime![holds && operator.0.passes.is_some()] {
+        let passes = comptime![PassesRef(operator)];
+        results_in_passes::<Single>(
+            held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
+        )
+    } else {
+        let total = if comptime![holds] {
+            held_along(held, input, geometry, parameters, tile, share, access, team, hold, operator)
+        } else {
+            total_along(input, geometry, parameters, tile, share, access, team, operator)
+        };
+        let own = finish::<Single>(operator, total, geometry.reduction_len, parameters);
+        shared_results::<Single>(own, place, team, comptime![operator.0.results])
+    }
+}
+
+/// Across, the results of a tile, in all members of its team. It may contain barriers, so every unit of
+/// the cube must call it.
+#[cube]
+fn results_across(
+    held: &mut Held,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    place: Place,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] team: Team,
+    #[comptime] hold: Hold,
+    #[comptime] operator: OperatorRef,
+) -> Results<Wide> {
+    let holds = comptime![hold != Hold::Nothing];
+    if comptime![holds && operator.0.passes.is_some()] {
+        let passes = comptime![PassesRef(operator)];
+        results_in_passes::<Wide>(
+            held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
+        )
+    } else {
+        let total = if comptime![holds] {
+            held_across(
+                held, input, geometry, parameters, tile, share, access, team, hold, operator,
+            )
+        } else {
+            total_across(input, geometry, parameters, tile, share, access, team, operator)
+        };
+        let own = finish::<Wide>(operator, total, geometry.reduction_len, parameters);
+        shared_results::<Wide>(own, place, team, comptime![operator.0.results])
     }
 }
 

@@ -7,11 +7,11 @@ mod plane;
 use cubecl::prelude::*;
 use reduce_planner::Combine;
 
-use self::{cube::combine_cube, plane::combine_plane};
+use self::cube::combine_cube;
 use super::team::Team;
 use crate::operator::{Accumulator, OperatorRef, Parameters, Width};
 
-pub(super) use self::components::combine_components;
+pub(super) use self::{components::combine_components, plane::combine_plane};
 
 /// Combines the accumulators of a team with more than one unit. Member 0's becomes the team's; the
 /// others' have no meaning afterwards.

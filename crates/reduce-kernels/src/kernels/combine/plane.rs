@@ -10,7 +10,7 @@ use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
 /// Every unit of the plane must call it. The units of a cube must fill its planes in the order of
 /// their positions. They do on every backend whose cubes are one-dimensional and hold whole planes.
 #[cube]
-pub(super) fn combine_plane<N: Width>(
+pub(in crate::kernels) fn combine_plane<N: Width>(
     accumulator: Accumulator<N>,
     parameters: &Parameters,
     zero: u32,

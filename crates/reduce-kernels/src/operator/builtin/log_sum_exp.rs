@@ -2,13 +2,15 @@
 
 use cubecl::prelude::*;
 
+use super::{Max, Sum};
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Pair, Parameters, Position,
-    Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out, Out2, Pair,
+    Parameters, Position, Two, TypeRule, Value,
     block::{Add, Most, any, fold, spread},
     derived::derived,
     element_wise::{constant, lowest, nan_or_lowest},
     math::{exp, exp_of_negative, has_nan_bits, ln},
+    parameters::none,
     rules,
 };
 
@@ -171,12 +173,14 @@ fn defined_sum<N: Size>(total: ScaledSum<N>) -> Vector<A, N> {
 }
 
 derived!(SoftmaxSums: Two -> Two = LogSumExp, "softmax_sums", rules::floating,
+with none, in passes,
 finish accumulator, _count, _parameters => {
     let total = scaled_sum::<N>(accumulator);
     let reciprocal = Vector::<A, N>::from_int(1) / defined_sum::<N>(total);
     Pair::new(Vector::cast_from(total.max), Vector::cast_from(reciprocal))
 });
 derived!(LogSoftmaxSums: Two -> Two = LogSumExp, "log_softmax_sums", rules::floating,
+with none, in passes,
 finish accumulator, _count, _parameters => {
     let total = scaled_sum::<N>(accumulator);
     let sum = defined_sum::<N>(total);
@@ -186,3 +190,69 @@ finish accumulator, _count, _parameters => {
     let logarithm = select_many(empty, Vector::new(lowest::<A>()), logarithm);
     Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
 });
+
+/// The maximum, then the sum of the exponentials of differences from it.
+#[cube]
+impl InPasses for SoftmaxSums {
+    type First = Max;
+    type Second = Sum;
+
+    fn after_first<N: Size>(
+        first: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        first
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        first: Vector<A, N>,
+        _parameters: &Parameters,
+    ) -> Vector<In, N> {
+        exp_of_negative::<In, N>(value - Vector::cast_from(first))
+    }
+
+    fn finish_passes<N: Size>(
+        first: Vector<A, N>,
+        second: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Pair<Out, Out2, N> {
+        let reciprocal = Vector::<A, N>::from_int(1) / second;
+        Pair::new(Vector::cast_from(first), Vector::cast_from(reciprocal))
+    }
+}
+
+/// As softmax.
+#[cube]
+impl InPasses for LogSoftmaxSums {
+    type First = Max;
+    type Second = Sum;
+
+    fn after_first<N: Size>(
+        first: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        first
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        first: Vector<A, N>,
+        _parameters: &Parameters,
+    ) -> Vector<In, N> {
+        exp_of_negative::<In, N>(value - Vector::cast_from(first))
+    }
+
+    fn finish_passes<N: Size>(
+        first: Vector<A, N>,
+        second: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Pair<Out, Out2, N> {
+        let logarithm = select_many(has_nan_bits::<A, N>(second), second, ln::<A, N>(second));
+        Pair::new(Vector::cast_from(first), Vector::cast_from(logarithm))
+    }
+}

@@ -2,13 +2,13 @@
 
 use cubecl::prelude::*;
 
-use super::{Sum, extrema::greater};
+use super::{Sum, SumSquares, extrema::greater};
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, C, Definition, In, InvalidParameter, One, Operator, Out, Pair,
-    ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter, One, Operator,
+    Out, Pair, ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
     block::{Add, Most, all, fold, spread},
     derived::{block_of_pushes, derived},
-    element_wise::{constant, is_nan, magnitude},
+    element_wise::{constant, is_finite, is_nan, magnitude},
     math::{pow, pow_of_share, root},
     not_negative, rules,
 };
@@ -206,7 +206,7 @@ pub struct NormL2Reciprocal {
 }
 
 derived!(RmsReciprocal: Three -> One = NormL2, "rms_reciprocal", rules::floating,
-with |operator| Ok(vec![not_negative("eps", operator.eps)?.sqrt()]),
+with |operator| Ok(vec![not_negative("eps", operator.eps)?.sqrt()]), in passes,
 finish accumulator, count, parameters => {
     let norm = norm::<N>(squares::<N>(accumulator));
     let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
@@ -214,13 +214,96 @@ finish accumulator, count, parameters => {
     Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least)))
 });
 derived!(NormL2Reciprocal: Three -> One = NormL2, "norm_l2_reciprocal", rules::floating,
-with |operator| Ok(vec![not_negative("eps", operator.eps)?]),
+with |operator| Ok(vec![not_negative("eps", operator.eps)?]), in passes,
 finish accumulator, _count, parameters => {
     let norm = norm::<N>(squares::<N>(accumulator));
     let least = Vector::new(parameters.get::<A>(0usize));
     let norm = select_many(norm.less_than(least), least, norm);
     Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / norm))
 });
+
+/// A power of two near the reciprocal of the largest magnitude.
+#[cube]
+fn factor_of<N: Size>(most: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::from_int(1);
+    let down = Vector::new(scale_down::<A>());
+    let up = Vector::new(scale_up::<A>());
+    let large = most.greater_than(Vector::new(largest_plain::<A>()));
+    let small = most.less_than(Vector::new(smallest_plain::<A>()));
+    select_many(large, down, select_many(small, up, one))
+}
+
+/// The largest magnitude, then the sum of squares of shares of it, which neither overflow nor vanish.
+#[cube]
+impl InPasses for RmsReciprocal {
+    type First = NormInf;
+    type Second = SumSquares;
+
+    fn after_first<N: Size>(
+        first: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        first
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        first: Vector<A, N>,
+        _parameters: &Parameters,
+    ) -> Vector<In, N> {
+        value * Vector::cast_from(factor_of::<N>(first))
+    }
+
+    fn finish_passes<N: Size>(
+        first: Vector<A, N>,
+        second: Vector<A, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let norm = second.sqrt() / factor_of::<N>(first);
+        let norm = select_many(is_finite::<A, N>(first), norm, first);
+        let least = Vector::new(parameters.get::<A>(0usize));
+        let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
+        Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least)))
+    }
+}
+
+/// The largest magnitude, then the sum of squares of shares of it, which neither overflow nor vanish.
+#[cube]
+impl InPasses for NormL2Reciprocal {
+    type First = NormInf;
+    type Second = SumSquares;
+
+    fn after_first<N: Size>(
+        first: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        first
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        first: Vector<A, N>,
+        _parameters: &Parameters,
+    ) -> Vector<In, N> {
+        value * Vector::cast_from(factor_of::<N>(first))
+    }
+
+    fn finish_passes<N: Size>(
+        first: Vector<A, N>,
+        second: Vector<A, N>,
+        _count: usize,
+        parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let norm = second.sqrt() / factor_of::<N>(first);
+        let norm = select_many(is_finite::<A, N>(first), norm, first);
+        let least = Vector::new(parameters.get::<A>(0usize));
+        let norm = select_many(norm.less_than(least), least, norm);
+        Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / norm))
+    }
+}
 
 /// A block costs one multiplication and addition per element.
 #[cube]

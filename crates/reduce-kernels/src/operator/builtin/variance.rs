@@ -31,10 +31,10 @@
 
 use cubecl::prelude::*;
 
-use super::norm::hypotenuse;
+use super::{Sum, SumSquares, norm::hypotenuse};
 use crate::operator::{
-    A, AccumulatorOf, Block, Blocks, Blockwise, Five, In, InvalidParameter, One, Operator, Out,
-    Pair, Parameters, Position, Quint, TypeRule, Value,
+    A, AccumulatorOf, Block, Blocks, Blockwise, Five, In, InPasses, InvalidParameter, One,
+    Operator, Out, Out2, Pair, Parameters, Position, Quint, TypeRule, Value,
     block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
@@ -748,7 +748,7 @@ with |operator| {
     let mut numbers = correction(operator.correction)?;
     numbers.push(not_negative("eps", operator.eps)?.sqrt());
     Ok(numbers)
-},
+}, in passes,
 finish accumulator, count, parameters => {
     let total = moments::<N>(accumulator);
     let deviation = deviation::<A, N>(total, count_of::<N>(count), parameters);
@@ -758,6 +758,43 @@ finish accumulator, count, parameters => {
         Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least)),
     )
 });
+
+/// The mean, then the sum of squared distances from it.
+#[cube]
+impl InPasses for MeanRstd {
+    type First = Sum;
+    type Second = SumSquares;
+
+    fn after_first<N: Size>(
+        first: Vector<A, N>,
+        count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        first / count_of::<N>(count)
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        first: Vector<A, N>,
+        _parameters: &Parameters,
+    ) -> Vector<In, N> {
+        value - Vector::cast_from(first)
+    }
+
+    fn finish_passes<N: Size>(
+        first: Vector<A, N>,
+        second: Vector<A, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> Pair<Out, Out2, N> {
+        let correction = Vector::new(parameters.get::<A>(0usize));
+        let least = Vector::new(parameters.get::<A>(1usize));
+        let divisor = max(count_of::<N>(count) - correction, Vector::from_int(0));
+        let deviation = (second / divisor).sqrt();
+        let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least);
+        Pair::new(Vector::cast_from(first), Vector::cast_from(reciprocal))
+    }
+}
 
 fn correction(correction: f64) -> Result<Vec<f64>, InvalidParameter> {
     if correction.is_finite() && correction >= 0.0 {
