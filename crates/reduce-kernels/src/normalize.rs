@@ -10,8 +10,8 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
     AppliedReduction, Axes, ExponentialShare, LogShare, LogSoftmaxSums, Mapped, MeanRstd,
-    NormL2Reciprocal, ReduceError, RmsReciprocal, ScaleBy, Scaled, SoftmaxSums, Standardized,
-    reduce,
+    NormL2Reciprocal, ReduceError, RmsReciprocal, ScaleBy, Scaled, ScaledThen, SoftmaxSums,
+    Standardized, reduce,
 };
 
 /// Exponentials over their sum, for each slice over the given axes.
@@ -86,7 +86,7 @@ impl Softmax {
         input: &TensorHandle<R>,
         axes: impl Into<Axes>,
     ) -> AppliedReduction<'_, SoftmaxSums, ExponentialShare, R> {
-        reduce(SoftmaxSums, input).over(axes).apply(ExponentialShare { scale: 1.0 })
+        reduce(SoftmaxSums, input).over(axes).apply(ExponentialShare)
     }
 }
 
@@ -97,7 +97,7 @@ impl LogSoftmax {
         input: &TensorHandle<R>,
         axes: impl Into<Axes>,
     ) -> AppliedReduction<'_, LogSoftmaxSums, LogShare, R> {
-        reduce(LogSoftmaxSums, input).over(axes).apply(LogShare { scale: 1.0 })
+        reduce(LogSoftmaxSums, input).over(axes).apply(LogShare)
     }
 }
 
@@ -107,10 +107,10 @@ impl TemperedSoftmax {
         self,
         input: &TensorHandle<R>,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, Mapped<ScaleBy, SoftmaxSums>, ExponentialShare, R> {
+    ) -> AppliedReduction<'_, Mapped<ScaleBy, SoftmaxSums>, ScaledThen<ExponentialShare>, R> {
         let scale = self.temperature.recip();
         let sums = reduce(SoftmaxSums, input).over(axes).mapped(ScaleBy { scale });
-        sums.apply(ExponentialShare { scale })
+        sums.apply(ScaledThen { scale, apply: ExponentialShare })
     }
 }
 
@@ -120,10 +120,10 @@ impl TemperedLogSoftmax {
         self,
         input: &TensorHandle<R>,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, Mapped<ScaleBy, LogSoftmaxSums>, LogShare, R> {
+    ) -> AppliedReduction<'_, Mapped<ScaleBy, LogSoftmaxSums>, ScaledThen<LogShare>, R> {
         let scale = self.temperature.recip();
         let sums = reduce(LogSoftmaxSums, input).over(axes).mapped(ScaleBy { scale });
-        sums.apply(LogShare { scale })
+        sums.apply(ScaledThen { scale, apply: LogShare })
     }
 }
 

@@ -236,8 +236,7 @@ fn held(problem: &Problem, device: &Device, access: Access) -> Result<Plan, Appl
     let tiles = adjacent_tiles(problem, device, access);
     let (bytes, most_bytes, units) = match access.direction {
         Direction::Along => {
-            let bytes = tuning.held_elements_along * problem.input().bytes();
-            (bytes, tuning.most_held_bytes_along, device.max_units_per_cube)
+            (tuning.held_bytes_along, tuning.most_held_bytes_along, device.max_units_per_cube)
         }
         Direction::Across => {
             let units = tuning.across_units_per_cube.min(device.max_units_per_cube);
@@ -367,8 +366,9 @@ fn estimate_ns(
         }
         AppliedPlan::ReadAgain(plan) => {
             let cubes = plan.cubes(applied.problem()) as f64;
+            // With their loads in flight, units take more than a unit's share of the registers.
             let resident = f64::from(device.units_per_multiprocessor)
-                / f64::from(plan.schedule.units_per_cube().max(1));
+                / f64::from(2 * plan.schedule.units_per_cube().max(1));
             let under_way = cubes.min(multiprocessors * resident.max(1.0));
             let cached = read / cubes.max(1.0) * under_way
                 <= device.cache_bytes as f64 * share(tuning.cached_percent);

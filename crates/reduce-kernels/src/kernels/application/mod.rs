@@ -255,7 +255,7 @@ fn results_along(
     #[comptime] operator: OperatorRef,
 ) -> Results<Single> {
     let holds = comptime![hold != Hold::Nothing];
-    if comptime![holds && operator.0.passes.is_some()] {
+    if comptime![takes_passes(operator, hold)] {
         let passes = comptime![PassesRef(operator)];
         results_in_passes::<Single>(
             held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
@@ -288,7 +288,7 @@ fn results_across(
     #[comptime] operator: OperatorRef,
 ) -> Results<Wide> {
     let holds = comptime![hold != Hold::Nothing];
-    if comptime![holds && operator.0.passes.is_some()] {
+    if comptime![takes_passes(operator, hold)] {
         let passes = comptime![PassesRef(operator)];
         results_in_passes::<Wide>(
             held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
@@ -304,6 +304,15 @@ fn results_across(
         let own = finish::<Wide>(operator, total, geometry.reduction_len, parameters);
         shared_results::<Wide>(own, place, team, comptime![operator.0.results])
     }
+}
+
+/// Whether a tile is taken in two passes. Where cubes hold tiles in shared memory, each has a
+/// multiprocessor for itself, and the second pass would wait for the last load of the tile: operators
+/// whose one pass is cheap do better with it.
+fn takes_passes(operator: OperatorRef, hold: Hold) -> bool {
+    const CHEAP_FIELDS: usize = 3;
+    let one_pass = hold.in_shared() > 0 && operator.0.fields <= CHEAP_FIELDS;
+    hold != Hold::Nothing && operator.0.passes.is_some() && !one_pass
 }
 
 /// The results of member 0, for all members of its team. It may contain a barrier, so every unit of

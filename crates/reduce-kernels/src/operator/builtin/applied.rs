@@ -11,21 +11,22 @@ use crate::operator::{
 
 /// Softmax from [`SoftmaxSums`](super::SoftmaxSums): the exponential of the difference from the
 /// largest element, times the reciprocal of the sum.
-///
-/// Elements are multiplied by `scale` first, which is 1 over the temperature. The sums are those of
-/// the multiplied elements.
-#[derive(Clone, Copy, Debug)]
-pub struct ExponentialShare {
-    /// Factor of the elements, above 0.
-    pub scale: f64,
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ExponentialShare;
 
 /// Log-softmax from [`LogSoftmaxSums`](super::LogSoftmaxSums): the difference from the largest
-/// element, less the logarithm of the sum. Elements are multiplied by `scale` first.
+/// element, less the logarithm of the sum.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogShare;
+
+/// Multiplies elements before `apply` gets them: with [`ScaleBy`] for the reduction, softmax at a
+/// temperature.
 #[derive(Clone, Copy, Debug)]
-pub struct LogShare {
+pub struct ScaledThen<F> {
     /// Factor of the elements, above 0.
     pub scale: f64,
+    /// What is applied to the products. It has no parameters.
+    pub apply: F,
 }
 
 /// The difference from the first result, times the second: the mean and the reciprocal of a
@@ -45,6 +46,19 @@ fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter
     }
 }
 
+/// The exponential of a difference from the largest element, as exact as the output shows it. The
+/// hardware's exponential of `-m` is off by about `2 + m` units in the last place of f32, which types
+/// of 16 bits do not show.
+#[cube]
+pub(super) fn exponential<E: Float, N: Size>(difference: Vector<E, N>) -> Vector<E, N> {
+    let output = storage_type_of::<Applied>();
+    if comptime![output.size() < 4] {
+        exp_of_negative::<E, N>(difference)
+    } else {
+        exp::<E, N>(difference)
+    }
+}
+
 #[cube]
 impl Apply for ExponentialShare {
     type Results = Two;
@@ -52,26 +66,15 @@ impl Apply for ExponentialShare {
     const NAME: &'static str = "exponential_share";
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
-    const PARAMETERS: ParameterRule<Self> = |share| positive("scale", share.scale);
     const DEFINITION: &'static Application<Self> = crate::applied!(ExponentialShare);
 
     fn apply<N: Size>(
         value: Vector<Real, N>,
         results: Reduced<Two, N>,
         _operands: &Operands<N>,
-        parameters: &Parameters,
+        _parameters: &Parameters,
     ) -> Vector<Real, N> {
-        let scale = Vector::new(parameters.get::<Real>(0usize));
-        let difference = value * scale - results.first;
-        let output = storage_type_of::<Applied>();
-        // The hardware's exponential of -m is off by about 1 + m units in the last place of f32, which
-        // types of 16 bits do not show.
-        let exponential = if comptime![output.size() < 4] {
-            exp_of_negative::<Real, N>(difference)
-        } else {
-            exp::<Real, N>(difference)
-        };
-        exponential * results.second
+        exponential::<Real, N>(value - results.first) * results.second
     }
 }
 
@@ -80,17 +83,36 @@ impl Apply for LogShare {
     type Results = Two;
 
     const NAME: &'static str = "log_share";
-    const PARAMETERS: ParameterRule<Self> = |share| positive("scale", share.scale);
     const DEFINITION: &'static Application<Self> = crate::applied!(LogShare);
 
     fn apply<N: Size>(
         value: Vector<Real, N>,
         results: Reduced<Two, N>,
         _operands: &Operands<N>,
+        _parameters: &Parameters,
+    ) -> Vector<Real, N> {
+        (value - results.first) - results.second
+    }
+}
+
+#[cube]
+impl<F: Apply> Apply for ScaledThen<F> {
+    type Results = F::Results;
+
+    const NAME: &'static str = F::NAME;
+    const OPERANDS: usize = F::OPERANDS;
+    const TRANSCENDENTAL: bool = F::TRANSCENDENTAL;
+    const NATIVE_MATH: bool = F::NATIVE_MATH;
+    const PARAMETERS: ParameterRule<Self> = |scaled| positive("scale", scaled.scale);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<F::Results, N>,
+        operands: &Operands<N>,
         parameters: &Parameters,
     ) -> Vector<Real, N> {
         let scale = Vector::new(parameters.get::<Real>(0usize));
-        (value * scale - results.first) - results.second
+        F::apply::<N>(value * scale, results, operands, parameters)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{Max, Sum};
+use super::{Max, Sum, applied::exponential};
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out, Out2, Pair,
     Parameters, Position, Two, TypeRule, Value,
@@ -191,7 +191,8 @@ finish accumulator, _count, _parameters => {
     Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
 });
 
-/// The maximum, then the sum of the exponentials of differences from it.
+/// The maximum, then the sum of the exponentials of differences from it. These are the ones that
+/// [`ExponentialShare`](super::ExponentialShare) takes, so compilers keep them instead.
 #[cube]
 impl InPasses for SoftmaxSums {
     type First = Max;
@@ -210,7 +211,7 @@ impl InPasses for SoftmaxSums {
         first: Vector<A, N>,
         _parameters: &Parameters,
     ) -> Vector<In, N> {
-        exp_of_negative::<In, N>(value - Vector::cast_from(first))
+        exponential::<In, N>(value - Vector::cast_from(first))
     }
 
     fn finish_passes<N: Size>(
