@@ -87,6 +87,20 @@ pub enum ReduceError {
         /// The number of operands that were given.
         found: usize,
     },
+    /// Classes are integers.
+    #[error("classes are integers, not {found}")]
+    ClassType {
+        /// Type of the classes.
+        found: ElementType,
+    },
+    /// There is not one class for each slice of the logits.
+    #[error("classes of shape {expected:?} are needed, one for each slice, and not {found:?}")]
+    ClassShape {
+        /// Shape of the classes.
+        found: Vec<usize>,
+        /// The shape that they need. The axis of the classes may also stay with size 1.
+        expected: Vec<usize>,
+    },
     /// The output of an application cannot have this type.
     #[error("`{apply}` gives floating point elements, not {output}")]
     AppliedType {

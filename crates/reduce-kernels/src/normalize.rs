@@ -11,7 +11,7 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use crate::{
     AppliedReduction, Axes, ExponentialShare, LogShare, LogSoftmaxSums, Mapped, MeanRstd,
     NormL2Reciprocal, ReduceError, RmsReciprocal, ScaleBy, Scaled, ScaledThen, SoftmaxSums,
-    Standardized, reduce,
+    Standardized, host, reduce,
 };
 
 /// Exponentials over their sum, for each slice over the given axes.
@@ -276,6 +276,29 @@ pub fn batch_norm<R: Runtime>(
     let axes: Vec<usize> = (0..input.shape().len()).filter(|&axis| axis != 1).collect();
     let normalized = LayerNorm { eps }.of(input, axes);
     normalized.operand(weight, 1).operand(bias, 1).run_with_results(client)
+}
+
+/// The cross-entropy of each slice of `logits` along `axis` with the class that is right for it:
+/// minus the logarithm of the softmax of the class's element.
+///
+/// `classes` are integers, one for each slice: their shape is that of the logits without `axis`, or
+/// with size 1 there. Losses have that shape without `axis`. They are f32, or f64 for f64, because
+/// they are mostly summed next. A class out of range gives NaN, and so does a slice with NaN or
+/// `inf`, or of `-inf` alone.
+///
+/// The logits are read once, by the launches of a reduction. One more small launch reads the
+/// elements of the classes.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn cross_entropy<R: Runtime>(
+    client: &ComputeClient<R>,
+    logits: &TensorHandle<R>,
+    classes: &TensorHandle<R>,
+    axis: usize,
+) -> Result<TensorHandle<R>, ReduceError> {
+    host::cross_entropy::cross_entropy(client, logits, classes, axis)
 }
 
 /// The parameters of functions that are chosen by name, for programs that take both from their user.

@@ -240,7 +240,7 @@ impl ApplyRequest {
 }
 
 /// Strides of the row-major results along the axes of the input: 0 along those that are reduced.
-fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usize> {
+pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usize> {
     let reduced = |axis: usize| axes.is_none_or(|axes| axes.contains(&axis));
     let kept: Vec<usize> = (0..shape.len()).filter(|&axis| !reduced(axis)).collect();
     let extents: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
@@ -454,7 +454,7 @@ impl ApplyCall<'_> {
     }
 }
 
-fn check_buffer(
+pub(super) fn check_buffer(
     tensor: &'static str,
     spanned: usize,
     element: ElementType,
@@ -684,7 +684,7 @@ fn split_last(strides: &mut &[usize]) -> usize {
     }
 }
 
-fn list<R: Runtime>(strides: &[usize]) -> SequenceArg<R, usize> {
+pub(super) fn list<R: Runtime>(strides: &[usize]) -> SequenceArg<R, usize> {
     let mut sequence = SequenceArg::new();
     strides.iter().for_each(|&stride| sequence.push(stride));
     sequence

@@ -5,7 +5,8 @@
 //! keeps the result under the request. [`call`] combines these: it checks the [`buffers`], takes
 //! [`scratch`] memory, and passes both to [`launch`]. [`client`] reads what a device can do.
 //!
-//! [`application`] is the same path for reductions whose results are applied to their elements.
+//! [`application`] is the same path for reductions whose results are applied to their elements, and
+//! [`cross_entropy`] applies them to one element each.
 //!
 //! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
 
@@ -14,6 +15,7 @@ pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
+pub(crate) mod cross_entropy;
 pub(crate) mod dispatch;
 pub(crate) mod launch;
 pub(crate) mod prepared;

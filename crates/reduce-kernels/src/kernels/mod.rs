@@ -9,6 +9,7 @@
 //!   or the partial results take too much memory.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch or
 //!   in one of its own.
+//! - [`pick`]: results applied to one element of each reduction.
 //!
 //! # Glossary
 //!
@@ -45,6 +46,7 @@ mod load;
 pub(crate) mod merge;
 pub(crate) mod pairwise;
 mod partials;
+pub(crate) mod pick;
 mod realign;
 pub(crate) mod single_pass;
 pub(crate) mod split_single_pass;

@@ -12,7 +12,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    run::{POISON, decode, device_with_planes, encode, tensor_of},
+    run::{POISON, decode, device_with_planes, encode, read, tensor, tensor_of},
 };
 
 /// A function of a slice.
@@ -341,4 +341,222 @@ pub(crate) fn held_in_shared_memory<R: Runtime>(client: &ComputeClient<R>) {
             check(client, function, &case, ElementType::F32, Layout::RowMajor, way).unwrap();
         }
     }
+}
+
+/// A mean and a reciprocal come back with the elements, by every plan.
+pub(crate) fn results_come_back<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_with_planes(client);
+    let (rows, columns) = (6, 1001);
+    let data: Vec<f32> = (0..rows * columns).map(|i| ((i * 37) % 101) as f32 / 8.0).collect();
+    let input = tensor(client, &data, &[rows, columns], &[columns, 1]);
+    for kind in AppliedKind::ALL {
+        let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&input, 1).plan_for(&device);
+        let (problem, reduction) = norm.problems().unwrap();
+        let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
+        let (output, (means, reciprocals)) = norm.with_plan(plan).run_with_results(client).unwrap();
+        assert_eq!(output.shape()[..], [rows, columns]);
+        assert_eq!(means.shape()[..], [rows, 1], "{kind}: reduced axes stay with size 1");
+        let means = read::<R, f32>(client, &means, rows);
+        let reciprocals = read::<R, f32>(client, &reciprocals, rows);
+        for (row, values) in data.chunks(columns).enumerate() {
+            let values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+            let mean = values.iter().sum::<f64>() / columns as f64;
+            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+            let reciprocal = (squares / columns as f64 + EPS).sqrt().recip();
+            assert!((f64::from(means[row]) - mean).abs() < 1e-5 * mean, "{kind}: mean of {row}");
+            let found = f64::from(reciprocals[row]);
+            assert!((found - reciprocal).abs() < 1e-5 * reciprocal, "{kind}: reciprocal of {row}");
+        }
+    }
+}
+
+/// NaN, infinities and empty rows, by every plan: what the documentation of each function says.
+pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+    let columns = 40;
+    let mut rows = vec![vec![1.0f32; columns]; 6];
+    rows[1][3] = NAN;
+    rows[2][39] = INF;
+    rows[3].fill(-INF);
+    rows[4][0] = -INF;
+    rows[5].fill(0.0);
+    let count = rows.len();
+    let input = tensor(client, &rows.concat(), &[count, columns], &[columns, 1]);
+    let device = device_with_planes(client);
+    let same = |found: f32, expected: f32| {
+        (found - expected).abs() <= 1e-6 || found == expected || found.is_nan() && expected.is_nan()
+    };
+    for kind in AppliedKind::ALL {
+        // The first two elements of each row.
+        macro_rules! expect {
+            ($applied:expr, $rows:expr) => {{
+                let applied = $applied.plan_for(&device);
+                let (problem, reduction) = applied.problems().unwrap();
+                if let Ok(plan) = force_applied(kind, &problem, &reduction, &device) {
+                    let output = applied.with_plan(plan).run(client).unwrap();
+                    let found = read::<R, f32>(client, &output, count * columns);
+                    for (row, expected) in $rows.into_iter().enumerate() {
+                        let expected: [f32; 2] = expected;
+                        let found = &found[row * columns..][..2];
+                        let fits = same(found[0], expected[0]) && same(found[1], expected[1]);
+                        assert!(fits, "{kind}: row {row} begins {found:?}, not {expected:?}");
+                    }
+                }
+            }};
+        }
+        let (all, others) = (1.0 / 40.0, 1.0 / 39.0);
+        let nan = [NAN; 2];
+        expect!(
+            reduce_kernels::Softmax.of(&input, 1),
+            [[all; 2], nan, nan, nan, [0.0, others], [all; 2]]
+        );
+        let (log_all, log_others) = (-(40f32.ln()), -(39f32.ln()));
+        expect!(
+            reduce_kernels::LogSoftmax.of(&input, 1),
+            [[log_all; 2], nan, nan, nan, [-INF, log_others], [log_all; 2]]
+        );
+        expect!(
+            reduce_kernels::LayerNorm { eps: 1e-5 }.of(&input, 1),
+            [[0.0; 2], nan, nan, nan, nan, [0.0; 2]]
+        );
+        let unit = 1.0 / 40f32.sqrt();
+        expect!(
+            reduce_kernels::NormalizeL2 { eps: 1e-12 }.of(&input, 1),
+            [[unit; 2], nan, [0.0; 2], nan, [NAN, 0.0], [0.0; 2]]
+        );
+    }
+    let empty = tensor::<R, f32>(client, &[], &[3, 0], &[0, 1]);
+    let output = reduce_kernels::softmax(client, &empty, 1).unwrap();
+    assert_eq!(output.shape()[..], [3, 0]);
+}
+
+/// Elements far outside the range of squares keep their direction.
+pub(crate) fn norms_do_not_overflow<R: Runtime>(client: &ComputeClient<R>) {
+    for size in [1e-30f32, 1e30] {
+        let data: Vec<f32> = (0..700).map(|i| size * (1 + i % 5) as f32).collect();
+        let input = tensor(client, &data, &[700], &[1]);
+        let output = reduce_kernels::l2_normalize(client, &input, 0, 0.0).unwrap();
+        let norm = data.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        for (found, &element) in read::<R, f32>(client, &output, 700).iter().zip(&data) {
+            let expected = f64::from(element) / norm;
+            assert!((f64::from(*found) - expected).abs() < 1e-5 * expected, "{found} {expected}");
+        }
+    }
+}
+
+/// Operands over kept and over all axes, of another type, with axes of size 1.
+pub(crate) fn operands<R: Runtime>(client: &ComputeClient<R>) {
+    use reduce_kernels::LayerNorm;
+    let shape = [3, 5, 24];
+    let data: Vec<f32> = (0..360).map(|i| ((i * 29) % 83) as f32 / 16.0).collect();
+    let input = tensor(client, &data, &shape, &[120, 24, 1]);
+    let channels: Vec<f32> = (0..5).map(|i| 1.0 + i as f32).collect();
+    let weight = tensor(client, &channels, &[5], &[1]);
+    let residual: Vec<f32> = (0..360).map(|i| i as f32).collect();
+    let residual_tensor = tensor(client, &residual, &shape, &[120, 24, 1]);
+    let repeated = tensor(client, &[3.0f32], &[1, 1], &[1, 1]);
+    let plain = LayerNorm { eps: EPS }.of(&input, [0, 2]).run(client).unwrap();
+    let plain = read::<R, f32>(client, &plain, 360);
+    let norm = LayerNorm { eps: EPS }.of(&input, [0, 2]);
+    let both = norm.operand(&weight, 1).operand(&residual_tensor, ..).run(client).unwrap();
+    let norm = LayerNorm { eps: EPS }.of(&input, [0, 2]);
+    let scaled = norm.operand(&repeated, [2, 1]).run(client).unwrap();
+    let both = read::<R, f32>(client, &both, 360);
+    let scaled = read::<R, f32>(client, &scaled, 360);
+    for i in 0..360 {
+        let expected = plain[i] * channels[i / 24 % 5] + residual[i];
+        assert!((both[i] - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{i}");
+        assert!((scaled[i] - 3.0 * plain[i]).abs() <= 1e-5, "{i}");
+    }
+}
+
+/// The same bits in every run, and what is wrong is said before anything is launched.
+pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
+    use reduce_kernels::{LayerNorm, Softmax};
+    let data: Vec<f32> = (0..5 * 3001).map(|i| ((i * 31) % 1009) as f32 / 64.0).collect();
+    let input = tensor(client, &data, &[5, 3001], &[3001, 1]);
+    let bits = |output: TensorHandle<R>| -> Vec<u32> {
+        read::<R, f32>(client, &output, data.len()).into_iter().map(f32::to_bits).collect()
+    };
+    let first = bits(Softmax.of(&input, 1).run(client).unwrap());
+    for _ in 0..20 {
+        assert_eq!(bits(Softmax.of(&input, 1).run(client).unwrap()), first);
+    }
+
+    let error = Softmax.of(&input, 2).run(client).unwrap_err();
+    assert_eq!(error.to_string(), "axis 2 is out of range for a tensor of rank 2");
+    let weight = tensor(client, &[1.0f32; 4], &[4], &[1]);
+    let error = LayerNorm { eps: EPS }.of(&input, 1).operand(&weight, 1).run(client).unwrap_err();
+    assert!(error.to_string().contains("operand 0 has shape [4]"), "{error}");
+    let error = Softmax.of(&input, 1).operand(&input, ..).run(client).unwrap_err();
+    assert_eq!(error.to_string(), "`exponential_share` takes 0 operands, and 1 were given");
+    let error = LayerNorm { eps: -1.0 }.of(&input, 1).run(client).unwrap_err();
+    assert_eq!(error.to_string(), "`mean_rstd`: eps is -1, but must be a finite number, 0 or more");
+    let error = Softmax.of(&input, 1).output_type(ElementType::I32).run(client).unwrap_err();
+    assert_eq!(error.to_string(), "`exponential_share` gives floating point elements, not i32");
+    let short = TensorHandle::<R>::new(input.handle.clone(), [6, 3001], [3001, 1], input.dtype);
+    let error = Softmax.of(&short, 1).run(client).unwrap_err();
+    assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "input", .. }), "{error}");
+    let other = tensor(client, &[0.0f32; 9], &[3, 3], &[3, 1]);
+    let error = Softmax.of(&input, 1).run_into(client, other.binding()).unwrap_err();
+    assert!(matches!(error, ReduceError::OutputShape { .. }), "{error}");
+    // A plan that holds less than a row.
+    let access = Access::new(Direction::Along);
+    let schedule = Schedule::Unit { units_per_cube: 64 };
+    let plan = AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 0 };
+    let error = Softmax.of(&input, 1).with_plan(plan).run(client).unwrap_err();
+    assert!(error.to_string().contains("3001 loads, and its units hold 1"), "{error}");
+}
+
+/// One loss for each slice, along and across, for classes of every integer type.
+pub(crate) fn cross_entropy<R: Runtime>(client: &ComputeClient<R>) {
+    let (rows, columns, inner) = (7, 301, 4);
+    let logits: Vec<f32> =
+        (0..rows * columns * inner).map(|i| ((i * 53) % 97) as f32 / 9.0).collect();
+    let shape = [rows, columns, inner];
+    let input = tensor(client, &logits, &shape, &[columns * inner, inner, 1]);
+    let class = |row: usize, nth: usize| (row * 41 + nth * 7) % columns;
+    let mut classes: Vec<i32> =
+        (0..rows * inner).map(|i| class(i / inner, i % inner) as i32).collect();
+    classes[3] = -1;
+    classes[9] = columns as i32;
+    let along: Vec<f32> = logits
+        .chunks(columns * inner)
+        .flat_map(|row| {
+            (0..inner).flat_map(|nth| row[nth..].iter().step_by(inner).copied()).collect::<Vec<_>>()
+        })
+        .collect();
+    let along = tensor(client, &along, &[rows * inner, columns], &[columns, 1]);
+    let of_rows = tensor(client, &classes, &[rows * inner], &[1]);
+    let of_slices = tensor(client, &classes, &[rows, 1, inner], &[inner, inner, 1]);
+    let found = reduce_kernels::cross_entropy(client, &input, &of_slices, 1).unwrap();
+    assert_eq!(found.shape()[..], [rows, inner]);
+    let found = read::<R, f32>(client, &found, rows * inner);
+    let of_along = reduce_kernels::cross_entropy(client, &along, &of_rows, 1).unwrap();
+    let of_along = read::<R, f32>(client, &of_along, rows * inner);
+    for (slice, &class) in classes.iter().enumerate() {
+        let (row, nth) = (slice / inner, slice % inner);
+        let values: Vec<f64> = (0..columns)
+            .map(|column| f64::from(logits[(row * columns + column) * inner + nth]))
+            .collect();
+        let sum: f64 = values.iter().map(|value| value.exp()).sum();
+        for found in [found[slice], of_along[slice]] {
+            match usize::try_from(class).ok().and_then(|class| values.get(class)) {
+                Some(value) => {
+                    let expected = sum.ln() - value;
+                    assert!((f64::from(found) - expected).abs() < 1e-5 * expected.max(1.0));
+                }
+                None => assert!(found.is_nan(), "class {class} is out of range: {found}"),
+            }
+        }
+    }
+    let wrong = tensor(client, &classes, &[rows * inner / 2, 2], &[2, 1]);
+    let error = reduce_kernels::cross_entropy(client, &input, &wrong, 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "classes of shape [7, 4] are needed, one for each slice, and not [14, 2]"
+    );
+    let error = reduce_kernels::cross_entropy(client, &along, &along, 1).unwrap_err();
+    assert_eq!(error.to_string(), "classes are integers, not f32");
 }

@@ -57,6 +57,12 @@ macro_rules! suite {
             tests! {
                 applied_by_every_plan: applied::every_plan;
                 applied_to_tiles_in_shared_memory: applied::held_in_shared_memory;
+                applied_results_come_back: applied::results_come_back;
+                applied_at_the_edges: applied::at_the_edges;
+                applied_norms_do_not_overflow: applied::norms_do_not_overflow;
+                applied_operands: applied::operands;
+                applied_contract: applied::contract;
+                cross_entropy: applied::cross_entropy;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
                 corpus_as_chosen: corpus::as_chosen;

@@ -65,7 +65,11 @@ pub(super) fn tile_offset(
 
 /// The offset of a row-major index over `dims` with other strides.
 #[cube]
-fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: usize) -> usize {
+pub(in crate::kernels) fn strided(
+    dims: &Sequence<Dim>,
+    strides: &Sequence<usize>,
+    index: usize,
+) -> usize {
     let rank = dims.len().comptime();
     let mut rest = index;
     let mut offset = 0usize;

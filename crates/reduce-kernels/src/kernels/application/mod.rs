@@ -32,6 +32,7 @@ use crate::operator::{
     Wide, Width, finish,
 };
 
+pub(super) use self::companion::strided;
 pub(crate) use self::companion::{Companion, CompanionLaunch, OperandAccess};
 
 /// What kernels know of an application when they are generated.
