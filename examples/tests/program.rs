@@ -261,6 +261,40 @@ fn the_plan_is_explained() {
 }
 
 /// One line that says what and where, status 2, and no output file.
+/// A function gives an array of the input's shape, and says how.
+#[test]
+fn functions_are_applied_to_each_element() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.npy"), folder.path().join("out.npy"));
+    array(&[3, 50], |i| (i % 7) as f32).write(&input).unwrap();
+    let arguments = ["--apply", "softmax", "--axes", "-1", "--output", text(&output), "--json"];
+    let report = json(&[&[text(&input)], &arguments[..]].concat());
+    assert_eq!(report["apply"], "softmax");
+    assert_eq!(report["axes"], serde_json::json!([1]));
+    assert_eq!(report["output_dtype"], "f32");
+    assert!(report["plan"].is_object(), "{report}");
+    let written = Array::read(&output).unwrap();
+    assert_eq!(written.shape, [3, 50]);
+    let rows: &[f32] = bytemuck::cast_slice(&written.bytes);
+    for row in rows.chunks(50) {
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+    }
+    // Twice the temperature halves the distance of logarithms.
+    let logs = |temperature: &str| {
+        let options = ["--apply", "log_softmax", "--axes", "1", "--temperature", temperature];
+        let output = ["--output", text(&output)];
+        assert!(reduce(&[&[text(&input)], &options[..], &output].concat()).status.success());
+        let array = Array::read(&output).unwrap();
+        let values: &[f32] = bytemuck::cast_slice(&array.bytes);
+        values[1] - values[0]
+    };
+    assert!((logs("1") - 1.0).abs() < 1e-5);
+    assert!((logs("2") - 0.5).abs() < 1e-5);
+    let said = reduce(&[text(&input), "--apply", "standardize", "--axes", "0", "--explain"]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("plan: ") && said.contains("not separately: slower"), "{said}");
+}
+
 #[test]
 fn mistakes_get_one_line() {
     let folder = tempfile::tempdir().unwrap();

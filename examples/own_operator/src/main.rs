@@ -11,11 +11,11 @@ use std::{
 };
 
 use reduce_kernels::{
-    ElementType, Mean,
+    ElementType, Mean, MinMax,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     reduce, storage_type,
 };
-use reduce_own_operator::{MeanAngle, SquaredError};
+use reduce_own_operator::{MeanAngle, SquaredError, ToUnitRange};
 
 fn show<R: Runtime>(client: &ComputeClient<R>) -> Result<(), Box<dyn Error>> {
     // Unlike `println!`, `writeln!` returns an error where the reader has gone.
@@ -37,6 +37,10 @@ fn show<R: Runtime>(client: &ComputeClient<R>) -> Result<(), Box<dyn Error>> {
     let outputs = tensor::<R>(client, &[0.1, 0.4, 0.5, 0.8], &[4]);
     let error = reduce(Mean, &outputs).mapped(SquaredError { target: 0.5 }).run(client)?;
     writeln!(out, "mean squared error against 0.5: {:.4}", numbers(client, error)?[0])?;
+
+    let spread = tensor::<R>(client, &[2.0, 4.0, 3.0, 10.0, 30.0, 20.0], &[2, 3]);
+    let ranges = reduce(MinMax, &spread).over(1).apply(ToUnitRange).run(client)?;
+    writeln!(out, "rows from 0 to 1: {:?}", numbers(client, ranges)?)?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The operator and the map under every schedule, the laws of the operator, and what is refused.
+//! The operator and the map under every schedule, the application by every plan, the laws of the operator, and what is refused.
 //!
 //! `--features vulkan` runs it through SPIR-V and through WGSL, `--features wgpu` through WGSL,
 //! `--features cuda` on an NVIDIA GPU.
@@ -18,12 +18,14 @@ use std::{
 };
 
 use reduce_kernels::{
-    Device, ElementType, Mean, ReduceError,
+    Device, ElementType, Mean, MinMax, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    device_of, reduce, storage_type,
+    device_of,
+    planner::{AppliedKind, force_applied},
+    reduce, storage_type,
     testing::{Random, TestError, Tolerance, check_every_plan, check_laws},
 };
-use reduce_own_operator::{MeanAngle, SquaredError};
+use reduce_own_operator::{MeanAngle, SquaredError, ToUnitRange};
 
 /// Angles are equal modulo a turn.
 const ANGLES: Tolerance = Tolerance::EXACT.with_absolute(1e-5).with_period(TAU);
@@ -69,6 +71,36 @@ fn squared_error_under_every_schedule<R: Runtime>(
         },
         Tolerance::EXACT.with_relative(1e-6),
     )?;
+    Ok(())
+}
+
+/// Protects the application by every plan, along and across, over rows that are held and that are
+/// not.
+fn unit_range_by_every_plan<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
+    let device = device(client);
+    let mut random = Random::new(2);
+    for (shape, axis) in [([5, 1001], 1), ([40, 24], 0)] {
+        let data: Vec<f32> =
+            (0..shape[0] * shape[1]).map(|_| random.uniform(-9.0..=9.0) as f32).collect();
+        let input = tensor(client, ElementType::F32, &data, &shape);
+        for kind in AppliedKind::ALL {
+            let applied = reduce(MinMax, &input).over(axis).apply(ToUnitRange).plan_for(&device);
+            let (problem, reduction) = applied.problems()?;
+            let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
+            let found = read(client, applied.with_plan(plan).run(client)?);
+            for (at, &found) in found[..data.len()].iter().enumerate() {
+                let (row, column) = (at / shape[1], at % shape[1]);
+                let slice: Vec<f32> = match axis {
+                    1 => data[row * shape[1]..][..shape[1]].to_vec(),
+                    _ => data[column..].iter().step_by(shape[1]).copied().collect(),
+                };
+                let least = slice.iter().copied().fold(f32::INFINITY, f32::min);
+                let most = slice.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let expected = (data[at] - least) / (most - least);
+                assert!((found - expected).abs() < 1e-6, "{plan}: {found}, not {expected}");
+            }
+        }
+    }
     Ok(())
 }
 
@@ -175,6 +207,7 @@ macro_rules! tests {
     ($backend:ident) => {
         tests!($backend:
             mean_angle_under_every_schedule, squared_error_under_every_schedule,
+            unit_range_by_every_plan,
             laws_of_the_mean_angle, edges_of_the_mean_angle, refusals);
     };
 }

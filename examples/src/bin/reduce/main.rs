@@ -1,12 +1,14 @@
 //! Reduces an array from a file on a GPU.
 
+mod apply;
+
 use std::{error::Error, io, path::PathBuf, process::ExitCode, time::Instant};
 
 use clap::Parser;
 use reduce_examples::{Array, Number, ResultError, download};
 use reduce_kernels::{
-    Axes, Choice, ElementType, Operator, OperatorName, OperatorOptions, Plan, Problem, Reduction,
-    ScheduleKind,
+    AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName,
+    OperatorOptions, Plan, Problem, Reduction, ScheduleKind,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::{Fields, ResultArity},
     planner::{Estimate, reduced_axes},
@@ -32,21 +34,43 @@ struct Arguments {
     /// The array: bool, f16, f32, f64, or integers of 8 to 64 bits; of either byte order, in C or
     /// Fortran order.
     input: PathBuf,
-    #[arg(long, help = format!("The operator: one of {}", OperatorName::names()))]
-    op: OperatorName,
+    #[arg(
+        long,
+        required_unless_present = "apply",
+        help = format!("The operator: one of {}", OperatorName::names())
+    )]
+    op: Option<OperatorName>,
+    #[arg(
+        long,
+        conflicts_with = "op",
+        value_name = "FUNCTION",
+        help = format!(
+            "Instead of an operator, a function that applies the results of reductions to each \
+             element: one of {}",
+            AppliedName::names()
+        )
+    )]
+    apply: Option<AppliedName>,
     /// The axes to reduce, such as 0,2; negative ones count from the end. All if not given.
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     axes: Option<Vec<isize>>,
     /// Keep the reduced axes with size 1.
     #[arg(long)]
     keepdims: bool,
-    /// What var, std, mean_var, nanvar and nanstd subtract from the count (NumPy's ddof). 0 if not
-    /// given.
+    /// What var, std, mean_var, nanvar, nanstd and standardize subtract from the count (NumPy's
+    /// ddof). 0 if not given.
     #[arg(long, visible_alias = "ddof", allow_negative_numbers = true)]
     correction: Option<f64>,
     /// The exponent of norm_p. 2 if not given.
     #[arg(long, allow_negative_numbers = true)]
     p: Option<f64>,
+    /// What keeps layer_norm, rms_norm, l2_normalize and standardize from dividing by 0. 1e-5 if not
+    /// given.
+    #[arg(long, allow_negative_numbers = true)]
+    eps: Option<f64>,
+    /// What softmax and log_softmax divide the elements by. 1 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    temperature: Option<f64>,
     #[arg(
         long = "type",
         value_name = "TYPE",
@@ -90,14 +114,14 @@ fn main() -> ExitCode {
 enum ArgumentError {
     #[error("axis {axis} is out of range for a tensor of rank {rank}")]
     Axis { axis: isize, rank: usize },
-    #[error("`{operator}` takes no --{option}")]
-    Option { operator: OperatorName, option: &'static str },
+    #[error("`{name}` takes no --{option}")]
+    Option { name: &'static str, option: &'static str },
     #[error(
-        "`{operator}` gives {} per reduction, but --output names {}",
+        "`{name}` gives {} per reduction, but --output names {}",
         counted(*results, "result"),
         counted(*files, "file")
     )]
-    Outputs { operator: OperatorName, results: usize, files: usize },
+    Outputs { name: &'static str, results: usize, files: usize },
     #[error("--output names {} more than once", .0.display())]
     SameOutput(PathBuf),
 }
@@ -109,14 +133,18 @@ fn counted(count: usize, what: &str) -> String {
 
 impl Arguments {
     /// What the operator depends on; options that it does not have are a mistake.
-    fn options(&self) -> Result<OperatorOptions, ArgumentError> {
+    fn options(&self, operator: OperatorName) -> Result<OperatorOptions, ArgumentError> {
         use OperatorName::{MeanVar, NanStd, NanVar, NormP, Std, Var};
-        let operator = self.op;
+        let name = operator.name();
         if self.correction.is_some() && !matches!(operator, Var | Std | MeanVar | NanVar | NanStd) {
-            return Err(ArgumentError::Option { operator, option: "correction" });
+            return Err(ArgumentError::Option { name, option: "correction" });
         }
         if self.p.is_some() && operator != NormP {
-            return Err(ArgumentError::Option { operator, option: "p" });
+            return Err(ArgumentError::Option { name, option: "p" });
+        }
+        let applied = [("eps", self.eps), ("temperature", self.temperature)];
+        if let Some((option, _)) = applied.into_iter().find(|(_, value)| value.is_some()) {
+            return Err(ArgumentError::Option { name, option });
         }
         let default = OperatorOptions::default();
         Ok(OperatorOptions {
@@ -126,10 +154,10 @@ impl Arguments {
     }
 
     /// A file for each result, or none at all.
-    fn check_outputs(&self, results: usize) -> Result<(), ArgumentError> {
+    fn check_outputs(&self, operator: OperatorName, results: usize) -> Result<(), ArgumentError> {
         let files = self.output.len();
         if files != 0 && files != results {
-            return Err(ArgumentError::Outputs { operator: self.op, results, files });
+            return Err(ArgumentError::Outputs { name: operator.name(), results, files });
         }
         let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
         match (0..files).find(|&nth| again(nth)) {
@@ -225,23 +253,60 @@ struct Refused {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // What can be wrong without a device is told before one is looked for.
-    let options = arguments.options()?;
-    arguments
-        .check_outputs(with_operator!(arguments.op, options, operator => results_of(operator)))?;
-    let input = Array::read(&arguments.input)?;
-    let axes = from_the_front(arguments.axes.as_deref(), input.shape.len())?;
-    reduced_axes(input.shape.len(), Some(&axes))?;
-    let work = Work { arguments, options, input: &input, axes: &axes };
+    if let Some((function, options)) = arguments.applied()? {
+        return run_applied(arguments, function, options);
+    }
+    let operator = arguments.op.expect("there is an operator or a function");
+    let options = arguments.options(operator)?;
+    let results = with_operator!(operator, options, operator => results_of(operator));
+    arguments.check_outputs(operator, results)?;
+    let (input, axes) = arguments.read()?;
+    let work = Work { arguments, operator, options, input: &input, axes: &axes };
     let (report, results) = on_device(arguments.backend, work)??;
-    let staged: Result<Vec<Staged>, _> =
-        results.iter().zip(&arguments.output).map(|(result, path)| result.stage(path)).collect();
-    staged?.into_iter().try_for_each(Staged::put)?;
+    arguments.write(&results)?;
     if arguments.json {
         say(serde_json::to_string(&report)?)?;
     } else {
         print(&report, arguments.explain)?;
     }
     Ok(())
+}
+
+fn run_applied(
+    arguments: &Arguments,
+    function: AppliedName,
+    options: AppliedOptions,
+) -> Result<(), Box<dyn Error>> {
+    let (input, axes) = arguments.read()?;
+    let output = arguments.result_type;
+    let work = apply::Work { function, options, output, input: &input, axes: &axes };
+    let (report, array) = on_device(arguments.backend, work)??;
+    arguments.write(&[array])?;
+    if arguments.json {
+        say(serde_json::to_string(&report)?)?;
+    } else {
+        apply::print(&report, arguments.explain)?;
+    }
+    Ok(())
+}
+
+impl Arguments {
+    /// The array, and the axes counted from the front.
+    fn read(&self) -> Result<(Array, Vec<usize>), Box<dyn Error>> {
+        let input = Array::read(&self.input)?;
+        let axes = from_the_front(self.axes.as_deref(), input.shape.len())?;
+        reduced_axes(input.shape.len(), Some(&axes))?;
+        Ok((input, axes))
+    }
+
+    /// Writes the files that were asked for, all of them or none.
+    fn write(&self, results: &[Array]) -> Result<(), Box<dyn Error>> {
+        let results = results.iter().zip(&self.output);
+        let staged: Result<Vec<Staged>, _> =
+            results.map(|(result, path)| result.stage(path)).collect();
+        staged?.into_iter().try_for_each(Staged::put)?;
+        Ok(())
+    }
 }
 
 fn results_of<O: Operator>(_: O) -> usize {
@@ -264,6 +329,7 @@ fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, Arg
 #[derive(Clone, Copy)]
 struct Work<'a> {
     arguments: &'a Arguments,
+    operator: OperatorName,
     options: OperatorOptions,
     input: &'a Array,
     axes: &'a [usize],
@@ -287,7 +353,7 @@ impl OnDevice for Work<'_> {
             storage_type(input.element),
         );
         let place = Place { device: name.into(), backend, compiler: R::name(client) };
-        with_operator!(self.arguments.op, self.options, operator => {
+        with_operator!(self.operator, self.options, operator => {
             self.reduce(client, reduce(operator, &tensor), place)
         })
     }
@@ -329,9 +395,9 @@ impl Work<'_> {
         results: &[Array],
         microseconds: f64,
     ) -> Report {
-        let Work { arguments, input, axes, .. } = self;
+        let Work { arguments, operator, input, axes, .. } = self;
         Report {
-            op: arguments.op.name(),
+            op: operator.name(),
             correction: arguments.correction,
             p: arguments.p,
             dtype: input.element,

@@ -1,0 +1,232 @@
+//! Applied reductions: their canonical form, what the planner decides, and what a plan may not do.
+
+use reduce_planner::{
+    Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
+    Combine, Device, Direction, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError,
+    Problem, ProblemError, Schedule, choose_applied, force_applied, row_major_strides,
+};
+
+const SOFTMAX: OperatorClass =
+    OperatorClass::new("softmax_sums", 8).fields(2).transcendental().blockwise();
+
+fn stated(
+    element: ElementType,
+    shape: &[usize],
+    axes: &[usize],
+    companions: &[&[usize]],
+) -> (AppliedProblem, Problem) {
+    let strides = row_major_strides(shape);
+    let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
+    let applied = AppliedSpec { element, strides: None, companions };
+    let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
+    (
+        AppliedProblem::new(SOFTMAX, &input, Some(axes), &applied).unwrap(),
+        Problem::new(SOFTMAX, &input, Some(axes), &results).unwrap(),
+    )
+}
+
+fn plan(element: ElementType, shape: &[usize], axes: &[usize]) -> AppliedPlan {
+    let (applied, reduction) = stated(element, shape, axes, &[]);
+    let choice = choose_applied(&applied, &reduction, &Device::h200()).unwrap();
+    assert_eq!(
+        choice.refused.len(),
+        AppliedKind::ALL.len() - 1,
+        "a reason against each other plan"
+    );
+    choice.plan
+}
+
+fn along(vector: usize, loads: usize) -> Access {
+    Access::new(Direction::Along).with_vector(vector).with_loads_in_flight(loads)
+}
+
+fn held(access: Access, schedule: Schedule) -> AppliedPlan {
+    AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 0 }
+}
+
+fn cube(units_per_output: u32) -> Schedule {
+    let combine = Combine::Plane { lanes: 32 };
+    Schedule::Cube { units_per_output, outputs_per_cube: 1, combine }
+}
+
+/// Rows are held by as many units as leave each 64 bytes, in planes where they are short.
+#[test]
+fn rows_are_held() {
+    use ElementType::{BF16, F32};
+    assert_eq!(plan(F32, &[8192, 8192], &[1]), held(along(4, 4), cube(512)));
+    assert_eq!(plan(BF16, &[8192, 8192], &[1]), held(along(8, 4), cube(256)));
+    assert_eq!(plan(F32, &[65536, 1024], &[1]), held(along(4, 4), cube(64)));
+    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
+    assert_eq!(plan(F32, &[262_144, 256], &[1]), held(along(4, 4), plane(16)));
+    assert_eq!(plan(F32, &[1 << 20, 64], &[1]), held(along(4, 2), plane(8)));
+}
+
+/// Rows too long for registers are read again while the cache holds those under way, and go to
+/// shared memory where it does not.
+#[test]
+fn long_rows_are_read_again_or_held_in_shared_memory() {
+    let f32_rows = plan(ElementType::F32, &[4096, 50257], &[1]);
+    assert_eq!(
+        f32_rows,
+        AppliedPlan::ReadAgain(Plan::new(along(4, 8).with_peeled(true), cube(1024)))
+    );
+    let bf16_rows = plan(ElementType::BF16, &[8192, 128_256], &[1]);
+    let plan_in_registers = Plan::new(along(8, 4), cube(1024));
+    assert_eq!(bf16_rows, AppliedPlan::Held { plan: plan_in_registers, in_shared: 12 });
+}
+
+/// Few long rows leave most of the device idle unless several cubes share each.
+#[test]
+fn few_rows_are_reduced_by_many_cubes() {
+    let chosen = plan(ElementType::F32, &[4, 1 << 24], &[1]);
+    assert_eq!(chosen.kind(), AppliedKind::Separately);
+    assert_eq!(chosen.launches(), 2);
+}
+
+/// Columns of 512 are held by 64 units with 8 loads each, of which 8 read side by side.
+#[test]
+fn columns_are_held() {
+    let access = Access::new(Direction::Across).with_vector(4).with_loads_in_flight(8);
+    let combine = Combine::Shared;
+    let schedule = Schedule::Cube { units_per_output: 64, outputs_per_cube: 8, combine };
+    assert_eq!(plan(ElementType::F32, &[64, 512, 1024], &[1]), held(access, schedule));
+}
+
+/// Dimensions merge only where they follow each other in the input, in the output and in all
+/// companions.
+#[test]
+fn companions_keep_dimensions_apart() {
+    let shape = [2, 3, 4, 5];
+    let dims = |companions: &[&[usize]]| {
+        let (applied, _) = stated(ElementType::F32, &shape, &[2, 3], companions);
+        (applied.problem().kept().len(), applied.problem().reduced().len())
+    };
+    assert_eq!(dims(&[]), (1, 1));
+    assert_eq!(dims(&[&[0, 0, 5, 1]]), (1, 1), "over both reduced axes");
+    assert_eq!(dims(&[&[0, 0, 0, 1]]), (1, 2), "over the last axis alone");
+    assert_eq!(dims(&[&[0, 1, 0, 0]]), (2, 1), "over the second axis alone");
+    let (applied, _) = stated(ElementType::F32, &shape, &[2, 3], &[&[0, 7, 0, 1]]);
+    let companion = &applied.companions()[0];
+    assert_eq!((&companion.kept[..], &companion.reduced[..]), (&[0, 7][..], &[0, 1][..]));
+    assert_eq!(applied.bytes(), 2 * 120 * 4, "each element is read once and written once");
+}
+
+/// Bad requests are named.
+#[test]
+fn bad_requests_are_refused() {
+    let input =
+        InputSpec { element: ElementType::F32, shape: &[4, 6], strides: &[6, 1], alignment: 256 };
+    let new =
+        |class: OperatorClass, axes: &[usize], strides: Option<&[usize]>, companion: &[usize]| {
+            let applied =
+                AppliedSpec { element: ElementType::F32, strides, companions: &[companion] };
+            AppliedProblem::new(class, &input, Some(axes), &applied).unwrap_err()
+        };
+    let positional = OperatorClass::new("argmax", 8).fields(2).positional();
+    assert_eq!(
+        new(positional, &[1], None, &[0, 0]),
+        ProblemError::PositionalApplied { operator: "argmax" }
+    );
+    assert_eq!(
+        new(SOFTMAX, &[2], None, &[0, 0]),
+        ProblemError::AxisOutOfRange { axis: 2, rank: 2 }
+    );
+    assert_eq!(
+        new(SOFTMAX, &[1], None, &[0]),
+        ProblemError::RankMismatch { tensor: "operand", dims: 2, strides: 1 }
+    );
+    assert!(matches!(
+        new(SOFTMAX, &[1], Some(&[0, 1]), &[0, 0]),
+        ProblemError::OutputOverlaps { .. }
+    ));
+    assert!(matches!(
+        new(SOFTMAX, &[1], None, &[usize::MAX, 1]),
+        ProblemError::TooLarge { tensor: "operand", .. }
+    ));
+}
+
+/// A plan that does not hold a whole tile, or whose tiles belong to several cubes, is refused.
+#[test]
+fn plans_obey_the_rules() {
+    let (applied, reduction) = stated(ElementType::F32, &[64, 8192], &[1], &[]);
+    let device = Device::h200();
+    let error =
+        |plan: AppliedPlan| plan.check(&applied, &reduction, &device).unwrap_err().to_string();
+    let short = error(held(along(4, 2), cube(512)));
+    assert!(short.contains("an output tile has 2048 loads, and its units hold 1024"), "{short}");
+    let in_shared =
+        |in_shared| AppliedPlan::Held { plan: Plan::new(along(4, 2), cube(512)), in_shared };
+    assert!(in_shared(2).check(&applied, &reduction, &device).is_ok());
+    let parts = error(in_shared(3));
+    assert!(parts.contains("3 loads in shared memory are no multiple of 2 in flight"), "{parts}");
+    let large = error(in_shared(64));
+    assert!(large.contains("shared memory"), "{large}");
+    let together = error(held(along(4, 2).with_outputs_in_flight(2), cube(512)));
+    assert!(together.contains("outputs in flight") || together.contains("at a time"), "{together}");
+    let split = Schedule::Split {
+        cubes_per_output: 2,
+        units_per_output: 256,
+        outputs_per_cube: 1,
+        combine: Combine::Plane { lanes: 32 },
+        merge: reduce_planner::Merge::LastCube,
+    };
+    let split = error(AppliedPlan::ReadAgain(Plan::new(along(4, 4), split)));
+    assert!(split.contains("2 cubes per output cannot share its results"), "{split}");
+    let AppliedPlan::Separately { reduce, .. } =
+        force_applied(AppliedKind::Separately, &applied, &reduction, &device).unwrap()
+    else {
+        unreachable!("the kind was asked for")
+    };
+    let none = ApplyLaunch::new(along(4, 4), 256, 1, 0);
+    let none = error(AppliedPlan::Separately { reduce, apply: none });
+    assert!(none.contains("an output needs at least one cube"), "{none}");
+}
+
+/// Every kind that applies obeys the rules, whatever the shape, and survives a file.
+#[test]
+fn forced_plans_obey_the_rules() {
+    let shapes: [(&[usize], &[usize]); 9] = [
+        (&[7, 3], &[1]),
+        (&[7, 3], &[0]),
+        (&[1, 1], &[0, 1]),
+        (&[3, 5, 7, 11], &[1, 3]),
+        (&[3, 5, 7, 11], &[0, 2]),
+        (&[100, 1001], &[1]),
+        (&[2, 999_983], &[1]),
+        (&[999_983, 2], &[0]),
+        (&[64, 100_000, 3], &[1]),
+    ];
+    for device in [Device::h200(), Device::software_adapter()] {
+        for (shape, axes) in shapes {
+            for element in [ElementType::F32, ElementType::F16, ElementType::F64] {
+                let (applied, reduction) = stated(element, shape, axes, &[]);
+                let mut kinds = 0;
+                for kind in AppliedKind::ALL {
+                    match force_applied(kind, &applied, &reduction, &device) {
+                        Ok(plan) => {
+                            assert_eq!(plan.kind(), kind);
+                            plan.check(&applied, &reduction, &device).unwrap();
+                            let text = serde_json::to_string(&plan).unwrap();
+                            assert_eq!(serde_json::from_str::<AppliedPlan>(&text).unwrap(), plan);
+                            kinds += 1;
+                        }
+                        Err(PlanError::NoAppliedPlan { .. }) => {}
+                        Err(other) => panic!("{shape:?} {axes:?} {kind}: {other}"),
+                    }
+                }
+                assert!(kinds >= 2, "{shape:?} {axes:?} on {}: {kinds} kinds", device.name);
+            }
+        }
+    }
+}
+
+/// A choice says why not the others.
+#[test]
+fn refusals_have_their_numbers() {
+    let (applied, reduction) = stated(ElementType::F32, &[4096, 50257], &[1], &[]);
+    let choice = choose_applied(&applied, &reduction, &Device::h200()).unwrap();
+    let reasons: Vec<String> = choice.refused.iter().map(ToString::to_string).collect();
+    assert_eq!(reasons[0], "held: too long: 12564 loads per output tile, and a cube holds 8192");
+    assert!(matches!(choice.refused[1].reason, AppliedReason::Slower { .. }), "{reasons:?}");
+    assert!(reasons[2].starts_with("separately: slower: "), "{reasons:?}");
+}
