@@ -9,7 +9,8 @@ use std::{
 use clap::Parser;
 use reduce_benches::{Case, CaseError, inputs};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, LayerNorm, ReduceError, RmsNorm, UnknownFunction,
+    AppliedName, AppliedOptions, ElementType, LayerNorm, ReduceError, RmsNorm, UnknownFunction,
+    cross_entropy,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     planner::AppliedPlan,
     with_applied,
@@ -22,7 +23,8 @@ use reduce_programs::{
 
 /// Times cases over rotating buffers (cold cache) and prints
 /// `OURS function dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. The bytes
-/// are those of the input, read once, and of the output, written once.
+/// are those of the input, read once, and of the output, written once. The classes of a
+/// cross-entropy are bytes.
 #[derive(Parser)]
 struct Arguments {
     /// Cases such as `softmax f32 [8192, 8192] axis 1`, or result lines of a peer's program.
@@ -74,10 +76,33 @@ fn main() -> ExitCode {
 /// A function and where it is applied.
 struct Applied {
     words: String,
-    function: AppliedName,
-    /// Whether the function has a weight, and whether it has a bias.
-    affine: (bool, bool),
+    function: Function,
     place: Case,
+}
+
+/// What is timed, with the operands that peers give it.
+#[derive(Clone, Copy, PartialEq)]
+enum Function {
+    /// Without operands.
+    Plain(AppliedName),
+    /// With a weight and a bias.
+    LayerNorm,
+    /// With a weight.
+    RmsNorm,
+    /// With a class for each row.
+    CrossEntropy,
+}
+
+impl Function {
+    /// The function whose plan is chosen, if plans are.
+    fn name(self) -> Option<AppliedName> {
+        match self {
+            Function::Plain(name) => Some(name),
+            Function::LayerNorm => Some(AppliedName::LayerNorm),
+            Function::RmsNorm => Some(AppliedName::RmsNorm),
+            Function::CrossEntropy => None,
+        }
+    }
 }
 
 fn parse(line: &str) -> Result<Applied, Stop> {
@@ -87,22 +112,15 @@ fn parse(line: &str) -> Result<Applied, Stop> {
     let first = usize::from(words.first().is_some_and(is_engine));
     let name = words.get(first).copied().unwrap_or("");
     let rest = words.get(first + 1..).unwrap_or(&[]).join(" ");
-    // Batch normalisation in training is layer normalisation over other axes.
     let function = match name {
-        "batch_norm" => AppliedName::LayerNorm,
-        name => name.parse()?,
+        // Batch normalisation in training is layer normalisation over other axes.
+        "batch_norm" => Function::Plain(AppliedName::LayerNorm),
+        "layer_norm" => Function::LayerNorm,
+        "rms_norm" => Function::RmsNorm,
+        "cross_entropy" => Function::CrossEntropy,
+        name => Function::Plain(name.parse()?),
     };
-    let affine = match name {
-        "layer_norm" => (true, true),
-        "rms_norm" => (true, false),
-        _ => (false, false),
-    };
-    Ok(Applied {
-        words: format!("{name} {rest}"),
-        function,
-        affine,
-        place: format!("sum {rest}").parse()?,
-    })
+    Ok(Applied { words: format!("{name} {rest}"), function, place: format!("sum {rest}").parse()? })
 }
 
 fn run(arguments: &Arguments) -> Result<(), Stop> {
@@ -149,14 +167,21 @@ fn time<R: Runtime>(
 ) -> Result<(), MeasureError> {
     let inputs = inputs(client, &case.place, None);
     let last = case.place.stored.last().copied().unwrap_or(1);
-    let operands = random_inputs(client, case.place.element, &[last], &[1], Some(0));
-    let bytes = 2 * case.place.input_bytes();
+    let rows = case.place.elements() / last;
+    let (len, element) = match case.function {
+        Function::CrossEntropy => (rows, ElementType::U8),
+        _ => (last, case.place.element),
+    };
+    let operands = random_inputs(client, element, &[len], &[1], Some(0));
+    let written = if case.function == Function::CrossEntropy { 0 } else { 1 };
+    let bytes = (1 + written) * case.place.input_bytes();
     let chosen = choose(client, case, &inputs[0])?;
-    for (nth, plan) in std::iter::once(&chosen).chain(plans).enumerate() {
+    let others = plans.iter().map(Some);
+    for (nth, plan) in std::iter::once(chosen.as_ref()).chain(others).enumerate() {
         let mut rotation = inputs.iter().cycle();
         let timed = microseconds_per_call(client, sample_seconds, || {
             let input = rotation.next().expect("there is an input");
-            launch(client, case, input, &operands[0], *plan)?;
+            launch(client, case, input, &operands[0], plan.copied())?;
             Ok(())
         });
         let us = match timed {
@@ -164,22 +189,25 @@ fn time<R: Runtime>(
             timed => timed?,
         };
         let tried = if nth > 0 { "  tried " } else { "" };
+        let words = plan.map_or("two launches".into(), ToString::to_string);
         let rate = gigabytes_per_second(bytes, us);
         // A reader that has gone does not wait for the times to come.
-        let words = &case.words;
-        drop(writeln!(io::stdout(), "OURS {words}: {us:.2} us {rate:.1} GB/s  # {tried}{plan}"));
+        let case = &case.words;
+        drop(writeln!(io::stdout(), "OURS {case}: {us:.2} us {rate:.1} GB/s  # {tried}{words}"));
     }
     Ok(())
 }
 
+/// The plan that is chosen; none for a cross-entropy, which is a reduction and a small launch.
 fn choose<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Applied,
     input: &TensorHandle<R>,
-) -> Result<AppliedPlan, ReduceError> {
+) -> Result<Option<AppliedPlan>, ReduceError> {
+    let Some(name) = case.function.name() else { return Ok(None) };
     let options = AppliedOptions::default();
-    with_applied!(case.function, options, input, case.place.axes(), applied => {
-        Ok(applied.choose(client)?.plan)
+    with_applied!(name, options, input, case.place.axes(), applied => {
+        Ok(Some(applied.choose(client)?.plan))
     })
 }
 
@@ -188,22 +216,25 @@ fn launch<R: Runtime>(
     case: &Applied,
     input: &TensorHandle<R>,
     operand: &TensorHandle<R>,
-    plan: AppliedPlan,
+    plan: Option<AppliedPlan>,
 ) -> Result<TensorHandle<R>, ReduceError> {
     let axes = || case.place.axes();
     let last = case.place.stored.len() - 1;
     let AppliedOptions { eps, .. } = AppliedOptions::default();
-    match case.affine {
-        (true, true) => {
+    match (case.function, plan) {
+        (Function::LayerNorm, Some(plan)) => {
             let norm = LayerNorm { eps }.of(input, axes()).with_plan(plan);
             norm.operand(operand, last).operand(operand, last).run(client)
         }
-        (true, false) => {
+        (Function::RmsNorm, Some(plan)) => {
             let norm = RmsNorm { eps }.of(input, axes()).with_plan(plan);
             norm.operand(operand, last).run(client)
         }
-        _ => with_applied!(case.function, AppliedOptions::default(), input, axes(), applied => {
-            applied.with_plan(plan).run(client)
-        }),
+        (Function::Plain(name), Some(plan)) => {
+            with_applied!(name, AppliedOptions::default(), input, axes(), applied => {
+                applied.with_plan(plan).run(client)
+            })
+        }
+        _ => cross_entropy(client, input, operand, last),
     }
 }

@@ -504,7 +504,15 @@ impl<R: Runtime> Launch<'_, R> {
     fn run(self) {
         let Prepared { plan, how, grid, address, cubes, .. } = *self.launch;
         let hold = match plan {
-            AppliedPlan::Held { in_shared, .. } => Hold::Elements { in_shared },
+            AppliedPlan::Held { plan, in_shared } => {
+                let units = u64::from(plan.schedule.units_per_output());
+                let held = units * (plan.access.loads_in_flight + in_shared) as u64;
+                let problem = self.prepared.applied.problem();
+                let all = plan.access.loads_per_output(problem) == held;
+                let along = plan.access.direction == Direction::Along;
+                let whole = all && !(plan.access.peeled && along);
+                Hold::Elements { in_shared, whole }
+            }
             _ => Hold::Nothing,
         };
         let units = CubeDim::new_1d(how.team.units_per_cube);

@@ -235,7 +235,7 @@ pub(super) fn may_refuse(operator: OperatorRef) -> bool {
 
 /// Whether any load of a tile may be one that does not exist: those of several peeled inner
 /// dimensions, which may hold one vector less than others.
-pub(super) fn any_load_may_be_missing(access: Access, outer_dims: usize) -> bool {
+fn any_load_may_be_missing(access: Access, outer_dims: usize) -> bool {
     access.peeled && access.direction == Direction::Along && outer_dims > 0
 }
 
@@ -252,7 +252,7 @@ fn is_ascending(access: Access, outer_dims: usize) -> bool {
 /// missing. Only the last one of a single peeled inner dimension may be. That of realigned rows may
 /// reach beyond the input.
 #[cube]
-pub(super) fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
+fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
     if comptime![access.realigned || access.peeled && access.direction == Direction::Along] {
         geometry.loads_per_tile - 1
     } else {

@@ -187,8 +187,9 @@ fn check<R: Runtime>(
     let found = decode(element, &bytes[..held * element.bytes()]);
     let epsilon = if element == ElementType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
     let (rounding, least) = match element {
-        ElementType::F16 => (2f64.powi(-11), 2f64.powi(-24)),
-        ElementType::BF16 => (2f64.powi(-8), 0.0),
+        ElementType::F16 => (2f64.powi(-10), 2f64.powi(-24)),
+        // Vulkan leaves open whether conversions round to the nearest or towards 0.
+        ElementType::BF16 => (2f64.powi(-7), 0.0),
         _ => (epsilon, 2f64.powi(-126)),
     };
     let mut written = vec![false; held];
@@ -385,7 +386,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     let input = tensor(client, &rows.concat(), &[count, columns], &[columns, 1]);
     let device = device_with_planes(client);
     let same = |found: f32, expected: f32| {
-        (found - expected).abs() <= 1e-6 || found == expected || found.is_nan() && expected.is_nan()
+        (found - expected).abs() <= 1e-5 || found == expected || found.is_nan() && expected.is_nan()
     };
     for kind in AppliedKind::ALL {
         // The first two elements of each row.

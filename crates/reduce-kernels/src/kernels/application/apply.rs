@@ -15,7 +15,7 @@ use crate::{
         geometry::{Geometry, Tile, offsets, unknown_zero},
         load::{AtEnd, Loaded, edge_slots, load_edge},
     },
-    operator::{Applied, Operands, Parameters, Reals, Single, Stored, Wide, apply_to},
+    operator::{Applied, Operands, Parameters, Real, Reals, Single, Wide, apply_to},
 };
 
 /// What an application reads and writes beside the input.
@@ -70,7 +70,7 @@ pub(super) fn apply_to_share(
             #[unroll]
             for k in 0..in_flight {
                 let nth = first + k * share.stride;
-                let value = loads.index(k).value;
+                let value = Vector::<Real, Wide>::cast_from(loads.index(k).value);
                 apply_to_load(
                     value, nth, beside, geometry, companions, parameters, tile, results, how,
                 );
@@ -81,7 +81,7 @@ pub(super) fn apply_to_share(
         #[unroll]
         for k in 0..in_flight {
             let nth = share.first + k * share.stride;
-            let value = held.loads.index(k).value;
+            let value = Vector::<Real, Wide>::cast_from(*held.values.index(k));
             apply_to_load(value, nth, beside, geometry, companions, parameters, tile, results, how);
         }
         if comptime![hold.in_shared() > 0] {
@@ -94,7 +94,7 @@ pub(super) fn apply_to_share(
                 #[unroll]
                 for k in 0..in_flight {
                     let nth = first + k * share.stride;
-                    let value = kept[slot + k * units];
+                    let value = Vector::<Real, Wide>::cast_from(kept[slot + k * units]);
                     apply_to_load(
                         value, nth, beside, geometry, companions, parameters, tile, results, how,
                     );
@@ -191,7 +191,7 @@ pub(super) fn spot(
 /// Applies results to a load and stores the vector.
 #[cube]
 fn apply_to_load(
-    value: Vector<Stored, Wide>,
+    value: Vector<Real, Wide>,
     nth: usize,
     beside: Beside,
     geometry: &Geometry,
@@ -207,13 +207,7 @@ fn apply_to_load(
     if spot.exists {
         let operands =
             Operands::<Wide>::of(load_operands(beside, geometry, companions, tile, spot, how));
-        let value = apply_to::<Wide>(
-            comptime![how.apply],
-            Vector::cast_from(value),
-            results,
-            operands,
-            parameters,
-        );
+        let value = apply_to::<Wide>(comptime![how.apply], value, results, operands, parameters);
         let value = Vector::<Applied, Wide>::cast_from(value);
         let in_vectors = beside.output.is_some();
         let in_part = comptime![access.peeled && access.direction == Direction::Across];

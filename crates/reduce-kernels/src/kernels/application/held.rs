@@ -15,7 +15,7 @@ use crate::{
         team::Team,
         total::combine_team,
     },
-    operator::{Accumulator, OperatorRef, Parameters, Single, Stored, Wide, Width, merge},
+    operator::{Accumulator, In, OperatorRef, Parameters, Single, Stored, Wide, Width, merge},
 };
 
 /// The loads that a unit holds. Those in shared memory come after those in registers, and each unit
@@ -23,6 +23,9 @@ use crate::{
 #[derive(CubeType)]
 pub(super) struct Held {
     pub(super) loads: Sequence<Loaded>,
+    /// The elements of these loads, converted once: compilers do not see that two conversions of one
+    /// 16-bit element are the same.
+    pub(super) values: Sequence<Vector<In, Wide>>,
     pub(super) kept: ComptimeOption<SliceMut<Vector<Stored, Wide>>>,
 }
 
@@ -38,13 +41,16 @@ pub(super) fn hold_loads(
     #[comptime] hold: Hold,
 ) -> Held {
     let mut loads = Sequence::<Loaded>::new();
+    let mut values = Sequence::<Vector<In, Wide>>::new();
     if comptime![hold != Hold::Nothing] {
         // A unit without loads repeats those of another.
         let other = clamp_max(share.first, geometry.loads_per_tile - 1);
         #[unroll]
         for k in 0..comptime![access.loads_in_flight] {
             let nth = share.first + k * share.stride;
-            loads.push(load_inside(input, geometry, tile, nth, other, AtEnd::Never, access));
+            let loaded = load_inside(input, geometry, tile, nth, other, AtEnd::Never, access);
+            values.push(Vector::cast_from(loaded.value));
+            loads.push(loaded);
         }
     }
     let places = comptime![hold.in_shared() * team.units_per_cube as usize];
@@ -54,7 +60,7 @@ pub(super) fn hold_loads(
     } else {
         ComptimeOption::new_None()
     };
-    Held { loads, kept }
+    Held { loads, values, kept }
 }
 
 /// The accumulator of the loads that a unit holds, of which it stores those that follow the ones in

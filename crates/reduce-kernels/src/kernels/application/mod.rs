@@ -53,14 +53,20 @@ pub(crate) enum Hold {
     Elements {
         /// Loads of a unit in shared memory, a multiple of those in flight.
         in_shared: usize,
+        /// Whether all loads of all units exist.
+        whole: bool,
     },
 }
 
 impl Hold {
+    fn is_whole(self) -> bool {
+        matches!(self, Hold::Elements { whole: true, .. })
+    }
+
     fn in_shared(self) -> usize {
         match self {
             Hold::Nothing => 0,
-            Hold::Elements { in_shared } => in_shared,
+            Hold::Elements { in_shared, .. } => in_shared,
         }
     }
 }

@@ -6,7 +6,7 @@ use reduce_planner::{Access, Combine, Direction};
 use super::{Hold, apply::spot, held::Held};
 use crate::{
     kernels::{
-        accumulate::{Share, any_load_may_be_missing, load_inside, loads_surely_valid},
+        accumulate::{Share, load_inside},
         args::Input,
         combine::combine_plane,
         geometry::{Geometry, Tile, unknown_zero},
@@ -16,8 +16,8 @@ use crate::{
     },
     operator::{
         A, Accumulator, AccumulatorTypes, Block, BlockTraits, Columns, In, OperatorRef, Parameters,
-        PassWidth, PassesRef, Position, Results, Single, Stored, Wide, after_first, between,
-        block::spread, finish_passes, identity, push, push_block,
+        PassWidth, PassesRef, Position, Results, Single, Wide, after_first, between, block::spread,
+        finish_passes, identity, push, push_block,
     },
 };
 
@@ -108,18 +108,10 @@ fn of_unit<N: PassWidth>(
     #[comptime] pass: Pass,
 ) -> Accumulator<N> {
     let operator = comptime![operator_of(passes, pass)];
-    let mut total = push_loads::<N>(
-        identity::<N>(operator),
-        &held.loads,
-        share.first,
-        first,
-        geometry,
-        parameters,
-        share,
-        access,
-        passes,
-        pass,
-    );
+    let traits = comptime![BlockTraits { whole: hold.is_whole(), ascending: false, starts: false }];
+    let block = block_of::<N>(&held.loads, &held.values, first, parameters, traits, passes, pass);
+    let (pushed, _) = push_block::<N>(operator, identity::<N>(operator), &block, parameters);
+    let mut total = pushed;
     if comptime![hold.in_shared() > 0] {
         let mut kept = held.kept.unwrap();
         let in_flight = comptime![access.loads_in_flight];
@@ -154,9 +146,14 @@ fn of_unit<N: PassWidth>(
                         }),
                     }
                 }
-                total = push_loads::<N>(
-                    total, &loads, nth, first, geometry, parameters, share, access, passes, pass,
-                );
+                let mut values = Sequence::<Vector<In, Wide>>::new();
+                #[unroll]
+                for k in 0..in_flight {
+                    values.push(Vector::cast_from(loads.index(k).value));
+                }
+                let block = block_of::<N>(&loads, &values, first, parameters, traits, passes, pass);
+                let (pushed, _) = push_block::<N>(operator, total, &block, parameters);
+                total = pushed;
             }
             nth += share.stride * in_flight;
             slot += comptime![units * in_flight];
@@ -183,45 +180,11 @@ fn of_unit<N: PassWidth>(
     total
 }
 
-/// Pushes the loads `nth`, `nth + stride`, ... of the tile as a block.
-#[allow(unused_assignments, reason = "CubeCL declares mutable variables with a value")]
-#[cube]
-fn push_loads<N: PassWidth>(
-    total: Accumulator<N>,
-    loads: &Sequence<Loaded>,
-    nth: usize,
-    first: Vector<A, N>,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] passes: PassesRef,
-    #[comptime] pass: Pass,
-) -> Accumulator<N> {
-    let operator = comptime![operator_of(passes, pass)];
-    let some = comptime![BlockTraits { whole: false, ascending: false, starts: false }];
-    let last = nth + comptime![access.loads_in_flight - 1] * share.stride;
-    let outer_dims = geometry.reduced.len().comptime();
-    let mut taken = total;
-    if comptime![!any_load_may_be_missing(access, outer_dims)]
-        && last < loads_surely_valid(geometry, access)
-    {
-        let whole = comptime![BlockTraits { whole: true, ..some }];
-        let block = block_of::<N>(loads, first, parameters, whole, passes, pass);
-        let (pushed, _) = push_block::<N>(operator, total, &block, parameters);
-        taken = pushed;
-    } else {
-        let block = block_of::<N>(loads, first, parameters, some, passes, pass);
-        let (pushed, _) = push_block::<N>(operator, total, &block, parameters);
-        taken = pushed;
-    }
-    taken
-}
-
-/// The block of these loads, as the pass takes them.
+/// The block of these loads with these elements, as the pass takes them.
 #[cube]
 fn block_of<N: PassWidth>(
     loads: &Sequence<Loaded>,
+    values: &Sequence<Vector<In, Wide>>,
     first: Vector<A, N>,
     parameters: &Parameters,
     #[comptime] traits: BlockTraits,
@@ -233,8 +196,7 @@ fn block_of<N: PassWidth>(
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);
-        let stored: Vector<Stored, Wide> = loaded.value;
-        let value = Vector::<In, Wide>::cast_from(stored);
+        let value = *values.index(k);
         let value = if comptime![pass == Pass::Second] {
             between::<Wide>(passes, value, first, parameters)
         } else {

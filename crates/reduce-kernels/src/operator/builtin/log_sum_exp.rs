@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{Max, Sum, applied::exponential};
+use super::{Sum, applied::exponential, first_pass::Largest};
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out, Out2, Pair,
     Parameters, Position, Two, TypeRule, Value,
@@ -192,10 +192,10 @@ finish accumulator, _count, _parameters => {
 });
 
 /// The maximum, then the sum of the exponentials of differences from it. These are the ones that
-/// [`ExponentialShare`](super::ExponentialShare) takes, so compilers keep them instead.
+/// [`ExponentialShare`](super::ExponentialShare) takes, which compilers keep where they can.
 #[cube]
 impl InPasses for SoftmaxSums {
-    type First = Max;
+    type First = Largest;
     type Second = Sum;
 
     fn after_first<N: Size>(
@@ -228,7 +228,7 @@ impl InPasses for SoftmaxSums {
 /// As softmax.
 #[cube]
 impl InPasses for LogSoftmaxSums {
-    type First = Max;
+    type First = Largest;
     type Second = Sum;
 
     fn after_first<N: Size>(

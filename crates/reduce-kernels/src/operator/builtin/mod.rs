@@ -3,6 +3,7 @@
 mod applied;
 mod arg;
 mod extrema;
+mod first_pass;
 mod log_sum_exp;
 mod logic;
 mod mean;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{Sum, SumSquares, extrema::greater};
+use super::{Sum, SumSquares, extrema::greater, first_pass::LargestMagnitude};
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter, One, Operator,
     Out, Pair, ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
@@ -236,7 +236,7 @@ fn factor_of<N: Size>(most: Vector<A, N>) -> Vector<A, N> {
 /// The largest magnitude, then the sum of squares of shares of it, which neither overflow nor vanish.
 #[cube]
 impl InPasses for RmsReciprocal {
-    type First = NormInf;
+    type First = LargestMagnitude;
     type Second = SumSquares;
 
     fn after_first<N: Size>(
@@ -272,7 +272,7 @@ impl InPasses for RmsReciprocal {
 /// The largest magnitude, then the sum of squares of shares of it, which neither overflow nor vanish.
 #[cube]
 impl InPasses for NormL2Reciprocal {
-    type First = NormInf;
+    type First = LargestMagnitude;
     type Second = SumSquares;
 
     fn after_first<N: Size>(
