@@ -1,15 +1,18 @@
 //! Burn's autodiff backends: each float result is a node of the graph.
 
+use core::iter;
+
 use burn_autodiff::{
     Autodiff,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
     grads::Gradients,
-    ops::{Backward, Ops, OpsKind, unary},
+    ops::{Backward, Ops, OpsKind, OpsPrep, unary},
 };
-use burn_backend::tensor::Device;
+use burn_backend::tensor::{Device, FloatTensor};
 
 use crate::{
-    AnyTensor, ReduceBackend, ReduceBurnError, Reduction, Results,
+    AnyTensor, Application, ReduceBackend, ReduceBurnError, Reduction, Results,
+    application::{self, gradient::ApplicationGradient},
     gradient::{Gradient, forward},
 };
 
@@ -48,6 +51,54 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
         });
         Ok(results.collect())
     }
+
+    fn check_application(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        B::check_application(application, device)
+    }
+
+    fn apply(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
+        let tensors: Vec<_> = iter::once(tensor).chain(operands).collect();
+        let is_tracked = tensors.iter().any(|tensor| tensor.is_tracked());
+        let nodes: Vec<_> = tensors.iter().map(|tensor| tensor.node.clone()).collect();
+        let mut inner = tensors.into_iter().map(|tensor| tensor.primitive);
+        let x = inner.next().expect("the input is the first of the tensors");
+        let operands = inner.collect();
+        let (result, gradient) = if is_tracked {
+            let (result, gradient) = application::gradient::forward::<B>(x, operands, application)?;
+            (result, Some(gradient))
+        } else {
+            (B::apply(x, operands, application)?, None)
+        };
+        let step = ApplicationStep;
+        Ok(match nodes.as_slice() {
+            [x] => node(step.prepare::<C>([x].map(Clone::clone)), result, gradient),
+            [x, weight] => node(step.prepare::<C>([x, weight].map(Clone::clone)), result, gradient),
+            [x, weight, bias] => {
+                node(step.prepare::<C>([x, weight, bias].map(Clone::clone)), result, gradient)
+            }
+            _ => unreachable!("no function takes more than two operands"),
+        })
+    }
+}
+
+/// A node of the graph for the result of an application. It has a gradient if a parent is tracked.
+fn node<B: ReduceBackend, C: CheckpointStrategy, const N: usize>(
+    step: OpsPrep<ApplicationStep, B, ApplicationGradient<B>, C, N>,
+    result: FloatTensor<B>,
+    gradient: Option<ApplicationGradient<B>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    match (step.compute_bound().stateful(), gradient) {
+        (OpsKind::Tracked(step), Some(gradient)) => step.finish(gradient, result),
+        (OpsKind::UnTracked(step), None) => step.finish(result),
+        _ => unreachable!("results of tracked tensors, and only they, have gradients"),
+    }
 }
 
 /// The results of a reduction of integers or truth values, which no gradient reaches.
@@ -74,5 +125,28 @@ impl<B: ReduceBackend> Backward<B, 1> for Step {
         _checkpointer: &mut Checkpointer,
     ) {
         unary::<B, _>(ops.parents, ops.node, gradients, |result| ops.state.of(result));
+    }
+}
+
+/// The backward pass of an application. Its state is the result's [`ApplicationGradient`].
+#[derive(Debug)]
+struct ApplicationStep;
+
+impl<B: ReduceBackend, const N: usize> Backward<B, N> for ApplicationStep {
+    type State = ApplicationGradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, N>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let result = gradients.consume::<B>(&ops.node);
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        for (parent, gradient) in ops.parents.into_iter().zip(ops.state.of(result, &wanted)) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                gradients.register::<B>(parent.id, gradient);
+            }
+        }
     }
 }

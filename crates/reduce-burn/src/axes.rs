@@ -80,6 +80,20 @@ fn saturated(axis: impl TryInto<i64>) -> i64 {
     axis.try_into().unwrap_or(i64::MAX)
 }
 
+/// The axes of a tensor that are not among `axes`, in ascending order.
+pub(crate) fn kept_axes(axes: &[usize], rank: usize) -> Vec<usize> {
+    (0..rank).filter(|axis| !axes.contains(axis)).collect()
+}
+
+/// The permutation that undoes `order`.
+pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut back = vec![0; order.len()];
+    for (place, &axis) in order.iter().enumerate() {
+        back[axis] = place;
+    }
+    back
+}
+
 /// The axes of a reduction from rank `D` to rank `R`.
 ///
 /// Everything that converts to an [`AxisList`] keeps the reduced axes with size 1, so `R` is `D`.

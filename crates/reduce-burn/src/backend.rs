@@ -1,8 +1,11 @@
 //! The trait of backends that can reduce.
 
-use burn_backend::{Backend, tensor::Device};
+use burn_backend::{
+    Backend,
+    tensor::{Device, FloatTensor},
+};
 
-use crate::{AnyTensor, ReduceBurnError, Reduction, composed};
+use crate::{AnyTensor, Application, ReduceBurnError, Reduction, application, composed};
 
 /// The results of a reduction, in the order of [`Reduction::outputs`].
 pub type Results<B> = Vec<AnyTensor<B>>;
@@ -38,6 +41,34 @@ pub trait ReduceBackend: Backend {
         reduction: &Reduction,
     ) -> Result<Results<Self>, ReduceBurnError> {
         Ok(composed::reduce(tensor, reduction))
+    }
+
+    /// Whether [`apply`](Self::apply) would run an application on a device. `Fusion` asks this as
+    /// it asks [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// The error that `apply` would return.
+    fn check_application(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        let _ = (application, device);
+        Ok(())
+    }
+
+    /// Applies the results of a reduction to each element of a tensor. The tensor and the operands
+    /// are those that `application` was made of. Does not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot run. Nothing is launched then.
+    fn apply(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
+        application::composed::apply::<Self>(tensor, operands, application)
     }
 }
 

@@ -1,16 +1,27 @@
 //! Burn's CubeCL backends: one launch of a kernel of reduce-kernels, without a copy of the input.
 
-use burn_backend::{BoolStore, DType, tensor::Device};
+use burn_backend::{
+    BoolStore, DType,
+    tensor::{Device, FloatTensor},
+};
 use burn_cubecl::{
     BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement,
     cubecl::{client::ComputeClient, std::tensor::TensorHandle},
     tensor::CubeTensor,
 };
 use reduce_kernels::{
-    ElementType, Input, Operator, TensorDescription, operator::ResultArity, reduce, with_operator,
+    AppliedReduction, Apply, ElementType, Input, LayerNorm, LogSoftmax, LogSoftmaxSums, MeanRstd,
+    Operator, ReduceError, RmsNorm, RmsReciprocal, Softmax, SoftmaxSums, TensorDescription,
+    device_of,
+    operator::{Fields, ResultArity},
+    planner::PlanError,
+    reduce, with_operator,
 };
 
-use crate::{AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, Results};
+use crate::{
+    AnyTensor, Application, AppliedFunction, Kind, ReduceBackend, ReduceBurnError, Reduction,
+    Results,
+};
 
 impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
 where
@@ -48,6 +59,91 @@ where
         };
         Ok(outputs.into_iter().zip(reduction.outputs()).map(typed).collect())
     }
+
+    /// Checks the reduction alone, and the types of the operands: reduce-kernels checks no applied
+    /// reduction of a tensor without memory.
+    fn check_application(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        let client = R::client(device);
+        match application.function() {
+            AppliedFunction::Softmax => check_results(&client, SoftmaxSums, application)?,
+            AppliedFunction::LogSoftmax => check_results(&client, LogSoftmaxSums, application)?,
+            AppliedFunction::LayerNorm { eps } => {
+                check_results(&client, MeanRstd { correction: 0.0, eps }, application)?;
+            }
+            AppliedFunction::RmsNorm { eps } => {
+                check_results(&client, RmsReciprocal { eps }, application)?;
+            }
+        }
+        for &(dtype, _) in application.operands() {
+            let operand = element(dtype)?;
+            if dtype != application.dtype() && !device_of(&client).has(operand) {
+                let device = device_of(&client).name;
+                let error = PlanError::ElementUnsupported { device, element: operand };
+                return Err(ReduceError::from(error).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
+        let client = tensor.client.clone();
+        let device = tensor.device.clone();
+        let input = TensorHandle::from(tensor);
+        let operands: Vec<_> = operands.into_iter().map(TensorHandle::from).collect();
+        let (dtype, axes) = (application.dtype(), application.axes());
+        let output = match application.function() {
+            AppliedFunction::Softmax => {
+                run_applied(&client, Softmax.of(&input, axes), &operands, dtype)?
+            }
+            AppliedFunction::LogSoftmax => {
+                run_applied(&client, LogSoftmax.of(&input, axes), &operands, dtype)?
+            }
+            AppliedFunction::LayerNorm { eps } => {
+                run_applied(&client, LayerNorm { eps }.of(&input, axes), &operands, dtype)?
+            }
+            AppliedFunction::RmsNorm { eps } => {
+                run_applied(&client, RmsNorm { eps }.of(&input, axes), &operands, dtype)?
+            }
+        };
+        let shape = application.shape().clone();
+        Ok(CubeTensor::new_contiguous(client, device, shape, output.handle, dtype))
+    }
+}
+
+/// Checks the reduction of an application. Its results have the type in which they are applied.
+fn check_results<O: Operator, R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    operator: O,
+    application: &Application,
+) -> Result<(), ReduceBurnError> {
+    let input = element(application.dtype())?;
+    let real = if input == ElementType::F64 { ElementType::F64 } else { ElementType::F32 };
+    let description = TensorDescription::row_major(input, application.shape().to_vec());
+    let reduction = reduce(operator, &description).over(application.axes());
+    let reduction = (0..O::Results::COUNT)
+        .fold(reduction, |reduction, nth| reduction.nth_output_type(nth, real));
+    Ok(reduction.check(client)?)
+}
+
+/// Launches an applied reduction into a new tensor. The operands broadcast.
+fn run_applied<O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    applied: AppliedReduction<'_, O, F, R>,
+    operands: &[TensorHandle<R>],
+    output: DType,
+) -> Result<TensorHandle<R>, ReduceBurnError> {
+    let applied = applied.output_type(element(output)?);
+    Ok(operands
+        .iter()
+        .fold(applied, |applied, operand| applied.operand(operand, ..))
+        .run(client)?)
 }
 
 /// Launches an operator into new tensors.

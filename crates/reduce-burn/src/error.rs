@@ -5,8 +5,8 @@ use reduce_kernels::ReduceError;
 
 use crate::Kind;
 
-/// Why a reduction was refused. The functions of this crate panic with its message, as Burn's own
-/// functions do; [`ReduceBackend`](crate::ReduceBackend) returns it.
+/// Why a reduction or an application was refused. The functions of this crate panic with its
+/// message, as Burn's own functions do; [`ReduceBackend`](crate::ReduceBackend) returns it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceBurnError {
@@ -48,10 +48,34 @@ pub enum ReduceBurnError {
         /// Name of the operator.
         operator: &'static str,
     },
+    /// More operands were given than the function takes.
+    #[error("`{function}` takes {most} operands, and {found} were given")]
+    OperandCount {
+        /// Name of the function.
+        function: &'static str,
+        /// The number that it takes at most.
+        most: usize,
+        /// The number that was given.
+        found: usize,
+    },
+    /// The shape of an operand does not broadcast to that of the tensor.
+    #[error(
+        "the {operand} has shape {found:?}: it must have rank {}, and along each axis of \
+         {shape:?} that extent or 1",
+        shape.len()
+    )]
+    OperandShape {
+        /// What the operand is to the function.
+        operand: &'static str,
+        /// Shape of the operand.
+        found: Vec<usize>,
+        /// Shape of the tensor.
+        shape: Vec<usize>,
+    },
     /// Kernels cannot read elements of this type.
     #[error("tensors of {0:?} cannot be reduced")]
     Element(DType),
-    /// reduce-kernels refused the reduction.
+    /// reduce-kernels refused it.
     #[error(transparent)]
     Reduce(#[from] ReduceError),
 }

@@ -1,19 +1,19 @@
-//! Burn's fused backends: a reduction is one custom operation of the stream.
+//! Burn's fused backends: a reduction or an application is one custom operation of the stream.
 //!
 //! Recording it launches nothing and waits for nothing. The operation runs later, on the device's
 //! thread, between the operations before and after it. That thread has no way to return an error,
-//! so the reduction is checked when it is recorded.
+//! so the operation is checked when it is recorded.
 
-use core::marker::PhantomData;
+use core::{iter, marker::PhantomData};
 
-use burn_backend::tensor::Device;
+use burn_backend::tensor::{Device, FloatTensor};
 use burn_fusion::{
-    Fusion, FusionBackend, FusionRuntime,
+    Fusion, FusionBackend, FusionRuntime, FusionTensor,
     stream::{Operation, OperationStreams},
 };
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 
-use crate::{AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, Results};
+use crate::{AnyTensor, Application, Kind, ReduceBackend, ReduceBurnError, Reduction, Results};
 
 impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
     fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
@@ -44,6 +44,35 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         let tensors = client.register(streams, OperationIr::Custom(described), recorded);
         let typed = tensors.into_iter().zip(outputs);
         Ok(typed.map(|(tensor, (kind, _))| AnyTensor::of_kind(kind, tensor)).collect())
+    }
+
+    fn check_application(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        B::check_application(application, device)
+    }
+
+    fn apply(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
+        let client = tensor.client.clone();
+        B::check_application(application, client.device())?;
+        let inputs: Vec<_> = iter::once(tensor).chain(operands).collect();
+        let streams = OperationStreams::with_inputs(&inputs);
+        let inputs: Vec<TensorIr> = inputs.into_iter().map(FusionTensor::into_ir).collect();
+        let shape = application.shape().clone();
+        let output = TensorIr::uninit(client.create_empty_handle(), shape, application.dtype());
+        let described = CustomOpIr::new(application.function().name(), &inputs, &[output]);
+        let recorded = RecordedApplication::<B> {
+            described: described.clone(),
+            application: application.clone(),
+            backend: PhantomData,
+        };
+        let mut tensors = client.register(streams, OperationIr::Custom(described), recorded);
+        Ok(tensors.pop().expect("an application has one output"))
     }
 }
 
@@ -77,5 +106,32 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for Recorded<
                 AnyTensor::Bool(tensor) => handles.register_bool_tensor::<B>(&output.id, tensor),
             }
         }
+    }
+}
+
+/// An application in the stream.
+#[derive(Debug)]
+struct RecordedApplication<B> {
+    described: CustomOpIr,
+    application: Application,
+    backend: PhantomData<B>,
+}
+
+impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedApplication<B> {
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>,
+    ) {
+        let ([input, operands @ ..], [output]) =
+            (self.described.inputs.as_slice(), self.described.outputs.as_slice())
+        else {
+            unreachable!("an application has an input and an output")
+        };
+        let tensor = handles.get_float_tensor::<B>(input);
+        let operands =
+            operands.iter().map(|operand| handles.get_float_tensor::<B>(operand)).collect();
+        let result = B::apply(tensor, operands, &self.application)
+            .unwrap_or_else(|error| panic!("`{}`: {error}", self.application.function()));
+        handles.register_float_tensor::<B>(&output.id, result);
     }
 }

@@ -8,7 +8,9 @@ use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::
 use burn_tensor::Shape;
 use reduce_kernels::OperatorName;
 
-use crate::{AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, operand::Operand};
+use crate::{
+    AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, axes::inverse, operand::Operand,
+};
 
 /// A result, and how its gradient reaches the input. Results that are no floating point numbers
 /// have no gradient.
@@ -136,7 +138,10 @@ fn float<B: Backend>(results: Vec<AnyTensor<B>>) -> FloatTensor<B> {
     result
 }
 
-fn floats<B: Backend, const N: usize>(results: Vec<AnyTensor<B>>) -> [FloatTensor<B>; N] {
+/// The float results, of which there are `N`.
+pub(crate) fn floats<B: Backend, const N: usize>(
+    results: Vec<AnyTensor<B>>,
+) -> [FloatTensor<B>; N] {
     let results: Vec<_> = results
         .into_iter()
         .filter_map(|result| match result {
@@ -343,10 +348,7 @@ impl Over {
         let rows = B::float_scatter_add(1, zeros.0, index, values.reshape(column).0);
         let kept_first = [self.reduction.kept_axes(), self.reduction.axes().to_vec()].concat();
         let extents: Vec<usize> = kept_first.iter().map(|&axis| shape[axis]).collect();
-        let mut back = vec![0; kept_first.len()];
-        for (place, &axis) in kept_first.iter().enumerate() {
-            back[axis] = place;
-        }
-        Operand(B::float_permute(B::float_reshape(rows, Shape::from(extents)), &back))
+        let unordered = B::float_reshape(rows, Shape::from(extents));
+        Operand(B::float_permute(unordered, &inverse(&kept_first)))
     }
 }

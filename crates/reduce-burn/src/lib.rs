@@ -1,5 +1,5 @@
-//! Reductions for [Burn](https://burn.dev) 0.21, over any axes of a tensor in one launch, with
-//! gradients.
+//! Reductions, softmax and normalisations for [Burn](https://burn.dev) 0.21, over any axes of a
+//! tensor, with gradients. A reduction is one launch.
 //!
 //! ```
 //! use burn_flex::Flex;
@@ -31,6 +31,13 @@
 //! end. Reduced axes stay with size 1, or [`squeeze`] removes them. An empty list reduces nothing:
 //! each element is then a reduction of its own.
 //!
+//! # Softmax and normalisations
+//!
+//! [`softmax`], [`log_softmax`], [`layer_norm`] and [`rms_norm`] apply the results of a reduction
+//! to each element of its input, and give a float tensor of the same shape. They take axes as
+//! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
+//! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
+//!
 //! # Types
 //!
 //! Values have the type of the tensor, positions and counts the device's integer type, and truth
@@ -42,10 +49,12 @@
 //!
 //! Functions panic, as Burn's own do, with a message that names the values: for axes that the
 //! tensor does not have or that are named twice, for a rank of the result that is not the one asked
-//! for, for extrema of no elements, and for types that the device cannot compute with. They do so
-//! when they are called, also on fused backends, and nothing is launched then.
+//! for, for extrema of no elements, for a weight or a bias that does not broadcast to the tensor,
+//! and for types that the device cannot compute with. They do so when they are called, also on
+//! fused backends, and nothing is launched then.
 #![deny(missing_docs)]
 
+mod application;
 mod autodiff;
 mod axes;
 mod backend;
@@ -59,6 +68,7 @@ mod operand;
 mod reduction;
 mod tensor;
 
+pub use application::{Application, AppliedFunction, layer_norm, log_softmax, rms_norm, softmax};
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
 pub use backend::{ReduceBackend, Results};
 pub use error::ReduceBurnError;

@@ -43,6 +43,10 @@ impl<B: Backend> Operand<B> {
         Self(B::float_exp(self.0))
     }
 
+    pub(crate) fn sqrt(self) -> Self {
+        Self(B::float_sqrt(self.0))
+    }
+
     pub(crate) fn powf(self, exponent: f64) -> Self {
         Self(B::float_powf_scalar(self.0, exponent.into()))
     }
@@ -53,6 +57,10 @@ impl<B: Backend> Operand<B> {
 
     pub(crate) fn differs_from(&self, value: f64) -> BoolTensor<B> {
         B::bool_not(self.equals(value))
+    }
+
+    pub(crate) fn is_below(&self, value: f64) -> BoolTensor<B> {
+        B::float_lower_elem(self.0.clone(), value.into(), self.bool_dtype())
     }
 
     pub(crate) fn is_nan(&self) -> BoolTensor<B> {

@@ -4,7 +4,7 @@ use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::Shape;
 use reduce_kernels::{OperatorName, OperatorOptions};
 
-use crate::{AnyTensor, AxisList, Kind, ReduceBurnError};
+use crate::{AnyTensor, AxisList, Kind, ReduceBurnError, axes::kept_axes};
 
 /// What to compute of a tensor: an operator, its parameters and the axes. It knows the shape and
 /// the types of its results before it runs.
@@ -109,8 +109,7 @@ impl Reduction {
 
     /// The axes that stay, in ascending order.
     pub(crate) fn kept_axes(&self) -> Vec<usize> {
-        let axes = 0..self.input_shape.num_dims();
-        axes.filter(|axis| !self.axes.contains(axis)).collect()
+        kept_axes(&self.axes, self.input_shape.num_dims())
     }
 
     /// Number of elements of each result.

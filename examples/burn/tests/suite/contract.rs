@@ -122,7 +122,7 @@ pub(crate) fn nothing_to_reduce<B: ReduceBackend>(device: &B::Device) {
 
 /// The message of a call that must panic. The call must not have reached the device: the tensor
 /// can be used afterwards.
-fn message<T>(call: impl FnOnce() -> T) -> String {
+pub(crate) fn message<T>(call: impl FnOnce() -> T) -> String {
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { panic!("expected a panic") };
     match panic.downcast::<String>() {
         Ok(message) => *message,

@@ -9,6 +9,7 @@
     allow(unused, reason = "without a backend there is no device")
 )]
 
+mod applications;
 mod contract;
 mod gradients;
 mod inputs;
@@ -45,7 +46,7 @@ macro_rules! suite {
             use burn_autodiff::Autodiff;
             use reduce_programs::{Backend, Device};
 
-            use crate::{contract, gradients, streams, values};
+            use crate::{applications, contract, gradients, streams, values};
 
             type Bare = reduce_burn_examples::Bare<$runtime, $bool>;
             type Fused = reduce_burn_examples::Fused<$runtime, $bool>;
@@ -68,12 +69,17 @@ macro_rules! suite {
                 wrong_in_burn: contract::wrong_in_burn;
                 nothing_to_reduce: contract::nothing_to_reduce;
                 errors_before_launch: contract::errors_before_launch;
+                applications: applications::values;
+                applications_of_long_rows: applications::lengths_and_types;
+                applications_between_operations: applications::between_operations;
+                applications_that_are_wrong: applications::errors_before_launch;
             }
 
             tests! {
                 [Autodiff<Bare>, Autodiff<Fused>];
                 gradients: gradients::as_of_flex;
                 gradients_at_the_edges: gradients::at_the_edges;
+                gradients_of_applications: applications::gradients;
             }
 
             tests! {
