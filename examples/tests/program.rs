@@ -282,8 +282,8 @@ fn functions_are_applied_to_each_element() {
     // Twice the temperature halves the distance of logarithms.
     let logs = |temperature: &str| {
         let options = ["--apply", "log_softmax", "--axes", "1", "--temperature", temperature];
-        let output = ["--output", text(&output)];
-        assert!(reduce(&[&[text(&input)], &options[..], &output].concat()).status.success());
+        let file = ["--output", text(&output)];
+        assert!(reduce(&[&[text(&input)], &options[..], &file].concat()).status.success());
         let array = Array::read(&output).unwrap();
         let values: &[f32] = bytemuck::cast_slice(&array.bytes);
         values[1] - values[0]

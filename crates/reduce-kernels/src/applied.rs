@@ -39,6 +39,9 @@ impl<O: Operator, F: Apply, R: Runtime> fmt::Debug for AppliedReduction<'_, O, F
     }
 }
 
+/// The elements that results were applied to, and the results.
+pub type WithResults<O, R> = (TensorHandle<R>, Outputs<O, TensorHandle<R>>);
+
 impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReduction<'a, O, F, R> {
     pub(crate) fn new(reduction: Reduction<'a, O, TensorHandle<R>>, apply: F) -> Self {
         Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
@@ -112,7 +115,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
     pub fn run_with_results(
         self,
         client: &ComputeClient<R>,
-    ) -> Result<(TensorHandle<R>, Outputs<O, TensorHandle<R>>), ReduceError> {
+    ) -> Result<WithResults<O, R>, ReduceError> {
         let (output, results) = self.call(None, true)?.run(client, &self.tensors())?;
         Ok((output, each::<O, R>(results)))
     }

@@ -43,7 +43,7 @@ mod reduction;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use applied::AppliedReduction;
+pub use applied::{AppliedReduction, WithResults};
 pub use axes::Axes;
 pub use confirm::confirm;
 pub use cubecl;

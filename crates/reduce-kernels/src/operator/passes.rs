@@ -90,22 +90,25 @@ pub(crate) struct ErasedPasses {
 
 type Vectors<T, N> = NativeExpand<Vector<T, N>>;
 
+type AfterFirst<N> =
+    fn(&mut Scope, AccumulatorExpand<N>, NativeExpand<usize>, ParametersExpand) -> Vectors<A, N>;
+
+type Between<N> = fn(&mut Scope, Vectors<In, N>, Vectors<A, N>, ParametersExpand) -> Vectors<In, N>;
+
+type Finish<N> = fn(
+    &mut Scope,
+    Vectors<A, N>,
+    AccumulatorExpand<N>,
+    NativeExpand<usize>,
+    ParametersExpand,
+) -> ResultsExpand<N>;
+
+/// The functions that write an operator's passes into a kernel that is being generated.
 #[derive(Clone, Copy, Debug)]
 struct PassFunctions<N: Size> {
-    after_first: fn(
-        &mut Scope,
-        AccumulatorExpand<N>,
-        NativeExpand<usize>,
-        ParametersExpand,
-    ) -> Vectors<A, N>,
-    between: fn(&mut Scope, Vectors<In, N>, Vectors<A, N>, ParametersExpand) -> Vectors<In, N>,
-    finish: fn(
-        &mut Scope,
-        Vectors<A, N>,
-        AccumulatorExpand<N>,
-        NativeExpand<usize>,
-        ParametersExpand,
-    ) -> ResultsExpand<N>,
+    after_first: AfterFirst<N>,
+    between: Between<N>,
+    finish: Finish<N>,
 }
 
 impl<N: Size> PassFunctions<N> {

@@ -421,6 +421,10 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
             reduce_kernels::LayerNorm { eps: 1e-5 }.of(&input, 1),
             [[0.0; 2], nan, nan, nan, nan, [0.0; 2]]
         );
+        expect!(
+            reduce_kernels::RmsNorm { eps: 1e-5 }.of(&input, 1),
+            [[1.0; 2], nan, [0.0; 2], nan, [NAN, 0.0], [0.0; 2]]
+        );
         let unit = 1.0 / 40f32.sqrt();
         expect!(
             reduce_kernels::NormalizeL2 { eps: 1e-12 }.of(&input, 1),

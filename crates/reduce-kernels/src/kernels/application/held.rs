@@ -24,9 +24,23 @@ use crate::{
 pub(super) struct Held {
     pub(super) loads: Sequence<Loaded>,
     /// The elements of these loads, converted once: compilers do not see that two conversions of one
-    /// 16-bit element are the same.
-    pub(super) values: Sequence<Vector<In, Wide>>,
+    /// 16-bit element are the same. Empty if there are others in shared memory, whose units have no
+    /// registers left for them.
+    values: Sequence<Vector<In, Wide>>,
     pub(super) kept: ComptimeOption<SliceMut<Vector<Stored, Wide>>>,
+}
+
+#[cube]
+impl Held {
+    /// The elements of load number `nth` of those in registers.
+    pub(super) fn value(&self, #[comptime] nth: usize) -> Vector<In, Wide> {
+        let converted = self.values.len().comptime();
+        if comptime![converted > 0] {
+            *self.values.index(nth)
+        } else {
+            Vector::cast_from(self.loads.index(nth).value)
+        }
+    }
 }
 
 /// Issues the loads that are held in registers.
@@ -49,7 +63,9 @@ pub(super) fn hold_loads(
         for k in 0..comptime![access.loads_in_flight] {
             let nth = share.first + k * share.stride;
             let loaded = load_inside(input, geometry, tile, nth, other, AtEnd::Never, access);
-            values.push(Vector::cast_from(loaded.value));
+            if comptime![hold.in_shared() == 0] {
+                values.push(Vector::cast_from(loaded.value));
+            }
             loads.push(loaded);
         }
     }

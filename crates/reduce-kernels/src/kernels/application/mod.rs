@@ -73,6 +73,10 @@ impl Hold {
 
 /// Each team reduces one tile and applies the results to its elements. `results` is bound if the
 /// caller wants them.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_and_apply(
     _types: &KernelTypes,

@@ -108,8 +108,13 @@ fn of_unit<N: PassWidth>(
     #[comptime] pass: Pass,
 ) -> Accumulator<N> {
     let operator = comptime![operator_of(passes, pass)];
+    let mut values = Sequence::<Vector<In, Wide>>::new();
+    #[unroll]
+    for k in 0..comptime![access.loads_in_flight] {
+        values.push(held.value(k));
+    }
     let traits = comptime![BlockTraits { whole: hold.is_whole(), ascending: false, starts: false }];
-    let block = block_of::<N>(&held.loads, &held.values, first, parameters, traits, passes, pass);
+    let block = block_of::<N>(&held.loads, &values, first, parameters, traits, passes, pass);
     let (pushed, _) = push_block::<N>(operator, identity::<N>(operator), &block, parameters);
     let mut total = pushed;
     if comptime![hold.in_shared() > 0] {
@@ -232,8 +237,9 @@ fn everywhere<N: PassWidth>(
             let places = comptime![planes as usize * team.tiles_per_cube()];
             let mut shared = Columns::<AccumulatorTypes, N>::shared(places, fields);
             let own = place.tile * planes;
-            if place.member % lanes == 0 {
-                shared.put((own + place.member / lanes) as usize, of_lanes);
+            let plane = place.member / lanes;
+            if place.member == plane * lanes {
+                shared.put((own + plane) as usize, of_lanes);
             }
             sync_cube();
             let of_plane = shared.at((own + place.member % planes) as usize);

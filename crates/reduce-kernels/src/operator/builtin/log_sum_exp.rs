@@ -8,7 +8,7 @@ use crate::operator::{
     Parameters, Position, Two, TypeRule, Value,
     block::{Add, Most, any, fold, spread},
     derived::derived,
-    element_wise::{constant, lowest, nan_or_lowest},
+    element_wise::{constant, is_finite, lowest, nan_or_lowest},
     math::{exp, exp_of_negative, has_nan_bits, ln},
     parameters::none,
     rules,
@@ -191,6 +191,13 @@ finish accumulator, _count, _parameters => {
     Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
 });
 
+/// The sum of exponentials of differences from the largest element; NaN if that is not finite. The
+/// differences of infinities say so already, but drivers of Vulkan may assume that there are none.
+#[cube]
+fn or_nan_unless_finite<N: Size>(sum: Vector<A, N>, most: Vector<A, N>) -> Vector<A, N> {
+    select_many(is_finite::<A, N>(most), sum, Vector::new(nan_or_lowest::<A>()))
+}
+
 /// The maximum, then the sum of the exponentials of differences from it. These are the ones that
 /// [`ExponentialShare`](super::ExponentialShare) takes, which compilers keep where they can.
 #[cube]
@@ -220,7 +227,7 @@ impl InPasses for SoftmaxSums {
         _count: usize,
         _parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
-        let reciprocal = Vector::<A, N>::from_int(1) / second;
+        let reciprocal = Vector::<A, N>::from_int(1) / or_nan_unless_finite::<N>(second, first);
         Pair::new(Vector::cast_from(first), Vector::cast_from(reciprocal))
     }
 }
@@ -253,6 +260,7 @@ impl InPasses for LogSoftmaxSums {
         _count: usize,
         _parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
+        let second = or_nan_unless_finite::<N>(second, first);
         let logarithm = select_many(has_nan_bits::<A, N>(second), second, ln::<A, N>(second));
         Pair::new(Vector::cast_from(first), Vector::cast_from(logarithm))
     }

@@ -8,7 +8,7 @@ use crate::operator::{
     Out, Pair, ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
     block::{Add, Most, all, fold, spread},
     derived::{block_of_pushes, derived},
-    element_wise::{constant, is_finite, is_nan, magnitude},
+    element_wise::{constant, is_nan, magnitude},
     math::{pow, pow_of_share, root},
     not_negative, rules,
 };
@@ -205,21 +205,41 @@ pub struct NormL2Reciprocal {
     pub eps: f64,
 }
 
+/// The reciprocal of the root of the mean square plus the square of `least`, for this norm.
+#[cube]
+fn rms_reciprocal<N: Size>(
+    norm: Vector<A, N>,
+    count: usize,
+    parameters: &Parameters,
+) -> Vector<A, N> {
+    let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
+    let least = Vector::new(parameters.get::<A>(0usize));
+    let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least);
+    // Drivers of Vulkan may make a maximum of a comparison and a selection, which prefers numbers.
+    select_many(is_nan::<A, N>(norm), norm, reciprocal)
+}
+
+/// The reciprocal of this norm, or of `least` if that is larger.
+#[cube]
+fn norm_reciprocal<N: Size>(norm: Vector<A, N>, parameters: &Parameters) -> Vector<A, N> {
+    let least = Vector::new(parameters.get::<A>(0usize));
+    let divisor = select_many(norm.less_than(least), least, norm);
+    let reciprocal = Vector::<A, N>::from_int(1) / divisor;
+    // As above.
+    select_many(is_nan::<A, N>(norm), norm, reciprocal)
+}
+
 derived!(RmsReciprocal: Three -> One = NormL2, "rms_reciprocal", rules::floating,
 with |operator| Ok(vec![not_negative("eps", operator.eps)?.sqrt()]), in passes,
 finish accumulator, count, parameters => {
     let norm = norm::<N>(squares::<N>(accumulator));
-    let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
-    let least = Vector::new(parameters.get::<A>(0usize));
-    Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least)))
+    Value::new(Vector::cast_from(rms_reciprocal::<N>(norm, count, parameters)))
 });
 derived!(NormL2Reciprocal: Three -> One = NormL2, "norm_l2_reciprocal", rules::floating,
 with |operator| Ok(vec![not_negative("eps", operator.eps)?]), in passes,
 finish accumulator, _count, parameters => {
     let norm = norm::<N>(squares::<N>(accumulator));
-    let least = Vector::new(parameters.get::<A>(0usize));
-    let norm = select_many(norm.less_than(least), least, norm);
-    Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / norm))
+    Value::new(Vector::cast_from(norm_reciprocal::<N>(norm, parameters)))
 });
 
 /// A power of two near the reciprocal of the largest magnitude.
@@ -262,10 +282,8 @@ impl InPasses for RmsReciprocal {
         parameters: &Parameters,
     ) -> Value<Out, N> {
         let norm = second.sqrt() / factor_of::<N>(first);
-        let norm = select_many(is_finite::<A, N>(first), norm, first);
-        let least = Vector::new(parameters.get::<A>(0usize));
-        let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
-        Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least)))
+        let norm = select_many(is_nan::<A, N>(second), second, norm);
+        Value::new(Vector::cast_from(rms_reciprocal::<N>(norm, count, parameters)))
     }
 }
 
@@ -298,10 +316,8 @@ impl InPasses for NormL2Reciprocal {
         parameters: &Parameters,
     ) -> Value<Out, N> {
         let norm = second.sqrt() / factor_of::<N>(first);
-        let norm = select_many(is_finite::<A, N>(first), norm, first);
-        let least = Vector::new(parameters.get::<A>(0usize));
-        let norm = select_many(norm.less_than(least), least, norm);
-        Value::new(Vector::cast_from(Vector::<A, N>::from_int(1) / norm))
+        let norm = select_many(is_nan::<A, N>(second), second, norm);
+        Value::new(Vector::cast_from(norm_reciprocal::<N>(norm, parameters)))
     }
 }
 
