@@ -514,6 +514,29 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     assert!(error.to_string().contains("3001 loads, and its units hold 1"), "{error}");
 }
 
+/// An output in place of the input, by every plan. wgpu binds no buffer for reading and writing.
+pub(crate) fn in_place<R: Runtime>(client: &ComputeClient<R>) {
+    if !matches!(R::name(client), "cuda" | "hip") {
+        println!("{}: not run", R::name(client));
+        return;
+    }
+    let device = device_with_planes(client);
+    let data: Vec<f32> = (0..9 * 5003).map(|i| ((i * 31) % 1009) as f32 / 64.0).collect();
+    for (shape, axis) in [([9, 5003], 1), ([5003, 9], 0)] {
+        let strides = row_major_strides(&shape);
+        for kind in AppliedKind::ALL {
+            let input = tensor(client, &data, &shape, &strides);
+            let softmax = || reduce_kernels::Softmax.of(&input, axis).plan_for(&device);
+            let (problem, reduction) = softmax().problems().unwrap();
+            let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
+            let apart = softmax().with_plan(plan).run(client).unwrap();
+            let apart = read::<R, f32>(client, &apart, data.len());
+            softmax().with_plan(plan).run_into(client, input.clone().binding()).unwrap();
+            assert_eq!(read::<R, f32>(client, &input, data.len()), apart, "{plan}");
+        }
+    }
+}
+
 /// One loss for each slice, along and across, for classes of every integer type.
 pub(crate) fn cross_entropy<R: Runtime>(client: &ComputeClient<R>) {
     let (rows, columns, inner) = (7, 301, 4);

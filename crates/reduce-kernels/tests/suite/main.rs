@@ -60,6 +60,7 @@ macro_rules! suite {
                 applied_results_come_back: applied::results_come_back;
                 applied_at_the_edges: applied::at_the_edges;
                 applied_norms_do_not_overflow: applied::norms_do_not_overflow;
+                applied_in_place: applied::in_place;
                 applied_operands: applied::operands;
                 applied_contract: applied::contract;
                 cross_entropy: applied::cross_entropy;

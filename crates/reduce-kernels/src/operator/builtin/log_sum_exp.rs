@@ -198,70 +198,45 @@ fn or_nan_unless_finite<N: Size>(sum: Vector<A, N>, most: Vector<A, N>) -> Vecto
     select_many(is_finite::<A, N>(most), sum, Vector::new(nan_or_lowest::<A>()))
 }
 
-/// The maximum, then the sum of the exponentials of differences from it. These are the ones that
-/// [`ExponentialShare`](super::ExponentialShare) takes, which compilers keep where they can.
-#[cube]
-impl InPasses for SoftmaxSums {
-    type First = Largest;
-    type Second = Sum;
+/// Two passes: the maximum, then the sum of exponentials of differences from it. `$exponential` takes
+/// them, and `$result` is made from `$sum`.
+macro_rules! sums_in_passes {
+    ($operator:ident, $exponential:ident, $sum:ident => $result:expr) => {
+        #[cube]
+        impl InPasses for $operator {
+            type First = Largest;
+            type Second = Sum;
 
-    fn after_first<N: Size>(
-        first: Vector<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Vector<A, N> {
-        first
-    }
+            fn after_first<N: Size>(
+                first: Vector<A, N>,
+                _count: usize,
+                _parameters: &Parameters,
+            ) -> Vector<A, N> {
+                first
+            }
 
-    fn between<N: Size>(
-        value: Vector<In, N>,
-        first: Vector<A, N>,
-        _parameters: &Parameters,
-    ) -> Vector<In, N> {
-        exponential::<In, N>(value - Vector::cast_from(first))
-    }
+            fn between<N: Size>(
+                value: Vector<In, N>,
+                first: Vector<A, N>,
+                _parameters: &Parameters,
+            ) -> Vector<In, N> {
+                $exponential::<In, N>(value - Vector::cast_from(first))
+            }
 
-    fn finish_passes<N: Size>(
-        first: Vector<A, N>,
-        second: Vector<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Pair<Out, Out2, N> {
-        let reciprocal = Vector::<A, N>::from_int(1) / or_nan_unless_finite::<N>(second, first);
-        Pair::new(Vector::cast_from(first), Vector::cast_from(reciprocal))
-    }
+            fn finish_passes<N: Size>(
+                first: Vector<A, N>,
+                second: Vector<A, N>,
+                _count: usize,
+                _parameters: &Parameters,
+            ) -> Pair<Out, Out2, N> {
+                let $sum = or_nan_unless_finite::<N>(second, first);
+                Pair::new(Vector::cast_from(first), Vector::cast_from($result))
+            }
+        }
+    };
 }
 
-/// As softmax.
-#[cube]
-impl InPasses for LogSoftmaxSums {
-    type First = Largest;
-    type Second = Sum;
-
-    fn after_first<N: Size>(
-        first: Vector<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Vector<A, N> {
-        first
-    }
-
-    fn between<N: Size>(
-        value: Vector<In, N>,
-        first: Vector<A, N>,
-        _parameters: &Parameters,
-    ) -> Vector<In, N> {
-        exp_of_negative::<In, N>(value - Vector::cast_from(first))
-    }
-
-    fn finish_passes<N: Size>(
-        first: Vector<A, N>,
-        second: Vector<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Pair<Out, Out2, N> {
-        let second = or_nan_unless_finite::<N>(second, first);
-        let logarithm = select_many(has_nan_bits::<A, N>(second), second, ln::<A, N>(second));
-        Pair::new(Vector::cast_from(first), Vector::cast_from(logarithm))
-    }
-}
+// These exponentials are the ones that `ExponentialShare` takes, which compilers keep where they can.
+sums_in_passes!(SoftmaxSums, exponential, sum => Vector::<A, N>::from_int(1) / sum);
+sums_in_passes!(LogSoftmaxSums, exp_of_negative, sum =>
+    select_many(has_nan_bits::<A, N>(sum), sum, ln::<A, N>(sum)));

@@ -253,73 +253,49 @@ fn factor_of<N: Size>(most: Vector<A, N>) -> Vector<A, N> {
     select_many(large, down, select_many(small, up, one))
 }
 
-/// The largest magnitude, then the sum of squares of shares of it, which neither overflow nor vanish.
-#[cube]
-impl InPasses for RmsReciprocal {
-    type First = LargestMagnitude;
-    type Second = SumSquares;
+/// Two passes for an operator made from the L2 norm: the largest magnitude, then the sum of squares
+/// of shares of it, which neither overflow nor vanish. `$result` is made from `$norm`.
+macro_rules! norm_in_passes {
+    ($operator:ident, $norm:ident, $count:ident, $parameters:ident => $result:expr) => {
+        #[cube]
+        impl InPasses for $operator {
+            type First = LargestMagnitude;
+            type Second = SumSquares;
 
-    fn after_first<N: Size>(
-        first: Vector<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Vector<A, N> {
-        first
-    }
+            fn after_first<N: Size>(
+                first: Vector<A, N>,
+                _count: usize,
+                _parameters: &Parameters,
+            ) -> Vector<A, N> {
+                first
+            }
 
-    fn between<N: Size>(
-        value: Vector<In, N>,
-        first: Vector<A, N>,
-        _parameters: &Parameters,
-    ) -> Vector<In, N> {
-        value * Vector::cast_from(factor_of::<N>(first))
-    }
+            fn between<N: Size>(
+                value: Vector<In, N>,
+                first: Vector<A, N>,
+                _parameters: &Parameters,
+            ) -> Vector<In, N> {
+                value * Vector::cast_from(factor_of::<N>(first))
+            }
 
-    fn finish_passes<N: Size>(
-        first: Vector<A, N>,
-        second: Vector<A, N>,
-        count: usize,
-        parameters: &Parameters,
-    ) -> Value<Out, N> {
-        let norm = second.sqrt() / factor_of::<N>(first);
-        let norm = select_many(is_nan::<A, N>(second), second, norm);
-        Value::new(Vector::cast_from(rms_reciprocal::<N>(norm, count, parameters)))
-    }
+            fn finish_passes<N: Size>(
+                first: Vector<A, N>,
+                second: Vector<A, N>,
+                $count: usize,
+                $parameters: &Parameters,
+            ) -> Value<Out, N> {
+                let norm = second.sqrt() / factor_of::<N>(first);
+                let $norm = select_many(is_nan::<A, N>(second), second, norm);
+                Value::new(Vector::cast_from($result))
+            }
+        }
+    };
 }
 
-/// The largest magnitude, then the sum of squares of shares of it, which neither overflow nor vanish.
-#[cube]
-impl InPasses for NormL2Reciprocal {
-    type First = LargestMagnitude;
-    type Second = SumSquares;
-
-    fn after_first<N: Size>(
-        first: Vector<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Vector<A, N> {
-        first
-    }
-
-    fn between<N: Size>(
-        value: Vector<In, N>,
-        first: Vector<A, N>,
-        _parameters: &Parameters,
-    ) -> Vector<In, N> {
-        value * Vector::cast_from(factor_of::<N>(first))
-    }
-
-    fn finish_passes<N: Size>(
-        first: Vector<A, N>,
-        second: Vector<A, N>,
-        _count: usize,
-        parameters: &Parameters,
-    ) -> Value<Out, N> {
-        let norm = second.sqrt() / factor_of::<N>(first);
-        let norm = select_many(is_nan::<A, N>(second), second, norm);
-        Value::new(Vector::cast_from(norm_reciprocal::<N>(norm, parameters)))
-    }
-}
+norm_in_passes!(RmsReciprocal, norm, count, parameters =>
+    rms_reciprocal::<N>(norm, count, parameters));
+norm_in_passes!(NormL2Reciprocal, norm, _count, parameters =>
+    norm_reciprocal::<N>(norm, parameters));
 
 /// A block costs one multiplication and addition per element.
 #[cube]
