@@ -45,7 +45,7 @@ pub struct TemperedLogSoftmax {
 ///
 /// Over the last axes this is layer normalisation, and over all axes but that of the channels what
 /// batch normalisation does in training. A slice with NaN or an infinity is NaN. Equal elements give
-/// 0, or NaN if `eps` is 0.
+/// 0 up to rounding; with an `eps` of 0 they give nothing of meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
     /// Added to the variance: a finite number, 0 or more.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use cubecl::{ir::AddressType, prelude::*, server::Binding, std::tensor::TensorHandle};
 use reduce_planner::{
-    Access, AppliedChoice, AppliedPlan, AppliedProblem, AppliedSpec, ApplyLaunch, Combine,
-    Companion, Device, Direction, ElementType, Illegal, InputSpec, Plan, PlanError, Problem,
-    Schedule, applied_needs_wide_indices, choose_applied, row_major_strides, span,
+    Access, AppliedChoice, AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction,
+    ElementType, Illegal, InputSpec, Plan, PlanError, Problem, applied_needs_wide_indices,
+    choose_applied, row_major_strides, span,
 };
 
 use super::{
@@ -201,11 +201,7 @@ impl ApplyRequest {
         plan: AppliedPlan,
     ) -> Result<Prepared, ReduceError> {
         let problem = applied.problem();
-        let (applying, cubes) = match plan {
-            AppliedPlan::Held { plan, .. } | AppliedPlan::ReadAgain(plan) => (plan, 1),
-            AppliedPlan::Separately { apply, .. } => (as_plan(apply), apply.cubes_per_output),
-            _ => unreachable!("every plan of this planner is known"),
-        };
+        let (applying, cubes) = plan.applying();
         let access = applying.access;
         let total = applying.cubes(problem).saturating_mul(u64::from(cubes));
         let grid = device.spread(total).ok_or_else(|| PlanError::Unfit {
@@ -249,16 +245,6 @@ pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usi
         strides[axis] = stride;
     }
     strides
-}
-
-/// The units of a launch that applies results, as those of a plan.
-fn as_plan(apply: ApplyLaunch) -> Plan {
-    let schedule = Schedule::Cube {
-        units_per_output: apply.units_per_output,
-        outputs_per_cube: apply.outputs_per_cube,
-        combine: Combine::Shared,
-    };
-    Plan::new(apply.access, schedule)
 }
 
 /// The inner stride of a companion, and whether its vectors begin where those of the input do.
@@ -362,7 +348,7 @@ impl ApplyCall<'_> {
         if let Some(device) = self.device {
             return Ok(Rc::new(self.request.prepare(client, device)?));
         }
-        cache::prepared_application(cache::identity(client), self.request.clone(), |request| {
+        cache::prepared_application(cache::identity(client), &self.request, |request| {
             request.prepare(client, &cache::device(client))
         })
     }

@@ -29,11 +29,33 @@ thread_local! {
 #[derive(Default)]
 struct Cache {
     hasher: RandomState,
-    /// Prepared reductions by the hash of client and request. Looking up a hash copies none of the
-    /// lists in a request.
-    reductions: HashMap<u64, (usize, Request<'static>, Rc<Prepared>)>,
-    applications: HashMap<(usize, ApplyRequest), Rc<PreparedApplication>>,
+    reductions: Known<Request<'static>, Prepared>,
+    applications: Known<ApplyRequest, PreparedApplication>,
     devices: Vec<(usize, Rc<Device>)>,
+}
+
+/// What was prepared, by the hash of client and request. Looking up a hash copies none of the lists
+/// in a request.
+struct Known<K, V>(HashMap<u64, (usize, K, Rc<V>)>);
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K, V> Known<K, V> {
+    fn find(&self, hash: u64, client: usize, is_same: impl Fn(&K) -> bool) -> Option<Rc<V>> {
+        let found = self.0.get(&hash).filter(|found| found.0 == client && is_same(&found.1));
+        found.map(|found| Rc::clone(&found.2))
+    }
+
+    fn insert(&mut self, hash: u64, client: usize, request: K, prepared: &Rc<V>) {
+        if self.0.len() >= MOST_REDUCTIONS {
+            self.0.clear();
+        }
+        self.0.insert(hash, (client, request, Rc::clone(prepared)));
+    }
 }
 
 /// A number that identifies the device of a client: the address of the properties, which all
@@ -49,21 +71,16 @@ pub(crate) fn prepared(
     request: Request<'_>,
     prepare: impl FnOnce(&Request<'_>) -> Result<Prepared, ReduceError>,
 ) -> Result<Rc<Prepared>, ReduceError> {
-    let (key, known) = CACHE.with_borrow(|cache| {
-        let key = cache.hasher.hash_one((client, &request));
-        let found = cache.reductions.get(&key);
-        let found = found.filter(|found| found.0 == client && found.1 == request);
-        (key, found.map(|found| Rc::clone(&found.2)))
+    let (hash, known) = CACHE.with_borrow(|cache| {
+        let hash = cache.hasher.hash_one((client, &request));
+        (hash, cache.reductions.find(hash, client, |known| *known == request))
     });
     if let Some(known) = known {
         return Ok(known);
     }
     let prepared = Rc::new(prepare(&request)?);
     CACHE.with_borrow_mut(|cache| {
-        if cache.reductions.len() >= MOST_REDUCTIONS {
-            cache.reductions.clear();
-        }
-        cache.reductions.insert(key, (client, request.into_owned(), Rc::clone(&prepared)));
+        cache.reductions.insert(hash, client, request.into_owned(), &prepared);
     });
     Ok(prepared)
 }
@@ -71,19 +88,19 @@ pub(crate) fn prepared(
 /// [`prepared`] for reductions whose results are applied.
 pub(crate) fn prepared_application(
     client: usize,
-    request: ApplyRequest,
+    request: &ApplyRequest,
     prepare: impl FnOnce(&ApplyRequest) -> Result<PreparedApplication, ReduceError>,
 ) -> Result<Rc<PreparedApplication>, ReduceError> {
-    let key = (client, request);
-    if let Some(known) = CACHE.with_borrow(|cache| cache.applications.get(&key).cloned()) {
+    let (hash, known) = CACHE.with_borrow(|cache| {
+        let hash = cache.hasher.hash_one((client, request));
+        (hash, cache.applications.find(hash, client, |known| known == request))
+    });
+    if let Some(known) = known {
         return Ok(known);
     }
-    let prepared = Rc::new(prepare(&key.1)?);
+    let prepared = Rc::new(prepare(request)?);
     CACHE.with_borrow_mut(|cache| {
-        if cache.applications.len() >= MOST_REDUCTIONS {
-            cache.applications.clear();
-        }
-        cache.applications.insert(key, Rc::clone(&prepared));
+        cache.applications.insert(hash, client, request.clone(), &prepared);
     });
     Ok(prepared)
 }

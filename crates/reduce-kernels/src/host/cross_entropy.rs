@@ -72,7 +72,7 @@ pub(crate) fn cross_entropy<R: Runtime>(
         let (device, element) = (device.name.clone(), class_type);
         return Err(PlanError::ElementUnsupported { device, element }.into());
     }
-    let outputs = sums.problem()?.outputs();
+    let outputs = applied.problem().outputs();
     check_input(applied.problem(), buffer_bytes(&logits.handle))?;
     check_buffer("classes", outputs_span(classes), class_type, buffer_bytes(&classes.handle))?;
     check_offset(client, "classes", classes.handle.offset_start, class_type)?;

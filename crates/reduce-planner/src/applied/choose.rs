@@ -164,12 +164,17 @@ fn candidate(
             Ok(AppliedPlan::Separately { reduce, apply: apply(problem, device, access) })
         }
     };
-    Ok(plan.and_then(|plan| match plan.check(applied, reduction, device) {
-        Ok(()) => Ok(plan),
-        Err(PlanError::Unfit { reason: limit, .. }) => Err(AppliedReason::PassesLimits { limit }),
-        // The other errors concern the device, which has been checked.
-        Err(_) => Err(AppliedReason::PassesLimits { limit: Illegal::UnitsDoNotDivide }),
-    }))
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    match plan.check(applied, reduction, device) {
+        Ok(()) => Ok(Ok(plan)),
+        Err(PlanError::Unfit { reason: limit, .. }) => {
+            Ok(Err(AppliedReason::PassesLimits { limit }))
+        }
+        Err(other) => Err(other),
+    }
 }
 
 /// Vectors that fit one load and one store.

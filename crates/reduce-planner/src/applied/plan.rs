@@ -3,8 +3,8 @@
 use core::fmt;
 
 use crate::{
-    Access, AppliedProblem, Device, Direction, Illegal, Plan, PlanError, Problem, Quantity,
-    Schedule,
+    Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
+    Quantity, Schedule,
     limits::{self, INDEX_SLACK},
     plan::check::{check_access, fits_grid, fits_shared, power_of_two, shared_bytes},
 };
@@ -162,6 +162,23 @@ impl AppliedPlan {
         match self {
             AppliedPlan::Held { .. } | AppliedPlan::ReadAgain(_) => 1,
             AppliedPlan::Separately { reduce, .. } => reduce.schedule.launches() + 1,
+        }
+    }
+
+    /// How the launch that applies results reads elements and deals them to units, and how many cubes
+    /// share an output tile.
+    #[must_use]
+    pub const fn applying(&self) -> (Plan, u32) {
+        match *self {
+            AppliedPlan::Held { plan, .. } | AppliedPlan::ReadAgain(plan) => (plan, 1),
+            AppliedPlan::Separately { apply, .. } => {
+                let schedule = Schedule::Cube {
+                    units_per_output: apply.units_per_output,
+                    outputs_per_cube: apply.outputs_per_cube,
+                    combine: Combine::Shared,
+                };
+                (Plan::new(apply.access, schedule), apply.cubes_per_output)
+            }
         }
     }
 

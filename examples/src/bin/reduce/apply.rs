@@ -1,18 +1,18 @@
 //! `--apply`: a function of each slice that gives an array of the input's shape.
 
-use std::{io, time::Instant};
+use std::io;
 
 use reduce_examples::{Array, Number, ResultError, download};
 use reduce_kernels::{
     AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, ElementType, Operator,
-    cubecl::{future, prelude::*, std::tensor::TensorHandle},
+    cubecl::prelude::*,
     planner::{AppliedChoice, AppliedKind, AppliedPlan},
-    storage_type, with_applied,
+    with_applied,
 };
-use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second, median};
+use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
 use serde::Serialize;
 
-use crate::{ArgumentError, Arguments, MOST_SHOWN, RUNS};
+use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
 
 impl Arguments {
     /// The function and what it depends on; options that it does not have are a mistake.
@@ -95,14 +95,7 @@ impl OnDevice for Work<'_> {
         backend: Backend,
         name: &str,
     ) -> Self::Output {
-        let input = self.input;
-        let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
-        let tensor = TensorHandle::<R>::new(
-            client.create_from_slice(data),
-            input.shape.clone(),
-            input.strides.clone(),
-            storage_type(input.element),
-        );
+        let tensor = upload(client, self.input);
         let axes = || Axes::List(self.axes.to_vec());
         let choice = with_applied!(self.function, self.options, &tensor, axes(), applied => {
             self.typed(applied).choose(client)?
@@ -166,26 +159,6 @@ impl Work<'_> {
             values: (elements <= MOST_SHOWN).then(|| array.values()),
         }
     }
-}
-
-/// Runs until the kernels are compiled, then for the median time in microseconds.
-fn time<R: Runtime>(
-    client: &ComputeClient<R>,
-    run: impl Fn() -> Result<TensorHandle<R>, ResultError>,
-) -> Result<(TensorHandle<R>, f64), ResultError> {
-    let waited = || {
-        let output = run()?;
-        future::block_on(client.sync()).map_err(ResultError::device)?;
-        Ok::<_, ResultError>(output)
-    };
-    let mut output = waited()?;
-    let mut microseconds = Vec::with_capacity(RUNS);
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        output = waited()?;
-        microseconds.push(start.elapsed().as_secs_f64() * 1e6);
-    }
-    Ok((output, median(microseconds)))
 }
 
 pub(crate) fn print(report: &Report, explain: bool) -> io::Result<()> {

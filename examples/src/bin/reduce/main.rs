@@ -344,14 +344,7 @@ impl OnDevice for Work<'_> {
         backend: Backend,
         name: &str,
     ) -> Self::Output {
-        let input = self.input;
-        let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
-        let tensor = TensorHandle::<R>::new(
-            client.create_from_slice(data),
-            input.shape.clone(),
-            input.strides.clone(),
-            storage_type(input.element),
-        );
+        let tensor = upload(client, self.input);
         let place = Place { device: name.into(), backend, compiler: R::name(client) };
         with_operator!(self.operator, self.options, operator => {
             self.reduce(client, reduce(operator, &tensor), place)
@@ -382,7 +375,8 @@ impl Work<'_> {
             0 => None,
             _ => Some(reduction.choose(client)?),
         };
-        let (outputs, microseconds) = time(client, &reduction)?;
+        let (outputs, microseconds) =
+            time(client, || Ok(O::Results::into_list(reduction.clone().run(client)?)))?;
         let results = download(client, &outputs)?;
         Ok((self.report(place, choice, &problem, &results, microseconds), results))
     }
@@ -432,23 +426,34 @@ impl Work<'_> {
 }
 
 /// Runs until the kernels are compiled, then for the median time in microseconds.
-fn time<O: Operator, R: Runtime>(
+fn time<R: Runtime, T>(
     client: &ComputeClient<R>,
-    reduction: &Reduction<'_, O, TensorHandle<R>>,
-) -> Result<(Vec<TensorHandle<R>>, f64), ResultError> {
-    let run = || {
-        let outputs = O::Results::into_list(reduction.clone().run(client)?);
+    run: impl Fn() -> Result<T, ResultError>,
+) -> Result<(T, f64), ResultError> {
+    let waited = || {
+        let outputs = run()?;
         future::block_on(client.sync()).map_err(ResultError::device)?;
         Ok::<_, ResultError>(outputs)
     };
-    let mut outputs = run()?;
+    let mut outputs = waited()?;
     let mut microseconds = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         let start = Instant::now();
-        outputs = run()?;
+        outputs = waited()?;
         microseconds.push(start.elapsed().as_secs_f64() * 1e6);
     }
     Ok((outputs, median(microseconds)))
+}
+
+/// The array on the device.
+fn upload<R: Runtime>(client: &ComputeClient<R>, input: &Array) -> TensorHandle<R> {
+    let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
+    TensorHandle::new(
+        client.create_from_slice(data),
+        input.shape.clone(),
+        input.strides.clone(),
+        storage_type(input.element),
+    )
 }
 
 /// Where it ran.

@@ -81,7 +81,7 @@ pub(super) fn apply_to_share(
         #[unroll]
         for k in 0..in_flight {
             let nth = share.first + k * share.stride;
-            let value = Vector::<Real, Wide>::cast_from(held.value(k));
+            let value = held.applied_to(k);
             apply_to_load(value, nth, beside, geometry, companions, parameters, tile, results, how);
         }
         if comptime![hold.in_shared() > 0] {

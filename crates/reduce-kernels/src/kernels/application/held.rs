@@ -15,7 +15,9 @@ use crate::{
         team::Team,
         total::combine_team,
     },
-    operator::{Accumulator, In, OperatorRef, Parameters, Single, Stored, Wide, Width, merge},
+    operator::{
+        Accumulator, In, OperatorRef, Parameters, Real, Single, Stored, Wide, Width, merge,
+    },
 };
 
 /// The loads that a unit holds. Those in shared memory come after those in registers, and each unit
@@ -37,6 +39,18 @@ impl Held {
         let converted = self.values.len().comptime();
         if comptime![converted > 0] {
             *self.values.index(nth)
+        } else {
+            Vector::cast_from(self.loads.index(nth).value)
+        }
+    }
+
+    /// The same elements in the type in which results are applied. They do not pass through a
+    /// narrower type that an operator accumulates in.
+    pub(super) fn applied_to(&self, #[comptime] nth: usize) -> Vector<Real, Wide> {
+        let pushed = storage_type_of::<In>();
+        let real = storage_type_of::<Real>();
+        if comptime![pushed == real] {
+            Vector::cast_from(self.value(nth))
         } else {
             Vector::cast_from(self.loads.index(nth).value)
         }

@@ -4,7 +4,9 @@ use cubecl::prelude::*;
 
 use crate::operator::{
     A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
-    derived::block_of_pushes, element_wise::lowest, rules,
+    derived::{block_of_pushes, derived},
+    element_wise::lowest,
+    rules,
 };
 
 /// The largest number among the elements.
@@ -56,46 +58,7 @@ impl Operator for Largest {
     }
 }
 
-#[cube]
-impl Operator for LargestMagnitude {
-    type Fields = One;
-    type Results = One;
-
-    const NAME: &'static str = "largest_magnitude";
-    const DEFINED_ON_EMPTY: bool = true;
-    const TYPES: TypeRule = rules::floating;
-    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
-    const DEFINITION: &'static Definition<Self> = crate::defined!(LargestMagnitude);
-
-    fn identity<N: Size>() -> Value<A, N> {
-        Value::new(Vector::from_int(0))
-    }
-
-    fn push<N: Size>(
-        accumulator: Value<A, N>,
-        value: Vector<In, N>,
-        _position: Position,
-        _parameters: &Parameters,
-    ) -> Value<A, N> {
-        Value::new(max(accumulator.value, Vector::<A, N>::cast_from(value).abs()))
-    }
-
-    fn merge<N: Size>(
-        left: Value<A, N>,
-        right: Value<A, N>,
-        _parameters: &Parameters,
-    ) -> Value<A, N> {
-        Value::new(max(left.value, right.value))
-    }
-
-    fn finish<N: Size>(
-        accumulator: Value<A, N>,
-        _count: usize,
-        _parameters: &Parameters,
-    ) -> Value<Out, N> {
-        Value::new(Vector::cast_from(accumulator.value))
-    }
-}
-
 block_of_pushes!(Largest: One);
-block_of_pushes!(LargestMagnitude: One);
+
+derived!(LargestMagnitude: One -> One = Largest, "largest_magnitude", rules::floating,
+    before value => value.abs());
