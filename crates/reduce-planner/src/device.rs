@@ -53,6 +53,10 @@ pub struct Device {
     pub wide_indices: bool,
     /// Whether kernels can add to and exchange words of 64 bits in global memory atomically.
     pub wide_atomics: bool,
+    /// Whether cubes that have begun make progress while others wait for them. Without it, no plan
+    /// has cubes that wait for cubes.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub forward_progress: bool,
     /// The element types that kernels can load, store and convert.
     pub elements: Vec<ElementType>,
     /// The numbers that decisions rest on. A file without them gets those of [`Tuning::h200`].
@@ -88,6 +92,7 @@ impl Device {
             cache_bytes: 50 << 20,
             wide_indices: true,
             wide_atomics: true,
+            forward_progress: true,
             elements: ElementType::ALL.to_vec(),
             tuning: Tuning::h200(),
         }
@@ -118,6 +123,7 @@ impl Device {
             cache_bytes: 0,
             wide_indices: false,
             wide_atomics: true,
+            forward_progress: false,
             elements: ElementType::ALL
                 .into_iter()
                 .filter(|&element| element != ElementType::BF16)
@@ -173,6 +179,12 @@ impl Device {
             let field = format!("tuning.{}{}", found.row, found.field);
             fail(&field, found.value, found.expected)
         })
+    }
+
+    /// Most units that may wait for others of their tile: a sixteenth of those that the device has
+    /// room for, so that several launches can run at once and each still has room to go on.
+    pub(crate) fn most_waiting_units(&self) -> u64 {
+        u64::from(self.multiprocessors) * u64::from(self.units_per_multiprocessor) / 16
     }
 
     /// Whether kernels can load, store and convert `element`.

@@ -193,6 +193,15 @@ pub enum Illegal {
         /// Output tiles in flight.
         outputs: usize,
     },
+    /// The device does not say that cubes which have begun make progress while others wait for them.
+    NoForwardProgress,
+    /// Cubes wait for others of their tile, and leave too little room for these.
+    TooManyWait {
+        /// Units of the cubes of a tile.
+        units: u64,
+        /// The most units that may wait.
+        most: u64,
+    },
     /// The units of one cube share the results that they apply.
     AppliedSplit {
         /// Cubes per output.
@@ -377,6 +386,10 @@ impl fmt::Display for Illegal {
             AppliedRealigned => f.write_str("results are not applied to realigned rows"),
             AppliedTogether { outputs } => {
                 write!(f, "results are applied to one output at a time, not to {outputs}")
+            }
+            NoForwardProgress => f.write_str("the device may not run cubes that others wait for"),
+            TooManyWait { units, most } => {
+                write!(f, "{units} units per output tile wait for each other, and {most} may")
             }
             AppliedSplit { cubes } => {
                 write!(f, "{cubes} cubes per output cannot share its results")

@@ -41,7 +41,7 @@ fn along(vector: usize, loads: usize) -> Access {
 }
 
 fn held(access: Access, schedule: Schedule) -> AppliedPlan {
-    AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 0 }
+    AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 0, cubes_per_output: 1 }
 }
 
 fn cube(units_per_output: u32) -> Schedule {
@@ -61,18 +61,40 @@ fn rows_are_held() {
     assert_eq!(plan(F32, &[1 << 20, 64], &[1]), held(along(4, 2), plane(8)));
 }
 
-/// Rows too long for registers are read again while the cache holds those under way, and go to
-/// shared memory where it does not.
+/// Rows too long for the registers of one cube are held by several.
+#[test]
+fn long_rows_are_held_by_several_cubes() {
+    let by_cubes = |access, in_shared, cubes_per_output| AppliedPlan::Held {
+        plan: Plan::new(access, cube(128)),
+        in_shared,
+        cubes_per_output,
+    };
+    let f32_rows = plan(ElementType::F32, &[4096, 50257], &[1]);
+    assert_eq!(f32_rows, by_cubes(along(4, 5).with_peeled(true), 10, 7));
+    let bf16_rows = plan(ElementType::BF16, &[8192, 128_256], &[1]);
+    assert_eq!(bf16_rows, by_cubes(along(8, 4), 12, 8));
+}
+
+/// Where cubes may not wait for others, long rows are read again while the cache holds those under
+/// way, and go to shared memory where it does not.
 #[test]
 fn long_rows_are_read_again_or_held_in_shared_memory() {
-    let f32_rows = plan(ElementType::F32, &[4096, 50257], &[1]);
+    let mut device = Device::h200();
+    device.forward_progress = false;
+    let plan = |element, shape: &[usize]| {
+        let (applied, reduction) = stated(element, shape, &[1], &[]);
+        choose_applied(&applied, &reduction, &device).unwrap().plan
+    };
+    let f32_rows = plan(ElementType::F32, &[4096, 50257]);
     assert_eq!(
         f32_rows,
         AppliedPlan::ReadAgain(Plan::new(along(4, 8).with_peeled(true), cube(1024)))
     );
-    let bf16_rows = plan(ElementType::BF16, &[8192, 128_256], &[1]);
+    let bf16_rows = plan(ElementType::BF16, &[8192, 128_256]);
     let plan_in_registers = Plan::new(along(8, 4), cube(1024));
-    assert_eq!(bf16_rows, AppliedPlan::Held { plan: plan_in_registers, in_shared: 12 });
+    let in_shared =
+        AppliedPlan::Held { plan: plan_in_registers, in_shared: 12, cubes_per_output: 1 };
+    assert_eq!(bf16_rows, in_shared);
 }
 
 /// Few long rows leave most of the device idle unless several cubes share each.
@@ -154,8 +176,11 @@ fn plans_obey_the_rules() {
         |plan: AppliedPlan| plan.check(&applied, &reduction, &device).unwrap_err().to_string();
     let short = error(held(along(4, 2), cube(512)));
     assert!(short.contains("an output tile has 2048 loads, and its units hold 1024"), "{short}");
-    let in_shared =
-        |in_shared| AppliedPlan::Held { plan: Plan::new(along(4, 2), cube(512)), in_shared };
+    let in_shared = |in_shared| AppliedPlan::Held {
+        plan: Plan::new(along(4, 2), cube(512)),
+        in_shared,
+        cubes_per_output: 1,
+    };
     assert!(in_shared(2).check(&applied, &reduction, &device).is_ok());
     let parts = error(in_shared(3));
     assert!(parts.contains("3 loads in shared memory are no multiple of 2 in flight"), "{parts}");
@@ -172,6 +197,22 @@ fn plans_obey_the_rules() {
     };
     let split = error(AppliedPlan::ReadAgain(Plan::new(along(4, 4), split)));
     assert!(split.contains("2 cubes per output cannot share its results"), "{split}");
+    let by_cubes = |units, cubes_per_output| AppliedPlan::Held {
+        plan: Plan::new(along(4, 2), cube(units)),
+        in_shared: 0,
+        cubes_per_output,
+    };
+    assert!(by_cubes(512, 2).check(&applied, &reduction, &device).is_ok());
+    let short = error(by_cubes(256, 3));
+    assert!(short.contains("an output tile has 2048 loads, and its units hold 1536"), "{short}");
+    let many = error(by_cubes(512, 40));
+    assert!(many.contains("20480 units per output tile wait for each other, and 16896"), "{many}");
+    let none = error(by_cubes(512, 0));
+    assert!(none.contains("an output needs at least one cube"), "{none}");
+    let mut waiting = device.clone();
+    waiting.forward_progress = false;
+    let waits = by_cubes(512, 2).check(&applied, &reduction, &waiting).unwrap_err().to_string();
+    assert!(waits.contains("may not run cubes that others wait for"), "{waits}");
     let AppliedPlan::Separately { reduce, .. } =
         force_applied(AppliedKind::Separately, &applied, &reduction, &device).unwrap()
     else {
@@ -228,5 +269,5 @@ fn refusals_have_their_numbers() {
     let reasons: Vec<String> = choice.refused.iter().map(ToString::to_string).collect();
     assert_eq!(reasons[0], "held: too long: 12564 loads per output tile, and a cube holds 8192");
     assert!(matches!(choice.refused[1].reason, AppliedReason::Slower { .. }), "{reasons:?}");
-    assert!(reasons[2].starts_with("separately: slower: "), "{reasons:?}");
+    assert!(reasons[3].starts_with("separately: slower: "), "{reasons:?}");
 }

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 use reduce_planner::{
-    Access, Choice, Combine, Device, Direction, ElementType, Illegal, InputSpec, Limit, Merge,
-    OperatorClass, OutputSpec, Plan, PlanError, Problem, Schedule, ScheduleKind, Tuning, choose,
-    force, row_major_strides,
+    Access, AppliedKind, AppliedProblem, AppliedSpec, Choice, Combine, Device, Direction,
+    ElementType, Illegal, InputSpec, Limit, Merge, OperatorClass, OutputSpec, Plan, PlanError,
+    Problem, Schedule, ScheduleKind, Tuning, choose, choose_applied, force, force_applied,
+    row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -445,6 +446,7 @@ fn any_device() -> impl Strategy<Value = Device> {
             device.multiprocessors = processors;
             device.units_per_multiprocessor = resident;
             device.max_bindings = bindings;
+            device.forward_progress = true;
             device.max_cube_count = grid;
             device.bandwidth = bandwidth;
             device.launch_ns = launch;
@@ -464,7 +466,7 @@ fn any_numbers() -> impl Strategy<Value = Option<Vec<u64>>> {
         30 => Just(1u64 << 16),
         1 => any::<u64>(),
     ];
-    prop::option::of(prop::collection::vec(number, 96))
+    prop::option::of(prop::collection::vec(number, 102))
 }
 
 /// Writes numbers into all numeric fields of the H200's tuning but the table of segments.
@@ -559,6 +561,37 @@ proptest! {
         for kind in ScheduleKind::ALL {
             if let Ok(plan) = force(kind, &problem, &device) {
                 prop_assert_eq!(plan.check(&problem, &device), Ok(()));
+            }
+        }
+    }
+
+    /// The same of reductions whose results are applied.
+    #[test]
+    fn applied_plans_fit_any_device(
+        device in any_device(),
+        rows in 1usize..3000,
+        columns in 0usize..300_000,
+        axis in 0usize..2,
+        fields in 1usize..6,
+    ) {
+        let operator = OperatorClass::new("mine", 4 * fields).fields(fields);
+        let shape = [rows, columns];
+        let reduction = problem_of(operator, &shape, &[axis]);
+        let strides = row_major_strides(&shape);
+        let input = InputSpec { element: ElementType::F32, shape: &shape, strides: &strides, alignment: 256 };
+        let output = AppliedSpec { element: ElementType::F32, strides: None, companions: &[&[0, 0]] };
+        let applied = AppliedProblem::new(operator, &input, Some(&[axis]), &output).unwrap();
+        let choice = choose_applied(&applied, &reduction, &device);
+        if device.check().is_err() {
+            prop_assert!(choice.is_err());
+            return Ok(());
+        }
+        if let Ok(choice) = choice {
+            prop_assert_eq!(choice.plan.check(&applied, &reduction, &device), Ok(()));
+        }
+        for kind in AppliedKind::ALL {
+            if let Ok(plan) = force_applied(kind, &applied, &reduction, &device) {
+                prop_assert_eq!(plan.check(&applied, &reduction, &device), Ok(()));
             }
         }
     }

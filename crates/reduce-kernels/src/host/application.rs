@@ -19,12 +19,16 @@ use super::{
     launch::{WIDEST_STORE, count, geometry},
     prepared::check_arithmetic,
     request::{Request, Resolved},
+    scratch::{Words, words},
 };
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     kernels::{
-        application::{CompanionLaunch, Hold, How, OperandAccess, apply_stored, reduce_and_apply},
+        application::{
+            CompanionLaunch, Hold, How, OperandAccess, apply_stored, reduce_and_apply,
+            reduce_and_apply_by_cubes,
+        },
         args::{
             ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
             OperandArraysLaunch, ResultArraysLaunch,
@@ -82,6 +86,8 @@ struct Prepared {
     output_in_vectors: bool,
     chains: bool,
     cubes: usize,
+    /// Words in which cubes publish partials.
+    published: Option<usize>,
 }
 
 impl ApplyRequest {
@@ -231,8 +237,22 @@ impl ApplyRequest {
             output_in_vectors: lies_alike(problem, access, &output, applied.output(), alignment),
             chains: is_float && needs_chains(operator, &applying, problem),
             cubes: cubes as usize,
+            published: published_words(&plan, resolved, applied, operator.0.fields),
         })
     }
+}
+
+/// The words in which the cubes of a plan publish their accumulators of so many fields.
+fn published_words(
+    plan: &AppliedPlan,
+    resolved: &Resolved,
+    applied: &AppliedProblem,
+    fields: usize,
+) -> Option<usize> {
+    let fields = &resolved.signature.fields[..fields];
+    let words = fields.iter().map(|field| field.bytes().div_ceil(size_of::<u32>())).sum();
+    // The plan's check has found that they fit indices of 32 bits.
+    plan.published_words(applied, words).map(|words| words as usize)
 }
 
 /// Strides of the row-major results along the axes of the input: 0 along those that are reduced.
@@ -423,6 +443,11 @@ impl ApplyCall<'_> {
             _ if request.wants_results => prepared.empty_results(client, request),
             _ => Vec::new(),
         };
+        let words = match launch.published {
+            // CubeCL does not reveal the stream of a client, but a new buffer does.
+            Some(count) => Some(words(client, client.empty(1).stream, count)?),
+            None => None,
+        };
         Launch {
             client,
             request,
@@ -432,6 +457,7 @@ impl ApplyCall<'_> {
             operands: tensors.operands.iter().map(|tensor| tensor.handle.clone()).collect(),
             results: &results,
             output,
+            words,
             parameters: &self.parameters,
             apply_parameters: &self.apply_parameters,
         }
@@ -482,6 +508,7 @@ struct Launch<'a, R: Runtime> {
     operands: Vec<cubecl::server::Handle>,
     results: &'a [TensorHandle<R>],
     output: Binding,
+    words: Option<Words>,
     parameters: &'a [f64],
     apply_parameters: &'a [f64],
 }
@@ -490,14 +517,8 @@ impl<R: Runtime> Launch<'_, R> {
     fn run(self) {
         let Prepared { plan, how, grid, address, cubes, .. } = *self.launch;
         let hold = match plan {
-            AppliedPlan::Held { plan, in_shared } => {
-                let units = u64::from(plan.schedule.units_per_output());
-                let held = units * (plan.access.loads_in_flight + in_shared) as u64;
-                let problem = self.prepared.applied.problem();
-                let all = plan.access.loads_per_output(problem) == held;
-                let along = plan.access.direction == Direction::Along;
-                let whole = all && !(plan.access.peeled && along);
-                Hold::Elements { in_shared, whole }
+            AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
+                self.hold(&plan, in_shared, cubes_per_output > 1)
             }
             _ => Hold::Nothing,
         };
@@ -528,6 +549,30 @@ impl<R: Runtime> Launch<'_, R> {
                     cubes,
                     how,
                 ),
+                AppliedPlan::Held { cubes_per_output: 2.., .. } => {
+                    let words = self.words.as_ref().expect("the call has asked for words");
+                    reduce_and_apply_by_cubes::launch_unchecked::<R>(
+                        self.client,
+                        count(grid),
+                        units,
+                        address,
+                        self.types(),
+                        self.input_arrays(),
+                        self.operand_arrays(),
+                        ArrayArg::from_raw_parts(words.handle.clone(), words.count),
+                        self.result_arrays(),
+                        self.output_arrays(),
+                        geometry,
+                        self.companions(),
+                        self.parameters(),
+                        self.apply_parameters(),
+                        cubes,
+                        words.mark,
+                        hold,
+                        how,
+                        self.request.reduction.operator,
+                    );
+                }
                 _ => reduce_and_apply::launch_unchecked::<R>(
                     self.client,
                     count(grid),
@@ -548,6 +593,15 @@ impl<R: Runtime> Launch<'_, R> {
                 ),
             }
         }
+    }
+
+    /// How units hold the elements of their tile.
+    fn hold(&self, plan: &Plan, in_shared: usize, by_cubes: bool) -> Hold {
+        let units = u64::from(plan.schedule.units_per_output()) * self.launch.cubes as u64;
+        let held = units * (plan.access.loads_in_flight + in_shared) as u64;
+        let all = plan.access.loads_per_output(self.prepared.applied.problem()) == held;
+        let along = plan.access.direction == Direction::Along;
+        Hold::Elements { in_shared, whole: all && !(plan.access.peeled && along), by_cubes }
     }
 
     fn types(&self) -> KernelTypesArg {

@@ -154,6 +154,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     device.wide_indices = Language::of(client) != Language::Wgsl
         && properties.features.supports_address(AddressType::U64);
     device.wide_atomics = has_wide_atomics(client);
+    device.forward_progress = Language::of(client) == Language::Cuda;
     device.elements = elements;
     device
 }

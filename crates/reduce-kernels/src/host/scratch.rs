@@ -105,7 +105,7 @@ pub(crate) struct Words {
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for them.
-fn words<R: Runtime>(
+pub(super) fn words<R: Runtime>(
     client: &ComputeClient<R>,
     stream: StreamId,
     count: usize,

@@ -12,6 +12,7 @@
 //! atomic maximum.
 
 use cubecl::prelude::*;
+use reduce_planner::{Access, Combine, Direction};
 
 use super::{
     geometry::unknown_zero,
@@ -39,6 +40,46 @@ pub(super) struct Published {
     outputs: usize,
     #[cube(comptime)]
     words: usize,
+}
+
+/// Number of outputs of one tile.
+pub(super) fn outputs_per_tile(access: Access) -> usize {
+    match access.direction {
+        Direction::Along => 1,
+        Direction::Across => access.vector,
+    }
+}
+
+/// The team of a cube that merges what all cubes of its block have published. The units of one output
+/// stand `outputs` apart, so neighbouring units read neighbouring words.
+pub(super) fn merging_team(team: Team, outputs: usize) -> Team {
+    let outputs = outputs as u32;
+    Team {
+        units_per_tile: team.units_per_cube / outputs,
+        unit_stride: outputs,
+        units_per_cube: team.units_per_cube,
+        combine: if outputs == 1 { team.combine } else { Combine::Shared },
+    }
+}
+
+/// The number of this cube among those of the launch that have begun, in the order in which they did.
+/// The first word counts them. Whoever waits for cubes with lower numbers, and for a few that follow,
+/// waits for cubes that run or that will as soon as there is room for them. Every unit of the cube
+/// must get here.
+#[cube]
+pub(super) fn nth_to_begin(published: &Array<Atomic<u64>>, mark: u64) -> usize {
+    let mut number = SharedMemory::<u32>::new(1usize);
+    if UNIT_POS == 0 {
+        let mut earlier = published[0].fetch_add(1u64);
+        // The first cubes find the count of an earlier launch.
+        if earlier < mark {
+            published[0].fetch_max(mark);
+            earlier = published[0].fetch_add(1u64);
+        }
+        number[0] = u32::cast_from(earlier - mark);
+    }
+    sync_cube();
+    number[0] as usize
 }
 
 #[cube]

@@ -1,13 +1,13 @@
 //! A split in one launch: several cubes per output tile, of which the last to finish merges.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, Combine, Direction};
+use reduce_planner::{Access, Direction};
 
 use super::{
     accumulate::Share,
     args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
     geometry::{Geometry, locate},
-    partials::Published,
+    partials::{Published, merging_team, outputs_per_tile},
     team::{Team, place},
     total::{total_across, total_along},
 };
@@ -77,25 +77,5 @@ pub(crate) fn reduce_split_single_pass(
             let target = tile.output + nth * geometry.inner_target_stride;
             output.elements.put(target, result);
         }
-    }
-}
-
-/// Number of outputs of one tile.
-fn outputs_per_tile(access: Access) -> usize {
-    match access.direction {
-        Direction::Along => 1,
-        Direction::Across => access.vector,
-    }
-}
-
-/// The team that merges in the last cube. The units of one output stand `outputs` apart, so
-/// neighbouring units read neighbouring words.
-fn merging_team(team: Team, outputs: usize) -> Team {
-    let outputs = outputs as u32;
-    Team {
-        units_per_tile: team.units_per_cube / outputs,
-        unit_stride: outputs,
-        units_per_cube: team.units_per_cube,
-        combine: if outputs == 1 { team.combine } else { Combine::Shared },
     }
 }

@@ -47,7 +47,7 @@ impl Function {
         let tempered = |temperature: f64, log: bool| -> Vec<(f64, f64)> {
             let scaled: Vec<f64> = x.iter().map(|value| value / temperature).collect();
             let max = scaled.iter().fold(f64::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-            let sum: f64 = scaled.iter().map(|value| (value - max).exp()).sum();
+            let sum = total(scaled.iter().map(|value| (value - max).exp()));
             let share = |&value: &f64| match log {
                 true => (value - max - sum.ln(), 16.0 * (1.0 + max - value + sum.ln() + most)),
                 false => {
@@ -65,8 +65,8 @@ impl Function {
             });
             outputs.collect()
         };
-        let mean = x.iter().sum::<f64>() / n;
-        let squares = |shift: f64| x.iter().map(|value| (value - shift).powi(2)).sum::<f64>();
+        let mean = total(x.iter().copied()) / n;
+        let squares = |shift: f64| total(x.iter().map(|value| (value - shift).powi(2)));
         match self {
             Softmax => tempered(1.0, false),
             LogSoftmax => tempered(1.0, true),
@@ -78,6 +78,21 @@ impl Function {
             NormalizeL2 => affine(0.0, squares(0.0).sqrt().max(EPS).recip()),
         }
     }
+}
+
+/// The sum of these values, with the rounding errors of its additions (Neumaier, 1974): the oracle of
+/// f64 has no wider type.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0f64, 0f64);
+    for value in values {
+        let next = sum + value;
+        lost += match sum.abs() >= value.abs() {
+            true => (sum - next) + value,
+            false => (value - next) + sum,
+        };
+        sum = next;
+    }
+    sum + lost
 }
 
 /// How a plan is made.
@@ -261,7 +276,7 @@ fn cases() -> Vec<Case> {
 
 /// Every case by every plan that applies to it.
 pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
-    let mut runs = [0; 4];
+    let mut runs = [0; AppliedKind::ALL.len()];
     for case in cases() {
         for (nth, kind) in AppliedKind::ALL.into_iter().enumerate() {
             for layout in [Layout::RowMajor, Layout::Gaps] {
@@ -277,8 +292,12 @@ pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
         check(client, Softmax, &case, ElementType::F32, Layout::RowMajor, Way::Chosen).unwrap();
     }
     // Few devices have shared memory for tiles that are too long for registers.
-    let [held, _, read_again, separately] = runs;
+    let [held, _, by_cubes, read_again, separately] = runs;
     assert!(held >= 26 && read_again >= 30 && separately >= 30, "{runs:?} runs by each kind");
+    assert!(
+        by_cubes >= 30 || !device_with_planes(client).forward_progress,
+        "{runs:?} runs by each kind"
+    );
 }
 
 /// Every function by every plan, with operands where it takes them.
@@ -321,12 +340,63 @@ pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
     }
 }
 
+/// Tiles that cubes hold together: many cubes, cubes without loads, edges of rows, every type, and
+/// launches that find the numbers which earlier ones have left.
+pub(crate) fn held_by_cubes<R: Runtime>(client: &ComputeClient<R>) {
+    let device = device_with_planes(client);
+    if !device.forward_progress {
+        println!("{}: not run, cubes may not wait for cubes", R::name(client));
+        return;
+    }
+    let planned = |access: Access, units_per_output, outputs_per_cube, cubes_per_output| {
+        let combine = Combine::Shared;
+        let schedule = Schedule::Cube { units_per_output, outputs_per_cube, combine };
+        let plan = Plan::new(access, schedule);
+        Way::Planned(AppliedPlan::Held { plan, in_shared: 0, cubes_per_output })
+    };
+    let along = Access::new(Direction::Along);
+    let across = Access::new(Direction::Across);
+    let rows = Case::contiguous(&[70, 1001], &[1]);
+    let columns = Case::contiguous(&[3, 300, 24], &[1]);
+    let ways = [
+        (&rows, planned(along.with_loads_in_flight(2), 64, 1, 8)),
+        (&rows, planned(along.with_loads_in_flight(4), 128, 1, 2)),
+        (&rows, planned(along.with_loads_in_flight(8), 64, 2, 7)),
+        (&rows, planned(along.with_loads_in_flight(1), 64, 1, 21)),
+        (&columns, planned(across.with_loads_in_flight(3), 16, 4, 7)),
+        (&columns, planned(across.with_loads_in_flight(5), 64, 2, 4)),
+        (&columns, planned(across.with_vector(2).with_loads_in_flight(5), 16, 4, 5)),
+        (&columns, planned(across.with_vector(2).with_loads_in_flight(5), 16, 8, 4)),
+    ];
+    for _ in 0..3 {
+        for (case, way) in ways {
+            for function in [Softmax, LayerNorm] {
+                check(client, function, case, ElementType::F32, Layout::RowMajor, way).unwrap();
+            }
+        }
+    }
+    for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
+        if !device.has(element) {
+            println!("{}: not run, the device has no {element}", R::name(client));
+            continue;
+        }
+        let way = Way::Forced(AppliedKind::HeldByCubes);
+        for function in [Softmax, LogSoftmax, LayerNorm, RmsNorm, NormalizeL2] {
+            for case in
+                [Case::contiguous(&[5, 10_001], &[1]), Case::contiguous(&[3, 900, 24], &[1])]
+            {
+                check(client, function, &case, element, Layout::RowMajor, way).unwrap();
+            }
+        }
+    }
+}
+
 /// Tiles in registers and shared memory, in cubes small enough for every device.
 pub(crate) fn held_in_shared_memory<R: Runtime>(client: &ComputeClient<R>) {
     let cube = |access, units_per_output, outputs_per_cube| {
         let combine = Combine::Shared;
         let schedule = Schedule::Cube { units_per_output, outputs_per_cube, combine };
-        AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 6 }
+        AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 6, cubes_per_output: 1 }
     };
     let along = Access::new(Direction::Along).with_vector(4).with_loads_in_flight(2);
     let across = Access::new(Direction::Across).with_vector(4).with_loads_in_flight(2);
@@ -401,7 +471,11 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
                         let expected: [f32; 2] = expected;
                         let found = &found[row * columns..][..2];
                         let fits = same(found[0], expected[0]) && same(found[1], expected[1]);
-                        assert!(fits, "{kind}: row {row} begins {found:?}, not {expected:?}");
+                        let function = stringify!($applied);
+                        assert!(
+                            fits,
+                            "{function} {kind}: row {row} begins {found:?}, not {expected:?}"
+                        );
                     }
                 }
             }};
@@ -509,7 +583,8 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     // A plan that holds less than a row.
     let access = Access::new(Direction::Along);
     let schedule = Schedule::Unit { units_per_cube: 64 };
-    let plan = AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 0 };
+    let plan =
+        AppliedPlan::Held { plan: Plan::new(access, schedule), in_shared: 0, cubes_per_output: 1 };
     let error = Softmax.of(&input, 1).with_plan(plan).run(client).unwrap_err();
     assert!(error.to_string().contains("3001 loads, and its units hold 1"), "{error}");
 }

@@ -8,6 +8,13 @@ use crate::{
     Schedule, choose, limits, tuning::share,
 };
 
+/// Shared memory that a device keeps for itself in each cube, at most, in bytes.
+const RESERVED_SHARED_BYTES: usize = 1024;
+
+/// Round trips to memory of a cube that shares its tile: it takes a number, and partials are published
+/// and read.
+const PASSES_OF_CUBES: f64 = 3.0;
+
 /// A plan, what it should take, and the reasons against the others.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -155,9 +162,11 @@ fn candidate(
     let access = access(applied, device);
     let plan = match kind {
         AppliedKind::Held => {
-            held(problem, device, access).map(|plan| AppliedPlan::Held { plan, in_shared: 0 })
+            let one_cube = |plan| AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 };
+            held(problem, device, access).map(one_cube)
         }
         AppliedKind::HeldInShared => held_in_shared(problem, device, access),
+        AppliedKind::HeldByCubes => held_by_cubes(problem, device, access),
         AppliedKind::ReadAgain => Ok(AppliedPlan::ReadAgain(read_again(problem, device, access))),
         AppliedKind::Separately => {
             let reduce = choose(reduction, device)?.plan;
@@ -301,7 +310,62 @@ fn held_in_shared(
         let most = u64::from(team.units) * (in_flight + most_in_shared) as u64;
         return Err(AppliedReason::TooLongToHold { loads, most });
     }
-    Ok(AppliedPlan::Held { plan, in_shared: in_shared as usize })
+    Ok(AppliedPlan::Held { plan, in_shared: in_shared as usize, cubes_per_output: 1 })
+}
+
+/// Cubes several of which reside on a multiprocessor, so that some write or wait while others read.
+/// They hold what one such cube may of registers and shared memory. More cubes share a tile where
+/// tiles are too few to fill the device.
+fn held_by_cubes(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+) -> Result<AppliedPlan, AppliedReason> {
+    let tuning = &device.tuning.applied;
+    let load_bytes = access.vector * problem.input().bytes();
+    let tiles = adjacent_tiles(problem, device, access);
+    let units_per_cube = match access.direction {
+        Direction::Along => tuning.by_cubes_units_per_cube,
+        Direction::Across => tuning.across_units_per_cube,
+    };
+    let units_per_cube = units_per_cube.min(device.max_units_per_cube);
+    let team = Team { units: power_of_two_below(units_per_cube / tiles), tiles };
+    let units = u64::from(team.units);
+    let schedule = schedule(device, access, &team);
+    let plan =
+        |in_flight: u64| Plan::new(access.with_loads_in_flight(in_flight as usize), schedule);
+
+    let in_flight = (tuning.by_cubes_bytes_in_flight / load_bytes)
+        .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
+    let resident = (tuning.by_cubes_units_per_multiprocessor / units_per_cube.max(1)).max(1);
+    let shared = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
+    let combining = combining_bytes(&plan(1), problem) * 2 + RESERVED_SHARED_BYTES;
+    let places = (shared / resident as usize).saturating_sub(combining)
+        / (load_bytes * (team.units * tiles) as usize);
+    let most_each = in_flight + places as u64 / in_flight * in_flight;
+    let most_cubes = device.most_waiting_units() / u64::from(team.units * tiles);
+    let loads = access.loads_per_output(problem).max(1);
+    let most = units.saturating_mul(most_each).saturating_mul(most_cubes);
+    if loads > most {
+        return Err(AppliedReason::TooLongToHold { loads, most });
+    }
+
+    let blocks = access.output_tiles(problem).div_ceil(schedule.outputs_per_cube().into()).max(1);
+    let fills = u64::from(device.multiprocessors) * u64::from(tuning.by_cubes_per_multiprocessor);
+    let cubes = (fills / blocks)
+        .min(loads.div_ceil(units))
+        .max(loads.div_ceil(units * most_each))
+        .clamp(2, most_cubes.max(2));
+    let each = loads.div_ceil(units * cubes);
+    // Loads in shared memory are a multiple of those in flight: one more in flight may waste fewer.
+    let in_flight = [in_flight, in_flight + 1]
+        .into_iter()
+        .map(|in_flight| in_flight.min(each))
+        .filter(|in_flight| each.next_multiple_of(*in_flight) <= most_each)
+        .min_by_key(|in_flight| each.next_multiple_of(*in_flight))
+        .unwrap_or(in_flight);
+    let in_shared = (each.next_multiple_of(in_flight) - in_flight) as usize;
+    Ok(AppliedPlan::Held { plan: plan(in_flight), in_shared, cubes_per_output: cubes as u32 })
 }
 
 /// Large cubes: fewer tiles are under way, and more of them in the cache.
@@ -353,21 +417,24 @@ fn estimate_ns(
     device: &Device,
 ) -> f64 {
     let tuning = &device.tuning.applied;
+    let kind = plan.kind();
     let launches = f64::from(plan.launches()) * device.launch_ns as f64;
     let bytes_per_ns = device.bandwidth.max(1) as f64 * 1e-9;
     let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
     let multiprocessors = f64::from(device.multiprocessors.max(1));
-    let occupied = |plan: &Plan| {
-        let cubes = plan.cubes(applied.problem()) as f64;
+    let occupied = |plan: &Plan, cubes_per_output: u32| {
+        let cubes = plan.cubes(applied.problem()) as f64 * f64::from(cubes_per_output);
         (cubes / multiprocessors).min(1.0)
     };
     match plan {
-        AppliedPlan::Held { plan, in_shared } => {
-            let rate = match in_shared {
-                0 => 1.0,
-                _ => share(tuning.shared_rate_percent),
+        AppliedPlan::Held { plan, cubes_per_output: cubes, .. } => {
+            let (rate, passed) = match kind {
+                AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
+                AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
+                _ => (100, 0.0),
             };
-            launches + moved / bytes_per_ns / occupied(plan) / rate
+            let passed = passed * device.latency_ns as f64;
+            launches + passed + moved / bytes_per_ns / occupied(plan, *cubes) / share(rate)
         }
         AppliedPlan::ReadAgain(plan) => {
             let cubes = plan.cubes(applied.problem()) as f64;
@@ -378,7 +445,7 @@ fn estimate_ns(
             let cached = read / cubes.max(1.0) * under_way
                 <= device.cache_bytes as f64 * share(tuning.cached_percent);
             let again = if cached { share(tuning.cached_read_percent) } else { 1.0 };
-            launches + (moved + again * read) / bytes_per_ns / occupied(plan)
+            launches + (moved + again * read) / bytes_per_ns / occupied(plan, 1)
         }
         AppliedPlan::Separately { reduce, .. } => {
             let reduce = reduce.estimate(reduction, device).total_ns();

@@ -3,10 +3,10 @@
 use core::fmt;
 
 use crate::{
-    Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
+    Access, AppliedProblem, Combine, Device, Direction, Illegal, Merge, Plan, PlanError, Problem,
     Quantity, Schedule,
     limits::{self, INDEX_SLACK},
-    plan::check::{check_access, fits_grid, fits_shared, power_of_two, shared_bytes},
+    plan::check::{check_access, check_split, fits_grid, fits_shared, power_of_two, shared_bytes},
 };
 
 /// Most results of an operator, and most bytes of each.
@@ -21,11 +21,15 @@ pub enum AppliedPlan {
     /// One launch. Units hold the elements of their tile: as many loads as are in flight in
     /// registers, and the others in shared memory.
     Held {
-        /// How the tile is reduced.
+        /// How the units of one cube take their part of the tile.
         plan: Plan,
         /// Loads of a unit in shared memory, a multiple of those in flight.
         #[cfg_attr(feature = "serde", serde(default))]
         in_shared: usize,
+        /// Cubes that share an output tile. If there are several, each publishes its partials, waits
+        /// for those of the others, and merges all of them.
+        #[cfg_attr(feature = "serde", serde(default = "one_cube"))]
+        cubes_per_output: u32,
     },
     /// One launch. Units read the elements of their tile again, most likely from the cache.
     ReadAgain(Plan),
@@ -36,6 +40,12 @@ pub enum AppliedPlan {
         /// The application.
         apply: ApplyLaunch,
     },
+}
+
+/// The cubes per output of plans that do not say.
+#[cfg(feature = "serde")]
+const fn one_cube() -> u32 {
+    1
 }
 
 /// A launch that applies stored results.
@@ -60,10 +70,12 @@ pub struct ApplyLaunch {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum AppliedKind {
-    /// [`AppliedPlan::Held`], in registers alone.
+    /// [`AppliedPlan::Held`] by one cube, in registers alone.
     Held,
-    /// [`AppliedPlan::Held`], in registers and in shared memory.
+    /// [`AppliedPlan::Held`] by one cube, in registers and in shared memory.
     HeldInShared,
+    /// [`AppliedPlan::Held`] by several cubes.
+    HeldByCubes,
     /// [`AppliedPlan::ReadAgain`].
     ReadAgain,
     /// [`AppliedPlan::Separately`].
@@ -72,9 +84,10 @@ pub enum AppliedKind {
 
 impl AppliedKind {
     /// Every kind, in the order of the bytes that it moves.
-    pub const ALL: [AppliedKind; 4] = [
+    pub const ALL: [AppliedKind; 5] = [
         AppliedKind::Held,
         AppliedKind::HeldInShared,
+        AppliedKind::HeldByCubes,
         AppliedKind::ReadAgain,
         AppliedKind::Separately,
     ];
@@ -85,6 +98,7 @@ impl AppliedKind {
         match self {
             AppliedKind::Held => "held",
             AppliedKind::HeldInShared => "held in shared memory",
+            AppliedKind::HeldByCubes => "held by several cubes",
             AppliedKind::ReadAgain => "read again",
             AppliedKind::Separately => "separately",
         }
@@ -149,8 +163,9 @@ impl AppliedPlan {
     #[must_use]
     pub const fn kind(&self) -> AppliedKind {
         match self {
-            AppliedPlan::Held { in_shared: 0, .. } => AppliedKind::Held,
-            AppliedPlan::Held { .. } => AppliedKind::HeldInShared,
+            AppliedPlan::Held { in_shared: 0, cubes_per_output: 1, .. } => AppliedKind::Held,
+            AppliedPlan::Held { cubes_per_output: 1, .. } => AppliedKind::HeldInShared,
+            AppliedPlan::Held { .. } => AppliedKind::HeldByCubes,
             AppliedPlan::ReadAgain(_) => AppliedKind::ReadAgain,
             AppliedPlan::Separately { .. } => AppliedKind::Separately,
         }
@@ -170,7 +185,8 @@ impl AppliedPlan {
     #[must_use]
     pub const fn applying(&self) -> (Plan, u32) {
         match *self {
-            AppliedPlan::Held { plan, .. } | AppliedPlan::ReadAgain(plan) => (plan, 1),
+            AppliedPlan::Held { plan, cubes_per_output, .. } => (plan, cubes_per_output),
+            AppliedPlan::ReadAgain(plan) => (plan, 1),
             AppliedPlan::Separately { apply, .. } => {
                 let schedule = Schedule::Cube {
                     units_per_output: apply.units_per_output,
@@ -179,6 +195,19 @@ impl AppliedPlan {
                 };
                 (Plan::new(apply.access, schedule), apply.cubes_per_output)
             }
+        }
+    }
+
+    /// Words of 64 bits in which cubes publish partials, for an accumulator of so many words of 32
+    /// bits; see [`Plan::published_words`]. `None` if the launch that applies results publishes none.
+    #[must_use]
+    pub fn published_words(&self, applied: &AppliedProblem, words: usize) -> Option<u64> {
+        match *self {
+            AppliedPlan::Held { plan, cubes_per_output, .. } if cubes_per_output > 1 => {
+                let split = published_by(&plan, cubes_per_output);
+                Some(split.published_words(applied.problem(), words))
+            }
+            _ => None,
         }
     }
 
@@ -203,10 +232,13 @@ impl AppliedPlan {
         limits::check_applied(applied, device)?;
         fits_bindings(applied, device).map_err(unfit)?;
         match *self {
-            AppliedPlan::Held { plan, in_shared } => {
+            AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes } => {
                 plan.check(problem, device)?;
                 one_cube_per_tile(&plan, problem, device).map_err(unfit)?;
-                check_held(&plan, in_shared, problem, device).map_err(unfit)
+                if cubes > 1 {
+                    may_wait(&plan, cubes, problem, device).map_err(unfit)?;
+                }
+                check_held(&plan, in_shared, cubes, problem, device).map_err(unfit)
             }
             AppliedPlan::ReadAgain(plan) => {
                 plan.check(problem, device)?;
@@ -242,6 +274,7 @@ fn one_cube_per_tile(plan: &Plan, problem: &Problem, device: &Device) -> Result<
 fn check_held(
     plan: &Plan,
     in_shared: usize,
+    cubes: u32,
     problem: &Problem,
     device: &Device,
 ) -> Result<(), Illegal> {
@@ -249,9 +282,12 @@ fn check_held(
     if !in_shared.is_multiple_of(in_flight) {
         return Err(Illegal::HeldInParts { in_shared, in_flight });
     }
+    if cubes == 0 {
+        return Err(Illegal::NoCubes);
+    }
     let each = in_flight.saturating_add(in_shared) as u64;
-    let held = u64::from(plan.schedule.units_per_output()).saturating_mul(each);
-    let loads = plan.access.loads_per_output(problem);
+    let units = u64::from(plan.schedule.units_per_output()).saturating_mul(cubes.into());
+    let (loads, held) = (plan.access.loads_per_output(problem), units.saturating_mul(each));
     if loads > held {
         return Err(Illegal::HeldTooLong { loads, held });
     }
@@ -260,13 +296,46 @@ fn check_held(
     }
     let load_bytes = plan.access.vector.saturating_mul(problem.input().bytes());
     let units = plan.schedule.units_per_cube() as usize;
+    // Cubes that share a tile combine their units, and then what all cubes have published.
+    let combines = if cubes > 1 { 2 } else { 1 };
     let bytes = in_shared
         .saturating_mul(load_bytes)
         .saturating_mul(units)
-        .saturating_add(combining_bytes(plan, problem));
+        .saturating_add(combining_bytes(plan, problem) * combines);
     let available = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
     match bytes > available {
         true => Err(Illegal::SharedMemory { bytes, available }),
+        false => Ok(()),
+    }
+}
+
+/// The split whose partials are published as those of a plan that several cubes hold. The numbers of
+/// its merge are the same, only that every cube merges.
+pub(super) fn published_by(plan: &Plan, cubes_per_output: u32) -> Plan {
+    let schedule = Schedule::Split {
+        cubes_per_output,
+        units_per_output: plan.schedule.units_per_output(),
+        outputs_per_cube: plan.schedule.outputs_per_cube(),
+        combine: plan.schedule.combine().unwrap_or(Combine::Shared),
+        merge: Merge::LastCube,
+    };
+    Plan::new(plan.access, schedule)
+}
+
+/// Cubes may publish partials and wait for others of their tile. Cubes take their numbers when they
+/// begin, so only the tile that was begun last has cubes that wait for some that have not begun. They
+/// leave room for these, even where several launches run at once.
+fn may_wait(plan: &Plan, cubes: u32, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+    if !device.forward_progress {
+        return Err(Illegal::NoForwardProgress);
+    }
+    let split = published_by(plan, cubes);
+    let published = device.tuning.applied.published_bytes;
+    check_split(&split, problem, device, cubes, Merge::LastCube, published)?;
+    let units = u64::from(cubes).saturating_mul(plan.schedule.units_per_cube().into());
+    let most = device.most_waiting_units();
+    match units > most {
+        true => Err(Illegal::TooManyWait { units, most }),
         false => Ok(()),
     }
 }
@@ -295,9 +364,15 @@ impl fmt::Display for AppliedPlan {
     /// operations over 32 lanes; vectors of 4 along the reduction, 4 loads in flight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AppliedPlan::Held { plan, in_shared: 0 } => write!(f, "held in registers: {plan}"),
-            AppliedPlan::Held { plan, in_shared } => {
-                write!(f, "held in registers, and {in_shared} loads in shared memory: {plan}")
+            AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
+                f.write_str("held in registers")?;
+                if *in_shared > 0 {
+                    write!(f, ", and {in_shared} loads in shared memory")?;
+                }
+                if *cubes_per_output > 1 {
+                    write!(f, ", by {cubes_per_output} cubes per output tile")?;
+                }
+                write!(f, ": {plan}")
             }
             AppliedPlan::ReadAgain(plan) => write!(f, "read again: {plan}"),
             AppliedPlan::Separately { reduce, apply } => {

@@ -205,7 +205,8 @@ pub(crate) fn check_schedule(
     check_realigned(plan, problem)?;
     fits_shared(shared_bytes(plan, problem), device)?;
     if let Schedule::Split { cubes_per_output, merge, .. } = schedule {
-        check_split(plan, problem, device, cubes_per_output, merge)?;
+        let published = device.tuning.published_bytes;
+        check_split(plan, problem, device, cubes_per_output, merge, published)?;
     }
     fits_bindings(plan, problem, device)?;
     fits_grid(plan.cubes(problem), false, device)
@@ -235,13 +236,15 @@ fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(
     }
 }
 
-/// Indices can count the partials, and the device can do the merge.
-fn check_split(
+/// Indices can count the partials, of which no more than `published_bytes` are published, and the
+/// device can do the merge.
+pub(crate) fn check_split(
     plan: &Plan,
     problem: &Problem,
     device: &Device,
     cubes: u32,
     merge: Merge,
+    published_bytes: u64,
 ) -> Result<(), Illegal> {
     if cubes < 2 {
         return Err(Illegal::OneCube);
@@ -274,7 +277,7 @@ fn check_split(
             }
             let words = accumulator.div_ceil(size_of::<u32>());
             let bytes = plan.published_words(problem, words).saturating_mul(8);
-            let max = device.tuning.published_bytes.min(MOST_PUBLISHED_BYTES);
+            let max = published_bytes.min(MOST_PUBLISHED_BYTES);
             if bytes > max {
                 return Err(Illegal::PublishedPartials { bytes, max });
             }

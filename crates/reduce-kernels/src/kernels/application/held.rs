@@ -26,8 +26,8 @@ use crate::{
 pub(super) struct Held {
     pub(super) loads: Sequence<Loaded>,
     /// The elements of these loads, converted once: compilers do not see that two conversions of one
-    /// 16-bit element are the same. Empty if there are others in shared memory, whose units have no
-    /// registers left for them.
+    /// 16-bit element are the same. Empty if units have no registers left for them; see
+    /// [`Hold::is_converted`].
     values: Sequence<Vector<In, Wide>>,
     pub(super) kept: ComptimeOption<SliceMut<Vector<Stored, Wide>>>,
 }
@@ -77,7 +77,7 @@ pub(super) fn hold_loads(
         for k in 0..comptime![access.loads_in_flight] {
             let nth = share.first + k * share.stride;
             let loaded = load_inside(input, geometry, tile, nth, other, AtEnd::Never, access);
-            if comptime![hold.in_shared() == 0] {
+            if comptime![hold.is_converted()] {
                 values.push(Vector::cast_from(loaded.value));
             }
             loads.push(loaded);

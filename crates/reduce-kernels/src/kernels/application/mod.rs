@@ -1,9 +1,11 @@
 //! Reductions whose results are applied to their own elements.
 //!
 //! A team makes the results of its tile, its members share them, and each member applies them to the
-//! elements that it has read: from where it has [held] them, or by reading them again.
+//! elements that it has read: from where it has [held] them, or by reading them again. Several cubes
+//! may hold a tile [together](by_cubes).
 
 mod apply;
+mod by_cubes;
 mod companion;
 mod held;
 mod passes;
@@ -20,8 +22,8 @@ use self::{
 use super::{
     accumulate::Share,
     args::{
-        AppliedArrays, Input, InputArrays, KernelTypes, OperandArrays, ResultArrays, input_of,
-        output_of,
+        AppliedArrays, Input, InputArrays, KernelTypes, OperandArrays, Output, ResultArrays,
+        input_of, output_of,
     },
     geometry::{Geometry, Tile, locate},
     team::{Place, Team, place},
@@ -32,6 +34,7 @@ use crate::operator::{
     Wide, Width, finish,
 };
 
+pub(crate) use self::by_cubes::reduce_and_apply_by_cubes;
 pub(super) use self::companion::strided;
 pub(crate) use self::companion::{Companion, CompanionLaunch, OperandAccess};
 
@@ -55,12 +58,20 @@ pub(crate) enum Hold {
         in_shared: usize,
         /// Whether all loads of all units exist.
         whole: bool,
+        /// Whether several cubes share each tile.
+        by_cubes: bool,
     },
 }
 
 impl Hold {
     fn is_whole(self) -> bool {
         matches!(self, Hold::Elements { whole: true, .. })
+    }
+
+    /// Whether units keep elements converted. Those of tiles in shared memory and of tiles that cubes
+    /// share leave the registers to other loads.
+    fn is_converted(self) -> bool {
+        matches!(self, Hold::Elements { in_shared: 0, by_cubes: false, .. })
     }
 
     fn in_shared(self) -> usize {
@@ -73,10 +84,6 @@ impl Hold {
 
 /// Each team reduces one tile and applies the results to its elements. `results` is bound if the
 /// caller wants them.
-#[allow(
-    clippy::collapsible_if,
-    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
-)]
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_and_apply(
     _types: &KernelTypes,
@@ -103,32 +110,26 @@ pub(crate) fn reduce_and_apply(
     let units = comptime![team.units_per_tile as usize].runtime();
     let share = Share { first: place.member as usize, stride: units };
     let mut held = hold_loads(&input, geometry, tile, share, access, team, hold);
-    let stores = stored.elements.is_some();
+    let writer = place.member == 0;
     match comptime![access.direction] {
         Direction::Along => {
             let own = results_along(
                 &mut held, &input, geometry, parameters, tile, place, share, access, team, hold,
                 operator,
             );
-            if comptime![stores] {
-                if place.member == 0 && tile.results > 0 {
-                    let at = tile_offset(companions.index(0usize), geometry, tile, access);
-                    stored.elements.put(at, own);
-                }
-            }
-            let results = own.converted::<RealTypes>();
-            apply_to_share(
+            store_and_apply_along(
+                own,
                 &held,
                 &input,
                 operands,
+                &mut stored,
                 output,
                 geometry,
                 companions,
                 apply_parameters,
                 tile,
                 share,
-                results.repeated::<Wide>(),
-                results,
+                writer,
                 hold,
                 how,
             );
@@ -138,36 +139,127 @@ pub(crate) fn reduce_and_apply(
                 &mut held, &input, geometry, parameters, tile, place, share, access, team, hold,
                 operator,
             );
-            if comptime![stores] {
-                if place.member == 0 {
-                    let companion = companions.index(0usize);
-                    let at = tile_offset(companion, geometry, tile, access);
-                    #[unroll]
-                    for nth in 0..comptime![access.vector] {
-                        if comptime![nth as u32] < tile.results {
-                            stored.elements.put(at + nth * companion.inner, own.component(nth));
-                        }
-                    }
-                }
-            }
-            let results = own.converted::<RealTypes>();
-            apply_to_share(
+            store_and_apply_across(
+                own,
                 &held,
                 &input,
                 operands,
+                &mut stored,
                 output,
                 geometry,
                 companions,
                 apply_parameters,
                 tile,
                 share,
-                results,
-                results.component(0usize),
+                writer,
                 hold,
                 how,
             );
         }
     }
+}
+
+/// Along, stores the results of a tile if this unit is their `writer`, and applies them to its share.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
+#[cube]
+fn store_and_apply_along(
+    own: Results<Single>,
+    held: &Held,
+    input: &Input,
+    operands: &OperandArrays,
+    stored: &mut Output,
+    output: &mut AppliedArrays,
+    geometry: &Geometry,
+    companions: &Sequence<Companion>,
+    apply_parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    writer: bool,
+    #[comptime] hold: Hold,
+    #[comptime] how: How,
+) {
+    let stores = stored.elements.is_some();
+    if comptime![stores] {
+        if writer && tile.results > 0 {
+            let companion = companions.index(0usize);
+            let at = tile_offset(companion, geometry, tile, comptime![how.access]);
+            stored.elements.put(at, own);
+        }
+    }
+    let results = own.converted::<RealTypes>();
+    apply_to_share(
+        held,
+        input,
+        operands,
+        output,
+        geometry,
+        companions,
+        apply_parameters,
+        tile,
+        share,
+        results.repeated::<Wide>(),
+        results,
+        hold,
+        how,
+    );
+}
+
+/// Across, stores the results of a tile if this unit is their `writer`, and applies them to its
+/// share.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
+#[cube]
+fn store_and_apply_across(
+    own: Results<Wide>,
+    held: &Held,
+    input: &Input,
+    operands: &OperandArrays,
+    stored: &mut Output,
+    output: &mut AppliedArrays,
+    geometry: &Geometry,
+    companions: &Sequence<Companion>,
+    apply_parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    writer: bool,
+    #[comptime] hold: Hold,
+    #[comptime] how: How,
+) {
+    let access = comptime![how.access];
+    let stores = stored.elements.is_some();
+    if comptime![stores] {
+        if writer {
+            let companion = companions.index(0usize);
+            let at = tile_offset(companion, geometry, tile, access);
+            #[unroll]
+            for nth in 0..comptime![access.vector] {
+                if comptime![nth as u32] < tile.results {
+                    stored.elements.put(at + nth * companion.inner, own.component(nth));
+                }
+            }
+        }
+    }
+    let results = own.converted::<RealTypes>();
+    apply_to_share(
+        held,
+        input,
+        operands,
+        output,
+        geometry,
+        companions,
+        apply_parameters,
+        tile,
+        share,
+        results,
+        results.component(0usize),
+        hold,
+        how,
+    );
 }
 
 /// Applies results that an earlier launch stored. `cubes` cubes share each tile.

@@ -796,6 +796,10 @@ impl InPasses for MeanRstd {
         let divisor = max(count_of::<N>(count) - correction, Vector::from_int(0));
         let deviation = (second / divisor).sqrt();
         let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least);
+        // Distances from a mean that is not finite are NaN, but drivers of Vulkan may take the
+        // hypotenuse of NaN and a number to be the number.
+        let nan = Vector::new(nan_or_lowest::<A>());
+        let reciprocal = select_many(is_finite::<A, N>(first), reciprocal, nan);
         Pair::new(Vector::cast_from(first), Vector::cast_from(reciprocal))
     }
 }
