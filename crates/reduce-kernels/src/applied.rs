@@ -184,7 +184,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
             (output.strides.to_vec(), alignment_of(offset))
         });
         let request = ApplyRequest {
-            reduction: request(operator, input, &options, None)?.into_owned(),
+            reduction: request(operator, input, None, &options, None)?.into_owned(),
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
             layout,

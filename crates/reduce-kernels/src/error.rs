@@ -62,6 +62,27 @@ pub enum ReduceError {
         /// Number of results that the operator has.
         results: usize,
     },
+    /// The operator takes another number of inputs.
+    #[error("`{operator}` takes {expected} inputs, and {found} were given")]
+    Inputs {
+        /// Name of the operator.
+        operator: String,
+        /// The number of inputs that it takes: 1, or 2 for an operator of pairs.
+        expected: usize,
+        /// The number of inputs that were given.
+        found: usize,
+    },
+    /// The axes of the second input are not the last ones of the first.
+    #[error(
+        "the second input has shape {second:?}, which does not broadcast to that of the first, \
+         {first:?}"
+    )]
+    SecondShape {
+        /// Shape of the first input.
+        first: Vec<usize>,
+        /// Shape of the second input.
+        second: Vec<usize>,
+    },
     /// An operand does not lie over the axes that it was given for.
     #[error(
         "operand {nth} has shape {found:?}: one extent is needed for each of the axes {axes:?}, 1 or \
@@ -136,7 +157,7 @@ pub enum ReduceError {
     /// The shape and the strides of a tensor reach past the end of its buffer.
     #[error("the {tensor} spans {needed} bytes, but its buffer holds {available}")]
     BufferTooSmall {
-        /// `input` or `output`.
+        /// `input`, `second input`, `operand` or `output`.
         tensor: &'static str,
         /// Bytes from the start of the first element to the end of the last.
         needed: u64,

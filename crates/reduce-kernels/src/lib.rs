@@ -39,6 +39,7 @@ mod kernels;
 mod normalize;
 pub mod operator;
 mod operators;
+mod pairs;
 mod reduction;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -52,11 +53,14 @@ pub use error::ReduceError;
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};
 pub use normalize::*;
-pub use operator::{Apply, Map, Mapped, Operator, builtin::*};
+pub use operator::{
+    Apply, Map, Mapped, MappedPair, OfPairs, Operator, PairMap, PairOperator, builtin::*,
+};
 pub use operators::*;
+pub use pairs::*;
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
-pub use reduction::{Outputs, Reduction, reduce};
+pub use reduction::{Outputs, Reduction, reduce, reduce_pair};
 
 /// The examples in the repository's documents, compiled and run as doctests of this crate.
 #[cfg(doctest)]

@@ -10,9 +10,12 @@ use crate::{
     AppliedReduction, Apply, Axes, Input, ReduceError,
     host::{
         call::Call,
-        request::{Request, Resolved},
+        request::{Request, Resolved, SecondRequest},
     },
-    operator::{Erased, Fields, Map, Mapped, Operator, OperatorRef, ResultArity},
+    operator::{
+        Erased, Fields, Map, Mapped, MappedPair, OfPairs, Operator, OperatorRef, PairMap,
+        PairOperator, ResultArity,
+    },
 };
 
 /// An `X` for each result of `O`: `X` itself for one result, otherwise a tuple.
@@ -39,7 +42,28 @@ pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O,
         plan: None,
         device: None,
     };
-    Reduction { operator, input, options }
+    Reduction { operator, input, second: None, options }
+}
+
+/// Starts a reduction of two inputs: `operator` takes the elements of both that belong together.
+///
+/// The axes of `second` are the last ones of `first`. Where `second` has an extent of 1, or fewer
+/// axes, its elements are repeated: a row for all rows, a mean for each row, a scalar. It may have
+/// another type and any strides. See [`rules::common`](crate::operator::rules::common) for the type
+/// that both are converted to.
+///
+/// ```no_run
+/// # use reduce_kernels::{CosineSimilarity, ReduceError, reduce_pair, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>, y: &TensorHandle<R>) -> Result<(), ReduceError> {
+/// let of_rows = reduce_pair(CosineSimilarity { eps: 1e-8 }, x, y).over(1).run(client)?;
+/// # Ok(()) }
+/// ```
+pub fn reduce_pair<'a, P: PairOperator, T: Input>(
+    operator: P,
+    first: &'a T,
+    second: &'a T,
+) -> Reduction<'a, OfPairs<P>, T> {
+    Reduction { second: Some(second), ..reduce(OfPairs(operator), first) }
 }
 
 /// A reduction that is being described; see [`reduce`]. It does nothing until [`run`](Self::run) or
@@ -49,6 +73,7 @@ pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O,
 pub struct Reduction<'a, O, T> {
     pub(crate) operator: O,
     pub(crate) input: &'a T,
+    pub(crate) second: Option<&'a T>,
     pub(crate) options: Options<'a>,
 }
 
@@ -70,6 +95,7 @@ impl<O: Operator, T: Input> fmt::Debug for Reduction<'_, O, T> {
         f.debug_struct("Reduction")
             .field("operator", &O::NAME)
             .field("input", self.input)
+            .field("second", &self.second)
             .field("options", &self.options)
             .finish()
     }
@@ -121,8 +147,27 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
 
     /// Applies `map` to each element before the operator takes it.
     pub fn mapped<M: Map>(self, map: M) -> Reduction<'a, Mapped<M, O>, T> {
-        let Self { operator, input, options } = self;
-        Reduction { operator: Mapped { map, operator }, input, options }
+        let Self { operator, input, second, options } = self;
+        Reduction { operator: Mapped { map, operator }, input, second, options }
+    }
+
+    /// Takes `map` of each element and of the element of `second` that belongs to it; see
+    /// [`reduce_pair`] for shapes and types.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{Product, ReduceError, Sum, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>, w: &TensorHandle<R>) -> Result<(), ReduceError> {
+    /// let weighted = reduce(Sum, x).paired(w, Product).over(0).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn paired<M: PairMap>(
+        self,
+        second: &'a T,
+        map: M,
+    ) -> Reduction<'a, OfPairs<MappedPair<M, O>>, T> {
+        let Self { operator, input, options, .. } = self;
+        let operator = OfPairs(MappedPair { map, operator });
+        Reduction { operator, input, second: Some(second), options }
     }
 
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.
@@ -205,12 +250,15 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
             ReduceError::Parameter { operator: O::DEFINITION.erased().name(), invalid }
         })?;
         let input = self.input.spec()?;
-        let request = request(O::DEFINITION.erased(), input, &self.options, output)?;
+        let second = self.second.map(|second| second.spec()).transpose()?;
+        let request = request(O::DEFINITION.erased(), input, second, &self.options, output)?;
         Ok(Call { request, device: self.options.device, parameters })
     }
 
     fn resolve(&self) -> Result<Resolved, ReduceError> {
-        request(O::DEFINITION.erased(), self.input.spec()?, &self.options, None)?.resolve()
+        let second = self.second.map(|second| second.spec()).transpose()?;
+        let input = self.input.spec()?;
+        request(O::DEFINITION.erased(), input, second, &self.options, None)?.resolve()
     }
 }
 
@@ -243,7 +291,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
         self,
         client: &ComputeClient<R>,
     ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
-        let mut outputs = self.call(None)?.run(client, self.input)?.into_iter();
+        let mut outputs = self.call(None)?.run(client, self.input, self.second)?.into_iter();
         Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
     }
 
@@ -265,7 +313,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
     ) -> Result<(), ReduceError> {
         let outputs = O::Results::into_list(output);
         let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
-        self.call(Some(layout))?.run_into(client, self.input, &outputs)
+        self.call(Some(layout))?.run_into(client, self.input, self.second, &outputs)
     }
 }
 
@@ -274,6 +322,7 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
 pub(crate) fn request<'a>(
     operator: &'static Erased,
     input: InputSpec<'a>,
+    second: Option<InputSpec<'_>>,
     options: &'a Options<'_>,
     output: Option<(&'a [usize], &'a [usize])>,
 ) -> Result<Request<'a>, ReduceError> {
@@ -286,6 +335,7 @@ pub(crate) fn request<'a>(
         element: input.element,
         shape: Cow::Borrowed(input.shape),
         strides: Cow::Borrowed(input.strides),
+        second: second.map(|second| SecondRequest::of(&input, &second)).transpose()?,
         alignment: input.alignment,
         axes: options.axes.as_slice().map(Cow::Borrowed),
         keep_dims: options.keep_dims,

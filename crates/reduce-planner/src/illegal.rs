@@ -188,6 +188,8 @@ pub enum Illegal {
     },
     /// Results are applied where elements are read, which realigned rows do not allow.
     AppliedRealigned,
+    /// Rows of two inputs are not realigned.
+    SecondRealigned,
     /// Results are applied to one output tile of a team at a time.
     AppliedTogether {
         /// Output tiles in flight.
@@ -384,6 +386,7 @@ impl fmt::Display for Illegal {
                 "{in_shared} loads in shared memory are no multiple of {in_flight} in flight"
             ),
             AppliedRealigned => f.write_str("results are not applied to realigned rows"),
+            SecondRealigned => f.write_str("rows of two inputs are not realigned"),
             AppliedTogether { outputs } => {
                 write!(f, "results are applied to one output at a time, not to {outputs}")
             }

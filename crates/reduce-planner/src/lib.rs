@@ -79,7 +79,7 @@ pub use limits::{applied_needs_wide_indices, needs_wide_indices};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, OperatorClass,
-    OutputSpec, Problem, ReducedDim, reduced_axes, row_major_strides, span,
+    OutputSpec, Problem, ReducedDim, Second, SecondSpec, reduced_axes, row_major_strides, span,
 };
 pub use refusal::{Reason, Refusal};
 pub use tuning::{

@@ -32,7 +32,9 @@ pub fn applied_needs_wide_indices(applied: &AppliedProblem) -> bool {
 /// are too narrow.
 pub(crate) fn check(problem: &Problem, device: &Device) -> Result<(), PlanError> {
     device.check()?;
-    for element in std::iter::once(problem.input()).chain(problem.results().iter().copied()) {
+    let second = problem.second().map(|second| second.element());
+    let inputs = std::iter::once(problem.input()).chain(second);
+    for element in inputs.chain(problem.results().iter().copied()) {
         if !device.has(element) {
             return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
         }

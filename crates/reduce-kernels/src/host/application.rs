@@ -15,6 +15,7 @@ use super::{
     cache,
     call::Call,
     client::{computes_with, has_hardware_math, has_wide_math},
+    companion::{companion_access, companion_launch, lies_alike},
     dispatch::team,
     launch::{WIDEST_STORE, count, geometry},
     prepared::check_arithmetic,
@@ -25,14 +26,13 @@ use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     kernels::{
-        application::{
-            CompanionLaunch, Hold, How, OperandAccess, apply_stored, reduce_and_apply,
-            reduce_and_apply_by_cubes,
-        },
+        self,
+        application::{Hold, How, apply_stored, reduce_and_apply, reduce_and_apply_by_cubes},
         args::{
             ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
             OperandArraysLaunch, ResultArraysLaunch,
         },
+        companion::CompanionAccess,
         pairwise::needs_chains,
     },
     operator::{ApplyRef, ParametersLaunch},
@@ -220,10 +220,11 @@ impl ApplyRequest {
             reduced: problem.reduced().iter().map(|dim| dim.position_stride).collect(),
         };
         let alignment = self.layout.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment);
-        let mut operands = [OperandAccess::None; 3];
+        let mut operands = [CompanionAccess::None; 3];
         let strides = &applied.companions()[1..];
         for ((slot, operand), strides) in operands.iter_mut().zip(&self.operands).zip(strides) {
-            *slot = operand_access(problem, access, strides, operand);
+            let (element, alignment) = (operand.element, operand.alignment);
+            *slot = companion_access(problem, access, strides, element, alignment);
         }
         let wide = applied_needs_wide_indices(applied);
         let operator = self.reduction.operator;
@@ -265,66 +266,6 @@ pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usi
         strides[axis] = stride;
     }
     strides
-}
-
-/// The inner stride of a companion, and whether its vectors begin where those of the input do.
-fn inner_and_alike(
-    problem: &Problem,
-    access: Access,
-    companion: &Companion,
-) -> (Option<usize>, bool) {
-    let kept: Vec<usize> = problem.kept().iter().map(|dim| dim.stride).collect();
-    let reduced: Vec<usize> = problem.reduced().iter().map(|dim| dim.stride).collect();
-    let alike = |own: &[usize], input: &[usize]| {
-        own.iter().zip(input).all(|(own, input)| own % access.vector == input % access.vector)
-    };
-    let without_last = |strides: &[usize]| strides.len().saturating_sub(1);
-    let (outer_kept, outer_reduced) = match access.direction {
-        Direction::Along => (kept.len(), without_last(&reduced)),
-        Direction::Across => (without_last(&kept), reduced.len()),
-    };
-    let inner = match access.direction {
-        Direction::Along => companion.reduced.last(),
-        Direction::Across => companion.kept.last(),
-    };
-    let outer_alike = alike(&companion.kept[..outer_kept], &kept[..outer_kept])
-        && alike(&companion.reduced[..outer_reduced], &reduced[..outer_reduced]);
-    (inner.copied(), outer_alike)
-}
-
-/// Whether the vectors of a companion lie in it as those of the input do, and fit one load.
-fn lies_alike(
-    problem: &Problem,
-    access: Access,
-    companion: &Companion,
-    element: ElementType,
-    alignment: usize,
-) -> bool {
-    let bytes = access.vector * element.bytes();
-    let (inner, alike) = inner_and_alike(problem, access, companion);
-    access.vector > 1
-        && bytes <= WIDEST_STORE
-        && alignment.is_multiple_of(bytes)
-        && inner == Some(1)
-        && alike
-}
-
-fn operand_access(
-    problem: &Problem,
-    access: Access,
-    companion: &Companion,
-    operand: &OperandSpec,
-) -> OperandAccess {
-    let (inner, _) = inner_and_alike(problem, access, companion);
-    // A vector at the edge of a row across outputs may reach past the operand.
-    let whole = !(access.peeled && access.direction == Direction::Across);
-    if inner.is_none_or(|stride| stride == 0) {
-        OperandAccess::Same
-    } else if whole && lies_alike(problem, access, companion, operand.element, operand.alignment) {
-        OperandAccess::Vector
-    } else {
-        OperandAccess::Elements
-    }
 }
 
 /// The tensors of a call.
@@ -433,7 +374,7 @@ impl ApplyCall<'_> {
         let reduce = |plan: Option<Plan>| {
             let request = Request { plan, ..request.reduction.clone() };
             let call = Call { request, device: self.device, parameters: self.parameters.clone() };
-            call.run(client, tensors.input)
+            call.run(client, tensors.input, None)
         };
         let Some(launch) = &prepared.launch else {
             return if request.wants_results { reduce(None) } else { Ok(Vec::new()) };
@@ -612,6 +553,7 @@ impl<R: Runtime> Launch<'_, R> {
         };
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
+            second: None,
             value: memory_type(resolved.signature.value),
             fields: resolved.signature.fields.map(memory_type),
             results: resolved.signature.results.map(memory_type),
@@ -633,7 +575,9 @@ impl<R: Runtime> Launch<'_, R> {
             // SAFETY: the buffer was checked against the span.
             unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), len) }
         };
-        InputArraysLaunch::new(array(span / vector), peeled.then(|| array(span)).into())
+        let elements = peeled.then(|| array(span)).into();
+        let none = CompanionAccess::None;
+        InputArraysLaunch::new(array(span / vector), elements, None.into(), None.into(), none)
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch<R> {
@@ -657,8 +601,8 @@ impl<R: Runtime> Launch<'_, R> {
             let access = self.launch.how.operands[nth];
             let handle = self.operands.get(nth)?;
             let bound = match (wide, access) {
-                (true, access) => access == OperandAccess::Vector,
-                (false, OperandAccess::Vector) => edges,
+                (true, access) => access == CompanionAccess::Vector,
+                (false, CompanionAccess::Vector) => edges,
                 (false, _) => true,
             };
             let operand = &self.request.operands[nth];
@@ -695,16 +639,11 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     /// The strides of the results and of the operands.
-    fn companions(&self) -> SequenceArg<R, crate::kernels::application::Companion> {
+    fn companions(&self) -> SequenceArg<R, kernels::companion::Companion> {
         let direction = self.launch.how.access.direction;
         let mut sequence = SequenceArg::new();
-        for Companion { kept, reduced } in self.prepared.applied.companions() {
-            let (mut kept, mut reduced) = (&kept[..], &reduced[..]);
-            let inner = match direction {
-                Direction::Along => split_last(&mut reduced),
-                Direction::Across => split_last(&mut kept),
-            };
-            sequence.push(CompanionLaunch::new(list(kept), list(reduced), inner));
+        for companion in self.prepared.applied.companions() {
+            sequence.push(companion_launch(companion, direction));
         }
         sequence
     }
@@ -719,21 +658,4 @@ impl<R: Runtime> Launch<'_, R> {
     fn apply_parameters(&self) -> ParametersLaunch<R> {
         ParametersLaunch::of(self.apply_parameters, storage_type(self.prepared.real))
     }
-}
-
-/// The last of these strides, which keep the others; 0 if there are none.
-fn split_last(strides: &mut &[usize]) -> usize {
-    match strides.split_last() {
-        Some((&last, others)) => {
-            *strides = others;
-            last
-        }
-        None => 0,
-    }
-}
-
-pub(super) fn list<R: Runtime>(strides: &[usize]) -> SequenceArg<R, usize> {
-    let mut sequence = SequenceArg::new();
-    strides.iter().for_each(|&stride| sequence.push(stride));
-    sequence
 }

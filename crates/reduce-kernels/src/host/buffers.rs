@@ -17,6 +17,7 @@ use crate::ReduceError;
 pub(crate) struct Buffers<'a> {
     resolved: &'a Resolved,
     input: Binding,
+    second: Option<Binding>,
     outputs: Vec<Binding>,
 }
 
@@ -30,11 +31,17 @@ impl<'a> Buffers<'a> {
         client: &ComputeClient<R>,
         resolved: &'a Resolved,
         input: &TensorHandle<R>,
+        second: Option<&TensorHandle<R>>,
         outputs: Vec<Binding>,
     ) -> Result<Self, ReduceError> {
         let Resolved { problem, signature, .. } = resolved;
         check_input(problem, buffer_bytes(&input.handle))?;
         check_offset(client, "input", input.handle.offset_start, problem.input())?;
+        if let (Some(tensor), Some(second)) = (second, problem.second()) {
+            check_second(problem, buffer_bytes(&tensor.handle))?;
+            let offset = tensor.handle.offset_start;
+            check_offset(client, "second input", offset, second.element())?;
+        }
         for (output, &element) in outputs.iter().zip(&signature.results) {
             check_output(problem, output, element)?;
             check_offset(client, "output", output.offset_start, element)?;
@@ -45,7 +52,12 @@ impl<'a> Buffers<'a> {
             0 => client.empty(problem.input().bytes()).binding(),
             _ => input.handle.clone().binding(),
         };
-        Ok(Self { resolved, input, outputs })
+        let second =
+            second.map(|tensor| match problem.second().map_or(0, |second| second.span()) {
+                0 => client.empty(WIDEST_ELEMENT).binding(),
+                _ => tensor.handle.clone().binding(),
+            });
+        Ok(Self { resolved, input, second, outputs })
     }
 
     /// The reduction that the buffers were checked for.
@@ -55,6 +67,10 @@ impl<'a> Buffers<'a> {
 
     pub(super) fn input(&self) -> &Binding {
         &self.input
+    }
+
+    pub(super) fn second(&self) -> Option<&Binding> {
+        self.second.as_ref()
     }
 
     pub(super) fn outputs(&self) -> &[Binding] {
@@ -67,6 +83,16 @@ pub(crate) fn check_input(problem: &Problem, available: u64) -> Result<(), Reduc
     let needed = byte_count(problem.input_span(), problem.input());
     if needed > available {
         return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
+    }
+    Ok(())
+}
+
+/// Checks that the second input's buffer holds all that the problem reads.
+pub(crate) fn check_second(problem: &Problem, available: u64) -> Result<(), ReduceError> {
+    let Some(second) = problem.second() else { return Ok(()) };
+    let needed = byte_count(second.span(), second.element());
+    if needed > available {
+        return Err(ReduceError::BufferTooSmall { tensor: "second input", needed, available });
     }
     Ok(())
 }
@@ -84,6 +110,9 @@ fn check_output(
     }
     Ok(())
 }
+
+/// Bytes of the widest element.
+const WIDEST_ELEMENT: usize = 8;
 
 /// Bytes of `count` elements.
 pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {

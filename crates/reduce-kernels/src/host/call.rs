@@ -6,7 +6,7 @@ use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::
 use reduce_planner::{Choice, Device, choose};
 
 use super::{
-    buffers::{Buffers, buffer_bytes, check_input},
+    buffers::{Buffers, buffer_bytes, check_input, check_second},
     cache,
     launch::Launch,
     prepared::{Prepared, check_arithmetic},
@@ -57,6 +57,7 @@ impl Call<'_> {
         self,
         client: &ComputeClient<R>,
         input: &TensorHandle<R>,
+        second: Option<&TensorHandle<R>>,
     ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
         let results = self.request.operator.0.results;
         let prepared = self.prepared(client)?;
@@ -72,7 +73,7 @@ impl Call<'_> {
             .collect();
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream);
-        self.launch(client, &prepared, input, stream, bindings)?;
+        self.launch(client, &prepared, input, second, stream, bindings)?;
         Ok(outputs)
     }
 
@@ -81,6 +82,7 @@ impl Call<'_> {
         self,
         client: &ComputeClient<R>,
         input: &TensorHandle<R>,
+        second: Option<&TensorHandle<R>>,
         outputs: &[TensorBinding<R>],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
@@ -100,7 +102,7 @@ impl Call<'_> {
             }
         }
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
-        self.launch(client, &prepared, input, None, bindings)
+        self.launch(client, &prepared, input, second, None, bindings)
     }
 
     fn prepared<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Rc<Prepared>, ReduceError> {
@@ -118,15 +120,18 @@ impl Call<'_> {
         client: &ComputeClient<R>,
         prepared: &Prepared,
         input: &TensorHandle<R>,
+        second: Option<&TensorHandle<R>>,
         stream: Option<StreamId>,
         outputs: Vec<Binding>,
     ) -> Result<(), ReduceError> {
         let Prepared { resolved, dispatch } = prepared;
         let Some(dispatch) = dispatch else {
-            return check_input(&resolved.problem, buffer_bytes(&input.handle));
+            let available = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
+            check_input(&resolved.problem, available(input))?;
+            return check_second(&resolved.problem, second.map_or(u64::MAX, available));
         };
         let operator = self.request.operator;
-        let buffers = Buffers::check(client, resolved, input, outputs)?;
+        let buffers = Buffers::check(client, resolved, input, second, outputs)?;
         // CubeCL does not reveal the stream of a client, but a new buffer does.
         let stream = || stream.unwrap_or_else(|| client.empty(1).stream);
         let fields = &resolved.signature.fields[..operator.0.fields];

@@ -7,10 +7,11 @@ use reduce_planner::{
 };
 
 use super::{
-    application::{ApplyRequest, check_buffer, list, result_strides},
+    application::{ApplyRequest, check_buffer, result_strides},
     buffers::{buffer_bytes, check_input, check_offset},
     cache,
     client::has_hardware_math,
+    companion::list,
     launch::count,
 };
 use crate::{
@@ -135,6 +136,7 @@ fn types<R: Runtime>(
 ) -> KernelTypesArg {
     let (real, classes) = (memory_type(real), memory_type(classes));
     KernelTypesArg {
+        second: None,
         stored: memory_type(input.element),
         value: real,
         fields: [real; 5],

@@ -9,6 +9,7 @@ use reduce_planner::{Access, Direction, ElementType, KeptDim, Plan, Problem};
 use super::{
     buffers::Buffers,
     client::has_hardware_math,
+    companion::{companion_access, companion_launch},
     dispatch::Dispatch,
     scratch::{Scratch, Words},
 };
@@ -16,6 +17,7 @@ use crate::{
     element::{memory_type, storage_type},
     kernels::{
         args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
+        companion::CompanionAccess,
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
@@ -154,6 +156,7 @@ impl<R: Runtime> Launch<'_, R> {
         let signature = &self.buffers.resolved().signature;
         KernelTypesArg {
             stored: memory_type(self.problem().input()),
+            second: self.problem().second().map(|second| memory_type(second.element())),
             value: memory_type(signature.value),
             fields: signature.fields.map(memory_type),
             results: signature.results.map(memory_type),
@@ -167,7 +170,7 @@ impl<R: Runtime> Launch<'_, R> {
     /// The types of the merging kernel, which reads no input: one kernel does for all of them.
     fn merging_types(&self) -> KernelTypesArg {
         let types = self.types();
-        KernelTypesArg { stored: types.value, width: 1, chains: false, ..types }
+        KernelTypesArg { stored: types.value, second: None, width: 1, chains: false, ..types }
     }
 
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
@@ -180,7 +183,31 @@ impl<R: Runtime> Launch<'_, R> {
             unsafe { ArrayArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
         };
         let elements = (peeled || realigned).then(|| array(span));
-        InputArraysLaunch::new(array(span / vector), elements.into())
+        let access = self.second_access();
+        let second = self.problem().second().zip(self.buffers.second());
+        let array2 = |wide: bool| {
+            let is_bound = match access {
+                CompanionAccess::None => false,
+                CompanionAccess::Vector => wide || peeled,
+                CompanionAccess::Same | CompanionAccess::Elements => !wide,
+            };
+            let (second, binding) = second.filter(|_| is_bound)?;
+            let len = if wide { second.span() / vector } else { second.span() };
+            // SAFETY: `Buffers` checked the buffer against the span.
+            Some(unsafe { ArrayArg::from_raw_parts_binding(binding.clone(), len) })
+        };
+        let (second, second_wide) = (array2(false).into(), array2(true).into());
+        InputArraysLaunch::new(array(span / vector), elements.into(), second, second_wide, access)
+    }
+
+    /// How the elements of the second input are read.
+    fn second_access(&self) -> CompanionAccess {
+        let problem = self.problem();
+        problem.second().map_or(CompanionAccess::None, |second| {
+            let (element, alignment) = (second.element(), second.alignment());
+            let access = self.dispatch.plan.access;
+            companion_access(problem, access, second.strides(), element, alignment)
+        })
     }
 
     /// The outputs as arrays of vectors, of elements, or of both.
@@ -296,6 +323,7 @@ pub(super) fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLa
         problem.outputs(),
         problem.reduction_len(),
         realigned.into(),
+        problem.second().map(|second| companion_launch(second.strides(), access.direction)).into(),
     )
 }
 

@@ -8,6 +8,8 @@
 //! [`application`] is the same path for reductions whose results are applied to their elements, and
 //! [`cross_entropy`] applies them to one element each.
 //!
+//! [`companion`] describes tensors beside the input to kernels: a second input, operands, results.
+//!
 //! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
 
 pub(crate) mod application;
@@ -15,6 +17,7 @@ pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
+mod companion;
 pub(crate) mod cross_entropy;
 pub(crate) mod dispatch;
 pub(crate) mod launch;

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use reduce_planner::{
-    ElementType, InputSpec, OperatorClass, OutputSpec, Plan, Problem, ProblemError, reduced_axes,
+    ElementType, InputSpec, OperatorClass, OutputSpec, Plan, Problem, ProblemError, SecondSpec,
+    reduced_axes,
 };
 
 use crate::{
     ReduceError,
-    operator::{OperatorRef, Signature, TypeRequest},
+    operator::{OperatorRef, Signature, TypeRequest, rules},
 };
 
 /// Shape and strides of a supplied output.
@@ -21,6 +22,8 @@ pub(crate) struct Request<'a> {
     pub(crate) element: ElementType,
     pub(crate) shape: Cow<'a, [usize]>,
     pub(crate) strides: Cow<'a, [usize]>,
+    /// The second input.
+    pub(crate) second: Option<SecondRequest>,
     /// The largest number of bytes of which the address of the first element is known to be a
     /// multiple.
     pub(crate) alignment: usize,
@@ -32,6 +35,41 @@ pub(crate) struct Request<'a> {
     /// Shape and strides of a supplied output.
     pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<Plan>,
+}
+
+/// The second input of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SecondRequest {
+    pub(crate) element: ElementType,
+    /// Strides along the axes of the first: 0 where it repeats its elements.
+    pub(crate) strides: Vec<usize>,
+    pub(crate) alignment: usize,
+}
+
+impl SecondRequest {
+    /// The second input `second`, whose axes are the last ones of the first. Where its extent is 1,
+    /// its elements are repeated.
+    pub(crate) fn of(first: &InputSpec<'_>, second: &InputSpec<'_>) -> Result<Self, ReduceError> {
+        let (rank, own) = (first.shape.len(), second.shape.len());
+        let fits = own <= rank
+            && second.strides.len() == own
+            && second
+                .shape
+                .iter()
+                .zip(&first.shape[rank - own..])
+                .all(|(own, extent)| [&1, extent].contains(&own));
+        if !fits {
+            let (first, second) = (first.shape.to_vec(), second.shape.to_vec());
+            return Err(ReduceError::SecondShape { first, second });
+        }
+        let mut strides = vec![0; rank];
+        for (axis, (&extent, &stride)) in second.shape.iter().zip(second.strides).enumerate() {
+            if extent != 1 {
+                strides[rank - own + axis] = stride;
+            }
+        }
+        Ok(Self { element: second.element, strides, alignment: second.alignment })
+    }
 }
 
 /// A request whose axes, types and strides have been checked.
@@ -68,8 +106,15 @@ impl Request<'_> {
             .zip(&is_reduced)
             .filter(|&(_, &reduced)| reduced)
             .fold(1usize, |len, (&extent, _)| len.saturating_mul(extent));
+        let (expected, found) = (1 + usize::from(operator.pairs.is_some()), self.inputs());
+        if expected != found {
+            let operator = operator.name();
+            return Err(ReduceError::Inputs { operator, expected, found });
+        }
+        let second = self.second.as_ref();
         let request = TypeRequest {
-            input: self.element,
+            input: second
+                .map_or(self.element, |second| rules::common(self.element, second.element)),
             accumulator: self.accumulator,
             outputs: self.outputs,
             reduction_len,
@@ -85,7 +130,12 @@ impl Request<'_> {
         class.blockwise = operator.blocks.is_some();
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
-        let problem = Problem::new(
+        let second = second.map(|second| SecondSpec {
+            element: second.element,
+            strides: &second.strides,
+            alignment: second.alignment,
+        });
+        let problem = Problem::of_inputs(
             class,
             &InputSpec {
                 element: self.element,
@@ -93,6 +143,7 @@ impl Request<'_> {
                 strides: &self.strides,
                 alignment: self.alignment,
             },
+            second.as_ref(),
             axes,
             &OutputSpec {
                 elements: &signature.results[..operator.results],
@@ -100,6 +151,11 @@ impl Request<'_> {
             },
         )?;
         Ok(Resolved { problem, signature, shape: result_shape })
+    }
+
+    /// The number of inputs.
+    fn inputs(&self) -> usize {
+        1 + usize::from(self.second.is_some())
     }
 
     fn result_shape(&self, is_reduced: &[bool]) -> Vec<usize> {

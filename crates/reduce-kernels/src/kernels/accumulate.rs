@@ -13,7 +13,7 @@ use super::{
 };
 use crate::operator::{
     Accumulator, Block, BlockTraits, In, OperatorRef, Parameters, Position, Single, Stored, Wide,
-    Width, component_at, identity, push, push_block,
+    Width, component_at, identity, push, push_block, push_pair,
 };
 
 /// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
@@ -38,7 +38,8 @@ pub(super) fn accumulate<N: Width>(
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
     let outer_dims = geometry.reduced.len().comptime();
-    if comptime![is_large(operator) || any_load_may_be_missing(access, outer_dims)] {
+    let in_one = comptime![is_large(operator) || operator.0.pairs.is_some()];
+    if comptime![in_one || any_load_may_be_missing(access, outer_dims)] {
         in_one_loop::<N>(accumulator, input, geometry, parameters, tile, share, access, operator)
     } else {
         whole_blocks_first::<N>(
@@ -107,7 +108,9 @@ fn whole_blocks_first<N: Width>(
             let nth = first + k * share.stride;
             if comptime![ahead] {
                 let value = values.index(k).read();
-                loads.push(Loaded { value, position: position_across(geometry, nth), valid: true });
+                let second = ComptimeOption::new_None();
+                let position = position_across(geometry, nth);
+                loads.push(Loaded { value, second, position, valid: true });
             } else {
                 loads.push(load(input, geometry, tile, nth, AtEnd::Never, access));
             }
@@ -303,7 +306,12 @@ fn issue(
         } else {
             select(nth == last, end, loaded.value)
         };
-        loads.push(Loaded { value, position: loaded.position, valid: loaded.valid });
+        loads.push(Loaded {
+            value,
+            second: loaded.second,
+            position: loaded.position,
+            valid: loaded.valid,
+        });
     }
     loads
 }
@@ -321,7 +329,12 @@ pub(super) fn load_inside(
 ) -> Loaded {
     let inside = nth < geometry.loads_per_tile;
     let loaded = load(input, geometry, tile, select(inside, nth, other), at_end, access);
-    Loaded { value: loaded.value, position: loaded.position, valid: loaded.valid && inside }
+    Loaded {
+        value: loaded.value,
+        second: loaded.second,
+        position: loaded.position,
+        valid: loaded.valid && inside,
+    }
 }
 
 /// A block of which nothing is known.
@@ -452,14 +465,30 @@ fn push_loads<N: Width>(
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);
-        let value = Vector::<In, N>::cast_from(loaded.value);
         if comptime![whole] {
-            total = push::<N>(operator, total, value, loaded.position, parameters);
+            total = push_loaded::<N>(total, loaded, parameters, operator);
         } else if loaded.valid {
-            total = push::<N>(operator, total, value, loaded.position, parameters);
+            total = push_loaded::<N>(total, loaded, parameters, operator);
         }
     }
     total
+}
+
+/// Pushes the elements of a load, or the pairs of two inputs.
+#[cube]
+fn push_loaded<N: Width>(
+    accumulator: Accumulator<N>,
+    loaded: Loaded,
+    parameters: &Parameters,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let value = Vector::<In, N>::cast_from(loaded.value);
+    if comptime![operator.0.pairs.is_some()] {
+        let second = Vector::<In, N>::cast_from(loaded.second.unwrap());
+        push_pair::<N>(operator, accumulator, value, second, loaded.position, parameters)
+    } else {
+        push::<N>(operator, accumulator, value, loaded.position, parameters)
+    }
 }
 
 /// Adds the elements of a refused block one by one. Its loads are issued again, most likely from
@@ -534,7 +563,13 @@ pub(super) fn accumulate_edges(
         let edge = load_edge(input, geometry, tile, slot, access);
         if edge.valid {
             let value = Vector::<In, Single>::cast_from(edge.value);
-            total = push::<Single>(operator, total, value, edge.position, parameters);
+            if comptime![operator.0.pairs.is_some()] {
+                let second = Vector::<In, Single>::cast_from(edge.second.unwrap());
+                total =
+                    push_pair::<Single>(operator, total, value, second, edge.position, parameters);
+            } else {
+                total = push::<Single>(operator, total, value, edge.position, parameters);
+            }
         }
         slot += share.stride;
         if comptime![chained] {

@@ -2,9 +2,10 @@
 
 use cubecl::{ir::StorageType, prelude::*};
 
+use super::companion::CompanionAccess;
 use crate::operator::{
     A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
-    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Stored, Wide,
+    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Stored, Stored2, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -16,6 +17,8 @@ pub(crate) struct KernelTypes;
 pub(crate) struct KernelTypesArg {
     /// Type of the input's elements in memory.
     pub(crate) stored: StorageType,
+    /// Type of the second input's elements in memory, if there is one.
+    pub(crate) second: Option<StorageType>,
     /// Type of the elements that are pushed.
     pub(crate) value: StorageType,
     /// Types of the accumulator's fields.
@@ -48,6 +51,7 @@ impl KernelTypesArg {
         let [a, b, c, d, e] = self.fields;
         let [first, second, third] = self.results;
         scope.register_type::<Stored>(self.stored);
+        scope.register_type::<Stored2>(self.second.unwrap_or(self.stored));
         scope.register_type::<In>(self.value);
         scope.register_type::<A>(a);
         scope.register_type::<B>(b);
@@ -99,6 +103,11 @@ impl LaunchArg for KernelTypes {
 pub(crate) struct InputArrays {
     pub(crate) vectors: Array<Vector<Stored, Wide>>,
     pub(crate) elements: ComptimeOption<Array<Stored>>,
+    /// The second input, if there is one: as vectors, as elements, or as both.
+    pub(crate) second: ComptimeOption<Array<Stored2>>,
+    pub(crate) second_wide: ComptimeOption<Array<Vector<Stored2, Wide>>>,
+    #[cube(comptime)]
+    pub(crate) second_access: CompanionAccess,
 }
 
 /// An array for each result: of vectors if the results of each tile lie side by side, and of
@@ -147,6 +156,10 @@ pub(crate) struct PartialArrays {
 pub(super) struct Input {
     pub(super) vectors: Slice<Vector<Stored, Wide>>,
     pub(super) elements: ComptimeOption<Slice<Stored>>,
+    pub(super) second: ComptimeOption<Slice<Stored2>>,
+    pub(super) second_wide: ComptimeOption<Slice<Vector<Stored2, Wide>>>,
+    #[cube(comptime)]
+    pub(super) second_access: CompanionAccess,
 }
 
 /// The entire outputs, as kernels write them.
@@ -181,7 +194,13 @@ pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
 
 #[cube]
 pub(super) fn input_of(arrays: &InputArrays) -> Input {
-    Input { vectors: whole(&arrays.vectors), elements: whole_if_any(&arrays.elements) }
+    Input {
+        vectors: whole(&arrays.vectors),
+        elements: whole_if_any(&arrays.elements),
+        second: whole_if_any(&arrays.second),
+        second_wide: whole_if_any(&arrays.second_wide),
+        second_access: comptime![arrays.second_access],
+    }
 }
 
 #[cube]

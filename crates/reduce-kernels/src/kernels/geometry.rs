@@ -3,6 +3,8 @@
 use cubecl::{prelude::*, std::FastDivmod};
 use reduce_planner::{Access, Direction};
 
+use super::companion::{Companion, strided};
+
 /// A number that indices are divided by. 32-bit indices are divided with a multiplication and a
 /// shift. 64-bit indices use a division, because CubeCL 0.10 cannot pass the multiplier of a 64-bit
 /// division to a kernel.
@@ -92,6 +94,8 @@ pub(crate) struct Geometry {
     pub(crate) reduction_len: usize,
     /// How rows are realigned, if they are.
     pub(crate) realigned: ComptimeOption<Realigned>,
+    /// The strides of the second input, if there is one.
+    pub(crate) second: ComptimeOption<Companion>,
 }
 
 /// Numbers of an access with realigned rows.
@@ -146,6 +150,8 @@ pub(crate) struct Tile {
     pub(crate) results: u32,
     /// Where it lies in its row, `Across`.
     pub(crate) block: RowBlock,
+    /// Offset of its first element in the second input, if there is one.
+    pub(crate) second: usize,
 }
 
 /// The outputs of a row that one cube works on if rows are realigned, otherwise all of them.
@@ -189,6 +195,7 @@ pub(crate) fn locate(
                     from: 0usize,
                     until: 1usize,
                 },
+                second: second_offset(geometry, tile, 0usize),
             }
         }
         Direction::Across => {
@@ -224,8 +231,22 @@ pub(crate) fn locate(
                 index: row * geometry.inner_len + column,
                 results: select(inside, components, 0u32),
                 block,
+                second: second_offset(geometry, row, column),
             }
         }
+    }
+}
+
+/// The offset in the second input of an index over the kept dimensions and of a `column` of the inner
+/// one; 0 if there is no such input.
+#[cube]
+fn second_offset(geometry: &Geometry, row: usize, column: usize) -> usize {
+    #[comptime]
+    match &geometry.second {
+        ComptimeOption::Some(second) => {
+            strided(&geometry.kept, &second.kept, row) + column * second.inner
+        }
+        ComptimeOption::None => 0usize.runtime(),
     }
 }
 

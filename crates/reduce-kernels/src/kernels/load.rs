@@ -5,14 +5,17 @@ use reduce_planner::{Access, Direction};
 
 use super::{
     args::Input,
+    companion::{load_elements, strided},
     geometry::{Geometry, Tile, offsets},
 };
-use crate::operator::{Position, Single, Stored, Wide};
+use crate::operator::{Position, Single, Stored, Stored2, Wide};
 
 /// One load.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Loaded {
     pub(super) value: Vector<Stored, Wide>,
+    /// The elements of the second input that go with them, if there is one.
+    pub(super) second: ComptimeOption<Vector<Stored2, Wide>>,
     pub(super) position: Position,
     /// Whether the load exists: a peeled inner dimension may hold one vector less than others.
     pub(super) valid: bool,
@@ -59,6 +62,7 @@ fn load_along(
     let mut start = tile.input;
     let mut position = 0usize;
     let mut slot = nth;
+    let mut outer_index = 0usize;
     let outer_dims = geometry.reduced.len().comptime();
     if comptime![outer_dims > 0] {
         let (outer, load) = geometry.loads_per_inner.div_mod(nth);
@@ -66,6 +70,7 @@ fn load_along(
         start += at.input;
         position = at.target;
         slot = load;
+        outer_index = outer;
     }
     if comptime![access.peeled] {
         let first = start.div_ceil(vector);
@@ -77,6 +82,7 @@ fn load_along(
         let skipped = index * vector - start;
         Loaded {
             value: input.vectors[index],
+            second: second_of(input, geometry, tile, outer_index, skipped, access),
             position: Position {
                 start: position + skipped * geometry.inner_target_stride,
                 step: geometry.inner_target_stride,
@@ -92,12 +98,45 @@ fn load_along(
         };
         Loaded {
             value: input.vectors[index],
+            second: second_of(input, geometry, tile, outer_index, element, access),
             position: Position {
                 start: position + element * geometry.inner_target_stride,
                 step: geometry.inner_target_stride,
             },
             valid: true,
         }
+    }
+}
+
+/// The elements of the second input that go with a load: that of an index over the outer reduced
+/// dimensions, from an `element` of the inner one on.
+#[cube]
+fn second_of(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    outer: usize,
+    element: usize,
+    #[comptime] access: Access,
+) -> ComptimeOption<Vector<Stored2, Wide>> {
+    #[comptime]
+    match &geometry.second {
+        ComptimeOption::Some(strides) => {
+            let at = tile.second
+                + strided(&geometry.reduced, &strides.reduced, outer)
+                + element * strides.inner;
+            let accessed = comptime![input.second_access];
+            ComptimeOption::new_Some(load_elements::<Stored2>(
+                input.second,
+                input.second_wide,
+                at,
+                strides.inner,
+                tile,
+                accessed,
+                access,
+            ))
+        }
+        ComptimeOption::None => ComptimeOption::new_None(),
     }
 }
 
@@ -146,7 +185,8 @@ fn load_across(
     } else {
         value = input.vectors[start / vector];
     }
-    Loaded { value, position: position_across(geometry, nth), valid: true }
+    let second = second_of(input, geometry, tile, nth, 0usize, access);
+    Loaded { value, second, position: position_across(geometry, nth), valid: true }
 }
 
 /// The position of load number `nth` of a tile across outputs. All of its elements have the same.
@@ -178,10 +218,34 @@ pub(super) fn edge_slots(vector: usize) -> usize {
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Edge {
     pub(super) value: Vector<Stored, Single>,
+    /// The element of the second input that goes with it, if there is one.
+    pub(super) second: ComptimeOption<Vector<Stored2, Single>>,
     pub(super) position: Position,
     pub(super) valid: bool,
     /// Number of the element in its inner dimension.
     pub(super) element: usize,
+}
+
+/// The element of the second input that goes with one at an edge.
+#[cube]
+fn second_at_edge(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    outer: usize,
+    element: usize,
+) -> ComptimeOption<Vector<Stored2, Single>> {
+    #[comptime]
+    match &geometry.second {
+        ComptimeOption::Some(strides) => {
+            let at = tile.second
+                + strided(&geometry.reduced, &strides.reduced, outer)
+                + element * strides.inner;
+            let elements = input.second.unwrap();
+            ComptimeOption::new_Some(Vector::cast_from(elements[at]))
+        }
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
 }
 
 /// Loads edge element `slot` of a tile. The edges are the elements before the first whole vector of
@@ -207,6 +271,7 @@ pub(super) fn load_edge(
     let inside = clamp_max(element, geometry.inner_len - 1);
     Edge {
         value: Vector::cast_from(elements[start + inside]),
+        second: second_at_edge(input, geometry, tile, slot / slots, inside),
         position: Position {
             start: at.target + element * geometry.inner_target_stride,
             step: geometry.inner_target_stride,

@@ -32,8 +32,8 @@
 //!
 //! # From the load to the result
 //!
-//! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, and [`team`] assigns
-//! units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
+//! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, [`companion`] reads tensors
+//! beside the input, and [`team`] assigns units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
 //! [`pairwise`]; [`combine`], [`realign`] and [`total`] make one accumulator of a team's;
 //! [`partials`] passes it between cubes.
 
@@ -41,6 +41,7 @@ mod accumulate;
 pub(crate) mod application;
 pub(crate) mod args;
 mod combine;
+pub(crate) mod companion;
 pub(crate) mod geometry;
 mod load;
 pub(crate) mod merge;

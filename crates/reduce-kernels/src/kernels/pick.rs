@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 
 use super::{
-    application::strided,
     args::KernelTypes,
+    companion::strided,
     geometry::{Dim, offsets},
 };
 use crate::operator::{Applied, Operand, Out, Out2, Real, Stored, element_wise::nan_or_lowest};

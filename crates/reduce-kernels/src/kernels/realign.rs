@@ -58,6 +58,7 @@ pub(super) fn window(
                 from: clamp_min(before, at) - at,
                 until,
             },
+            second: tile.second,
         },
         before,
     }

@@ -14,6 +14,7 @@ use super::{
     Fields, Operator, Parameters, Position, TypeRule,
     block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
     elements::{In, Single, Wide},
+    pair::{ErasedPairs, Pairs, PushPair},
     parameters::ParametersExpand,
     passes::{ErasedPasses, Passes},
     position::PositionExpand,
@@ -62,6 +63,7 @@ pub(crate) struct Erased {
     pub(crate) native_math: bool,
     pub(crate) blocks: Option<ErasedBlocks>,
     pub(crate) passes: Option<ErasedPasses>,
+    pub(crate) pairs: Option<ErasedPairs>,
     wide: Functions<Wide>,
     single: Functions<Single>,
 }
@@ -115,6 +117,10 @@ impl Erased {
             },
             passes: match O::PASSES {
                 Some(Passes { erased, .. }) => Some(erased),
+                None => None,
+            },
+            pairs: match O::PAIRS {
+                Some(Pairs { erased, .. }) => Some(erased),
                 None => None,
             },
             wide: Functions::of::<O>(),
@@ -217,6 +223,10 @@ pub(crate) trait Width: Size {
 
     /// The operator's block function for accumulators of this width.
     fn push_block(blocks: ErasedBlocks) -> PushBlock<Self>;
+
+    /// The operator's function of pairs for accumulators of this width.
+    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
+    fn push_pair(pairs: ErasedPairs) -> PushPair<Self>;
 }
 
 impl Width for Wide {
@@ -227,6 +237,11 @@ impl Width for Wide {
     fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
         blocks.wide
     }
+
+    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
+    fn push_pair(pairs: ErasedPairs) -> PushPair<Self> {
+        pairs.wide
+    }
 }
 
 impl Width for Single {
@@ -236,6 +251,11 @@ impl Width for Single {
 
     fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
         blocks.single
+    }
+
+    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
+    fn push_pair(pairs: ErasedPairs) -> PushPair<Self> {
+        pairs.single
     }
 }
 

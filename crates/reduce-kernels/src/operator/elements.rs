@@ -24,6 +24,8 @@ macro_rules! elements {
 elements! {
     /// Type of the input's elements in memory.
     pub(crate) Stored by StoredMarker;
+    /// Type of the second input's elements in memory.
+    pub(crate) Stored2 by Stored2Marker;
     /// Type of the elements that are pushed, 32 or 64 bits wide. Loads convert to it.
     pub In by InMarker;
     /// Type of an accumulator's first field.

@@ -10,6 +10,7 @@ mod elements;
 mod fields;
 mod map;
 pub mod math;
+mod pair;
 mod parameters;
 mod passes;
 mod position;
@@ -27,13 +28,15 @@ pub(crate) use definition::Erased;
 pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, push_block};
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
 pub(crate) use elements::{
-    Applied, Chains, HardwareMath, Operand, Operand2, Operand3, Single, Stored, Wide,
+    Applied, Chains, HardwareMath, Operand, Operand2, Operand3, Single, Stored, Stored2, Wide,
 };
 pub use fields::{
     AccumulatorOf, Fields, Five, Four, One, Pair, Quad, Quint, ResultArity, ResultsOf, Three,
     Triple, Two, Value,
 };
 pub use map::{Map, Mapped};
+pub(crate) use pair::push_pair;
+pub use pair::{MappedPair, OfPairs, PairMap, PairOperator, Pairs};
 pub(crate) use parameters::ParametersLaunch;
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub use passes::{InPasses, Passes};
@@ -103,6 +106,8 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// The passes of an operator that takes elements in two where these are held:
     /// `Some(Passes::of())`.
     const PASSES: Option<Passes<Self>> = None;
+    /// How the operator takes elements of two inputs, if it is that of a [`PairOperator`].
+    const PAIRS: Option<Pairs<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///
     /// A crate that implements an operator should set this with [`defined!`](crate::defined): a

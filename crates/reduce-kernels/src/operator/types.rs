@@ -188,6 +188,49 @@ pub mod rules {
         fits.then(|| Signature::one(held(input), U32, output.unwrap_or(Bool)))
     }
 
+    /// The type that elements of two inputs are converted to before an operator of pairs takes them:
+    /// that of both if they agree, the floating point type if one is of integers or bools, f32 for
+    /// f16 with bf16, and otherwise an integer type that holds both. Integers of 64 bits with
+    /// floating point of less than 64 bits give f64. u64 with a signed type gives i64, which holds
+    /// all but half of them.
+    pub fn common(first: ElementType, second: ElementType) -> ElementType {
+        let wide = |element: ElementType| element.bytes() == 8;
+        match (first, second) {
+            _ if first == second => first,
+            (Bool, other) | (other, Bool) => other,
+            _ if first.is_float() && second.is_float() => {
+                if wide(first) || wide(second) {
+                    F64
+                } else {
+                    F32
+                }
+            }
+            (float, integer) | (integer, float) if float.is_float() => {
+                if wide(integer) {
+                    F64
+                } else {
+                    float
+                }
+            }
+            _ if first.is_signed() == second.is_signed() => {
+                if first.bytes() > second.bytes() {
+                    first
+                } else {
+                    second
+                }
+            }
+            _ => {
+                let (signed, unsigned) =
+                    if first.is_signed() { (first, second) } else { (second, first) };
+                match signed.bytes().max(2 * unsigned.bytes()) {
+                    1 | 2 => I16,
+                    4 => I32,
+                    _ => I64,
+                }
+            }
+        }
+    }
+
     /// The type in which values of `input` are compared: f32, i32 or u32 for types of at most 32
     /// bits, otherwise the type itself.
     pub fn held(input: ElementType) -> ElementType {

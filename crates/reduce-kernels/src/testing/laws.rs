@@ -347,6 +347,7 @@ fn forms<R: Runtime>(
     };
     let (count, dim) = (CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(units));
     let types = KernelTypesArg {
+        second: None,
         stored: element,
         value: memory_type(signature.value),
         fields: signature.fields.map(memory_type),

@@ -21,6 +21,7 @@ mod laws;
 mod numerics;
 mod operators;
 mod oracle;
+mod pairs;
 mod random;
 mod reference;
 mod run;
@@ -52,7 +53,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, large, laws, numerics, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, large, laws, numerics, pairs, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -67,6 +68,11 @@ macro_rules! suite {
                 cross_entropy: applied::cross_entropy;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
+                pairs_through_every_schedule: pairs::every_schedule;
+                pairs_of_every_layout: pairs::every_layout;
+                pairs_of_every_type: pairs::every_type;
+                pairs_at_the_edges: pairs::at_the_edges;
+                pairs_contract: pairs::contract;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

@@ -45,7 +45,8 @@ impl Access {
     /// The access with realigned rows in place of this one, the widest without.
     pub(super) fn widened(self, problem: &Problem, device: &Device) -> Option<Self> {
         let vector = widest_vector(problem, device);
-        if self.direction == Direction::Along || self.vector == vector {
+        let second = problem.second().is_some();
+        if second || self.direction == Direction::Along || self.vector == vector {
             return None;
         }
         let loads = loads_in_flight(problem, device, self.direction, vector);
@@ -140,5 +141,7 @@ fn loads_in_flight(
             (row.bytes_in_flight_across, most)
         }
     };
-    (bytes / load_bytes).clamp(least, most)
+    // A load of the second input goes with each of the first.
+    let inputs = if problem.second().is_some() { 2 } else { 1 };
+    (bytes / inputs / load_bytes).clamp(least, most)
 }

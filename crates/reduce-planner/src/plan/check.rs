@@ -52,6 +52,9 @@ pub(crate) fn check_access(
     if !vector.is_power_of_two() || vector > device.max_vector.max(1) {
         return Err(Illegal::Vector { vector, max: device.max_vector });
     }
+    if realigned && problem.second().is_some() {
+        return Err(Illegal::SecondRealigned);
+    }
     if realigned && (direction == Direction::Along || vector == 1 || peeled) {
         return Err(Illegal::NothingToRealign);
     }
@@ -299,9 +302,11 @@ pub(crate) fn check_split(
 }
 
 /// The launch that binds the most buffers fits the device. A peeled or realigned input is bound
-/// twice, as vectors and as elements.
+/// twice, as vectors and as elements, and so may be a second one.
 fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
-    let inputs = 1 + usize::from(plan.access.peeled || plan.access.realigned);
+    let twice = plan.access.peeled || plan.access.realigned;
+    let second = if problem.second().is_some() { 2 } else { 0 };
+    let inputs = 1 + usize::from(twice) + second;
     let (fields, results) = (problem.operator().fields, problem.results().len());
     let bindings = match plan.schedule {
         Schedule::Split { merge: Merge::LastCube, .. } => inputs + 1 + results,

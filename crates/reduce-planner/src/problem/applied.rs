@@ -1,8 +1,8 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    Dim, InputSpec, KeptDim, OperatorClass, Problem, ReducedDim, canonical, layout::span,
-    may_overlap, reduced_axes, row_major_strides,
+    DimOfAll, InputSpec, OperatorClass, Problem, canonical, layout::span, may_overlap,
+    reduced_axes, row_major_strides, strides_of,
 };
 use crate::{ElementType, ProblemError};
 
@@ -90,37 +90,26 @@ impl AppliedProblem {
         }
         let axes_of = |reduced: bool| {
             let axes = (0..rank).filter(|&axis| is_reduced[axis] == reduced);
-            let dims = axes.map(|axis| AppliedDim {
+            let dims = axes.map(|axis| DimOfAll {
                 extent: input.shape[axis],
                 stride: input.strides[axis],
-                output_stride: output[axis],
+                other: output[axis],
                 companions: applied.companions.iter().map(|strides| strides[axis]).collect(),
             });
             canonical(dims.collect())
         };
         let (kept, reduced) = (axes_of(false), axes_of(true));
-        let strides =
-            |dims: &[AppliedDim], nth: usize| dims.iter().map(|dim| dim.companions[nth]).collect();
-        let companions = (0..applied.companions.len())
-            .map(|nth| Companion { kept: strides(&kept, nth), reduced: strides(&reduced, nth) })
-            .collect();
-        let kept = kept.iter().map(|dim| KeptDim {
-            extent: dim.extent,
-            stride: dim.stride,
-            output_stride: dim.output_stride,
-        });
-        let reduced = reduced.iter().map(|dim| ReducedDim {
-            extent: dim.extent,
-            stride: dim.stride,
-            position_stride: dim.output_stride,
-        });
+        let companion =
+            |nth| Companion { kept: strides_of(&kept, nth), reduced: strides_of(&reduced, nth) };
+        let companions = (0..applied.companions.len()).map(companion).collect();
         let problem = Problem {
             operator,
             input: input.element,
             results: vec![applied.element],
             alignment: input.alignment,
-            kept: kept.collect(),
-            reduced: reduced.collect(),
+            second: None,
+            kept: kept.iter().map(DimOfAll::kept).collect(),
+            reduced: reduced.iter().map(DimOfAll::reduced).collect(),
             input_span,
             output_span,
         };
@@ -167,29 +156,5 @@ impl AppliedProblem {
     pub fn bytes(&self) -> u64 {
         let written = (self.elements() as u64).saturating_mul(self.output().bytes() as u64);
         self.read_bytes().saturating_add(written)
-    }
-}
-
-/// A dimension of the input, of the output and of all companions.
-#[derive(Clone, Debug)]
-struct AppliedDim {
-    extent: usize,
-    stride: usize,
-    output_stride: usize,
-    companions: Vec<usize>,
-}
-
-impl Dim for AppliedDim {
-    fn extent(&self) -> usize {
-        self.extent
-    }
-    fn strides(&self) -> (usize, usize) {
-        (self.stride, self.output_stride)
-    }
-    fn companions(&self) -> &[usize] {
-        &self.companions
-    }
-    fn with_extent(self, extent: usize) -> Self {
-        Self { extent, ..self }
     }
 }

@@ -71,70 +71,55 @@ pub(super) fn may_overlap(shape: &[usize], strides: &[usize]) -> bool {
     false
 }
 
-/// A dimension of a tensor or of several. Kept and reduced dimensions have the same canonical form.
-pub(super) trait Dim: Clone {
+/// A dimension of all tensors of a problem. Kept and reduced dimensions have the same canonical form.
+#[derive(Clone, Debug)]
+pub(super) struct DimOfAll {
     /// Number of indices.
-    fn extent(&self) -> usize;
-    /// The stride in the input, and the one in the output or in the order of positions.
-    fn strides(&self) -> (usize, usize);
+    pub(super) extent: usize,
+    /// Stride in the input.
+    pub(super) stride: usize,
+    /// Stride in the output, or in the order of positions.
+    pub(super) other: usize,
     /// Strides in further tensors.
-    fn companions(&self) -> &[usize] {
-        &[]
-    }
-    /// The dimension with another number of indices.
-    fn with_extent(self, extent: usize) -> Self;
+    pub(super) companions: Vec<usize>,
+}
 
+impl DimOfAll {
     /// Whether this dimension goes on where `inner` ends, in all tensors.
     fn goes_on_from(&self, inner: &Self) -> bool {
-        let extent = inner.extent();
-        let (stride, other) = inner.strides();
-        let companions = self.companions().iter().zip(inner.companions());
-        self.strides() == (stride.saturating_mul(extent), other.saturating_mul(extent)) && {
-            companions
-        }
-        .all(|(&outer, &inner)| outer == inner.saturating_mul(extent))
+        let strides =
+            |dim: &Self| [dim.stride, dim.other].into_iter().chain(dim.companions.clone());
+        strides(self).eq(strides(inner).map(|stride| stride.saturating_mul(inner.extent)))
+    }
+
+    pub(super) fn kept(&self) -> KeptDim {
+        KeptDim { extent: self.extent, stride: self.stride, output_stride: self.other }
+    }
+
+    pub(super) fn reduced(&self) -> ReducedDim {
+        ReducedDim { extent: self.extent, stride: self.stride, position_stride: self.other }
     }
 }
 
-impl Dim for KeptDim {
-    fn extent(&self) -> usize {
-        self.extent
-    }
-    fn strides(&self) -> (usize, usize) {
-        (self.stride, self.output_stride)
-    }
-    fn with_extent(self, extent: usize) -> Self {
-        Self { extent, ..self }
-    }
-}
-
-impl Dim for ReducedDim {
-    fn extent(&self) -> usize {
-        self.extent
-    }
-    fn strides(&self) -> (usize, usize) {
-        (self.stride, self.position_stride)
-    }
-    fn with_extent(self, extent: usize) -> Self {
-        Self { extent, ..self }
-    }
+/// The strides of companion `nth` along these dimensions; 0 where they have none.
+pub(super) fn strides_of(dims: &[DimOfAll], nth: usize) -> Vec<usize> {
+    dims.iter().map(|dim| dim.companions.get(nth).copied().unwrap_or(0)).collect()
 }
 
 /// Drops dimensions of one index, orders the rest from the largest stride to the smallest with
 /// broadcast dimensions first, and merges neighbours that leave no gap in any stride.
-pub(super) fn canonical<D: Dim>(mut dims: Vec<D>) -> Vec<D> {
-    dims.retain(|dim| dim.extent() != 1);
+pub(super) fn canonical(mut dims: Vec<DimOfAll>) -> Vec<DimOfAll> {
+    dims.retain(|dim| dim.extent != 1);
     dims.sort_by_key(|dim| {
-        let (stride, other) = dim.strides();
-        let broadcast_first = if stride == 0 { usize::MAX } else { stride };
-        core::cmp::Reverse((broadcast_first, other))
+        let broadcast_first = if dim.stride == 0 { usize::MAX } else { dim.stride };
+        core::cmp::Reverse((broadcast_first, dim.other))
     });
-    let mut merged: Vec<D> = Vec::with_capacity(dims.len());
-    for inner in dims {
+    let mut merged: Vec<DimOfAll> = Vec::with_capacity(dims.len());
+    for mut inner in dims {
         match merged.last_mut() {
             Some(outer) if outer.goes_on_from(&inner) => {
-                let extent = outer.extent() * inner.extent();
-                *outer = inner.with_extent(extent);
+                inner.extent *= outer.extent;
+                *outer = inner;
             }
             _ => merged.push(inner),
         }

@@ -10,7 +10,7 @@ mod layout;
 
 use crate::{ElementType, ProblemError};
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
-use layout::{Dim, canonical, may_overlap};
+use layout::{DimOfAll, canonical, may_overlap, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
 
 /// What the planner needs to know about an operator.
@@ -103,6 +103,52 @@ pub struct InputSpec<'a> {
     pub alignment: usize,
 }
 
+/// Where the elements of a second input lie, each of which goes with one of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SecondSpec<'a> {
+    /// Type of the elements.
+    pub element: ElementType,
+    /// Strides in elements, one for each axis of the first input: 0 where an element is repeated.
+    pub strides: &'a [usize],
+    /// A number of bytes that is known to divide the address of the first element.
+    pub alignment: usize,
+}
+
+/// The second input of a canonical reduction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Second {
+    element: ElementType,
+    alignment: usize,
+    strides: Companion,
+    span: usize,
+}
+
+impl Second {
+    /// Type of the elements.
+    #[must_use]
+    pub fn element(&self) -> ElementType {
+        self.element
+    }
+
+    /// A number of bytes that is known to divide the address of the first element.
+    #[must_use]
+    pub fn alignment(&self) -> usize {
+        self.alignment
+    }
+
+    /// The strides along the canonical dimensions.
+    #[must_use]
+    pub fn strides(&self) -> &Companion {
+        &self.strides
+    }
+
+    /// Number of elements from the first to the last that is touched, 0 if there are none.
+    #[must_use]
+    pub fn span(&self) -> usize {
+        self.span
+    }
+}
+
 /// Where the results go. An operator with several results has one output tensor for each, and all
 /// have the same strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,6 +169,7 @@ pub struct Problem {
     input: ElementType,
     results: Vec<ElementType>,
     alignment: usize,
+    second: Option<Second>,
     kept: Vec<KeptDim>,
     reduced: Vec<ReducedDim>,
     input_span: usize,
@@ -145,12 +192,27 @@ impl Problem {
     ///
     /// # Errors
     ///
-    /// An axis is out of range or repeated, the rank of strides differs from that of the shape, a
-    /// span overflows, the operator has no value for the reduction of no elements, or outputs may
-    /// overlap. See [`ProblemError`].
+    /// Those of [`of_inputs`](Self::of_inputs).
     pub fn new(
         operator: OperatorClass,
         input: &InputSpec<'_>,
+        axes: Option<&[usize]>,
+        output: &OutputSpec<'_>,
+    ) -> Result<Self, ProblemError> {
+        Self::of_inputs(operator, input, None, axes, output)
+    }
+
+    /// Like [`new`](Self::new), of one input or of two.
+    ///
+    /// # Errors
+    ///
+    /// An axis is out of range or repeated, the rank of strides differs from that of the shape, a
+    /// span overflows, the operator has no value for the reduction of no elements, or outputs may
+    /// overlap. See [`ProblemError`].
+    pub fn of_inputs(
+        operator: OperatorClass,
+        input: &InputSpec<'_>,
+        second: Option<&SecondSpec<'_>>,
         axes: Option<&[usize]>,
         output: &OutputSpec<'_>,
     ) -> Result<Self, ProblemError> {
@@ -169,6 +231,10 @@ impl Problem {
             strides: input.strides.to_vec(),
         };
         let input_span = span(input.shape, input.strides).ok_or_else(too_large)?;
+        let second_span = match second {
+            Some(second) => second_span(input.shape, second.strides)?,
+            None => 0,
+        };
         let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
         let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
         // Extents of 0 count as 1, so that no product of some of the extents overflows.
@@ -207,41 +273,48 @@ impl Problem {
             });
         }
 
-        let kept = kept_shape
-            .iter()
-            .zip(select(input.strides, &is_reduced, false))
-            .zip(output_strides)
-            .map(|((&extent, stride), &output_stride)| {
-                // Nothing is loaded: the strides have no meaning.
-                let stride = if reduces_nothing { 0 } else { stride };
-                KeptDim { extent, stride, output_stride }
-            });
+        let second_strides = |axis: usize| -> Vec<usize> {
+            second.iter().map(|second| second.strides[axis]).collect()
+        };
+        let kept = (0..rank).filter(|&axis| !is_reduced[axis]).zip(output_strides);
+        let kept = kept.map(|(axis, &other)| DimOfAll {
+            extent: input.shape[axis],
+            // If nothing is loaded, the strides have no meaning.
+            stride: if reduces_nothing { 0 } else { input.strides[axis] },
+            other,
+            companions: if reduces_nothing { Vec::new() } else { second_strides(axis) },
+        });
+        let kept = canonical(kept.collect());
         let reduced = if reduces_nothing {
-            vec![ReducedDim { extent: 0, stride: 1, position_stride: 0 }]
+            vec![DimOfAll { extent: 0, stride: 1, other: 0, companions: vec![0] }]
         } else {
-            let positions = if operator.positional {
-                row_major_strides(&reduced_shape)
-            } else {
-                vec![0; reduced_shape.len()]
+            let positions = match operator.positional {
+                true => row_major_strides(&reduced_shape),
+                false => vec![0; reduced_shape.len()],
             };
-            let dims = reduced_shape
-                .iter()
-                .zip(select(input.strides, &is_reduced, true))
-                .zip(positions)
-                .map(|((&extent, stride), position_stride)| ReducedDim {
-                    extent,
-                    stride,
-                    position_stride,
-                });
+            let reduced = (0..rank).filter(|&axis| is_reduced[axis]).zip(positions);
+            let dims = reduced.map(|(axis, other)| DimOfAll {
+                extent: input.shape[axis],
+                stride: input.strides[axis],
+                other,
+                companions: second_strides(axis),
+            });
             canonical(dims.collect())
         };
+        let second = second.map(|second| Second {
+            element: second.element,
+            alignment: second.alignment,
+            strides: Companion { kept: strides_of(&kept, 0), reduced: strides_of(&reduced, 0) },
+            span: second_span,
+        });
         Ok(Self {
             operator,
             input: input.element,
             results: output.elements.to_vec(),
             alignment: input.alignment,
-            kept: canonical(kept.collect()),
-            reduced,
+            second,
+            kept: kept.iter().map(DimOfAll::kept).collect(),
+            reduced: reduced.iter().map(DimOfAll::reduced).collect(),
             input_span,
             output_span,
         })
@@ -269,6 +342,12 @@ impl Problem {
     #[must_use]
     pub fn alignment(&self) -> usize {
         self.alignment
+    }
+
+    /// The second input, if there is one.
+    #[must_use]
+    pub fn second(&self) -> Option<&Second> {
+        self.second.as_ref()
     }
 
     /// The kept dimensions in canonical form.
@@ -315,21 +394,29 @@ impl Problem {
     /// Bytes that must move: each distinct input element is read once, each result is written once.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let distinct = |dims: &mut dyn Iterator<Item = (usize, usize)>| -> u64 {
-            dims.filter(|&(_, stride)| stride != 0).map(|(extent, _)| extent as u64).product()
-        };
         let outputs = self.outputs() as u64;
-        let kept = distinct(&mut self.kept.iter().map(|dim| (dim.extent, dim.stride)));
-        let reduced = distinct(&mut self.reduced.iter().map(|dim| (dim.extent, dim.stride)));
-        let read = if outputs == 0 { 0 } else { kept.saturating_mul(reduced) };
-        read.saturating_mul(self.input.bytes() as u64)
-            .saturating_add(outputs.saturating_mul(self.result_bytes() as u64))
+        if outputs == 0 {
+            return 0;
+        }
+        let kept = self.kept.iter().map(|dim| (dim.extent, dim.stride));
+        let reduced = self.reduced.iter().map(|dim| (dim.extent, dim.stride));
+        let first = distinct(kept.chain(reduced)).saturating_mul(self.input.bytes() as u64);
+        let second = self.second.as_ref().map_or(0, |second| {
+            let kept = self.kept.iter().zip(&second.strides.kept);
+            let reduced = self.reduced.iter().zip(&second.strides.reduced);
+            let kept = kept.map(|(dim, &stride)| (dim.extent, stride));
+            let reduced = reduced.map(|(dim, &stride)| (dim.extent, stride));
+            distinct(kept.chain(reduced)).saturating_mul(second.element.bytes() as u64)
+        });
+        let written = outputs.saturating_mul(self.result_bytes() as u64);
+        first.saturating_add(second).saturating_add(written)
     }
 
     /// The largest number that an index into this problem must hold.
     #[must_use]
     pub fn index_span(&self) -> u64 {
-        [self.input_span, self.output_span, self.outputs(), self.reduction_len()]
+        let second = self.second.as_ref().map_or(0, |second| second.span);
+        [self.input_span, second, self.output_span, self.outputs(), self.reduction_len()]
             .into_iter()
             .max()
             .unwrap_or(0) as u64
@@ -346,6 +433,25 @@ impl Problem {
         let reduced = innermost(self.reduced.last().map(|dim| dim.stride));
         if kept < reduced { Direction::Across } else { Direction::Along }
     }
+}
+
+/// The number of different elements under these extents and strides.
+fn distinct(dims: impl Iterator<Item = (usize, usize)>) -> u64 {
+    dims.filter(|&(_, stride)| stride != 0)
+        .fold(1, |count: u64, (extent, _)| count.saturating_mul(extent as u64))
+}
+
+/// The span of a second input with these strides along the axes of the first.
+fn second_span(shape: &[usize], strides: &[usize]) -> Result<usize, ProblemError> {
+    if strides.len() != shape.len() {
+        let (dims, strides) = (shape.len(), strides.len());
+        return Err(ProblemError::RankMismatch { tensor: "second input", dims, strides });
+    }
+    span(shape, strides).ok_or_else(|| ProblemError::TooLarge {
+        tensor: "second input",
+        shape: shape.to_vec(),
+        strides: strides.to_vec(),
+    })
 }
 
 /// Marks the axes to reduce among `rank` axes. `None` reduces all of them.

@@ -5,13 +5,14 @@ use reduce_planner::{Access, Direction};
 
 use super::{
     Hold, How,
-    companion::{Companion, components_inside, edge_operands, load_operands, operand_offset},
     held::Held,
+    operands::{edge_operands, load_operands, operand_offset},
 };
 use crate::{
     kernels::{
         accumulate::{Share, load_inside},
         args::{AppliedArrays, Input, OperandArrays, OperandSlices, operands_of, whole_mut},
+        companion::{Companion, components_inside},
         geometry::{Geometry, Tile, offsets, unknown_zero},
         load::{AtEnd, Loaded, edge_slots, load_edge},
     },

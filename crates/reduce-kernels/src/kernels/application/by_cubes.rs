@@ -13,7 +13,6 @@ use reduce_planner::Direction;
 
 use super::{
     Hold, How,
-    companion::Companion,
     held::{held_across, held_along, hold_loads},
     store_and_apply_across, store_and_apply_along,
 };
@@ -24,6 +23,7 @@ use crate::{
             AppliedArrays, InputArrays, KernelTypes, OperandArrays, ResultArrays, input_of,
             output_of,
         },
+        companion::Companion,
         geometry::{Geometry, locate},
         partials::{Published, merging_team, nth_to_begin, outputs_per_tile},
         team::{Team, place},

@@ -6,8 +6,8 @@
 
 mod apply;
 mod by_cubes;
-mod companion;
 mod held;
+mod operands;
 mod passes;
 
 use cubecl::prelude::*;
@@ -15,7 +15,6 @@ use reduce_planner::{Access, Direction};
 
 use self::{
     apply::apply_to_share,
-    companion::tile_offset,
     held::{Held, held_across, held_along, hold_loads},
     passes::results_in_passes,
 };
@@ -25,6 +24,7 @@ use super::{
         AppliedArrays, Input, InputArrays, KernelTypes, OperandArrays, Output, ResultArrays,
         input_of, output_of,
     },
+    companion::{Companion, CompanionAccess, tile_offset},
     geometry::{Geometry, Tile, locate},
     team::{Place, Team, place},
     total::{total_across, total_along},
@@ -35,8 +35,6 @@ use crate::operator::{
 };
 
 pub(crate) use self::by_cubes::reduce_and_apply_by_cubes;
-pub(super) use self::companion::strided;
-pub(crate) use self::companion::{Companion, CompanionLaunch, OperandAccess};
 
 /// What kernels know of an application when they are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +42,7 @@ pub(crate) struct How {
     pub(crate) access: Access,
     pub(crate) team: Team,
     pub(crate) apply: ApplyRef,
-    pub(crate) operands: [OperandAccess; 3],
+    pub(crate) operands: [CompanionAccess; 3],
 }
 
 /// Where units hold the elements of their tile between the reduction and the application.

@@ -146,6 +146,7 @@ fn of_unit<N: PassWidth>(
                         }
                         Pass::Second => loads.push(Loaded {
                             value: kept[slot + k * units],
+                            second: ComptimeOption::new_None(),
                             position: Position { start: 0usize, step: 0usize },
                             valid: spot(geometry, tile, number, access).exists,
                         }),

@@ -1,0 +1,157 @@
+//! Times reductions of two inputs, in the words of the peers' programs.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::Parser;
+use reduce_benches::{Case, CaseError, inputs};
+use reduce_kernels::{
+    PairName, PairOptions, Plan, UnknownPair, cubecl::prelude::*, reduce_pair, with_pair,
+};
+use reduce_programs::{
+    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
+    command_line::{self, fail},
+    gigabytes_per_second, microseconds_per_call, on_device, read,
+};
+
+/// Times cases over rotating buffers (cold cache) and prints
+/// `OURS reduction dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. Both inputs
+/// have the same shape and type. The bytes are those of both, read once.
+#[derive(Parser)]
+struct Arguments {
+    /// Cases such as `dot f32 [67108864] axis all`, or result lines of a peer's program.
+    cases: Vec<String>,
+    /// A file with one case a line; `#` starts a comment.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    #[arg(long, help = BACKEND_HELP)]
+    backend: Option<Backend>,
+    /// Time this plan too, given as JSON; may be repeated. Cases that it does not fit are left out.
+    #[arg(long = "plan")]
+    plans: Vec<String>,
+    /// Milliseconds of each of the nine samples of a case.
+    #[arg(long, default_value_t = 12.0)]
+    sample_ms: f64,
+}
+
+/// What stops the program.
+#[derive(Debug, thiserror::Error)]
+enum Stop {
+    #[error("{0}")]
+    Arguments(String),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Case(#[from] CaseError),
+    #[error(transparent)]
+    Name(#[from] UnknownPair),
+    #[error("{json}: {source}")]
+    Plan { json: String, source: serde_json::Error },
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error("{what}: {source}")]
+    Measure { what: String, source: MeasureError },
+}
+
+fn main() -> ExitCode {
+    let done = command_line::arguments()
+        .map_err(Stop::Arguments)
+        .and_then(|arguments: Arguments| run(&arguments));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => fail("pairs", stop),
+    }
+}
+
+/// A reduction of two inputs and their layout.
+struct Paired {
+    words: String,
+    name: PairName,
+    place: Case,
+}
+
+fn parse(line: &str) -> Result<Paired, Stop> {
+    let stated = line.split(':').next().unwrap_or(line).trim();
+    let words: Vec<&str> = stated.split_whitespace().collect();
+    let is_engine = |word: &&str| word.chars().all(|letter| letter.is_ascii_uppercase());
+    let first = usize::from(words.first().is_some_and(is_engine));
+    let name = words.get(first).copied().unwrap_or("");
+    let rest = words.get(first + 1..).unwrap_or(&[]).join(" ");
+    let ours = match name {
+        "mse" => "mean_squared_error",
+        "cosine" => "cosine_similarity",
+        name => name,
+    };
+    let words = format!("{name} {rest}");
+    Ok(Paired { words, name: ours.parse()?, place: format!("sum {rest}").parse()? })
+}
+
+fn run(arguments: &Arguments) -> Result<(), Stop> {
+    let mut lines = arguments.cases.clone();
+    if let Some(path) = &arguments.file {
+        lines.extend(read(path)?.lines().map(str::to_owned));
+    }
+    let stated = lines.iter().map(|line| line.split('#').next().unwrap_or("").trim());
+    let cases = stated.filter(|line| !line.is_empty()).map(parse).collect::<Result<Vec<_>, _>>()?;
+    let plan = |json: &String| {
+        serde_json::from_str(json).map_err(|source| Stop::Plan { json: json.clone(), source })
+    };
+    let plans = arguments.plans.iter().map(plan).collect::<Result<Vec<Plan>, _>>()?;
+    on_device(arguments.backend, Times { cases, plans, sample_seconds: arguments.sample_ms / 1e3 })?
+}
+
+struct Times {
+    cases: Vec<Paired>,
+    plans: Vec<Plan>,
+    sample_seconds: f64,
+}
+
+impl OnDevice for Times {
+    type Output = Result<(), Stop>;
+
+    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) -> Self::Output {
+        for case in &self.cases {
+            time(client, case, &self.plans, self.sample_seconds)
+                .map_err(|source| Stop::Measure { what: case.words.clone(), source })?;
+            client.memory_cleanup();
+        }
+        Ok(())
+    }
+}
+
+fn time<R: Runtime>(
+    client: &ComputeClient<R>,
+    case: &Paired,
+    plans: &[Plan],
+    sample_seconds: f64,
+) -> Result<(), MeasureError> {
+    let (firsts, seconds) = (inputs(client, &case.place, None), inputs(client, &case.place, None));
+    with_pair!(case.name, PairOptions::default(), operator => {
+        let of = |nth: usize| {
+            let (first, second) = (&firsts[nth % firsts.len()], &seconds[nth % seconds.len()]);
+            reduce_pair(operator, first, second).over(case.place.axes())
+        };
+        let chosen = of(0).choose(client)?.plan;
+        for (nth, &plan) in std::iter::once(&chosen).chain(plans).enumerate() {
+            let mut turn = 0;
+            let timed = microseconds_per_call(client, sample_seconds, || {
+                turn += 1;
+                of(turn).with_plan(plan).run(client)?;
+                Ok(())
+            });
+            let us = match timed {
+                Err(MeasureError::Refused(_)) if nth > 0 => continue,
+                timed => timed?,
+            };
+            let tried = if nth > 0 { "  tried " } else { "" };
+            let rate = gigabytes_per_second(2 * case.place.input_bytes(), us);
+            // A reader that has gone does not wait for the times to come.
+            let case = &case.words;
+            drop(writeln!(io::stdout(), "OURS {case}: {us:.2} us {rate:.1} GB/s  # {tried}{plan}"));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,646 @@
+//! Maps of two elements, and operators of two inputs.
+
+use cubecl::prelude::*;
+use reduce_planner::ElementType;
+
+use crate::operator::{
+    A, B, C, D, Four, In, InvalidParameter, One, Out, Out2, Pair, PairMap, PairOperator,
+    ParameterRule, Parameters, Position, Quad, Signature, Three, Triple, Two, TypeRequest,
+    TypeRule, Value,
+    element_wise::{constant, is_nan},
+    math::ln,
+    not_negative, rules,
+};
+
+/// The type of maps that compute in floating point.
+fn real(common: ElementType) -> Option<ElementType> {
+    Some(if common == ElementType::F64 { ElementType::F64 } else { ElementType::F32 })
+}
+
+/// The type of maps that compute in the type of sums.
+fn summed(common: ElementType) -> Option<ElementType> {
+    Some(rules::held(common))
+}
+
+/// The product. Products of integers wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Product;
+
+#[cube]
+impl PairMap for Product {
+    const NAME: &'static str = "product";
+    const TYPES: fn(ElementType) -> Option<ElementType> = summed;
+
+    fn map<E: Float, N: Size>(
+        first: Vector<E, N>,
+        second: Vector<E, N>,
+        _parameters: &Parameters,
+    ) -> Vector<E, N> {
+        first * second
+    }
+}
+
+/// The square of the difference, in floating point.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SquaredDifference;
+
+#[cube]
+impl PairMap for SquaredDifference {
+    const NAME: &'static str = "squared_difference";
+    const TYPES: fn(ElementType) -> Option<ElementType> = real;
+
+    fn map<E: Float, N: Size>(
+        first: Vector<E, N>,
+        second: Vector<E, N>,
+        _parameters: &Parameters,
+    ) -> Vector<E, N> {
+        let difference = first - second;
+        difference * difference
+    }
+}
+
+/// The magnitude of the difference, in floating point.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AbsoluteDifference;
+
+#[cube]
+impl PairMap for AbsoluteDifference {
+    const NAME: &'static str = "absolute_difference";
+    const TYPES: fn(ElementType) -> Option<ElementType> = real;
+
+    fn map<E: Float, N: Size>(
+        first: Vector<E, N>,
+        second: Vector<E, N>,
+        _parameters: &Parameters,
+    ) -> Vector<E, N> {
+        (first - second).abs()
+    }
+}
+
+/// Huber's loss of a difference: half its square up to `delta`, and from there on a line with the
+/// slope `delta`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Huber {
+    /// Where the square ends, above 0.
+    pub delta: f64,
+}
+
+#[cube]
+impl PairMap for Huber {
+    const NAME: &'static str = "huber";
+    const TYPES: fn(ElementType) -> Option<ElementType> = real;
+    const PARAMETERS: ParameterRule<Self> = |huber| {
+        let (name, value) = ("delta", huber.delta);
+        match value.is_finite() && value > 0.0 {
+            true => Ok(vec![value]),
+            false => Err(InvalidParameter { name, value, expected: "a finite number above 0" }),
+        }
+    };
+    const PARAMETER_COUNT: usize = 1;
+
+    fn map<E: Float, N: Size>(
+        first: Vector<E, N>,
+        second: Vector<E, N>,
+        parameters: &Parameters,
+    ) -> Vector<E, N> {
+        let delta = Vector::new(parameters.get::<E>(0usize));
+        let half = Vector::new(constant::<E>(0.5, 0.5));
+        let magnitude = (first - second).abs();
+        let line = delta * (magnitude - half * delta);
+        // A comparison with NaN fails, and the line keeps the NaN.
+        select_many(magnitude.less_equal(delta), half * magnitude * magnitude, line)
+    }
+}
+
+/// The term of a Kullback-Leibler divergence of the first distribution from the second:
+/// `p * (ln p - ln q)`, and 0 where `p` is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Divergence;
+
+#[cube]
+impl PairMap for Divergence {
+    const NAME: &'static str = "divergence";
+    const TYPES: fn(ElementType) -> Option<ElementType> = real;
+    const TRANSCENDENTAL: bool = true;
+    const NATIVE_MATH: bool = false;
+
+    fn map<E: Float, N: Size>(
+        first: Vector<E, N>,
+        second: Vector<E, N>,
+        _parameters: &Parameters,
+    ) -> Vector<E, N> {
+        let zero = Vector::from_int(0);
+        let term = first * (ln::<E, N>(first) - ln::<E, N>(second));
+        select_many(first.equal(zero), zero, term)
+    }
+}
+
+/// The rule of counts of pairs: elements are compared in the common type.
+fn compared(request: &TypeRequest) -> Option<Signature> {
+    rules::count(request)
+}
+
+/// The number of pairs of equal elements. NaN equals nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CountEqual;
+
+/// The share of pairs of equal elements, as f32 unless asked otherwise; NaN of no elements. Of
+/// predicted and true classes, it is the accuracy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Accuracy;
+
+#[cube]
+fn plus_equal<N: Size>(
+    count: Vector<A, N>,
+    first: Vector<In, N>,
+    second: Vector<In, N>,
+) -> Vector<A, N> {
+    let one = Vector::<A, N>::from_int(1);
+    count + select_many(first.equal(second), one, Vector::from_int(0))
+}
+
+#[cube]
+impl PairOperator for CountEqual {
+    type Fields = One;
+    type Results = One;
+
+    const NAME: &'static str = "count_equal";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = compared;
+
+    fn identity<N: Size>() -> Value<A, N> {
+        Value::new(Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Value<A, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(plus_equal::<N>(accumulator.value, first, second))
+    }
+
+    fn merge<N: Size>(
+        left: Value<A, N>,
+        right: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(left.value + right.value)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Value<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+/// The rule of [`Accuracy`]: counts that end as floating point.
+fn shared(request: &TypeRequest) -> Option<Signature> {
+    let output = request.outputs[0].unwrap_or(ElementType::F32);
+    let signature = compared(&TypeRequest { outputs: [Some(output); 3], ..*request })?;
+    output.is_float().then_some(signature)
+}
+
+#[cube]
+impl PairOperator for Accuracy {
+    type Fields = One;
+    type Results = One;
+
+    const NAME: &'static str = "accuracy";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = shared;
+
+    fn identity<N: Size>() -> Value<A, N> {
+        Value::new(Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Value<A, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(plus_equal::<N>(accumulator.value, first, second))
+    }
+
+    fn merge<N: Size>(
+        left: Value<A, N>,
+        right: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(left.value + right.value)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Value<A, N>,
+        count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let equal = Vector::<f32, N>::cast_from(accumulator.value);
+        let all = Vector::<f32, N>::new(f32::cast_from(count));
+        Value::new(Vector::cast_from(equal / all))
+    }
+}
+
+/// Whether all pairs are close: equal, or their difference at most
+/// `absolute + relative * |second|`. True of no elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AllClose {
+    /// Tolerance for the difference, 0 or more.
+    pub absolute: f64,
+    /// Tolerance for the share of the second element, 0 or more.
+    pub relative: f64,
+    /// Whether two NaN are close.
+    pub equal_nan: bool,
+}
+
+/// The rule of [`AllClose`]: elements are compared in floating point.
+fn close(request: &TypeRequest) -> Option<Signature> {
+    let truth = rules::truth(&TypeRequest { accumulator: None, ..*request })?;
+    let value = real(request.accumulator.unwrap_or(request.input))?;
+    Some(Signature { value, ..truth })
+}
+
+#[cube]
+impl PairOperator for AllClose {
+    type Fields = One;
+    type Results = One;
+
+    const NAME: &'static str = "all_close";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = close;
+    const PARAMETERS: ParameterRule<Self> = |close| {
+        Ok(vec![
+            not_negative("absolute", close.absolute)?,
+            not_negative("relative", close.relative)?,
+            f64::from(u8::from(close.equal_nan)),
+        ])
+    };
+
+    fn identity<N: Size>() -> Value<A, N> {
+        Value::new(Vector::from_int(1))
+    }
+
+    fn push<N: Size>(
+        accumulator: Value<A, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        parameters: &Parameters,
+    ) -> Value<A, N> {
+        let absolute = Vector::new(In::cast_from(parameters.get::<f32>(0usize)));
+        let relative = Vector::new(In::cast_from(parameters.get::<f32>(1usize)));
+        let nan = parameters.get::<f32>(2usize) > 0.5f32;
+        let tolerance = absolute + relative * second.abs();
+        let near = (first - second).abs().less_equal(tolerance);
+        // An infinite tolerance would take any difference.
+        let finite = tolerance.less_equal(Vector::new(In::max_value()));
+        let equal = first.equal(second);
+        let close = equal.or(near.and(finite));
+        let both = is_nan::<In, N>(first).and(is_nan::<In, N>(second));
+        let close = select(nan, close.or(both), close);
+        let one = Vector::<A, N>::from_int(1);
+        let holds = select_many(close, one, Vector::from_int(0));
+        Value::new(min(accumulator.value, holds))
+    }
+
+    fn merge<N: Size>(
+        left: Value<A, N>,
+        right: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        Value::new(min(left.value, right.value))
+    }
+
+    fn finish<N: Size>(
+        accumulator: Value<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        Value::new(Vector::cast_from(accumulator.value))
+    }
+}
+
+/// The sum of the first input, and the sum of the products of both: of the gradient of a
+/// normalisation and of its input, all that its backward pass reduces.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SumAndDot;
+
+#[cube]
+impl PairOperator for SumAndDot {
+    type Fields = Two;
+    type Results = Two;
+
+    const NAME: &'static str = "sum_and_dot";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
+
+    fn identity<N: Size>() -> Pair<A, B, N> {
+        Pair::new(Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Pair<A, B, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        Pair::new(
+            accumulator.first + Vector::cast_from(first),
+            accumulator.second + Vector::cast_from(first * second),
+        )
+    }
+
+    fn merge<N: Size>(
+        left: Pair<A, B, N>,
+        right: Pair<A, B, N>,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        Pair::new(left.first + right.first, left.second + right.second)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Pair<A, B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Pair<Out, Out2, N> {
+        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second))
+    }
+}
+
+/// The mean of the first input with the second as weights: `sum(w * x) / sum(w)`. NaN if the weights
+/// sum to 0 or there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WeightedMean;
+
+#[cube]
+impl PairOperator for WeightedMean {
+    type Fields = Two;
+    type Results = One;
+
+    const NAME: &'static str = "weighted_mean";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
+
+    fn identity<N: Size>() -> Pair<A, B, N> {
+        Pair::new(Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Pair<A, B, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        Pair::new(
+            accumulator.first + Vector::cast_from(second),
+            accumulator.second + Vector::cast_from(first * second),
+        )
+    }
+
+    fn merge<N: Size>(
+        left: Pair<A, B, N>,
+        right: Pair<A, B, N>,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        Pair::new(left.first + right.first, left.second + right.second)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Pair<A, B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let weights = Vector::<B, N>::cast_from(accumulator.first);
+        Value::new(Vector::cast_from(accumulator.second / weights))
+    }
+}
+
+/// The cosine of the angle between two vectors: their dot product over the product of their lengths,
+/// each of which counts as `eps` at least. Squares are not scaled, so they may overflow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CosineSimilarity {
+    /// Least length that a vector counts with, 0 or more.
+    pub eps: f64,
+}
+
+#[cube]
+impl PairOperator for CosineSimilarity {
+    type Fields = Three;
+    type Results = One;
+
+    const NAME: &'static str = "cosine_similarity";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
+    const PARAMETERS: ParameterRule<Self> = |operator| Ok(vec![not_negative("eps", operator.eps)?]);
+
+    fn identity<N: Size>() -> Triple<A, B, C, N> {
+        Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Triple<A, B, C, N> {
+        Triple::new(
+            accumulator.first + Vector::cast_from(first * second),
+            accumulator.second + Vector::cast_from(first * first),
+            accumulator.third + Vector::cast_from(second * second),
+        )
+    }
+
+    fn merge<N: Size>(
+        left: Triple<A, B, C, N>,
+        right: Triple<A, B, C, N>,
+        _parameters: &Parameters,
+    ) -> Triple<A, B, C, N> {
+        Triple::new(left.first + right.first, left.second + right.second, left.third + right.third)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        _count: usize,
+        parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let eps = Vector::<A, N>::new(parameters.get::<A>(0usize));
+        let first = Vector::<A, N>::cast_from(accumulator.second).sqrt();
+        let second = Vector::<A, N>::cast_from(accumulator.third).sqrt();
+        let first = select_many(first.less_than(eps), eps, first);
+        let second = select_many(second.less_than(eps), eps, second);
+        Value::new(Vector::cast_from(accumulator.first / first / second))
+    }
+}
+
+/// The mean and the variance of the first input with the second as weights:
+/// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0.
+///
+/// One read (West, "Updating mean and variance estimates: an improved method", 1979).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WeightedMeanVar;
+
+/// `part / whole`, but 0 if the whole is 0.
+#[cube]
+fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector<E, N> {
+    let zero = Vector::from_int(0);
+    select_many(whole.equal(zero), zero, part / whole)
+}
+
+#[cube]
+impl PairOperator for WeightedMeanVar {
+    type Fields = Three;
+    type Results = Two;
+
+    const NAME: &'static str = "weighted_mean_var";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+
+    fn identity<N: Size>() -> Triple<A, B, C, N> {
+        Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Triple<A, B, C, N> {
+        let value = Vector::<A, N>::cast_from(first);
+        let weight = Vector::<A, N>::cast_from(second);
+        let mean = Vector::<A, N>::cast_from(accumulator.second);
+        let weights = accumulator.first + weight;
+        let distance = value - mean;
+        let mean = mean + distance * part_of::<A, N>(weight, weights);
+        Triple::new(
+            weights,
+            Vector::cast_from(mean),
+            accumulator.third + Vector::cast_from(weight * distance * (value - mean)),
+        )
+    }
+
+    fn merge<N: Size>(
+        left: Triple<A, B, C, N>,
+        right: Triple<A, B, C, N>,
+        _parameters: &Parameters,
+    ) -> Triple<A, B, C, N> {
+        let weights = left.first + right.first;
+        let mean = Vector::<A, N>::cast_from(left.second);
+        let distance = Vector::<A, N>::cast_from(right.second) - mean;
+        let share = part_of::<A, N>(right.first, weights);
+        Triple::new(
+            weights,
+            Vector::cast_from(mean + distance * share),
+            left.third + right.third + Vector::cast_from(distance * distance * left.first * share),
+        )
+    }
+
+    fn finish<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Pair<Out, Out2, N> {
+        let weights = accumulator.first;
+        // 0 / 0 where the weights sum to 0.
+        let undefined = weights / weights;
+        let mean = Vector::<A, N>::cast_from(accumulator.second) * undefined;
+        let variance = Vector::<A, N>::cast_from(accumulator.third) / weights;
+        Pair::new(Vector::cast_from(mean), Vector::cast_from(variance))
+    }
+}
+
+/// The covariance: the sum of products of both inputs' distances from their means, divided by
+/// `count - correction`. NaN of no elements.
+///
+/// One read, with the means so far (Welford, "Note on a method for calculating corrected sums of
+/// squares and products", 1962).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Covariance {
+    /// Subtracted from the count: 0 for that of a population, 1 for that of a sample.
+    pub correction: f64,
+}
+
+#[cube]
+impl PairOperator for Covariance {
+    type Fields = Four;
+    type Results = One;
+
+    const NAME: &'static str = "covariance";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PARAMETERS: ParameterRule<Self> =
+        |operator| Ok(vec![not_negative("correction", operator.correction)?]);
+
+    fn identity<N: Size>() -> Quad<A, B, C, D, N> {
+        let zero = Vector::from_int(0);
+        Quad::new(zero, Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Quad<A, B, C, D, N>,
+        first: Vector<In, N>,
+        second: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Quad<A, B, C, D, N> {
+        let (x, y) = (Vector::<A, N>::cast_from(first), Vector::<A, N>::cast_from(second));
+        let count = accumulator.first + Vector::from_int(1);
+        let share = Vector::<A, N>::from_int(1) / count;
+        let mean_x = Vector::<A, N>::cast_from(accumulator.second);
+        let mean_y = Vector::<A, N>::cast_from(accumulator.third);
+        let distance = x - mean_x;
+        let mean_x = mean_x + distance * share;
+        let mean_y = mean_y + (y - mean_y) * share;
+        Quad::new(
+            count,
+            Vector::cast_from(mean_x),
+            Vector::cast_from(mean_y),
+            accumulator.fourth + Vector::cast_from(distance * (y - mean_y)),
+        )
+    }
+
+    fn merge<N: Size>(
+        left: Quad<A, B, C, D, N>,
+        right: Quad<A, B, C, D, N>,
+        _parameters: &Parameters,
+    ) -> Quad<A, B, C, D, N> {
+        let count = left.first + right.first;
+        let share = part_of::<A, N>(right.first, count);
+        let mean_x = Vector::<A, N>::cast_from(left.second);
+        let mean_y = Vector::<A, N>::cast_from(left.third);
+        let distance_x = Vector::<A, N>::cast_from(right.second) - mean_x;
+        let distance_y = Vector::<A, N>::cast_from(right.third) - mean_y;
+        Quad::new(
+            count,
+            Vector::cast_from(mean_x + distance_x * share),
+            Vector::cast_from(mean_y + distance_y * share),
+            left.fourth
+                + right.fourth
+                + Vector::cast_from(distance_x * distance_y * left.first * share),
+        )
+    }
+
+    fn finish<N: Size>(
+        accumulator: Quad<A, B, C, D, N>,
+        _count: usize,
+        parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let correction = Vector::new(parameters.get::<A>(0usize));
+        let divisor = max(accumulator.first - correction, Vector::from_int(0));
+        let moments = Vector::<A, N>::cast_from(accumulator.fourth);
+        Value::new(Vector::cast_from(moments / divisor))
+    }
+}

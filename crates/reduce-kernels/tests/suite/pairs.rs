@@ -1,0 +1,419 @@
+//! Reductions of two inputs: every one of them against f64, through every schedule, with second
+//! inputs of any layout that broadcast or not, of any types, and what they do at the edges.
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use reduce_kernels::{
+    ElementType, OfPairs, PairName, PairOperator, PairOptions, Product, ReduceError, Reduction,
+    ScheduleKind, Sum, SumAndDot, TensorDescription, cubecl,
+    operator::{Fields, rules},
+    planner::{PlanError, force, row_major_strides, span},
+    reduce, reduce_pair, with_pair,
+};
+
+use crate::{
+    case::Case,
+    run::{decode, device_with_planes, encode, tensor, tensor_of},
+};
+
+const OPTIONS: PairOptions =
+    PairOptions { delta: 0.7, eps: 1e-3, correction: 1.0, absolute: 0.1, relative: 0.05 };
+
+/// The results of one slice in f64, and the error bound of each in units of the accumulator's epsilon.
+/// A result that is exact has a bound of 0.
+fn naive(pair: PairName, x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
+    let n = x.len() as f64;
+    let both = || x.iter().copied().zip(y.iter().copied());
+    let sum = |term: &dyn Fn(f64, f64) -> f64| -> (f64, f64) {
+        let terms = both().map(|(x, y)| term(x, y));
+        (terms.clone().sum(), terms.map(f64::abs).sum())
+    };
+    let summed = |term: &dyn Fn(f64, f64) -> f64, of: f64| {
+        let (sum, size) = sum(term);
+        // A term is off by a few units of its own, and a chain of 512 adds as many.
+        (sum / of, 64.0 * (size + n) / of)
+    };
+    let weights = sum(&|_, w| w).0;
+    let mean = sum(&|x, w| w * x).0 / weights;
+    match pair {
+        PairName::Dot => vec![summed(&|x, y| x * y, 1.0)],
+        PairName::MeanSquaredError => vec![summed(&|x, y| (x - y).powi(2), n)],
+        PairName::MeanAbsoluteError => vec![summed(&|x, y| (x - y).abs(), n)],
+        PairName::HuberMean => {
+            let delta = OPTIONS.delta;
+            let loss = |d: f64| if d <= delta { d * d / 2.0 } else { delta * (d - delta / 2.0) };
+            vec![summed(&|x, y| loss((x - y).abs()), n)]
+        }
+        PairName::KlDivergence => {
+            let (sum, _) = sum(&|p, q| if p == 0.0 { 0.0 } else { p * (p.ln() - q.ln()) });
+            vec![(sum, 256.0 * n)]
+        }
+        PairName::CosineSimilarityOf => {
+            let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt().max(OPTIONS.eps);
+            let (dot, size) = sum(&|x, y| x * y);
+            let lengths = length(x) * length(y);
+            vec![(dot / lengths, 64.0 * (size / lengths + 1.0))]
+        }
+        PairName::AccuracyOf => {
+            vec![(both().filter(|(x, y)| x == y).count() as f64 / n, 4.0)]
+        }
+        PairName::CountEqualOf => vec![(both().filter(|(x, y)| x == y).count() as f64, 0.0)],
+        PairName::MaxDifference => {
+            let most = both().map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+            vec![(most, 4.0 * (1.0 + most))]
+        }
+        PairName::AllCloseOf => {
+            let tolerance = |y: f64| OPTIONS.absolute + OPTIONS.relative * y.abs();
+            vec![(f64::from(u8::from(both().all(|(x, y)| (x - y).abs() <= tolerance(y)))), 0.0)]
+        }
+        PairName::WeightedMeanOf => vec![(mean, 256.0 * (1.0 + mean.abs()))],
+        PairName::WeightedMeanVarOf => {
+            let variance = sum(&|x, w| w * (x - mean).powi(2)).0 / weights;
+            vec![(mean, 256.0 * (1.0 + mean.abs())), (variance, 1024.0 * (1.0 + variance))]
+        }
+        PairName::CovarianceOf => {
+            let (mean_x, mean_y) = (sum(&|x, _| x).0 / n, sum(&|_, y| y).0 / n);
+            let (sum, size) = sum(&|x, y| (x - mean_x) * (y - mean_y));
+            let of = (n - OPTIONS.correction).max(0.0);
+            vec![(sum / of, 1024.0 * (1.0 + size / of))]
+        }
+        PairName::SumAndDotOf => vec![summed(&|x, _| x, 1.0), summed(&|x, y| x * y, 1.0)],
+        _ => panic!("{pair} needs a reference here"),
+    }
+}
+
+/// What the elements of both inputs are drawn from.
+fn ranges(pair: PairName) -> (std::ops::Range<f64>, std::ops::Range<f64>) {
+    match pair {
+        PairName::KlDivergence => (0.0..1.0, 0.1..1.0),
+        PairName::WeightedMeanOf | PairName::WeightedMeanVarOf => (-3.0..5.0, 0.1..2.0),
+        PairName::AccuracyOf | PairName::CountEqualOf => (0.0..3.0, 0.0..3.0),
+        // About half of the slices are close.
+        PairName::AllCloseOf => (2.0..2.205, 2.0..2.0),
+        _ => (-3.0..5.0, -2.0..4.0),
+    }
+}
+
+/// How the second input lies beside the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Second {
+    /// Row-major, of the same shape.
+    RowMajor,
+    /// With its axes in the reverse order in memory.
+    Reversed,
+    /// With a gap after each element.
+    Gaps,
+    /// One row for all: the last axis alone.
+    Row,
+    /// One element for each index of all axes but the last.
+    Column,
+    /// A single element, without axes.
+    Scalar,
+}
+
+const SECONDS: [Second; 6] =
+    [Second::RowMajor, Second::Reversed, Second::Gaps, Second::Row, Second::Column, Second::Scalar];
+
+impl Second {
+    /// Shape and strides beside a tensor of this shape.
+    fn layout(self, shape: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let own = match self {
+            Second::Row => shape[shape.len() - 1..].to_vec(),
+            Second::Column => [&shape[..shape.len() - 1], &[1]].concat(),
+            Second::Scalar => Vec::new(),
+            _ => shape.to_vec(),
+        };
+        let strides = match self {
+            Second::Reversed => {
+                let reversed: Vec<usize> = own.iter().rev().copied().collect();
+                row_major_strides(&reversed).into_iter().rev().collect()
+            }
+            Second::Gaps => row_major_strides(&own).iter().map(|stride| 2 * stride).collect(),
+            _ => row_major_strides(&own),
+        };
+        (own, strides)
+    }
+}
+
+/// How a plan is made.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Chosen,
+    Forced(ScheduleKind),
+}
+
+/// Reduces two inputs of these types by a plan, and compares the results with f64.
+fn check<R: Runtime>(
+    client: &ComputeClient<R>,
+    pair: PairName,
+    case: &Case,
+    second: Second,
+    elements: (ElementType, ElementType),
+    way: Way,
+) -> Result<(), ReduceError> {
+    let mut rng = StdRng::seed_from_u64(case.span() as u64);
+    let mut draw = |element: ElementType, len: usize, range: std::ops::Range<f64>| -> Vec<f64> {
+        let values: Vec<f64> = (0..len)
+            .map(|_| match range.is_empty() {
+                true => range.start,
+                false => rng.random_range(range.clone()),
+            })
+            .collect();
+        let values = match element.is_float()
+            && !matches!(pair, PairName::CountEqualOf | PairName::AccuracyOf)
+        {
+            true => values,
+            false => values.iter().map(|value| value.abs().floor()).collect(),
+        };
+        decode(element, &encode(element, &values))
+    };
+    let (shape, strides) = second.layout(&case.shape);
+    let (from_x, from_y) = ranges(pair);
+    let x = draw(elements.0, case.span(), from_x);
+    let y = draw(elements.1, span(&shape, &strides).unwrap(), from_y);
+    let first = tensor_of(client, elements.0, &encode(elements.0, &x), &case.shape, &case.strides);
+    let other = tensor_of(client, elements.1, &encode(elements.1, &y), &shape, &strides);
+
+    // The pairs of each slice.
+    let rank = case.shape.len();
+    let row_major = row_major_strides(&case.shape);
+    let kept: Vec<usize> = (0..rank).filter(|axis| !case.axes.contains(axis)).collect();
+    let kept_strides = row_major_strides(&case.kept_shape());
+    let mut slices = vec![(Vec::new(), Vec::new()); case.kept_shape().iter().product()];
+    for number in 0..case.shape.iter().product() {
+        let at = |axis: usize| number / row_major[axis] % case.shape[axis];
+        let slice: usize =
+            kept.iter().zip(&kept_strides).map(|(&axis, stride)| at(axis) * stride).sum();
+        let in_first: usize = (0..rank).map(|axis| at(axis) * case.strides[axis]).sum();
+        let missing = rank - shape.len();
+        let in_second: usize = (0..shape.len())
+            .map(|axis| if shape[axis] == 1 { 0 } else { at(missing + axis) * strides[axis] })
+            .sum();
+        slices[slice].0.push(x[in_first]);
+        slices[slice].1.push(y[in_second]);
+    }
+
+    let (results, words) = with_pair!(pair, OPTIONS, operator => {
+        launch(client, reduce_pair(operator, &first, &other).over(&case.axes[..]), way)?
+    });
+    let wide = [elements.0, elements.1].contains(&ElementType::F64);
+    let epsilon = if wide { f64::EPSILON } else { f32::EPSILON.into() };
+    for (nth, (xs, ys)) in slices.iter().enumerate() {
+        for (result, (expected, bound)) in naive(pair, xs, ys).into_iter().enumerate() {
+            let (element, found) = &results[result];
+            let rounding = match element {
+                ElementType::F16 => 2f64.powi(-10),
+                ElementType::BF16 => 2f64.powi(-7),
+                _ => 0.0,
+            };
+            let bound = bound * epsilon + expected.abs() * rounding;
+            let same = (found[nth] - expected).abs() <= bound
+                || found[nth].is_nan() && expected.is_nan()
+                || found[nth] == expected;
+            assert!(
+                same,
+                "{pair} of {elements:?}: result {result} of slice {nth} is {}, expected {expected} \
+                 within {bound}\n{case:?} {second:?}\n{words}",
+                found[nth],
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The type and the elements of each result, and the plan in words.
+type Found = (Vec<(ElementType, Vec<f64>)>, String);
+
+fn launch<P: PairOperator, R: Runtime>(
+    client: &ComputeClient<R>,
+    reduction: Reduction<'_, OfPairs<P>, TensorHandle<R>>,
+    way: Way,
+) -> Result<Found, ReduceError> {
+    use reduce_kernels::operator::ResultArity;
+
+    let device = device_with_planes(client);
+    // WGSL has no bool.
+    let reduction = match P::NAME {
+        "all_close" => reduction.output_type(ElementType::U32),
+        _ => reduction,
+    };
+    let problem = reduction.problem()?;
+    let types = P::Results::into_list(reduction.output_types()?);
+    let outputs = problem.outputs();
+    let reduction = reduction.plan_for(&device);
+    let plan = match way {
+        Way::Chosen => None,
+        Way::Forced(kind) => Some(force(kind, &problem, &device)?),
+    };
+    let words = plan.map_or("as chosen".into(), |plan| plan.to_string());
+    let reduction = match plan {
+        Some(plan) => reduction.with_plan(plan),
+        None => reduction,
+    };
+    let results = P::Results::into_list(reduction.run(client)?);
+    let read = |(element, tensor): (ElementType, TensorHandle<R>)| {
+        let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
+        (element, decode(element, &bytes[..outputs * element.bytes()]))
+    };
+    assert_eq!(types.len(), <P::Results as Fields>::COUNT);
+    Ok((types.into_iter().zip(results).map(read).collect(), words))
+}
+
+const F32: (ElementType, ElementType) = (ElementType::F32, ElementType::F32);
+
+/// Every reduction of two inputs through every schedule, along and across.
+pub(crate) fn every_schedule<R: Runtime>(client: &ComputeClient<R>) {
+    let cases = [Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 300, 24], &[1])];
+    for &pair in PairName::ALL {
+        for case in &cases {
+            let mut runs = 0;
+            for kind in ScheduleKind::ALL {
+                match check(client, pair, case, Second::RowMajor, F32, Way::Forced(kind)) {
+                    Ok(()) => runs += 1,
+                    Err(ReduceError::Plan(PlanError::NoSchedule { .. })) => {}
+                    Err(other) => panic!("{pair} {case:?} {kind}: {other}"),
+                }
+            }
+            assert!(runs >= 2, "{pair} {case:?}: {runs} schedules");
+        }
+    }
+}
+
+/// Inputs of any layout, the second of which broadcasts or not.
+pub(crate) fn every_layout<R: Runtime>(client: &ComputeClient<R>) {
+    let cases = [
+        Case::contiguous(&[7, 64], &[1]),
+        Case::contiguous(&[600, 3], &[1]),
+        Case::contiguous(&[300], &[0]),
+        Case::contiguous(&[2, 70, 7], &[1]),
+        Case::contiguous(&[2, 3, 20_001], &[2]),
+        Case::contiguous(&[5, 4, 77], &[0, 2]),
+        Case::contiguous(&[4, 6, 10, 24], &[1, 3]),
+        Case::pitched(&[6, 50], 64, &[1]),
+        Case::pitched(&[60, 50], 64, &[0]),
+        Case::permuted(&[24, 10, 12], &[2, 0, 1], &[1]),
+        Case::sliced(&[9, 80], &[2, 2], &[1]),
+        Case::broadcast(&[6, 40], &[0], &[1]),
+    ];
+    let mut split = 0;
+    for case in &cases {
+        for second in SECONDS {
+            for pair in [PairName::Dot, PairName::SumAndDotOf] {
+                check(client, pair, case, second, F32, Way::Chosen).unwrap();
+            }
+            match check(client, PairName::Dot, case, second, F32, Way::Forced(ScheduleKind::Split))
+            {
+                Ok(()) => split += 1,
+                Err(ReduceError::Plan(PlanError::NoSchedule { .. })) => {}
+                Err(other) => panic!("{case:?} {second:?}: {other}"),
+            }
+        }
+    }
+    assert!(split > 0, "no case was split");
+}
+
+/// Inputs of two types.
+pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
+    use ElementType::*;
+    let device = device_with_planes(client);
+    let (rows, columns) =
+        (Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 40, 24], &[1]));
+    for elements in [(F16, F32), (BF16, BF16), (F64, F64), (F32, F64), (F16, BF16), (F32, I8)] {
+        if !(device.has(elements.0) && device.has(elements.1)) {
+            println!("{}: not run, the device lacks one of {elements:?}", R::name(client));
+            continue;
+        }
+        for pair in [PairName::Dot, PairName::MeanSquaredError, PairName::CosineSimilarityOf] {
+            for case in [&rows, &columns] {
+                check(client, pair, case, Second::RowMajor, elements, Way::Chosen).unwrap();
+            }
+        }
+    }
+    for elements in [(I32, I32), (U8, I32), (Bool, U8), (I64, I64), (U32, F32)] {
+        if !(device.has(elements.0) && device.has(elements.1)) {
+            println!("{}: not run, the device lacks one of {elements:?}", R::name(client));
+            continue;
+        }
+        for pair in [PairName::CountEqualOf, PairName::AccuracyOf, PairName::Dot] {
+            check(client, pair, &rows, Second::RowMajor, elements, Way::Chosen).unwrap();
+        }
+    }
+}
+
+/// NaN, infinities, empty reductions, and integers that only their own type tells apart.
+pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+    let read = |output: TensorHandle<R>, element: ElementType, len: usize| {
+        let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+        decode(element, &bytes[..len * element.bytes()])
+    };
+    let of = |data: &[f32], shape: &[usize]| tensor(client, data, shape, &row_major_strides(shape));
+    let x = of(&[1.0, NAN, 2.0, INF, INF, 1.0, INF, 0.0], &[4, 2]);
+    let y = of(&[1.0, NAN, 2.0, INF, -INF, 1.0, 5.0, 0.0], &[4, 2]);
+    let close = |equal_nan| reduce_kernels::AllClose { absolute: 0.0, relative: 0.1, equal_nan };
+    let truth = match device_with_planes(client).has(ElementType::Bool) {
+        true => ElementType::Bool,
+        false => ElementType::U32,
+    };
+    let close = |equal_nan, x, y| {
+        let close = reduce_pair(close(equal_nan), x, y).over(1).output_type(truth);
+        read(close.run(client).unwrap(), truth, 4)
+    };
+    assert_eq!(close(false, &x, &y), [0.0, 1.0, 0.0, 0.0]);
+    assert_eq!(close(true, &x, &y), [1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(close(false, &y, &x), [0.0, 1.0, 0.0, 0.0], "no finite is near infinity");
+    let most = reduce_kernels::max_difference(client, &x, &y, 1).unwrap();
+    let most = read(most, ElementType::F32, 4);
+    assert!(most[0].is_nan() && most[1].is_nan() && most[2] == f64::INFINITY, "{most:?}");
+
+    let none = of(&[], &[3, 0]);
+    let dot = reduce_kernels::dot(client, &none, &none, 1).unwrap();
+    assert_eq!(read(dot, ElementType::F32, 3), [0.0; 3]);
+    let error = reduce_kernels::mean_squared_error(client, &none, &none, 1).unwrap();
+    assert!(read(error, ElementType::F32, 3).iter().all(|mean| mean.is_nan()));
+    assert!(reduce_kernels::max_difference(client, &none, &none, 1).is_err());
+
+    let device = device_with_planes(client);
+    if device.has(ElementType::I32) {
+        let (a, b) = ([(1i32 << 24) + 1, 7], [1i32 << 24, 7]);
+        let (a, b) = (tensor(client, &a, &[2], &[1]), tensor(client, &b, &[2], &[1]));
+        let equal = reduce_kernels::accuracy(client, &a, &b, 0).unwrap();
+        assert_eq!(read(equal, ElementType::F32, 1), [0.5], "f32 holds neither of the two");
+    }
+}
+
+/// Bad requests are named before anything is launched.
+pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
+    let of = |shape: &[usize]| {
+        tensor(client, &vec![1f32; shape.iter().product()], shape, &row_major_strides(shape))
+    };
+    let (x, row, wrong) = (of(&[4, 6]), of(&[6]), of(&[4]));
+    let error = reduce(Sum, &x).paired(&wrong, Product).run(client).unwrap_err();
+    let (first, second) = (vec![4, 6], vec![4]);
+    assert_eq!(error, ReduceError::SecondShape { first, second });
+    assert!(matches!(
+        reduce(Sum, &row).paired(&x, Product).run(client).unwrap_err(),
+        ReduceError::SecondShape { .. }
+    ));
+    let alone = reduce(OfPairs(SumAndDot), &x).run(client).unwrap_err();
+    let operator = "sum_and_dot".into();
+    assert_eq!(alone, ReduceError::Inputs { operator, expected: 2, found: 1 });
+    let error = reduce_kernels::huber(client, &x, &row, .., -1.0).unwrap_err().to_string();
+    assert!(error.contains("delta is -1"), "{error}");
+    let described = TensorDescription::row_major(ElementType::F16, [4, 6]);
+    let other = TensorDescription::row_major(ElementType::F64, [1, 6]);
+    let dot = reduce(Sum, &described).paired(&other, Product).over(0).keep_dims(false);
+    assert_eq!(dot.output_shape().unwrap(), [6]);
+    assert_eq!(dot.output_types().unwrap(), ElementType::F64);
+    assert_eq!(dot.problem().unwrap().bytes(), 24 * 2 + 6 * 8 + 6 * 8);
+    // A buffer that ends before the second input does.
+    let short = of(&[2]);
+    let long = TensorHandle::<R>::new(short.handle.clone(), [6], [1], x.dtype);
+    let error = reduce(Sum, &x).paired(&long, Product).run(client).unwrap_err();
+    assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "second input", .. }), "{error}");
+    assert_eq!(rules::common(ElementType::U8, ElementType::I8), ElementType::I16);
+    assert_eq!(rules::common(ElementType::F16, ElementType::BF16), ElementType::F32);
+    assert_eq!(rules::common(ElementType::Bool, ElementType::F16), ElementType::F16);
+    assert_eq!(rules::common(ElementType::I64, ElementType::F32), ElementType::F64);
+}
