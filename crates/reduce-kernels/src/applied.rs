@@ -12,7 +12,7 @@ use crate::{
         buffers::alignment_of,
     },
     input::sealed::Layout,
-    operator::{ApplyRef, Fields, ResultArity},
+    operator::{ApplyRef, Fields, ResultArity, rules},
     reduction::request,
 };
 
@@ -47,7 +47,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
         Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
     }
 
-    /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
+    /// Adds the next operand, after the elements of the second input if there is one: a tensor whose axes are these axes of the input, in this order. Along
     /// the other axes, and where its extent is 1, its elements are repeated.
     ///
     /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis 1,
@@ -154,8 +154,10 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
     }
 
     fn tensors(&self) -> Tensors<'a, R> {
-        let operands = self.operands.iter().map(|&(operand, _)| operand).collect();
-        Tensors { input: self.reduction.input, operands }
+        let second = self.reduction.second;
+        let operands = self.operands.iter().map(|&(operand, _)| operand);
+        let operands = second.into_iter().chain(operands).collect();
+        Tensors { input: self.reduction.input, second, operands }
     }
 
     fn call(
@@ -171,20 +173,31 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
             (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
         let input = self.reduction.input.spec()?;
         let mut options = self.reduction.options.clone();
-        let real = ApplyRequest::real(input.element, options.accumulator, self.output);
+        let common = match self.reduction.second {
+            Some(second) => rules::common(input.element, second.spec()?.element),
+            None => input.element,
+        };
+        let real = ApplyRequest::real(common, options.accumulator, self.output);
         options.outputs = [None; 3];
         options.outputs[..O::Results::COUNT].fill(Some(real));
         options.plan = None;
-        let operands = self.operands.iter().enumerate();
-        let operands = operands
-            .map(|(nth, (operand, axes))| operand_spec(nth, input.shape, operand, axes))
-            .collect::<Result<_, _>>()?;
+        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
+        let reduction = request(operator, input, second, &options, None)?.into_owned();
+        let mut operands = Vec::with_capacity(1 + self.operands.len());
+        operands.extend(reduction.second.clone().map(|second| OperandSpec {
+            element: second.element,
+            strides: second.strides,
+            alignment: second.alignment,
+        }));
+        for (nth, (operand, axes)) in self.operands.iter().enumerate() {
+            operands.push(operand_spec(nth, input.shape, operand, axes)?);
+        }
         let layout = output.map(|output| {
             let offset = output.handle.offset_start.unwrap_or(0);
             (output.strides.to_vec(), alignment_of(offset))
         });
         let request = ApplyRequest {
-            reduction: request(operator, input, None, &options, None)?.into_owned(),
+            reduction,
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
             layout,

@@ -17,7 +17,7 @@ fn stated(
 ) -> (AppliedProblem, Problem) {
     let strides = row_major_strides(shape);
     let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
-    let applied = AppliedSpec { element, strides: None, companions };
+    let applied = AppliedSpec { element, strides: None, second: None, companions };
     let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
     (
         AppliedProblem::new(SOFTMAX, &input, Some(axes), &applied).unwrap(),
@@ -140,8 +140,12 @@ fn bad_requests_are_refused() {
         InputSpec { element: ElementType::F32, shape: &[4, 6], strides: &[6, 1], alignment: 256 };
     let new =
         |class: OperatorClass, axes: &[usize], strides: Option<&[usize]>, companion: &[usize]| {
-            let applied =
-                AppliedSpec { element: ElementType::F32, strides, companions: &[companion] };
+            let applied = AppliedSpec {
+                element: ElementType::F32,
+                strides,
+                second: None,
+                companions: &[companion],
+            };
             AppliedProblem::new(class, &input, Some(axes), &applied).unwrap_err()
         };
     let positional = OperatorClass::new("argmax", 8).fields(2).positional();

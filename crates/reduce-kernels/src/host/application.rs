@@ -15,11 +15,11 @@ use super::{
     cache,
     call::Call,
     client::{computes_with, has_hardware_math, has_wide_math},
-    companion::{companion_access, companion_launch, lies_alike},
+    companion::{companion_access, companion_launch, lies_alike, second_arrays},
     dispatch::team,
     launch::{WIDEST_STORE, count, geometry},
     prepared::check_arithmetic,
-    request::{Request, Resolved},
+    request::{Request, Resolved, SecondRequest},
     scratch::{Words, words},
 };
 use crate::{
@@ -49,6 +49,7 @@ pub(crate) struct ApplyRequest {
     pub(crate) output: Option<ElementType>,
     /// Strides and alignment of a supplied output.
     pub(crate) layout: Option<(Vec<usize>, usize)>,
+    /// The second input comes first, if there is one.
     pub(crate) operands: Vec<OperandSpec>,
     /// Whether the caller wants the results too.
     pub(crate) wants_results: bool,
@@ -127,6 +128,7 @@ impl ApplyRequest {
         let results = result_strides(&reduction.shape, axes);
         let mut companions = vec![&results[..]];
         companions.extend(self.operands.iter().map(|operand| &operand.strides[..]));
+        let second = reduction.second.as_ref().map(SecondRequest::spec);
         let applied = AppliedProblem::new(
             resolved.problem.operator(),
             &InputSpec {
@@ -139,6 +141,7 @@ impl ApplyRequest {
             &AppliedSpec {
                 element: self.output_type()?,
                 strides: self.layout.as_ref().map(|(strides, _)| &strides[..]),
+                second: second.as_ref(),
                 companions: &companions,
             },
         )?;
@@ -226,6 +229,9 @@ impl ApplyRequest {
             let (element, alignment) = (operand.element, operand.alignment);
             *slot = companion_access(problem, access, strides, element, alignment);
         }
+        if problem.second().is_some() {
+            operands[0] = CompanionAccess::Second;
+        }
         let wide = applied_needs_wide_indices(applied);
         let operator = self.reduction.operator;
         let is_float = resolved.signature.fields[0].is_float();
@@ -271,6 +277,8 @@ pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usi
 /// The tensors of a call.
 pub(crate) struct Tensors<'a, R: Runtime> {
     pub(crate) input: &'a TensorHandle<R>,
+    pub(crate) second: Option<&'a TensorHandle<R>>,
+    /// The second input comes first, if there is one.
     pub(crate) operands: Vec<&'a TensorHandle<R>>,
 }
 
@@ -374,7 +382,7 @@ impl ApplyCall<'_> {
         let reduce = |plan: Option<Plan>| {
             let request = Request { plan, ..request.reduction.clone() };
             let call = Call { request, device: self.device, parameters: self.parameters.clone() };
-            call.run(client, tensors.input, None)
+            call.run(client, tensors.input, tensors.second)
         };
         let Some(launch) = &prepared.launch else {
             return if request.wants_results { reduce(None) } else { Ok(Vec::new()) };
@@ -395,6 +403,7 @@ impl ApplyCall<'_> {
             prepared,
             launch,
             input: tensors.input.handle.clone().binding(),
+            second: tensors.second.map(|second| second.handle.clone().binding()),
             operands: tensors.operands.iter().map(|tensor| tensor.handle.clone()).collect(),
             results: &results,
             output,
@@ -446,6 +455,7 @@ struct Launch<'a, R: Runtime> {
     prepared: &'a PreparedApplication,
     launch: &'a Prepared,
     input: Binding,
+    second: Option<Binding>,
     operands: Vec<cubecl::server::Handle>,
     results: &'a [TensorHandle<R>],
     output: Binding,
@@ -553,7 +563,7 @@ impl<R: Runtime> Launch<'_, R> {
         };
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
-            second: None,
+            second: applied.problem().second().map(|second| memory_type(second.element())),
             value: memory_type(resolved.signature.value),
             fields: resolved.signature.fields.map(memory_type),
             results: resolved.signature.results.map(memory_type),
@@ -569,15 +579,17 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     fn input_arrays(&self) -> InputArraysLaunch<R> {
-        let Access { vector, peeled, .. } = self.launch.how.access;
-        let span = self.prepared.applied.problem().input_span();
+        let access = self.launch.how.access;
+        let problem = self.prepared.applied.problem();
+        let span = problem.input_span();
         let array = |len: usize| {
             // SAFETY: the buffer was checked against the span.
             unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), len) }
         };
-        let elements = peeled.then(|| array(span)).into();
-        let none = CompanionAccess::None;
-        InputArraysLaunch::new(array(span / vector), elements, None.into(), None.into(), none)
+        let elements = access.peeled.then(|| array(span)).into();
+        let (second, second_wide, how) = second_arrays(problem, access, self.second.as_ref());
+        let vectors = array(span / access.vector);
+        InputArraysLaunch::new(vectors, elements, second.into(), second_wide.into(), how)
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch<R> {
@@ -603,6 +615,7 @@ impl<R: Runtime> Launch<'_, R> {
             let bound = match (wide, access) {
                 (true, access) => access == CompanionAccess::Vector,
                 (false, CompanionAccess::Vector) => edges,
+                (false, CompanionAccess::Second) => false,
                 (false, _) => true,
             };
             let operand = &self.request.operands[nth];

@@ -1,6 +1,6 @@
 //! Tensors beside the input: how kernels read them, and the arguments that describe them.
 
-use cubecl::prelude::*;
+use cubecl::{prelude::*, server::Binding};
 use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
 
 use super::launch::WIDEST_STORE;
@@ -66,6 +66,27 @@ pub(super) fn companion_access(
     } else {
         CompanionAccess::Elements
     }
+}
+
+/// The second input as an array of elements and as one of vectors, and how it is read.
+pub(super) fn second_arrays<R: Runtime>(
+    problem: &Problem,
+    access: Access,
+    binding: Option<&Binding>,
+) -> (Option<ArrayArg<R>>, Option<ArrayArg<R>>, CompanionAccess) {
+    let Some((second, binding)) = problem.second().zip(binding) else {
+        return (None, None, CompanionAccess::None);
+    };
+    let (element, alignment) = (second.element(), second.alignment());
+    let how = companion_access(problem, access, second.strides(), element, alignment);
+    let array = |len: usize| {
+        // SAFETY: the buffer was checked against the span.
+        unsafe { ArrayArg::from_raw_parts_binding(binding.clone(), len) }
+    };
+    let in_vectors = how == CompanionAccess::Vector;
+    let elements = (!in_vectors || access.peeled).then(|| array(second.span()));
+    let vectors = in_vectors.then(|| array(second.span() / access.vector));
+    (elements, vectors, how)
 }
 
 /// The launch argument for the strides of a companion.

@@ -65,6 +65,7 @@ pub(crate) fn cross_entropy<R: Runtime>(
         &AppliedSpec {
             element: real,
             strides: None,
+            second: None,
             companions: &[&results[..], &class_strides[..]],
         },
     )?;

@@ -9,7 +9,7 @@ use reduce_planner::{Access, Direction, ElementType, KeptDim, Plan, Problem};
 use super::{
     buffers::Buffers,
     client::has_hardware_math,
-    companion::{companion_access, companion_launch},
+    companion::{companion_launch, second_arrays},
     dispatch::Dispatch,
     scratch::{Scratch, Words},
 };
@@ -17,7 +17,6 @@ use crate::{
     element::{memory_type, storage_type},
     kernels::{
         args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
-        companion::CompanionAccess,
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
@@ -183,31 +182,16 @@ impl<R: Runtime> Launch<'_, R> {
             unsafe { ArrayArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
         };
         let elements = (peeled || realigned).then(|| array(span));
-        let access = self.second_access();
-        let second = self.problem().second().zip(self.buffers.second());
-        let array2 = |wide: bool| {
-            let is_bound = match access {
-                CompanionAccess::None => false,
-                CompanionAccess::Vector => wide || peeled,
-                CompanionAccess::Same | CompanionAccess::Elements => !wide,
-            };
-            let (second, binding) = second.filter(|_| is_bound)?;
-            let len = if wide { second.span() / vector } else { second.span() };
-            // SAFETY: `Buffers` checked the buffer against the span.
-            Some(unsafe { ArrayArg::from_raw_parts_binding(binding.clone(), len) })
-        };
-        let (second, second_wide) = (array2(false).into(), array2(true).into());
-        InputArraysLaunch::new(array(span / vector), elements.into(), second, second_wide, access)
-    }
-
-    /// How the elements of the second input are read.
-    fn second_access(&self) -> CompanionAccess {
-        let problem = self.problem();
-        problem.second().map_or(CompanionAccess::None, |second| {
-            let (element, alignment) = (second.element(), second.alignment());
-            let access = self.dispatch.plan.access;
-            companion_access(problem, access, second.strides(), element, alignment)
-        })
+        let access = self.dispatch.plan.access;
+        let (second, second_wide, how) =
+            second_arrays(self.problem(), access, self.buffers.second());
+        InputArraysLaunch::new(
+            array(span / vector),
+            elements.into(),
+            second.into(),
+            second_wide.into(),
+            how,
+        )
     }
 
     /// The outputs as arrays of vectors, of elements, or of both.

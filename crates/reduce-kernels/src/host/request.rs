@@ -70,6 +70,11 @@ impl SecondRequest {
         }
         Ok(Self { element: second.element, strides, alignment: second.alignment })
     }
+
+    pub(crate) fn spec(&self) -> SecondSpec<'_> {
+        let Self { element, ref strides, alignment } = *self;
+        SecondSpec { element, strides, alignment }
+    }
 }
 
 /// A request whose axes, types and strides have been checked.
@@ -130,11 +135,7 @@ impl Request<'_> {
         class.blockwise = operator.blocks.is_some();
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
-        let second = second.map(|second| SecondSpec {
-            element: second.element,
-            strides: &second.strides,
-            alignment: second.alignment,
-        });
+        let second = second.map(SecondRequest::spec);
         let problem = Problem::of_inputs(
             class,
             &InputSpec {

@@ -29,6 +29,8 @@ pub(crate) enum CompanionAccess {
     Vector,
     /// They are read one by one.
     Elements,
+    /// They are those of the second input, which have been read.
+    Second,
 }
 
 /// The components of a load that belong to the tile.

@@ -16,6 +16,7 @@ mod case;
 mod contract;
 mod corpus;
 mod documents;
+mod gradients;
 mod large;
 mod laws;
 mod numerics;
@@ -53,7 +54,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, large, laws, numerics, pairs, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, numerics, pairs, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -73,6 +74,8 @@ macro_rules! suite {
                 pairs_of_every_type: pairs::every_type;
                 pairs_at_the_edges: pairs::at_the_edges;
                 pairs_contract: pairs::contract;
+                gradients_by_every_plan: gradients::every_plan;
+                gradients_of_every_type: gradients::every_type;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

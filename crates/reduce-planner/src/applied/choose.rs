@@ -163,7 +163,7 @@ fn candidate(
     let plan = match kind {
         AppliedKind::Held => {
             let one_cube = |plan| AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 };
-            held(problem, device, access).map(one_cube)
+            held(applied, device, access).map(one_cube)
         }
         AppliedKind::HeldInShared => held_in_shared(problem, device, access),
         AppliedKind::HeldByCubes => held_by_cubes(problem, device, access),
@@ -242,11 +242,13 @@ fn power_of_two_below(value: u32) -> u32 {
     1 << value.max(1).ilog2()
 }
 
-/// As many units as leave each a few loads, unless there are not so many.
-fn held(problem: &Problem, device: &Device, access: Access) -> Result<Plan, AppliedReason> {
+/// As many units as leave each a few loads, unless there are not so many. Of two inputs, both are
+/// held.
+fn held(applied: &AppliedProblem, device: &Device, access: Access) -> Result<Plan, AppliedReason> {
+    let problem = applied.problem();
     let tuning = &device.tuning.applied;
     let loads = access.loads_per_output(problem).max(1);
-    let load_bytes = access.vector * problem.input().bytes();
+    let load_bytes = access.vector * applied.pair_bytes();
     let tiles = adjacent_tiles(problem, device, access);
     let (bytes, most_bytes, units) = match access.direction {
         Direction::Along => {

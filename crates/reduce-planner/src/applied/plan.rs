@@ -348,10 +348,12 @@ pub(super) fn combining_bytes(plan: &Plan, problem: &Problem) -> usize {
     shared_bytes(plan, problem).saturating_add(results)
 }
 
-/// The input and the output may be bound twice, as vectors and as elements, and so may operands.
+/// Inputs and the output may be bound twice, as vectors and as elements, and so may operands.
 /// The first companion is the results, of which there are up to three.
 fn fits_bindings(applied: &AppliedProblem, device: &Device) -> Result<(), Illegal> {
-    let bindings = 2 + 2 + 3 + 2 * applied.companions().len().saturating_sub(1);
+    let second = if applied.problem().second().is_some() { 2 } else { 0 };
+    let operands = applied.companions().len().saturating_sub(1);
+    let bindings = 2 + second + 2 + 3 + 2 * operands;
     let available = device.max_bindings;
     if bindings as u64 > u64::from(available) {
         return Err(Illegal::Bindings { bindings, available });

@@ -1,8 +1,8 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    DimOfAll, InputSpec, OperatorClass, Problem, canonical, layout::span, may_overlap,
-    reduced_axes, row_major_strides, strides_of,
+    DimOfAll, InputSpec, OperatorClass, Problem, Second, SecondSpec, canonical, layout::span,
+    may_overlap, reduced_axes, row_major_strides, second_span, strides_of,
 };
 use crate::{ElementType, ProblemError};
 
@@ -13,6 +13,8 @@ pub struct AppliedSpec<'a> {
     pub element: ElementType,
     /// Strides of the output, one for each axis of the input. `None` is row-major.
     pub strides: Option<&'a [usize]>,
+    /// The second input of a reduction of pairs.
+    pub second: Option<&'a SecondSpec<'a>>,
     /// The strides of each companion, one for each axis of the input: 0 where it has one index.
     pub companions: &'a [&'a [usize]],
 }
@@ -78,6 +80,10 @@ impl AppliedProblem {
         };
         let input_span = span_of("input", input.strides)?;
         let output_span = span_of("output", output)?;
+        let second_span = match applied.second {
+            Some(second) => second_span(input.shape, second.strides)?,
+            None => 0,
+        };
         let mut companion_span = 0;
         for strides in applied.companions {
             companion_span = companion_span.max(span_of("operand", strides)?);
@@ -88,26 +94,38 @@ impl AppliedProblem {
                 strides: output.to_vec(),
             });
         }
+        // The second input comes after the companions.
+        let all_strides = || {
+            let second = applied.second.map(|second| second.strides);
+            applied.companions.iter().copied().chain(second)
+        };
         let axes_of = |reduced: bool| {
             let axes = (0..rank).filter(|&axis| is_reduced[axis] == reduced);
             let dims = axes.map(|axis| DimOfAll {
                 extent: input.shape[axis],
                 stride: input.strides[axis],
                 other: output[axis],
-                companions: applied.companions.iter().map(|strides| strides[axis]).collect(),
+                companions: all_strides().map(|strides| strides[axis]).collect(),
             });
             canonical(dims.collect())
         };
         let (kept, reduced) = (axes_of(false), axes_of(true));
         let companion =
             |nth| Companion { kept: strides_of(&kept, nth), reduced: strides_of(&reduced, nth) };
-        let companions = (0..applied.companions.len()).map(companion).collect();
+        let count = applied.companions.len();
+        let companions = (0..count).map(companion).collect();
+        let second = applied.second.map(|second| Second {
+            element: second.element,
+            alignment: second.alignment,
+            strides: companion(count),
+            span: second_span,
+        });
         let problem = Problem {
             operator,
             input: input.element,
             results: vec![applied.element],
             alignment: input.alignment,
-            second: None,
+            second,
             kept: kept.iter().map(DimOfAll::kept).collect(),
             reduced: reduced.iter().map(DimOfAll::reduced).collect(),
             input_span,
@@ -145,12 +163,18 @@ impl AppliedProblem {
         self.problem.index_span().max(self.companion_span as u64)
     }
 
-    /// Bytes of all elements of the input.
+    /// Bytes of all elements of the inputs.
     pub(crate) fn read_bytes(&self) -> u64 {
-        (self.elements() as u64).saturating_mul(self.problem.input.bytes() as u64)
+        (self.elements() as u64).saturating_mul(self.pair_bytes() as u64)
     }
 
-    /// Bytes that must move: each element of the input is read once, and each of the output is
+    /// Bytes of an element of the input, and of one of the second if there is one.
+    pub(crate) fn pair_bytes(&self) -> usize {
+        let second = self.problem.second.as_ref().map_or(0, |second| second.element.bytes());
+        self.problem.input.bytes() + second
+    }
+
+    /// Bytes that must move: each element of the inputs is read once, and each of the output is
     /// written once. Companions are not counted.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -12,11 +12,11 @@ use crate::{
     kernels::{
         accumulate::{Share, load_inside},
         args::{AppliedArrays, Input, OperandArrays, OperandSlices, operands_of, whole_mut},
-        companion::{Companion, components_inside},
+        companion::{Companion, CompanionAccess, components_inside},
         geometry::{Geometry, Tile, offsets, unknown_zero},
         load::{AtEnd, Loaded, edge_slots, load_edge},
     },
-    operator::{Applied, Operands, Parameters, Real, Reals, Single, Wide, apply_to},
+    operator::{Applied, Operands, Parameters, Real, Reals, Single, Stored2, Wide, apply_to},
 };
 
 /// What an application reads and writes beside the input.
@@ -72,8 +72,10 @@ pub(super) fn apply_to_share(
             for k in 0..in_flight {
                 let nth = first + k * share.stride;
                 let value = Vector::<Real, Wide>::cast_from(loads.index(k).value);
+                let second = loads.index(k).second;
                 apply_to_load(
-                    value, nth, beside, geometry, companions, parameters, tile, results, how,
+                    value, second, nth, beside, geometry, companions, parameters, tile, results,
+                    how,
                 );
             }
             first += share.stride * in_flight;
@@ -83,7 +85,10 @@ pub(super) fn apply_to_share(
         for k in 0..in_flight {
             let nth = share.first + k * share.stride;
             let value = held.applied_to(k);
-            apply_to_load(value, nth, beside, geometry, companions, parameters, tile, results, how);
+            let second = held.loads.index(k).second;
+            apply_to_load(
+                value, second, nth, beside, geometry, companions, parameters, tile, results, how,
+            );
         }
         if comptime![hold.in_shared() > 0] {
             let kept = held.kept.unwrap();
@@ -96,8 +101,10 @@ pub(super) fn apply_to_share(
                 for k in 0..in_flight {
                     let nth = first + k * share.stride;
                     let value = Vector::<Real, Wide>::cast_from(kept[slot + k * units]);
+                    let second = second_of_load(input, geometry, tile, nth, first, access);
                     apply_to_load(
-                        value, nth, beside, geometry, companions, parameters, tile, results, how,
+                        value, second, nth, beside, geometry, companions, parameters, tile,
+                        results, how,
                     );
                 }
                 first += share.stride * in_flight;
@@ -118,6 +125,7 @@ pub(super) fn apply_to_share(
                     companions,
                     outer,
                     edge.element,
+                    edge.second,
                     how,
                 ));
                 let value = apply_to::<Single>(
@@ -132,6 +140,26 @@ pub(super) fn apply_to_share(
             }
             slot += share.stride;
         }
+    }
+}
+
+/// The elements of the second input that go with load number `nth`, if there is one. A load past the
+/// end repeats load `other`.
+#[cube]
+fn second_of_load(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    other: usize,
+    #[comptime] access: Access,
+) -> ComptimeOption<Vector<Stored2, Wide>> {
+    if comptime![input.second_access == CompanionAccess::None] {
+        ComptimeOption::new_None()
+    } else {
+        // The elements of the input, which are held, are not used: compilers drop their loads.
+        let last = geometry.loads_per_tile - 1;
+        load_inside(input, geometry, tile, nth, clamp_max(other, last), AtEnd::Never, access).second
     }
 }
 
@@ -193,6 +221,7 @@ pub(super) fn spot(
 #[cube]
 fn apply_to_load(
     value: Vector<Real, Wide>,
+    second: ComptimeOption<Vector<Stored2, Wide>>,
     nth: usize,
     beside: Beside,
     geometry: &Geometry,
@@ -206,8 +235,9 @@ fn apply_to_load(
     let vector = comptime![access.vector];
     let spot = spot(geometry, tile, nth, access);
     if spot.exists {
-        let operands =
-            Operands::<Wide>::of(load_operands(beside, geometry, companions, tile, spot, how));
+        let operands = Operands::<Wide>::of(load_operands(
+            beside, geometry, companions, tile, spot, second, how,
+        ));
         let value = apply_to::<Wide>(comptime![how.apply], value, results, operands, parameters);
         let value = Vector::<Applied, Wide>::cast_from(value);
         let in_vectors = beside.output.is_some();

@@ -11,7 +11,9 @@ use crate::{
         companion::{Companion, CompanionAccess, load_elements, strided, tile_offset},
         geometry::{Geometry, Tile},
     },
-    operator::{Field, Operand, Operand2, Operand3, Real, RealTypes, Reals, Record, Single, Wide},
+    operator::{
+        Field, Operand, Operand2, Operand3, Real, RealTypes, Reals, Record, Single, Stored2, Wide,
+    },
 };
 
 /// The offset of a tile in operand `nth`, 0 if there is none.
@@ -38,6 +40,7 @@ pub(super) fn load_operands(
     companions: &Sequence<Companion>,
     tile: Tile,
     spot: Spot,
+    second: ComptimeOption<Vector<Stored2, Wide>>,
     #[comptime] how: How,
 ) -> Reals<Wide> {
     Record::<RealTypes, Wide>::new(
@@ -49,6 +52,7 @@ pub(super) fn load_operands(
             tile,
             beside.first,
             spot,
+            second,
             0usize,
             how,
         ),
@@ -60,6 +64,7 @@ pub(super) fn load_operands(
             tile,
             beside.second,
             spot,
+            second,
             1usize,
             how,
         ),
@@ -71,6 +76,7 @@ pub(super) fn load_operands(
             tile,
             beside.third,
             spot,
+            second,
             2usize,
             how,
         ),
@@ -89,12 +95,15 @@ fn load_operand<E: Float>(
     tile: Tile,
     start: usize,
     spot: Spot,
+    second: ComptimeOption<Vector<Stored2, Wide>>,
     #[comptime] nth: usize,
     #[comptime] how: How,
 ) -> Field<Real, Wide> {
     let access = comptime![how.access];
     if comptime![how.operands[nth] == CompanionAccess::None] {
         Field::<Real, Wide>::none()
+    } else if comptime![how.operands[nth] == CompanionAccess::Second] {
+        Field::<Real, Wide>::some(Vector::cast_from(second.unwrap()))
     } else {
         let companion = companions.index(comptime![nth + 1]);
         let at = start
@@ -115,6 +124,7 @@ pub(super) fn edge_operands(
     companions: &Sequence<Companion>,
     outer: usize,
     element: usize,
+    second: ComptimeOption<Vector<Stored2, Single>>,
     #[comptime] how: How,
 ) -> Reals<Single> {
     Record::<RealTypes, Single>::new(
@@ -125,6 +135,7 @@ pub(super) fn edge_operands(
             beside.first,
             outer,
             element,
+            second,
             0usize,
             how,
         ),
@@ -135,6 +146,7 @@ pub(super) fn edge_operands(
             beside.second,
             outer,
             element,
+            second,
             1usize,
             how,
         ),
@@ -145,6 +157,7 @@ pub(super) fn edge_operands(
             beside.third,
             outer,
             element,
+            second,
             2usize,
             how,
         ),
@@ -161,11 +174,14 @@ fn edge_operand<E: Float>(
     start: usize,
     outer: usize,
     element: usize,
+    second: ComptimeOption<Vector<Stored2, Single>>,
     #[comptime] nth: usize,
     #[comptime] how: How,
 ) -> Field<Real, Single> {
     if comptime![how.operands[nth] == CompanionAccess::None] {
         Field::<Real, Single>::none()
+    } else if comptime![how.operands[nth] == CompanionAccess::Second] {
+        Field::<Real, Single>::some(Vector::cast_from(second.unwrap()))
     } else {
         let companion = companions.index(comptime![nth + 1]);
         let at = start
