@@ -375,6 +375,208 @@ fn mistakes_get_one_line() {
     assert_eq!(left.len(), 8, "nothing but the inputs is left: {left:?}");
 }
 
+/// Each element of the first array meets the one of the second that belongs to it, whatever the
+/// order in memory of either, and the result is shaped and typed as that of one input.
+#[test]
+fn two_arrays_are_reduced_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (first, second, output) = (file("first.npy"), file("second.npy"), file("out.npy"));
+    // [[1, 2, 3], [4, 5, 6]] and [[1, 10, 100], [0, 2, -1]]; the second in Fortran order.
+    array(&[2, 3], |i| (i + 1) as f32).write(&first).unwrap();
+    write_raw(&second, &[2, 3], npyz::Order::Fortran, &[1i32, 0, 10, 2, 100, -1]);
+    let given = [text(&first), "--with", text(&second), "--op", "dot", "--output", text(&output)];
+    let written = |rest: &str| {
+        let run = reduce(&[&given[..], &rest.split(' ').collect::<Vec<_>>()].concat());
+        assert!(run.status.success(), "{rest}: {}", String::from_utf8_lossy(&run.stderr));
+        Array::read(&output).unwrap()
+    };
+    assert_eq!(written("--axes 1"), array(&[2], |i| [321.0, 4.0][i]));
+    assert_eq!(written("--axes -2"), array(&[3], |i| [1.0, 30.0, 294.0][i]));
+    assert_eq!(written("--axes 0,1 --keepdims"), array(&[1, 1], |_| 325.0));
+    // The dot product of integers is one of integers, unless asked otherwise.
+    let swapped = [text(&second), "--with", text(&second), "--op", "dot", "--json"];
+    assert_eq!(json(&swapped)["values"], serde_json::json!([10106]));
+    let report = json(&[&swapped[..], &["--type", "f32", "--accumulate", "f32"]].concat());
+    assert_eq!(report["values"], serde_json::json!([10106.0]));
+    assert_eq!(report["output_dtype"], "f32");
+}
+
+/// A second array of fewer axes, or with an extent of 1, is repeated along the first.
+#[test]
+fn a_second_array_is_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    array(&[3, 2], |i| i as f32).write(&file("first.npy")).unwrap();
+    array(&[2], |i| [1.0, 10.0][i]).write(&file("row.npy")).unwrap();
+    array(&[3, 1], |i| [1.0, 10.0, 100.0][i]).write(&file("column.npy")).unwrap();
+    array(&[], |_| 2.0).write(&file("scalar.npy")).unwrap();
+    // By rows and by columns of [[0, 1], [2, 3], [4, 5]].
+    let cases = [
+        ("row.npy", [vec![10.0, 32.0, 54.0], vec![6.0, 90.0]]),
+        ("column.npy", [vec![1.0, 50.0, 900.0], vec![420.0, 531.0]]),
+        ("scalar.npy", [vec![2.0, 10.0, 18.0], vec![12.0, 18.0]]),
+    ];
+    for (name, [rows, columns]) in cases {
+        for (axis, expected) in [("1", rows), ("0", columns)] {
+            let (first, second) = (file("first.npy"), file(name));
+            let given = [text(&first), "--with", text(&second), "--op", "dot", "--json"];
+            let report = json(&[&given[..], &["--axes", axis]].concat());
+            assert_eq!(report["values"], serde_json::json!(expected), "{name} over {axis}");
+        }
+    }
+}
+
+/// A reduction of two inputs with two results writes a file for each, in the order of the results.
+#[test]
+fn two_results_of_two_arrays_go_to_two_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (first, second) = (file("first.npy"), file("second.npy"));
+    array(&[2, 2], |i| (i + 1) as f32).write(&first).unwrap();
+    array(&[2], |i| [1.0, 10.0][i]).write(&second).unwrap();
+    let outputs = format!("{},{}", text(&file("sum.npy")), text(&file("dot.npy")));
+    let given = [text(&first), "--with", text(&second), "--op", "sum_and_dot", "--axes", "1"];
+    let run = reduce(&[&given[..], &["--output", &outputs]].concat());
+    let said = String::from_utf8(run.stdout).unwrap();
+    let title = "sum_and_dot of f32 [2, 2] and f32 [2] over axes [1] gives f32 and f32 [2]";
+    assert!(said.contains(title), "{said}");
+    assert!(said.contains("\nvalues: 3 7\nvalues: 21 43\n"), "{said}");
+    assert_eq!(Array::read(&file("sum.npy")).unwrap(), array(&[2], |i| [3.0, 7.0][i]));
+    assert_eq!(Array::read(&file("dot.npy")).unwrap(), array(&[2], |i| [21.0, 43.0][i]));
+}
+
+/// The report names the second array if there is one, and only then. Bytes of both arrays count
+/// for the rate, and the plan and its refusals are told as for one.
+#[test]
+fn the_report_names_both_arrays() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (first, second) = (file("first.npy"), file("second.npy"));
+    array(&[64, 300], |_| 1.0).write(&first).unwrap();
+    write_raw(&second, &[64, 300], npyz::Order::C, &[2i32; 64 * 300]);
+    let with = [text(&first), "--with", text(&second), "--axes", "1"];
+    let report = json(&[&with[..], &["--op", "dot", "--json"]].concat());
+    assert_eq!(report["op"], "dot");
+    assert_eq!((&report["dtype"], &report["shape"]), (&"f32".into(), &vec![64, 300].into()));
+    assert_eq!(report["with"], serde_json::json!({"dtype": "i32", "shape": [64, 300]}));
+    assert!(report["plan"].is_object(), "{report}");
+    let number = |key: &str| report[key].as_f64().unwrap();
+    let bytes = number("gigabytes_per_second") * number("microseconds") * 1e3;
+    assert!((bytes - (2.0 * 64.0 * 300.0 + 64.0) * 4.0).abs() < 1.0, "{report}");
+    let alone = json(&[text(&first), "--op", "sum", "--axes", "1", "--json"]);
+    assert!(alone.get("with").is_none(), "{alone}");
+    let run = reduce(&[&with[..], &["--op", "dot", "--explain"]].concat());
+    let said = String::from_utf8(run.stdout).unwrap();
+    assert!(said.contains("dot of f32 [64, 300] and i32 [64, 300] over axes [1]"), "{said}");
+    assert!(said.contains("\nexpected: "), "{said}");
+    assert_eq!(said.matches("\nnot ").count(), 3, "every other schedule has its reason: {said}");
+}
+
+/// Each parameter reaches the reduction of two inputs that takes it, and the report repeats it. The
+/// documented value holds for one that is not given.
+#[test]
+fn parameters_reach_reductions_of_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (first, second) = (file("first.npy"), file("second.npy"));
+    array(&[2], |i| [3.0, 4.0][i]).write(&first).unwrap();
+    array(&[2], |i| [3.0, 8.0][i]).write(&second).unwrap();
+    let report = |rest: &str| {
+        let rest: Vec<&str> = rest.split(' ').collect();
+        json(&[&[text(&first), "--with", text(&second), "--json", "--op"], &rest[..]].concat())
+    };
+    let cases = [
+        ("huber", 1.75),
+        ("huber --delta 2", 3.0),
+        ("cosine_similarity", 41.0 / (5.0 * 73f64.sqrt())),
+        ("cosine_similarity --eps 10", 0.41),
+        ("covariance", 1.25),
+        ("covariance --ddof 1", 2.5),
+    ];
+    for (rest, expected) in cases {
+        let found = report(rest)["values"][0].as_f64().unwrap();
+        assert!((found - expected).abs() < 1e-6, "{rest}: {found}, {expected}");
+    }
+    assert_eq!(report("huber --delta 2")["delta"], 2.0);
+    assert!(report("huber").get("delta").is_none());
+    let run = reduce(&[text(&first), "--op", "all"]);
+    if lacks(ElementType::Bool, &String::from_utf8_lossy(&run.stderr)) {
+        return;
+    }
+    let cases = [
+        ("all_close", false),
+        ("all_close --absolute 4", true),
+        ("all_close --absolute 3.5", false),
+        ("all_close --relative 0.5", true),
+        ("all_close --relative 0.25", false),
+    ];
+    for (rest, expected) in cases {
+        assert_eq!(report(rest)["values"], serde_json::json!([expected]), "{rest}");
+    }
+}
+
+/// Names and options that do not go with the number of inputs, and second arrays that do not go
+/// with the first, get one line and leave nothing behind.
+#[test]
+fn mistakes_with_two_arrays_get_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (first, second, output) = (file("first.npy"), file("second.npy"), file("out.npy"));
+    array(&[4, 5], |i| i as f32).write(&first).unwrap();
+    array(&[4], |i| i as f32).write(&second).unwrap();
+    let cases = [
+        ("--op dot", "`dot` reduces two inputs: --with names the second"),
+        (
+            "--op sum --with F",
+            "`sum` reduces one input: with --with, --op is one of dot, mean_squared_error",
+        ),
+        ("--op dott", "unknown operator `dott`: expected one of sum, prod, mean"),
+        (
+            "--op dott --with F",
+            "unknown reduction of two inputs `dott`: expected one of dot, mean_squared_error",
+        ),
+        ("--with F", "--op <OP>"),
+        ("--apply softmax --with F", "'--apply <FUNCTION>' cannot be used with '--with <FILE>'"),
+        ("--op dot --with F --delta 1", "`dot` takes no --delta"),
+        ("--op huber --with F --eps 1", "`huber` takes no --eps"),
+        ("--op all_close --with F --ddof 1", "`all_close` takes no --correction"),
+        ("--op covariance --with F --relative 1", "`covariance` takes no --relative"),
+        ("--op sum --absolute 1", "`sum` takes no --absolute"),
+        ("--op sum --eps 1", "`sum` takes no --eps"),
+        ("--apply softmax --delta 1", "`softmax` takes no --delta"),
+        (
+            "--op huber --with F --delta 0",
+            "huber`: delta is 0, but must be a finite number above 0",
+        ),
+        (
+            "--op sum_and_dot --with F",
+            "`sum_and_dot` gives 2 results per reduction, but --output names 1 file",
+        ),
+        ("--op dot --with missing.npy", "missing.npy: No such file"),
+        (
+            "--op dot --with S",
+            "the second input has shape [4], which does not broadcast to that of the first, [4, 5]",
+        ),
+        ("--op dot --with F --axes 2", "axis 2 is out of range for a tensor of rank 2"),
+    ];
+    for (rest, message) in cases {
+        let mut arguments = vec![text(&first), "--output", text(&output)];
+        arguments.extend(rest.split(' ').map(|argument| match argument {
+            "F" => text(&first),
+            "S" => text(&second),
+            other => other,
+        }));
+        let run = reduce(&arguments);
+        let said = String::from_utf8(run.stderr).unwrap();
+        let own: Vec<&str> = said.lines().filter(|line| line.starts_with("reduce: ")).collect();
+        assert_eq!(run.status.code(), Some(2), "{rest}: {said}");
+        assert!(own.len() == 1 && own[0].contains(message), "{rest}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(!output.exists(), "{rest} left an output");
+    }
+}
+
 /// One build runs kernels through each backend that it has, and its report says through which.
 #[test]
 fn each_backend_runs_as_what_it_says() {

@@ -19,19 +19,15 @@ impl Arguments {
     pub(crate) fn applied(&self) -> Result<Option<(AppliedName, AppliedOptions)>, ArgumentError> {
         use AppliedName::{LayerNorm, LogSoftmax, NormalizeL2, RmsNorm, Softmax, Standardize};
         let Some(function) = self.apply else { return Ok(None) };
-        let takes = [
-            (
-                "eps",
-                self.eps.is_some(),
-                matches!(function, LayerNorm | RmsNorm | NormalizeL2 | Standardize),
-            ),
-            ("temperature", self.temperature.is_some(), matches!(function, Softmax | LogSoftmax)),
-            ("correction", self.correction.is_some(), function == Standardize),
-            ("p", self.p.is_some(), false),
-            ("keepdims", self.keepdims, false),
-            ("accumulate", self.accumulate.is_some(), false),
-        ];
-        if let Some(&(option, ..)) = takes.iter().find(|&&(_, given, takes)| given && !takes) {
+        let takes: &[&str] = match function {
+            LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
+            Standardize => &["eps", "correction"],
+            Softmax | LogSoftmax => &["temperature"],
+            _ => &[],
+        };
+        self.parameters.check(function.name(), takes)?;
+        let others = [("keepdims", self.keepdims), ("accumulate", self.accumulate.is_some())];
+        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
             return Err(ArgumentError::Option { name: function.name(), option });
         }
         if self.output.len() > 1 {
@@ -40,9 +36,9 @@ impl Arguments {
         }
         let default = AppliedOptions::default();
         let options = AppliedOptions {
-            eps: self.eps.unwrap_or(default.eps),
-            correction: self.correction.unwrap_or(default.correction),
-            temperature: self.temperature.unwrap_or(default.temperature),
+            eps: self.parameters.eps.unwrap_or(default.eps),
+            correction: self.parameters.correction.unwrap_or(default.correction),
+            temperature: self.parameters.temperature.unwrap_or(default.temperature),
         };
         Ok(Some((function, options)))
     }

@@ -1,18 +1,21 @@
 //! Reduces an array from a file on a GPU.
 
 mod apply;
+mod operation;
 
-use std::{error::Error, io, path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    collections::BTreeMap, error::Error, io, path::PathBuf, process::ExitCode, time::Instant,
+};
 
 use clap::Parser;
 use reduce_examples::{Array, Number, ResultError, download};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName,
-    OperatorOptions, Plan, Problem, Reduction, ScheduleKind,
+    AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName, PairName, Plan,
+    Problem, Reduction, ScheduleKind, UnknownOperator, UnknownPair,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
-    operator::{Fields, ResultArity},
+    operator::ResultArity,
     planner::{Estimate, reduced_axes},
-    reduce, storage_type, with_operator,
+    reduce, reduce_pair, storage_type, with_operator, with_pair,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, OnDevice, Staged,
@@ -20,6 +23,8 @@ use reduce_programs::{
     gigabytes_per_second, median, on_device,
 };
 use serde::Serialize;
+
+use crate::operation::{Operation, Parameters};
 
 /// Results of at most so many elements are shown.
 const MOST_SHOWN: usize = 64;
@@ -37,9 +42,17 @@ struct Arguments {
     #[arg(
         long,
         required_unless_present = "apply",
-        help = format!("The operator: one of {}", OperatorName::names())
+        help = format!(
+            "The operator: one of {}; for two inputs, one of {}",
+            OperatorName::names(),
+            PairName::names()
+        )
     )]
-    op: Option<OperatorName>,
+    op: Option<String>,
+    /// A second array, for an operator of two inputs. Its axes are the last ones of the first
+    /// array's; where it has an extent of 1, or fewer axes, its elements are repeated.
+    #[arg(long, value_name = "FILE", conflicts_with = "apply")]
+    with: Option<PathBuf>,
     #[arg(
         long,
         conflicts_with = "op",
@@ -57,20 +70,8 @@ struct Arguments {
     /// Keep the reduced axes with size 1.
     #[arg(long)]
     keepdims: bool,
-    /// What var, std, mean_var, nanvar, nanstd and standardize subtract from the count (NumPy's
-    /// ddof). 0 if not given.
-    #[arg(long, visible_alias = "ddof", allow_negative_numbers = true)]
-    correction: Option<f64>,
-    /// The exponent of norm_p. 2 if not given.
-    #[arg(long, allow_negative_numbers = true)]
-    p: Option<f64>,
-    /// What keeps layer_norm, rms_norm, l2_normalize and standardize from dividing by 0. 1e-5 if not
-    /// given.
-    #[arg(long, allow_negative_numbers = true)]
-    eps: Option<f64>,
-    /// What softmax and log_softmax divide the elements by. 1 if not given.
-    #[arg(long, allow_negative_numbers = true)]
-    temperature: Option<f64>,
+    #[command(flatten)]
+    parameters: Parameters,
     #[arg(
         long = "type",
         value_name = "TYPE",
@@ -114,6 +115,17 @@ fn main() -> ExitCode {
 enum ArgumentError {
     #[error("axis {axis} is out of range for a tensor of rank {rank}")]
     Axis { axis: isize, rank: usize },
+    #[error(transparent)]
+    Operator(UnknownOperator),
+    #[error(transparent)]
+    Pair(UnknownPair),
+    #[error("`{0}` reduces two inputs: --with names the second")]
+    NeedsSecond(PairName),
+    #[error(
+        "`{0}` reduces one input: with --with, --op is one of {names}",
+        names = PairName::names()
+    )]
+    TakesNoSecond(OperatorName),
     #[error("`{name}` takes no --{option}")]
     Option { name: &'static str, option: &'static str },
     #[error(
@@ -132,32 +144,11 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 impl Arguments {
-    /// What the operator depends on; options that it does not have are a mistake.
-    fn options(&self, operator: OperatorName) -> Result<OperatorOptions, ArgumentError> {
-        use OperatorName::{MeanVar, NanStd, NanVar, NormP, Std, Var};
-        let name = operator.name();
-        if self.correction.is_some() && !matches!(operator, Var | Std | MeanVar | NanVar | NanStd) {
-            return Err(ArgumentError::Option { name, option: "correction" });
-        }
-        if self.p.is_some() && operator != NormP {
-            return Err(ArgumentError::Option { name, option: "p" });
-        }
-        let applied = [("eps", self.eps), ("temperature", self.temperature)];
-        if let Some((option, _)) = applied.into_iter().find(|(_, value)| value.is_some()) {
-            return Err(ArgumentError::Option { name, option });
-        }
-        let default = OperatorOptions::default();
-        Ok(OperatorOptions {
-            correction: self.correction.unwrap_or(default.correction),
-            p: self.p.unwrap_or(default.p),
-        })
-    }
-
     /// A file for each result, or none at all.
-    fn check_outputs(&self, operator: OperatorName, results: usize) -> Result<(), ArgumentError> {
-        let files = self.output.len();
+    fn check_outputs(&self, operation: Operation) -> Result<(), ArgumentError> {
+        let (results, files) = (operation.results(), self.output.len());
         if files != 0 && files != results {
-            return Err(ArgumentError::Outputs { name: operator.name(), results, files });
+            return Err(ArgumentError::Outputs { name: operation.name(), results, files });
         }
         let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
         match (0..files).find(|&nth| again(nth)) {
@@ -171,12 +162,13 @@ impl Arguments {
 #[derive(Serialize)]
 struct Report {
     op: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correction: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p: Option<f64>,
+    /// The parameters on the command line, each by the name of its option.
+    #[serde(flatten)]
+    parameters: BTreeMap<&'static str, f64>,
     dtype: ElementType,
     shape: Vec<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with: Option<Second>,
     axes: Vec<usize>,
     output_shape: Vec<usize>,
     device: String,
@@ -193,6 +185,13 @@ struct Report {
     gigabytes_per_second: f64,
     #[serde(flatten)]
     results: Results,
+}
+
+/// The second input.
+#[derive(Serialize)]
+struct Second {
+    dtype: ElementType,
+    shape: Vec<usize>,
 }
 
 /// The results in JSON: that of an operator with one has no list around it.
@@ -256,12 +255,12 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if let Some((function, options)) = arguments.applied()? {
         return run_applied(arguments, function, options);
     }
-    let operator = arguments.op.expect("there is an operator or a function");
-    let options = arguments.options(operator)?;
-    let results = with_operator!(operator, options, operator => results_of(operator));
-    arguments.check_outputs(operator, results)?;
+    let name = arguments.op.as_ref().expect("there is an operator or a function");
+    let operation = arguments.operation(name)?;
+    arguments.check_outputs(operation)?;
     let (input, axes) = arguments.read()?;
-    let work = Work { arguments, operator, options, input: &input, axes: &axes };
+    let second = arguments.with.as_deref().map(Array::read).transpose()?;
+    let work = Work { arguments, operation, input: &input, second: second.as_ref(), axes: &axes };
     let (report, results) = on_device(arguments.backend, work)??;
     arguments.write(&results)?;
     if arguments.json {
@@ -309,10 +308,6 @@ impl Arguments {
     }
 }
 
-fn results_of<O: Operator>(_: O) -> usize {
-    O::Results::COUNT
-}
-
 /// Axes counted from the front; negative ones count from the end. Those beyond the last stay so,
 /// for the library to name.
 fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, ArgumentError> {
@@ -329,9 +324,9 @@ fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, Arg
 #[derive(Clone, Copy)]
 struct Work<'a> {
     arguments: &'a Arguments,
-    operator: OperatorName,
-    options: OperatorOptions,
+    operation: Operation,
     input: &'a Array,
+    second: Option<&'a Array>,
     axes: &'a [usize],
 }
 
@@ -346,9 +341,18 @@ impl OnDevice for Work<'_> {
     ) -> Self::Output {
         let tensor = upload(client, self.input);
         let place = Place { device: name.into(), backend, compiler: R::name(client) };
-        with_operator!(self.operator, self.options, operator => {
-            self.reduce(client, reduce(operator, &tensor), place)
-        })
+        match self.operation {
+            Operation::OfOne(operator, options) => with_operator!(operator, options, operator => {
+                self.reduce(client, reduce(operator, &tensor), place)
+            }),
+            Operation::OfTwo(pair, options) => {
+                let second = self.second.expect("an operation of two inputs comes from --with");
+                let second = upload(client, second);
+                with_pair!(pair, options, operator => {
+                    self.reduce(client, reduce_pair(operator, &tensor, &second), place)
+                })
+            }
+        }
     }
 }
 
@@ -389,13 +393,14 @@ impl Work<'_> {
         results: &[Array],
         microseconds: f64,
     ) -> Report {
-        let Work { arguments, operator, input, axes, .. } = self;
+        let Work { arguments, operation, input, second, axes } = self;
         Report {
-            op: operator.name(),
-            correction: arguments.correction,
-            p: arguments.p,
+            op: operation.name(),
+            parameters: arguments.parameters.given().collect(),
             dtype: input.element,
             shape: input.shape.clone(),
+            with: second
+                .map(|second| Second { dtype: second.element, shape: second.shape.clone() }),
             axes: axes.to_vec(),
             output_shape: results[0].shape.clone(),
             device: place.device,
@@ -468,8 +473,12 @@ fn print(report: &Report, explain: bool) -> io::Result<()> {
     let results = report.results.list();
     let types: Vec<&str> = results.iter().map(|(element, _)| element.name()).collect();
     let types = types.join(" and ");
+    let second = match &report.with {
+        Some(Second { dtype, shape }) => format!(" and {dtype} {shape:?}"),
+        None => String::new(),
+    };
     say(format_args!(
-        "{op} of {dtype} {shape:?} over axes {axes:?} gives {types} {output_shape:?}"
+        "{op} of {dtype} {shape:?}{second} over axes {axes:?} gives {types} {output_shape:?}"
     ))?;
     say(format_args!("plan: {}", report.plan_in_words))?;
     if explain {
