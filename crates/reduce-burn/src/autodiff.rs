@@ -66,6 +66,12 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
     ) -> Result<FloatTensor<Self>, ReduceBurnError> {
         let tensors: Vec<_> = iter::once(tensor).chain(operands).collect();
         let is_tracked = tensors.iter().any(|tensor| tensor.is_tracked());
+        if is_tracked && application.function().is_backward() {
+            // Gradients of gradients: the backward pass is made of operations that have their own.
+            let mut tensors = tensors.into_iter();
+            let gradient = tensors.next().expect("the gradient is the first of the tensors");
+            return application::composed::apply::<Self>(gradient, tensors.collect(), application);
+        }
         let nodes: Vec<_> = tensors.iter().map(|tensor| tensor.node.clone()).collect();
         let mut inner = tensors.into_iter().map(|tensor| tensor.primitive);
         let x = inner.next().expect("the input is the first of the tensors");

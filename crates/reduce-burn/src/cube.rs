@@ -10,9 +10,9 @@ use burn_cubecl::{
     tensor::CubeTensor,
 };
 use reduce_kernels::{
-    AppliedReduction, Apply, ElementType, Input, LayerNorm, LogSoftmax, LogSoftmaxSums, MeanRstd,
-    Operator, ReduceError, RmsNorm, RmsReciprocal, Softmax, SoftmaxSums, TensorDescription,
-    device_of,
+    AppliedReduction, Apply, ElementType, Input, LayerNorm, LayerNormGradient, LogSoftmax,
+    LogSoftmaxGradient, LogSoftmaxSums, MeanRstd, Operator, ReduceError, RmsNorm, RmsNormGradient,
+    RmsReciprocal, Softmax, SoftmaxGradient, SoftmaxSums, Sum, TensorDescription, device_of,
     operator::{Fields, ResultArity},
     planner::PlanError,
     reduce, with_operator,
@@ -76,6 +76,8 @@ where
             AppliedFunction::RmsNorm { eps } => {
                 check_results(&client, RmsReciprocal { eps }, application)?;
             }
+            // The sums of a backward pass are of the types of a sum.
+            _ => check_results(&client, Sum, application)?,
         }
         for &(dtype, _) in application.operands() {
             let operand = element(dtype)?;
@@ -98,6 +100,7 @@ where
         let input = TensorHandle::from(tensor);
         let operands: Vec<_> = operands.into_iter().map(TensorHandle::from).collect();
         let (dtype, axes) = (application.dtype(), application.axes());
+        let count = application.len().max(1) as f64;
         let output = match application.function() {
             AppliedFunction::Softmax => {
                 run_applied(&client, Softmax.of(&input, axes), &operands, dtype)?
@@ -110,6 +113,22 @@ where
             }
             AppliedFunction::RmsNorm { eps } => {
                 run_applied(&client, RmsNorm { eps }.of(&input, axes), &operands, dtype)?
+            }
+            AppliedFunction::LogSoftmaxGradient => {
+                let applied = LogSoftmaxGradient.of(&input, &operands[0], axes);
+                run_applied(&client, applied, &[], dtype)?
+            }
+            AppliedFunction::SoftmaxGradient => {
+                let applied = SoftmaxGradient.of(&input, &operands[0], axes);
+                run_applied(&client, applied, &[], dtype)?
+            }
+            AppliedFunction::LayerNormGradient => {
+                let applied = LayerNormGradient { count }.of(&input, &operands[0], axes);
+                run_applied(&client, applied, &operands[1..], dtype)?
+            }
+            AppliedFunction::RmsNormGradient => {
+                let applied = RmsNormGradient { count }.of(&input, &operands[0], axes);
+                run_applied(&client, applied, &operands[1..], dtype)?
             }
         };
         let shape = application.shape().clone();

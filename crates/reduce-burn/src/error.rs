@@ -48,7 +48,7 @@ pub enum ReduceBurnError {
         /// Name of the operator.
         operator: &'static str,
     },
-    /// More operands were given than the function takes.
+    /// More operands were given than the function takes, or fewer than a backward pass needs.
     #[error("`{function}` takes {most} operands, and {found} were given")]
     OperandCount {
         /// Name of the function.

@@ -47,6 +47,10 @@ impl<B: Backend> Operand<B> {
         Self(B::float_sqrt(self.0))
     }
 
+    pub(crate) fn reciprocal(self) -> Self {
+        Self(B::float_recip(self.0))
+    }
+
     pub(crate) fn powf(self, exponent: f64) -> Self {
         Self(B::float_powf_scalar(self.0, exponent.into()))
     }

@@ -19,6 +19,9 @@ pub(crate) fn apply<B: ReduceBackend>(
     }
     let x = Operand::<B>(tensor).wide();
     let wide = x.0.dtype();
+    if application.function().is_backward() {
+        return Ok(backward(x, operands, application)?.cast(application.dtype()).0);
+    }
     let applied = match application.function() {
         AppliedFunction::Softmax => of_slices(x, application, B::softmax),
         AppliedFunction::LogSoftmax => of_slices(x, application, B::log_softmax),
@@ -31,6 +34,7 @@ pub(crate) fn apply<B: ReduceBackend>(
             let [norm] = reduced(OperatorName::NormL2, &x, application.axes())?;
             x / hypotenuse(norm / (application.len() as f64).sqrt(), eps.sqrt())
         }
+        _ => unreachable!("backward passes have been taken"),
     };
     let mut operands = operands.into_iter().map(|operand| Operand::<B>(operand).cast(wide));
     let scaled = match operands.next() {
@@ -42,6 +46,43 @@ pub(crate) fn apply<B: ReduceBackend>(
         None => scaled,
     };
     Ok(shifted.cast(application.dtype()).0)
+}
+
+/// The backward pass of an application, of the gradient of its output.
+fn backward<B: ReduceBackend>(
+    gradient: Operand<B>,
+    operands: Vec<FloatTensor<B>>,
+    application: &Application,
+) -> Result<Operand<B>, ReduceBurnError> {
+    let axes = application.axes();
+    let mut operands = operands.into_iter().map(|operand| Operand::<B>(operand).wide());
+    let mut next = || operands.next().expect("an application has all operands of a backward pass");
+    let x = next();
+    Ok(match application.function() {
+        AppliedFunction::SoftmaxGradient => {
+            let [sum] = reduced(OperatorName::Sum, &(gradient.clone() * x.clone()), axes)?;
+            x * (gradient - sum)
+        }
+        AppliedFunction::LogSoftmaxGradient => {
+            let [sum] = reduced(OperatorName::Sum, &gradient, axes)?;
+            gradient - x.exp() * sum
+        }
+        AppliedFunction::LayerNormGradient => {
+            let (mean, rstd) = (next(), next());
+            let normalized = (x - mean) * rstd.clone();
+            let products = gradient.clone() * normalized.clone();
+            let [along] = reduced(OperatorName::Mean, &products, axes)?;
+            let [mean] = reduced(OperatorName::Mean, &gradient, axes)?;
+            (gradient - mean - normalized * along) * rstd
+        }
+        _ => {
+            let rstd = next();
+            let normalized = x * rstd.clone();
+            let products = gradient.clone() * normalized.clone();
+            let [along] = reduced(OperatorName::Mean, &products, axes)?;
+            (gradient - normalized * along) * rstd
+        }
+    })
 }
 
 /// A function along one axis, of slices over any axes.

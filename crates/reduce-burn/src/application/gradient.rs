@@ -1,8 +1,9 @@
 //! The gradients of applications: what the forward pass saves, and the formulas of the backward
 //! pass.
 //!
-//! Formulas are made of Burn's operations and of reductions of the same backend, and are computed
-//! in f32 at least. The statistics of a normalisation are computed again from its input.
+//! The gradient of the input is an application of the same backend, and where there are kernels one
+//! launch. Those of operands are made of Burn's operations and of reductions, in f32 at least. The
+//! statistics of a normalisation are computed again from its input.
 
 use burn_backend::{Backend, DType, tensor::FloatTensor};
 use burn_tensor::Shape;
@@ -52,6 +53,7 @@ pub(crate) fn forward<B: ReduceBackend>(
             let result = B::apply(x.clone(), operands, application)?;
             (result, Formula::RmsNorm { x, weight, eps })
         }
+        _ => unreachable!("backward passes of tracked tensors are made of operations"),
     };
     Ok((result, ApplicationGradient { application: application.clone(), formula }))
 }
@@ -74,7 +76,7 @@ impl<B: ReduceBackend> ApplicationGradient<B> {
         }
         let over = Over { application: &application, wanted };
         let gradients = over
-            .gradients(formula, Operand::<B>(result).wide())
+            .gradients(formula, Operand::<B>(result))
             .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", application.function()));
         let typed = gradients.into_iter().zip(targets);
         typed.map(|(gradient, (dtype, _))| gradient.map(|found| found.cast(dtype).0)).collect()
@@ -97,51 +99,55 @@ impl Over<'_> {
         formula: Formula<B>,
         gradient: Operand<B>,
     ) -> Result<Gradients<B>, ReduceBurnError> {
-        use OperatorName::{MeanVar, Sum, SumSquares};
+        use OperatorName::{MeanVar, SumSquares};
 
         if !self.is_wanted(0) && !self.is_wanted(1) {
             // The bias alone needs no statistics.
-            return Ok(vec![None, None, Some(self.of_operand(1, gradient)?)]);
+            return Ok(vec![None, None, Some(self.of_operand(1, gradient.wide())?)]);
         }
         let axes = self.application.axes();
         match formula {
             Formula::Softmax { result } => {
-                let result = Operand::<B>(result).wide();
-                let [sum] = reduced(Sum, &(gradient.clone() * result.clone()), axes)?;
-                Ok(vec![Some(result * (gradient - sum))])
+                let function = AppliedFunction::SoftmaxGradient;
+                Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
             }
             Formula::LogSoftmax { result } => {
-                let [sum] = reduced(Sum, &gradient, axes)?;
-                Ok(vec![Some(gradient - Operand::<B>(result).wide().exp() * sum)])
+                let function = AppliedFunction::LogSoftmaxGradient;
+                Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
             }
             Formula::LayerNorm { x, weight, eps } => {
-                let x = Operand::<B>(x).wide();
-                let [mean, var] = reduced(MeanVar, &x, axes)?;
-                self.of_normalization(x - mean, (var + eps).sqrt(), weight, gradient, true)
+                let [mean, var] = reduced(MeanVar, &Operand::<B>(x.clone()).wide(), axes)?;
+                let rstd = (var + eps).sqrt().reciprocal();
+                self.of_normalization(x, Some(mean), rstd, weight, gradient.wide())
             }
             Formula::RmsNorm { x, weight, eps } => {
-                let x = Operand::<B>(x).wide();
-                let [squares] = reduced(SumSquares, &x, axes)?;
-                let divisor = (squares / self.application.len() as f64 + eps).sqrt();
-                self.of_normalization(x, divisor, weight, gradient, false)
+                let [squares] = reduced(SumSquares, &Operand::<B>(x.clone()).wide(), axes)?;
+                let rstd = (squares / self.application.len() as f64 + eps).sqrt().reciprocal();
+                self.of_normalization(x, None, rstd, weight, gradient.wide())
             }
         }
     }
 
-    /// The gradients of a normalisation, which divides `x` by `divisor`. `is_centered` says whether
-    /// the mean has been subtracted from `x`.
+    /// The gradients of a normalisation, which subtracts `mean` if there is one and multiplies by
+    /// `rstd`.
     fn of_normalization<B: ReduceBackend>(
         &self,
-        x: Operand<B>,
-        divisor: Operand<B>,
+        x: FloatTensor<B>,
+        mean: Option<Operand<B>>,
+        rstd: Operand<B>,
         weight: Option<FloatTensor<B>>,
         gradient: Operand<B>,
-        is_centered: bool,
     ) -> Result<Gradients<B>, ReduceBurnError> {
-        let axes = self.application.axes();
-        let normalized = x / divisor.clone();
         let of_weight = match self.is_wanted(1) {
-            true => Some(self.of_operand(0, gradient.clone() * normalized.clone())?),
+            true => {
+                let x = Operand::<B>(x.clone()).wide();
+                let centered = match &mean {
+                    Some(mean) => x - mean.clone(),
+                    None => x,
+                };
+                let products = gradient.clone() * (centered * rstd.clone());
+                Some(self.of_operand(0, products)?)
+            }
             false => None,
         };
         let of_bias = match self.is_wanted(2) {
@@ -155,13 +161,24 @@ impl Over<'_> {
             Some(weight) => gradient * Operand::<B>(weight).wide(),
             None => gradient,
         };
-        let [along] = reduced(OperatorName::Mean, &(weighted.clone() * normalized.clone()), axes)?;
-        let mut of_input = weighted.clone() - normalized * along;
-        if is_centered {
-            let [mean] = reduced(OperatorName::Mean, &weighted, axes)?;
-            of_input = of_input - mean;
-        }
-        Ok(vec![Some(of_input / divisor), of_weight, of_bias])
+        let (function, operands) = match mean {
+            Some(mean) => (AppliedFunction::LayerNormGradient, vec![x, mean.0, rstd.0]),
+            None => (AppliedFunction::RmsNormGradient, vec![x, rstd.0]),
+        };
+        let of_input = self.applied(function, weighted, operands)?;
+        Ok(vec![Some(of_input), of_weight, of_bias])
+    }
+
+    /// A backward pass over the same axes.
+    fn applied<B: ReduceBackend>(
+        &self,
+        function: AppliedFunction,
+        gradient: Operand<B>,
+        operands: Vec<FloatTensor<B>>,
+    ) -> Result<Operand<B>, ReduceBurnError> {
+        let axes = self.application.axes().into();
+        let application = Application::new::<B>(function, &gradient.0, &axes, &operands)?;
+        Ok(Operand(B::apply(gradient.0, operands, &application)?))
     }
 
     fn is_wanted(&self, nth: usize) -> bool {

@@ -37,6 +37,16 @@ pub enum AppliedFunction {
         /// Added to the mean square: a finite number, 0 or more.
         eps: f64,
     },
+    /// The backward pass of [`softmax`], of the gradient of its output. Its operand is the output.
+    SoftmaxGradient,
+    /// The backward pass of [`log_softmax`], of the gradient of its output. Its operand is the output.
+    LogSoftmaxGradient,
+    /// The backward pass of [`layer_norm`] without weight and bias, of the gradient of its output. Its
+    /// operands are the input, its mean, and the reciprocal of its deviation.
+    LayerNormGradient,
+    /// The backward pass of [`rms_norm`] without weight, of the gradient of its output. Its operands
+    /// are the input and the reciprocal of its root mean square.
+    RmsNormGradient,
 }
 
 impl AppliedFunction {
@@ -47,22 +57,38 @@ impl AppliedFunction {
             AppliedFunction::LogSoftmax => "log_softmax",
             AppliedFunction::LayerNorm { .. } => "layer_norm",
             AppliedFunction::RmsNorm { .. } => "rms_norm",
+            AppliedFunction::SoftmaxGradient => "softmax_gradient",
+            AppliedFunction::LogSoftmaxGradient => "log_softmax_gradient",
+            AppliedFunction::LayerNormGradient => "layer_norm_gradient",
+            AppliedFunction::RmsNormGradient => "rms_norm_gradient",
         }
     }
 
-    /// The operands that it takes, in order. The last ones may be left out.
+    /// The operands that it takes, in order. The last ones may be left out, but not those of a backward
+    /// pass.
     pub fn operands(self) -> &'static [&'static str] {
         match self {
             AppliedFunction::Softmax | AppliedFunction::LogSoftmax => &[],
             AppliedFunction::LayerNorm { .. } => &["weight", "bias"],
             AppliedFunction::RmsNorm { .. } => &["weight"],
+            AppliedFunction::SoftmaxGradient | AppliedFunction::LogSoftmaxGradient => &["output"],
+            AppliedFunction::LayerNormGradient => &["input", "mean", "rstd"],
+            AppliedFunction::RmsNormGradient => &["input", "rstd"],
         }
+    }
+
+    /// Whether it is the backward pass of another.
+    pub(crate) fn is_backward(self) -> bool {
+        use AppliedFunction::{
+            LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, SoftmaxGradient,
+        };
+        matches!(self, SoftmaxGradient | LogSoftmaxGradient | LayerNormGradient | RmsNormGradient)
     }
 
     fn eps(self) -> Option<f64> {
         match self {
-            AppliedFunction::Softmax | AppliedFunction::LogSoftmax => None,
             AppliedFunction::LayerNorm { eps } | AppliedFunction::RmsNorm { eps } => Some(eps),
+            _ => None,
         }
     }
 }
@@ -109,7 +135,8 @@ impl Application {
             return Err(ReduceError::Parameter { operator, invalid }.into());
         }
         let names = function.operands();
-        if operands.len() > names.len() {
+        let least = if function.is_backward() { names.len() } else { 0 };
+        if !(least..=names.len()).contains(&operands.len()) {
             let (function, most, found) = (function.name(), names.len(), operands.len());
             return Err(ReduceBurnError::OperandCount { function, most, found });
         }
@@ -155,7 +182,7 @@ impl Application {
     }
 
     /// Number of elements of a slice.
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.axes.iter().map(|&axis| self.shape[axis]).product()
     }
 

@@ -7,7 +7,7 @@ use crate::operator::{
     A, B, C, D, Four, In, InvalidParameter, One, Out, Out2, Pair, PairMap, PairOperator,
     ParameterRule, Parameters, Position, Quad, Signature, Three, Triple, Two, TypeRequest,
     TypeRule, Value,
-    element_wise::{constant, is_nan},
+    element_wise::{constant, is_nan, nan_or_lowest},
     math::ln,
     not_negative, rules,
 };
@@ -554,10 +554,11 @@ impl PairOperator for WeightedMeanVar {
         _parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
         let weights = accumulator.first;
-        // 0 / 0 where the weights sum to 0.
-        let undefined = weights / weights;
-        let mean = Vector::<A, N>::cast_from(accumulator.second) * undefined;
+        let nan = Vector::new(nan_or_lowest::<A>());
+        let undefined = weights.equal(Vector::from_int(0));
+        let mean = select_many(undefined, nan, Vector::cast_from(accumulator.second));
         let variance = Vector::<A, N>::cast_from(accumulator.third) / weights;
+        let variance = select_many(undefined, nan, variance);
         Pair::new(Vector::cast_from(mean), Vector::cast_from(variance))
     }
 }
