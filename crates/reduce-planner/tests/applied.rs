@@ -75,6 +75,34 @@ fn long_rows_are_held_by_several_cubes() {
     assert_eq!(bf16_rows, by_cubes(along(8, 4), 12, 8));
 }
 
+/// Many fields of narrow elements are taken in two passes by a cube for itself. Across outputs, the
+/// accumulators of many fields leave fewer units.
+#[test]
+fn many_fields_change_the_cubes() {
+    let device = Device::h200();
+    let plan = |kind: Option<AppliedKind>, shape: &[usize], element| {
+        let strides = row_major_strides(shape);
+        let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
+        let applied = AppliedSpec { element, strides: None, second: None, companions: &[] };
+        let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
+        let field = element.bytes().max(4);
+        let operator = OperatorClass::new("mean_rstd", 5 * field).fields(5).blockwise();
+        let applied = AppliedProblem::new(operator, &input, Some(&[1]), &applied).unwrap();
+        let reduction = Problem::new(operator, &input, Some(&[1]), &results).unwrap();
+        match kind {
+            Some(kind) => force_applied(kind, &applied, &reduction, &device).unwrap(),
+            None => choose_applied(&applied, &reduction, &device).unwrap().plan,
+        }
+    };
+    let bf16_rows = plan(None, &[8192, 128_256], ElementType::BF16);
+    assert_eq!(bf16_rows.kind(), AppliedKind::HeldInShared);
+    let f32_rows = plan(None, &[4096, 50257], ElementType::F32);
+    assert_eq!(f32_rows.kind(), AppliedKind::HeldByCubes);
+    let columns = plan(Some(AppliedKind::HeldByCubes), &[3, 900, 24], ElementType::F64);
+    let AppliedPlan::Held { plan, .. } = columns else { panic!("{columns}") };
+    assert!(plan.schedule.units_per_cube() < 512, "{columns}");
+}
+
 /// Where cubes may not wait for others, long rows are read again while the cache holds those under
 /// way, and go to shared memory where it does not.
 #[test]

@@ -5,7 +5,7 @@ use core::fmt;
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
     Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
-    Schedule, choose, limits, tuning::share,
+    Schedule, choose, choose::FEW_FIELDS, limits, tuning::share,
 };
 
 /// Shared memory that a device keeps for itself in each cube, at most, in bytes.
@@ -331,7 +331,18 @@ fn held_by_cubes(
         Direction::Across => tuning.across_units_per_cube,
     };
     let units_per_cube = units_per_cube.min(device.max_units_per_cube);
-    let team = Team { units: power_of_two_below(units_per_cube / tiles), tiles };
+    let mut team = Team { units: power_of_two_below(units_per_cube / tiles), tiles };
+    // Across outputs, the accumulators of all units lie in shared memory, and so do those that a cube
+    // merges.
+    let bytes = crate::plan::check::accumulator_bytes(problem, access)
+        .saturating_add(problem.operator().accumulator_bytes);
+    while access.direction == Direction::Across
+        && team.units > 1
+        && bytes.saturating_mul((team.units * tiles) as usize) >= device.shared_memory_bytes
+    {
+        team.units /= 2;
+    }
+    let team = team;
     let units = u64::from(team.units);
     let schedule = schedule(device, access, &team);
     let plan =
@@ -339,7 +350,8 @@ fn held_by_cubes(
 
     let in_flight = (tuning.by_cubes_bytes_in_flight / load_bytes)
         .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
-    let resident = (tuning.by_cubes_units_per_multiprocessor / units_per_cube.max(1)).max(1);
+    let cube = (team.units * tiles).max(1);
+    let resident = (tuning.by_cubes_units_per_multiprocessor / cube).max(1);
     let shared = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
     let combining = combining_bytes(&plan(1), problem) * 2 + RESERVED_SHARED_BYTES;
     let places = (shared / resident as usize).saturating_sub(combining)
@@ -431,7 +443,15 @@ fn estimate_ns(
     match plan {
         AppliedPlan::Held { plan, cubes_per_output: cubes, .. } => {
             let (rate, passed) = match kind {
-                AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
+                AppliedKind::HeldByCubes => {
+                    let problem = applied.problem();
+                    let narrow = problem.input().bytes() < size_of::<f32>();
+                    let rate = match narrow && problem.operator().fields > FEW_FIELDS {
+                        true => tuning.by_cubes_narrow_rate_percent,
+                        false => tuning.by_cubes_rate_percent,
+                    };
+                    (rate, PASSES_OF_CUBES)
+                }
                 AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
                 _ => (100, 0.0),
             };

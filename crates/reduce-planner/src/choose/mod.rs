@@ -16,6 +16,8 @@ mod sizing;
 mod split;
 mod unit;
 
+pub(crate) use sizing::FEW_FIELDS;
+
 use crate::{
     Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
     limits, plan::check::check_schedule,

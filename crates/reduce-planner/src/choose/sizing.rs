@@ -8,7 +8,7 @@ use crate::{
 
 /// Most fields of an accumulator that merges as fast as a light one, and of which a unit can hold
 /// one for each component of a usual load.
-pub(super) const FEW_FIELDS: usize = 3;
+pub(crate) const FEW_FIELDS: usize = 3;
 
 /// The row of the device's tuning for the problem's operator.
 pub(super) fn row(problem: &Problem, device: &Device) -> Row {
