@@ -9,6 +9,7 @@ mod cubek;
 mod kernel_time;
 mod record;
 pub mod report;
+mod stated;
 pub mod sweep;
 
 pub use call::{inputs, run};
@@ -18,3 +19,4 @@ pub use case::{Case, CaseError, Over};
 pub use cubek::fastest_routine;
 pub use kernel_time::Delay;
 pub use record::{CubekTiming, Record, RecordError, Timing, Tried};
+pub use stated::{PlanTextError, Stated, StatedCase};

@@ -2,12 +2,11 @@
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::Parser;
-use reduce_benches::{Case, CaseError, inputs};
+use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
     AppliedName, AppliedOptions, ElementType, LayerNorm, ReduceError, RmsNorm, UnknownFunction,
     cross_entropy,
@@ -16,9 +15,9 @@ use reduce_kernels::{
     with_applied,
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
+    Backend, BackendError, FileError, MeasureError, OnDevice,
     command_line::{self, fail},
-    gigabytes_per_second, microseconds_per_call, on_device, random_inputs, read,
+    gigabytes_per_second, microseconds_per_call, on_device, random_inputs,
 };
 
 /// Times cases over rotating buffers (cold cache) and prints
@@ -27,19 +26,8 @@ use reduce_programs::{
 /// cross-entropy are bytes.
 #[derive(Parser)]
 struct Arguments {
-    /// Cases such as `softmax f32 [8192, 8192] axis 1`, or result lines of a peer's program.
-    cases: Vec<String>,
-    /// A file with one case a line; `#` starts a comment.
-    #[arg(long)]
-    file: Option<PathBuf>,
-    #[arg(long, help = BACKEND_HELP)]
-    backend: Option<Backend>,
-    /// Time this plan too, given as JSON; may be repeated. Cases that it does not fit are left out.
-    #[arg(long = "plan")]
-    plans: Vec<String>,
-    /// Milliseconds of each of the nine samples of a case.
-    #[arg(long, default_value_t = 12.0)]
-    sample_ms: f64,
+    #[command(flatten)]
+    stated: Stated,
 }
 
 /// What stops the program.
@@ -53,8 +41,8 @@ enum Stop {
     Case(#[from] CaseError),
     #[error(transparent)]
     Function(#[from] UnknownFunction),
-    #[error("{json}: {source}")]
-    Plan { json: String, source: serde_json::Error },
+    #[error(transparent)]
+    Plan(#[from] PlanTextError),
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error("standard output: {0}")]
@@ -105,14 +93,8 @@ impl Function {
     }
 }
 
-fn parse(line: &str) -> Result<Applied, Stop> {
-    let stated = line.split(':').next().unwrap_or(line).trim();
-    let words: Vec<&str> = stated.split_whitespace().collect();
-    let is_engine = |word: &&str| word.chars().all(|letter| letter.is_ascii_uppercase());
-    let first = usize::from(words.first().is_some_and(is_engine));
-    let name = words.get(first).copied().unwrap_or("");
-    let rest = words.get(first + 1..).unwrap_or(&[]).join(" ");
-    let function = match name {
+fn parse(stated: &StatedCase) -> Result<Applied, Stop> {
+    let function = match &stated.name[..] {
         // Batch normalisation in training is layer normalisation over other axes.
         "batch_norm" => Function::Plain(AppliedName::LayerNorm),
         "layer_norm" => Function::LayerNorm,
@@ -120,24 +102,14 @@ fn parse(line: &str) -> Result<Applied, Stop> {
         "cross_entropy" => Function::CrossEntropy,
         name => Function::Plain(name.parse()?),
     };
-    Ok(Applied { words: format!("{name} {rest}"), function, place: format!("sum {rest}").parse()? })
+    let place = format!("sum {}", stated.place).parse()?;
+    Ok(Applied { words: stated.words(), function, place })
 }
 
-fn run(arguments: &Arguments) -> Result<(), Stop> {
-    let mut lines = arguments.cases.clone();
-    if let Some(path) = &arguments.file {
-        lines.extend(read(path)?.lines().map(str::to_owned));
-    }
-    let stated = lines.iter().map(|line| line.split('#').next().unwrap_or("").trim());
-    let cases = stated.filter(|line| !line.is_empty()).map(parse).collect::<Result<Vec<_>, _>>()?;
-    let plans = arguments
-        .plans
-        .iter()
-        .map(|json| {
-            serde_json::from_str(json).map_err(|source| Stop::Plan { json: json.clone(), source })
-        })
-        .collect::<Result<Vec<AppliedPlan>, _>>()?;
-    on_device(arguments.backend, Times { cases, plans, sample_seconds: arguments.sample_ms / 1e3 })?
+fn run(Arguments { stated }: &Arguments) -> Result<(), Stop> {
+    let cases = stated.cases()?.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let (plans, sample_seconds) = (stated.plans()?, stated.sample_seconds());
+    on_device(stated.backend, Times { cases, plans, sample_seconds })?
 }
 
 struct Times {

@@ -2,19 +2,18 @@
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::Parser;
-use reduce_benches::{Case, CaseError, inputs};
+use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
     PairName, PairOptions, Plan, UnknownPair, cubecl::prelude::*, reduce_pair, with_pair,
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
+    Backend, BackendError, FileError, MeasureError, OnDevice,
     command_line::{self, fail},
-    gigabytes_per_second, microseconds_per_call, on_device, read,
+    gigabytes_per_second, microseconds_per_call, on_device,
 };
 
 /// Times cases over rotating buffers (cold cache) and prints
@@ -22,19 +21,8 @@ use reduce_programs::{
 /// have the same shape and type. The bytes are those of both, read once.
 #[derive(Parser)]
 struct Arguments {
-    /// Cases such as `dot f32 [67108864] axis all`, or result lines of a peer's program.
-    cases: Vec<String>,
-    /// A file with one case a line; `#` starts a comment.
-    #[arg(long)]
-    file: Option<PathBuf>,
-    #[arg(long, help = BACKEND_HELP)]
-    backend: Option<Backend>,
-    /// Time this plan too, given as JSON; may be repeated. Cases that it does not fit are left out.
-    #[arg(long = "plan")]
-    plans: Vec<String>,
-    /// Milliseconds of each of the nine samples of a case.
-    #[arg(long, default_value_t = 12.0)]
-    sample_ms: f64,
+    #[command(flatten)]
+    stated: Stated,
 }
 
 /// What stops the program.
@@ -48,8 +36,8 @@ enum Stop {
     Case(#[from] CaseError),
     #[error(transparent)]
     Name(#[from] UnknownPair),
-    #[error("{json}: {source}")]
-    Plan { json: String, source: serde_json::Error },
+    #[error(transparent)]
+    Plan(#[from] PlanTextError),
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error("{what}: {source}")]
@@ -73,34 +61,20 @@ struct Paired {
     place: Case,
 }
 
-fn parse(line: &str) -> Result<Paired, Stop> {
-    let stated = line.split(':').next().unwrap_or(line).trim();
-    let words: Vec<&str> = stated.split_whitespace().collect();
-    let is_engine = |word: &&str| word.chars().all(|letter| letter.is_ascii_uppercase());
-    let first = usize::from(words.first().is_some_and(is_engine));
-    let name = words.get(first).copied().unwrap_or("");
-    let rest = words.get(first + 1..).unwrap_or(&[]).join(" ");
-    let ours = match name {
+fn parse(stated: &StatedCase) -> Result<Paired, Stop> {
+    let name = match &stated.name[..] {
         "mse" => "mean_squared_error",
         "cosine" => "cosine_similarity",
         name => name,
     };
-    let words = format!("{name} {rest}");
-    Ok(Paired { words, name: ours.parse()?, place: format!("sum {rest}").parse()? })
+    let place = format!("sum {}", stated.place).parse()?;
+    Ok(Paired { words: stated.words(), name: name.parse()?, place })
 }
 
-fn run(arguments: &Arguments) -> Result<(), Stop> {
-    let mut lines = arguments.cases.clone();
-    if let Some(path) = &arguments.file {
-        lines.extend(read(path)?.lines().map(str::to_owned));
-    }
-    let stated = lines.iter().map(|line| line.split('#').next().unwrap_or("").trim());
-    let cases = stated.filter(|line| !line.is_empty()).map(parse).collect::<Result<Vec<_>, _>>()?;
-    let plan = |json: &String| {
-        serde_json::from_str(json).map_err(|source| Stop::Plan { json: json.clone(), source })
-    };
-    let plans = arguments.plans.iter().map(plan).collect::<Result<Vec<Plan>, _>>()?;
-    on_device(arguments.backend, Times { cases, plans, sample_seconds: arguments.sample_ms / 1e3 })?
+fn run(Arguments { stated }: &Arguments) -> Result<(), Stop> {
+    let cases = stated.cases()?.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let (plans, sample_seconds) = (stated.plans()?, stated.sample_seconds());
+    on_device(stated.backend, Times { cases, plans, sample_seconds })?
 }
 
 struct Times {

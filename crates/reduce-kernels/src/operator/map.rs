@@ -49,15 +49,22 @@ impl<M: Map, O: Operator> Mapped<M, O> {
     }
 
     fn parameters(&self) -> Result<Vec<f64>, InvalidParameter> {
-        let mut numbers = (M::PARAMETERS)(&self.map)?;
-        if numbers.len() != M::PARAMETER_COUNT {
-            let expected = "as many as PARAMETERS gives";
-            let value = M::PARAMETER_COUNT as f64;
-            return Err(InvalidParameter { name: "PARAMETER_COUNT", value, expected });
-        }
-        numbers.extend((O::PARAMETERS)(&self.operator)?);
-        Ok(numbers)
+        let of_map = (M::PARAMETERS)(&self.map)?;
+        with_those_of_operator(of_map, M::PARAMETER_COUNT, &self.operator)
     }
+}
+
+/// The numbers of a map, of which there are `count`, and those of the operator behind it.
+pub(super) fn with_those_of_operator<O: Operator>(
+    of_map: Vec<f64>,
+    count: usize,
+    operator: &O,
+) -> Result<Vec<f64>, InvalidParameter> {
+    if of_map.len() != count {
+        let expected = "as many as PARAMETERS gives";
+        return Err(InvalidParameter { name: "PARAMETER_COUNT", value: count as f64, expected });
+    }
+    Ok([of_map, (O::PARAMETERS)(operator)?].concat())
 }
 
 #[cube]

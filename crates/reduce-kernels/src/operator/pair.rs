@@ -15,6 +15,7 @@ use super::{
     ResultArity, ResultsOf, Signature, TypeRequest, TypeRule, Width,
     definition::OperatorRef,
     elements::{Single, Wide},
+    map::with_those_of_operator,
     parameters,
     parameters::ParametersExpand,
     position::PositionExpand,
@@ -176,14 +177,8 @@ impl<M: PairMap, O: Operator> MappedPair<M, O> {
     }
 
     fn parameters(&self) -> Result<Vec<f64>, InvalidParameter> {
-        let mut numbers = (M::PARAMETERS)(&self.map)?;
-        if numbers.len() != M::PARAMETER_COUNT {
-            let expected = "as many as PARAMETERS gives";
-            let value = M::PARAMETER_COUNT as f64;
-            return Err(InvalidParameter { name: "PARAMETER_COUNT", value, expected });
-        }
-        numbers.extend((O::PARAMETERS)(&self.operator)?);
-        Ok(numbers)
+        let of_map = (M::PARAMETERS)(&self.map)?;
+        with_those_of_operator(of_map, M::PARAMETER_COUNT, &self.operator)
     }
 }
 

@@ -70,6 +70,7 @@ macro_rules! suite {
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
                 pairs_through_every_schedule: pairs::every_schedule;
+                pairs_of_several_outputs: pairs::several_outputs;
                 pairs_of_every_layout: pairs::every_layout;
                 pairs_of_every_type: pairs::every_type;
                 pairs_at_the_edges: pairs::at_the_edges;

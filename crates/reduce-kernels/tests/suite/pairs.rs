@@ -4,10 +4,10 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, OfPairs, PairName, PairOperator, PairOptions, Product, ReduceError, Reduction,
-    ScheduleKind, Sum, SumAndDot, TensorDescription, cubecl,
+    ElementType, OfPairs, PairName, PairOperator, PairOptions, Plan, Product, ReduceError,
+    Reduction, ScheduleKind, Sum, SumAndDot, TensorDescription, cubecl,
     operator::{Fields, rules},
-    planner::{PlanError, force, row_major_strides, span},
+    planner::{Access, Direction, PlanError, Schedule, force, row_major_strides, span},
     reduce, reduce_pair, with_pair,
 };
 
@@ -140,6 +140,7 @@ impl Second {
 enum Way {
     Chosen,
     Forced(ScheduleKind),
+    Planned(Plan),
 }
 
 /// Reduces two inputs of these types by a plan, and compares the results with f64.
@@ -244,6 +245,7 @@ fn launch<P: PairOperator, R: Runtime>(
     let plan = match way {
         Way::Chosen => None,
         Way::Forced(kind) => Some(force(kind, &problem, &device)?),
+        Way::Planned(plan) => Some(plan),
     };
     let words = plan.map_or("as chosen".into(), |plan| plan.to_string());
     let reduction = match plan {
@@ -275,6 +277,28 @@ pub(crate) fn every_schedule<R: Runtime>(client: &ComputeClient<R>) {
                 }
             }
             assert!(runs >= 2, "{pair} {case:?}: {runs} schedules");
+        }
+    }
+}
+
+/// Short reductions, of which units and planes have several in flight.
+pub(crate) fn several_outputs<R: Runtime>(client: &ComputeClient<R>) {
+    let lanes = Schedule::Plane { lanes_per_output: 8, units_per_cube: 64 };
+    let unit = Schedule::Unit { units_per_cube: 32 };
+    let in_flight = |access: Access, loads, outputs| {
+        access.with_loads_in_flight(loads).with_outputs_in_flight(outputs)
+    };
+    let (along, across) = (Access::new(Direction::Along), Access::new(Direction::Across));
+    let plans = [
+        (Case::contiguous(&[37, 16], &[1]), Plan::new(in_flight(along, 2, 4), lanes)),
+        (Case::contiguous(&[101, 4], &[1]), Plan::new(in_flight(along, 4, 4), unit)),
+        (Case::contiguous(&[3, 4, 50], &[1]), Plan::new(in_flight(across, 4, 2), unit)),
+    ];
+    for (case, plan) in plans {
+        for second in SECONDS {
+            for pair in [PairName::Dot, PairName::CosineSimilarityOf] {
+                check(client, pair, &case, second, F32, Way::Planned(plan)).unwrap();
+            }
         }
     }
 }

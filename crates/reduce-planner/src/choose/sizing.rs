@@ -19,14 +19,23 @@ pub(super) fn row(problem: &Problem, device: &Device) -> Row {
             plane_bytes_in_flight: None,
         };
     }
-    // Half of the bytes of a pair are of each input. Cosine similarity of f32 65536 × 1024 took 126 us
-    // in whole planes like a light accumulator, and 133 in 8 lanes.
-    let few_sums = operator.fields <= FEW_FIELDS && !operator.transcendental;
-    if problem.second().is_some() && few_sums && problem.direction() == Direction::Along {
-        return device.tuning.row(Weight::Light, false, false);
-    }
     let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
-    device.tuning.row(weight, operator.transcendental, operator.blockwise)
+    let row = device.tuning.row(weight, operator.transcendental, operator.blockwise);
+    let pairs = problem.second().is_some() && problem.direction() == Direction::Along;
+    if pairs && !operator.transcendental { of_pairs(operator, row, &device.tuning) } else { row }
+}
+
+/// The numbers for pairs along the reduction, which take few operations beside the bytes that they
+/// move. Two sums are as light as one. Others have no more lanes than one sum: cosine similarity of f32
+/// 65536 × 1024 took 126 us in whole planes, and 133 in 8 lanes. The weighted variance of 2²⁶ took 131
+/// us with its own other numbers, and 141 with those of one sum.
+fn of_pairs(operator: OperatorClass, row: Row, tuning: &Tuning) -> Row {
+    let light = tuning.light;
+    let accumulator = match operator.fields {
+        0..=2 => light,
+        _ => AccumulatorTuning { loads_per_lane: light.loads_per_lane, ..row.accumulator },
+    };
+    Row { accumulator, ..row }
 }
 
 /// The numbers for an operator whose units have one accumulator each, because they take blocks.
