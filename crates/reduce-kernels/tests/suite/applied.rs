@@ -260,6 +260,7 @@ fn cases() -> Vec<Case> {
         Case::contiguous(&[5, 1001], &[1]),
         Case::contiguous(&[3, 4096], &[1]),
         Case::contiguous(&[2, 40_001], &[1]),
+        Case::contiguous(&[1, 200_000], &[1]),
         Case::contiguous(&[600, 3], &[1]),
         Case::contiguous(&[9, 1], &[1]),
         Case::contiguous(&[300], &[0]),
