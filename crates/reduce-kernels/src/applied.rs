@@ -47,8 +47,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
         Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
     }
 
-    /// Adds the next operand, after the elements of the second input if there is one: a tensor whose axes are these axes of the input, in this order. Along
-    /// the other axes, and where its extent is 1, its elements are repeated.
+    /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
+    /// the other axes, and where its extent is 1, its elements are repeated. A second input of the
+    /// reduction is the first operand already.
     ///
     /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis 1,
     /// a residual is one over `..`. The operand is read once for each element of the input, mostly
@@ -173,15 +174,13 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
             (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
         let input = self.reduction.input.spec()?;
         let mut options = self.reduction.options.clone();
-        let common = match self.reduction.second {
-            Some(second) => rules::common(input.element, second.spec()?.element),
-            None => input.element,
-        };
+        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
+        let common =
+            second.map_or(input.element, |second| rules::common(input.element, second.element));
         let real = ApplyRequest::real(common, options.accumulator, self.output);
         options.outputs = [None; 3];
         options.outputs[..O::Results::COUNT].fill(Some(real));
         options.plan = None;
-        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
         let reduction = request(operator, input, second, &options, None)?.into_owned();
         let mut operands = Vec::with_capacity(1 + self.operands.len());
         operands.extend(reduction.second.clone().map(|second| OperandSpec {

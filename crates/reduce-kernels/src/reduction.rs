@@ -223,7 +223,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// [`run`](Self::run) checks where buffers start and how much memory a result takes. A result
     /// without elements gets a plan too, although running it launches nothing.
     pub fn choose<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
-        self.call(None)?.choose(client, self.input.buffer_bytes())
+        self.call(None)?.choose(client, self.buffer_bytes())
     }
 
     /// Whether [`run`](Self::run) would launch. It checks and plans the reduction, and caches both,
@@ -234,7 +234,12 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     ///
     /// The error that `run` would return.
     pub fn check<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<(), ReduceError> {
-        self.call(None)?.check(client, self.input.buffer_bytes())
+        self.call(None)?.check(client, self.buffer_bytes())
+    }
+
+    /// Bytes of the buffers of both inputs, where they exist.
+    fn buffer_bytes(&self) -> [Option<u64>; 2] {
+        [self.input.buffer_bytes(), self.second.and_then(|second| second.buffer_bytes())]
     }
 
     /// The call: the request and the operator's parameters. `output` is the shape and the strides

@@ -35,10 +35,10 @@ impl<'a> Buffers<'a> {
         outputs: Vec<Binding>,
     ) -> Result<Self, ReduceError> {
         let Resolved { problem, signature, .. } = resolved;
-        check_input(problem, buffer_bytes(&input.handle))?;
+        let bytes = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
+        check_inputs(problem, [Some(bytes(input)), second.map(bytes)])?;
         check_offset(client, "input", input.handle.offset_start, problem.input())?;
         if let (Some(tensor), Some(second)) = (second, problem.second()) {
-            check_second(problem, buffer_bytes(&tensor.handle))?;
             let offset = tensor.handle.offset_start;
             check_offset(client, "second input", offset, second.element())?;
         }
@@ -87,8 +87,15 @@ pub(crate) fn check_input(problem: &Problem, available: u64) -> Result<(), Reduc
     Ok(())
 }
 
+/// Checks that the buffers of the inputs, where they exist, hold all that the problem reads.
+pub(crate) fn check_inputs(problem: &Problem, bytes: [Option<u64>; 2]) -> Result<(), ReduceError> {
+    let [first, second] = bytes;
+    first.map_or(Ok(()), |available| check_input(problem, available))?;
+    second.map_or(Ok(()), |available| check_second(problem, available))
+}
+
 /// Checks that the second input's buffer holds all that the problem reads.
-pub(crate) fn check_second(problem: &Problem, available: u64) -> Result<(), ReduceError> {
+fn check_second(problem: &Problem, available: u64) -> Result<(), ReduceError> {
     let Some(second) = problem.second() else { return Ok(()) };
     let needed = byte_count(second.span(), second.element());
     if needed > available {

@@ -6,7 +6,7 @@ use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::
 use reduce_planner::{Choice, Device, choose};
 
 use super::{
-    buffers::{Buffers, buffer_bytes, check_input, check_second},
+    buffers::{Buffers, buffer_bytes, check_inputs},
     cache,
     launch::Launch,
     prepared::{Prepared, check_arithmetic},
@@ -25,31 +25,28 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Chooses a plan for an input whose buffer has this many bytes; `None` if there is no buffer.
-    /// A plan in the request is ignored.
+    /// Chooses a plan for inputs whose buffers have these many bytes; `None` if there is no buffer. A
+    /// plan in the request is ignored.
     pub(crate) fn choose<R: Runtime>(
         self,
         client: &ComputeClient<R>,
-        input_bytes: Option<u64>,
+        bytes: [Option<u64>; 2],
     ) -> Result<Choice, ReduceError> {
         let Resolved { problem, signature, .. } = self.request.resolve()?;
-        input_bytes.map_or(Ok(()), |available| check_input(&problem, available))?;
+        check_inputs(&problem, bytes)?;
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
         check_arithmetic(client, self.request.operator.0, &signature, device)?;
         Ok(choose(&problem, device)?)
     }
 
-    /// Prepares the call for an input whose buffer has this many bytes; `None` if there is no
-    /// buffer.
+    /// Prepares the call for inputs whose buffers have these many bytes; `None` if there is no buffer.
     pub(crate) fn check<R: Runtime>(
         &self,
         client: &ComputeClient<R>,
-        input_bytes: Option<u64>,
+        bytes: [Option<u64>; 2],
     ) -> Result<(), ReduceError> {
-        let prepared = self.prepared(client)?;
-        let check = |available| check_input(&prepared.resolved.problem, available);
-        input_bytes.map_or(Ok(()), check)
+        check_inputs(&self.prepared(client)?.resolved.problem, bytes)
     }
 
     /// Launches into new row-major tensors, one for each result.
@@ -126,9 +123,8 @@ impl Call<'_> {
     ) -> Result<(), ReduceError> {
         let Prepared { resolved, dispatch } = prepared;
         let Some(dispatch) = dispatch else {
-            let available = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
-            check_input(&resolved.problem, available(input))?;
-            return check_second(&resolved.problem, second.map_or(u64::MAX, available));
+            let bytes = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
+            return check_inputs(&resolved.problem, [Some(bytes(input)), second.map(bytes)]);
         };
         let operator = self.request.operator;
         let buffers = Buffers::check(client, resolved, input, second, outputs)?;

@@ -434,7 +434,10 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     // A buffer that ends before the second input does.
     let short = of(&[2]);
     let long = TensorHandle::<R>::new(short.handle.clone(), [6], [1], x.dtype);
-    let error = reduce(Sum, &x).paired(&long, Product).run(client).unwrap_err();
+    let reduction = reduce(Sum, &x).paired(&long, Product);
+    let checked = reduction.check(client).unwrap_err();
+    let error = reduction.run(client).unwrap_err();
+    assert_eq!(checked, error, "a check says what running would");
     assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "second input", .. }), "{error}");
     assert_eq!(rules::common(ElementType::U8, ElementType::I8), ElementType::I16);
     assert_eq!(rules::common(ElementType::F16, ElementType::BF16), ElementType::F32);

@@ -5,7 +5,7 @@ use core::fmt;
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
     Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
-    Schedule, choose, choose::FEW_FIELDS, limits, tuning::share,
+    Schedule, choose, choose::FEW_FIELDS, limits, plan::check::accumulator_bytes, tuning::share,
 };
 
 /// Shared memory that a device keeps for itself in each cube, at most, in bytes.
@@ -334,30 +334,28 @@ fn held_by_cubes(
     let mut team = Team { units: power_of_two_below(units_per_cube / tiles), tiles };
     // Across outputs, the accumulators of all units lie in shared memory, and so do those that a cube
     // merges.
-    let bytes = crate::plan::check::accumulator_bytes(problem, access)
-        .saturating_add(problem.operator().accumulator_bytes);
+    let bytes =
+        accumulator_bytes(problem, access).saturating_add(problem.operator().accumulator_bytes);
     while access.direction == Direction::Across
         && team.units > 1
         && bytes.saturating_mul((team.units * tiles) as usize) >= device.shared_memory_bytes
     {
         team.units /= 2;
     }
-    let team = team;
-    let units = u64::from(team.units);
+    let (units, cube_units) = (u64::from(team.units), team.units * tiles);
     let schedule = schedule(device, access, &team);
     let plan =
         |in_flight: u64| Plan::new(access.with_loads_in_flight(in_flight as usize), schedule);
 
     let in_flight = (tuning.by_cubes_bytes_in_flight / load_bytes)
         .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
-    let cube = (team.units * tiles).max(1);
-    let resident = (tuning.by_cubes_units_per_multiprocessor / cube).max(1);
+    let resident = (tuning.by_cubes_units_per_multiprocessor / cube_units).max(1);
     let shared = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
     let combining = combining_bytes(&plan(1), problem) * 2 + RESERVED_SHARED_BYTES;
-    let places = (shared / resident as usize).saturating_sub(combining)
-        / (load_bytes * (team.units * tiles) as usize);
+    let places =
+        (shared / resident as usize).saturating_sub(combining) / (load_bytes * cube_units as usize);
     let most_each = in_flight + places as u64 / in_flight * in_flight;
-    let most_cubes = device.most_waiting_units() / u64::from(team.units * tiles);
+    let most_cubes = device.most_waiting_units() / u64::from(cube_units);
     let loads = access.loads_per_output(problem).max(1);
     let most = units.saturating_mul(most_each).saturating_mul(most_cubes);
     if loads > most {
@@ -396,7 +394,7 @@ fn read_again(problem: &Problem, device: &Device, access: Access) -> Plan {
     let access = access.with_loads_in_flight(in_flight as usize);
     // Across outputs, the accumulators of all units lie in shared memory.
     while team.units > 1 && access.direction == Direction::Across {
-        let bytes = crate::plan::check::accumulator_bytes(problem, access);
+        let bytes = accumulator_bytes(problem, access);
         if bytes * (team.units * tiles) as usize * 2 <= device.shared_memory_bytes {
             break;
         }
