@@ -83,6 +83,14 @@ pub enum ReduceError {
         /// Shape of the second input.
         second: Vec<usize>,
     },
+    /// A tensor of a list cannot be read.
+    #[error("tensor {nth} of the list: {error}")]
+    Listed {
+        /// Index of the tensor in the list, counted from 0.
+        nth: usize,
+        /// What is wrong with it.
+        error: Box<ReduceError>,
+    },
     /// An operand does not lie over the axes that it was given for.
     #[error(
         "operand {nth} has shape {found:?}: one extent is needed for each of the axes {axes:?}, 1 or \

@@ -37,6 +37,7 @@ mod gradients;
 mod host;
 mod input;
 mod kernels;
+mod list;
 mod normalize;
 pub mod operator;
 mod operators;
@@ -54,6 +55,7 @@ pub use error::ReduceError;
 pub use gradients::*;
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};
+pub use list::{ListReduction, ListResults, reduce_list};
 pub use normalize::*;
 pub use operator::{
     Apply, Map, Mapped, MappedPair, OfPairs, Operator, PairMap, PairOperator, builtin::*,

@@ -140,6 +140,8 @@ operators! { $
     all: All {};
     /// The number of nonzero elements over `axes`, as u32, or u64 if u32 cannot count them.
     count_nonzero: CountNonzero {};
+    /// Whether any element over `axes` is infinite or NaN, as bool.
+    any_non_finite: AnyNonFinite {};
     /// The sum of magnitudes over `axes`, in the type of [`sum`](fn@sum).
     sum_abs: SumAbs {};
     /// The sum of squares over `axes`, in the type of [`sum`](fn@sum).

@@ -63,6 +63,26 @@ pub enum ProblemError {
         /// Name of the operator.
         operator: &'static str,
     },
+    /// A list of tensors has no positions.
+    #[error("`{operator}` gives positions, which a list of tensors does not have")]
+    PositionalList {
+        /// Name of the operator.
+        operator: &'static str,
+    },
+    /// The operator has no value for a list without tensors.
+    #[error("`{operator}` of no tensors is undefined")]
+    EmptyList {
+        /// Name of the operator.
+        operator: &'static str,
+    },
+    /// A tensor of a list cannot be reduced.
+    #[error("tensor {nth} of the list: {error}")]
+    Listed {
+        /// Index of the tensor in the list, counted from 0.
+        nth: usize,
+        /// What is wrong with it.
+        error: Box<ProblemError>,
+    },
     /// Two outputs may be stored in one element.
     #[error(
         "the output of shape {shape:?} and strides {strides:?} may store two results in one element"

@@ -270,6 +270,39 @@ pub enum Illegal {
         /// Whether they are those of the second launch of a split.
         merging: bool,
     },
+    /// A list is read along the reduction, without peeled or realigned rows, and with one output in
+    /// flight.
+    ListAccess,
+    /// A tensor of a list is not in exactly one launch, or an empty one is in any.
+    ListedTimes {
+        /// Index of the tensor in the list.
+        tensor: usize,
+        /// How often it is in a launch.
+        times: usize,
+    },
+    /// A launch of a list has a tensor that the list does not.
+    NotListed {
+        /// Index of the tensor.
+        tensor: usize,
+        /// Tensors of the list.
+        tensors: usize,
+    },
+    /// The tensors of one launch differ in type.
+    ListedTypes {
+        /// Index of the tensor whose type is not that of the first of its launch.
+        tensor: usize,
+    },
+    /// A tensor has more dimensions than its launch reads.
+    OuterDims {
+        /// Index of the tensor.
+        tensor: usize,
+        /// Its reduced dimensions but the inner one.
+        found: usize,
+        /// Those that the launch reads.
+        expected: usize,
+    },
+    /// A launch has no tensors, or a tensor no cubes.
+    ListedNothing,
     /// The partials of one field take more bytes than a buffer may have.
     PartialsBuffer {
         /// Bytes of the partials.
@@ -426,6 +459,24 @@ impl fmt::Display for Illegal {
                 let merging = if merging { "merging " } else { "" };
                 write!(f, "{cubes} {merging}cubes exceed the limits of the grid")
             }
+            ListAccess => f.write_str(
+                "a list is read along the reduction, neither peeled nor realigned, one output at a time",
+            ),
+            ListedTimes { tensor, times } => {
+                write!(f, "tensor {tensor} is in {times} launches: once is right, or never if it is empty")
+            }
+            NotListed { tensor, tensors } => {
+                write!(f, "tensor {tensor} is not in the list, which has {tensors}")
+            }
+            ListedTypes { tensor } => {
+                write!(f, "tensor {tensor} has another type than the first of its launch")
+            }
+            OuterDims { tensor, found, expected } => write!(
+                f,
+                "tensor {tensor} has {found} dimensions beside the inner one, its launch reads \
+                 {expected}"
+            ),
+            ListedNothing => f.write_str("a launch has no tensors, or a tensor has no cubes"),
             PartialsBuffer { bytes, available } => {
                 write!(f, "{bytes} bytes of partials are more than a buffer's {available}")
             }

@@ -37,13 +37,14 @@
 //! | `element.rs`, `kind.rs` | names of element types and of schedules |
 //! | `estimate.rs`, `illegal.rs` | the expected time of a plan, and the rules that one may break |
 //! | `refusal.rs`, `error.rs` | reasons against schedules, and errors |
-//! | `tuning.rs` | every number that a decision rests on, with its measurement |
+//! | `tuning/` | every number that a decision rests on, with its measurement |
 //! | `device.rs` | a device: facts and tuning |
 //! | `problem/` | a reduction in canonical form |
 //! | `limits.rs` | what no plan can mend |
 //! | `plan/` | a plan as data, the rules it must obey, its sentence |
 //! | `choose/` | the choice, step by step |
 //! | `applied/` | plans for results that are applied to their own elements |
+//! | `list/` | plans for lists of tensors |
 //!
 //! # Features
 //!
@@ -59,6 +60,7 @@ mod estimate;
 mod illegal;
 mod kind;
 mod limits;
+mod list;
 mod plan;
 mod problem;
 mod refusal;
@@ -76,14 +78,16 @@ pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
 pub use limits::{applied_needs_wide_indices, needs_wide_indices};
+pub use list::{ListChoice, ListLaunch, ListPlan, ListShare, choose_list};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use problem::{
-    AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, OperatorClass,
-    OutputSpec, Problem, ReducedDim, Second, SecondSpec, reduced_axes, row_major_strides, span,
+    AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, ListProblem,
+    OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, reduced_axes,
+    row_major_strides, span,
 };
 pub use refusal::{Reason, Refusal};
 pub use tuning::{
-    AccumulatorTuning, AppliedTuning, SegmentEfficiency, TranscendentalTuning, Tuning,
+    AccumulatorTuning, AppliedTuning, ListTuning, SegmentEfficiency, TranscendentalTuning, Tuning,
 };
 
 /// The examples of the README are tests.

@@ -1,6 +1,6 @@
 //! What no plan can mend: an element type that the device lacks, and indices that are too narrow.
 
-use crate::{AppliedProblem, Device, PlanError, Problem};
+use crate::{AppliedProblem, Device, ListProblem, PlanError, Problem};
 
 /// Room above the largest index for loads that run past the end before they are masked.
 pub(crate) const INDEX_SLACK: u64 = 1 << 24;
@@ -22,6 +22,17 @@ pub fn needs_wide_indices(problem: &Problem) -> bool {
 #[must_use]
 pub fn applied_needs_wide_indices(applied: &AppliedProblem) -> bool {
     applied.index_span() > NARROW_LIMIT
+}
+
+/// [`check`] for each tensor of a list. Indices also count the elements of all of them.
+pub(crate) fn check_list(list: &ListProblem, device: &Device) -> Result<(), PlanError> {
+    device.check()?;
+    list.tensors().iter().try_for_each(|tensor| check(tensor, device))?;
+    let missing = list.results().iter().find(|&&element| !device.has(element));
+    if let Some(&element) = missing {
+        return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
+    }
+    check_span(list.elements().max(list.tensors().len() as u64), device)
 }
 
 /// Checks the description of the device, and that the device can run some plan for the problem.

@@ -1,5 +1,5 @@
 //! What the planner decides, asserted by equality. A change here is a change of behaviour, and
-//! needs measurements in `tuning.rs`.
+//! needs measurements in `tuning/`.
 
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementType, InputSpec, Merge, OperatorClass, OutputSpec,

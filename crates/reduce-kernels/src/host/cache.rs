@@ -13,6 +13,7 @@ use reduce_planner::Device;
 use super::{
     application::{ApplyRequest, PreparedApplication},
     client::device_of,
+    list::{ListRequest, PreparedList},
     prepared::Prepared,
     request::Request,
 };
@@ -31,6 +32,7 @@ struct Cache {
     hasher: RandomState,
     reductions: Known<Request<'static>, Prepared>,
     applications: Known<ApplyRequest, PreparedApplication>,
+    lists: Known<ListRequest, PreparedList>,
     devices: Vec<(usize, Rc<Device>)>,
 }
 
@@ -102,6 +104,24 @@ pub(crate) fn prepared_application(
     CACHE.with_borrow_mut(|cache| {
         cache.applications.insert(hash, client, request.clone(), &prepared);
     });
+    Ok(prepared)
+}
+
+/// [`prepared`] for lists of tensors.
+pub(crate) fn prepared_list(
+    client: usize,
+    request: &ListRequest,
+    prepare: impl FnOnce(&ListRequest) -> Result<PreparedList, ReduceError>,
+) -> Result<Rc<PreparedList>, ReduceError> {
+    let (hash, known) = CACHE.with_borrow(|cache| {
+        let hash = cache.hasher.hash_one((client, request));
+        (hash, cache.lists.find(hash, client, |known| known == request))
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let prepared = Rc::new(prepare(request)?);
+    CACHE.with_borrow_mut(|cache| cache.lists.insert(hash, client, request.clone(), &prepared));
     Ok(prepared)
 }
 

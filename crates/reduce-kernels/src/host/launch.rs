@@ -24,7 +24,7 @@ use crate::{
         split_two_pass::reduce_split_two_pass,
         team::Team,
     },
-    operator::{OperatorRef, ParametersLaunch},
+    operator::{OperatorRef, ParametersLaunch, Signature},
 };
 
 /// Size of the widest store of one unit, in bytes.
@@ -217,19 +217,7 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     fn partials(&self, cubes: usize, partials: &[Handle]) -> PartialArraysLaunch<R> {
-        let len = cubes * self.problem().outputs();
-        let array = |field: usize| {
-            let buffer = partials.get(field)?;
-            // SAFETY: each buffer was asked for with this length.
-            Some(unsafe { ArrayArg::from_raw_parts(buffer.clone(), len) })
-        };
-        PartialArraysLaunch::new(
-            array(0).into(),
-            array(1).into(),
-            array(2).into(),
-            array(3).into(),
-            array(4).into(),
-        )
+        partial_arrays(partials, cubes * self.problem().outputs())
     }
 
     /// Whether the results of a tile can be stored as one vector: they lie side by side, their
@@ -253,12 +241,39 @@ impl<R: Runtime> Launch<'_, R> {
             && self.buffers.outputs().iter().zip(results).all(fits)
     }
 
-    /// The operator's parameters in the accumulator's type, or in f32 if that is an integer type.
     fn parameters(&self) -> ParametersLaunch<R> {
-        let accumulator = self.buffers.resolved().signature.fields[0];
-        let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
-        ParametersLaunch::of(&self.parameters, storage_type(element))
+        parameters(&self.parameters, &self.buffers.resolved().signature)
     }
+}
+
+/// The launch argument for an operator's parameters, in the accumulator's type, or in f32 if that is
+/// an integer type.
+pub(super) fn parameters<R: Runtime>(
+    parameters: &[f64],
+    signature: &Signature,
+) -> ParametersLaunch<R> {
+    let accumulator = signature.fields[0];
+    let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
+    ParametersLaunch::of(parameters, storage_type(element))
+}
+
+/// The buffers of partials, one for each field, as arrays of this length. Each was asked for with it.
+pub(super) fn partial_arrays<R: Runtime>(
+    partials: &[Handle],
+    len: usize,
+) -> PartialArraysLaunch<R> {
+    let array = |field: usize| {
+        let buffer = partials.get(field)?;
+        // SAFETY: each buffer was asked for with this length.
+        Some(unsafe { ArrayArg::from_raw_parts(buffer.clone(), len) })
+    };
+    PartialArraysLaunch::new(
+        array(0).into(),
+        array(1).into(),
+        array(2).into(),
+        array(3).into(),
+        array(4).into(),
+    )
 }
 
 pub(super) fn count([x, y, z]: [u32; 3]) -> CubeCount {

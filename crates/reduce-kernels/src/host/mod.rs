@@ -8,6 +8,8 @@
 //! [`application`] is the same path for reductions whose results are applied to their elements, and
 //! [`cross_entropy`] applies them to one element each.
 //!
+//! [`list`] is the path of a list of tensors.
+//!
 //! [`companion`] describes tensors beside the input to kernels: a second input, operands, results.
 //!
 //! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
@@ -21,6 +23,7 @@ mod companion;
 pub(crate) mod cross_entropy;
 pub(crate) mod dispatch;
 pub(crate) mod launch;
+pub(crate) mod list;
 pub(crate) mod prepared;
 pub(crate) mod request;
 pub(crate) mod scratch;

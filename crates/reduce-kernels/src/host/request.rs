@@ -9,7 +9,7 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    operator::{OperatorRef, Signature, TypeRequest, rules},
+    operator::{Erased, OperatorRef, Signature, TypeRequest, rules},
 };
 
 /// Shape and strides of a supplied output.
@@ -86,6 +86,18 @@ pub(crate) struct Resolved {
     pub(crate) shape: Vec<usize>,
 }
 
+/// What the planner needs to know about an operator that computes in these types.
+pub(super) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClass {
+    let fields = &signature.fields[..operator.fields];
+    let bytes = fields.iter().map(|field| field.bytes()).sum();
+    let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
+    class.positional = operator.positional;
+    class.defined_on_empty = operator.defined_on_empty;
+    class.transcendental = operator.transcendental;
+    class.blockwise = operator.blocks.is_some();
+    class
+}
+
 impl Request<'_> {
     /// The request with lists that it owns.
     pub(crate) fn into_owned(self) -> Request<'static> {
@@ -126,13 +138,7 @@ impl Request<'_> {
         };
         let signature = (operator.types)(&request)
             .ok_or_else(|| ReduceError::Types { operator: operator.name(), request })?;
-        let fields = &signature.fields[..operator.fields];
-        let bytes = fields.iter().map(|field| field.bytes()).sum();
-        let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
-        class.positional = operator.positional;
-        class.defined_on_empty = operator.defined_on_empty;
-        class.transcendental = operator.transcendental;
-        class.blockwise = operator.blocks.is_some();
+        let class = class_of(operator, &signature);
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
         let second = second.map(SecondRequest::spec);

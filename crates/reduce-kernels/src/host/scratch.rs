@@ -124,23 +124,38 @@ pub(super) fn words<R: Runtime>(
     })
 }
 
-/// New words of 0, which belong to no launch. They are read back, because CubeCL writes the zeros
-/// only later, on the device's thread.
+/// New words of 0, which belong to no launch.
 fn new_words<R: Runtime>(
     client: &ComputeClient<R>,
     count: usize,
 ) -> Result<KeptWords, ReduceError> {
-    let bytes = count * size_of::<u64>();
-    let failed = |reason: String| ReduceError::Scratch { bytes: bytes as u64, reason };
-    let handle = client.create_from_slice(&vec![0; bytes]);
+    let handle = written(client, &vec![0; count * size_of::<u64>()])?;
+    Ok(KeptWords { handle, count, launch: 0 })
+}
+
+/// A buffer of these numbers, for launches of this thread to read.
+///
+/// # Errors
+///
+/// [`ReduceError::Scratch`] if the device has no memory for it.
+pub(super) fn table<R: Runtime>(
+    client: &ComputeClient<R>,
+    numbers: &[u32],
+) -> Result<Handle, ReduceError> {
+    written(client, u32::as_bytes(numbers))
+}
+
+/// A buffer of these bytes. They are read back, because CubeCL writes them only later, on the
+/// device's thread.
+fn written<R: Runtime>(client: &ComputeClient<R>, bytes: &[u8]) -> Result<Handle, ReduceError> {
+    let failed = |reason: String| ReduceError::Scratch { bytes: bytes.len() as u64, reason };
+    let handle = client.create_from_slice(bytes);
     // `read_one` panics if the memory was not allocated.
     match catch_unwind(AssertUnwindSafe(|| client.read_one(handle.clone()))) {
         Err(_) => Err(failed("the allocation failed".into())),
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Ok(Ok(found)) if found.iter().any(|&byte| byte != 0) => {
-            Err(failed("it was not cleared".into()))
-        }
-        Ok(Ok(_)) => Ok(KeptWords { handle, count, launch: 0 }),
+        Ok(Ok(found)) if found[..] != *bytes => Err(failed("it was not written".into())),
+        Ok(Ok(_)) => Ok(handle),
     }
 }
 
@@ -150,7 +165,7 @@ fn new_words<R: Runtime>(
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for one of them.
-fn partials<R: Runtime>(
+pub(super) fn partials<R: Runtime>(
     client: &ComputeClient<R>,
     stream: StreamId,
     fields: impl IntoIterator<Item = usize>,

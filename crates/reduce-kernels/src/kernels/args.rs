@@ -151,11 +151,63 @@ pub(crate) struct PartialArrays {
     e: ComptimeOption<Array<Vector<E, Single>>>,
 }
 
+/// Tensors of a list as arrays of vectors, and some of them as arrays of elements too.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ListArrays {
+    pub(crate) vectors: Sequence<Array<Vector<Stored, Wide>>>,
+    pub(crate) elements: Sequence<Array<Stored>>,
+}
+
+/// Arrays of one type, of which a cube reads one.
+#[derive(CubeType, Clone)]
+pub(super) struct Among<T: CubePrimitive> {
+    slices: Sequence<Slice<T>>,
+    /// The number of the one that is read.
+    nth: u32,
+}
+
+#[cube]
+impl<T: CubePrimitive> Among<T> {
+    fn new(slices: Sequence<Slice<T>>, nth: u32) -> Among<T> {
+        Among::<T> { slices, nth }
+    }
+
+    /// An element of the array that is read.
+    pub(super) fn at(&self, index: usize) -> T {
+        let count = self.slices.len().comptime();
+        at_of::<T>(&self.slices, self.nth, index, 0usize, count)
+    }
+}
+
+/// An element of one of the arrays `from..until`. CubeCL 0.10 has no arrays of arrays, so the kernel
+/// bisects the arrays with branches, which all units of a cube take alike.
+#[cube]
+fn at_of<T: CubePrimitive>(
+    slices: &Sequence<Slice<T>>,
+    nth: u32,
+    index: usize,
+    #[comptime] from: usize,
+    #[comptime] until: usize,
+) -> T {
+    if comptime![until - from == 1] {
+        let slice = *slices.index(from);
+        slice[index]
+    } else {
+        let middle = comptime![(from + until) / 2];
+        if nth < comptime![middle as u32] {
+            at_of::<T>(slices, nth, index, from, middle)
+        } else {
+            at_of::<T>(slices, nth, index, middle, until)
+        }
+    }
+}
+
 /// The entire input, as kernels read it.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, Clone)]
 pub(super) struct Input {
-    pub(super) vectors: Slice<Vector<Stored, Wide>>,
-    pub(super) elements: ComptimeOption<Slice<Stored>>,
+    pub(super) vectors: Among<Vector<Stored, Wide>>,
+    /// None, or as many as `vectors`; for lists, those of the tensors that need them.
+    pub(super) elements: Among<Stored>,
     pub(super) second: ComptimeOption<Slice<Stored2>>,
     pub(super) second_wide: ComptimeOption<Slice<Vector<Stored2, Wide>>>,
     #[cube(comptime)]
@@ -194,12 +246,43 @@ pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
 
 #[cube]
 pub(super) fn input_of(arrays: &InputArrays) -> Input {
+    let mut vectors = Sequence::new();
+    vectors.push(whole(&arrays.vectors));
+    let mut elements = Sequence::new();
+    #[comptime]
+    match &arrays.elements {
+        ComptimeOption::Some(array) => elements.push(whole(array)),
+        ComptimeOption::None => {}
+    }
     Input {
-        vectors: whole(&arrays.vectors),
-        elements: whole_if_any(&arrays.elements),
+        vectors: Among::new(vectors, 0u32),
+        elements: Among::new(elements, 0u32),
         second: whole_if_any(&arrays.second),
         second_wide: whole_if_any(&arrays.second_wide),
         second_access: comptime![arrays.second_access],
+    }
+}
+
+/// Tensor number `nth` of a list, and number `nth_of_elements` of those that are also bound as
+/// elements.
+#[cube]
+pub(super) fn input_of_list(arrays: &ListArrays, nth: u32, nth_of_elements: u32) -> Input {
+    let mut vectors = Sequence::new();
+    #[unroll]
+    for slot in 0..arrays.vectors.len().comptime() {
+        vectors.push(whole(arrays.vectors.index(slot)));
+    }
+    let mut elements = Sequence::new();
+    #[unroll]
+    for slot in 0..arrays.elements.len().comptime() {
+        elements.push(whole(arrays.elements.index(slot)));
+    }
+    Input {
+        vectors: Among::new(vectors, nth),
+        elements: Among::new(elements, nth_of_elements),
+        second: ComptimeOption::new_None(),
+        second_wide: ComptimeOption::new_None(),
+        second_access: comptime![CompanionAccess::None],
     }
 }
 

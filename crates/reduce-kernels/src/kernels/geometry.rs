@@ -6,18 +6,18 @@ use reduce_planner::{Access, Direction};
 use super::companion::{Companion, strided};
 
 /// A number that indices are divided by. 32-bit indices are divided with a multiplication and a
-/// shift. 64-bit indices use a division, because CubeCL 0.10 cannot pass the multiplier of a 64-bit
-/// division to a kernel.
+/// shift, if the host has prepared them. 64-bit indices use a division, because CubeCL 0.10 cannot
+/// pass the multiplier of a 64-bit division to a kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Divisor {
-    narrow: FastDivmod<u32>,
+    narrow: ComptimeOption<FastDivmod<u32>>,
     wide: usize,
 }
 
 impl<R: Runtime> DivisorLaunch<R> {
     /// The launch argument for a divisor that is not 0.
     pub(crate) fn of(divisor: usize) -> Self {
-        Self::new(narrow(divisor), divisor)
+        Self::new(Some(narrow(divisor)).into(), divisor)
     }
 }
 
@@ -43,11 +43,18 @@ mod tests {
 
 #[cube]
 impl Divisor {
+    /// A divisor that only the kernel knows.
+    pub(super) fn of_kernel(divisor: usize) -> Divisor {
+        Divisor { narrow: ComptimeOption::new_None(), wide: divisor }
+    }
+
     /// Quotient and remainder.
     pub(crate) fn div_mod(&self, dividend: usize) -> (usize, usize) {
         let index = storage_type_of::<usize>();
-        if comptime![index.size() == 4] {
-            let (quotient, remainder) = self.narrow.div_mod(u32::cast_from(dividend));
+        let prepared = self.narrow.is_some();
+        if comptime![index.size() == 4 && prepared] {
+            let narrow = self.narrow.as_ref().unwrap();
+            let (quotient, remainder) = narrow.div_mod(u32::cast_from(dividend));
             (usize::cast_from(quotient), usize::cast_from(remainder))
         } else {
             let quotient = dividend / self.wide;

@@ -81,7 +81,7 @@ fn load_along(
         let index = select(valid, first + slot, first);
         let skipped = index * vector - start;
         Loaded {
-            value: input.vectors[index],
+            value: input.vectors.at(index),
             second: second_of(input, geometry, tile, outer_index, skipped, access),
             position: Position {
                 start: position + skipped * geometry.inner_target_stride,
@@ -97,7 +97,7 @@ fn load_along(
             start + slot * geometry.inner_stride
         };
         Loaded {
-            value: input.vectors[index],
+            value: input.vectors.at(index),
             second: second_of(input, geometry, tile, outer_index, element, access),
             position: Position {
                 start: position + element * geometry.inner_target_stride,
@@ -155,35 +155,33 @@ fn load_across(
     let mut value = Vector::<Stored, Wide>::empty();
     if comptime![access.peeled] {
         if tile.results == comptime![vector as u32] {
-            value = input.vectors[start / vector];
+            value = input.vectors.at(start / vector);
         } else {
             // Past the end of the row, this repeats its last element. Those components have no
             // result.
-            let elements = input.elements.unwrap();
             let last = clamp_min(tile.results, 1u32) - 1;
             #[unroll]
             for nth in 0..vector {
                 let column = clamp_max(comptime![nth as u32].runtime(), last);
-                value[nth] = elements[start + column as usize];
+                value[nth] = input.elements.at(start + column as usize);
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Whole] {
         let index = start / vector;
         if index < whole_vectors(geometry, access) {
-            value = input.vectors[index];
+            value = input.vectors.at(index);
         } else {
             // Past the end, this repeats the last element, in components that have no result.
-            let elements = input.elements.unwrap();
             let last = geometry.realigned.unwrap().elements - 1;
             #[unroll]
             for nth in 0..vector {
-                value[nth] = elements[clamp_max(index * vector + nth, last)];
+                value[nth] = input.elements.at(clamp_max(index * vector + nth, last));
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
-        value = input.vectors[clamp_max(start / vector, whole_vectors(geometry, access) - 1)];
+        value = input.vectors.at(clamp_max(start / vector, whole_vectors(geometry, access) - 1));
     } else {
-        value = input.vectors[start / vector];
+        value = input.vectors.at(start / vector);
     }
     let second = second_of(input, geometry, tile, nth, 0usize, access);
     Loaded { value, second, position: position_across(geometry, nth), valid: true }
@@ -260,7 +258,6 @@ pub(super) fn load_edge(
 ) -> Edge {
     let vector = comptime![access.vector];
     let slots = comptime![edge_slots(vector)];
-    let elements = input.elements.unwrap();
     let at = offsets(&geometry.reduced, slot / slots);
     let start = tile.input + at.input;
     let head = start.div_ceil(vector) * vector - start;
@@ -270,7 +267,7 @@ pub(super) fn load_edge(
     let valid = element < geometry.inner_len;
     let inside = clamp_max(element, geometry.inner_len - 1);
     Edge {
-        value: Vector::cast_from(elements[start + inside]),
+        value: Vector::cast_from(input.elements.at(start + inside)),
         second: second_at_edge(input, geometry, tile, slot / slots, inside),
         position: Position {
             start: at.target + element * geometry.inner_target_stride,

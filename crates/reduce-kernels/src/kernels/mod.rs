@@ -7,6 +7,7 @@
 //! - [`split_single_pass`]: a split whose last cube merges the partial results.
 //! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
 //!   or the partial results take too much memory.
+//! - [`list`]: many tensors at once, and the launch that merges their partials.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch or
 //!   in one of its own.
 //! - [`pick`]: results applied to one element of each reduction.
@@ -43,6 +44,7 @@ pub(crate) mod args;
 mod combine;
 pub(crate) mod companion;
 pub(crate) mod geometry;
+pub(crate) mod list;
 mod load;
 pub(crate) mod merge;
 pub(crate) mod pairwise;

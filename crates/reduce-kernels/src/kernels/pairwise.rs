@@ -16,7 +16,7 @@ const LEVELS: u32 = 12;
 /// Number of loads in a chain; with blocks, their number times the loads of each. Measured with a
 /// sum of 2^28 f32 on one H200, 331 elements per component: 261.4 us with chains of 64, whose
 /// totals pass through local memory; 245.7 us with one chain of up to 512; 246.1 us without a tree.
-pub(super) const CHAIN: usize = 512;
+pub(crate) const CHAIN: usize = 512;
 
 /// The totals of the chains that a unit has completed.
 ///

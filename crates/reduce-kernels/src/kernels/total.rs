@@ -25,8 +25,26 @@ pub(super) fn total_along(
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
+    let edges = comptime![access.peeled];
+    total_with_edges(input, geometry, parameters, tile, share, edges, access, team, operator)
+}
+
+/// [`total_along`], where `edges` says whether the ends of inner dimensions are read element by
+/// element. They are if the access is peeled.
+#[cube]
+pub(super) fn total_with_edges(
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    #[comptime] edges: bool,
+    #[comptime] access: Access,
+    #[comptime] team: Team,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Single> {
     let total = if comptime![operator.0.blocks.is_some()] {
-        let first = if comptime![access.peeled] {
+        let first = if edges {
             accumulate_edges(input, geometry, parameters, tile, share, access, operator)
         } else {
             identity::<Single>(operator)
@@ -37,10 +55,10 @@ pub(super) fn total_along(
         let wide =
             accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
         let vectors = combine_components(wide, parameters, operator);
-        if comptime![access.peeled] {
-            let edges =
+        if edges {
+            let of_edges =
                 accumulate_edges(input, geometry, parameters, tile, share, access, operator);
-            merge::<Single>(operator, vectors, edges, parameters)
+            merge::<Single>(operator, vectors, of_edges, parameters)
         } else {
             vectors
         }

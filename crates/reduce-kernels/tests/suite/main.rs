@@ -19,6 +19,7 @@ mod documents;
 mod gradients;
 mod large;
 mod laws;
+mod list;
 mod numerics;
 mod operators;
 mod oracle;
@@ -54,7 +55,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, numerics, pairs, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -77,6 +78,12 @@ macro_rules! suite {
                 pairs_contract: pairs::contract;
                 gradients_by_every_plan: gradients::every_plan;
                 gradients_of_every_type: gradients::every_type;
+                lists_by_every_operator: list::every_operator;
+                lists_of_every_layout: list::every_layout;
+                lists_of_every_type: list::every_type;
+                lists_by_every_plan: list::every_plan;
+                lists_at_the_edges: list::at_the_edges;
+                lists_contract: list::contract;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

@@ -83,6 +83,16 @@ fn most(rng: &mut StdRng, len: usize) -> f64 {
     1.0 - few(rng, len)
 }
 
+/// As [`eighths`], with about one infinity or NaN in two reductions.
+fn finite_or_not(rng: &mut StdRng, len: usize) -> f64 {
+    match rng.random_range(0..6 * len.max(1)) {
+        0 => f64::INFINITY,
+        1 => f64::NEG_INFINITY,
+        2 => f64::NAN,
+        _ => eighths(rng, len),
+    }
+}
+
 fn sum(values: &[f64]) -> f64 {
     values.iter().sum()
 }
@@ -157,6 +167,8 @@ checked!(MaxWithIndex MaxWithIndex, from ties,
 checked!(Any Any, from few, v: [f64::from(nonzero(v) > 0.0)], within 0.0);
 checked!(All All, from most, v: [f64::from(nonzero(v) == v.len() as f64)], within 0.0);
 checked!(CountNonzero CountNonzero, from ties_and_nan, v: [nonzero(v)], within 0.0);
+checked!(AnyNonFinite AnyNonFinite, from finite_or_not,
+    v: [f64::from(u8::from(v.iter().any(|x| !x.is_finite())))], within 0.0);
 checked!(SumAbs SumAbs, from eighths, v: [magnitudes(v)], within magnitudes(v));
 checked!(SumSquares SumSquares, from eighths, v: [squares(v)], within squares(v));
 checked!(NormL1 NormL1, from eighths, v: [magnitudes(v)], within magnitudes(v));
@@ -196,7 +208,8 @@ macro_rules! with_operators {
             $($arguments)*;
             sum Sum, prod Prod, mean Mean, min Min, max Max, min_max MinMax, argmin ArgMin,
             argmax ArgMax, min_with_index MinWithIndex, max_with_index MaxWithIndex, any Any,
-            all All, count_nonzero CountNonzero, sum_abs SumAbs, sum_squares SumSquares,
+            all All, count_nonzero CountNonzero,
+            any_non_finite AnyNonFinite, sum_abs SumAbs, sum_squares SumSquares,
             norm_l1 NormL1, norm_l2 NormL2, norm_inf NormInf, norm_p NormP, var Var, std Std,
             mean_var MeanVar, logsumexp LogSumExp, nansum NanSum, nanprod NanProd,
             nanmean NanMean, nanmin NanMin, nanmax NanMax, nanargmin NanArgMin,

@@ -255,7 +255,7 @@ pub(crate) fn check<R: Runtime, O: Checked>(
 /// How far a result may be off: not at all if it is an integer; else the accumulation's error, which
 /// grows with the longest chain of additions (no schedule makes it longer than the reduction), and the
 /// output's rounding on top.
-fn tolerance(
+pub(crate) fn tolerance(
     input: ElementType,
     output: ElementType,
     asked: Asked,

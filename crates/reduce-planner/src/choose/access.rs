@@ -3,7 +3,7 @@
 use super::sizing::{FEW_FIELDS, cubes_wanted, row};
 use crate::{
     Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind,
-    plan::check::{check_access, check_outputs_in_flight},
+    plan::check::{check_access, check_listed, check_outputs_in_flight},
 };
 
 impl Access {
@@ -33,6 +33,18 @@ impl Access {
             vector /= 2;
         }
         Self::new(direction).with_loads_in_flight(loads_in_flight(problem, device, direction, 1))
+    }
+
+    /// The access for a tensor of a list: the widest vectors, or single elements. Kernels for lists
+    /// read what does not fill a vector at the end of each inner dimension on their own.
+    pub(crate) fn of_listed(problem: &Problem, device: &Device) -> Self {
+        let direction = Direction::Along;
+        let with = |vector: usize| {
+            let loads = loads_in_flight(problem, device, direction, vector);
+            Self::new(direction).with_vector(vector).with_loads_in_flight(loads)
+        };
+        let widest = with(widest_vector(problem, device));
+        if check_listed(widest, problem, device).is_ok() { widest } else { with(1) }
     }
 
     /// The access with realigned rows, where [`widest`](Self::widest) has shorter vectors than the

@@ -5,7 +5,7 @@
 //! | Which way is the input read, in what vectors, with how much in flight? | `access.rs` |
 //! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
 //! | What should a plan take? | `cost.rs` |
-//! | Which numbers is that based on, and what was measured? | `../tuning.rs` |
+//! | Which numbers is that based on, and what was measured? | `../tuning/` |
 //! | What may a plan never do? | `../plan/check.rs` |
 
 mod access;
@@ -16,7 +16,7 @@ mod sizing;
 mod split;
 mod unit;
 
-pub(crate) use sizing::FEW_FIELDS;
+pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
 use crate::{
     Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,

@@ -58,7 +58,7 @@ fn blockwise(operator: OperatorClass, element_bytes: usize, tuning: &Tuning) -> 
 }
 
 /// The largest power of two that is at most `value`, and 1 for 0.
-pub(super) fn floor_power_of_two(value: u64) -> u64 {
+pub(crate) fn floor_power_of_two(value: u64) -> u64 {
     1 << value.max(1).ilog2()
 }
 
@@ -77,6 +77,6 @@ pub(super) fn independent_units(problem: &Problem, device: &Device) -> u32 {
 }
 
 /// Cubes that give every multiprocessor `each` of them.
-pub(super) fn cubes_wanted(device: &Device, each: u32) -> u64 {
+pub(crate) fn cubes_wanted(device: &Device, each: u32) -> u64 {
     u64::from(device.multiprocessors) * u64::from(each)
 }

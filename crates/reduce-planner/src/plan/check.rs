@@ -110,6 +110,36 @@ pub(crate) fn check_access(
     }
 }
 
+/// [`check_access`] for a tensor of a list, whose kernels read the end of each inner dimension on
+/// their own. Each inner dimension starts at a vector's boundary.
+pub(crate) fn check_listed(
+    access: Access,
+    problem: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    let vector = access.vector;
+    let plain = Access::new(Direction::Along)
+        .with_vector(vector)
+        .with_loads_in_flight(access.loads_in_flight);
+    if access != plain {
+        return Err(Illegal::ListAccess);
+    }
+    match check_access(access, problem, device) {
+        Err(Illegal::InnerNotWhole { inner_len, .. }) => {
+            let outer = problem.reduced().iter().rev().skip(1);
+            let aligned = outer.map(|dim| dim.stride).all(|stride| stride.is_multiple_of(vector));
+            if inner_len < vector {
+                Err(Illegal::InnerTooShort { inner_len, vector })
+            } else if !aligned {
+                Err(Illegal::RowsMisaligned { vector })
+            } else {
+                Ok(())
+            }
+        }
+        checked => checked,
+    }
+}
+
 /// Only the last row of a reduction may end in a vector that reaches beyond the input, which is not
 /// empty.
 fn check_realigned_rows(vector: usize, problem: &Problem) -> Result<(), Illegal> {

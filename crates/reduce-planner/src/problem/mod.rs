@@ -7,11 +7,13 @@
 
 mod applied;
 mod layout;
+mod list;
 
 use crate::{ElementType, ProblemError};
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, may_overlap, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
+pub use list::ListProblem;
 
 /// What the planner needs to know about an operator.
 ///

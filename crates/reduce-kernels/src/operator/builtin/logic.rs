@@ -1,4 +1,4 @@
-//! Whether any or all elements are nonzero, and how many are.
+//! Whether any or all elements are nonzero, how many are, and whether any is not finite.
 
 use core::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use crate::operator::{
     A, Blocks, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
     derived::{block_of_pushes, derived},
-    element_wise::is_nonzero,
+    element_wise::{is_finite, is_nonzero},
     rules,
 };
 
@@ -22,6 +22,10 @@ pub struct All;
 /// The number of nonzero elements; 0 of no elements. NaN is nonzero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountNonzero;
+
+/// Whether any element is infinite or NaN; false of no elements. Integers and bools are finite.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnyNonFinite;
 
 /// Combines two truth values, or counts of them, given as integers.
 #[cube]
@@ -122,3 +126,17 @@ type Counted = Connected<Plus>;
 derived!(Any: One -> One = AnyTrue, "any", rules::truth);
 derived!(All: One -> One = AllTrue, "all", rules::truth);
 derived!(CountNonzero: One -> One = Counted, "count_nonzero", rules::count);
+derived!(AnyNonFinite: One -> One = AnyTrue, "any_non_finite", rules::truth,
+    before value => non_finite::<In, N>(value));
+
+/// 1 in the components that are infinite or NaN, otherwise 0.
+#[cube]
+fn non_finite<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+    let element = storage_type_of::<E>();
+    let zero = Vector::from_int(0);
+    if comptime![element.is_float()] {
+        select_many(is_finite::<E, N>(value), zero, Vector::from_int(1))
+    } else {
+        zero
+    }
+}

@@ -5,6 +5,11 @@
 //! cold L2 cache, median of 9, on 2026-11-21 and 22. "Not measured" marks a number that rests on
 //! reasoning alone.
 
+mod applied;
+mod list;
+
+pub use self::{applied::AppliedTuning, list::ListTuning};
+
 /// The numbers that the choice of a plan on one device rests on.
 ///
 /// A tuning is part of a [`Device`](crate::Device). Change a field to plan with another number:
@@ -48,6 +53,9 @@ pub struct Tuning {
     /// What plans for applied reductions rest on.
     #[cfg_attr(feature = "serde", serde(default = "AppliedTuning::h200"))]
     pub applied: AppliedTuning,
+    /// What plans for lists of tensors rest on.
+    #[cfg_attr(feature = "serde", serde(default = "ListTuning::h200"))]
+    pub list: ListTuning,
 
     /// Fewest loads that a unit has in flight. Not measured.
     pub least_loads_in_flight: usize,
@@ -307,6 +315,8 @@ macro_rules! check {
     };
 }
 
+use check;
+
 /// How many registers an accumulator takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
@@ -325,74 +335,6 @@ impl Weight {
             _ => Self::Heavy,
         }
     }
-}
-
-/// The numbers for reductions whose results are applied to their own elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
-#[non_exhaustive]
-pub struct AppliedTuning {
-    /// Bytes of a tile that a unit holds along the reduction, where units are enough. Softmax of f32
-    /// 65536 × 1024 took 133.2 us with 64 bytes and 136.6 with 128, that of bf16 8192 × 8192 took
-    /// 83.2, and 94.9 with 128.
-    pub held_bytes_along: usize,
-    /// Most bytes that a unit holds along the reduction. More leave no registers for 1024 units.
-    pub most_held_bytes_along: usize,
-    /// Bytes of a tile that a unit holds across outputs, where units are enough. Softmax of f32
-    /// 64 × 512 × 1024 over axis 1 took 71.6 us with 128 bytes, 72.1 with 256 and 87.6 with 64.
-    pub held_bytes_across: usize,
-    /// Most bytes that a unit holds across outputs. Not measured.
-    pub most_held_bytes_across: usize,
-    /// Fewest bytes that the units of a tile read side by side. Softmax of f32 1048576 × 64 took
-    /// 134.6 us with 128 bytes, 136.9 with 64, and 137.9 with 256.
-    pub segment_bytes: usize,
-    /// Units of a cube in which planes or units work for themselves. Not measured.
-    pub independent_units_per_cube: u32,
-    /// Most units of a cube that holds its tiles across outputs. Not measured.
-    pub across_units_per_cube: u32,
-    /// Bytes that each unit has in flight where the rest of a tile goes to shared memory. Not
-    /// measured.
-    pub shared_bytes_in_flight: usize,
-    /// Rate of plans that hold tiles in shared memory, in percent of memory's. Cubes that have a
-    /// multiprocessor for themselves do not read while they write. Softmax of f32 4096 × 50257 took
-    /// 537 us, and 501 with tiles read again; that of bf16 8192 × 128256 took 1249 us, and 1498.
-    pub shared_rate_percent: u32,
-    /// Bytes that each unit has in flight where several cubes share a tile, and holds in registers;
-    /// one more load if fewer places stay empty. Softmax of f32 4096 × 50257 took 480 us with 4 loads
-    /// and 12 in shared memory, 440 with 5 and 10, 582 with 8 and none; that of bf16 8192 × 128256
-    /// took 1212 us with 4 and 12, 1322 with 2 and 14, and 1980 with 8 and none.
-    pub by_cubes_bytes_in_flight: usize,
-    /// Units of each of these cubes along the reduction. The two took 482 and 1212 us with 128, 495
-    /// and 1240 with 64, 493 and 1284 with 256, 528 and 1284 with 512.
-    pub by_cubes_units_per_cube: u32,
-    /// Units among which the shared memory of a multiprocessor is divided. Not measured.
-    pub by_cubes_units_per_multiprocessor: u32,
-    /// Cubes per multiprocessor below which more share a tile. Softmax of f32 4096 × 1024 over axis 0
-    /// took 16.8 us in 16 cubes per tile, and 30.4 in 33.
-    pub by_cubes_per_multiprocessor: u32,
-    /// Most bytes of partials that they publish. The bytes stay allocated between calls. Not measured.
-    pub published_bytes: u64,
-    /// Rate of such plans, in percent of memory's. A batch normalisation of f32 64 × 256 × 56 × 56
-    /// took 150 us, and 163 with tiles read again.
-    pub by_cubes_rate_percent: u32,
-    /// The rate of such plans where elements are narrower than 4 bytes and the accumulator has many
-    /// fields, which cubes for themselves take in two passes: layer normalisation of bf16
-    /// 8192 × 128256 took 1827 us, and 1686 with tiles in shared memory.
-    pub by_cubes_narrow_rate_percent: u32,
-    /// Bytes that each unit has in flight where tiles are read again: 4096 rows of 50257 f32 took
-    /// 504 us with 128 bytes and 611 with 64.
-    pub read_again_bytes_in_flight: usize,
-    /// Units of a cube that reads a tile again. Not measured.
-    pub read_again_units_per_cube: u32,
-    /// Share of the cache that tiles may take if they are read again, in percent. Not measured.
-    pub cached_percent: u32,
-    /// Time of reading a byte again from the cache, in percent of that from memory. Not measured.
-    pub cached_read_percent: u32,
-    /// Units of a cube that applies results which an earlier launch made. Not measured.
-    pub apply_units_per_cube: u32,
-    /// Loads that such a unit has in flight. Not measured.
-    pub apply_loads_in_flight: usize,
 }
 
 /// The numbers for one operator: its row of the tuning, with what transcendental functions replace.
@@ -455,6 +397,7 @@ impl Tuning {
             blockwise,
             transcendental,
             applied: AppliedTuning::h200(),
+            list: ListTuning::h200(),
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,
             several_outputs_cubes_per_multiprocessor: 16,
@@ -554,6 +497,7 @@ impl Tuning {
             blockwise,
             transcendental,
             applied,
+            list,
             least_loads_in_flight,
             peeled_inner_vectors,
             several_outputs_cubes_per_multiprocessor,
@@ -600,6 +544,7 @@ impl Tuning {
         blockwise.check("blockwise.")?;
         transcendental.check("transcendental.")?;
         applied.check("applied.")?;
+        list.check("list.")?;
         check!(
             "",
             power_of_two,
@@ -703,93 +648,6 @@ impl TranscendentalTuning {
             independent_units_per_cube,
         );
         check!(row, count, loads_per_lane);
-        Ok(())
-    }
-}
-
-impl AppliedTuning {
-    /// The numbers for one NVIDIA H200.
-    const fn h200() -> Self {
-        Self {
-            held_bytes_along: 64,
-            most_held_bytes_along: 128,
-            held_bytes_across: 128,
-            most_held_bytes_across: 256,
-            segment_bytes: 128,
-            independent_units_per_cube: 128,
-            across_units_per_cube: 512,
-            shared_bytes_in_flight: 64,
-            shared_rate_percent: 80,
-            by_cubes_bytes_in_flight: 64,
-            by_cubes_units_per_cube: 128,
-            by_cubes_units_per_multiprocessor: 1024,
-            by_cubes_per_multiprocessor: 2,
-            published_bytes: 1 << 24,
-            by_cubes_rate_percent: 90,
-            by_cubes_narrow_rate_percent: 78,
-            read_again_bytes_in_flight: 128,
-            read_again_units_per_cube: 1024,
-            cached_percent: 60,
-            cached_read_percent: 35,
-            apply_units_per_cube: 256,
-            apply_loads_in_flight: 4,
-        }
-    }
-
-    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
-        let Self {
-            held_bytes_along,
-            most_held_bytes_along,
-            held_bytes_across,
-            most_held_bytes_across,
-            segment_bytes,
-            independent_units_per_cube,
-            across_units_per_cube,
-            shared_bytes_in_flight,
-            shared_rate_percent,
-            by_cubes_bytes_in_flight,
-            by_cubes_units_per_cube,
-            by_cubes_units_per_multiprocessor,
-            by_cubes_per_multiprocessor,
-            published_bytes: _,
-            by_cubes_rate_percent,
-            by_cubes_narrow_rate_percent,
-            read_again_bytes_in_flight,
-            read_again_units_per_cube,
-            cached_percent,
-            cached_read_percent,
-            apply_units_per_cube,
-            apply_loads_in_flight,
-        } = *self;
-        check!(
-            row,
-            power_of_two,
-            held_bytes_along,
-            most_held_bytes_along,
-            held_bytes_across,
-            most_held_bytes_across,
-            segment_bytes,
-            independent_units_per_cube,
-            across_units_per_cube,
-            shared_bytes_in_flight,
-            by_cubes_bytes_in_flight,
-            by_cubes_units_per_cube,
-            by_cubes_units_per_multiprocessor,
-            read_again_bytes_in_flight,
-            read_again_units_per_cube,
-            apply_units_per_cube,
-            apply_loads_in_flight,
-        );
-        check!(row, count, by_cubes_per_multiprocessor);
-        check!(
-            row,
-            percent,
-            shared_rate_percent,
-            by_cubes_rate_percent,
-            by_cubes_narrow_rate_percent,
-            cached_percent,
-            cached_read_percent,
-        );
         Ok(())
     }
 }

@@ -1,0 +1,487 @@
+//! One call over a list of tensors, without the type of its operator.
+
+use std::rc::Rc;
+
+use cubecl::{ir::AddressType, prelude::*, server::Handle, std::tensor::TensorHandle};
+use reduce_planner::{
+    Device, ElementType, Illegal, InputSpec, ListChoice, ListLaunch, ListPlan, ListProblem,
+    PlanError, choose_list, needs_wide_indices,
+};
+
+use super::{
+    buffers::{buffer_bytes, check_input, check_offset},
+    cache,
+    client::has_hardware_math,
+    launch::{count, parameters, partial_arrays},
+    prepared::check_arithmetic,
+    request::class_of,
+    scratch::{partials, table},
+};
+use crate::{
+    ReduceError,
+    element::{memory_type, storage_type},
+    kernels::{
+        args::{KernelTypesArg, ListArraysLaunch, PartialArraysLaunch, ResultArraysLaunch},
+        list::{NO_ELEMENTS, WORDS_OF_DIM, WORDS_OF_TENSOR, merge_list, reduce_list},
+        pairwise::CHAIN,
+        team::Team,
+    },
+    operator::{OperatorRef, ParametersLaunch, Signature, TypeRequest, rules},
+};
+
+/// Everything that decides how a list is reduced, apart from its buffers and its device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ListRequest {
+    pub(crate) operator: OperatorRef,
+    /// Type, alignment and rank of each tensor, then its shape and its strides. A list of words is
+    /// hashed and compared as a whole.
+    tensors: Vec<usize>,
+    pub(crate) accumulator: Option<ElementType>,
+    pub(crate) outputs: [Option<ElementType>; 3],
+    pub(crate) plan: Option<ListPlan>,
+}
+
+/// A list whose types have been resolved.
+#[derive(Debug)]
+struct Resolved {
+    problem: ListProblem,
+    signature: Signature,
+}
+
+/// A list that is ready to launch, except for its buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedList {
+    resolved: Resolved,
+    launches: Vec<PreparedLaunch>,
+    merging: Team,
+    grid: [u32; 3],
+    address: AddressType,
+    table: Handle,
+    /// Words of the table.
+    words: usize,
+    partials: usize,
+    /// The element of each output at which the results of the tensors begin: a multiple of the
+    /// alignment at which the device binds buffers.
+    each: usize,
+}
+
+/// A launch that reads tensors.
+#[derive(Debug)]
+struct PreparedLaunch {
+    launch: ListLaunch,
+    element: ElementType,
+    team: Team,
+    grid: [u32; 3],
+    address: AddressType,
+    table: Handle,
+    words: usize,
+    /// The tensor in each slot. Slots beyond the last tensor repeat the first.
+    slots: Vec<usize>,
+    /// The tensors that are also bound as elements.
+    tails: Vec<usize>,
+    chains: bool,
+}
+
+impl ListRequest {
+    /// The request for tensors at these places.
+    pub(crate) fn new(
+        operator: OperatorRef,
+        inputs: &[InputSpec<'_>],
+        accumulator: Option<ElementType>,
+        outputs: [Option<ElementType>; 3],
+        plan: Option<ListPlan>,
+    ) -> Self {
+        let mut tensors = Vec::with_capacity(inputs.len() * 8);
+        for input in inputs {
+            tensors.extend([input.element as usize, input.alignment, input.shape.len()]);
+            tensors.extend(input.shape);
+            tensors.extend(input.strides);
+        }
+        Self { operator, tensors, accumulator, outputs, plan }
+    }
+
+    /// Resolves the types of the results, and states the problem.
+    fn resolve(&self, inputs: &[InputSpec<'_>]) -> Result<Resolved, ReduceError> {
+        let operator = self.operator.0;
+        if operator.pairs.is_some() {
+            let (operator, expected) = (operator.name(), 2);
+            return Err(ReduceError::Inputs { operator, expected, found: 1 });
+        }
+        let elements = |input: &InputSpec<'_>| {
+            input.shape.iter().fold(1usize, |count, &extent| count.saturating_mul(extent))
+        };
+        let types = inputs.iter().map(|input| input.element).reduce(rules::common);
+        let request = TypeRequest {
+            input: types.unwrap_or(ElementType::F32),
+            accumulator: self.accumulator,
+            outputs: self.outputs,
+            reduction_len: inputs.iter().map(elements).fold(0, usize::saturating_add),
+        };
+        let signature = (operator.types)(&request)
+            .ok_or_else(|| ReduceError::Types { operator: operator.name(), request })?;
+        let class = class_of(operator, &signature);
+        let results = &signature.results[..operator.results];
+        Ok(Resolved { problem: ListProblem::new(class, inputs, results)?, signature })
+    }
+
+    fn prepare<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+        inputs: &[InputSpec<'_>],
+    ) -> Result<PreparedList, ReduceError> {
+        let resolved = self.resolve(inputs)?;
+        let Resolved { problem, signature } = &resolved;
+        check_arithmetic(client, self.operator.0, signature, device)?;
+        let plan = match &self.plan {
+            Some(plan) => {
+                plan.check(problem, device)?;
+                plan.clone()
+            }
+            None => choose_list(problem, device)?.plan,
+        };
+        let first_partials = first_partials(&plan, problem);
+        let launches = plan.launches.iter().map(|launch| {
+            prepare_launch(client, self.operator, &plan, launch, problem, device, &first_partials)
+        });
+        let launches = launches.collect::<Result<_, ReduceError>>()?;
+        let tensors = problem.tensors().len();
+        let elements = problem.tensors().iter().map(|tensor| tensor.reduction_len() as u64);
+        let mut words = first_partials.clone();
+        words.extend(elements.chain([problem.elements()]).flat_map(in_words));
+        let grid = spread(&plan, device, tensors as u64 + 1)?;
+        Ok(PreparedList {
+            launches,
+            merging: team(&plan, plan.merging_units),
+            grid,
+            address: address(problem.elements() > NARROW_ELEMENTS),
+            table: table(client, &words)?,
+            words: words.len(),
+            partials: plan.partials() as usize,
+            each: client.properties().memory.alignment.max(1) as usize,
+            resolved,
+        })
+    }
+}
+
+/// The most elements that indices of 32 bits count.
+const NARROW_ELEMENTS: u64 = i32::MAX as u64;
+
+fn address(wide: bool) -> AddressType {
+    if wide { AddressType::U64 } else { AddressType::U32 }
+}
+
+/// The two words of a number in a table.
+fn in_words(number: u64) -> [u32; 2] {
+    [number as u32, (number >> 32) as u32]
+}
+
+/// The units of a cube, all of which work together.
+fn team(plan: &ListPlan, units: u32) -> Team {
+    Team { units_per_tile: units, unit_stride: 1, units_per_cube: units, combine: plan.combine }
+}
+
+fn spread(plan: &ListPlan, device: &Device, cubes: u64) -> Result<[u32; 3], PlanError> {
+    device.spread(cubes).ok_or_else(|| PlanError::Unfit {
+        plan: plan.to_string(),
+        device: device.name.clone(),
+        reason: Illegal::Grid { cubes, merging: false },
+    })
+}
+
+/// The number of the first partial of each tensor, in the order of the list, and the number of
+/// partials.
+fn first_partials(plan: &ListPlan, problem: &ListProblem) -> Vec<u32> {
+    let mut cubes = vec![0; problem.tensors().len() + 1];
+    for share in plan.launches.iter().flat_map(|launch| &launch.tensors) {
+        cubes[share.tensor] = share.cubes;
+    }
+    // The check has found that indices count the partials.
+    let mut next = 0;
+    for first in &mut cubes {
+        next += core::mem::replace(first, next);
+    }
+    cubes
+}
+
+fn prepare_launch<R: Runtime>(
+    client: &ComputeClient<R>,
+    operator: OperatorRef,
+    plan: &ListPlan,
+    launch: &ListLaunch,
+    problem: &ListProblem,
+    device: &Device,
+    first_partials: &[u32],
+) -> Result<PreparedLaunch, ReduceError> {
+    let access = launch.access;
+    let mut of_cubes: Vec<u32> = Vec::new();
+    let mut of_tensors: Vec<u32> = Vec::new();
+    let mut tails = Vec::new();
+    let mut longest = 0;
+    for (slot, share) in launch.tensors.iter().enumerate() {
+        let tensor = &problem.tensors()[share.tensor];
+        let inner_len = access.inner_len(tensor);
+        let loads_per_inner = inner_len / access.vector;
+        let inner_count = tensor.reduction_len() / inner_len;
+        let (inner, outer) = match tensor.reduced().split_last() {
+            Some((inner, outer)) => (inner.stride, outer),
+            None => (1, &[][..]),
+        };
+        let nth_of_elements = if inner_len.is_multiple_of(access.vector) {
+            NO_ELEMENTS
+        } else {
+            tails.push(share.tensor);
+            tails.len() as u32 - 1
+        };
+        let units = u64::from(share.cubes) * u64::from(plan.units_per_cube);
+        // The elements of refused blocks are pushed one by one.
+        let loads = (loads_per_inner * access.vector) as u64 * inner_count as u64;
+        longest = longest.max(loads.div_ceil(units));
+        let first_cube = of_cubes.len() as u32;
+        of_cubes.extend(core::iter::repeat_n(slot as u32, share.cubes as usize));
+        of_tensors.extend([first_cube, share.cubes, first_partials[share.tensor], nth_of_elements]);
+        let numbers = [inner_len, inner, inner_count, loads_per_inner];
+        of_tensors.extend(numbers.iter().flat_map(|&number| in_words(number as u64)));
+        let missing = launch.outer_dims - outer.len();
+        let dims = core::iter::repeat_n((1, 0), missing)
+            .chain(outer.iter().map(|dim| (dim.extent, dim.stride)));
+        let dims = dims.flat_map(|(extent, stride)| [extent, stride]);
+        of_tensors.extend(dims.flat_map(|number| in_words(number as u64)));
+    }
+    debug_assert_eq!(
+        of_tensors.len(),
+        launch.tensors.len() * (WORDS_OF_TENSOR + WORDS_OF_DIM * launch.outer_dims)
+    );
+    let mut slots: Vec<usize> = launch.tensors.iter().map(|share| share.tensor).collect();
+    let first = launch.tensors[0].tensor;
+    slots.resize(launch.slots(), first);
+    tails.resize(launch.tail_slots(problem), first);
+    let wide = slots.iter().any(|&tensor| needs_wide_indices(&problem.tensors()[tensor]));
+    let words = [of_cubes, of_tensors].concat();
+    Ok(PreparedLaunch {
+        launch: launch.clone(),
+        element: problem.tensors()[first].input(),
+        team: team(plan, plan.units_per_cube),
+        grid: spread(plan, device, launch.cubes())?,
+        address: address(wide),
+        table: table(client, &words)?,
+        words: words.len(),
+        slots,
+        tails,
+        chains: operator.0.pairwise && longest > CHAIN as u64,
+    })
+}
+
+/// A call over a list.
+pub(crate) struct ListCall<'a> {
+    pub(crate) request: ListRequest,
+    pub(crate) inputs: Vec<InputSpec<'a>>,
+    /// The device to plan for; `None` means that of the client.
+    pub(crate) device: Option<&'a Device>,
+    pub(crate) parameters: Vec<f64>,
+}
+
+impl ListCall<'_> {
+    /// The types of the results.
+    pub(crate) fn results(&self) -> Result<[ElementType; 3], ReduceError> {
+        Ok(self.request.resolve(&self.inputs)?.signature.results)
+    }
+
+    /// The problem of the list.
+    pub(crate) fn problem(&self) -> Result<ListProblem, ReduceError> {
+        Ok(self.request.resolve(&self.inputs)?.problem)
+    }
+
+    /// Chooses a plan. A plan in the request is ignored.
+    pub(crate) fn choose<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+    ) -> Result<ListChoice, ReduceError> {
+        let Resolved { problem, signature } = self.request.resolve(&self.inputs)?;
+        let of_client = cache::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        check_arithmetic(client, self.request.operator.0, &signature, device)?;
+        Ok(choose_list(&problem, device)?)
+    }
+
+    /// Launches into new tensors. Returns the result of each tensor and that of all, for each result
+    /// of the operator.
+    pub(crate) fn run<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        tensors: &[&TensorHandle<R>],
+    ) -> Result<Vec<ListResult<R>>, ReduceError> {
+        let prepared = match self.device {
+            Some(device) => Rc::new(self.request.prepare(client, device, &self.inputs)?),
+            None => cache::prepared_list(cache::identity(client), &self.request, |request| {
+                request.prepare(client, &cache::device(client), &self.inputs)
+            })?,
+        };
+        let Resolved { problem, signature } = &prepared.resolved;
+        for (nth, (tensor, problem)) in tensors.iter().zip(problem.tensors()).enumerate() {
+            let listed = |error| ReduceError::Listed { nth, error: Box::new(error) };
+            let bytes = buffer_bytes(&tensor.handle);
+            check_input(problem, bytes).map_err(listed)?;
+            check_offset(client, "input", tensor.handle.offset_start, problem.input())
+                .map_err(listed)?;
+        }
+        let operator = self.request.operator.0;
+        let results = &signature.results[..operator.results];
+        let outputs: Vec<Handle> = results
+            .iter()
+            .map(|&result| {
+                let elements = prepared.each + tensors.len().max(1);
+                client.empty(elements * result.bytes())
+            })
+            .collect();
+        let stream = outputs.first().map_or_else(|| client.empty(1).stream, |output| output.stream);
+        let fields = &signature.fields[..operator.fields];
+        let bytes = fields.iter().map(|field| prepared.partials.max(1) * field.bytes());
+        let partials = partials(client, stream, bytes)?;
+        let launch = Launch {
+            client,
+            operator: self.request.operator,
+            prepared: &prepared,
+            parameters: &self.parameters,
+            partials: &partials,
+        };
+        for reading in &prepared.launches {
+            launch.read(reading, tensors);
+        }
+        launch.merge(&outputs, tensors.len());
+        let of_list = |(output, &result): (Handle, &ElementType)| {
+            let (bytes, storage) = (result.bytes() as u64, storage_type(result));
+            let beyond = output.size_in_used() - bytes;
+            let all = output.clone().offset_end(beyond);
+            let each = output.offset_start(prepared.each as u64 * bytes);
+            ListResult {
+                each: TensorHandle::new_contiguous([tensors.len()], each, storage),
+                all: TensorHandle::new_contiguous([1], all, storage),
+            }
+        };
+        Ok(outputs.into_iter().zip(results).map(of_list).collect())
+    }
+}
+
+/// One result of an operator over a list.
+pub(crate) struct ListResult<R: Runtime> {
+    /// Those of each tensor, in the order of the list.
+    pub(crate) each: TensorHandle<R>,
+    /// That of all tensors together.
+    pub(crate) all: TensorHandle<R>,
+}
+
+/// A call whose checks have all passed.
+struct Launch<'a, R: Runtime> {
+    client: &'a ComputeClient<R>,
+    operator: OperatorRef,
+    prepared: &'a PreparedList,
+    parameters: &'a [f64],
+    partials: &'a [Handle],
+}
+
+impl<R: Runtime> Launch<'_, R> {
+    /// The partials of the tensors of one launch.
+    fn read(&self, reading: &PreparedLaunch, tensors: &[&TensorHandle<R>]) {
+        let PreparedLaunch { launch, team, grid, address, .. } = reading;
+        let access = launch.access;
+        let array = |tensor: usize, vector: usize| {
+            let span = self.prepared.resolved.problem.tensors()[tensor].input_span();
+            let binding = tensors[tensor].handle.clone().binding();
+            // SAFETY: the buffer has been checked against the span.
+            unsafe { ArrayArg::from_raw_parts_binding(binding, span / vector) }
+        };
+        let arrays = ListArraysLaunch::new(
+            reading.slots.iter().map(|&tensor| array(tensor, access.vector)).collect(),
+            reading.tails.iter().map(|&tensor| array(tensor, 1)).collect(),
+        );
+        let types = KernelTypesArg {
+            stored: memory_type(reading.element),
+            width: access.vector,
+            chains: reading.chains,
+            ..self.types()
+        };
+        // SAFETY: the buffers hold every offset of their problems. The plan's check has found that
+        // vector loads are aligned and inside their inner dimensions. The table names the tensors
+        // that are bound, and partials that the buffers hold.
+        unsafe {
+            reduce_list::launch_unchecked::<R>(
+                self.client,
+                count(*grid),
+                CubeDim::new_1d(team.units_per_cube),
+                *address,
+                types,
+                arrays,
+                ArrayArg::from_raw_parts(reading.table.clone(), reading.words),
+                self.partials(),
+                self.parameters(),
+                launch.cubes() as usize,
+                launch.outer_dims,
+                access,
+                *team,
+                self.operator,
+            );
+        }
+    }
+
+    /// The results, from the partials.
+    fn merge(&self, outputs: &[Handle], tensors: usize) {
+        let PreparedList { merging, grid, address, table, words, each, .. } = self.prepared;
+        let array = |nth: usize| {
+            let output = outputs.get(nth)?;
+            // SAFETY: the output was asked for with this length.
+            Some(unsafe { ArrayArg::from_raw_parts(output.clone(), each + tensors.max(1)) })
+        };
+        let results = ResultArraysLaunch::new(
+            array(0).into(),
+            array(1).into(),
+            array(2).into(),
+            None.into(),
+            None.into(),
+            None.into(),
+        );
+        // SAFETY: the table has the partials of each tensor, which the buffers hold, and the outputs
+        // have an element for each tensor.
+        unsafe {
+            merge_list::launch_unchecked::<R>(
+                self.client,
+                count(*grid),
+                CubeDim::new_1d(merging.units_per_cube),
+                *address,
+                self.types(),
+                self.partials(),
+                ArrayArg::from_raw_parts(table.clone(), *words),
+                results,
+                self.parameters(),
+                tensors,
+                *each,
+                *merging,
+                self.operator,
+            );
+        }
+    }
+
+    /// The types of the merge, which reads no tensors.
+    fn types(&self) -> KernelTypesArg {
+        let signature = &self.prepared.resolved.signature;
+        KernelTypesArg {
+            stored: memory_type(signature.value),
+            second: None,
+            value: memory_type(signature.value),
+            fields: signature.fields.map(memory_type),
+            results: signature.results.map(memory_type),
+            width: 1,
+            hardware_math: has_hardware_math(self.client),
+            chains: false,
+            application: None,
+        }
+    }
+
+    fn partials(&self) -> PartialArraysLaunch<R> {
+        partial_arrays(self.partials, self.prepared.partials.max(1))
+    }
+
+    fn parameters(&self) -> ParametersLaunch<R> {
+        parameters(self.parameters, &self.prepared.resolved.signature)
+    }
+}

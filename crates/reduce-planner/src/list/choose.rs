@@ -1,0 +1,160 @@
+//! The choice of a plan for a list, step by step. Read [`choose_list`] from top to bottom.
+
+use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, slots};
+use crate::{
+    Access, Combine, Device, ElementType, Estimate, ListProblem, PlanError,
+    choose::{cubes_wanted, floor_power_of_two},
+    limits::{self, INDEX_SLACK},
+};
+
+/// A plan for a list, and what it should take.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct ListChoice {
+    /// The plan.
+    pub plan: ListPlan,
+    /// What the plan should take, launches included.
+    pub estimate: Estimate,
+}
+
+/// Tensors that one kernel can read: of one type, with one access and as many outer dimensions.
+struct Group {
+    element: ElementType,
+    access: Access,
+    outer_dims: usize,
+    /// Index and loads of each tensor.
+    tensors: Vec<(usize, u64)>,
+}
+
+/// Chooses a plan for a list of tensors on a device.
+///
+/// # Errors
+///
+/// The description of the device makes no sense, the device lacks an element type or wide indices, or
+/// it binds too few buffers. See [`PlanError`].
+pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, PlanError> {
+    let tuning = device.tuning.list;
+
+    // 1. No plan can run a type that the device lacks, or indices that are too narrow.
+    limits::check_list(list, device)?;
+
+    // 2. One kernel reads all tensors of a type that are without gaps and aligned. Others are read
+    //    with their strides, or element by element.
+    let mut groups = grouped(list, device);
+
+    // 3. All cubes have about as many loads, however large their tensors are: few enough that the
+    //    cubes fill the device, and many enough that partials are few.
+    let units = units_per_cube(list, device, tuning.units_per_cube);
+    let loads: u64 = groups.iter().flat_map(|group| &group.tensors).map(|&(_, loads)| loads).sum();
+    let cubes = cubes_wanted(device, tuning.cubes_per_multiprocessor);
+    let each = loads.div_ceil(cubes * u64::from(units)).clamp(1, tuning.most_loads_per_unit);
+    for group in &mut groups {
+        let in_flight = group.access.loads_in_flight.min(each.next_power_of_two() as usize);
+        group.access = group.access.with_loads_in_flight(in_flight);
+    }
+
+    // 4. Each group takes as few launches as the device's bindings and the tuning allow.
+    let launches = groups.iter().flat_map(|group| {
+        let shares: Vec<ListShare> =
+            group.tensors.iter().map(|&share| shared(share, units, each, group.access)).collect();
+        let most = tensors_per_launch(list, group, device);
+        let count = shares.len().div_ceil(most);
+        let length = shares.len().div_ceil(count);
+        let launch =
+            |tensors: &[_]| ListLaunch::new(group.access, group.outer_dims, tensors.to_vec());
+        shares.chunks(length).map(launch).collect::<Vec<_>>()
+    });
+    let launches: Vec<ListLaunch> = launches.collect();
+
+    // 5. The last launch has enough units to merge the partials of all tensors.
+    let partials: u64 = launches.iter().map(ListLaunch::cubes).sum();
+    let wanted = partials.div_ceil(tuning.partials_per_merging_unit).next_power_of_two();
+    let wanted = wanted.max(device.plane_size_max.into()).min(device.max_units_per_cube.into());
+    let merging_units = units_per_cube(list, device, wanted as u32);
+    let lanes = device.plane_size_min.max(1);
+    let combine = match device.plane_operations && merging_units.min(units) >= lanes {
+        true => Combine::Plane { lanes },
+        false => Combine::Shared,
+    };
+    let plan = ListPlan {
+        version: ListPlan::VERSION,
+        units_per_cube: units,
+        combine,
+        launches,
+        merging_units,
+    };
+    plan.check(list, device)?;
+    let estimate = estimate(&plan, list, device);
+    Ok(ListChoice { plan, estimate })
+}
+
+/// The tensors that are not empty, by what one kernel can read, in the order of the list.
+fn grouped(list: &ListProblem, device: &Device) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (nth, tensor) in list.tensors().iter().enumerate() {
+        if tensor.reduction_len() == 0 {
+            continue;
+        }
+        let access = Access::of_listed(tensor, device);
+        let element = tensor.input();
+        let outer_dims = tensor.reduced().len().saturating_sub(1);
+        let share = (nth, access.loads_per_output(tensor).max(1));
+        let found = groups.iter_mut().find(|group| {
+            group.element == element
+                && group.access == access
+                && (group.outer_dims > 0) == (outer_dims > 0)
+        });
+        match found {
+            Some(group) => {
+                group.outer_dims = group.outer_dims.max(outer_dims);
+                group.tensors.push(share);
+            }
+            None => groups.push(Group { element, access, outer_dims, tensors: vec![share] }),
+        }
+    }
+    groups
+}
+
+/// The cubes of a tensor, each of whose units has about `each` loads.
+fn shared((tensor, loads): (usize, u64), units: u32, each: u64, access: Access) -> ListShare {
+    let units = u64::from(units);
+    // Indices leave room for the loads that cubes are ahead of the last.
+    let most = INDEX_SLACK / (units * access.loads_in_flight as u64);
+    let cubes = loads.div_ceil(units * each).clamp(1, most.max(1));
+    ListShare::new(tensor, cubes as u32)
+}
+
+/// Most tensors of one launch.
+fn tensors_per_launch(list: &ListProblem, group: &Group, device: &Device) -> usize {
+    let available = (device.max_bindings as usize).saturating_sub(beside_tensors(list));
+    let vector = group.access.vector;
+    let has_tail = |&(nth, _): &(usize, u64)| {
+        !group.access.inner_len(&list.tensors()[nth]).is_multiple_of(vector)
+    };
+    let each = if group.tensors.iter().any(has_tail) { 2 } else { 1 };
+    let most = (available / each).min(device.tuning.list.tensors_per_launch);
+    // The largest number that is not rounded up. The check refuses a device that binds too few.
+    (1..=most).rev().find(|&tensors| slots(tensors) <= most).unwrap_or(1)
+}
+
+/// Units of a cube, up to `wanted`, whose accumulators fit shared memory.
+fn units_per_cube(list: &ListProblem, device: &Device, wanted: u32) -> u32 {
+    let by_memory = device.shared_memory_bytes / list.operator().accumulator_bytes.max(1);
+    let most = (by_memory as u64).min(device.max_units_per_cube.into());
+    floor_power_of_two(most.min(wanted.into())) as u32
+}
+
+/// What the plan should take: launches one after the other, and each byte once.
+fn estimate(plan: &ListPlan, list: &ListProblem, device: &Device) -> Estimate {
+    let bandwidth = device.bandwidth.max(1) as f64 * 1e-9;
+    Estimate {
+        launch_ns: plan.launch_count() as f64 * device.launch_ns as f64,
+        loads_ns: 0.0,
+        transfer_ns: list.bytes() as f64 / bandwidth,
+        locality: 1.0,
+        start_ns: 0.0,
+        latency_ns: 2.0 * device.latency_ns as f64,
+        combine_ns: 0.0,
+    }
+}

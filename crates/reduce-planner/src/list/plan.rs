@@ -1,0 +1,273 @@
+//! A plan for a list as data, its sentence, and the rules that it must obey.
+
+use core::fmt;
+
+use crate::{
+    Access, Combine, Device, Illegal, ListProblem, PlanError, Quantity,
+    limits::{self, INDEX_SLACK, NARROW_LIMIT},
+    plan::check::{check_listed, fits_grid, fits_shared, power_of_two},
+};
+
+/// What will be launched for a list of tensors on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ListPlan {
+    /// Version of the planner that made the plan. See [`ListPlan::VERSION`].
+    pub version: u32,
+    /// Units of a cube that reads tensors, a power of two.
+    pub units_per_cube: u32,
+    /// How the units of a cube combine, also when they merge.
+    pub combine: Combine,
+    /// The launches that read the tensors. An empty tensor is in none.
+    pub launches: Vec<ListLaunch>,
+    /// Units of a cube of the last launch, a power of two. It has a cube for each tensor and one for
+    /// all of them.
+    pub merging_units: u32,
+}
+
+/// A launch that reads tensors of one type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ListLaunch {
+    /// How the tensors are read. The end of an inner dimension that does not fill a vector is read
+    /// element by element.
+    pub access: Access,
+    /// Reduced dimensions of a tensor, in canonical form and without the inner one. Tensors with fewer
+    /// have dimensions of extent 1 in their place.
+    pub outer_dims: usize,
+    /// The tensors.
+    pub tensors: Vec<ListShare>,
+}
+
+/// A tensor of a launch, and the cubes that share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ListShare {
+    /// Index of the tensor in the list.
+    pub tensor: usize,
+    /// Cubes that read it. Each has a share of its loads, and partials of its own.
+    pub cubes: u32,
+}
+
+impl ListShare {
+    /// A tensor that so many cubes share.
+    #[must_use]
+    pub const fn new(tensor: usize, cubes: u32) -> Self {
+        Self { tensor, cubes }
+    }
+}
+
+impl ListLaunch {
+    /// A launch that reads these tensors.
+    #[must_use]
+    pub const fn new(access: Access, outer_dims: usize, tensors: Vec<ListShare>) -> Self {
+        Self { access, outer_dims, tensors }
+    }
+
+    /// Number of cubes.
+    #[must_use]
+    pub fn cubes(&self) -> u64 {
+        self.tensors.iter().map(|share| u64::from(share.cubes)).sum()
+    }
+
+    /// Buffers that kernels take as vectors. A kernel is compiled for each number of them, so there
+    /// may be more than tensors.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        slots(self.tensors.len())
+    }
+
+    /// Buffers that kernels take also as elements, for the ends that do not fill a vector.
+    #[must_use]
+    pub fn tail_slots(&self, list: &ListProblem) -> usize {
+        let tensors = list.tensors();
+        let tails = self.tensors.iter().filter(|share| {
+            tensors.get(share.tensor).is_some_and(|tensor| {
+                !self.access.inner_len(tensor).is_multiple_of(self.access.vector.max(1))
+            })
+        });
+        slots(tails.count())
+    }
+
+    /// Buffers that the launch binds.
+    fn bindings(&self, list: &ListProblem) -> usize {
+        beside_tensors(list) + self.slots() + self.tail_slots(list)
+    }
+}
+
+/// Buffers that a launch binds beside those of tensors: partials and the table.
+pub(super) fn beside_tensors(list: &ListProblem) -> usize {
+    list.operator().fields.saturating_add(1)
+}
+
+/// The next number of buffers that kernels are compiled for: a power of two, or a multiple of 8.
+pub(super) fn slots(buffers: usize) -> usize {
+    match buffers {
+        0 => 0,
+        1..=8 => buffers.next_power_of_two(),
+        _ => buffers.next_multiple_of(8),
+    }
+}
+
+impl ListPlan {
+    /// The version that this planner makes and runs.
+    pub const VERSION: u32 = 1;
+
+    /// Number of launches, that of the merge included.
+    #[must_use]
+    pub fn launch_count(&self) -> usize {
+        self.launches.len() + 1
+    }
+
+    /// Number of partials: one for each cube that reads.
+    #[must_use]
+    pub fn partials(&self) -> u64 {
+        self.launches.iter().map(ListLaunch::cubes).fold(0, u64::saturating_add)
+    }
+
+    /// Checks that the plan computes `list` correctly on `device`. Plans from
+    /// [`choose_list`](crate::choose_list) always do.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, the device lacks what the list needs, or the plan breaks a
+    /// rule.
+    pub fn check(&self, list: &ListProblem, device: &Device) -> Result<(), PlanError> {
+        if self.version != Self::VERSION {
+            return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
+        }
+        limits::check_list(list, device)?;
+        self.obeys_rules(list, device).map_err(|reason| PlanError::Unfit {
+            plan: self.to_string(),
+            device: device.name.clone(),
+            reason,
+        })
+    }
+
+    fn obeys_rules(&self, list: &ListProblem, device: &Device) -> Result<(), Illegal> {
+        let most = device.max_units_per_cube;
+        power_of_two(Quantity::UnitsPerCube, self.units_per_cube, most)?;
+        power_of_two(Quantity::UnitsPerMergingCube, self.merging_units, most)?;
+        let fewest = self.units_per_cube.min(self.merging_units);
+        if let Combine::Plane { lanes } = self.combine {
+            if !device.plane_operations {
+                return Err(Illegal::NoPlaneOperations);
+            }
+            power_of_two(Quantity::Lanes, lanes, device.plane_size_min)?;
+            if fewest < device.plane_size_min {
+                return Err(Illegal::CubeBelowPlane { units: fewest });
+            }
+        }
+        let largest = self.units_per_cube.max(self.merging_units) as usize;
+        fits_shared(largest.saturating_mul(list.operator().accumulator_bytes), device)?;
+        self.launches.iter().try_for_each(|launch| self.check_launch(launch, list, device))?;
+        self.check_each_once(list)?;
+        let merging = list.operator().fields + 1 + list.results().len();
+        fits_bindings(merging, device)?;
+        fits_grid(list.tensors().len() as u64 + 1, true, device)?;
+        let partials = self.partials();
+        if partials > NARROW_LIMIT {
+            return Err(Illegal::TooManyPartials { partials, max: NARROW_LIMIT });
+        }
+        Ok(())
+    }
+
+    fn check_launch(
+        &self,
+        launch: &ListLaunch,
+        list: &ListProblem,
+        device: &Device,
+    ) -> Result<(), Illegal> {
+        let tensors = list.tensors();
+        let mut element = None;
+        if launch.tensors.is_empty() {
+            return Err(Illegal::ListedNothing);
+        }
+        for &ListShare { tensor, cubes } in &launch.tensors {
+            let Some(problem) = tensors.get(tensor) else {
+                return Err(Illegal::NotListed { tensor, tensors: tensors.len() });
+            };
+            if problem.reduction_len() == 0 {
+                return Err(Illegal::ListedTimes { tensor, times: 1 });
+            }
+            check_listed(launch.access, problem, device)?;
+            if *element.get_or_insert(problem.input()) != problem.input() {
+                return Err(Illegal::ListedTypes { tensor });
+            }
+            let found = problem.reduced().len().saturating_sub(1);
+            if found > launch.outer_dims {
+                let expected = launch.outer_dims;
+                return Err(Illegal::OuterDims { tensor, found, expected });
+            }
+            if cubes == 0 {
+                return Err(Illegal::ListedNothing);
+            }
+            let loads = launch.access.loads_in_flight as u64;
+            if u64::from(cubes) * u64::from(self.units_per_cube) * loads > INDEX_SLACK {
+                return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
+            }
+        }
+        fits_bindings(launch.bindings(list), device)?;
+        fits_grid(launch.cubes(), false, device)
+    }
+
+    /// Each tensor that is not empty is read once.
+    fn check_each_once(&self, list: &ListProblem) -> Result<(), Illegal> {
+        let mut times = vec![0; list.tensors().len()];
+        for share in self.launches.iter().flat_map(|launch| &launch.tensors) {
+            times[share.tensor] += 1;
+        }
+        for ((tensor, problem), times) in list.tensors().iter().enumerate().zip(times) {
+            if times != usize::from(problem.reduction_len() > 0) {
+                return Err(Illegal::ListedTimes { tensor, times });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fits_bindings(bindings: usize, device: &Device) -> Result<(), Illegal> {
+    let available = device.max_bindings;
+    if bindings as u64 > u64::from(available) {
+        return Err(Illegal::Bindings { bindings, available });
+    }
+    Ok(())
+}
+
+impl fmt::Display for ListLaunch {
+    /// Such as `54 tensors in 612 cubes, vectors of 4 along the reduction, 2 loads in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tensors = self.tensors.len();
+        let plural = if tensors == 1 { "" } else { "s" };
+        write!(f, "{tensors} tensor{plural} in {} cubes", self.cubes())?;
+        if self.outer_dims > 0 {
+            write!(f, " with up to {} dimensions", self.outer_dims + 1)?;
+        }
+        write!(f, ", {}", self.access)
+    }
+}
+
+impl fmt::Display for ListPlan {
+    /// One line, such as `list: 2 launches, the last of which merges 15433 partials with 1024 units per
+    /// result; cubes of 256 units, combined by plane operations over 32 lanes; 44 tensors in 15433
+    /// cubes, vectors of 4 along the reduction, 8 loads in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "list: {} launches, the last of which merges {} partials with {} units per result; \
+             cubes of {} units, combined by {}",
+            self.launch_count(),
+            self.partials(),
+            self.merging_units,
+            self.units_per_cube,
+            self.combine,
+        )?;
+        self.launches.iter().try_for_each(|launch| write!(f, "; {launch}"))
+    }
+}

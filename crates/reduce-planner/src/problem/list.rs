@@ -1,0 +1,81 @@
+//! A list of tensors that one operator reduces together.
+
+use super::{InputSpec, OperatorClass, OutputSpec, Problem};
+use crate::{ElementType, ProblemError};
+
+/// A list of tensors of any shapes and types, each of which is reduced to results of its own, and all
+/// of which together are reduced to one more.
+///
+/// Each tensor has a canonical [`Problem`], which reduces all of its axes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListProblem {
+    operator: OperatorClass,
+    results: Vec<ElementType>,
+    tensors: Vec<Problem>,
+}
+
+impl ListProblem {
+    /// States the reduction of `inputs`. `results` are the types of the operator's results.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError::PositionalList`] for an operator that gives positions,
+    /// [`ProblemError::Listed`] for a tensor that cannot be reduced, [`ProblemError::EmptyList`] if
+    /// there is no tensor and the operator has no value for no elements.
+    pub fn new(
+        operator: OperatorClass,
+        inputs: &[InputSpec<'_>],
+        results: &[ElementType],
+    ) -> Result<Self, ProblemError> {
+        if operator.positional {
+            return Err(ProblemError::PositionalList { operator: operator.name });
+        }
+        if inputs.is_empty() && !operator.defined_on_empty {
+            return Err(ProblemError::EmptyList { operator: operator.name });
+        }
+        let output = OutputSpec { elements: results, strides: None };
+        let stated = |(nth, input)| {
+            Problem::new(operator, input, None, &output)
+                .map_err(|error| ProblemError::Listed { nth, error: Box::new(error) })
+        };
+        let tensors = inputs.iter().enumerate().map(stated).collect::<Result<_, _>>()?;
+        Ok(Self { operator, results: results.to_vec(), tensors })
+    }
+
+    /// A list of problems that have been stated before, each of which reduces all axes of a tensor.
+    pub(crate) fn of(operator: OperatorClass, tensors: Vec<Problem>) -> Self {
+        Self { operator, results: Vec::new(), tensors }
+    }
+
+    /// The operator's class.
+    #[must_use]
+    pub fn operator(&self) -> OperatorClass {
+        self.operator
+    }
+
+    /// Type of each result.
+    #[must_use]
+    pub fn results(&self) -> &[ElementType] {
+        &self.results
+    }
+
+    /// The tensors, in the order of the list.
+    #[must_use]
+    pub fn tensors(&self) -> &[Problem] {
+        &self.tensors
+    }
+
+    /// Number of elements of all tensors, or the largest number if there are more.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        let elements = self.tensors.iter().map(|tensor| tensor.reduction_len() as u64);
+        elements.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that must move: each distinct element is read once, and the results are written.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of_all: u64 = self.results.iter().map(|result| result.bytes() as u64).sum();
+        self.tensors.iter().map(Problem::bytes).fold(of_all, u64::saturating_add)
+    }
+}
