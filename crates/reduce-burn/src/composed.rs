@@ -15,7 +15,8 @@ use crate::{AnyTensor, Kind, Reduction, reduction::value_of_nothing};
 /// Runs a reduction.
 pub(crate) fn reduce<B: Backend>(tensor: AnyTensor<B>, reduction: &Reduction) -> Vec<AnyTensor<B>> {
     if reduction.input_shape().num_elements() == 0 {
-        return of_nothing(reduction, &tensor.device());
+        let value = value_of_nothing(reduction.operator()).unwrap_or(0.0);
+        return of_nothing(value, &reduction.output_shape(), reduction.outputs(), &tensor.device());
     }
     let order = [reduction.kept_axes(), reduction.axes().to_vec()].concat();
     let rows = Shape::from([reduction.outputs_len(), reduction.len()]);
@@ -55,11 +56,14 @@ enum Column<B: Backend> {
     Bool(Tensor<B, 2, Bool>),
 }
 
-/// The results of a tensor without elements.
-fn of_nothing<B: Backend>(reduction: &Reduction, device: &Device<B>) -> Vec<AnyTensor<B>> {
-    let shape = reduction.output_shape();
-    let value = value_of_nothing(reduction.operator()).unwrap_or(0.0);
-    let results = reduction.outputs().into_iter().map(|(kind, dtype)| match kind {
+/// The results of a tensor without elements, which all are `value`.
+pub(crate) fn of_nothing<B: Backend>(
+    value: f64,
+    shape: &Shape,
+    outputs: Vec<(Kind, DType)>,
+    device: &Device<B>,
+) -> Vec<AnyTensor<B>> {
+    let results = outputs.into_iter().map(|(kind, dtype)| match kind {
         Kind::Float => {
             AnyTensor::Float(B::float_full(shape.clone(), value.into(), device, dtype.into()))
         }
@@ -107,6 +111,10 @@ fn of_floats<B: Backend>(x: Tensor<B, 2>, reduction: &Reduction) -> Vec<Column<B
         MaxWithIndex => return with_index(extremum(x, true)),
         operator @ (Any | All | CountNonzero) => {
             return vec![of_truths(x.equal_elem(0.0).bool_not(), operator)];
+        }
+        AnyNonFinite => {
+            let is_wrong = x.clone().is_nan().bool_or(x.is_inf());
+            return vec![of_truths(is_wrong, Any)];
         }
         SumAbs | NormL1 => x.abs().sum_dim(1),
         SumSquares => (x.clone() * x).sum_dim(1),

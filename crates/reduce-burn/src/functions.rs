@@ -37,7 +37,7 @@ where
 }
 
 /// The next result.
-fn next<B: ReduceBackend, const R: usize, K: Reducible<B>>(
+pub(crate) fn next<B: ReduceBackend, const R: usize, K: Reducible<B>>(
     results: &mut impl Iterator<Item = AnyTensor<B>>,
 ) -> Tensor<B, R, K> {
     let result = results.next().expect("the operator has this many results");
@@ -101,6 +101,8 @@ functions! {
     all(): All, [K: Reducible<B>] K -> Bool;
     /// The number of elements over `axes` that are true, or not 0.
     count_nonzero(): CountNonzero, [K: Reducible<B>] K -> Int;
+    /// Whether any element over `axes` is infinite or NaN.
+    any_non_finite(): AnyNonFinite, [] Float -> Bool;
     /// The sum of magnitudes over `axes`.
     sum_abs(): SumAbs, [K: Reducible<B> + Numeric<B>] K -> K;
     /// The sum of squares over `axes`.

@@ -63,6 +63,7 @@ mod cube;
 mod error;
 mod functions;
 mod fusion;
+mod geometry;
 mod gradient;
 mod operand;
 mod reduction;

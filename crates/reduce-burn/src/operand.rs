@@ -4,7 +4,7 @@ use core::ops::{Add, Div, Mul, Sub};
 
 use burn_backend::{
     Backend, DType, Scalar, TensorMetadata, get_device_settings,
-    tensor::{BoolTensor, FloatTensor},
+    tensor::{BoolTensor, Device, FloatTensor},
 };
 use burn_std::BoolDType;
 use burn_tensor::Shape;
@@ -14,12 +14,19 @@ use burn_tensor::Shape;
 pub(crate) struct Operand<B: Backend>(pub(crate) FloatTensor<B>);
 
 impl<B: Backend> Operand<B> {
-    pub(crate) fn zeros_like(&self, shape: Shape) -> Self {
-        let device = B::float_device(&self.0);
-        Self(B::float_zeros(shape, &device, self.0.dtype().into()))
+    pub(crate) fn zeros(shape: Shape, dtype: DType, device: &Device<B>) -> Self {
+        Self(match shape.num_elements() {
+            // On CUDA, Burn cannot fill a tensor without elements.
+            0 => B::float_empty(shape, device, dtype.into()),
+            _ => B::float_zeros(shape, device, dtype.into()),
+        })
     }
 
-    fn bool_dtype(&self) -> BoolDType {
+    pub(crate) fn zeros_like(&self, shape: Shape) -> Self {
+        Self::zeros(shape, self.0.dtype(), &B::float_device(&self.0))
+    }
+
+    pub(crate) fn bool_dtype(&self) -> BoolDType {
         get_device_settings::<B>(&B::float_device(&self.0)).bool_dtype
     }
 
@@ -43,6 +50,10 @@ impl<B: Backend> Operand<B> {
         Self(B::float_exp(self.0))
     }
 
+    pub(crate) fn log(self) -> Self {
+        Self(B::float_log(self.0))
+    }
+
     pub(crate) fn sqrt(self) -> Self {
         Self(B::float_sqrt(self.0))
     }
@@ -53,6 +64,16 @@ impl<B: Backend> Operand<B> {
 
     pub(crate) fn powf(self, exponent: f64) -> Self {
         Self(B::float_powf_scalar(self.0, exponent.into()))
+    }
+
+    /// No element is below `least`.
+    pub(crate) fn at_least(self, least: f64) -> Self {
+        Self(B::float_clamp_min(self.0, least.into()))
+    }
+
+    /// No element is above `most`.
+    pub(crate) fn at_most(self, most: f64) -> Self {
+        Self(B::float_clamp_max(self.0, most.into()))
     }
 
     pub(crate) fn equals(&self, value: f64) -> BoolTensor<B> {

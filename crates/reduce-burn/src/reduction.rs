@@ -4,7 +4,7 @@ use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::Shape;
 use reduce_kernels::{OperatorName, OperatorOptions};
 
-use crate::{AnyTensor, AxisList, Kind, ReduceBurnError, axes::kept_axes};
+use crate::{AnyTensor, AxisList, Kind, ReduceBurnError, geometry::Geometry};
 
 /// What to compute of a tensor: an operator, its parameters and the axes. It knows the shape and
 /// the types of its results before it runs.
@@ -13,10 +13,7 @@ pub struct Reduction {
     operator: OperatorName,
     options: OperatorOptions,
     input: (Kind, DType),
-    input_shape: Shape,
-    /// In ascending order.
-    axes: Vec<usize>,
-    keep_dims: bool,
+    geometry: Geometry,
     settings: DeviceSettings,
 }
 
@@ -45,13 +42,10 @@ impl Reduction {
             operator,
             options,
             input: (tensor.kind(), tensor.dtype()),
-            input_shape,
-            axes,
-            keep_dims,
+            geometry: Geometry { input_shape, axes, keep_dims },
             settings: get_device_settings::<B>(&tensor.device()),
         };
-        let is_empty = reduction.len() == 0 && reduction.outputs_len() > 0;
-        if is_empty && value_of_nothing(operator).is_none() {
+        if reduction.geometry.reduces_nothing() && value_of_nothing(operator).is_none() {
             return Err(ReduceBurnError::Empty { operator: operator.name() });
         }
         Ok(reduction)
@@ -69,7 +63,8 @@ impl Reduction {
 
     /// The same reduction, whose result keeps the reduced axes with size 1.
     pub(crate) fn keeping_dims(&self) -> Self {
-        Self { keep_dims: true, ..self.clone() }
+        let geometry = Geometry { keep_dims: true, ..self.geometry.clone() };
+        Self { geometry, ..self.clone() }
     }
 
     /// The operator.
@@ -89,52 +84,43 @@ impl Reduction {
 
     /// The shape of the input.
     pub fn input_shape(&self) -> &Shape {
-        &self.input_shape
+        &self.geometry.input_shape
     }
 
     /// The reduced axes, in ascending order.
     pub fn axes(&self) -> &[usize] {
-        &self.axes
+        &self.geometry.axes
     }
 
     /// Whether results keep the reduced axes with size 1.
     pub fn keep_dims(&self) -> bool {
-        self.keep_dims
+        self.geometry.keep_dims
     }
 
     /// Number of elements that go into one output.
     pub(crate) fn len(&self) -> usize {
-        self.axes.iter().map(|&axis| self.input_shape[axis]).product()
+        self.geometry.len()
     }
 
     /// The axes that stay, in ascending order.
     pub(crate) fn kept_axes(&self) -> Vec<usize> {
-        kept_axes(&self.axes, self.input_shape.num_dims())
+        self.geometry.kept_axes()
     }
 
     /// Number of elements of each result.
     pub(crate) fn outputs_len(&self) -> usize {
-        self.kept_axes().iter().map(|&axis| self.input_shape[axis]).product()
+        self.geometry.outputs_len()
     }
 
     /// The shape of the results with the reduced axes as axes of size 1.
     pub(crate) fn kept_shape(&self) -> Shape {
-        let mut shape = self.input_shape.clone();
-        for &axis in &self.axes {
-            shape[axis] = 1;
-        }
-        shape
+        self.geometry.kept_shape()
     }
 
     /// The shape of each result. Burn has no tensors of rank 0; a result of one element that keeps
     /// no axis has shape `[1]`.
     pub fn output_shape(&self) -> Shape {
-        if self.keep_dims {
-            return self.kept_shape();
-        }
-        let kept: Vec<usize> =
-            self.kept_axes().iter().map(|&axis| self.input_shape[axis]).collect();
-        Shape::from(if kept.is_empty() { vec![1] } else { kept })
+        self.geometry.output_shape()
     }
 
     /// The kind and the type of each result.
@@ -146,7 +132,7 @@ impl Reduction {
         let truth = (Kind::Bool, DType::from(self.settings.bool_dtype));
         match self.operator {
             ArgMin | ArgMax | NanArgMin | NanArgMax | CountNonzero => vec![index],
-            Any | All => vec![truth],
+            Any | All | AnyNonFinite => vec![truth],
             MinWithIndex | MaxWithIndex => vec![value, index],
             MinMax | MeanVar => vec![value, value],
             _ => vec![value],

@@ -50,7 +50,7 @@ fn number(x: Tensor<B, 1>) -> f64 {
 fn operators() -> impl Iterator<Item = OperatorName> {
     use OperatorName::*;
 
-    let others = [ArgMin, ArgMax, NanArgMin, NanArgMax, Any, All, CountNonzero];
+    let others = [ArgMin, ArgMax, NanArgMin, NanArgMax, Any, All, AnyNonFinite, CountNonzero];
     OperatorName::ALL.iter().copied().filter(move |operator| !others.contains(operator))
 }
 

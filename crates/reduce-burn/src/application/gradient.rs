@@ -5,12 +5,11 @@
 //! launch. Those of operands are made of Burn's operations and of reductions, in f32 at least. The
 //! statistics of a normalisation are computed again from its input.
 
-use burn_backend::{Backend, DType, tensor::FloatTensor};
-use burn_tensor::Shape;
+use burn_backend::{Backend, tensor::FloatTensor};
 use reduce_kernels::OperatorName;
 
 use super::{Application, AppliedFunction, reduced};
-use crate::{ReduceBackend, ReduceBurnError, operand::Operand};
+use crate::{ReduceBackend, ReduceBurnError, geometry::repeated_axes, operand::Operand};
 
 /// How the gradient of an application's result reaches its input and its operands.
 #[derive(Clone, Debug)]
@@ -67,11 +66,7 @@ impl<B: ReduceBackend> ApplicationGradient<B> {
         let targets = [&[input], application.operands()].concat();
         if application.shape().num_elements() == 0 {
             let device = B::float_device(&result);
-            let zeros = |(dtype, shape): (DType, Shape)| match shape.num_elements() {
-                // On CUDA, Burn cannot fill a tensor without elements.
-                0 => B::float_empty(shape, &device, dtype.into()),
-                _ => B::float_zeros(shape, &device, dtype.into()),
-            };
+            let zeros = |(dtype, shape)| Operand::<B>::zeros(shape, dtype, &device).0;
             return targets.into_iter().map(|target| Some(zeros(target))).collect();
         }
         let over = Over { application: &application, wanted };
@@ -192,9 +187,7 @@ impl Over<'_> {
         repeated: Operand<B>,
     ) -> Result<Operand<B>, ReduceBurnError> {
         let (_, own) = &self.application.operands()[nth];
-        let shape = self.application.shape();
-        let repeats: Vec<usize> =
-            (0..shape.num_dims()).filter(|&axis| own[axis] != shape[axis]).collect();
+        let repeats = repeated_axes(own, self.application.shape());
         if repeats.is_empty() {
             return Ok(repeated);
         }

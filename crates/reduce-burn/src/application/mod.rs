@@ -15,7 +15,7 @@ pub use functions::*;
 
 use crate::{
     AnyTensor, AxisList, ReduceBackend, ReduceBurnError, Reduction, axes::kept_axes,
-    gradient::floats, operand::Operand,
+    geometry::broadcasts, gradient::floats, operand::Operand,
 };
 
 /// What is computed of each element and of the results of its slice. A slice is the elements that
@@ -141,11 +141,7 @@ impl Application {
             return Err(ReduceBurnError::OperandCount { function, most, found });
         }
         let operands: Vec<_> = operands.iter().map(|x| (x.dtype(), x.shape())).collect();
-        let fits = |operand: &Shape| {
-            operand.num_dims() == shape.num_dims()
-                && operand.iter().zip(shape.iter()).all(|(&own, &extent)| own == 1 || own == extent)
-        };
-        if let Some(nth) = operands.iter().position(|(_, operand)| !fits(operand)) {
+        if let Some(nth) = operands.iter().position(|(_, operand)| !broadcasts(operand, &shape)) {
             let found = operands[nth].1.to_vec();
             return Err(ReduceBurnError::OperandShape {
                 operand: names[nth],
@@ -193,7 +189,7 @@ impl Application {
 }
 
 /// The results of an operator over `axes`, which they keep with size 1.
-fn reduced<B: ReduceBackend, const N: usize>(
+pub(crate) fn reduced<B: ReduceBackend, const N: usize>(
     operator: OperatorName,
     x: &Operand<B>,
     axes: &[usize],

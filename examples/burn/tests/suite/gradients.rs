@@ -20,7 +20,7 @@ use crate::{
 fn differentiable() -> impl Iterator<Item = OperatorName> {
     use OperatorName::*;
 
-    let others = [ArgMin, ArgMax, NanArgMin, NanArgMax, Any, All, CountNonzero];
+    let others = [ArgMin, ArgMax, NanArgMin, NanArgMax, Any, All, AnyNonFinite, CountNonzero];
     OperatorName::ALL.iter().copied().filter(move |operator| !others.contains(operator))
 }
 
