@@ -8,12 +8,20 @@ use burn_autodiff::{
     grads::Gradients,
     ops::{Backward, Ops, OpsKind, OpsPrep, unary},
 };
-use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::{
+    AutodiffBackend,
+    tensor::{Device, FloatTensor},
+};
+use reduce_kernels::PairName;
 
 use crate::{
-    AnyTensor, Application, ReduceBackend, ReduceBurnError, Reduction, Results,
+    AnyTensor, Application, PairReduction, ReduceBackend, ReduceBurnError, Reduction, Results,
     application::{self, gradient::ApplicationGradient},
     gradient::{Gradient, forward},
+    pair::{
+        self,
+        gradient::{PairGradient, ResultGradient, has_gradient},
+    },
 };
 
 impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
@@ -48,6 +56,54 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             AnyTensor::Float(result) => AnyTensor::Float(node(result, gradient)),
             AnyTensor::Int(result) => AnyTensor::Int(result),
             AnyTensor::Bool(result) => AnyTensor::Bool(result),
+        });
+        Ok(results.collect())
+    }
+
+    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check_pair(pair, device)
+    }
+
+    fn reduce_pair(
+        first: AnyTensor<Self>,
+        second: AnyTensor<Self>,
+        pair: &PairReduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let (x, y) = match (first, second) {
+            (AnyTensor::Float(x), AnyTensor::Float(y)) => (x, y),
+            (AnyTensor::Int(x), AnyTensor::Int(y)) => {
+                return Ok(inner(B::reduce_pair(AnyTensor::Int(x), AnyTensor::Int(y), pair)?));
+            }
+            _ => unreachable!("`PairReduction::new` refuses other kinds"),
+        };
+        let is_tracked = x.is_tracked() || y.is_tracked();
+        if !is_tracked || !has_gradient(pair.function()) {
+            let [x, y] = [x, y].map(|tensor| AnyTensor::Float(tensor.primitive));
+            return Ok(inner(B::reduce_pair(x, y, pair)?));
+        }
+        if pair.function() == PairName::MaxDifference {
+            // The maximum of a tensor has a gradient.
+            let [x, y] = [x, y].map(AnyTensor::Float);
+            return pair::composed::reduce::<Self>(x, y, pair);
+        }
+        let nodes = [x.node.clone(), y.node.clone()];
+        let results = pair::gradient::forward::<B>(x.primitive, y.primitive, pair)?;
+        let results = results.into_iter().map(|(result, gradient)| {
+            AnyTensor::Float(match gradient {
+                ResultGradient::OfFirst(gradient) => {
+                    let step = Step.prepare::<C>([nodes[0].clone()]).compute_bound().stateful();
+                    match step {
+                        OpsKind::Tracked(step) => step.finish(gradient, result),
+                        OpsKind::UnTracked(step) => step.finish(result),
+                    }
+                }
+                ResultGradient::OfBoth(gradient) => {
+                    match PairStep.prepare::<C>(nodes.clone()).compute_bound().stateful() {
+                        OpsKind::Tracked(step) => step.finish(gradient, result),
+                        OpsKind::UnTracked(_) => unreachable!("one of the tensors is tracked"),
+                    }
+                }
+            })
         });
         Ok(results.collect())
     }
@@ -107,10 +163,10 @@ fn node<B: ReduceBackend, C: CheckpointStrategy, const N: usize>(
     }
 }
 
-/// The results of a reduction of integers or truth values, which no gradient reaches.
+/// The results of a reduction that no gradient reaches.
 fn inner<B: ReduceBackend, C: CheckpointStrategy>(results: Results<B>) -> Results<Autodiff<B, C>> {
     let results = results.into_iter().map(|result| match result {
-        AnyTensor::Float(_) => unreachable!("only float tensors have float results"),
+        AnyTensor::Float(result) => AnyTensor::Float(Autodiff::<B, C>::from_inner(result)),
         AnyTensor::Int(result) => AnyTensor::Int(result),
         AnyTensor::Bool(result) => AnyTensor::Bool(result),
     });
@@ -131,6 +187,29 @@ impl<B: ReduceBackend> Backward<B, 1> for Step {
         _checkpointer: &mut Checkpointer,
     ) {
         unary::<B, _>(ops.parents, ops.node, gradients, |result| ops.state.of(result));
+    }
+}
+
+/// The backward pass of one result of two inputs. Its state is the result's [`PairGradient`].
+#[derive(Debug)]
+struct PairStep;
+
+impl<B: ReduceBackend> Backward<B, 2> for PairStep {
+    type State = PairGradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 2>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let result = gradients.consume::<B>(&ops.node);
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        for (parent, gradient) in ops.parents.into_iter().zip(ops.state.of(result, wanted)) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                gradients.register::<B>(parent.id, gradient);
+            }
+        }
     }
 }
 

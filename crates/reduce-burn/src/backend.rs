@@ -5,9 +5,12 @@ use burn_backend::{
     tensor::{Device, FloatTensor},
 };
 
-use crate::{AnyTensor, Application, ReduceBurnError, Reduction, application, composed};
+use crate::{
+    AnyTensor, Application, PairReduction, ReduceBurnError, Reduction, application, composed, pair,
+};
 
-/// The results of a reduction, in the order of [`Reduction::outputs`].
+/// The results of a reduction, in the order of [`Reduction::outputs`] or
+/// [`PairReduction::outputs`].
 pub type Results<B> = Vec<AnyTensor<B>>;
 
 /// A backend whose tensors this crate's functions take.
@@ -69,6 +72,31 @@ pub trait ReduceBackend: Backend {
         application: &Application,
     ) -> Result<FloatTensor<Self>, ReduceBurnError> {
         application::composed::apply::<Self>(tensor, operands, application)
+    }
+
+    /// Whether [`reduce_pair`](Self::reduce_pair) would run a reduction of two inputs on a device.
+    /// `Fusion` asks this as it asks [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// The error that `reduce_pair` would return.
+    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let _ = (pair, device);
+        Ok(())
+    }
+
+    /// Reduces two tensors, which are those that `pair` was made of. The results have the shape and
+    /// the types that it says. Does not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot run. Nothing is launched then.
+    fn reduce_pair(
+        first: AnyTensor<Self>,
+        second: AnyTensor<Self>,
+        pair: &PairReduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        pair::composed::reduce(first, second, pair)
     }
 }
 

@@ -9,18 +9,20 @@ use burn_cubecl::{
     cubecl::{client::ComputeClient, std::tensor::TensorHandle},
     tensor::CubeTensor,
 };
+use burn_tensor::Shape;
 use reduce_kernels::{
     AppliedReduction, Apply, ElementType, Input, LayerNorm, LayerNormGradient, LogSoftmax,
-    LogSoftmaxGradient, LogSoftmaxSums, MeanRstd, Operator, ReduceError, RmsNorm, RmsNormGradient,
-    RmsReciprocal, Softmax, SoftmaxGradient, SoftmaxSums, Sum, TensorDescription, device_of,
+    LogSoftmaxGradient, LogSoftmaxSums, MeanRstd, OfPairs, Operator, PairOperator, ReduceError,
+    RmsNorm, RmsNormGradient, RmsReciprocal, Softmax, SoftmaxGradient, SoftmaxSums, Sum,
+    TensorDescription, device_of,
     operator::{Fields, ResultArity},
     planner::PlanError,
-    reduce, with_operator,
+    reduce, reduce_pair, with_operator, with_pair,
 };
 
 use crate::{
-    AnyTensor, Application, AppliedFunction, Kind, ReduceBackend, ReduceBurnError, Reduction,
-    Results,
+    AnyTensor, Application, AppliedFunction, Kind, PairReduction, ReduceBackend, ReduceBurnError,
+    Reduction, Results,
 };
 
 impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
@@ -51,13 +53,34 @@ where
         let outputs = with_operator!(reduction.operator(), reduction.options(), operator => {
             run(&client, operator, &input, reduction)?
         });
-        let typed = |(output, (kind, dtype)): (TensorHandle<R>, (Kind, DType))| {
-            let (client, device) = (client.clone(), device.clone());
-            let shape = reduction.output_shape();
-            let tensor = CubeTensor::new_contiguous(client, device, shape, output.handle, dtype);
-            AnyTensor::of_kind(kind, tensor)
-        };
-        Ok(outputs.into_iter().zip(reduction.outputs()).map(typed).collect())
+        let shape = reduction.output_shape();
+        Ok(results(&client, &device, outputs, &shape, reduction.outputs()))
+    }
+
+    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let ([(_, first), (_, second)], shapes) = (pair.inputs(), pair.input_shapes());
+        let first = TensorDescription::row_major(element(first)?, shapes[0].to_vec());
+        let second = TensorDescription::row_major(element(second)?, shapes[1].to_vec());
+        let client = R::client(device);
+        with_pair!(pair.function(), pair.options(), operator => {
+            Ok(described_pair(operator, &first, &second, pair)?.check(&client)?)
+        })
+    }
+
+    fn reduce_pair(
+        first: AnyTensor<Self>,
+        second: AnyTensor<Self>,
+        pair: &PairReduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let [first, second] = [first, second].map(AnyTensor::into_inner);
+        let client = first.client.clone();
+        let device = first.device.clone();
+        let [first, second] = [first, second].map(TensorHandle::from);
+        let outputs = with_pair!(pair.function(), pair.options(), operator => {
+            run_pair(&client, operator, &first, &second, pair)?
+        });
+        let shape = pair.output_shape();
+        Ok(results(&client, &device, outputs, &shape, pair.outputs()))
     }
 
     /// Checks the reduction alone, and the types of the operands: reduce-kernels checks no applied
@@ -136,6 +159,28 @@ where
     }
 }
 
+/// New row-major tensors as Burn's.
+fn results<R, F, I, BT>(
+    client: &ComputeClient<R>,
+    device: &R::Device,
+    outputs: Vec<TensorHandle<R>>,
+    shape: &Shape,
+    types: Vec<(Kind, DType)>,
+) -> Results<CubeBackend<R, F, I, BT>>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    let typed = outputs.into_iter().zip(types).map(|(output, (kind, dtype))| {
+        let (client, device, shape) = (client.clone(), device.clone(), shape.clone());
+        let tensor = CubeTensor::new_contiguous(client, device, shape, output.handle, dtype);
+        AnyTensor::of_kind(kind, tensor)
+    });
+    typed.collect()
+}
+
 /// Checks the reduction of an application. Its results have the type in which they are applied.
 fn check_results<O: Operator, R: CubeRuntime>(
     client: &ComputeClient<R>,
@@ -182,12 +227,42 @@ fn described<'a, O: Operator, T: Input>(
     input: &'a T,
     reduction: &Reduction,
 ) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
-    let mut described =
-        reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
-    for (nth, (_, dtype)) in reduction.outputs().into_iter().enumerate() {
-        described = described.nth_output_type(nth, element(dtype)?);
-    }
-    Ok(described)
+    let described = reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
+    with_types(described, reduction.outputs())
+}
+
+/// Launches an operator of two inputs into new tensors.
+fn run_pair<P: PairOperator, R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    operator: P,
+    first: &TensorHandle<R>,
+    second: &TensorHandle<R>,
+    pair: &PairReduction,
+) -> Result<Vec<TensorHandle<R>>, ReduceBurnError> {
+    let outputs = described_pair(operator, first, second, pair)?.run(client)?;
+    Ok(P::Results::into_list(outputs))
+}
+
+/// The reduction of two inputs in the words of reduce-kernels.
+fn described_pair<'a, P: PairOperator, T: Input>(
+    operator: P,
+    first: &'a T,
+    second: &'a T,
+    pair: &PairReduction,
+) -> Result<reduce_kernels::Reduction<'a, OfPairs<P>, T>, ReduceBurnError> {
+    let reduction = reduce_pair(operator, first, second);
+    let reduction = reduction.over(pair.axes()).keep_dims(pair.keep_dims());
+    with_types(reduction, pair.outputs())
+}
+
+/// Asks for these types of the results.
+fn with_types<O: Operator, T: Input>(
+    reduction: reduce_kernels::Reduction<'_, O, T>,
+    types: Vec<(Kind, DType)>,
+) -> Result<reduce_kernels::Reduction<'_, O, T>, ReduceBurnError> {
+    types.into_iter().enumerate().try_fold(reduction, |reduction, (nth, (_, dtype))| {
+        Ok(reduction.nth_output_type(nth, element(dtype)?))
+    })
 }
 
 /// The type of the elements in memory.

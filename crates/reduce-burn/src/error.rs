@@ -42,6 +42,14 @@ pub enum ReduceBurnError {
         /// The tensor's kind.
         kind: Kind,
     },
+    /// The two tensors of a function are of two kinds.
+    #[error("`{function}` takes tensors of one kind, and {kinds:?} were given")]
+    Kinds {
+        /// Name of the function.
+        function: &'static str,
+        /// The kinds of the tensors.
+        kinds: [Kind; 2],
+    },
     /// The reduction has no elements, and the operator has no value for that.
     #[error("there are no elements to reduce, and `{operator}` has no value for that")]
     Empty {

@@ -1,4 +1,5 @@
-//! Burn's fused backends: a reduction or an application is one custom operation of the stream.
+//! Burn's fused backends: a reduction of one input or of two, or an application, is one custom
+//! operation of the stream.
 //!
 //! Recording it launches nothing and waits for nothing. The operation runs later, on the device's
 //! thread, between the operations before and after it. That thread has no way to return an error,
@@ -13,7 +14,9 @@ use burn_fusion::{
 };
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 
-use crate::{AnyTensor, Application, Kind, ReduceBackend, ReduceBurnError, Reduction, Results};
+use crate::{
+    AnyTensor, Application, Kind, PairReduction, ReduceBackend, ReduceBurnError, Reduction, Results,
+};
 
 impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
     fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
@@ -39,6 +42,37 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         let recorded = Recorded::<B> {
             described: described.clone(),
             reduction: reduction.clone(),
+            backend: PhantomData,
+        };
+        let tensors = client.register(streams, OperationIr::Custom(described), recorded);
+        let typed = tensors.into_iter().zip(outputs);
+        Ok(typed.map(|(tensor, (kind, _))| AnyTensor::of_kind(kind, tensor)).collect())
+    }
+
+    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check_pair(pair, device)
+    }
+
+    fn reduce_pair(
+        first: AnyTensor<Self>,
+        second: AnyTensor<Self>,
+        pair: &PairReduction,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let inputs = [first, second].map(AnyTensor::into_inner);
+        let client = inputs[0].client.clone();
+        B::check_pair(pair, client.device())?;
+        let streams = OperationStreams::with_inputs(&inputs);
+        let shape = pair.output_shape();
+        let outputs = pair.outputs();
+        let described: Vec<TensorIr> = outputs
+            .iter()
+            .map(|&(_, dtype)| TensorIr::uninit(client.create_empty_handle(), shape.clone(), dtype))
+            .collect();
+        let inputs = inputs.map(FusionTensor::into_ir);
+        let described = CustomOpIr::new(pair.function().name(), &inputs, &described);
+        let recorded = RecordedPair::<B> {
+            described: described.clone(),
+            pair: pair.clone(),
             backend: PhantomData,
         };
         let tensors = client.register(streams, OperationIr::Custom(described), recorded);
@@ -92,19 +126,58 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for Recorded<
         let [input] = self.described.inputs.as_slice() else {
             unreachable!("a reduction has one input")
         };
-        let tensor = match self.reduction.input().0 {
-            Kind::Float => AnyTensor::Float(handles.get_float_tensor::<B>(input)),
-            Kind::Int => AnyTensor::Int(handles.get_int_tensor::<B>(input)),
-            Kind::Bool => AnyTensor::Bool(handles.get_bool_tensor::<B>(input)),
-        };
+        let tensor = taken::<B>(handles, input, self.reduction.input().0);
         let results = B::reduce(tensor, &self.reduction)
             .unwrap_or_else(|error| panic!("`{}`: {error}", self.reduction.operator()));
-        for (output, result) in self.described.outputs.iter().zip(results) {
-            match result {
-                AnyTensor::Float(tensor) => handles.register_float_tensor::<B>(&output.id, tensor),
-                AnyTensor::Int(tensor) => handles.register_int_tensor::<B>(&output.id, tensor),
-                AnyTensor::Bool(tensor) => handles.register_bool_tensor::<B>(&output.id, tensor),
-            }
+        give(handles, &self.described.outputs, results);
+    }
+}
+
+/// A reduction of two inputs in the stream.
+#[derive(Debug)]
+struct RecordedPair<B> {
+    described: CustomOpIr,
+    pair: PairReduction,
+    backend: PhantomData<B>,
+}
+
+impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedPair<B> {
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>,
+    ) {
+        let [first, second] = self.described.inputs.as_slice() else {
+            unreachable!("a reduction of two inputs has two")
+        };
+        let [(of_first, _), (of_second, _)] = self.pair.inputs();
+        let first = taken::<B>(handles, first, of_first);
+        let second = taken::<B>(handles, second, of_second);
+        let results = B::reduce_pair(first, second, &self.pair)
+            .unwrap_or_else(|error| panic!("`{}`: {error}", self.pair.function()));
+        give(handles, &self.described.outputs, results);
+    }
+}
+
+/// The tensors of a stream.
+type Handles<B> =
+    HandleContainer<<<B as FusionBackend>::FusionRuntime as FusionRuntime>::FusionHandle>;
+
+/// An input of a recorded operation.
+fn taken<B: FusionBackend>(handles: &mut Handles<B>, input: &TensorIr, kind: Kind) -> AnyTensor<B> {
+    match kind {
+        Kind::Float => AnyTensor::Float(handles.get_float_tensor::<B>(input)),
+        Kind::Int => AnyTensor::Int(handles.get_int_tensor::<B>(input)),
+        Kind::Bool => AnyTensor::Bool(handles.get_bool_tensor::<B>(input)),
+    }
+}
+
+/// Makes results the outputs of a recorded operation.
+fn give<B: FusionBackend>(handles: &mut Handles<B>, outputs: &[TensorIr], results: Results<B>) {
+    for (output, result) in outputs.iter().zip(results) {
+        match result {
+            AnyTensor::Float(tensor) => handles.register_float_tensor::<B>(&output.id, tensor),
+            AnyTensor::Int(tensor) => handles.register_int_tensor::<B>(&output.id, tensor),
+            AnyTensor::Bool(tensor) => handles.register_bool_tensor::<B>(&output.id, tensor),
         }
     }
 }

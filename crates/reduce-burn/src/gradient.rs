@@ -165,6 +165,11 @@ fn float_and_int<B: Backend>(results: Vec<AnyTensor<B>>) -> (FloatTensor<B>, Int
 }
 
 impl<B: ReduceBackend> Gradient<B> {
+    /// That of a sum.
+    pub(crate) fn of_sum(reduction: Reduction) -> Self {
+        Self { reduction, formula: Formula::Uniform { weight: 1.0 } }
+    }
+
     /// The gradient of the input, from the gradient of the result.
     pub(crate) fn of(self, result: FloatTensor<B>) -> FloatTensor<B> {
         let Self { reduction, formula } = self;
@@ -172,9 +177,7 @@ impl<B: ReduceBackend> Gradient<B> {
         let dtype = result.dtype();
         let result = Operand::<B>(result);
         if shape.num_elements() == 0 {
-            // On CUDA, Burn cannot fill a tensor without elements.
-            let device = B::float_device(&result.0);
-            return B::float_empty(shape, &device, dtype.into());
+            return result.zeros_like(shape).0;
         }
         let over = Over { reduction, dtype };
         // Factors of the result's shape are computed in f32 at least: f16 cannot hold 1/n for a

@@ -66,6 +66,7 @@ mod fusion;
 mod geometry;
 mod gradient;
 mod operand;
+mod pair;
 mod reduction;
 mod tensor;
 
@@ -74,8 +75,9 @@ pub use axes::{Axes, AxisList, Squeeze, squeeze};
 pub use backend::{ReduceBackend, Results};
 pub use error::ReduceBurnError;
 pub use functions::*;
+pub use pair::*;
 pub use reduce_kernels;
-pub use reduce_kernels::{OperatorName, OperatorOptions};
+pub use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
 pub use reduction::Reduction;
 pub use tensor::{AnyTensor, Kind, Reducible};
 
