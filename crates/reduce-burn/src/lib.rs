@@ -31,6 +31,13 @@
 //! end. Reduced axes stay with size 1, or [`squeeze`] removes them. An empty list reduces nothing:
 //! each element is then a reduction of its own.
 //!
+//! # Two inputs
+//!
+//! [`dot`], [`mean_squared_error`], [`cosine_similarity`], [`covariance`], [`accuracy`] and others
+//! reduce two tensors in one launch, without storing products or differences. The axes are those of
+//! the first tensor. The second one broadcasts to it: along each axis it has the extent of the first
+//! tensor, or 1. Gradients reach both.
+//!
 //! # Softmax and normalisations
 //!
 //! [`softmax`], [`log_softmax`], [`layer_norm`] and [`rms_norm`] apply the results of a reduction
@@ -40,17 +47,18 @@
 //!
 //! # Types
 //!
-//! Values have the type of the tensor, positions and counts the device's integer type, and truth
-//! values its bool type. f16, bf16 and flex32 accumulate in f32. Quantised tensors are dequantised
-//! first. What each function returns for NaN, infinities and no elements is the contract of
-//! reduce-kernels, docs/SEMANTICS.md in its repository.
+//! Values have the type of the tensor, or of the first of two, positions and counts the device's
+//! integer type, and truth values its bool type. f16, bf16 and flex32 accumulate in f32. Quantised
+//! tensors are dequantised first. What each function returns for NaN, infinities and no elements is
+//! the contract of reduce-kernels, docs/SEMANTICS.md in its repository.
 //!
 //! # Errors
 //!
 //! Functions panic, as Burn's own do, with a message that names the values: for axes that the
 //! tensor does not have or that are named twice, for a rank of the result that is not the one asked
-//! for, for extrema of no elements, for a weight or a bias that does not broadcast to the tensor,
-//! and for types that the device cannot compute with. They do so when they are called, also on
+//! for, for extrema of no elements, for a weight, a bias or a second tensor that does not broadcast
+//! to the tensor, for parameters out of their range, and for types that the device cannot compute
+//! with. They do so when they are called, also on
 //! fused backends, and nothing is launched then.
 #![deny(missing_docs)]
 

@@ -6,10 +6,12 @@
 //! statistics of a normalisation are computed again from its input.
 
 use burn_backend::{Backend, tensor::FloatTensor};
-use reduce_kernels::OperatorName;
+use reduce_kernels::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction, reduced};
-use crate::{ReduceBackend, ReduceBurnError, geometry::repeated_axes, operand::Operand};
+use crate::{
+    ReduceBackend, ReduceBurnError, geometry::repeated_axes, operand::Operand, pair::reduced_pair,
+};
 
 /// How the gradient of an application's result reaches its input and its operands.
 #[derive(Clone, Debug)]
@@ -133,22 +135,15 @@ impl Over<'_> {
         weight: Option<FloatTensor<B>>,
         gradient: Operand<B>,
     ) -> Result<Gradients<B>, ReduceBurnError> {
-        let of_weight = match self.is_wanted(1) {
-            true => {
-                let x = Operand::<B>(x.clone()).wide();
-                let centered = match &mean {
-                    Some(mean) => x - mean.clone(),
-                    None => x,
-                };
-                let products = gradient.clone() * (centered * rstd.clone());
-                Some(self.of_operand(0, products)?)
-            }
-            false => None,
+        let normalized = || {
+            let x = Operand::<B>(x.clone()).wide();
+            let centered = match &mean {
+                Some(mean) => x - mean.clone(),
+                None => x,
+            };
+            centered * rstd.clone()
         };
-        let of_bias = match self.is_wanted(2) {
-            true => Some(self.of_operand(1, gradient.clone())?),
-            false => None,
-        };
+        let [of_weight, of_bias] = self.of_weight_and_bias(normalized, &gradient)?;
         if !self.is_wanted(0) {
             return Ok(vec![None, of_weight, of_bias]);
         }
@@ -162,6 +157,39 @@ impl Over<'_> {
         };
         let of_input = self.applied(function, weighted, operands)?;
         Ok(vec![Some(of_input), of_weight, of_bias])
+    }
+
+    /// The gradients of weight and bias, from the normalised elements before both. They are one
+    /// reduction if both operands are repeated along the same axes.
+    fn of_weight_and_bias<B: ReduceBackend>(
+        &self,
+        normalized: impl FnOnce() -> Operand<B>,
+        gradient: &Operand<B>,
+    ) -> Result<[Option<Operand<B>>; 2], ReduceBurnError> {
+        let of_bias = || match self.is_wanted(2) {
+            true => self.of_operand(1, gradient.clone()).map(Some),
+            false => Ok(None),
+        };
+        if !self.is_wanted(1) {
+            return Ok([None, of_bias()?]);
+        }
+        let repeats = self.repeated_axes(0);
+        if repeats.is_empty() {
+            return Ok([Some(gradient.clone() * normalized()), of_bias()?]);
+        }
+        if self.is_wanted(2) && self.repeated_axes(1) == repeats {
+            let (function, gradient) = (PairName::SumAndDotOf, gradient.clone());
+            let [sum, dot] = reduced_pair(function, gradient, normalized(), &repeats)?;
+            return Ok([Some(dot), Some(sum)]);
+        }
+        let [dot] = reduced_pair(PairName::Dot, gradient.clone(), normalized(), &repeats)?;
+        Ok([Some(dot), of_bias()?])
+    }
+
+    /// The axes along which an operand is repeated.
+    fn repeated_axes(&self, nth: usize) -> Vec<usize> {
+        let (_, own) = &self.application.operands()[nth];
+        repeated_axes(own, self.application.shape())
     }
 
     /// A backward pass over the same axes.
@@ -186,8 +214,7 @@ impl Over<'_> {
         nth: usize,
         repeated: Operand<B>,
     ) -> Result<Operand<B>, ReduceBurnError> {
-        let (_, own) = &self.application.operands()[nth];
-        let repeats = repeated_axes(own, self.application.shape());
+        let repeats = self.repeated_axes(nth);
         if repeats.is_empty() {
             return Ok(repeated);
         }

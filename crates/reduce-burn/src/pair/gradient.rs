@@ -8,7 +8,7 @@ use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
 
-use super::{PairReduction, composed::divisor};
+use super::{PairReduction, composed::divisor, reduced_pair};
 use crate::{
     AnyTensor, ReduceBackend, ReduceBurnError, Reduction,
     application::reduced,
@@ -235,7 +235,10 @@ impl Over<'_> {
         let repeats = self.pair.repeated_axes();
         let second = match repeats.as_slice() {
             [] => of_second() * factor,
-            repeats => dot(of_second(), factor, repeats)?,
+            repeats => {
+                let [sum] = reduced_pair(PairName::Dot, of_second(), factor, repeats)?;
+                sum
+            }
         };
         Ok([first, Some(second)])
     }
@@ -274,17 +277,4 @@ impl Over<'_> {
         let [shape, _] = self.pair.input_shapes();
         shape.clone()
     }
-}
-
-/// The sum of products over `axes`, which stay with size 1.
-fn dot<B: ReduceBackend>(
-    x: Operand<B>,
-    y: Operand<B>,
-    axes: &[usize],
-) -> Result<Operand<B>, ReduceBurnError> {
-    let [x, y] = [x.0, y.0].map(AnyTensor::Float);
-    let options = PairOptions::default();
-    let pair = PairReduction::new(PairName::Dot, options, &x, &y, &axes.into(), true)?;
-    let [result] = floats(B::reduce_pair(x, y, &pair)?);
-    Ok(Operand(result))
 }

@@ -11,8 +11,10 @@ use reduce_kernels::{PairName, PairOperator, PairOptions, ReduceError, with_pair
 pub use functions::*;
 
 use crate::{
-    AnyTensor, AxisList, Kind, ReduceBurnError,
+    AnyTensor, AxisList, Kind, ReduceBackend, ReduceBurnError,
     geometry::{Geometry, broadcasts, repeated_axes},
+    gradient::floats,
+    operand::Operand,
 };
 
 /// What to compute of the elements of two tensors that belong together: a function, its parameters
@@ -144,6 +146,18 @@ impl PairReduction {
     pub(crate) fn repeated_axes(&self) -> Vec<usize> {
         repeated_axes(&self.second_shape, &self.geometry.input_shape)
     }
+}
+
+/// The results of a function without parameters over `axes`, which they keep with size 1.
+pub(crate) fn reduced_pair<B: ReduceBackend, const N: usize>(
+    function: PairName,
+    x: Operand<B>,
+    y: Operand<B>,
+    axes: &[usize],
+) -> Result<[Operand<B>; N], ReduceBurnError> {
+    let [x, y] = [x.0, y.0].map(AnyTensor::Float);
+    let pair = PairReduction::new(function, PairOptions::default(), &x, &y, &axes.into(), true)?;
+    Ok(floats(B::reduce_pair(x, y, &pair)?).map(Operand))
 }
 
 fn check_parameters<P: PairOperator>(function: PairName, operator: &P) -> Result<(), ReduceError> {

@@ -13,6 +13,7 @@ mod applications;
 mod contract;
 mod gradients;
 mod inputs;
+mod pairs;
 mod streams;
 mod values;
 
@@ -46,7 +47,7 @@ macro_rules! suite {
             use burn_autodiff::Autodiff;
             use reduce_programs::{Backend, Device};
 
-            use crate::{applications, contract, gradients, streams, values};
+            use crate::{applications, contract, gradients, pairs, streams, values};
 
             type Bare = reduce_burn_examples::Bare<$runtime, $bool>;
             type Fused = reduce_burn_examples::Fused<$runtime, $bool>;
@@ -73,6 +74,10 @@ macro_rules! suite {
                 applications_of_long_rows: applications::lengths_and_types;
                 applications_between_operations: applications::between_operations;
                 applications_that_are_wrong: applications::errors_before_launch;
+                pairs: pairs::values;
+                pairs_of_types: pairs::types;
+                pairs_between_operations: pairs::between_operations;
+                pairs_that_are_wrong: pairs::errors_before_launch;
             }
 
             tests! {
@@ -80,6 +85,7 @@ macro_rules! suite {
                 gradients: gradients::as_of_flex;
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
+                gradients_of_pairs: pairs::gradients;
             }
 
             tests! {

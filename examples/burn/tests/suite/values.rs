@@ -74,7 +74,7 @@ fn results<B: ReduceBackend>(
     read.collect()
 }
 
-fn read<B: Backend>(tensor: AnyTensor<B>) -> TensorData {
+pub(crate) fn read<B: Backend>(tensor: AnyTensor<B>) -> TensorData {
     let data = match tensor {
         AnyTensor::Float(tensor) => read_sync(B::float_into_data(tensor)),
         AnyTensor::Int(tensor) => read_sync(B::int_into_data(tensor)),
