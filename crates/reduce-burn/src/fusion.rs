@@ -126,10 +126,10 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for Recorded<
         let [input] = self.described.inputs.as_slice() else {
             unreachable!("a reduction has one input")
         };
-        let tensor = taken::<B>(handles, input, self.reduction.input().0);
+        let tensor = take_input::<B>(handles, input, self.reduction.input().0);
         let results = B::reduce(tensor, &self.reduction)
             .unwrap_or_else(|error| panic!("`{}`: {error}", self.reduction.operator()));
-        give(handles, &self.described.outputs, results);
+        register_outputs(handles, &self.described.outputs, results);
     }
 }
 
@@ -150,11 +150,11 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedP
             unreachable!("a reduction of two inputs has two")
         };
         let [(of_first, _), (of_second, _)] = self.pair.inputs();
-        let first = taken::<B>(handles, first, of_first);
-        let second = taken::<B>(handles, second, of_second);
+        let first = take_input::<B>(handles, first, of_first);
+        let second = take_input::<B>(handles, second, of_second);
         let results = B::reduce_pair(first, second, &self.pair)
             .unwrap_or_else(|error| panic!("`{}`: {error}", self.pair.function()));
-        give(handles, &self.described.outputs, results);
+        register_outputs(handles, &self.described.outputs, results);
     }
 }
 
@@ -163,7 +163,11 @@ type Handles<B> =
     HandleContainer<<<B as FusionBackend>::FusionRuntime as FusionRuntime>::FusionHandle>;
 
 /// An input of a recorded operation.
-fn taken<B: FusionBackend>(handles: &mut Handles<B>, input: &TensorIr, kind: Kind) -> AnyTensor<B> {
+fn take_input<B: FusionBackend>(
+    handles: &mut Handles<B>,
+    input: &TensorIr,
+    kind: Kind,
+) -> AnyTensor<B> {
     match kind {
         Kind::Float => AnyTensor::Float(handles.get_float_tensor::<B>(input)),
         Kind::Int => AnyTensor::Int(handles.get_int_tensor::<B>(input)),
@@ -172,7 +176,11 @@ fn taken<B: FusionBackend>(handles: &mut Handles<B>, input: &TensorIr, kind: Kin
 }
 
 /// Makes results the outputs of a recorded operation.
-fn give<B: FusionBackend>(handles: &mut Handles<B>, outputs: &[TensorIr], results: Results<B>) {
+fn register_outputs<B: FusionBackend>(
+    handles: &mut Handles<B>,
+    outputs: &[TensorIr],
+    results: Results<B>,
+) {
     for (output, result) in outputs.iter().zip(results) {
         match result {
             AnyTensor::Float(tensor) => handles.register_float_tensor::<B>(&output.id, tensor),

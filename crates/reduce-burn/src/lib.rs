@@ -35,8 +35,8 @@
 //!
 //! [`dot`], [`mean_squared_error`], [`cosine_similarity`], [`covariance`], [`accuracy`] and others
 //! reduce two tensors in one launch, without storing products or differences. The axes are those of
-//! the first tensor. The second one broadcasts to it: along each axis it has the extent of the first
-//! tensor, or 1. Gradients reach both.
+//! the first tensor. The second one broadcasts to it: along each axis it has the extent of the
+//! first tensor, or 1. Gradients reach both.
 //!
 //! # Softmax and normalisations
 //!

@@ -88,6 +88,10 @@ impl<B: Backend> Operand<B> {
         B::float_lower_elem(self.0.clone(), value.into(), self.bool_dtype())
     }
 
+    pub(crate) fn is_above(&self, value: f64) -> BoolTensor<B> {
+        B::float_greater_elem(self.0.clone(), value.into(), self.bool_dtype())
+    }
+
     pub(crate) fn is_nan(&self) -> BoolTensor<B> {
         B::float_is_nan(self.0.clone(), self.bool_dtype())
     }

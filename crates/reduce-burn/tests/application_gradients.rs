@@ -126,6 +126,39 @@ fn any_of_the_tensors_may_be_tracked() {
     }
 }
 
+/// Weight and bias may be repeated along different axes, or not at all.
+#[test]
+fn weight_and_bias_of_two_shapes() {
+    let mut source = StdRng::seed_from_u64(5);
+    let [x, weight, bias] = [SHAPE; 3].map(|shape| random(&mut source, shape));
+    let gradients = |shapes: [[usize; 3]; 2]| -> [Vec<f64>; 2] {
+        let operands = [(&weight, shapes[0]), (&bias, shapes[1])].map(|(elements, shape)| {
+            let count = shape.iter().product();
+            tensor::<B>(&elements[..count], shape).require_grad()
+        });
+        let [weight, bias] = operands.clone();
+        let result = layer_norm(tensor(&x, SHAPE), 1, Some(weight), Some(bias), 1e-5);
+        let gradients = weighted(result).backward();
+        operands.map(|operand| elements(operand.grad(&gradients).expect("both are tracked")))
+    };
+    let column = [1, 4, 1];
+    let [of_weight, of_bias] = gradients([column; 2]);
+    let close = |found: &[f64], expected: &[f64]| {
+        assert_eq!(found.len(), expected.len());
+        let pairs = found.iter().zip(expected);
+        assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-9), "{found:?}, not {expected:?}");
+    };
+    close(&gradients([column, [1; 3]])[0], &of_weight);
+    close(&gradients([column, [1; 3]])[1], &[of_bias.iter().sum()]);
+    close(&gradients([column, SHAPE])[0], &of_weight);
+    close(&gradients([SHAPE, column])[1], &of_bias);
+    let each = gradients([SHAPE, column]);
+    // Rows of five elements belong to the four elements of the weight in turn.
+    let of_column = |n: usize| each[0].chunks(5).skip(n).step_by(4).flatten().sum();
+    let sums: Vec<f64> = (0..4).map(of_column).collect();
+    close(&sums, &of_weight);
+}
+
 /// Gradients of f16 are computed in f32 and rounded once. Those of operands have the operands' type.
 #[test]
 fn gradients_of_narrow_types() {

@@ -92,10 +92,11 @@ functions! {
     cosine_similarity(eps): CosineSimilarityOf, [] Float -> Float;
     /// The largest absolute difference over `axes`. It is NaN if any difference is.
     max_difference(): MaxDifference, [] Float -> Float;
-    /// The mean over `axes` with `second` as weights. It is NaN or infinite if the weights sum to 0.
+    /// The mean over `axes` with `second` as weights. It is NaN or infinite if the weights sum to
+    /// 0.
     weighted_mean(): WeightedMeanOf, [] Float -> Float;
-    /// The mean and the variance over `axes` with `second` as weights, in one read. Weights are 0 or
-    /// more. The variance is the weighted mean of squared distances from the mean.
+    /// The mean and the variance over `axes` with `second` as weights, in one read. Weights are 0
+    /// or more. The variance is the weighted mean of squared distances from the mean.
     weighted_mean_var(): WeightedMeanVarOf, [] Float -> Float, Float;
     /// The covariance over `axes`. `correction` is subtracted from the count: 0 for that of a
     /// population, 1 for that of a sample.

@@ -155,7 +155,10 @@ impl Over<'_> {
             Formula::MeanSquaredError => self.of_difference(x - y, gradient * (2.0 * of_mean)),
             Formula::MeanAbsoluteError => self.of_difference((x - y).sign(), gradient * of_mean),
             Formula::Huber => {
-                let slope = (x - y).at_least(-delta).at_most(delta);
+                // Comparisons with NaN fail, so it stays.
+                let slope = x - y;
+                let (is_below, is_above) = (slope.is_below(-delta), slope.is_above(delta));
+                let slope = slope.fill(is_below, -delta).fill(is_above, delta);
                 self.of_difference(slope, gradient * of_mean)
             }
             Formula::KlDivergence => {
@@ -220,8 +223,8 @@ impl Over<'_> {
         self.of_slopes(|| slope.clone(), || slope.clone() * -1.0, factor)
     }
 
-    /// The slopes of the result at each element times `factor`, which is one number for each result.
-    /// That of the second input has the shape of the first.
+    /// The slopes of the result at each element times `factor`, which is one number for each
+    /// result. That of the second input has the shape of the first.
     fn of_slopes<B: ReduceBackend>(
         &self,
         of_first: impl FnOnce() -> Operand<B>,

@@ -35,10 +35,10 @@ impl PairReduction {
     ///
     /// # Errors
     ///
-    /// Kinds of tensors that the function does not take, a shape of `second` that does not broadcast
-    /// to that of `first`, axes that `first` does not have or that are named twice, a parameter that
-    /// the function cannot work with, and a reduction of no elements with a function that has no
-    /// value for that.
+    /// Kinds of tensors that the function does not take, a shape of `second` that does not
+    /// broadcast to that of `first`, axes that `first` does not have or that are named twice, a
+    /// parameter that the function cannot work with, and a reduction of no elements with a function
+    /// that has no value for that.
     pub fn new<B: Backend>(
         function: PairName,
         options: PairOptions,
