@@ -6,7 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use safetensors::tensor::{Metadata, TensorInfo};
+use reduce_kernels::ElementType;
+use safetensors::{
+    Dtype,
+    tensor::{Metadata, TensorInfo},
+};
 
 /// Bytes in front of the header, which tell its length.
 const LENGTH_BYTES: u64 = 8;
@@ -153,5 +157,25 @@ impl Checkpoint {
             .and_then(|_| file.read_exact(&mut bytes))
             .map_err(|source| CheckpointError::Io { path: self.path.clone(), source })?;
         Ok(bytes)
+    }
+}
+
+/// The library's name for a type of the format, if it reduces it.
+pub(crate) fn element_of(dtype: Dtype) -> Option<ElementType> {
+    match dtype {
+        Dtype::F16 => Some(ElementType::F16),
+        Dtype::BF16 => Some(ElementType::BF16),
+        Dtype::F32 => Some(ElementType::F32),
+        Dtype::F64 => Some(ElementType::F64),
+        Dtype::I8 => Some(ElementType::I8),
+        Dtype::I16 => Some(ElementType::I16),
+        Dtype::I32 => Some(ElementType::I32),
+        Dtype::I64 => Some(ElementType::I64),
+        Dtype::U8 => Some(ElementType::U8),
+        Dtype::U16 => Some(ElementType::U16),
+        Dtype::U32 => Some(ElementType::U32),
+        Dtype::U64 => Some(ElementType::U64),
+        Dtype::BOOL => Some(ElementType::Bool),
+        _ => None,
     }
 }

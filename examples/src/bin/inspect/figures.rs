@@ -1,22 +1,13 @@
-//! The figures of a tensor, computed on a device.
+//! The figures of a tensor and of a checkpoint, from what the device found.
 
-use half::{bf16, f16};
-use reduce_examples::{Number, ResultError, download};
-use reduce_kernels::{
-    Device, ElementType, MinMax, ReduceError,
-    cubecl::{bytes::Bytes, prelude::*, std::tensor::TensorHandle},
-    planner::PlanError,
-    reduce, storage_type,
-};
+use std::cmp::Ordering;
+
+use reduce_examples::Number;
+use reduce_kernels::ElementType;
 use serde::Serialize;
 
-use crate::{
-    checkpoint::CheckpointError,
-    operators::{Census, MeanStd},
-};
-
-/// The figures of one tensor. Those that are undefined without elements are `None` for an empty
-/// tensor.
+/// The figures of one tensor, or of all. Those that are undefined without elements are `None` if
+/// there are none.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     pub mean: Option<Number>,
@@ -29,34 +20,37 @@ pub(crate) struct Figures {
     pub infinities: u64,
 }
 
-/// Why a tensor has no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FiguresError {
-    /// The tensor does not fit.
-    #[error("takes {needed} bytes, a buffer of the device holds {available}")]
-    TooLarge {
-        /// Bytes of the tensor.
-        needed: u64,
-        /// Bytes of the largest buffer.
-        available: u64,
-    },
-    /// The elements could not be read.
-    #[error(transparent)]
-    Read(#[from] CheckpointError),
-    /// The reductions failed.
-    #[error(transparent)]
-    Result(#[from] ResultError),
+/// The figures of all tensors together that have some.
+#[derive(Debug, Serialize)]
+pub(crate) struct Total {
+    /// Number of tensors with figures.
+    pub tensors: usize,
+    /// Number of their elements.
+    pub elements: u64,
+    /// Their type, if all have the same.
+    pub dtype: Option<String>,
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
-impl From<ReduceError> for FiguresError {
-    fn from(error: ReduceError) -> Self {
-        Self::Result(error.into())
-    }
+/// What the device found in one or more elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Findings {
+    pub elements: u64,
+    /// The mean, if all elements are finite, otherwise any value.
+    pub mean: f64,
+    /// The standard deviation, if all elements are finite, otherwise any value.
+    pub std: f64,
+    pub min: Number,
+    pub max: Number,
+    pub zeros: u64,
+    pub nans: u64,
+    pub infinities: u64,
 }
 
 impl Figures {
     /// The figures of no elements.
-    fn of_nothing() -> Self {
+    pub(crate) fn of_nothing() -> Self {
         Self {
             mean: None,
             std: None,
@@ -68,167 +62,171 @@ impl Figures {
             infinities: 0,
         }
     }
+}
 
-    /// The figures of `elements` elements, whose bytes `read` gets. They are uploaded once and read
-    /// three times.
-    ///
-    /// # Errors
-    ///
-    /// The device lacks the type or the room, before anything is read; or it fails, or `read` does.
-    pub(crate) fn of<R: Runtime>(
-        client: &ComputeClient<R>,
-        device: &Device,
-        element: ElementType,
-        elements: usize,
-        read: impl FnOnce() -> Result<Vec<u8>, CheckpointError>,
-    ) -> Result<Self, FiguresError> {
-        if elements == 0 {
-            return Ok(Self::of_nothing());
-        }
-        let stored = if device.has(element) { element } else { wider(element) };
-        if !device.has(stored) {
-            let device = device.name.clone();
-            return Err(ReduceError::from(PlanError::ElementUnsupported { device, element }).into());
-        }
-        let needed = (elements as u64).saturating_mul(stored.bytes() as u64);
-        let available = client.properties().memory.max_page_size;
-        if needed > available {
-            return Err(FiguresError::TooLarge { needed, available });
-        }
-        let bytes = read()?;
-        let bytes = if stored == element { bytes } else { widened(element, &bytes) };
-        let buffer = client.create(Bytes::from_bytes_vec(bytes));
-        // The axis of an element makes no difference here.
-        let tensor = TensorHandle::new_contiguous([elements], buffer, storage_type(stored));
-
-        let float = if device.has(ElementType::F64) { ElementType::F64 } else { ElementType::F32 };
-        let (mean, std) =
-            reduce(MeanStd, &tensor).output_type(float).nth_output_type(1, float).run(client)?;
-        let (min, max) = reduce(MinMax, &tensor).run(client)?;
-        let (nonzeros, nans, infinities) = reduce(Census, &tensor).run(client)?;
-        let results = download(client, &[mean, std, min, max, nonzeros, nans, infinities])?;
-        let value = |nth: usize| results[nth].values()[0];
-        let count = |nth: usize| match value(nth) {
-            Number::Unsigned(count) => count,
-            other => unreachable!("counters are unsigned, not {other:?}"),
+impl Findings {
+    /// The figures of elements of this type. `None` stands for several types: the extrema are then
+    /// floats.
+    pub(crate) fn figures(self, element: Option<ElementType>) -> Figures {
+        let Self { elements, mean, std, min, max, zeros, nans, infinities } = self;
+        let extremum = |value: Number| match (element, value) {
+            (None, value) => Number::Float(value.to_f64()),
+            // A device that was given bools as numbers returns them as numbers.
+            (Some(ElementType::Bool), Number::Unsigned(value)) => Number::Bool(value != 0),
+            (Some(_), value) => value,
         };
-        // A device that was given bools as numbers returns them as numbers.
-        let extremum = |nth: usize| match (element, value(nth)) {
-            (ElementType::Bool, Number::Unsigned(value)) => Number::Bool(value != 0),
-            (_, value) => value,
-        };
-        let (min, max) = (extremum(2), extremum(3));
-        let (nans, infinities) = (count(5), count(6));
+        let (min, max) = (extremum(min), extremum(max));
         // Some elements are not finite. The mean is then infinite, or NaN if there are infinities
         // of both signs or a NaN. The sum of the extrema is the same. Distances from such a mean
         // are not finite, so the deviation is NaN.
         let (mean, std) = match nans + infinities {
-            0 => (value(0), value(1)),
-            _ => (Number::Float(min.to_f64() + max.to_f64()), Number::Float(f64::NAN)),
+            0 => (mean, std),
+            _ => (min.to_f64() + max.to_f64(), f64::NAN),
         };
         let most = match (min.magnitude(), max.magnitude()) {
             (Number::Float(low), Number::Float(high)) if low > high => Number::Float(low),
             (Number::Unsigned(low), Number::Unsigned(high)) => Number::Unsigned(low.max(high)),
             (_, high) => high,
         };
-        Ok(Self {
-            mean: Some(mean),
-            std: Some(std),
+        Figures {
+            mean: Some(Number::Float(mean)),
+            std: Some(Number::Float(std)),
             min: Some(min),
             max: Some(max),
             max_magnitude: Some(most),
-            zeros_share: Some((elements as u64 - count(4)) as f64 / elements as f64),
+            zeros_share: Some(zeros as f64 / elements as f64),
             nans,
             infinities,
-        })
+        }
+    }
+
+    /// What these elements and others hold together. Counts and extrema are exact; mean and
+    /// deviation follow Chan, Golub and LeVeque's formula.
+    pub(crate) fn merged(self, other: Self) -> Self {
+        let elements = self.elements + other.elements;
+        let share = |part: u64| part as f64 / elements as f64;
+        let (left, right) = (share(self.elements), share(other.elements));
+        let apart = other.mean - self.mean;
+        // The squares of the terms may overflow or vanish, `hypot` does not form them.
+        let within = (self.std * left.sqrt()).hypot(other.std * right.sqrt());
+        Self {
+            elements,
+            mean: self.mean + apart * right,
+            std: within.hypot(apart * (left * right).sqrt()),
+            min: extremum(Ordering::Less, self.min, other.min),
+            max: extremum(Ordering::Greater, self.max, other.max),
+            zeros: self.zeros + other.zeros,
+            nans: self.nans + other.nans,
+            infinities: self.infinities + other.infinities,
+        }
     }
 }
 
-/// A type that holds every value of `element` and that every device has, if there is any.
-fn wider(element: ElementType) -> ElementType {
-    match element {
-        ElementType::F16 | ElementType::BF16 => ElementType::F32,
-        ElementType::I8 | ElementType::I16 => ElementType::I32,
-        ElementType::U8 | ElementType::U16 | ElementType::Bool => ElementType::U32,
-        other => other,
+impl Total {
+    /// The figures of tensors with these types, in all of which the device found `findings`: `None`
+    /// if they have no elements.
+    pub(crate) fn new(types: &[ElementType], findings: Option<Findings>) -> Self {
+        let same = types.first().copied().filter(|first| types.iter().all(|next| next == first));
+        Self {
+            tensors: types.len(),
+            elements: findings.map_or(0, |findings| findings.elements),
+            dtype: same.map(|element| element.to_string()),
+            figures: findings.map_or_else(Figures::of_nothing, |all| all.figures(same)),
+        }
     }
 }
 
-/// The elements in the type that is [`wider`].
-fn widened(element: ElementType, bytes: &[u8]) -> Vec<u8> {
-    fn all<T: bytemuck::Pod, W: bytemuck::Pod>(bytes: &[u8], widen: fn(T) -> W) -> Vec<u8> {
-        let elements = bytemuck::pod_collect_to_vec::<u8, T>(bytes);
-        let elements: Vec<W> = elements.into_iter().map(widen).collect();
-        bytemuck::cast_slice(&elements).to_vec()
-    }
-    match element {
-        ElementType::F16 => all(bytes, f16::to_f32),
-        ElementType::BF16 => all(bytes, bf16::to_f32),
-        ElementType::I8 => all::<i8, i32>(bytes, i32::from),
-        ElementType::I16 => all::<i16, i32>(bytes, i32::from),
-        ElementType::U8 | ElementType::Bool => all::<u8, u32>(bytes, u32::from),
-        ElementType::U16 => all::<u16, u32>(bytes, u32::from),
-        _ => bytes.to_vec(),
+/// The one that is `wanted` compared with the other; NaN if one is. Numbers of two kinds are
+/// compared as floats.
+fn extremum(wanted: Ordering, left: Number, right: Number) -> Number {
+    let order = match (left, right) {
+        (Number::Float(left), Number::Float(right)) => left.partial_cmp(&right),
+        (Number::Signed(left), Number::Signed(right)) => Some(left.cmp(&right)),
+        (Number::Unsigned(left), Number::Unsigned(right)) => Some(left.cmp(&right)),
+        (Number::Bool(left), Number::Bool(right)) => Some(left.cmp(&right)),
+        (left, right) => {
+            let [left, right] = [left, right].map(|number| Number::Float(number.to_f64()));
+            return extremum(wanted, left, right);
+        }
+    };
+    match order {
+        None => Number::Float(f64::NAN),
+        Some(order) if order == wanted => left,
+        Some(_) => right,
     }
 }
 
-#[cfg(all(test, any(feature = "cuda", feature = "vulkan", feature = "wgpu")))]
+#[cfg(test)]
 mod tests {
-    use reduce_kernels::device_of;
-    use reduce_programs::{Backend, OnDevice, on_device};
-
     use super::*;
 
-    /// Tensors of every type on a device that has three.
-    struct FewTypes;
+    fn of(values: &[f64]) -> Findings {
+        let count = |wanted: fn(&f64) -> bool| values.iter().filter(|&value| wanted(value)).count();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        // In the middle of the range of squares.
+        let scale = values.iter().fold(f64::MIN_POSITIVE, |most, value| most.max(value.abs()));
+        let square = |value: &f64| ((value - mean) / scale).powi(2);
+        let variance = values.iter().map(square).sum::<f64>() / values.len() as f64;
+        let number = |value: f64| Number::Float(value);
+        Findings {
+            elements: values.len() as u64,
+            mean,
+            std: variance.sqrt() * scale,
+            min: number(values.iter().copied().fold(f64::INFINITY, f64::min)),
+            max: number(values.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            zeros: count(|&value| value == 0.0) as u64,
+            nans: count(|value| value.is_nan()) as u64,
+            infinities: count(|value| value.is_infinite()) as u64,
+        }
+    }
 
-    impl OnDevice for FewTypes {
-        type Output = ();
-
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
-            let elements = vec![ElementType::F32, ElementType::I32, ElementType::U32];
-            let mut device = device_of(client);
-            device.elements = elements;
-            let figures = |element: ElementType, bytes: &[u8]| {
-                let elements = bytes.len() / element.bytes();
-                Figures::of(client, &device, element, elements, || Ok(bytes.to_vec()))
-            };
-            let expect = |element, bytes: &[u8], min, max, mean| {
-                let figures = figures(element, bytes).unwrap();
-                assert_eq!((figures.min, figures.max), (Some(min), Some(max)), "{element}");
-                assert_eq!(figures.mean, Some(Number::Float(mean)), "{element}");
-                assert_eq!(figures.zeros_share, Some(0.25), "{element}");
-            };
-            let halves = [0.0f32, -2.0, 3.5, 0.5];
-            let (low, high) = (Number::Float(-2.0), Number::Float(3.5));
-            let bytes = halves.map(f16::from_f32);
-            expect(ElementType::F16, bytemuck::cast_slice(&bytes), low, high, 0.5);
-            let bytes = halves.map(bf16::from_f32);
-            expect(ElementType::BF16, bytemuck::cast_slice(&bytes), low, high, 0.5);
-            let (low, high) = (Number::Signed(-100), Number::Signed(3));
-            let bytes = [0i8, -100, 3, 1];
-            expect(ElementType::I8, bytemuck::cast_slice(&bytes), low, high, -24.0);
-            let bytes = bytes.map(i16::from);
-            expect(ElementType::I16, bytemuck::cast_slice(&bytes), low, high, -24.0);
-            let (low, high) = (Number::Unsigned(0), Number::Unsigned(200));
-            let bytes = [0u8, 200, 3, 1];
-            expect(ElementType::U8, &bytes, low, high, 51.0);
-            let bytes = bytes.map(u16::from);
-            expect(ElementType::U16, bytemuck::cast_slice(&bytes), low, high, 51.0);
-            let (low, high) = (Number::Bool(false), Number::Bool(true));
-            expect(ElementType::Bool, &[0, 1, 1, 1], low, high, 0.75);
-
-            for element in [ElementType::F64, ElementType::I64, ElementType::U64] {
-                let refused = figures(element, &[0; 16]).unwrap_err().to_string();
-                assert!(refused.ends_with(&format!("has no {element}")), "{refused}");
+    /// Two parts of any sizes give what the whole gives, also where squares overflow or vanish.
+    #[test]
+    fn parts_merge_to_the_whole() {
+        let values = [3.0, -1.5, 0.0, 8.0, 8.0, 2.5, 100.0, -7.0];
+        for scale in [1.0, 1e-200, 1e200] {
+            let values = values.map(|value| value * scale);
+            let whole = of(&values);
+            for split in 1..values.len() {
+                let (left, right) = values.split_at(split);
+                let merged = of(left).merged(of(right));
+                assert!((merged.mean - whole.mean).abs() <= 1e-14 * whole.std, "{merged:?}");
+                assert!((merged.std - whole.std).abs() <= 1e-14 * whole.std, "{merged:?}");
+                let exact = Findings { mean: whole.mean, std: whole.std, ..merged };
+                assert_eq!(exact, whole);
             }
         }
     }
 
-    /// Narrow types come through wider ones unharmed where a device has no others; what no 32 bits
-    /// hold is refused by name.
+    /// Extrema of one kind keep it to the last digit, those of two kinds are floats, and a NaN wins.
     #[test]
-    fn types_are_widened_or_refused() {
-        on_device(None, FewTypes).unwrap();
+    fn extrema_keep_their_kind() {
+        let (less, greater) = (Ordering::Less, Ordering::Greater);
+        let [low, high] = [i64::MAX - 1, i64::MAX].map(Number::Signed);
+        assert_eq!([extremum(less, high, low), extremum(greater, high, low)], [low, high]);
+        let [low, high] = [false, true].map(Number::Bool);
+        assert_eq!([extremum(less, high, low), extremum(greater, low, high)], [low, high]);
+        let two = extremum(less, Number::Signed(-3), Number::Unsigned(7));
+        assert_eq!(two, Number::Float(-3.0));
+        for (left, right) in [(f64::NAN, 1.0), (1.0, f64::NAN)] {
+            let most = extremum(greater, Number::Float(left), Number::Float(right));
+            assert!(most.to_f64().is_nan());
+        }
+    }
+
+    /// A total has a type if all tensors have it, and the extrema of several types are floats.
+    #[test]
+    fn totals_of_several_types_have_none() {
+        use ElementType::{I32, U8};
+        let extrema = (Number::Signed(-3), Number::Signed(7));
+        let findings = Findings { min: extrema.0, max: extrema.1, ..of(&[-3.0, 7.0]) };
+        let same = Total::new(&[I32, I32], Some(findings));
+        assert_eq!((same.tensors, same.elements, same.dtype.as_deref()), (2, 2, Some("i32")));
+        assert_eq!(same.figures.min, Some(Number::Signed(-3)));
+        let several = Total::new(&[I32, U8], Some(findings));
+        assert_eq!((several.tensors, several.dtype), (2, None));
+        assert_eq!(several.figures.max_magnitude, Some(Number::Float(7.0)));
+        let none = Total::new(&[], None);
+        assert_eq!((none.tensors, none.elements, none.figures.mean), (0, 0, None));
     }
 }

@@ -1,31 +1,43 @@
 //! Says what the tensors of a checkpoint are like.
 
+mod batches;
 mod checkpoint;
 mod figures;
 mod operators;
 mod report;
+mod widen;
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use reduce_kernels::{ElementType, cubecl::prelude::*, device_of};
+use reduce_kernels::{cubecl::prelude::*, device_of};
 use reduce_programs::{
     BACKEND_HELP, Backend, OnDevice,
     command_line::{self, fail, say},
     on_device, progress,
 };
-use safetensors::{Dtype, tensor::TensorInfo};
+use safetensors::tensor::TensorInfo;
 
 use crate::{
-    checkpoint::Checkpoint,
+    batches::{Described, FiguresError, inspect},
+    checkpoint::{Checkpoint, element_of},
     figures::Figures,
     report::{Outcome, Report, Row},
 };
 
+/// Most bytes of a batch of several tensors on the device. A batch takes the time of a few launches
+/// more than its upload, so larger ones gain little, and the progress bar moves batch by batch.
+const BATCH_BYTES: u64 = 256 << 20;
+
 /// Prints shape, type, mean, standard deviation (of a population), minimum, maximum, largest
 /// magnitude, share of zeros, and counts of NaN and of infinities, for every tensor of a checkpoint
 /// in the safetensors format.
+///
+/// The last row, `total`, has the same figures over the elements of all tensors that have figures, and
+/// their number. Its extrema are floats if the tensors have several types. The table has this row if
+/// at least two tensors have figures; in JSON it is the field `total`, which also has the number of
+/// tensors and, if it is the same for all, their type.
 ///
 /// Figures are computed on a GPU, means and deviations in f64 where it has that type, else in f32.
 /// A NaN makes mean, deviation and extrema NaN. f16, bf16 and integers of 8 and 16 bits are widened
@@ -97,51 +109,40 @@ impl OnDevice for Work<'_> {
     ) -> Self::Output {
         let Work { checkpoint, progress } = self;
         let device = device_of(client);
-        let row = |(name, tensor): &(String, TensorInfo)| {
+        let tensors = checkpoint.tensors();
+        let described = tensors.iter().map(|(_, tensor)| {
+            let elements = tensor.shape.iter().product();
+            Described { dtype: tensor.dtype, elements }
+        });
+        let described: Vec<Described> = described.collect();
+        let most_bytes = BATCH_BYTES.min(client.properties().memory.max_page_size);
+        let read = |nth: usize| {
+            let (name, tensor) = &tensors[nth];
             progress.set_message(name.clone());
-            let shape = tensor.shape.clone();
-            let (dtype, outcome) = match element_of(tensor.dtype) {
-                None => {
-                    let reason = format!("tensors of {} cannot be reduced", tensor.dtype);
-                    (tensor.dtype.to_string(), Outcome::Error(reason))
-                }
-                Some(element) => {
-                    let read = || checkpoint.read(tensor);
-                    let elements = shape.iter().product();
-                    let figures = Figures::of(client, &device, element, elements, read);
-                    let outcome = figures
-                        .map_or_else(|error| Outcome::Error(error.to_string()), Outcome::Figures);
-                    (element.to_string(), outcome)
-                }
-            };
-            progress.inc(byte_count(tensor));
-            Row { name: name.clone(), shape, dtype, outcome }
+            checkpoint.read(tensor)
+        };
+        let mut outcomes: Vec<Option<Outcome>> = tensors.iter().map(|_| None).collect();
+        let decide = |nth: usize, outcome: Result<Figures, FiguresError>| {
+            progress.inc(byte_count(&tensors[nth].1));
+            let failed = |error: FiguresError| Outcome::Error(error.to_string());
+            outcomes[nth] = Some(outcome.map_or_else(failed, Outcome::Figures));
+        };
+        let total = inspect(client, &device, most_bytes, &described, read, decide);
+        let row = |((name, tensor), outcome): (&(String, TensorInfo), Option<Outcome>)| Row {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            dtype: match element_of(tensor.dtype) {
+                Some(element) => element.to_string(),
+                None => tensor.dtype.to_string(),
+            },
+            outcome: outcome.expect("each tensor is decided"),
         };
         Report {
             file: checkpoint.path().display().to_string(),
             device: name.into(),
             backend: backend.to_string(),
-            tensors: checkpoint.tensors().iter().map(row).collect(),
+            tensors: tensors.iter().zip(outcomes).map(row).collect(),
+            total,
         }
-    }
-}
-
-/// The library's name for a type of the format, if it reduces it.
-fn element_of(dtype: Dtype) -> Option<ElementType> {
-    match dtype {
-        Dtype::F16 => Some(ElementType::F16),
-        Dtype::BF16 => Some(ElementType::BF16),
-        Dtype::F32 => Some(ElementType::F32),
-        Dtype::F64 => Some(ElementType::F64),
-        Dtype::I8 => Some(ElementType::I8),
-        Dtype::I16 => Some(ElementType::I16),
-        Dtype::I32 => Some(ElementType::I32),
-        Dtype::I64 => Some(ElementType::I64),
-        Dtype::U8 => Some(ElementType::U8),
-        Dtype::U16 => Some(ElementType::U16),
-        Dtype::U32 => Some(ElementType::U32),
-        Dtype::U64 => Some(ElementType::U64),
-        Dtype::BOOL => Some(ElementType::Bool),
-        _ => None,
     }
 }

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use reduce_examples::Number;
 use serde::Serialize;
 
-use crate::figures::Figures;
+use crate::figures::{Figures, Total};
 
 const COLUMNS: [&str; 11] =
     ["name", "shape", "type", "mean", "std", "min", "max", "max |x|", "zeros", "NaN", "inf"];
@@ -24,6 +24,7 @@ pub(crate) struct Report {
     pub device: String,
     pub backend: String,
     pub tensors: Vec<Row>,
+    pub total: Total,
 }
 
 /// A tensor of it.
@@ -61,13 +62,19 @@ impl fmt::Display for Report {
             }
             table.add_row(row.iter().map(Cell::new));
         }
+        let Report { file, device, backend, tensors, total } = self;
+        if total.tensors > 1 {
+            let elements = format!("{} elements", total.elements);
+            let dtype = total.dtype.as_deref().unwrap_or("mixed").to_owned();
+            let row = [vec!["total".to_owned(), elements, dtype], cells(&total.figures).to_vec()];
+            table.add_row(row.concat().iter().map(Cell::new));
+        }
         for (nth, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
             if nth >= TEXTS {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let Report { file, device, backend, tensors } = self;
         writeln!(f, "{file}: {} tensors, on {device} through {backend}", tensors.len())?;
         write!(f, "{}", table.trim_fmt())?;
         refusals.iter().try_for_each(|refusal| write!(f, "\n{refusal}"))
