@@ -23,26 +23,31 @@ fn text(path: &Path) -> &str {
 
 /// A tensor to write.
 struct Tensor {
-    name: &'static str,
+    name: String,
     dtype: Dtype,
     shape: Vec<usize>,
     bytes: Vec<u8>,
 }
 
 fn tensor<T: bytemuck::NoUninit>(
-    name: &'static str,
+    name: &str,
     dtype: Dtype,
     shape: &[usize],
     values: &[T],
 ) -> Tensor {
-    Tensor { name, dtype, shape: shape.to_vec(), bytes: bytemuck::cast_slice(values).to_vec() }
+    Tensor {
+        name: name.into(),
+        dtype,
+        shape: shape.to_vec(),
+        bytes: bytemuck::cast_slice(values).to_vec(),
+    }
 }
 
 /// A file of these tensors in a folder that lives as long as the test.
 fn write(folder: &Path, tensors: &[Tensor]) -> PathBuf {
     let views = tensors.iter().map(|tensor| {
         let view = TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes).unwrap();
-        (tensor.name, view)
+        (&tensor.name, view)
     });
     let path = folder.join("model.safetensors");
     fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
@@ -51,6 +56,14 @@ fn write(folder: &Path, tensors: &[Tensor]) -> PathBuf {
 
 /// The rows of the tensors, by name, and the status.
 fn rows(tensors: &[Tensor]) -> (impl Fn(&str) -> Value, Option<i32>) {
+    let (report, status) = report(tensors);
+    let listed = report["tensors"].as_array().unwrap().clone();
+    let row = move |name: &str| listed.iter().find(|row| row["name"] == name).unwrap().clone();
+    (row, status)
+}
+
+/// All that the program says of the tensors, and the status.
+fn report(tensors: &[Tensor]) -> (Value, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), tensors);
     let output = inspect(&[text(&path), "--json"]);
@@ -59,10 +72,9 @@ fn rows(tensors: &[Tensor]) -> (impl Fn(&str) -> Value, Option<i32>) {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["file"], text(&path));
     assert!(report["device"].is_string() && report["backend"].is_string(), "{report}");
-    let listed = report["tensors"].as_array().unwrap().clone();
-    assert_eq!(listed.len(), tensors.len());
-    let row = move |name: &str| listed.iter().find(|row| row["name"] == name).unwrap().clone();
-    (row, output.status.code())
+    assert_eq!(report["tensors"].as_array().unwrap().len(), tensors.len());
+    assert!(report["total"].is_object(), "{report}");
+    (report, output.status.code())
 }
 
 /// The figures of every type, exact where they can be: extrema of 64-bit integers to the last
@@ -229,6 +241,174 @@ fn other_types_say_so_in_their_row() {
     assert!(said.ends_with("\nnarrow: tensors of F8_E4M3 cannot be reduced\n"), "{said}");
 }
 
+/// The total is that of all elements together: of one type, it keeps the type to the last digit.
+#[test]
+fn the_total_is_over_all_elements() {
+    let total = |tensors: &[Tensor]| report(tensors).0["total"].clone();
+    let figures = ["min", "max", "max_magnitude", "zeros_share", "nans", "infinities"];
+    let exact = |total: &Value| figures.map(|figure| total[figure].clone());
+    let about = |total: &Value| ["tensors", "elements", "dtype"].map(|field| total[field].clone());
+    let close = |found: &Value, wanted: f64| {
+        assert!((found.as_f64().unwrap() - wanted).abs() < 1e-5 * wanted.abs(), "{found} {wanted}");
+    };
+
+    // Of 2, 4, 0, 0 and 9.
+    let floats = [
+        tensor("first", Dtype::F32, &[2], &[2.0f32, 4.0]),
+        tensor("second", Dtype::F32, &[2, 1], &[0.0f32, 0.0]),
+        tensor("none", Dtype::F32, &[0], &[0f32; 0]),
+        tensor("third", Dtype::F32, &[], &[9.0f32]),
+    ];
+    let found = total(&floats);
+    assert_eq!(about(&found), [json!(4), json!(5), json!("f32")]);
+    assert_eq!(exact(&found), [json!(0.0), json!(9.0), json!(9.0), json!(0.4), json!(0), json!(0)]);
+    close(&found["mean"], 3.0);
+    close(&found["std"], 11.2f64.sqrt());
+
+    // Of -3, 0, 2^24 + 1 and -2^31, which no f32 tells from its neighbours.
+    let integers = [
+        tensor("first", Dtype::I32, &[3], &[-3i32, 0, (1 << 24) + 1]),
+        tensor("second", Dtype::I32, &[1], &[i32::MIN]),
+    ];
+    let found = total(&integers);
+    assert_eq!(about(&found), [json!(2), json!(4), json!("i32")]);
+    let [min, max, max_magnitude, ..] = exact(&found);
+    assert_eq!(
+        [min, max, max_magnitude],
+        [json!(i32::MIN), json!((1 << 24) + 1), json!(1u32 << 31)]
+    );
+
+    let bools = [
+        tensor("first", Dtype::BOOL, &[2], &[1u8, 1]),
+        tensor("second", Dtype::BOOL, &[2], &[0u8, 1]),
+    ];
+    let found = total(&bools);
+    let [min, max, max_magnitude, zeros_share, ..] = exact(&found);
+    assert_eq!([min, max, max_magnitude], [json!(false), json!(true), json!(true)]);
+    assert_eq!((&zeros_share, &found["mean"]), (&json!(0.25), &json!(0.75)));
+}
+
+/// Of several types, the extrema of the total are floats; what has no figures is not in it.
+#[test]
+fn the_total_of_several_types_is_in_floats() {
+    let tensors = [
+        tensor("half", Dtype::F16, &[2], &[f16::from_f32(1.5), f16::ZERO]),
+        tensor("narrow", Dtype::F8_E4M3, &[2], &[1u8, 3]),
+        tensor("long", Dtype::F32, &[100, 100], &[1.0f32; 10_000]),
+        tensor("steps", Dtype::I32, &[1], &[-12]),
+        tensor("mask", Dtype::BOOL, &[2], &[0u8, 1]),
+    ];
+    let (all, status) = report(&tensors);
+    assert_eq!(status, Some(1));
+    let total = &all["total"];
+    assert_eq!(
+        [&total["tensors"], &total["elements"], &total["dtype"]],
+        [&json!(4), &json!(10_005), &Value::Null]
+    );
+    assert_eq!(
+        [&total["min"], &total["max"], &total["max_magnitude"]],
+        [&json!(-12.0), &json!(1.5), &json!(12.0)]
+    );
+    assert_eq!(total["zeros_share"], 2.0 / 10_005.0);
+    let mean = (1.5 + 10_000.0 - 12.0 + 1.0) / 10_005.0;
+    let squares = 2.25 + 10_000.0 + 144.0 + 1.0;
+    let std = (squares / 10_005.0 - mean * mean as f64).sqrt();
+    assert!((total["mean"].as_f64().unwrap() - mean).abs() < 1e-6, "{total}");
+    assert!((total["std"].as_f64().unwrap() - std).abs() < 1e-5, "{total}");
+    assert!(total.get("error").is_none());
+
+    let (all, _) = report(&[
+        tensor("steps", Dtype::I32, &[2], &[-12, 3]),
+        tensor("nan", Dtype::F32, &[3], &[1.0f32, f32::NAN, f32::INFINITY]),
+        tensor("above", Dtype::F32, &[1], &[f32::INFINITY]),
+    ]);
+    let total = &all["total"];
+    for figure in ["mean", "std", "min", "max", "max_magnitude"] {
+        assert_eq!(total[figure], "NaN", "{figure}: {total}");
+    }
+    assert_eq!([&total["nans"], &total["infinities"]], [1, 2]);
+
+    let (all, _) = report(&[
+        tensor("steps", Dtype::I32, &[2], &[-12, 3]),
+        tensor("above", Dtype::F32, &[1], &[f32::INFINITY]),
+    ]);
+    let total = &all["total"];
+    let found = ["mean", "std", "min", "max"].map(|figure| &total[figure]);
+    assert_eq!(found, [&json!("inf"), &json!("NaN"), &json!(-12.0), &json!("inf")]);
+}
+
+/// Without figures the total has counts alone; the table has a total of two tensors or more.
+#[test]
+fn small_checkpoints_have_no_total_in_the_table() {
+    let narrow = || tensor("narrow", Dtype::F8_E4M3, &[2], &[1u8, 3]);
+    let fine = || tensor("fine", Dtype::F32, &[2], &[1.0f32, 3.0]);
+    for tensors in [vec![], vec![narrow()]] {
+        let total = report(&tensors).0["total"].clone();
+        assert_eq!([&total["tensors"], &total["elements"], &total["nans"]], [0, 0, 0]);
+        for figure in ["dtype", "mean", "std", "min", "max", "max_magnitude", "zeros_share"] {
+            assert!(total.get(figure).is_some_and(Value::is_null), "{figure}: {total}");
+        }
+    }
+    let table = |tensors: &[Tensor]| {
+        let folder = tempfile::tempdir().unwrap();
+        let output = inspect(&[text(&write(folder.path(), tensors))]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = table(&[fine(), narrow()]);
+    assert!(!said.contains("total"), "{said}");
+    let said = table(&[fine(), tensor("steps", Dtype::I32, &[1], &[-12])]);
+    assert!(said.contains("\ntotal"), "{said}");
+}
+
+/// Tensors are reduced type by type, and their rows come in the order of the file.
+#[test]
+fn rows_are_in_the_order_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let header = json!({
+        "d": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]},
+        "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]},
+        "c": {"dtype": "I32", "shape": [1], "data_offsets": [8, 12]},
+        "a": {"dtype": "F32", "shape": [1], "data_offsets": [12, 16]},
+    });
+    let header = header.to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(&path, [&length[..], header.as_bytes(), &[0; 16]].concat()).unwrap();
+    let output = inspect(&[text(&path), "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["tensors"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(names, ["d", "b", "c", "a"]);
+}
+
+/// Many tensors, of types in turns, have their own figures each.
+#[test]
+fn many_tensors_have_their_own_figures() {
+    let nths = 0..150;
+    let tensors: Vec<Tensor> = nths
+        .clone()
+        .map(|nth| {
+            let (name, value) = (format!("tensor {nth}"), nth as f32);
+            let len = 1 + nth * 7 % 40;
+            match nth % 3 {
+                0 => tensor(&name, Dtype::F32, &[len], &vec![value; len]),
+                1 => tensor(&name, Dtype::I32, &[len], &vec![nth as i32; len]),
+                _ => tensor(&name, Dtype::F16, &[len], &vec![f16::from_f32(value); len]),
+            }
+        })
+        .collect();
+    let (row, status) = rows(&tensors);
+    assert_eq!(status, Some(0));
+    for nth in nths {
+        let row = row(&format!("tensor {nth}"));
+        for figure in ["mean", "min", "max", "max_magnitude"] {
+            assert_eq!(row[figure].as_f64(), Some(nth as f64), "{row}");
+        }
+        assert_eq!(row["std"], 0.0, "{row}");
+        assert_eq!(row["zeros_share"], if nth == 0 { 1.0 } else { 0.0 }, "{row}");
+    }
+}
+
 /// A tensor that no buffer holds is refused before it is read; the others come.
 #[test]
 fn tensors_too_large_say_so_in_their_row() {
@@ -249,6 +429,7 @@ fn tensors_too_large_say_so_in_their_row() {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["tensors"][0]["zeros_share"], 1.0);
+    assert_eq!(report["total"]["elements"], 1);
     let error = report["tensors"][1]["error"].as_str().unwrap();
     assert!(
         error.starts_with("takes 1099511627776 bytes, a buffer of the device holds"),
@@ -280,6 +461,8 @@ fn the_table_has_a_row_for_each_tensor() {
     );
     let weight = row("weight");
     assert_eq!(weight[1..4], ["[2,", "2]", "f32"]);
+    assert_eq!(row("total")[..4], ["total", "5", "elements", "mixed"]);
+    assert_eq!(row("total")[6..], ["-12345", "1.0000e9", "1.0000e9", "20.00%", "0", "0"]);
     assert_eq!(weight[6..], ["-1.5000", "1.0000e9", "1.0000e9", "25.00%", "0", "0"]);
     let noise = String::from_utf8(output.stderr).unwrap();
     assert!(!noise.contains("weight"), "{noise}");

@@ -57,6 +57,14 @@ def agree(name, found, want, scale):
     return found == want and isinstance(found, bool) == isinstance(want, bool)
 
 
+def expected(array):
+    """The figures, and what the errors of mean and deviation are relative to."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        wanted = figures(array)
+        scale = float(np.abs(array.astype(np.float64)).mean() + abs(wanted["std"])) if array.size else 0
+    return wanted, scale
+
+
 def main():
     program, path, *backend = sys.argv[1:]
     run = subprocess.run([program, path, "--json", *(["--backend", *backend] if backend else [])], capture_output=True, text=True)
@@ -65,16 +73,9 @@ def main():
     report = json.loads(run.stdout)
     rows = {row["name"]: row for row in report["tensors"]}
     passed, failed, refused, worst = 0, 0, 0, 0.0
-    for name, about, array in tensors(path):
-        row = rows.pop(name)
-        if "error" in row:
-            refused += 1
-            print("REFUSED", name, row["error"])
-            continue
-        good = row["shape"] == about["shape"] and row["dtype"] == about["dtype"].lower()
-        with np.errstate(invalid="ignore", over="ignore"):
-            wanted = figures(array)
-            scale = float(np.abs(array.astype(np.float64)).mean() + abs(wanted["std"])) if array.size else 0
+
+    def compare(name, about, good, row, wanted, scale):
+        nonlocal passed, failed, worst
         for figure, want in wanted.items():
             found = row[figure]
             if good and agree(figure, found, want, scale):
@@ -84,6 +85,24 @@ def main():
             else:
                 failed += 1
                 print("DIFFERS", name, about, figure, found, want)
+
+    inspected, types = [], set()
+    for name, about, array in tensors(path):
+        row = rows.pop(name)
+        if "error" in row:
+            refused += 1
+            print("REFUSED", name, row["error"])
+            continue
+        good = row["shape"] == about["shape"] and row["dtype"] == about["dtype"].lower()
+        compare(name, about, good, row, *expected(array))
+        inspected.append(array)
+        types.add(about["dtype"])
+    total = report["total"]
+    # Without tensors, there is a total of no elements.
+    one_type = len(types) == 1
+    whole = np.concatenate([array if one_type else array.astype(np.float64) for array in inspected] or [np.empty(0)])
+    good = total["tensors"] == len(inspected) and total["elements"] == whole.size and (total["dtype"] is not None) == one_type
+    compare("total", [len(inspected), whole.size, one_type], good, total, *expected(whole))
     for name, row in rows.items():
         print("NOT COMPARED", name, row["dtype"], row.get("error", ""))
     print(f"on {report['device']}: {passed} figures agree, {failed} differ, {refused} tensors refused; mean and std are off by {worst:.1e} at most, relative to mean |x| + std")
