@@ -310,9 +310,9 @@ fn the_total_of_several_types_is_in_floats() {
         [&json!(-12.0), &json!(1.5), &json!(12.0)]
     );
     assert_eq!(total["zeros_share"], 2.0 / 10_005.0);
-    let mean = (1.5 + 10_000.0 - 12.0 + 1.0) / 10_005.0;
+    let mean: f64 = (1.5 + 10_000.0 - 12.0 + 1.0) / 10_005.0;
     let squares = 2.25 + 10_000.0 + 144.0 + 1.0;
-    let std = (squares / 10_005.0 - mean * mean as f64).sqrt();
+    let std = (squares / 10_005.0 - mean * mean).sqrt();
     assert!((total["mean"].as_f64().unwrap() - mean).abs() < 1e-6, "{total}");
     assert!((total["std"].as_f64().unwrap() - std).abs() < 1e-5, "{total}");
     assert!(total.get("error").is_none());
