@@ -131,12 +131,12 @@ fn batches(mut tensors: Vec<Admitted>, most_bytes: u64) -> VecDeque<Vec<Admitted
     batches
 }
 
-/// Finds the figures of `tensors`, in batches of at most `most_bytes` on the device. A tensor of more
-/// bytes is a batch alone.
+/// Finds the figures of `tensors`, in batches of at most `most_bytes` on the device. A tensor of
+/// more bytes is a batch alone.
 ///
-/// `read` gets the bytes of a tensor, and `decide` is told the outcome of each, in the order of the
-/// batches. The tensors of a batch that fails are tried again one by one. The result is the total of
-/// the tensors that have figures.
+/// `read` gets the bytes of a tensor, and `decide` is told the outcome of each once, in no
+/// particular order. The tensors of a batch that fails are read and tried again one by one. The
+/// result is the total of the tensors that have figures.
 pub(crate) fn inspect<R: Runtime>(
     client: &ComputeClient<R>,
     device: &Device,
@@ -386,8 +386,8 @@ mod tests {
         on_device(None, SeveralBatches).unwrap();
     }
 
-    /// Two tensors that fail in a batch of four: one cannot be read, the other has too few bytes, which
-    /// the reductions refuse.
+    /// Two tensors that fail in a batch of four: one cannot be read, the other has too few bytes,
+    /// which the reductions refuse.
     struct Failing;
 
     impl OnDevice for Failing {

@@ -107,7 +107,8 @@ impl Findings {
         let share = |part: u64| part as f64 / elements as f64;
         let (left, right) = (share(self.elements), share(other.elements));
         let apart = other.mean - self.mean;
-        // The squares of the terms may overflow or vanish, `hypot` does not form them.
+        // The squares of the terms may overflow or vanish where the deviation does not. `hypot`
+        // avoids them.
         let within = (self.std * left.sqrt()).hypot(other.std * right.sqrt());
         Self {
             elements,
@@ -163,7 +164,7 @@ mod tests {
     fn of(values: &[f64]) -> Findings {
         let count = |wanted: fn(&f64) -> bool| values.iter().filter(|&value| wanted(value)).count();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        // In the middle of the range of squares.
+        // Squares of the values themselves may overflow or vanish.
         let scale = values.iter().fold(f64::MIN_POSITIVE, |most, value| most.max(value.abs()));
         let square = |value: &f64| ((value - mean) / scale).powi(2);
         let variance = values.iter().map(square).sum::<f64>() / values.len() as f64;
@@ -198,7 +199,8 @@ mod tests {
         }
     }
 
-    /// Extrema of one kind keep it to the last digit, those of two kinds are floats, and a NaN wins.
+    /// Extrema of one kind keep it to the last digit, those of two kinds are floats, and a NaN
+    /// wins.
     #[test]
     fn extrema_keep_their_kind() {
         let (less, greater) = (Ordering::Less, Ordering::Greater);

@@ -26,18 +26,18 @@ use crate::{
     report::{Outcome, Report, Row},
 };
 
-/// Most bytes of a batch of several tensors on the device. A batch takes the time of a few launches
-/// more than its upload, so larger ones gain little, and the progress bar moves batch by batch.
+/// Most bytes of a batch of several tensors on the device. The upload of so many bytes takes far
+/// longer than the launches, so larger batches gain little. The progress bar moves batch by batch.
 const BATCH_BYTES: u64 = 256 << 20;
 
 /// Prints shape, type, mean, standard deviation (of a population), minimum, maximum, largest
 /// magnitude, share of zeros, and counts of NaN and of infinities, for every tensor of a checkpoint
 /// in the safetensors format.
 ///
-/// The last row, `total`, has the same figures over the elements of all tensors that have figures, and
-/// their number. Its extrema are floats if the tensors have several types. The table has this row if
-/// at least two tensors have figures; in JSON it is the field `total`, which also has the number of
-/// tensors and, if it is the same for all, their type.
+/// The last row, `total`, has the same figures over the elements of all tensors that have figures,
+/// and the number of these elements. Its extrema are floats if the tensors have several types. The
+/// table has this row if at least two tensors have figures; in JSON it is the field `total`, which
+/// also has the number of these tensors and, if it is the same for all, their type.
 ///
 /// Figures are computed on a GPU, means and deviations in f64 where it has that type, else in f32.
 /// A NaN makes mean, deviation and extrema NaN. f16, bf16 and integers of 8 and 16 bits are widened
