@@ -55,7 +55,10 @@ pub use error::ReduceError;
 pub use gradients::*;
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};
-pub use list::{ListReduction, ListResults, reduce_list};
+pub use list::{
+    AppliedList, ListReduction, ListResults, ResultsOfList, clip_by_global_norm,
+    clip_by_global_norm_in_place, global_norm, reduce_list,
+};
 pub use normalize::*;
 pub use operator::{
     Apply, Map, Mapped, MappedPair, OfPairs, Operator, PairMap, PairOperator, builtin::*,

@@ -3,20 +3,72 @@
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Device, ElementType, ListChoice, ListPlan, ListProblem};
+use reduce_planner::{
+    Device, ElementType, InputSpec, ListApplication, ListChoice, ListPlan, ListProblem,
+};
 
 use crate::{
-    Input, Map, Mapped, Operator, Outputs, ReduceError,
-    host::list::{ListCall, ListRequest, ListResult},
-    operator::{Fields, OperatorRef, ResultArity},
+    Apply, ClippedToNorm, Input, Map, Mapped, NormL2, Operator, Outputs, ReduceError,
+    host::{
+        application::ApplyRequest,
+        list::{ListCall, ListRequest, ListResult},
+        list_application::ApplyListCall,
+    },
+    operator::{ApplyRef, Fields, OperatorRef, ResultArity, rules},
 };
+
+/// The L2 norm of all elements of all tensors, of shape `[1]`: the global norm of gradients.
+/// [`reduce_list`] with [`NormL2`] gives the norm of each tensor too.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn global_norm<'a, R: Runtime>(
+    client: &ComputeClient<R>,
+    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
+) -> Result<TensorHandle<R>, ReduceError> {
+    Ok(reduce_list(NormL2, tensors).run(client)?.all)
+}
+
+/// Scales tensors down so that their global norm is at most `max_norm`, into new tensors. Returns them
+/// and the norm that they had. [`ClippedToNorm`] says what becomes of norms that are not finite.
+///
+/// Nothing waits for the norm: the device scales by what it has computed.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched: tensors that are not of floating point, or a
+/// `max_norm` that is not finite and above 0.
+pub fn clip_by_global_norm<'a, R: Runtime>(
+    client: &ComputeClient<R>,
+    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
+    max_norm: f64,
+) -> Result<(Vec<TensorHandle<R>>, TensorHandle<R>), ReduceError> {
+    let clipped = reduce_list(NormL2, tensors).apply(ClippedToNorm { max_norm });
+    let (tensors, norms) = clipped.run(client)?;
+    Ok((tensors, norms.all))
+}
+
+/// [`clip_by_global_norm`] in place. Returns the norm that the tensors had. Where it is at most
+/// `max_norm`, no element is read again.
+///
+/// # Errors
+///
+/// Those of [`clip_by_global_norm`], and tensors of which two elements lie in one place.
+pub fn clip_by_global_norm_in_place<'a, R: Runtime>(
+    client: &ComputeClient<R>,
+    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
+    max_norm: f64,
+) -> Result<TensorHandle<R>, ReduceError> {
+    let clipped = reduce_list(NormL2, tensors).apply(ClippedToNorm { max_norm });
+    Ok(clipped.run_in_place(client)?.all)
+}
 
 /// Starts a reduction of all elements of each of `tensors`, and of all of them together, with one
 /// operator. The tensors may have any shapes, strides and types.
 ///
 /// It takes one launch for many tensors, and one that merges: two launches for the gradients of a
-/// model whose parameters are all of one type. [`clip_by_global_norm`](crate::clip_by_global_norm)
-/// is built on it.
+/// model whose parameters are all of one type. [`clip_by_global_norm`] is built on it.
 ///
 /// Tensors of several types are converted to their common type first
 /// ([`rules::common`](crate::operator::rules::common)). Operators that give positions are refused.
@@ -148,6 +200,24 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 
     fn call(&self) -> Result<ListCall<'_>, ReduceError> {
+        self.call_with(self.specs()?, self.outputs)
+    }
+
+    /// Where the tensors lie.
+    fn specs(&self) -> Result<Vec<InputSpec<'_>>, ReduceError> {
+        let spec = |(nth, tensor): (usize, &&'a T)| {
+            let listed = |error| ReduceError::Listed { nth, error: Box::new(error) };
+            tensor.spec().map_err(listed)
+        };
+        self.tensors.iter().enumerate().map(spec).collect()
+    }
+
+    /// The call for tensors that lie so, with results of these types.
+    fn call_with<'s>(
+        &'s self,
+        inputs: Vec<InputSpec<'s>>,
+        outputs: [Option<ElementType>; 3],
+    ) -> Result<ListCall<'s>, ReduceError> {
         let operator = O::DEFINITION.erased();
         if let Some(nth) = self.no_such_result {
             let (operator, results) = (operator.name(), operator.results);
@@ -155,21 +225,75 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         }
         let parameters = (O::PARAMETERS)(&self.operator)
             .map_err(|invalid| ReduceError::Parameter { operator: operator.name(), invalid })?;
-        let spec = |(nth, tensor): (usize, &&'a T)| {
-            let listed = |error| ReduceError::Listed { nth, error: Box::new(error) };
-            tensor.spec().map_err(listed)
-        };
-        let inputs = self.tensors.iter().enumerate().map(spec).collect::<Result<Vec<_>, _>>()?;
         let plan = self.plan.clone();
         let operator = OperatorRef(operator);
-        let request = ListRequest::new(operator, &inputs, self.accumulator, self.outputs, plan);
+        let request = ListRequest::new(operator, &inputs, self.accumulator, outputs, plan);
         Ok(ListCall { request, inputs, device: self.device, parameters })
     }
 }
 
-impl<O: Operator, R: Runtime> ListReduction<'_, O, TensorHandle<R>> {
+/// The results of `O` over a list on `R`.
+pub type ResultsOfList<O, R> = ListResults<Outputs<O, TensorHandle<R>>>;
+
+impl<'a, O: Operator, R: Runtime> ListReduction<'a, O, TensorHandle<R>> {
     /// Launches the reduction into new tensors. Does not wait for it. Each thread caches the prepared
     /// list, so repeating it plans nothing.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &ComputeClient<R>) -> Result<ResultsOfList<O, R>, ReduceError> {
+        Ok(of_list::<O, R>(self.call()?.run(client, &self.tensors)?))
+    }
+
+    /// Applies the results of all tensors together to each element of every tensor, in one launch more
+    /// for many tensors. `apply` takes no operands.
+    ///
+    /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types that
+    /// were asked for with [`output_type`](Self::output_type) are dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example<R: Runtime>(client: &ComputeClient<R>, parts: &[TensorHandle<R>]) -> Result<(), ReduceError> {
+    /// // The parts of a vector of length 1.
+    /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedList<'a, O, F, R> {
+        AppliedList { list: self, apply }
+    }
+}
+
+/// A list whose results are applied to each element; see [`ListReduction::apply`]. It does nothing
+/// until it is run.
+#[must_use = "an applied reduction does nothing until it is run"]
+pub struct AppliedList<'a, O, F, R: Runtime> {
+    list: ListReduction<'a, O, TensorHandle<R>>,
+    apply: F,
+}
+
+impl<O: Operator, F: Apply, R: Runtime> fmt::Debug for AppliedList<'_, O, F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppliedList").field("list", &self.list).field("apply", &F::NAME).finish()
+    }
+}
+
+impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedList<'_, O, F, R> {
+    /// Chooses the launches that follow the reduction's, into new tensors or in place.
+    ///
+    /// # Errors
+    ///
+    /// Tensors or types that cannot be reduced, and lists that the device cannot run.
+    pub fn choose(
+        &self,
+        client: &ComputeClient<R>,
+        in_place: bool,
+    ) -> Result<ListApplication, ReduceError> {
+        self.call()?.choose(client, in_place)
+    }
+
+    /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do where
+    /// these have no gaps, and are row-major otherwise. Returns them and the results. Does not wait.
     ///
     /// # Errors
     ///
@@ -177,14 +301,46 @@ impl<O: Operator, R: Runtime> ListReduction<'_, O, TensorHandle<R>> {
     pub fn run(
         self,
         client: &ComputeClient<R>,
-    ) -> Result<ListResults<Outputs<O, TensorHandle<R>>>, ReduceError> {
-        let results = self.call()?.run(client, &self.tensors)?;
-        let (each, all): (Vec<_>, Vec<_>) =
-            results.into_iter().map(|ListResult { each, all }| (each, all)).unzip();
-        let outputs = |results: Vec<TensorHandle<R>>| {
-            let mut results = results.into_iter();
-            O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
-        };
-        Ok(ListResults { each: outputs(each), all: outputs(all) })
+    ) -> Result<(Vec<TensorHandle<R>>, ResultsOfList<O, R>), ReduceError> {
+        let (tensors, results) = self.call()?.run(client, &self.list.tensors, false)?;
+        Ok((tensors, of_list::<O, R>(results)))
     }
+
+    /// Replaces the elements of the list, and returns the results. Does not wait. No two tensors of the
+    /// list may share memory.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written, such as for a tensor of which two
+    /// elements lie in one place.
+    pub fn run_in_place(
+        self,
+        client: &ComputeClient<R>,
+    ) -> Result<ResultsOfList<O, R>, ReduceError> {
+        let (_, results) = self.call()?.run(client, &self.list.tensors, true)?;
+        Ok(of_list::<O, R>(results))
+    }
+
+    fn call(&self) -> Result<ApplyListCall<'_>, ReduceError> {
+        let apply_parameters = (F::PARAMETERS)(&self.apply)
+            .map_err(|invalid| ReduceError::Parameter { operator: F::NAME.to_owned(), invalid })?;
+        let specs = self.list.specs()?;
+        let common = specs.iter().map(|spec| spec.element).reduce(rules::common);
+        let common = common.unwrap_or(ElementType::F32);
+        let real = ApplyRequest::real(common, self.list.accumulator, None);
+        let mut outputs = [None; 3];
+        outputs[..O::Results::COUNT].fill(Some(real));
+        let list = self.list.call_with(specs, outputs)?;
+        Ok(ApplyListCall { list, apply: ApplyRef(F::DEFINITION.erased()), apply_parameters })
+    }
+}
+
+fn of_list<O: Operator, R: Runtime>(results: Vec<ListResult<R>>) -> ResultsOfList<O, R> {
+    let (each, all): (Vec<_>, Vec<_>) =
+        results.into_iter().map(|ListResult { each, all }| (each, all)).unzip();
+    let outputs = |results: Vec<TensorHandle<R>>| {
+        let mut results = results.into_iter();
+        O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
+    };
+    ListResults { each: outputs(each), all: outputs(all) }
 }

@@ -78,7 +78,10 @@ pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
 pub use limits::{applied_needs_wide_indices, needs_wide_indices};
-pub use list::{ListChoice, ListLaunch, ListPlan, ListShare, choose_list};
+pub use list::{
+    ListApplication, ListChoice, ListLaunch, ListPlan, ListShare, choose_list,
+    choose_list_application,
+};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, ListProblem,

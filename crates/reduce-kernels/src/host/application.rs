@@ -35,7 +35,7 @@ use crate::{
         companion::CompanionAccess,
         pairwise::needs_chains,
     },
-    operator::{ApplyRef, ParametersLaunch},
+    operator::{ApplyRef, ErasedApply, ParametersLaunch},
 };
 
 /// Everything that decides how an applied reduction is launched, apart from its buffers and its
@@ -185,21 +185,11 @@ impl ApplyRequest {
     ) -> Result<(), ReduceError> {
         check_arithmetic(client, self.reduction.operator.0, &resolved.signature, device)?;
         let operands = self.operands.iter().map(|operand| operand.element);
-        let missing = operands.chain([real]).find(|&element| !device.has(element));
-        if let Some(element) = missing.or((!computes_with(client, real)).then_some(real)) {
+        if let Some(element) = operands.into_iter().find(|&element| !device.has(element)) {
             let device = device.name.clone();
             return Err(PlanError::ElementUnsupported { device, element }.into());
         }
-        let apply = self.apply.0;
-        if apply.transcendental
-            && real == ElementType::F64
-            && !has_wide_math(client, apply.native_math)
-        {
-            let device = device.name.clone();
-            let operator = apply.name.to_owned();
-            return Err(ReduceError::Transcendental { operator, element: real, device });
-        }
-        Ok(())
+        check_apply_types(client, device, self.apply.0, real)
     }
 
     fn prepare_launch(
@@ -247,6 +237,25 @@ impl ApplyRequest {
             published: published_words(&plan, resolved, applied, operator.0.fields),
         })
     }
+}
+
+/// Checks that kernels can apply results in the type `real`.
+pub(super) fn check_apply_types<R: Runtime>(
+    client: &ComputeClient<R>,
+    device: &Device,
+    apply: &ErasedApply,
+    real: ElementType,
+) -> Result<(), ReduceError> {
+    let name = || device.name.clone();
+    if !(device.has(real) && computes_with(client, real)) {
+        return Err(PlanError::ElementUnsupported { device: name(), element: real }.into());
+    }
+    if apply.transcendental && real == ElementType::F64 && !has_wide_math(client, apply.native_math)
+    {
+        let operator = apply.name.to_owned();
+        return Err(ReduceError::Transcendental { operator, element: real, device: name() });
+    }
+    Ok(())
 }
 
 /// The words in which the cubes of a plan publish their accumulators of so many fields.

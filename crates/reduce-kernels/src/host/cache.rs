@@ -14,6 +14,7 @@ use super::{
     application::{ApplyRequest, PreparedApplication},
     client::device_of,
     list::{ListRequest, PreparedList},
+    list_application::{ApplyListRequest, PreparedListApplication},
     prepared::Prepared,
     request::Request,
 };
@@ -33,6 +34,7 @@ struct Cache {
     reductions: Known<Request<'static>, Prepared>,
     applications: Known<ApplyRequest, PreparedApplication>,
     lists: Known<ListRequest, PreparedList>,
+    list_applications: Known<ApplyListRequest, PreparedListApplication>,
     devices: Vec<(usize, Rc<Device>)>,
 }
 
@@ -122,6 +124,26 @@ pub(crate) fn prepared_list(
     }
     let prepared = Rc::new(prepare(request)?);
     CACHE.with_borrow_mut(|cache| cache.lists.insert(hash, client, request.clone(), &prepared));
+    Ok(prepared)
+}
+
+/// [`prepared`] for applications of the results of lists.
+pub(crate) fn prepared_list_application(
+    client: usize,
+    request: &ApplyListRequest,
+    prepare: impl FnOnce(&ApplyListRequest) -> Result<PreparedListApplication, ReduceError>,
+) -> Result<Rc<PreparedListApplication>, ReduceError> {
+    let (hash, known) = CACHE.with_borrow(|cache| {
+        let hash = cache.hasher.hash_one((client, request));
+        (hash, cache.list_applications.find(hash, client, |known| known == request))
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let prepared = Rc::new(prepare(request)?);
+    CACHE.with_borrow_mut(|cache| {
+        cache.list_applications.insert(hash, client, request.clone(), &prepared);
+    });
     Ok(prepared)
 }
 

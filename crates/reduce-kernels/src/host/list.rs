@@ -32,20 +32,20 @@ use crate::{
 /// Everything that decides how a list is reduced, apart from its buffers and its device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListRequest {
-    pub(crate) operator: OperatorRef,
+    operator: OperatorRef,
     /// Type, alignment and rank of each tensor, then its shape and its strides. A list of words is
     /// hashed and compared as a whole.
     tensors: Vec<usize>,
-    pub(crate) accumulator: Option<ElementType>,
-    pub(crate) outputs: [Option<ElementType>; 3],
-    pub(crate) plan: Option<ListPlan>,
+    accumulator: Option<ElementType>,
+    outputs: [Option<ElementType>; 3],
+    plan: Option<ListPlan>,
 }
 
 /// A list whose types have been resolved.
 #[derive(Debug)]
-struct Resolved {
-    problem: ListProblem,
-    signature: Signature,
+pub(super) struct Resolved {
+    pub(super) problem: ListProblem,
+    pub(super) signature: Signature,
 }
 
 /// A list that is ready to launch, except for its buffers.
@@ -53,6 +53,7 @@ struct Resolved {
 pub(crate) struct PreparedList {
     resolved: Resolved,
     launches: Vec<PreparedLaunch>,
+    reading: Team,
     merging: Team,
     grid: [u32; 3],
     address: AddressType,
@@ -67,19 +68,19 @@ pub(crate) struct PreparedList {
 
 /// A launch that reads tensors.
 #[derive(Debug)]
-struct PreparedLaunch {
-    launch: ListLaunch,
-    element: ElementType,
-    team: Team,
-    grid: [u32; 3],
-    address: AddressType,
+pub(super) struct PreparedLaunch {
+    pub(super) launch: ListLaunch,
+    pub(super) element: ElementType,
+    pub(super) grid: [u32; 3],
+    pub(super) address: AddressType,
     table: Handle,
     words: usize,
     /// The tensor in each slot. Slots beyond the last tensor repeat the first.
     slots: Vec<usize>,
     /// The tensors that are also bound as elements.
     tails: Vec<usize>,
-    chains: bool,
+    /// The most elements of a unit.
+    longest: u64,
 }
 
 impl ListRequest {
@@ -101,7 +102,7 @@ impl ListRequest {
     }
 
     /// Resolves the types of the results, and states the problem.
-    fn resolve(&self, inputs: &[InputSpec<'_>]) -> Result<Resolved, ReduceError> {
+    pub(super) fn resolve(&self, inputs: &[InputSpec<'_>]) -> Result<Resolved, ReduceError> {
         let operator = self.operator.0;
         if operator.pairs.is_some() {
             let (operator, expected) = (operator.name(), 2);
@@ -142,16 +143,17 @@ impl ListRequest {
         };
         let first_partials = first_partials(&plan, problem);
         let launches = plan.launches.iter().map(|launch| {
-            prepare_launch(client, self.operator, &plan, launch, problem, device, &first_partials)
+            prepare_launch(client, launch, plan.units_per_cube, problem, device, &first_partials)
         });
         let launches = launches.collect::<Result<_, ReduceError>>()?;
         let tensors = problem.tensors().len();
         let elements = problem.tensors().iter().map(|tensor| tensor.reduction_len() as u64);
         let mut words = first_partials.clone();
         words.extend(elements.chain([problem.elements()]).flat_map(in_words));
-        let grid = spread(&plan, device, tensors as u64 + 1)?;
+        let grid = spread(device, tensors as u64 + 1)?;
         Ok(PreparedList {
             launches,
+            reading: team(&plan, plan.units_per_cube),
             merging: team(&plan, plan.merging_units),
             grid,
             address: address(problem.elements() > NARROW_ELEMENTS),
@@ -181,9 +183,10 @@ fn team(plan: &ListPlan, units: u32) -> Team {
     Team { units_per_tile: units, unit_stride: 1, units_per_cube: units, combine: plan.combine }
 }
 
-fn spread(plan: &ListPlan, device: &Device, cubes: u64) -> Result<[u32; 3], PlanError> {
+/// The grid of so many cubes. The plan's check has found that there is one.
+fn spread(device: &Device, cubes: u64) -> Result<[u32; 3], PlanError> {
     device.spread(cubes).ok_or_else(|| PlanError::Unfit {
-        plan: plan.to_string(),
+        plan: "list".into(),
         device: device.name.clone(),
         reason: Illegal::Grid { cubes, merging: false },
     })
@@ -204,11 +207,11 @@ fn first_partials(plan: &ListPlan, problem: &ListProblem) -> Vec<u32> {
     cubes
 }
 
-fn prepare_launch<R: Runtime>(
+/// Prepares a launch of cubes of so many units.
+pub(super) fn prepare_launch<R: Runtime>(
     client: &ComputeClient<R>,
-    operator: OperatorRef,
-    plan: &ListPlan,
     launch: &ListLaunch,
+    units_per_cube: u32,
     problem: &ListProblem,
     device: &Device,
     first_partials: &[u32],
@@ -223,9 +226,9 @@ fn prepare_launch<R: Runtime>(
         let inner_len = access.inner_len(tensor);
         let loads_per_inner = inner_len / access.vector;
         let inner_count = tensor.reduction_len() / inner_len;
-        let (inner, outer) = match tensor.reduced().split_last() {
-            Some((inner, outer)) => (inner.stride, outer),
-            None => (1, &[][..]),
+        let (inner, inner_output, outer) = match tensor.reduced().split_last() {
+            Some((inner, outer)) => (inner.stride, inner.position_stride, outer),
+            None => (1, 1, &[][..]),
         };
         let nth_of_elements = if inner_len.is_multiple_of(access.vector) {
             NO_ELEMENTS
@@ -233,20 +236,19 @@ fn prepare_launch<R: Runtime>(
             tails.push(share.tensor);
             tails.len() as u32 - 1
         };
-        let units = u64::from(share.cubes) * u64::from(plan.units_per_cube);
+        let units = u64::from(share.cubes) * u64::from(units_per_cube);
         // The elements of refused blocks are pushed one by one.
         let loads = (loads_per_inner * access.vector) as u64 * inner_count as u64;
         longest = longest.max(loads.div_ceil(units));
         let first_cube = of_cubes.len() as u32;
         of_cubes.extend(core::iter::repeat_n(slot as u32, share.cubes as usize));
         of_tensors.extend([first_cube, share.cubes, first_partials[share.tensor], nth_of_elements]);
-        let numbers = [inner_len, inner, inner_count, loads_per_inner];
+        let numbers = [inner_len, inner, inner_count, loads_per_inner, inner_output];
         of_tensors.extend(numbers.iter().flat_map(|&number| in_words(number as u64)));
         let missing = launch.outer_dims - outer.len();
-        let dims = core::iter::repeat_n((1, 0), missing)
-            .chain(outer.iter().map(|dim| (dim.extent, dim.stride)));
-        let dims = dims.flat_map(|(extent, stride)| [extent, stride]);
-        of_tensors.extend(dims.flat_map(|number| in_words(number as u64)));
+        let dims = core::iter::repeat_n([1, 0, 0], missing)
+            .chain(outer.iter().map(|dim| [dim.extent, dim.stride, dim.position_stride]));
+        of_tensors.extend(dims.flatten().flat_map(|number| in_words(number as u64)));
     }
     debug_assert_eq!(
         of_tensors.len(),
@@ -261,15 +263,55 @@ fn prepare_launch<R: Runtime>(
     Ok(PreparedLaunch {
         launch: launch.clone(),
         element: problem.tensors()[first].input(),
-        team: team(plan, plan.units_per_cube),
-        grid: spread(plan, device, launch.cubes())?,
+        grid: spread(device, launch.cubes())?,
         address: address(wide),
         table: table(client, &words)?,
         words: words.len(),
         slots,
         tails,
-        chains: operator.0.pairwise && longest > CHAIN as u64,
+        longest,
     })
+}
+
+impl PreparedLaunch {
+    /// The tensors as arrays. `of` gives the buffer of a tensor and the elements that it spans, against
+    /// which the buffer has been checked.
+    pub(super) fn arrays<'a, R: Runtime>(
+        &self,
+        of: impl Fn(usize) -> (&'a Handle, usize),
+    ) -> ListArraysLaunch<R> {
+        let array = |tensor: usize, vector: usize| {
+            let (handle, span) = of(tensor);
+            // SAFETY: the buffer has been checked against the span.
+            unsafe { ArrayArg::from_raw_parts(handle.clone(), span / vector) }
+        };
+        let vector = self.launch.access.vector;
+        ListArraysLaunch::new(
+            self.slots.iter().map(|&tensor| array(tensor, vector)).collect(),
+            self.tails.iter().map(|&tensor| array(tensor, 1)).collect(),
+        )
+    }
+
+    /// The table of the launch.
+    pub(super) fn table<R: Runtime>(&self) -> ArrayArg<R> {
+        // SAFETY: the table was made with this length.
+        unsafe { ArrayArg::from_raw_parts(self.table.clone(), self.words) }
+    }
+}
+
+/// Checks that buffers hold their tensors, at offsets where the device can bind them.
+pub(super) fn check_tensors<R: Runtime>(
+    client: &ComputeClient<R>,
+    problem: &ListProblem,
+    tensors: &[&TensorHandle<R>],
+) -> Result<(), ReduceError> {
+    for (nth, (tensor, problem)) in tensors.iter().zip(problem.tensors()).enumerate() {
+        let checked = check_input(problem, buffer_bytes(&tensor.handle)).and_then(|()| {
+            check_offset(client, "input", tensor.handle.offset_start, problem.input())
+        });
+        checked.map_err(|error| ReduceError::Listed { nth, error: Box::new(error) })?;
+    }
+    Ok(())
 }
 
 /// A call over a list.
@@ -318,13 +360,7 @@ impl ListCall<'_> {
             })?,
         };
         let Resolved { problem, signature } = &prepared.resolved;
-        for (nth, (tensor, problem)) in tensors.iter().zip(problem.tensors()).enumerate() {
-            let listed = |error| ReduceError::Listed { nth, error: Box::new(error) };
-            let bytes = buffer_bytes(&tensor.handle);
-            check_input(problem, bytes).map_err(listed)?;
-            check_offset(client, "input", tensor.handle.offset_start, problem.input())
-                .map_err(listed)?;
-        }
+        check_tensors(client, problem, tensors)?;
         let operator = self.request.operator.0;
         let results = &signature.results[..operator.results];
         let outputs: Vec<Handle> = results
@@ -383,22 +419,17 @@ struct Launch<'a, R: Runtime> {
 impl<R: Runtime> Launch<'_, R> {
     /// The partials of the tensors of one launch.
     fn read(&self, reading: &PreparedLaunch, tensors: &[&TensorHandle<R>]) {
-        let PreparedLaunch { launch, team, grid, address, .. } = reading;
+        let PreparedLaunch { launch, grid, address, .. } = reading;
         let access = launch.access;
-        let array = |tensor: usize, vector: usize| {
-            let span = self.prepared.resolved.problem.tensors()[tensor].input_span();
-            let binding = tensors[tensor].handle.clone().binding();
-            // SAFETY: the buffer has been checked against the span.
-            unsafe { ArrayArg::from_raw_parts_binding(binding, span / vector) }
-        };
-        let arrays = ListArraysLaunch::new(
-            reading.slots.iter().map(|&tensor| array(tensor, access.vector)).collect(),
-            reading.tails.iter().map(|&tensor| array(tensor, 1)).collect(),
-        );
+        let problem = &self.prepared.resolved.problem;
+        let spans = |tensor: usize| problem.tensors()[tensor].input_span();
+        let arrays = reading.arrays(|tensor| (&tensors[tensor].handle, spans(tensor)));
+        let team = &self.prepared.reading;
+        let pairwise = self.operator.0.pairwise;
         let types = KernelTypesArg {
             stored: memory_type(reading.element),
             width: access.vector,
-            chains: reading.chains,
+            chains: pairwise && reading.longest > CHAIN as u64,
             ..self.types()
         };
         // SAFETY: the buffers hold every offset of their problems. The plan's check has found that
@@ -412,7 +443,7 @@ impl<R: Runtime> Launch<'_, R> {
                 *address,
                 types,
                 arrays,
-                ArrayArg::from_raw_parts(reading.table.clone(), reading.words),
+                reading.table(),
                 self.partials(),
                 self.parameters(),
                 launch.cubes() as usize,

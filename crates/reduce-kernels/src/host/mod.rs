@@ -8,7 +8,7 @@
 //! [`application`] is the same path for reductions whose results are applied to their elements, and
 //! [`cross_entropy`] applies them to one element each.
 //!
-//! [`list`] is the path of a list of tensors.
+//! [`list`] is the path of a list of tensors, and [`list_application`] applies its results.
 //!
 //! [`companion`] describes tensors beside the input to kernels: a second input, operands, results.
 //!
@@ -24,6 +24,7 @@ pub(crate) mod cross_entropy;
 pub(crate) mod dispatch;
 pub(crate) mod launch;
 pub(crate) mod list;
+pub(crate) mod list_application;
 pub(crate) mod prepared;
 pub(crate) mod request;
 pub(crate) mod scratch;

@@ -1,26 +1,33 @@
-//! Lists of tensors: the partials of each in a few launches, and one more that merges them.
+//! Lists of tensors: the partials of each in a few launches, one more that merges them, and the
+//! application of their results.
 
 use cubecl::prelude::*;
 use reduce_planner::Access;
 
 use super::{
-    accumulate::Share,
+    accumulate::{Share, load_inside},
     args::{
-        KernelTypes, ListArrays, PartialArrays, ResultArrays, input_of_list, output_of, partials_of,
+        Input, KernelTypes, ListArrays, PartialArrays, ResultArrays, input_of_list, output_of,
+        partials_of,
     },
     geometry::{Dim, Divisor, Geometry, RowBlock, Tile, unknown_zero},
+    load::{AtEnd, Loaded, edge_slots, load_edge},
     team::{Team, place},
     total::{combine_team, total_with_edges},
 };
-use crate::operator::{OperatorRef, Parameters, Single, finish, identity, merge};
+use crate::operator::{
+    ApplyRef, Operands, OperatorRef, Parameters, Real, RealTypes, Reals, Single, Stored, Wide,
+    apply_to, finish, identity, merge,
+};
 
 /// Words of a tensor in a table, beside those of its outer dimensions: numbers of its first cube, its
 /// cubes, its first partial and its array of elements, then the length, the stride and the number of
-/// its inner dimensions and the loads of each, in two words each.
-pub(crate) const WORDS_OF_TENSOR: usize = 4 + 2 * 4;
+/// its inner dimensions, the loads of each and their stride in the output, in two words each.
+pub(crate) const WORDS_OF_TENSOR: usize = 4 + 2 * 5;
 
-/// Words of an outer dimension: its extent and its stride, in two words each.
-pub(crate) const WORDS_OF_DIM: usize = 2 * 2;
+/// Words of an outer dimension: its extent, its stride and its stride in the output, in two words
+/// each.
+pub(crate) const WORDS_OF_DIM: usize = 2 * 3;
 
 /// The number of the array of elements of a tensor that needs none.
 pub(crate) const NO_ELEMENTS: u32 = u32::MAX;
@@ -74,7 +81,7 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
         reduced.push(Dim {
             extent: Divisor::of_kernel(number_at(table, from)),
             stride: number_at(table, from + 2),
-            target_stride: 0usize.runtime(),
+            target_stride: number_at(table, from + 4),
         });
     }
     let geometry = Geometry {
@@ -82,7 +89,7 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
         reduced,
         inner_len,
         inner_stride: number_at(table, at + 6),
-        inner_target_stride: 0usize.runtime(),
+        inner_target_stride: number_at(table, at + 12),
         loads_per_inner: Divisor::of_kernel(loads_per_inner),
         // Edges are counted by inner dimensions. A tensor without an array of elements has none.
         inner_count: select(nth_of_elements == NO_ELEMENTS, 0usize, inner_count),
@@ -100,6 +107,25 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
         cube,
         cubes: usize::cast_from(table[at + 1]),
         partial: usize::cast_from(table[at + 2]) + cube,
+    }
+}
+
+/// The tile of a tensor, which is all of it.
+#[cube]
+fn whole_tensor() -> Tile {
+    Tile {
+        input: 0usize.runtime(),
+        output: 0usize.runtime(),
+        index: 0usize.runtime(),
+        results: 1u32.runtime(),
+        block: RowBlock {
+            first: 0usize.runtime(),
+            before: 0usize.runtime(),
+            outputs: 1usize.runtime(),
+            from: 0usize.runtime(),
+            until: 1usize.runtime(),
+        },
+        second: 0usize.runtime(),
     }
 }
 
@@ -126,20 +152,7 @@ pub(crate) fn reduce_list(
     let units = comptime![team.units_per_tile as usize];
     let member = UNIT_POS as usize;
     let share = Share { first: part.cube * units + member, stride: part.cubes * units };
-    let tile = Tile {
-        input: 0usize.runtime(),
-        output: 0usize.runtime(),
-        index: 0usize.runtime(),
-        results: 1u32.runtime(),
-        block: RowBlock {
-            first: 0usize.runtime(),
-            before: 0usize.runtime(),
-            outputs: 1usize.runtime(),
-            from: 0usize.runtime(),
-            until: 1usize.runtime(),
-        },
-        second: 0usize.runtime(),
-    };
+    let tile = whole_tensor();
     let total = total_with_edges(
         &input,
         &part.geometry,
@@ -195,5 +208,149 @@ pub(crate) fn merge_list(
     let result = finish::<Single>(operator, total, count, parameters);
     if UNIT_POS == 0 && CUBE_POS <= tensors {
         output.elements.put(select(is_all, 0usize, each + nth), result);
+    }
+}
+
+/// Applies the results of all tensors, the first elements of `results`, to a share of a tensor for each
+/// of `cubes` cubes. Without inputs, elements are read from the outputs and replaced there.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn apply_to_list(
+    _types: &KernelTypes,
+    inputs: &ListArrays,
+    outputs: &mut ListArrays,
+    table: &Array<u32>,
+    results: &mut ResultArrays,
+    parameters: &Parameters,
+    cubes: usize,
+    #[comptime] outer_dims: usize,
+    #[comptime] access: Access,
+    #[comptime] units: u32,
+    #[comptime] apply: ApplyRef,
+) {
+    let results = output_of(results).elements.at(0usize).converted::<RealTypes>();
+    let one = Vector::<Real, Single>::from_int(1);
+    let none = Operands::<Single>::none();
+    let of_one = apply_to::<Single>(apply, one, results, none, parameters)[0];
+    let arrays = inputs.vectors.len().comptime();
+    let in_place = comptime![arrays == 0];
+    let scales = comptime![apply.0.scales];
+    let unchanged = comptime![in_place && scales].runtime() && of_one == Real::from_int(1);
+    if !unchanged {
+        // The grid may hold a few cubes past the last. They have no loads.
+        let part = part_of(table, clamp_max(CUBE_POS, cubes - 1), cubes, outer_dims);
+        let share = Share {
+            first: part.cube * comptime![units as usize] + UNIT_POS as usize,
+            stride: part.cubes * comptime![units as usize],
+        };
+        if comptime![in_place] {
+            let input = input_of_list(outputs, part.nth, part.nth_of_elements);
+            apply_to_part(
+                &input, outputs, &part, share, results, of_one, cubes, parameters, access, apply,
+            );
+        } else {
+            let input = input_of_list(inputs, part.nth, part.nth_of_elements);
+            apply_to_part(
+                &input, outputs, &part, share, results, of_one, cubes, parameters, access, apply,
+            );
+        }
+    }
+}
+
+/// Applies results to a share of a tensor. `of_one` is the output of 1.
+#[cube]
+fn apply_to_part(
+    input: &Input,
+    outputs: &mut ListArrays,
+    part: &Part,
+    share: Share,
+    results: Reals<Single>,
+    of_one: Real,
+    cubes: usize,
+    parameters: &Parameters,
+    #[comptime] access: Access,
+    #[comptime] apply: ApplyRef,
+) {
+    let geometry = &part.geometry;
+    let vector = comptime![access.vector];
+    let in_flight = comptime![access.loads_in_flight];
+    let tile = whole_tensor();
+    let works = CUBE_POS < cubes;
+    let mut first = share.first;
+    while first < geometry.loads_per_tile {
+        let mut loads = Sequence::<Loaded>::new();
+        #[unroll]
+        for k in 0..in_flight {
+            let nth = first + k * share.stride;
+            loads.push(load_inside(input, geometry, tile, nth, first, AtEnd::Never, access));
+        }
+        #[unroll]
+        for k in 0..in_flight {
+            let loaded = *loads.index(k);
+            let value = Vector::<Real, Wide>::cast_from(loaded.value);
+            let output = if comptime![apply.0.scales] {
+                value * Vector::new(of_one)
+            } else {
+                let none = Operands::<Wide>::none();
+                apply_to::<Wide>(apply, value, results.repeated::<Wide>(), none, parameters)
+            };
+            if works && loaded.valid {
+                let at = loaded.position.start / vector;
+                put_vector(outputs, part.nth, at, Vector::cast_from(output));
+            }
+        }
+        first += share.stride * in_flight;
+    }
+    let arrays = outputs.elements.len().comptime();
+    if comptime![arrays > 0] {
+        let slots = geometry.inner_count * comptime![edge_slots(vector)];
+        let mut slot = share.first;
+        while slot < slots {
+            let edge = load_edge(input, geometry, tile, slot, access);
+            if works && edge.valid {
+                let value = Vector::<Real, Single>::cast_from(edge.value);
+                let none = Operands::<Single>::none();
+                let output = apply_to::<Single>(apply, value, results, none, parameters);
+                let at = edge.position.start;
+                put_element(outputs, part.nth_of_elements, at, Stored::cast_from(output[0]));
+            }
+            slot += share.stride;
+        }
+    }
+}
+
+/// Writes a vector of output number `nth`.
+#[cube]
+fn put_vector(outputs: &mut ListArrays, nth: u32, at: usize, value: Vector<Stored, Wide>) {
+    let count = outputs.vectors.len().comptime();
+    put_among::<Vector<Stored, Wide>>(&mut outputs.vectors, nth, at, value, 0usize, count);
+}
+
+/// Writes an element of the output that has array number `nth` of elements.
+#[cube]
+fn put_element(outputs: &mut ListArrays, nth: u32, at: usize, value: Stored) {
+    let count = outputs.elements.len().comptime();
+    put_among::<Stored>(&mut outputs.elements, nth, at, value, 0usize, count);
+}
+
+/// Writes to one of the arrays `from..until`; see [`Among`](super::args::Among).
+#[cube]
+fn put_among<T: CubePrimitive>(
+    arrays: &mut Sequence<Array<T>>,
+    nth: u32,
+    at: usize,
+    value: T,
+    #[comptime] from: usize,
+    #[comptime] until: usize,
+) {
+    if comptime![until - from == 1] {
+        let array = arrays.index_mut(from);
+        array[at] = value;
+    } else {
+        let middle = comptime![(from + until) / 2];
+        if nth < comptime![middle as u32] {
+            put_among::<T>(arrays, nth, at, value, from, middle);
+        } else {
+            put_among::<T>(arrays, nth, at, value, middle, until);
+        }
     }
 }

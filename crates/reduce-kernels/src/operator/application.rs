@@ -46,6 +46,10 @@ pub trait Apply: Copy + Send + Sync + 'static {
     /// Whether these functions are the device's own; see
     /// [`Operator::NATIVE_MATH`](super::Operator::NATIVE_MATH).
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
+    /// Whether the output is the element times a factor that depends on nothing but the results and the
+    /// parameters. Kernels may then take the factor from the output of 1, and leave elements alone
+    /// where it is 1.
+    const SCALES: bool = false;
     /// Reads and checks the numbers that `apply` gets as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
     /// The function as data, for code that is the same for all of them. A crate that implements one
@@ -83,6 +87,11 @@ impl<N: Size> Operands<N> {
     /// Operands in these fields.
     pub(crate) fn of(values: Reals<N>) -> Self {
         Operands::<N> { values }
+    }
+
+    /// No operands.
+    pub(crate) fn none() -> Self {
+        Operands::<N> { values: Reals::<N>::none() }
     }
 
     /// Whether the caller gave the first operand.
@@ -134,6 +143,7 @@ impl<F: Apply> Application<F> {
             operands: F::OPERANDS,
             transcendental: F::TRANSCENDENTAL,
             native_math: F::NATIVE_MATH,
+            scales: F::SCALES,
             wide: packed_apply::expand::<F, Wide>,
             single: packed_apply::expand::<F, Single>,
         };
@@ -163,6 +173,7 @@ pub(crate) struct ErasedApply {
     pub(crate) operands: usize,
     pub(crate) transcendental: bool,
     pub(crate) native_math: bool,
+    pub(crate) scales: bool,
     wide: Expand<Wide>,
     single: Expand<Single>,
 }

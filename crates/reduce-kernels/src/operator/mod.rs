@@ -20,7 +20,7 @@ mod types;
 use cubecl::prelude::*;
 
 pub use application::{Application, Apply, Operands, Reduced};
-pub(crate) use application::{ApplyRef, apply_to, not_negative};
+pub(crate) use application::{ApplyRef, ErasedApply, apply_to, not_negative};
 pub(crate) use block::BlockTraits;
 pub use block::{Block, Blocks, Blockwise};
 pub use definition::Definition;

@@ -378,6 +378,17 @@ impl<T: Float> Field<T, Single> {
 
 #[cube]
 impl<T: FieldTypes, N: Size> Record<T, N> {
+    /// A record without fields.
+    pub(crate) fn none() -> Record<T, N> {
+        Record::<T, N>::new(
+            Field::<T::A, N>::none(),
+            Field::<T::B, N>::none(),
+            Field::<T::C, N>::none(),
+            Field::<T::D, N>::none(),
+            Field::<T::E, N>::none(),
+        )
+    }
+
     /// The same fields as other types.
     pub(crate) fn converted<U: FieldTypes>(self) -> Record<U, N> {
         Record::<U, N>::new(

@@ -3,10 +3,11 @@
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_kernels::{
-    ArgMax, ElementType, ListReduction, Max, MeanVar, MinMax, NormL2, ReduceError, Sum,
-    TensorDescription, cubecl,
+    ArgMax, ElementType, ListReduction, Max, MeanRstd, MeanVar, MinMax, NormL2, Operator,
+    ReduceError, Standardized, Sum, TensorDescription, clip_by_global_norm,
+    clip_by_global_norm_in_place, cubecl, global_norm,
     operator::ResultArity,
-    planner::{Combine, ListPlan, PlanError, ProblemError, row_major_strides},
+    planner::{Combine, ListPlan, PlanError, ProblemError, row_major_strides, span},
     reduce_list,
 };
 
@@ -133,7 +134,7 @@ pub(crate) fn every_operator<R: Runtime>(client: &ComputeClient<R>) {
                 assert!(operator.contains("arg") || operator.contains("index"), "{operator}");
             }
             Err(ReduceError::Plan(error)) if error.is_unsupported_element() => {
-                println!("{}: not run, {error}", O::NAME);
+                println!("{}: not run, {error}", <O as Operator>::NAME);
             }
             Err(error) => panic!("{error}"),
         }
@@ -290,4 +291,141 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     let plan = reduce_list(Sum, [&x, &x]).choose(client).unwrap().plan;
     let error = reduce_list(Sum, [&x]).with_plan(plan).run(client).unwrap_err();
     assert!(matches!(error, ReduceError::Plan(PlanError::Unfit { .. })), "{error}");
+}
+
+/// Clips a list to a norm, into new tensors and in place, and compares each element with the oracle.
+fn check_clipped<R: Runtime>(
+    client: &ComputeClient<R>,
+    list: &[Listed],
+    max_norm: f64,
+    in_place: bool,
+) {
+    let data: Vec<Vec<f64>> = (list.iter().enumerate())
+        .map(|(nth, Listed { case, element })| sample::<Sum>(case, *element, 40 + nth as u64))
+        .collect();
+    let tensors: Vec<TensorHandle<R>> = (list.iter().zip(&data))
+        .map(|(Listed { case, element }, data)| {
+            tensor_of(client, *element, &encode(*element, data), &case.shape, &case.strides)
+        })
+        .collect();
+    let all: Vec<usize> = (0..8).collect();
+    let elements = |data: &[f64], shape: &[usize], strides: &[usize]| {
+        let axes = &all[..shape.len()];
+        reduce_naively(data, shape, strides, axes, <[f64]>::to_vec).into_iter().next().unwrap()
+    };
+    let before: Vec<Vec<f64>> = (list.iter().zip(&data))
+        .map(|(Listed { case, .. }, data)| elements(data, &case.shape, &case.strides))
+        .collect();
+    let norm = before.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
+    let factor = if norm.is_nan() { norm } else { (max_norm / (norm + 1e-6)).min(1.0) };
+    let (outputs, found) = match in_place {
+        true => {
+            let norm = clip_by_global_norm_in_place(client, &tensors, max_norm).unwrap();
+            (tensors.clone(), norm)
+        }
+        false => clip_by_global_norm(client, &tensors, max_norm).unwrap(),
+    };
+    let real = if found.dtype == tensors[0].dtype { list[0].element } else { ElementType::F32 };
+    let bytes = client.read_one(found.handle.clone()).expect("the device answers");
+    let found = decode(real, &bytes[..real.bytes()])[0];
+    assert!(
+        (found - norm).abs() <= 1e-5 * norm || norm.is_nan() && found.is_nan(),
+        "{found} {norm}"
+    );
+    for (nth, (output, Listed { case, element })) in outputs.iter().zip(list).enumerate() {
+        assert_eq!(output.shape()[..], case.shape[..]);
+        let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+        let len = span(output.shape(), output.strides()).unwrap();
+        let after = decode(*element, &bytes[..len * element.bytes()]);
+        let epsilon = match element {
+            ElementType::F16 => 1e-3,
+            ElementType::BF16 => 8e-3,
+            _ => 1e-6,
+        };
+        if in_place {
+            // What lies between the elements stays.
+            let mut touched = vec![false; len];
+            let places: Vec<f64> = (0..len).map(|place| place as f64).collect();
+            for place in elements(&places, output.shape(), output.strides()) {
+                touched[place as usize] = true;
+            }
+            for (place, _) in touched.iter().enumerate().filter(|&(_, touched)| !touched) {
+                assert_eq!(after[place], data[nth][place], "tensor {nth} place {place}");
+            }
+        }
+        let after = elements(&after, output.shape(), output.strides());
+        for (i, (after, before)) in after.iter().zip(&before[nth]).enumerate() {
+            let expected = before * factor;
+            let near = (after - expected).abs() <= epsilon * before.abs();
+            assert!(
+                near || after.is_nan() && expected.is_nan(),
+                "tensor {nth} ({case:?}) element {i}: {after} of {before}, expected {expected}"
+            );
+            assert!(factor != 1.0 || after == before, "an element changed: {before} to {after}");
+        }
+    }
+}
+
+/// Clipping by the global norm, of every layout.
+pub(crate) fn clipped<R: Runtime>(client: &ComputeClient<R>) {
+    let layouts = layouts();
+    let overlaps = |listed: &Listed| listed.case.strides.contains(&0);
+    let apart: Vec<Listed> = layouts.iter().filter(|listed| !overlaps(listed)).cloned().collect();
+    for max_norm in [2.5, 1e9] {
+        check_clipped(client, &layouts, max_norm, false);
+        check_clipped(client, &apart, max_norm, true);
+    }
+    let device = device_with_planes(client);
+    for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
+        if !device.has(element) {
+            println!("{}: not run, the device lacks {element}", R::name(client));
+            continue;
+        }
+        let case = Case::contiguous(&[4099], &[0]);
+        let list =
+            [Listed { case, element }, Listed { case: Case::contiguous(&[9], &[0]), element }];
+        check_clipped(client, &list, 1.0, true);
+        check_clipped(client, &list, 1.0, false);
+    }
+}
+
+/// Any function of the elements and the results, norms that are not finite, and bad requests.
+pub(crate) fn applied<R: Runtime>(client: &ComputeClient<R>) {
+    let of = |data: &[f32]| tensor(client, data, &[data.len()], &[1]);
+    let read = |tensor: &TensorHandle<R>, len: usize| {
+        let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
+        decode(ElementType::F32, &bytes[..4 * len])
+    };
+    // Two results, the mean and the reciprocal of the deviation, of all three tensors.
+    let list = [of(&[1.0, 2.0]), of(&[3.0]), of(&[4.0, 5.0, 6.0, 7.0, 8.0, 9.0])];
+    let standardized = reduce_list(MeanRstd { correction: 0.0, eps: 0.0 }, &list).apply(Standardized);
+    let (outputs, _) = standardized.run(client).unwrap();
+    let deviation = (60f64 / 9.0).sqrt();
+    for (output, values) in outputs.iter().zip([vec![1.0, 2.0], vec![3.0], vec![4.0, 5.0, 6.0]]) {
+        for (found, value) in read(output, values.len()).iter().zip(&values) {
+            let expected = (value - 5.0) / deviation;
+            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+        }
+    }
+    let list = [of(&[f32::INFINITY, 1.0]), of(&[2.0])];
+    clip_by_global_norm_in_place(client, &list, 1.0).unwrap();
+    let first = read(&list[0], 2);
+    assert!(first[0].is_nan() && first[1] == 0.0 && read(&list[1], 1) == [0.0], "{first:?}");
+    let list = [of(&[f32::NAN, 1.0]), of(&[2.0])];
+    clip_by_global_norm_in_place(client, &list, 1.0).unwrap();
+    assert!(read(&list[0], 2).iter().chain(&read(&list[1], 1)).all(|value| value.is_nan()));
+    let none: [TensorHandle<R>; 0] = [];
+    assert_eq!(read(&clip_by_global_norm(client, &none, 1.0).unwrap().1, 1), [0.0]);
+    assert_eq!(read(&global_norm(client, [&of(&[3.0, 4.0])]).unwrap(), 1), [5.0]);
+
+    let x = of(&[1.0; 8]);
+    let error = clip_by_global_norm(client, [&x], -1.0).unwrap_err().to_string();
+    assert!(error.contains("max_norm is -1"), "{error}");
+    let integers = tensor(client, &[1i32, 2], &[2], &[1]);
+    let error = clip_by_global_norm(client, [&x, &integers], 1.0).unwrap_err();
+    assert!(matches!(error, ReduceError::AppliedType { .. }), "{error}");
+    let repeated = TensorHandle::<R>::new(x.handle.clone(), [3, 8], [0, 1], x.dtype);
+    let error = clip_by_global_norm_in_place(client, [&x, &repeated], 1.0).unwrap_err();
+    let at = matches!(&error, ReduceError::Problem(ProblemError::Listed { nth: 1, .. }));
+    assert!(at && error.to_string().contains("two results in one element"), "{error}");
 }

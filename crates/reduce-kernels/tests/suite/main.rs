@@ -84,6 +84,8 @@ macro_rules! suite {
                 lists_by_every_plan: list::every_plan;
                 lists_at_the_edges: list::at_the_edges;
                 lists_contract: list::contract;
+                lists_clipped: list::clipped;
+                lists_applied: list::applied;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

@@ -47,6 +47,23 @@ impl Access {
         if check_listed(widest, problem, device).is_ok() { widest } else { with(1) }
     }
 
+    /// [`of_listed`](Self::of_listed) for a tensor that results are applied to. Its positions are
+    /// offsets in the output, whose vectors must lie as those of the input do.
+    pub(crate) fn of_applied_list(problem: &Problem, device: &Device) -> Self {
+        let access = Self::of_listed(problem, device);
+        let aligned = match problem.reduced().split_last() {
+            None => true,
+            Some((inner, outer)) => {
+                let mut strides = outer.iter().map(|dim| dim.position_stride);
+                inner.position_stride == 1
+                    && strides.all(|stride| stride.is_multiple_of(access.vector))
+            }
+        };
+        let vector = if aligned { access.vector } else { 1 };
+        let loads = device.tuning.applied.apply_loads_in_flight.min(Self::MOST_LOADS_IN_FLIGHT);
+        access.with_vector(vector).with_loads_in_flight(loads)
+    }
+
     /// The access with realigned rows, where [`widest`](Self::widest) has shorter vectors than the
     /// device because rows start off a vector's boundary. Only cubes can have it.
     #[must_use]

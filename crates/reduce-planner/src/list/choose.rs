@@ -1,10 +1,13 @@
 //! The choice of a plan for a list, step by step. Read [`choose_list`] from top to bottom.
 
-use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, slots};
+use super::plan::{
+    ListApplication, ListLaunch, ListPlan, ListShare, beside_tensors, fits_bindings, slots,
+};
 use crate::{
-    Access, Combine, Device, ElementType, Estimate, ListProblem, PlanError,
+    Access, Combine, Device, ElementType, Estimate, ListProblem, PlanError, Problem,
     choose::{cubes_wanted, floor_power_of_two},
     limits::{self, INDEX_SLACK},
+    plan::check::fits_grid,
 };
 
 /// A plan for a list, and what it should take.
@@ -41,31 +44,16 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, Pl
 
     // 2. One kernel reads all tensors of a type that are without gaps and aligned. Others are read
     //    with their strides, or element by element.
-    let mut groups = grouped(list, device);
+    let mut groups = grouped(list, |tensor| Access::of_listed(tensor, device));
 
     // 3. All cubes have about as many loads, however large their tensors are: few enough that the
     //    cubes fill the device, and many enough that partials are few.
     let units = units_per_cube(list, device, tuning.units_per_cube);
-    let loads: u64 = groups.iter().flat_map(|group| &group.tensors).map(|&(_, loads)| loads).sum();
-    let cubes = cubes_wanted(device, tuning.cubes_per_multiprocessor);
-    let each = loads.div_ceil(cubes * u64::from(units)).clamp(1, tuning.most_loads_per_unit);
-    for group in &mut groups {
-        let in_flight = group.access.loads_in_flight.min(each.next_power_of_two() as usize);
-        group.access = group.access.with_loads_in_flight(in_flight);
-    }
+    let each = loads_per_unit(&mut groups, units, device);
 
     // 4. Each group takes as few launches as the device's bindings and the tuning allow.
-    let launches = groups.iter().flat_map(|group| {
-        let shares: Vec<ListShare> =
-            group.tensors.iter().map(|&share| shared(share, units, each, group.access)).collect();
-        let most = tensors_per_launch(list, group, device);
-        let count = shares.len().div_ceil(most);
-        let length = shares.len().div_ceil(count);
-        let launch =
-            |tensors: &[_]| ListLaunch::new(group.access, group.outer_dims, tensors.to_vec());
-        shares.chunks(length).map(launch).collect::<Vec<_>>()
-    });
-    let launches: Vec<ListLaunch> = launches.collect();
+    let available = (device.max_bindings as usize).saturating_sub(beside_tensors(list));
+    let launches = launches(&groups, list, units, each, available, device);
 
     // 5. The last launch has enough units to merge the partials of all tensors.
     let partials: u64 = launches.iter().map(ListLaunch::cubes).sum();
@@ -89,14 +77,87 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, Pl
     Ok(ListChoice { plan, estimate })
 }
 
+/// Chooses the launches that apply the results of a list to its elements. `list` is
+/// [`ListProblem::applied`]; `results` is the number of results. If they are applied `in_place`, each
+/// tensor is bound once.
+///
+/// # Errors
+///
+/// The description of the device makes no sense, or the device lacks an element type, wide indices or
+/// bindings.
+pub fn choose_list_application(
+    list: &ListProblem,
+    results: usize,
+    in_place: bool,
+    device: &Device,
+) -> Result<ListApplication, PlanError> {
+    limits::check_list(list, device)?;
+    let mut groups = grouped(list, |tensor| Access::of_applied_list(tensor, device));
+    let wanted = device.tuning.list.units_per_cube.min(device.max_units_per_cube);
+    let units = floor_power_of_two(wanted.into()) as u32;
+    let each = loads_per_unit(&mut groups, units, device);
+    let times = if in_place { 1 } else { 2 };
+    let beside = results + 1;
+    let available = (device.max_bindings as usize).saturating_sub(beside) / times;
+    let launches = launches(&groups, list, units, each, available, device);
+    let application = ListApplication { units_per_cube: units, launches };
+    for launch in &application.launches {
+        let bindings = beside + times * (launch.slots() + launch.tail_slots(list));
+        let fits =
+            fits_bindings(bindings, device).and_then(|()| fits_grid(launch.cubes(), false, device));
+        fits.map_err(|reason| PlanError::Unfit {
+            plan: application.to_string(),
+            device: device.name.clone(),
+            reason,
+        })?;
+    }
+    Ok(application)
+}
+
+/// About as many loads for each unit of all cubes. Units have no more in flight.
+fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) -> u64 {
+    let tuning = device.tuning.list;
+    let tensors = groups.iter().flat_map(|group| &group.tensors);
+    let loads = tensors.fold(0u64, |sum, &(_, loads)| sum.saturating_add(loads));
+    let cubes = cubes_wanted(device, tuning.cubes_per_multiprocessor);
+    let each = loads.div_ceil(cubes * u64::from(units)).clamp(1, tuning.most_loads_per_unit);
+    for group in groups {
+        let in_flight = group.access.loads_in_flight.min(each.next_power_of_two() as usize);
+        group.access = group.access.with_loads_in_flight(in_flight);
+    }
+    each
+}
+
+/// The launches of all groups, each of which may bind so many buffers of tensors.
+fn launches(
+    groups: &[Group],
+    list: &ListProblem,
+    units: u32,
+    each: u64,
+    available: usize,
+    device: &Device,
+) -> Vec<ListLaunch> {
+    let of_group = |group: &Group| {
+        let shares: Vec<ListShare> =
+            group.tensors.iter().map(|&share| shared(share, units, each, group.access)).collect();
+        let most = tensors_per_launch(list, group, available, device);
+        let count = shares.len().div_ceil(most);
+        let length = shares.len().div_ceil(count);
+        let (access, outer_dims) = (group.access, group.outer_dims);
+        let launch = |tensors: &[_]| ListLaunch::new(access, outer_dims, tensors.to_vec());
+        shares.chunks(length).map(launch).collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(of_group).collect()
+}
+
 /// The tensors that are not empty, by what one kernel can read, in the order of the list.
-fn grouped(list: &ListProblem, device: &Device) -> Vec<Group> {
+fn grouped(list: &ListProblem, access: impl Fn(&Problem) -> Access) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (nth, tensor) in list.tensors().iter().enumerate() {
         if tensor.reduction_len() == 0 {
             continue;
         }
-        let access = Access::of_listed(tensor, device);
+        let access = access(tensor);
         let element = tensor.input();
         let outer_dims = tensor.reduced().len().saturating_sub(1);
         let share = (nth, access.loads_per_output(tensor).max(1));
@@ -126,8 +187,12 @@ fn shared((tensor, loads): (usize, u64), units: u32, each: u64, access: Access) 
 }
 
 /// Most tensors of one launch.
-fn tensors_per_launch(list: &ListProblem, group: &Group, device: &Device) -> usize {
-    let available = (device.max_bindings as usize).saturating_sub(beside_tensors(list));
+fn tensors_per_launch(
+    list: &ListProblem,
+    group: &Group,
+    available: usize,
+    device: &Device,
+) -> usize {
     let vector = group.access.vector;
     let has_tail = |&(nth, _): &(usize, u64)| {
         !group.access.inner_len(&list.tensors()[nth]).is_multiple_of(vector)

@@ -7,5 +7,5 @@
 mod choose;
 mod plan;
 
-pub use choose::{ListChoice, choose_list};
-pub use plan::{ListLaunch, ListPlan, ListShare};
+pub use choose::{ListChoice, choose_list, choose_list_application};
+pub use plan::{ListApplication, ListLaunch, ListPlan, ListShare};

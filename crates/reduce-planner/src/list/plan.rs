@@ -101,6 +101,24 @@ impl ListLaunch {
     }
 }
 
+/// The launches that apply the results of a list to its elements.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ListApplication {
+    /// Units of a cube, a power of two.
+    pub units_per_cube: u32,
+    /// The launches. An empty tensor is in none.
+    pub launches: Vec<ListLaunch>,
+}
+
+impl fmt::Display for ListApplication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (launches, units) = (self.launches.len(), self.units_per_cube);
+        write!(f, "applied to a list: {launches} launches of cubes of {units} units")?;
+        self.launches.iter().try_for_each(|launch| write!(f, "; {launch}"))
+    }
+}
+
 /// Buffers that a launch binds beside those of tensors: partials and the table.
 pub(super) fn beside_tensors(list: &ListProblem) -> usize {
     list.operator().fields.saturating_add(1)
@@ -232,7 +250,7 @@ impl ListPlan {
     }
 }
 
-fn fits_bindings(bindings: usize, device: &Device) -> Result<(), Illegal> {
+pub(super) fn fits_bindings(bindings: usize, device: &Device) -> Result<(), Illegal> {
     let available = device.max_bindings;
     if bindings as u64 > u64::from(available) {
         return Err(Illegal::Bindings { bindings, available });

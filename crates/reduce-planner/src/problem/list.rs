@@ -1,6 +1,6 @@
 //! A list of tensors that one operator reduces together.
 
-use super::{InputSpec, OperatorClass, OutputSpec, Problem};
+use super::{AppliedProblem, AppliedSpec, InputSpec, OperatorClass, OutputSpec, Problem};
 use crate::{ElementType, ProblemError};
 
 /// A list of tensors of any shapes and types, each of which is reduced to results of its own, and all
@@ -42,9 +42,31 @@ impl ListProblem {
         Ok(Self { operator, results: results.to_vec(), tensors })
     }
 
-    /// A list of problems that have been stated before, each of which reduces all axes of a tensor.
-    pub(crate) fn of(operator: OperatorClass, tensors: Vec<Problem>) -> Self {
-        Self { operator, results: Vec::new(), tensors }
+    /// States the application of the results of all tensors to each of `inputs`, into outputs with
+    /// these strides. Positions of the problems are offsets in the outputs, which have the types of the
+    /// inputs.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError::Listed`] for a tensor whose output may store two elements in one place, or that
+    /// is larger than this machine can address.
+    pub fn applied(
+        operator: OperatorClass,
+        inputs: &[InputSpec<'_>],
+        outputs: &[&[usize]],
+    ) -> Result<Self, ProblemError> {
+        let stated = |(nth, (input, &strides)): (usize, (&InputSpec<'_>, &&[usize]))| {
+            let element = input.element;
+            let spec =
+                AppliedSpec { element, strides: Some(strides), second: None, companions: &[] };
+            let defined = OperatorClass { defined_on_empty: true, ..operator };
+            AppliedProblem::new(defined, input, None, &spec)
+                .map(|applied| applied.problem().clone())
+                .map_err(|error| ProblemError::Listed { nth, error: Box::new(error) })
+        };
+        let pairs = inputs.iter().zip(outputs).enumerate();
+        let tensors = pairs.map(stated).collect::<Result<_, _>>()?;
+        Ok(Self { operator, results: Vec::new(), tensors })
     }
 
     /// The operator's class.

@@ -39,6 +39,19 @@ pub struct Standardized;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scaled;
 
+/// The element, scaled down where the result, a norm, is above `max_norm`: times
+/// `max_norm / (norm + 1e-6)`, as PyTorch clips gradients.
+///
+/// A norm of NaN gives NaN. An infinite one gives 0, and NaN for elements that are infinite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClippedToNorm {
+    /// The largest norm that leaves elements as they are: finite and above 0.
+    pub max_norm: f64,
+}
+
+/// What is added to a norm that is divided by.
+const CLIP_EPS: f32 = 1e-6;
+
 fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter> {
     match value.is_finite() && value > 0.0 {
         true => Ok(vec![value]),
@@ -149,6 +162,29 @@ impl Apply for Scaled {
         _parameters: &Parameters,
     ) -> Vector<Real, N> {
         affine::<N>(value * results.value, operands)
+    }
+}
+
+#[cube]
+impl Apply for ClippedToNorm {
+    type Results = One;
+
+    const NAME: &'static str = "clipped_to_norm";
+    const SCALES: bool = true;
+    const PARAMETERS: ParameterRule<Self> = |clipped| positive("max_norm", clipped.max_norm);
+    const DEFINITION: &'static Application<Self> = crate::applied!(ClippedToNorm);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<One, N>,
+        _operands: &Operands<N>,
+        parameters: &Parameters,
+    ) -> Vector<Real, N> {
+        let one = Vector::from_int(1);
+        let norm = results.value + Vector::new(Real::cast_from(CLIP_EPS));
+        let factor = Vector::new(parameters.get::<Real>(0usize)) / norm;
+        // A NaN is below nothing, and must stay.
+        value * select_many(factor.greater_than(one), one, factor)
     }
 }
 

@@ -1,0 +1,262 @@
+//! One call that applies the results of a list to its elements.
+
+use std::rc::Rc;
+
+use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
+use reduce_planner::{
+    Device, ElementType, InputSpec, ListApplication, ListProblem, choose_list_application,
+    row_major_strides,
+};
+
+use super::{
+    application::check_apply_types,
+    buffers::byte_count,
+    cache,
+    client::has_hardware_math,
+    launch::count,
+    list::{ListCall, ListRequest, ListResult, PreparedLaunch, check_tensors, prepare_launch},
+};
+use crate::{
+    ReduceError,
+    element::{memory_type, storage_type},
+    kernels::{
+        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch, ResultArraysLaunch},
+        list::apply_to_list,
+    },
+    operator::{ApplyRef, ParametersLaunch},
+};
+
+/// Everything that decides how the results of a list are applied, apart from its buffers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplyListRequest {
+    /// The reduction, whose results have the type in which they are applied.
+    pub(crate) list: ListRequest,
+    pub(crate) apply: ApplyRef,
+    /// Whether the elements are replaced.
+    pub(crate) in_place: bool,
+}
+
+/// An application that is ready to launch, except for its buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedListApplication {
+    problem: ListProblem,
+    /// Strides of the outputs.
+    strides: Vec<Vec<usize>>,
+    units_per_cube: u32,
+    launches: Vec<PreparedLaunch>,
+    /// Type in which results are applied, which is that of the results.
+    real: ElementType,
+    results: usize,
+}
+
+impl ApplyListRequest {
+    /// States the application. New outputs lie as their inputs do where these have no gaps, and are
+    /// row-major otherwise.
+    fn state(
+        &self,
+        inputs: &[InputSpec<'_>],
+    ) -> Result<(ListProblem, Vec<Vec<usize>>, ElementType, usize), ReduceError> {
+        let apply = self.apply.0.name;
+        let integers = inputs.iter().find(|input| !input.element.is_float());
+        if let Some(input) = integers {
+            return Err(ReduceError::AppliedType { apply, output: input.element });
+        }
+        let resolved = self.list.resolve(inputs)?;
+        let strides = |(input, tensor): (&InputSpec<'_>, &reduce_planner::Problem)| {
+            let without_gaps = match tensor.reduced() {
+                [] => true,
+                [dim] => dim.stride == 1,
+                _ => false,
+            };
+            match self.in_place || without_gaps {
+                true => input.strides.to_vec(),
+                false => row_major_strides(input.shape),
+            }
+        };
+        let strides: Vec<Vec<usize>> =
+            inputs.iter().zip(resolved.problem.tensors()).map(strides).collect();
+        let slices: Vec<&[usize]> = strides.iter().map(Vec::as_slice).collect();
+        let problem = ListProblem::applied(resolved.problem.operator(), inputs, &slices)?;
+        let results = resolved.problem.results().len();
+        Ok((problem, strides, resolved.signature.results[0], results))
+    }
+
+    fn prepare<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+        inputs: &[InputSpec<'_>],
+    ) -> Result<PreparedListApplication, ReduceError> {
+        let (problem, strides, real, results) = self.state(inputs)?;
+        check_apply_types(client, device, self.apply.0, real)?;
+        let chosen = choose_list_application(&problem, results, self.in_place, device)?;
+        let units_per_cube = chosen.units_per_cube;
+        let no_partials = vec![0; inputs.len() + 1];
+        let launches = chosen.launches.iter().map(|launch| {
+            prepare_launch(client, launch, units_per_cube, &problem, device, &no_partials)
+        });
+        let launches = launches.collect::<Result<_, ReduceError>>()?;
+        Ok(PreparedListApplication { problem, strides, units_per_cube, launches, real, results })
+    }
+}
+
+/// A call that applies the results of a list.
+pub(crate) struct ApplyListCall<'a> {
+    pub(crate) list: ListCall<'a>,
+    pub(crate) apply: ApplyRef,
+    pub(crate) apply_parameters: Vec<f64>,
+}
+
+impl ApplyListCall<'_> {
+    fn request(&self, in_place: bool) -> ApplyListRequest {
+        ApplyListRequest { list: self.list.request.clone(), apply: self.apply, in_place }
+    }
+
+    /// Chooses the launches of the application.
+    pub(crate) fn choose<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        in_place: bool,
+    ) -> Result<ListApplication, ReduceError> {
+        let (problem, _, real, results) = self.request(in_place).state(&self.list.inputs)?;
+        let of_client = cache::device(client);
+        let device = self.list.device.unwrap_or(&of_client);
+        check_apply_types(client, device, self.apply.0, real)?;
+        Ok(choose_list_application(&problem, results, in_place, device)?)
+    }
+
+    /// Launches the reduction and the application, into new tensors or in place. Returns the new
+    /// tensors, of which there are none in place, and the results of the reduction.
+    pub(crate) fn run<R: Runtime>(
+        self,
+        client: &ComputeClient<R>,
+        tensors: &[&TensorHandle<R>],
+        in_place: bool,
+    ) -> Result<(Vec<TensorHandle<R>>, Vec<ListResult<R>>), ReduceError> {
+        let request = self.request(in_place);
+        let inputs = &self.list.inputs;
+        let prepared = match self.list.device {
+            Some(device) => Rc::new(request.prepare(client, device, inputs)?),
+            None => {
+                cache::prepared_list_application(cache::identity(client), &request, |request| {
+                    request.prepare(client, &cache::device(client), inputs)
+                })?
+            }
+        };
+        check_tensors(client, &prepared.problem, tensors)?;
+        let available = client.properties().memory.max_page_size;
+        let mut outputs: Vec<TensorHandle<R>> = Vec::new();
+        if !in_place {
+            for (tensor, strides) in inputs.iter().zip(&prepared.strides) {
+                let elements: usize = tensor.shape.iter().product();
+                let needed = byte_count(elements, tensor.element);
+                if needed > available {
+                    return Err(ReduceError::OutputTooLarge { needed, available });
+                }
+                let handle = client.empty((needed as usize).max(tensor.element.bytes()));
+                let storage = storage_type(tensor.element);
+                outputs.push(TensorHandle::new(handle, tensor.shape, &strides[..], storage));
+            }
+        }
+        let apply = self.apply;
+        let apply_parameters = self.apply_parameters;
+        let results = self.list.run(client, tensors)?;
+        let launch = Launch {
+            client,
+            apply,
+            prepared: &prepared,
+            parameters: &apply_parameters,
+            tensors,
+            outputs: &outputs,
+            results: &results,
+        };
+        prepared.launches.iter().for_each(|reading| launch.run(reading));
+        Ok((outputs, results))
+    }
+}
+
+/// A call whose checks have all passed.
+struct Launch<'a, R: Runtime> {
+    client: &'a ComputeClient<R>,
+    apply: ApplyRef,
+    prepared: &'a PreparedListApplication,
+    parameters: &'a [f64],
+    tensors: &'a [&'a TensorHandle<R>],
+    /// None if the elements are replaced.
+    outputs: &'a [TensorHandle<R>],
+    results: &'a [ListResult<R>],
+}
+
+impl<R: Runtime> Launch<'_, R> {
+    fn run(&self, reading: &PreparedLaunch) {
+        let PreparedLaunch { launch, grid, address, .. } = reading;
+        let PreparedListApplication { problem, units_per_cube, real, results, .. } = self.prepared;
+        let access = launch.access;
+        let of_input = |tensor: usize| -> (&Handle, usize) {
+            (&self.tensors[tensor].handle, problem.tensors()[tensor].input_span())
+        };
+        let of_output = |tensor: usize| -> (&Handle, usize) {
+            // Without gaps, or row-major: it spans no more than its elements.
+            (&self.outputs[tensor].handle, problem.tensors()[tensor].reduction_len())
+        };
+        let (inputs, outputs) = match self.outputs.is_empty() {
+            true => (
+                ListArraysLaunch::new(SequenceArg::new(), SequenceArg::new()),
+                reading.arrays(of_input),
+            ),
+            false => (reading.arrays(of_input), reading.arrays(of_output)),
+        };
+        let of_result = |nth: usize| {
+            let result = self.results.get(nth)?;
+            // SAFETY: the result of all is one element.
+            Some(unsafe { ArrayArg::from_raw_parts(result.all.handle.clone(), 1) })
+        };
+        let results_of_all = ResultArraysLaunch::new(
+            of_result(0).into(),
+            of_result(1).into(),
+            of_result(2).into(),
+            None.into(),
+            None.into(),
+            None.into(),
+        );
+        debug_assert_eq!(*results, self.results.len());
+        let (stored, real_type) = (memory_type(reading.element), memory_type(*real));
+        let types = KernelTypesArg {
+            stored,
+            second: None,
+            value: real_type,
+            fields: [real_type; 5],
+            results: [real_type; 3],
+            width: access.vector,
+            hardware_math: has_hardware_math(self.client),
+            chains: false,
+            application: Some(ApplicationTypes {
+                real: real_type,
+                output: stored,
+                operands: [real_type; 3],
+            }),
+        };
+        // SAFETY: the buffers hold every offset of their problems, inputs and outputs. Vector loads and
+        // stores are aligned and inside their inner dimensions. The table names the tensors that are
+        // bound.
+        unsafe {
+            apply_to_list::launch_unchecked::<R>(
+                self.client,
+                count(*grid),
+                CubeDim::new_1d(*units_per_cube),
+                *address,
+                types,
+                inputs,
+                outputs,
+                reading.table(),
+                results_of_all,
+                ParametersLaunch::of(self.parameters, storage_type(*real)),
+                launch.cubes() as usize,
+                launch.outer_dims,
+                access,
+                *units_per_cube,
+                self.apply,
+            );
+        }
+    }
+}
