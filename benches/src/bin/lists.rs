@@ -10,6 +10,7 @@ use std::{
 use clap::Parser;
 use reduce_kernels::{
     ElementType, OperatorName, OperatorOptions, ReduceError, UnknownOperator,
+    clip_by_global_norm_in_place,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     planner::{ListTuning, UnknownElementType, choose_list, row_major_strides},
@@ -21,7 +22,8 @@ use reduce_programs::{
     gigabytes_per_second, microseconds_per_call, on_device, random_inputs, read,
 };
 
-/// Times operators over lists of tensors. The tensors are the same in each call, as gradients are: a
+/// Times operators over lists of tensors, and clipping: `clip` where all tensors are scaled, `unclipped`
+/// where none is. The rate of clipping is that of two reads and one write. The tensors are the same in each call, as gradients are: a
 /// list that fits the cache is read from it.
 #[derive(Parser)]
 struct Arguments {
@@ -76,10 +78,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// An operator and the shapes of a list.
+/// What is timed.
+#[derive(Clone, Copy)]
+enum Work {
+    /// A reduction.
+    Reduce(OperatorName),
+    /// Clipping in place to this global norm.
+    Clip { max_norm: f64 },
+}
+
+/// The name of a case that clips tensors, all of which are scaled.
+const CLIP: &str = "clip";
+
+/// The name of a case that clips tensors, none of which need it.
+const UNCLIPPED: &str = "unclipped";
+
+/// The work and the shapes of a list.
 struct Case {
     words: String,
-    operator: OperatorName,
+    work: Work,
     element: ElementType,
     shapes: Vec<Vec<usize>>,
 }
@@ -98,8 +115,13 @@ fn parse(line: &str) -> Result<Case, Stop> {
         shapes.extend(std::iter::repeat_n(shape, number(count)?));
     }
     let shapes = std::iter::repeat_n(shapes, number(repeated)?).flatten().collect();
-    let (operator, element) = (operator.parse()?, element.parse()?);
-    Ok(Case { words: line.into(), operator, element, shapes })
+    let work = match operator {
+        // Norms come out a little above 1, so the next call clips again.
+        CLIP => Work::Clip { max_norm: 1.0 },
+        UNCLIPPED => Work::Clip { max_norm: 1e30 },
+        name => Work::Reduce(name.parse()?),
+    };
+    Ok(Case { words: line.into(), work, element: element.parse()?, shapes })
 }
 
 fn run(arguments: &Arguments) -> Result<(), Stop> {
@@ -153,7 +175,19 @@ fn time<R: Runtime>(
             * case.element.bytes();
     let bytes = bytes as u64;
     let words = &case.words;
-    with_operator!(case.operator, OperatorOptions::default(), operator => {
+    let operator = match case.work {
+        Work::Reduce(operator) => operator,
+        Work::Clip { max_norm } => {
+            let us = microseconds_per_call(client, sample_seconds, || {
+                clip_by_global_norm_in_place(client, &tensors, max_norm)?;
+                Ok(())
+            })?;
+            let rate = gigabytes_per_second(3 * bytes, us);
+            drop(writeln!(io::stdout(), "OURS {words}: {us:.2} us {rate:.1} GB/s"));
+            return Ok(());
+        }
+    };
+    with_operator!(operator, OperatorOptions::default(), operator => {
         let list = || reduce_list(operator, &tensors);
         let chosen = list().choose(client)?.plan;
         let problem = list().problem()?;

@@ -398,7 +398,8 @@ pub(crate) fn applied<R: Runtime>(client: &ComputeClient<R>) {
     };
     // Two results, the mean and the reciprocal of the deviation, of all three tensors.
     let list = [of(&[1.0, 2.0]), of(&[3.0]), of(&[4.0, 5.0, 6.0, 7.0, 8.0, 9.0])];
-    let standardized = reduce_list(MeanRstd { correction: 0.0, eps: 0.0 }, &list).apply(Standardized);
+    let standardized =
+        reduce_list(MeanRstd { correction: 0.0, eps: 0.0 }, &list).apply(Standardized);
     let (outputs, _) = standardized.run(client).unwrap();
     let deviation = (60f64 / 9.0).sqrt();
     for (output, values) in outputs.iter().zip([vec![1.0, 2.0], vec![3.0], vec![4.0, 5.0, 6.0]]) {

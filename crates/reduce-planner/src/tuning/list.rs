@@ -29,7 +29,7 @@ impl ListTuning {
             units_per_cube: 256,
             most_loads_per_unit: 64,
             cubes_per_multiprocessor: 8,
-            tensors_per_launch: 64,
+            tensors_per_launch: 176,
             partials_per_merging_unit: 4,
         }
     }

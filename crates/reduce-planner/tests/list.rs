@@ -1,0 +1,221 @@
+//! Lists of tensors: what the planner decides, and what a plan may not do.
+
+use reduce_planner::{
+    Access, Device, Direction, ElementType, Illegal, InputSpec, ListLaunch, ListPlan, ListProblem,
+    ListShare, OperatorClass, PlanError, ProblemError, choose_list, choose_list_application,
+    row_major_strides,
+};
+
+const NORM: OperatorClass = OperatorClass::new("norm", 4);
+
+/// A list of row-major tensors.
+fn stated(operator: OperatorClass, tensors: &[(ElementType, &[usize])]) -> ListProblem {
+    let strides: Vec<Vec<usize>> =
+        tensors.iter().map(|(_, shape)| row_major_strides(shape)).collect();
+    let inputs = tensors.iter().zip(&strides).map(|(&(element, shape), strides)| InputSpec {
+        element,
+        shape,
+        strides,
+        alignment: 256,
+    });
+    let inputs: Vec<InputSpec<'_>> = inputs.collect();
+    ListProblem::new(operator, &inputs, &[ElementType::F32]).unwrap()
+}
+
+/// The shapes of the gradients of four layers of a Llama of 8 billion parameters.
+fn llama() -> ListProblem {
+    let layer: [&[usize]; 11] = [
+        &[4096, 4096],
+        &[4096, 4096],
+        &[4096, 4096],
+        &[4096, 4096],
+        &[4096, 1024],
+        &[4096, 1024],
+        &[14336, 4096],
+        &[14336, 4096],
+        &[14336, 4096],
+        &[4096],
+        &[4096],
+    ];
+    let tensors: Vec<(ElementType, &[usize])> =
+        layer.repeat(4).into_iter().map(|shape| (ElementType::F32, shape)).collect();
+    stated(NORM, &tensors)
+}
+
+/// Tensors of very different sizes share one launch, and their cubes have as much work.
+#[test]
+fn large_lists_are_balanced() {
+    let list = llama();
+    let choice = choose_list(&list, &Device::h200()).unwrap();
+    let [launch] = &choice.plan.launches[..] else { panic!("{}", choice.plan) };
+    assert_eq!((launch.tensors.len(), launch.outer_dims), (44, 0));
+    assert_eq!((launch.access.vector, choice.plan.launch_count()), (4, 2));
+    let units = u64::from(choice.plan.units_per_cube);
+    for share in &launch.tensors {
+        let loads = launch.access.loads_per_output(&list.tensors()[share.tensor]);
+        let each = loads.div_ceil(u64::from(share.cubes) * units);
+        assert!(each == 64 || share.cubes == 1, "{each} loads of {share:?}");
+    }
+    assert_eq!(list.bytes(), 4 * list.elements() + 45 * 4);
+    assert!(choice.estimate.microseconds() > 880.0, "{}", choice.estimate);
+    let words = choice.plan.to_string();
+    assert!(
+        words.starts_with("list: 2 launches, the last of which merges 15368 partials"),
+        "{words}"
+    );
+}
+
+/// Types, gaps and lengths that fill no vector need kernels of their own; empty tensors need none.
+#[test]
+fn one_kernel_reads_what_is_alike() {
+    use ElementType::{BF16, F32};
+    let list = stated(
+        NORM,
+        &[
+            (F32, &[1000]),
+            (BF16, &[1000]),
+            (F32, &[10, 10]),
+            (F32, &[3]),
+            (F32, &[0, 5]),
+            (F32, &[1001]),
+        ],
+    );
+    let plan = choose_list(&list, &Device::h200()).unwrap().plan;
+    let tensors = |launch: &ListLaunch| -> Vec<usize> {
+        launch.tensors.iter().map(|share| share.tensor).collect()
+    };
+    let found: Vec<(usize, Vec<usize>)> =
+        plan.launches.iter().map(|launch| (launch.access.vector, tensors(launch))).collect();
+    assert_eq!(found, [(4, vec![0, 2, 5]), (8, vec![1]), (1, vec![3])]);
+    // Buffers are rounded up, and those of tensors with an end that fills no vector are bound twice.
+    assert_eq!((plan.launches[0].slots(), plan.launches[0].tail_slots(&list)), (4, 1));
+}
+
+/// A device that binds few buffers takes more launches, and one that binds too few none.
+#[test]
+fn launches_follow_the_bindings() {
+    let list = llama();
+    let mut device = Device::h200();
+    device.max_bindings = 10;
+    let plan = choose_list(&list, &device).unwrap().plan;
+    assert_eq!(plan.launches.len(), 6);
+    assert!(plan.launches.iter().all(|launch| launch.slots() <= 8), "{plan}");
+    device.max_bindings = 2;
+    let error = choose_list(&list, &device).unwrap_err();
+    let reason = Illegal::Bindings { bindings: 3, available: 2 };
+    assert!(
+        matches!(&error, PlanError::Unfit { reason: found, .. } if *found == reason),
+        "{error}"
+    );
+}
+
+/// Every rule that a plan from a file may break.
+#[test]
+fn hostile_plans_are_refused() {
+    use ElementType::{BF16, F32};
+    let list = stated(NORM, &[(F32, &[1000]), (BF16, &[1000]), (F32, &[0])]);
+    let device = Device::h200();
+    let plan = choose_list(&list, &device).unwrap().plan;
+    let refused = |change: &dyn Fn(&mut ListPlan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        match plan.check(&list, &device).unwrap_err() {
+            PlanError::Unfit { reason, .. } => reason,
+            other => panic!("{other}"),
+        }
+    };
+    let share = |tensor| ListShare::new(tensor, 1);
+    assert_eq!(
+        refused(&|plan| plan.launches[0].tensors.push(share(0))),
+        Illegal::ListedTimes { tensor: 0, times: 2 }
+    );
+    assert_eq!(
+        refused(&|plan| plan.launches[0].tensors.push(share(2))),
+        Illegal::ListedTimes { tensor: 2, times: 1 }
+    );
+    assert_eq!(
+        refused(&|plan| drop(plan.launches.pop())),
+        Illegal::ListedTimes { tensor: 1, times: 0 }
+    );
+    assert_eq!(
+        refused(&|plan| plan.launches[0].tensors.push(share(7))),
+        Illegal::NotListed { tensor: 7, tensors: 3 }
+    );
+    assert_eq!(
+        refused(&|plan| plan.launches[0].tensors.push(share(1))),
+        Illegal::ListedTypes { tensor: 1 }
+    );
+    assert_eq!(refused(&|plan| plan.launches[0].tensors.clear()), Illegal::ListedNothing);
+    assert_eq!(refused(&|plan| plan.launches[0].tensors[0].cubes = 0), Illegal::ListedNothing);
+    let across = Access::new(Direction::Across);
+    assert_eq!(refused(&|plan| plan.launches[0].access = across), Illegal::ListAccess);
+    let wide = plan.launches[0].access.with_vector(16);
+    assert!(matches!(
+        refused(&|plan| plan.launches[0].access = wide),
+        Illegal::LoadTooWide { bytes: 64, max: 16 }
+    ));
+    assert!(matches!(
+        refused(&|plan| plan.launches[0].tensors[0].cubes = u32::MAX),
+        Illegal::SplitStride { .. }
+    ));
+    assert!(matches!(refused(&|plan| plan.merging_units = 48), Illegal::NotPowerOfTwo { .. }));
+    assert!(matches!(refused(&|plan| plan.units_per_cube = 16), Illegal::CubeBelowPlane { .. }));
+    let mut old = plan.clone();
+    old.version = 0;
+    assert!(matches!(old.check(&list, &device).unwrap_err(), PlanError::Version { .. }));
+    // A tensor with rows does not fit a launch without outer dimensions.
+    let (shape, strides) = ([6, 50], [64, 1]);
+    let input = InputSpec { element: F32, shape: &shape, strides: &strides, alignment: 256 };
+    let padded = ListProblem::new(NORM, &[input], &[F32]).unwrap();
+    let mut plan = choose_list(&padded, &device).unwrap().plan;
+    assert_eq!((plan.launches[0].outer_dims, plan.launches[0].access.vector), (1, 4));
+    plan.launches[0].outer_dims = 0;
+    let error = plan.check(&padded, &device).unwrap_err().to_string();
+    assert!(error.contains("tensor 0 has 1 dimensions beside the inner one"), "{error}");
+}
+
+/// What is no list of one operator.
+#[test]
+fn lists_that_cannot_be_stated() {
+    let arg = OperatorClass::new("argmax", 8).positional();
+    let error = ListProblem::new(arg, &[], &[]).unwrap_err();
+    assert_eq!(error, ProblemError::PositionalList { operator: "argmax" });
+    let max = OperatorClass::new("max", 4).undefined_on_empty();
+    let error = ListProblem::new(max, &[], &[]).unwrap_err();
+    assert_eq!(error, ProblemError::EmptyList { operator: "max" });
+    let (element, alignment) = (ElementType::F32, 256);
+    let inputs = [
+        InputSpec { element, shape: &[4], strides: &[1], alignment },
+        InputSpec { element, shape: &[4], strides: &[], alignment },
+    ];
+    let error = ListProblem::new(NORM, &inputs, &[element]).unwrap_err();
+    assert!(
+        error.to_string().starts_with("tensor 1 of the list: the input has 1 dimensions"),
+        "{error}"
+    );
+}
+
+/// Elements that are replaced are bound once, others twice.
+#[test]
+fn applications_bind_outputs() {
+    let shape = [4096, 4096];
+    let strides = row_major_strides(&shape);
+    let input =
+        InputSpec { element: ElementType::F32, shape: &shape, strides: &strides, alignment: 256 };
+    let inputs = [input; 40];
+    let outputs = [&strides[..]; 40];
+    let list = ListProblem::applied(NORM, &inputs, &outputs).unwrap();
+    let mut device = Device::h200();
+    device.max_bindings = 34;
+    let launches =
+        |in_place| choose_list_application(&list, 1, in_place, &device).unwrap().launches.len();
+    assert_eq!((launches(true), launches(false)), (2, 3));
+    // Rows whose output lies without gaps, though their input does not, are written in vectors where
+    // rows are whole vectors.
+    let padded = InputSpec { shape: &[6, 48], strides: &[64, 1], ..input };
+    let odd = InputSpec { shape: &[6, 50], strides: &[64, 1], ..input };
+    let list = ListProblem::applied(NORM, &[padded, odd], &[&[48, 1], &[50, 1]]).unwrap();
+    let chosen = choose_list_application(&list, 1, false, &device).unwrap();
+    let vectors: Vec<usize> = chosen.launches.iter().map(|launch| launch.access.vector).collect();
+    assert_eq!(vectors, [4, 1]);
+}
