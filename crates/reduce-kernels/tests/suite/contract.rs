@@ -17,7 +17,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    operators::{Checked, for_each_operator, place},
+    operators::{Checked, for_each_operator, gives_bools, place},
     run::{Asked, Element, device_with_planes, problem_of, read, results, sample, tensor},
 };
 
@@ -180,7 +180,7 @@ pub(crate) fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
     for_each_operator!(O => {
         let input = tensor(client, &none, &[2, 0], &[0, 1]);
         // Devices without bytes have no bools.
-        let truth = O::NAME == "any" || O::NAME == "all";
+        let truth = gives_bools::<O>();
         let reduction = reduce(O::operator(), &input).over([1]);
         let reduction = if truth { reduction.output_type(ElementType::U32) } else { reduction };
         let undefined = match reduction.output_types() {

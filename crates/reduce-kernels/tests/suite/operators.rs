@@ -239,6 +239,11 @@ pub(crate) fn place<O: Operator>() -> usize {
     OperatorName::ALL.iter().position(is_it).expect("every operator has a name")
 }
 
+/// Whether the results of an operator are bools, which not every device has.
+pub(crate) fn gives_bools<O: Operator>() -> bool {
+    [Any::NAME, All::NAME, AnyNonFinite::NAME].contains(&O::NAME)
+}
+
 /// No operator is left out of the tests, and names lead to operators.
 #[test]
 fn every_operator_is_listed() {

@@ -48,7 +48,7 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, Pl
 
     // 3. All cubes have about as many loads, however large their tensors are: few enough that the
     //    cubes fill the device, and many enough that partials are few.
-    let units = units_per_cube(list, device, tuning.units_per_cube);
+    let units = units_per_cube(list, device, wanted_units(list, device));
     let each = loads_per_unit(&mut groups, units, device);
 
     // 4. Each group takes as few launches as the device's bindings and the tuning allow.
@@ -93,7 +93,7 @@ pub fn choose_list_application(
 ) -> Result<ListApplication, PlanError> {
     limits::check_list(list, device)?;
     let mut groups = grouped(list, |tensor| Access::of_applied_list(tensor, device));
-    let wanted = device.tuning.list.units_per_cube.min(device.max_units_per_cube);
+    let wanted = wanted_units(list, device).min(device.max_units_per_cube);
     let units = floor_power_of_two(wanted.into()) as u32;
     let each = loads_per_unit(&mut groups, units, device);
     let times = if in_place { 1 } else { 2 };
@@ -201,6 +201,15 @@ fn tensors_per_launch(
     let most = (available / each).min(device.tuning.list.tensors_per_launch);
     // The largest number that is not rounded up. The check refuses a device that binds too few.
     (1..=most).rev().find(|&tensors| slots(tensors) <= most).unwrap_or(1)
+}
+
+/// The units that a cube should have.
+fn wanted_units(list: &ListProblem, device: &Device) -> u32 {
+    let narrow = |tensor: &Problem| tensor.input().bytes() < size_of::<f32>();
+    match list.tensors().iter().all(narrow) {
+        true => device.tuning.list.narrow_units_per_cube,
+        false => device.tuning.list.units_per_cube,
+    }
 }
 
 /// Units of a cube, up to `wanted`, whose accumulators fit shared memory.

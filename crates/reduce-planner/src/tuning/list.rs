@@ -8,17 +8,23 @@ use super::{Nonsense, check, count, power_of_two};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct ListTuning {
-    /// Units of a cube. Not measured.
+    /// Units of a cube. The L2 norm of 44 tensors of f32, 4.0 GB, took 910 us with 256, 923 with 128
+    /// and 930 with 512.
     pub units_per_cube: u32,
-    /// Most loads of a unit. More cubes than fit the device balance tensors of different sizes. Not
-    /// measured.
+    /// The same if all tensors have elements narrower than 4 bytes. The norm of the same tensors in
+    /// bf16 took 581 us with 128, 584 with 64 and 637 with 256.
+    pub narrow_units_per_cube: u32,
+    /// Most loads of a unit. More cubes than fit the device balance tensors of different sizes. The
+    /// norm of 4.0 GB took 910 us with 64, 925 with 32, 942 with 128 and 958 with 256.
     pub most_loads_per_unit: u64,
-    /// Cubes per multiprocessor below which units have fewer loads. Not measured.
+    /// Cubes per multiprocessor below which units have fewer loads. The norm of 162 small tensors took
+    /// 49 us with 2, and 62 with 4 and with 8.
     pub cubes_per_multiprocessor: u32,
     /// Most tensors of a launch. Each is a buffer of its own, and kernels choose among them with
-    /// code for each. Not measured.
+    /// code for each. The norm of 162 small tensors took 62 us with 176, 81 with 64 and 128 with 32.
     pub tensors_per_launch: usize,
-    /// Partials that a unit of the merging launch takes, where units are enough. Not measured.
+    /// Partials that a unit of the merging launch takes, where units are enough. The norm of 4.0 GB
+    /// took as long with 1.
     pub partials_per_merging_unit: u64,
 }
 
@@ -27,8 +33,9 @@ impl ListTuning {
     pub(super) const fn h200() -> Self {
         Self {
             units_per_cube: 256,
+            narrow_units_per_cube: 128,
             most_loads_per_unit: 64,
-            cubes_per_multiprocessor: 8,
+            cubes_per_multiprocessor: 2,
             tensors_per_launch: 176,
             partials_per_merging_unit: 4,
         }
@@ -37,12 +44,13 @@ impl ListTuning {
     pub(super) fn check(&self, row: &'static str) -> Result<(), Nonsense> {
         let Self {
             units_per_cube,
+            narrow_units_per_cube,
             most_loads_per_unit,
             cubes_per_multiprocessor,
             tensors_per_launch,
             partials_per_merging_unit,
         } = *self;
-        check!(row, power_of_two, units_per_cube);
+        check!(row, power_of_two, units_per_cube, narrow_units_per_cube);
         check!(
             row,
             count,

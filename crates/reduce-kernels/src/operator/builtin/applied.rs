@@ -6,6 +6,7 @@ use reduce_planner::ElementType;
 use crate::operator::{
     Application, Applied, Apply, InvalidParameter, Map, One, Operands, ParameterRule, Parameters,
     Real, Reduced, Two,
+    element_wise::is_nan,
     math::{exp, exp_of_negative},
 };
 
@@ -183,8 +184,9 @@ impl Apply for ClippedToNorm {
         let one = Vector::from_int(1);
         let norm = results.value + Vector::new(Real::cast_from(CLIP_EPS));
         let factor = Vector::new(parameters.get::<Real>(0usize)) / norm;
-        // A NaN is below nothing, and must stay.
-        value * select_many(factor.greater_than(one), one, factor)
+        let most = select_many(factor.greater_than(one), one, factor);
+        // Drivers make a minimum of that, which drops a NaN.
+        value * select_many(is_nan::<Real, N>(results.value), results.value, most)
     }
 }
 
