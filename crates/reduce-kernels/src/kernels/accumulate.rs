@@ -7,7 +7,10 @@ use reduce_planner::{Access, Direction};
 use super::{
     args::Input,
     geometry::{Geometry, Tile, unknown_zero},
-    load::{AtEnd, Loaded, edge_slots, ends_outside, load, load_edge, position_across},
+    load::{
+        AtEnd, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge,
+        position_across,
+    },
     pairwise::{CHAIN, Tree, is_pairwise},
     realign::inside_block,
 };
@@ -90,6 +93,7 @@ fn whole_blocks_first<N: Width>(
     let ascending = comptime![is_ascending(access, outer_dims)];
     let whole = comptime![BlockTraits { whole: true, ascending, ..SOME_BLOCK }];
     let ahead = comptime![access.direction == Direction::Across];
+    let arrays = input.vectors.count();
     let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
     if comptime![ahead] {
         #[unroll]
@@ -103,8 +107,11 @@ fn whole_blocks_first<N: Width>(
     for nth in 0..whole_blocks {
         let first = share.first + nth * block;
         let mut loads = Sequence::<Loaded>::new();
+        if comptime![arrays > 1] {
+            load_block_of_list(&mut loads, input, geometry, tile, first, share.stride, access);
+        }
         #[unroll]
-        for k in 0..in_flight {
+        for k in 0..comptime![if arrays > 1 { 0 } else { in_flight }] {
             let nth = first + k * share.stride;
             if comptime![ahead] {
                 let value = values.index(k).read();
@@ -293,10 +300,14 @@ fn issue(
     #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
 ) -> Sequence<Loaded> {
+    let arrays = input.vectors.count();
     let mut loads = Sequence::<Loaded>::new();
+    if comptime![arrays > 1] {
+        load_block_of_list(&mut loads, input, geometry, tile, first, stride, access);
+    }
     let last = geometry.loads_per_tile - 1;
     #[unroll]
-    for k in 0..comptime![access.loads_in_flight] {
+    for k in 0..comptime![if arrays > 1 { 0 } else { access.loads_in_flight }] {
         let nth = first + k * stride;
         let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Clamped, access);
         let value = if comptime![!access.realigned] {

@@ -167,6 +167,24 @@ pub(super) struct Among<T: CubePrimitive> {
 }
 
 #[cube]
+impl Among<Vector<Stored, Wide>> {
+    /// Vectors of the array that is read, which is found once for all of them.
+    pub(super) fn at_each(
+        &self,
+        indices: &Sequence<usize>,
+    ) -> Sequence<RuntimeCell<Vector<Stored, Wide>>> {
+        let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
+        #[unroll]
+        for _ in 0..indices.len().comptime() {
+            values.push(RuntimeCell::new(Vector::empty()));
+        }
+        let count = self.slices.len().comptime();
+        store_each::<Vector<Stored, Wide>>(&self.slices, self.nth, indices, &values, 0usize, count);
+        values
+    }
+}
+
+#[cube]
 impl<T: CubePrimitive> Among<T> {
     fn new(slices: Sequence<Slice<T>>, nth: u32) -> Among<T> {
         Among::<T> { slices, nth }
@@ -176,6 +194,37 @@ impl<T: CubePrimitive> Among<T> {
     pub(super) fn at(&self, index: usize) -> T {
         let count = self.slices.len().comptime();
         at_of::<T>(&self.slices, self.nth, index, 0usize, count)
+    }
+
+    /// The number of arrays.
+    pub(super) fn count(&self) -> comptime_type!(usize) {
+        self.slices.len().comptime()
+    }
+}
+
+/// [`Among::at_each`] for one of the arrays `from..until`.
+#[cube]
+fn store_each<T: CubePrimitive>(
+    slices: &Sequence<Slice<T>>,
+    nth: u32,
+    indices: &Sequence<usize>,
+    values: &Sequence<RuntimeCell<T>>,
+    #[comptime] from: usize,
+    #[comptime] until: usize,
+) {
+    if comptime![until - from == 1] {
+        let slice = *slices.index(from);
+        #[unroll]
+        for k in 0..indices.len().comptime() {
+            values.index(k).store(slice[*indices.index(k)]);
+        }
+    } else {
+        let middle = comptime![(from + until) / 2];
+        if nth < comptime![middle as u32] {
+            store_each::<T>(slices, nth, indices, values, from, middle);
+        } else {
+            store_each::<T>(slices, nth, indices, values, middle, until);
+        }
     }
 }
 

@@ -5,13 +5,13 @@ use cubecl::prelude::*;
 use reduce_planner::Access;
 
 use super::{
-    accumulate::{Share, load_inside},
+    accumulate::Share,
     args::{
         Input, KernelTypes, ListArrays, PartialArrays, ResultArrays, input_of_list, output_of,
         partials_of,
     },
     geometry::{Dim, Divisor, Geometry, RowBlock, Tile, unknown_zero},
-    load::{AtEnd, Loaded, edge_slots, load_edge},
+    load::{Loaded, edge_slots, load_block_of_list, load_edge},
     team::{Team, place},
     total::{combine_team, total_with_edges},
 };
@@ -278,11 +278,8 @@ fn apply_to_part(
     let mut first = share.first;
     while first < geometry.loads_per_tile {
         let mut loads = Sequence::<Loaded>::new();
-        #[unroll]
-        for k in 0..in_flight {
-            let nth = first + k * share.stride;
-            loads.push(load_inside(input, geometry, tile, nth, first, AtEnd::Never, access));
-        }
+        load_block_of_list(&mut loads, input, geometry, tile, first, share.stride, access);
+        let mut stored = Sequence::<StoredVector>::new();
         #[unroll]
         for k in 0..in_flight {
             let loaded = *loads.index(k);
@@ -293,11 +290,14 @@ fn apply_to_part(
                 let none = Operands::<Wide>::none();
                 apply_to::<Wide>(apply, value, results.repeated::<Wide>(), none, parameters)
             };
-            if works && loaded.valid {
-                let at = loaded.position.start / vector;
-                put_vector(outputs, part.nth, at, Vector::cast_from(output));
-            }
+            stored.push(StoredVector {
+                at: loaded.position.start / vector,
+                value: Vector::cast_from(output),
+                exists: works && loaded.valid,
+            });
         }
+        let count = outputs.vectors.len().comptime();
+        put_each(&mut outputs.vectors, part.nth, &stored, 0usize, count);
         first += share.stride * in_flight;
     }
     let arrays = outputs.elements.len().comptime();
@@ -311,34 +311,60 @@ fn apply_to_part(
                 let none = Operands::<Single>::none();
                 let output = apply_to::<Single>(apply, value, results, none, parameters);
                 let at = edge.position.start;
-                put_element(outputs, part.nth_of_elements, at, Stored::cast_from(output[0]));
+                let value = Stored::cast_from(output[0]);
+                let nth = part.nth_of_elements;
+                put_element(&mut outputs.elements, nth, at, value, 0usize, arrays);
             }
             slot += share.stride;
         }
     }
 }
 
-/// Writes a vector of output number `nth`.
-#[cube]
-fn put_vector(outputs: &mut ListArrays, nth: u32, at: usize, value: Vector<Stored, Wide>) {
-    let count = outputs.vectors.len().comptime();
-    put_among::<Vector<Stored, Wide>>(&mut outputs.vectors, nth, at, value, 0usize, count);
+/// A vector to write.
+#[derive(CubeType, Clone, Copy)]
+struct StoredVector {
+    /// Its index in the output.
+    at: usize,
+    value: Vector<Stored, Wide>,
+    /// Whether it is written.
+    exists: bool,
 }
 
-/// Writes an element of the output that has array number `nth` of elements.
+/// Writes vectors to one of the arrays `from..until`, which is found once for all of them.
 #[cube]
-fn put_element(outputs: &mut ListArrays, nth: u32, at: usize, value: Stored) {
-    let count = outputs.elements.len().comptime();
-    put_among::<Stored>(&mut outputs.elements, nth, at, value, 0usize, count);
+fn put_each(
+    arrays: &mut Sequence<Array<Vector<Stored, Wide>>>,
+    nth: u32,
+    vectors: &Sequence<StoredVector>,
+    #[comptime] from: usize,
+    #[comptime] until: usize,
+) {
+    if comptime![until - from == 1] {
+        let array = arrays.index_mut(from);
+        #[unroll]
+        for k in 0..vectors.len().comptime() {
+            let vector = *vectors.index(k);
+            if vector.exists {
+                array[vector.at] = vector.value;
+            }
+        }
+    } else {
+        let middle = comptime![(from + until) / 2];
+        if nth < comptime![middle as u32] {
+            put_each(arrays, nth, vectors, from, middle);
+        } else {
+            put_each(arrays, nth, vectors, middle, until);
+        }
+    }
 }
 
-/// Writes to one of the arrays `from..until`; see [`Among`](super::args::Among).
+/// Writes an element to one of the arrays `from..until`.
 #[cube]
-fn put_among<T: CubePrimitive>(
-    arrays: &mut Sequence<Array<T>>,
+fn put_element(
+    arrays: &mut Sequence<Array<Stored>>,
     nth: u32,
     at: usize,
-    value: T,
+    value: Stored,
     #[comptime] from: usize,
     #[comptime] until: usize,
 ) {
@@ -348,9 +374,9 @@ fn put_among<T: CubePrimitive>(
     } else {
         let middle = comptime![(from + until) / 2];
         if nth < comptime![middle as u32] {
-            put_among::<T>(arrays, nth, at, value, from, middle);
+            put_element(arrays, nth, at, value, from, middle);
         } else {
-            put_among::<T>(arrays, nth, at, value, middle, until);
+            put_element(arrays, nth, at, value, middle, until);
         }
     }
 }

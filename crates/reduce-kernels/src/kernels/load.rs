@@ -49,15 +49,21 @@ pub(super) fn load(
     }
 }
 
-/// A vector along the inner dimension: neighbouring elements of one output.
+/// Where a load along the reduction lies.
+#[derive(CubeType, Clone, Copy)]
+struct Place {
+    /// Index of the vector in the input.
+    index: usize,
+    position: Position,
+    valid: bool,
+    /// Index over the outer reduced dimensions, and the first element of the inner one.
+    outer: usize,
+    element: usize,
+}
+
+/// The place of load number `nth` of a tile.
 #[cube]
-fn load_along(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    nth: usize,
-    #[comptime] access: Access,
-) -> Loaded {
+fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access) -> Place {
     let vector = comptime![access.vector];
     let mut start = tile.input;
     let mut position = 0usize;
@@ -80,14 +86,15 @@ fn load_along(
         // it, from the cache.
         let index = select(valid, first + slot, first);
         let skipped = index * vector - start;
-        Loaded {
-            value: input.vectors.at(index),
-            second: second_of(input, geometry, tile, outer_index, skipped, access),
+        Place {
+            index,
             position: Position {
                 start: position + skipped * geometry.inner_target_stride,
                 step: geometry.inner_target_stride,
             },
             valid,
+            outer: outer_index,
+            element: skipped,
         }
     } else {
         let element = slot * vector;
@@ -96,15 +103,76 @@ fn load_along(
         } else {
             start + slot * geometry.inner_stride
         };
-        Loaded {
-            value: input.vectors.at(index),
-            second: second_of(input, geometry, tile, outer_index, element, access),
+        Place {
+            index,
             position: Position {
                 start: position + element * geometry.inner_target_stride,
                 step: geometry.inner_target_stride,
             },
-            valid: true,
+            valid: true.runtime(),
+            outer: outer_index,
+            element,
         }
+    }
+}
+
+/// A vector along the inner dimension: neighbouring elements of one output.
+#[cube]
+fn load_along(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Loaded {
+    let place = place_along(geometry, tile, nth, access);
+    Loaded {
+        value: input.vectors.at(place.index),
+        second: second_of(input, geometry, tile, place.outer, place.element, access),
+        position: place.position,
+        valid: place.valid,
+    }
+}
+
+/// Adds the loads `first`, `first + stride`, ... of a tensor of a list, whose array is found once for
+/// all of them. A load past the end repeats the first and is not valid.
+#[cube]
+pub(super) fn load_block_of_list(
+    loads: &mut Sequence<Loaded>,
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
+) {
+    let in_flight = comptime![access.loads_in_flight];
+    let mut places = Sequence::<Place>::new();
+    let mut indices = Sequence::<usize>::new();
+    #[unroll]
+    for k in 0..in_flight {
+        let nth = first + k * stride;
+        let inside = nth < geometry.loads_per_tile;
+        let place = place_along(geometry, tile, select(inside, nth, first), access);
+        indices.push(place.index);
+        places.push(Place {
+            index: place.index,
+            position: place.position,
+            valid: inside,
+            outer: place.outer,
+            element: place.element,
+        });
+    }
+    let values = input.vectors.at_each(&indices);
+    #[unroll]
+    for k in 0..in_flight {
+        let place = *places.index(k);
+        loads.push(Loaded {
+            value: values.index(k).read(),
+            second: ComptimeOption::new_None(),
+            position: place.position,
+            valid: place.valid,
+        });
     }
 }
 
