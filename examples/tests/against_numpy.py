@@ -90,6 +90,7 @@ def expected(op, rows, ddof, p, result):
             return [Exact(extreme[op[:3]](rows, axis=1)), Exact(positions["arg" + op[:3]](rows, axis=1), np.uint32)]
         case "any": return [Exact(rows.any(axis=1))]
         case "all": return [Exact(rows.all(axis=1))]
+        case "any_non_finite": return [Exact((~np.isfinite(rows)).any(axis=1))]
         case "count_nonzero": return [Exact(np.count_nonzero(rows, axis=1), np.uint32)]
         case "sum_abs" | "norm_l1": return [Near(size.sum(axis=1))]
         case "sum_squares": return [Near((wide * wide).sum(axis=1))]
