@@ -56,8 +56,8 @@ pub use gradients::*;
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};
 pub use list::{
-    AppliedList, ListReduction, ListResults, ResultsOfList, clip_by_global_norm,
-    clip_by_global_norm_in_place, global_norm, reduce_list,
+    AppliedList, AppliedWithResults, ListReduction, ListResults, ResultsOfList,
+    clip_by_global_norm, clip_by_global_norm_in_place, global_norm, reduce_list,
 };
 pub use normalize::*;
 pub use operator::{

@@ -264,6 +264,9 @@ impl<'a, O: Operator, R: Runtime> ListReduction<'a, O, TensorHandle<R>> {
     }
 }
 
+/// The tensors that results were applied to, and the results.
+pub type AppliedWithResults<O, R> = (Vec<TensorHandle<R>>, ResultsOfList<O, R>);
+
 /// A list whose results are applied to each element; see [`ListReduction::apply`]. It does nothing
 /// until it is run.
 #[must_use = "an applied reduction does nothing until it is run"]
@@ -298,10 +301,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedList<'_, O,
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(
-        self,
-        client: &ComputeClient<R>,
-    ) -> Result<(Vec<TensorHandle<R>>, ResultsOfList<O, R>), ReduceError> {
+    pub fn run(self, client: &ComputeClient<R>) -> Result<AppliedWithResults<O, R>, ReduceError> {
         let (tensors, results) = self.call()?.run(client, &self.list.tensors, false)?;
         Ok((tensors, of_list::<O, R>(results)))
     }

@@ -49,13 +49,24 @@ pub(crate) struct PreparedListApplication {
     results: usize,
 }
 
+/// An application that has been stated.
+struct StatedApplication {
+    problem: ListProblem,
+    /// Strides of the outputs.
+    strides: Vec<Vec<usize>>,
+    /// Type in which results are applied.
+    real: ElementType,
+    /// Number of results.
+    results: usize,
+}
+
+/// New tensors, and the results of a reduction.
+pub(crate) type Outcome<R> = (Vec<TensorHandle<R>>, Vec<ListResult<R>>);
+
 impl ApplyListRequest {
     /// States the application. New outputs lie as their inputs do where these have no gaps, and are
     /// row-major otherwise.
-    fn state(
-        &self,
-        inputs: &[InputSpec<'_>],
-    ) -> Result<(ListProblem, Vec<Vec<usize>>, ElementType, usize), ReduceError> {
+    fn state(&self, inputs: &[InputSpec<'_>]) -> Result<StatedApplication, ReduceError> {
         let apply = self.apply.0.name;
         let integers = inputs.iter().find(|input| !input.element.is_float());
         if let Some(input) = integers {
@@ -78,7 +89,8 @@ impl ApplyListRequest {
         let slices: Vec<&[usize]> = strides.iter().map(Vec::as_slice).collect();
         let problem = ListProblem::applied(resolved.problem.operator(), inputs, &slices)?;
         let results = resolved.problem.results().len();
-        Ok((problem, strides, resolved.signature.results[0], results))
+        let real = resolved.signature.results[0];
+        Ok(StatedApplication { problem, strides, real, results })
     }
 
     fn prepare<R: Runtime>(
@@ -87,7 +99,7 @@ impl ApplyListRequest {
         device: &Device,
         inputs: &[InputSpec<'_>],
     ) -> Result<PreparedListApplication, ReduceError> {
-        let (problem, strides, real, results) = self.state(inputs)?;
+        let StatedApplication { problem, strides, real, results } = self.state(inputs)?;
         check_apply_types(client, device, self.apply.0, real)?;
         let chosen = choose_list_application(&problem, results, self.in_place, device)?;
         let units_per_cube = chosen.units_per_cube;
@@ -118,7 +130,8 @@ impl ApplyListCall<'_> {
         client: &ComputeClient<R>,
         in_place: bool,
     ) -> Result<ListApplication, ReduceError> {
-        let (problem, _, real, results) = self.request(in_place).state(&self.list.inputs)?;
+        let request = self.request(in_place);
+        let StatedApplication { problem, real, results, .. } = request.state(&self.list.inputs)?;
         let of_client = cache::device(client);
         let device = self.list.device.unwrap_or(&of_client);
         check_apply_types(client, device, self.apply.0, real)?;
@@ -132,7 +145,7 @@ impl ApplyListCall<'_> {
         client: &ComputeClient<R>,
         tensors: &[&TensorHandle<R>],
         in_place: bool,
-    ) -> Result<(Vec<TensorHandle<R>>, Vec<ListResult<R>>), ReduceError> {
+    ) -> Result<Outcome<R>, ReduceError> {
         let request = self.request(in_place);
         let inputs = &self.list.inputs;
         let prepared = match self.list.device {

@@ -38,7 +38,9 @@ fn case(cases: &mut Cases, dtype: DType) -> Case {
     let first = cases.data(&layout, element).convert_dtype(dtype);
     let shape = layout.of::<Flex, Float>(&first, &Default::default()).dims();
     let own: [usize; RANK] =
-        core::array::from_fn(|axis| if (axis + shape[0]) % 2 == 0 { 1 } else { shape[axis] });
+        core::array::from_fn(
+            |axis| if (axis + shape[0]).is_multiple_of(2) { 1 } else { shape[axis] },
+        );
     let count = own.iter().product();
     let second: Vec<f32> = (0..count).map(|n| 0.25 + (n % 5) as f32 * 0.25).collect();
     Case { layout, first, second: TensorData::new(second, own).convert_dtype(dtype) }
@@ -185,7 +187,7 @@ pub(crate) fn between_operations<B: ReduceBackend>(device: &B::Device) {
     let doubled = x.clone() * 2.0;
     let squares = dot(doubled.clone(), doubled.clone(), 1) + 1.0;
     assert_eq!(numbers(squares), [57.0, 309.0]);
-    let row = (x.clone() - 1.0).slice([0..1]);
+    let row = (x.clone() - 1.0).slice(0..1);
     let (sum, dot) = sum_and_dot(doubled.clone(), row, 0);
     assert_eq!(numbers(sum + dot), [10.0, 28.0, 54.0]);
     let same = count_equal(x.clone(), doubled.clone() / 2.0, 1).into_data();
@@ -225,7 +227,7 @@ pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
             "`huber` of tensors of shapes [2, 3] and [2, 1]: `huber`: delta is -1",
         ),
         (
-            message(|| max_difference(x([2, 3]).slice([0..0]), x([1, 3]), 0)),
+            message(|| max_difference(x([2, 3]).slice(0..0), x([1, 3]), 0)),
             "`max_difference` of tensors of shapes [0, 3] and [1, 3]: there are no elements",
         ),
     ];
