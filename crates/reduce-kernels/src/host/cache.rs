@@ -1,6 +1,6 @@
 //! The cache of a thread: devices and prepared reductions. Repeating a request costs one look-up.
 
-use core::hash::BuildHasher;
+use core::hash::{BuildHasher, Hash};
 use std::{
     cell::RefCell,
     collections::{HashMap, hash_map::RandomState},
@@ -95,18 +95,7 @@ pub(crate) fn prepared_application(
     request: &ApplyRequest,
     prepare: impl FnOnce(&ApplyRequest) -> Result<PreparedApplication, ReduceError>,
 ) -> Result<Rc<PreparedApplication>, ReduceError> {
-    let (hash, known) = CACHE.with_borrow(|cache| {
-        let hash = cache.hasher.hash_one((client, request));
-        (hash, cache.applications.find(hash, client, |known| known == request))
-    });
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let prepared = Rc::new(prepare(request)?);
-    CACHE.with_borrow_mut(|cache| {
-        cache.applications.insert(hash, client, request.clone(), &prepared);
-    });
-    Ok(prepared)
+    remembered(|cache| &mut cache.applications, client, request, prepare)
 }
 
 /// [`prepared`] for lists of tensors.
@@ -115,16 +104,7 @@ pub(crate) fn prepared_list(
     request: &ListRequest,
     prepare: impl FnOnce(&ListRequest) -> Result<PreparedList, ReduceError>,
 ) -> Result<Rc<PreparedList>, ReduceError> {
-    let (hash, known) = CACHE.with_borrow(|cache| {
-        let hash = cache.hasher.hash_one((client, request));
-        (hash, cache.lists.find(hash, client, |known| known == request))
-    });
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let prepared = Rc::new(prepare(request)?);
-    CACHE.with_borrow_mut(|cache| cache.lists.insert(hash, client, request.clone(), &prepared));
-    Ok(prepared)
+    remembered(|cache| &mut cache.lists, client, request, prepare)
 }
 
 /// [`prepared`] for applications of the results of lists.
@@ -133,16 +113,26 @@ pub(crate) fn prepared_list_application(
     request: &ApplyListRequest,
     prepare: impl FnOnce(&ApplyListRequest) -> Result<PreparedListApplication, ReduceError>,
 ) -> Result<Rc<PreparedListApplication>, ReduceError> {
-    let (hash, known) = CACHE.with_borrow(|cache| {
+    remembered(|cache| &mut cache.list_applications, client, request, prepare)
+}
+
+/// Looks a request up among those of its kind, and prepares and caches it if it is not there.
+fn remembered<K: Hash + Eq + Clone, V>(
+    of_kind: impl Fn(&mut Cache) -> &mut Known<K, V>,
+    client: usize,
+    request: &K,
+    prepare: impl FnOnce(&K) -> Result<V, ReduceError>,
+) -> Result<Rc<V>, ReduceError> {
+    let (hash, known) = CACHE.with_borrow_mut(|cache| {
         let hash = cache.hasher.hash_one((client, request));
-        (hash, cache.list_applications.find(hash, client, |known| known == request))
+        (hash, of_kind(cache).find(hash, client, |known| known == request))
     });
     if let Some(known) = known {
         return Ok(known);
     }
     let prepared = Rc::new(prepare(request)?);
     CACHE.with_borrow_mut(|cache| {
-        cache.list_applications.insert(hash, client, request.clone(), &prepared);
+        of_kind(cache).insert(hash, client, request.clone(), &prepared);
     });
     Ok(prepared)
 }
