@@ -15,8 +15,10 @@ use burn_backend::{
 use reduce_kernels::PairName;
 
 use crate::{
-    AnyTensor, Application, PairReduction, ReduceBackend, ReduceBurnError, Reduction, Results,
+    AnyTensor, Application, Clipping, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
+    Results,
     application::{self, gradient::ApplicationGradient},
+    clip,
     gradient::{Gradient, forward},
     pair::{
         self,
@@ -147,6 +149,24 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             }
             _ => unreachable!("no function takes more than two operands"),
         })
+    }
+
+    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check_clipping(clipping, device)
+    }
+
+    /// Tracked tensors are clipped by operations that have gradients. The norm has one too.
+    fn clip_by_global_norm(
+        tensors: Vec<FloatTensor<Self>>,
+        clipping: &Clipping,
+    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+        if tensors.iter().any(|tensor| tensor.is_tracked()) {
+            return clip::composed::clip_by_global_norm::<Self>(tensors, clipping);
+        }
+        let tensors = tensors.into_iter().map(|tensor| tensor.primitive).collect();
+        let (clipped, norm) = B::clip_by_global_norm(tensors, clipping)?;
+        let clipped = clipped.into_iter().map(Self::from_inner).collect();
+        Ok((clipped, Self::from_inner(norm)))
     }
 }
 

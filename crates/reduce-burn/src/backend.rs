@@ -6,7 +6,8 @@ use burn_backend::{
 };
 
 use crate::{
-    AnyTensor, Application, PairReduction, ReduceBurnError, Reduction, application, composed, pair,
+    AnyTensor, Application, Clipping, PairReduction, ReduceBurnError, Reduction, application, clip,
+    composed, pair,
 };
 
 /// The results of a reduction, in the order of [`Reduction::outputs`] or
@@ -97,6 +98,31 @@ pub trait ReduceBackend: Backend {
         pair: &PairReduction,
     ) -> Result<Results<Self>, ReduceBurnError> {
         pair::composed::reduce(first, second, pair)
+    }
+
+    /// Whether [`clip_by_global_norm`](Self::clip_by_global_norm) would clip tensors on a device.
+    /// `Fusion` asks this as it asks [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// The error that `clip_by_global_norm` would return.
+    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let _ = (clipping, device);
+        Ok(())
+    }
+
+    /// Scales tensors down together, which are those that `clipping` was made of. Returns them, in
+    /// the same shapes and types, and the norm that they had, of shape `[1]`. Does not wait for the
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot run. Nothing is launched then.
+    fn clip_by_global_norm(
+        tensors: Vec<FloatTensor<Self>>,
+        clipping: &Clipping,
+    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+        clip::composed::clip_by_global_norm::<Self>(tensors, clipping)
     }
 }
 

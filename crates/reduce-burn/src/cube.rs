@@ -12,17 +12,17 @@ use burn_cubecl::{
 use burn_tensor::Shape;
 use reduce_kernels::{
     AppliedReduction, Apply, ElementType, Input, LayerNorm, LayerNormGradient, LogSoftmax,
-    LogSoftmaxGradient, LogSoftmaxSums, MeanRstd, OfPairs, Operator, PairOperator, ReduceError,
-    RmsNorm, RmsNormGradient, RmsReciprocal, Softmax, SoftmaxGradient, SoftmaxSums, Sum,
-    TensorDescription, device_of,
+    LogSoftmaxGradient, LogSoftmaxSums, MeanRstd, NormL2, OfPairs, Operator, PairOperator,
+    ReduceError, RmsNorm, RmsNormGradient, RmsReciprocal, Softmax, SoftmaxGradient, SoftmaxSums,
+    Sum, TensorDescription, clip_by_global_norm, clip_by_global_norm_in_place, device_of,
     operator::{Fields, ResultArity},
     planner::PlanError,
-    reduce, reduce_pair, with_operator, with_pair,
+    reduce, reduce_list, reduce_pair, with_operator, with_pair,
 };
 
 use crate::{
-    AnyTensor, Application, AppliedFunction, Kind, PairReduction, ReduceBackend, ReduceBurnError,
-    Reduction, Results,
+    AnyTensor, Application, AppliedFunction, Clipping, Kind, PairReduction, ReduceBackend,
+    ReduceBurnError, Reduction, Results,
 };
 
 impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
@@ -156,6 +156,47 @@ where
         };
         let shape = application.shape().clone();
         Ok(CubeTensor::new_contiguous(client, device, shape, output.handle, dtype))
+    }
+
+    /// Checks the norm alone: it is applied in the type that it has.
+    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let describe = |(dtype, shape): &(DType, Shape)| -> Result<_, ReduceBurnError> {
+            Ok(TensorDescription::row_major(element(*dtype)?, shape.to_vec()))
+        };
+        let described: Vec<_> =
+            clipping.tensors().iter().map(describe).collect::<Result<_, ReduceBurnError>>()?;
+        let norm = reduce_list(NormL2, &described).output_type(element(clipping.norm_dtype())?);
+        norm.choose(&R::client(device))?;
+        Ok(())
+    }
+
+    /// In place if nothing else uses the memory of the tensors.
+    fn clip_by_global_norm(
+        tensors: Vec<FloatTensor<Self>>,
+        clipping: &Clipping,
+    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+        let (client, device) = (tensors[0].client.clone(), tensors[0].device.clone());
+        let max_norm = clipping.max_norm();
+        // Handles that share memory cannot be mutated, and so no two of these tensors overlap.
+        let in_place = tensors.iter().all(|tensor| {
+            let is_empty = tensor.meta.shape().num_elements() == 0;
+            is_empty || tensor.can_mut() && tensor.is_nonoverlapping()
+        });
+        let handles: Vec<TensorHandle<R>> =
+            tensors.iter().map(|tensor| tensor.clone().into()).collect();
+        let (clipped, norm) = if in_place {
+            let norm = clip_by_global_norm_in_place(&client, &handles, max_norm)?;
+            (tensors, norm)
+        } else {
+            let (clipped, norm) = clip_by_global_norm(&client, &handles, max_norm)?;
+            let new = clipped.into_iter().zip(&tensors).map(|(clipped, tensor)| {
+                let (client, device) = (tensor.client.clone(), tensor.device.clone());
+                CubeTensor::new(client, clipped.handle, *clipped.metadata, device, tensor.dtype)
+            });
+            (new.collect(), norm)
+        };
+        let (shape, dtype) = (clipping.norm_shape(), clipping.norm_dtype());
+        Ok((clipped, CubeTensor::new_contiguous(client, device, shape, norm.handle, dtype)))
     }
 }
 

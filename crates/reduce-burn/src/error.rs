@@ -56,6 +56,18 @@ pub enum ReduceBurnError {
         /// Name of the operator.
         operator: &'static str,
     },
+    /// A function of a list of tensors was given none.
+    #[error("`{function}` takes one tensor at least")]
+    NoTensors {
+        /// Name of the function.
+        function: &'static str,
+    },
+    /// The tensors of a list are on several devices.
+    #[error("`{function}` takes tensors of one device")]
+    Devices {
+        /// Name of the function.
+        function: &'static str,
+    },
     /// More operands were given than the function takes, or fewer than a backward pass needs.
     #[error("`{function}` takes {most} operands, and {found} were given")]
     OperandCount {

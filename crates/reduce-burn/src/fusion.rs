@@ -1,5 +1,5 @@
-//! Burn's fused backends: a reduction of one input or of two, or an application, is one custom
-//! operation of the stream.
+//! Burn's fused backends: a reduction of one input or of two, an application or a clipping is one
+//! custom operation of the stream.
 //!
 //! Recording it launches nothing and waits for nothing. The operation runs later, on the device's
 //! thread, between the operations before and after it. That thread has no way to return an error,
@@ -15,7 +15,8 @@ use burn_fusion::{
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 
 use crate::{
-    AnyTensor, Application, Kind, PairReduction, ReduceBackend, ReduceBurnError, Reduction, Results,
+    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBackend, ReduceBurnError,
+    Reduction, Results, clip,
 };
 
 impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
@@ -107,6 +108,38 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         };
         let mut tensors = client.register(streams, OperationIr::Custom(described), recorded);
         Ok(tensors.pop().expect("an application has one output"))
+    }
+
+    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check_clipping(clipping, device)
+    }
+
+    fn clip_by_global_norm(
+        tensors: Vec<FloatTensor<Self>>,
+        clipping: &Clipping,
+    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+        let client = tensors[0].client.clone();
+        B::check_clipping(clipping, client.device())?;
+        let streams = OperationStreams::with_inputs(&tensors);
+        let inputs: Vec<TensorIr> = tensors.into_iter().map(FusionTensor::into_ir).collect();
+        let norm = (clipping.norm_dtype(), clipping.norm_shape());
+        let outputs: Vec<TensorIr> = clipping
+            .tensors()
+            .iter()
+            .chain([&norm])
+            .map(|(dtype, shape)| {
+                TensorIr::uninit(client.create_empty_handle(), shape.clone(), *dtype)
+            })
+            .collect();
+        let described = CustomOpIr::new(clip::NAME, &inputs, &outputs);
+        let recorded = RecordedClipping::<B> {
+            described: described.clone(),
+            clipping: clipping.clone(),
+            backend: PhantomData,
+        };
+        let mut tensors = client.register(streams, OperationIr::Custom(described), recorded);
+        let norm = tensors.pop().expect("the norm is the last output");
+        Ok((tensors, norm))
     }
 }
 
@@ -214,5 +247,29 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedA
         let result = B::apply(tensor, operands, &self.application)
             .unwrap_or_else(|error| panic!("`{}`: {error}", self.application.function()));
         handles.register_float_tensor::<B>(&output.id, result);
+    }
+}
+
+/// A clipping in the stream.
+#[derive(Debug)]
+struct RecordedClipping<B> {
+    described: CustomOpIr,
+    clipping: Clipping,
+    backend: PhantomData<B>,
+}
+
+impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedClipping<B> {
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>,
+    ) {
+        let tensors = self.described.inputs.iter();
+        let tensors = tensors.map(|tensor| handles.get_float_tensor::<B>(tensor)).collect();
+        let (clipped, norm) = B::clip_by_global_norm(tensors, &self.clipping)
+            .unwrap_or_else(|error| panic!("`{}`: {error}", clip::NAME));
+        for (output, tensor) in self.described.outputs.iter().zip(clipped.into_iter().chain([norm]))
+        {
+            handles.register_float_tensor::<B>(&output.id, tensor);
+        }
     }
 }

@@ -45,6 +45,12 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
+//! # Clipping
+//!
+//! [`clip_by_global_norm`] scales a list of tensors down by the norm of all their elements, without
+//! waiting for the norm. With the feature `optim`, `clip_gradients` does so with the gradients of a
+//! module.
+//!
 //! # Types
 //!
 //! Values have the type of the tensor, or of the first of two, positions and counts the device's
@@ -66,6 +72,7 @@ mod application;
 mod autodiff;
 mod axes;
 mod backend;
+mod clip;
 mod composed;
 mod cube;
 mod error;
@@ -81,6 +88,9 @@ mod tensor;
 pub use application::{Application, AppliedFunction, layer_norm, log_softmax, rms_norm, softmax};
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
 pub use backend::{ReduceBackend, Results};
+#[cfg(feature = "optim")]
+pub use clip::clip_gradients;
+pub use clip::{Clipping, clip_by_global_norm};
 pub use error::ReduceBurnError;
 pub use functions::*;
 pub use pair::*;
