@@ -10,6 +10,7 @@
 )]
 
 mod applications;
+mod clip;
 mod contract;
 mod gradients;
 mod inputs;
@@ -47,7 +48,7 @@ macro_rules! suite {
             use burn_autodiff::Autodiff;
             use reduce_programs::{Backend, Device};
 
-            use crate::{applications, contract, gradients, pairs, streams, values};
+            use crate::{applications, clip, contract, gradients, pairs, streams, values};
 
             type Bare = reduce_burn_examples::Bare<$runtime, $bool>;
             type Fused = reduce_burn_examples::Fused<$runtime, $bool>;
@@ -78,6 +79,11 @@ macro_rules! suite {
                 pairs_of_types: pairs::types;
                 pairs_between_operations: pairs::between_operations;
                 pairs_that_are_wrong: pairs::errors_before_launch;
+                clip_lists: clip::lists;
+                clip_types: clip::types;
+                clip_norms_that_are_not_finite: clip::norms_that_are_not_finite;
+                clip_between_operations: clip::between_operations;
+                clip_that_is_wrong: clip::errors_before_launch;
             }
 
             tests! {
@@ -86,6 +92,8 @@ macro_rules! suite {
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
+                clip_gradients_of_a_module: clip::gradients_of_a_module;
+                clip_passes_gradients: clip::passes_gradients;
             }
 
             tests! {
@@ -95,11 +103,17 @@ macro_rules! suite {
                 order_is_kept_between_fused_operations:
                     streams::order_is_kept_between_fused_operations;
                 threads_share_tensors: streams::threads_share_tensors;
+                clip_is_one_operation: clip::is_one_operation;
             }
 
             #[test]
             fn flex32_is_f32() {
                 values::flex32_is_f32::<$runtime, $bool>(&device());
+            }
+
+            #[test]
+            fn clip_in_place() {
+                clip::in_place::<$runtime, $bool>(&device());
             }
         }
     };
