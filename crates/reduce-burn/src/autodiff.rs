@@ -15,8 +15,8 @@ use burn_backend::{
 use reduce_kernels::PairName;
 
 use crate::{
-    AnyTensor, Application, Clipping, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
-    Results,
+    AnyTensor, Application, Clipped, Clipping, PairReduction, ReduceBackend, ReduceBurnError,
+    Reduction, Results,
     application::{self, gradient::ApplicationGradient},
     clip,
     gradient::{Gradient, forward},
@@ -159,7 +159,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
     fn clip_by_global_norm(
         tensors: Vec<FloatTensor<Self>>,
         clipping: &Clipping,
-    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+    ) -> Result<Clipped<Self>, ReduceBurnError> {
         if tensors.iter().any(|tensor| tensor.is_tracked()) {
             return clip::composed::clip_by_global_norm::<Self>(tensors, clipping);
         }

@@ -6,8 +6,8 @@ use burn_backend::{
 };
 
 use crate::{
-    AnyTensor, Application, Clipping, PairReduction, ReduceBurnError, Reduction, application, clip,
-    composed, pair,
+    AnyTensor, Application, Clipped, Clipping, PairReduction, ReduceBurnError, Reduction,
+    application, clip, composed, pair,
 };
 
 /// The results of a reduction, in the order of [`Reduction::outputs`] or
@@ -121,7 +121,7 @@ pub trait ReduceBackend: Backend {
     fn clip_by_global_norm(
         tensors: Vec<FloatTensor<Self>>,
         clipping: &Clipping,
-    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+    ) -> Result<Clipped<Self>, ReduceBurnError> {
         clip::composed::clip_by_global_norm::<Self>(tensors, clipping)
     }
 }

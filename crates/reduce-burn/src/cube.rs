@@ -21,7 +21,7 @@ use reduce_kernels::{
 };
 
 use crate::{
-    AnyTensor, Application, AppliedFunction, Clipping, Kind, PairReduction, ReduceBackend,
+    AnyTensor, Application, AppliedFunction, Clipped, Clipping, Kind, PairReduction, ReduceBackend,
     ReduceBurnError, Reduction, Results,
 };
 
@@ -174,7 +174,7 @@ where
     fn clip_by_global_norm(
         tensors: Vec<FloatTensor<Self>>,
         clipping: &Clipping,
-    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+    ) -> Result<Clipped<Self>, ReduceBurnError> {
         let (client, device) = (tensors[0].client.clone(), tensors[0].device.clone());
         let max_norm = clipping.max_norm();
         // Handles that share memory cannot be mutated, and so no two of these tensors overlap.

@@ -15,7 +15,7 @@ use burn_fusion::{
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 
 use crate::{
-    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBackend, ReduceBurnError,
+    AnyTensor, Application, Clipped, Clipping, Kind, PairReduction, ReduceBackend, ReduceBurnError,
     Reduction, Results, clip,
 };
 
@@ -117,7 +117,7 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
     fn clip_by_global_norm(
         tensors: Vec<FloatTensor<Self>>,
         clipping: &Clipping,
-    ) -> Result<(Vec<FloatTensor<Self>>, FloatTensor<Self>), ReduceBurnError> {
+    ) -> Result<Clipped<Self>, ReduceBurnError> {
         let client = tensors[0].client.clone();
         B::check_clipping(clipping, client.device())?;
         let streams = OperationStreams::with_inputs(&tensors);

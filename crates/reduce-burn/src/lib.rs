@@ -1,5 +1,5 @@
 //! Reductions, softmax and normalisations for [Burn](https://burn.dev) 0.21, over any axes of a
-//! tensor, with gradients. A reduction is one launch.
+//! tensor, with gradients, and clipping of many tensors. A reduction is one launch.
 //!
 //! ```
 //! use burn_flex::Flex;
@@ -63,8 +63,8 @@
 //! Functions panic, as Burn's own do, with a message that names the values: for axes that the
 //! tensor does not have or that are named twice, for a rank of the result that is not the one asked
 //! for, for extrema of no elements, for a weight, a bias or a second tensor that does not broadcast
-//! to the tensor, for parameters out of their range, and for types that the device cannot compute
-//! with. They do so when they are called, also on
+//! to the tensor, for lists of no tensors or of several devices, for parameters out of their range,
+//! and for types that the device cannot compute with. They do so when they are called, also on
 //! fused backends, and nothing is launched then.
 #![deny(missing_docs)]
 
@@ -90,7 +90,7 @@ pub use axes::{Axes, AxisList, Squeeze, squeeze};
 pub use backend::{ReduceBackend, Results};
 #[cfg(feature = "optim")]
 pub use clip::clip_gradients;
-pub use clip::{Clipping, clip_by_global_norm};
+pub use clip::{Clipped, Clipping, clip_by_global_norm};
 pub use error::ReduceBurnError;
 pub use functions::*;
 pub use pair::*;

@@ -5,7 +5,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_tensor::Shape;
 use reduce_kernels::OperatorName;
 
-use super::Clipping;
+use super::{Clipped, Clipping};
 use crate::{ReduceBackend, ReduceBurnError, application::reduced, operand::Operand};
 
 /// What is added to a norm that is divided by, as reduce-kernels does it.
@@ -15,7 +15,7 @@ const EPS: f64 = 1e-6;
 pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
     tensors: Vec<FloatTensor<B>>,
     clipping: &Clipping,
-) -> Result<(Vec<FloatTensor<B>>, FloatTensor<B>), ReduceBurnError> {
+) -> Result<Clipped<B>, ReduceBurnError> {
     let wide = clipping.norm_dtype();
     let norm_of = |x: &Operand<B>, shape: &Shape| -> Result<Operand<B>, ReduceBurnError> {
         let axes: Vec<usize> = (0..shape.num_dims()).collect();

@@ -3,7 +3,7 @@
 use burn_backend::tensor::FloatTensor;
 use burn_tensor::{Tensor, TensorPrimitive};
 
-use super::{Clipping, NAME};
+use super::{Clipped, Clipping, NAME};
 use crate::ReduceBackend;
 
 /// Clips tensors of any ranks.
@@ -12,7 +12,7 @@ pub(super) fn clip<B: ReduceBackend>(
     function: &str,
     tensors: Vec<FloatTensor<B>>,
     max_norm: f64,
-) -> (Vec<FloatTensor<B>>, FloatTensor<B>) {
+) -> Clipped<B> {
     let count = tensors.len();
     let run = || {
         let clipping = Clipping::new::<B>(&tensors, max_norm)?;

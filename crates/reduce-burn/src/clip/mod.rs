@@ -18,6 +18,9 @@ use crate::ReduceBurnError;
 /// Name of the function.
 pub(crate) const NAME: &str = "clip_by_global_norm";
 
+/// Clipped tensors, and the norm that they had.
+pub type Clipped<B> = (Vec<FloatTensor<B>>, FloatTensor<B>);
+
 /// Float tensors to scale down together, and the largest global norm that leaves them as they are.
 /// The global norm is the L2 norm of all elements of all tensors.
 #[derive(Clone, Debug)]
