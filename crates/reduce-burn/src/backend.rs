@@ -14,6 +14,9 @@ use crate::{
 /// [`PairReduction::outputs`].
 pub type Results<B> = Vec<AnyTensor<B>>;
 
+/// The result of an application, and the statistics of its slices.
+pub type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+
 /// A backend whose tensors this crate's functions take.
 ///
 /// It is implemented for `CubeBackend` with the kernels of reduce-kernels, for `Fusion` and
@@ -73,6 +76,22 @@ pub trait ReduceBackend: Backend {
         application: &Application,
     ) -> Result<FloatTensor<Self>, ReduceBurnError> {
         application::composed::apply::<Self>(tensor, operands, application)
+    }
+
+    /// Like [`apply`](Self::apply), and returns the statistics of the slices that
+    /// [`Application::statistics`] describes too, for a backward pass. Those of no elements have no
+    /// meaning.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot run. Nothing is launched then.
+    fn apply_with_statistics(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<WithStatistics<Self>, ReduceBurnError> {
+        let result = Self::apply(tensor.clone(), operands, application)?;
+        Ok((result, application::composed::statistics::<Self>(tensor, application)?))
     }
 
     /// Whether [`reduce_pair`](Self::reduce_pair) would run a reduction of two inputs on a device.

@@ -22,7 +22,7 @@ use reduce_kernels::{
 
 use crate::{
     AnyTensor, Application, AppliedFunction, Clipped, Clipping, Kind, PairReduction, ReduceBackend,
-    ReduceBurnError, Reduction, Results,
+    ReduceBurnError, Reduction, Results, WithStatistics,
 };
 
 impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
@@ -158,6 +158,42 @@ where
         Ok(CubeTensor::new_contiguous(client, device, shape, output.handle, dtype))
     }
 
+    fn apply_with_statistics(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<WithStatistics<Self>, ReduceBurnError> {
+        let (client, device) = (tensor.client.clone(), tensor.device.clone());
+        let (dtype, axes) = (application.dtype(), application.axes());
+        let handles = |operands: Vec<CubeTensor<R>>| -> Vec<TensorHandle<R>> {
+            operands.into_iter().map(TensorHandle::from).collect()
+        };
+        let (output, statistics) = match application.function() {
+            AppliedFunction::LayerNorm { eps } => {
+                let (input, operands) = (TensorHandle::from(tensor), handles(operands));
+                let applied = LayerNorm { eps }.of(&input, axes);
+                let applied = with_operands(applied, &operands, dtype)?;
+                let (output, (mean, rstd)) = applied.run_with_results(&client)?;
+                (output, vec![mean, rstd])
+            }
+            AppliedFunction::RmsNorm { eps } => {
+                let (input, operands) = (TensorHandle::from(tensor), handles(operands));
+                let applied = RmsNorm { eps }.of(&input, axes);
+                let applied = with_operands(applied, &operands, dtype)?;
+                let (output, rstd) = applied.run_with_results(&client)?;
+                (output, vec![rstd])
+            }
+            _ => return Ok((Self::apply(tensor, operands, application)?, Vec::new())),
+        };
+        let of_burn = |handle: TensorHandle<R>, shape: Shape, dtype: DType| {
+            CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle.handle, dtype)
+        };
+        let (_, wide, kept) = application.statistics();
+        let statistics =
+            statistics.into_iter().map(|statistic| of_burn(statistic, kept.clone(), wide));
+        Ok((of_burn(output, application.shape().clone(), dtype), statistics.collect()))
+    }
+
     /// Checks the norm alone: it is applied in the type that it has.
     fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
         let describe = |(dtype, shape): &(DType, Shape)| -> Result<_, ReduceBurnError> {
@@ -244,11 +280,17 @@ fn run_applied<O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
     operands: &[TensorHandle<R>],
     output: DType,
 ) -> Result<TensorHandle<R>, ReduceBurnError> {
+    Ok(with_operands(applied, operands, output)?.run(client)?)
+}
+
+/// An applied reduction with these operands and this type of its output.
+fn with_operands<'a, O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
+    applied: AppliedReduction<'a, O, F, R>,
+    operands: &'a [TensorHandle<R>],
+    output: DType,
+) -> Result<AppliedReduction<'a, O, F, R>, ReduceBurnError> {
     let applied = applied.output_type(element(output)?);
-    Ok(operands
-        .iter()
-        .fold(applied, |applied, operand| applied.operand(operand, ..))
-        .run(client)?)
+    Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
 }
 
 /// Launches an operator into new tensors.

@@ -7,16 +7,20 @@
 
 use core::{iter, marker::PhantomData};
 
-use burn_backend::tensor::{Device, FloatTensor};
+use burn_backend::{
+    DType,
+    tensor::{Device, FloatTensor},
+};
 use burn_fusion::{
     Fusion, FusionBackend, FusionRuntime, FusionTensor,
     stream::{Operation, OperationStreams},
 };
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+use burn_tensor::Shape;
 
 use crate::{
     AnyTensor, Application, Clipped, Clipping, Kind, PairReduction, ReduceBackend, ReduceBurnError,
-    Reduction, Results, clip,
+    Reduction, Results, WithStatistics, clip,
 };
 
 impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
@@ -93,21 +97,20 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         operands: Vec<FloatTensor<Self>>,
         application: &Application,
     ) -> Result<FloatTensor<Self>, ReduceBurnError> {
-        let client = tensor.client.clone();
-        B::check_application(application, client.device())?;
-        let inputs: Vec<_> = iter::once(tensor).chain(operands).collect();
-        let streams = OperationStreams::with_inputs(&inputs);
-        let inputs: Vec<TensorIr> = inputs.into_iter().map(FusionTensor::into_ir).collect();
-        let shape = application.shape().clone();
-        let output = TensorIr::uninit(client.create_empty_handle(), shape, application.dtype());
-        let described = CustomOpIr::new(application.function().name(), &inputs, &[output]);
-        let recorded = RecordedApplication::<B> {
-            described: described.clone(),
-            application: application.clone(),
-            backend: PhantomData,
-        };
-        let mut tensors = client.register(streams, OperationIr::Custom(described), recorded);
+        let mut tensors = record_application::<B>(tensor, operands, application, Vec::new())?;
         Ok(tensors.pop().expect("an application has one output"))
+    }
+
+    fn apply_with_statistics(
+        tensor: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
+        application: &Application,
+    ) -> Result<WithStatistics<Self>, ReduceBurnError> {
+        let (count, dtype, shape) = application.statistics();
+        let statistics = vec![(dtype, shape); count];
+        let mut tensors = record_application::<B>(tensor, operands, application, statistics)?;
+        let statistics = tensors.split_off(1);
+        Ok((tensors.pop().expect("the result is the first output"), statistics))
     }
 
     fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
@@ -141,6 +144,33 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         let norm = tensors.pop().expect("the norm is the last output");
         Ok((tensors, norm))
     }
+}
+
+/// Records an application that also gives statistics of these types and shapes. Returns the result and
+/// the statistics.
+fn record_application<B: FusionBackend + ReduceBackend>(
+    tensor: FusionTensor<B::FusionRuntime>,
+    operands: Vec<FusionTensor<B::FusionRuntime>>,
+    application: &Application,
+    statistics: Vec<(DType, Shape)>,
+) -> Result<Vec<FusionTensor<B::FusionRuntime>>, ReduceBurnError> {
+    let client = tensor.client.clone();
+    B::check_application(application, client.device())?;
+    let inputs: Vec<_> = iter::once(tensor).chain(operands).collect();
+    let streams = OperationStreams::with_inputs(&inputs);
+    let inputs: Vec<TensorIr> = inputs.into_iter().map(FusionTensor::into_ir).collect();
+    let result = (application.dtype(), application.shape().clone());
+    let outputs: Vec<TensorIr> = iter::once(result)
+        .chain(statistics)
+        .map(|(dtype, shape)| TensorIr::uninit(client.create_empty_handle(), shape, dtype))
+        .collect();
+    let described = CustomOpIr::new(application.function().name(), &inputs, &outputs);
+    let recorded = RecordedApplication::<B> {
+        described: described.clone(),
+        application: application.clone(),
+        backend: PhantomData,
+    };
+    Ok(client.register(streams, OperationIr::Custom(described), recorded))
 }
 
 /// A reduction in the stream.
@@ -236,7 +266,7 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedA
         &self,
         handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>,
     ) {
-        let ([input, operands @ ..], [output]) =
+        let ([input, operands @ ..], [output, statistics @ ..]) =
             (self.described.inputs.as_slice(), self.described.outputs.as_slice())
         else {
             unreachable!("an application has an input and an output")
@@ -244,9 +274,16 @@ impl<B: FusionBackend + ReduceBackend> Operation<B::FusionRuntime> for RecordedA
         let tensor = handles.get_float_tensor::<B>(input);
         let operands =
             operands.iter().map(|operand| handles.get_float_tensor::<B>(operand)).collect();
-        let result = B::apply(tensor, operands, &self.application)
-            .unwrap_or_else(|error| panic!("`{}`: {error}", self.application.function()));
+        let applied = match statistics.is_empty() {
+            true => B::apply(tensor, operands, &self.application).map(|found| (found, Vec::new())),
+            false => B::apply_with_statistics(tensor, operands, &self.application),
+        };
+        let (result, found) =
+            applied.unwrap_or_else(|error| panic!("`{}`: {error}", self.application.function()));
         handles.register_float_tensor::<B>(&output.id, result);
+        for (output, statistic) in statistics.iter().zip(found) {
+            handles.register_float_tensor::<B>(&output.id, statistic);
+        }
     }
 }
 

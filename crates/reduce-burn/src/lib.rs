@@ -87,7 +87,7 @@ mod tensor;
 
 pub use application::{Application, AppliedFunction, layer_norm, log_softmax, rms_norm, softmax};
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
-pub use backend::{ReduceBackend, Results};
+pub use backend::{ReduceBackend, Results, WithStatistics};
 #[cfg(feature = "optim")]
 pub use clip::clip_gradients;
 pub use clip::{Clipped, Clipping, clip_by_global_norm};

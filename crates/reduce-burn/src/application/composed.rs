@@ -48,6 +48,34 @@ pub(crate) fn apply<B: ReduceBackend>(
     Ok(shifted.cast(application.dtype()).0)
 }
 
+/// The statistics that [`Application::statistics`] describes.
+pub(crate) fn statistics<B: ReduceBackend>(
+    tensor: FloatTensor<B>,
+    application: &Application,
+) -> Result<Vec<FloatTensor<B>>, ReduceBurnError> {
+    let (count, dtype, shape) = application.statistics();
+    if application.shape().num_elements() == 0 {
+        let device = B::float_device(&tensor);
+        return Ok((0..count)
+            .map(|_| Operand::<B>::zeros(shape.clone(), dtype, &device).0)
+            .collect());
+    }
+    let axes = application.axes();
+    let statistics = match application.function() {
+        AppliedFunction::LayerNorm { eps } => {
+            let [mean, var] = reduced(OperatorName::MeanVar, &Operand::<B>(tensor).wide(), axes)?;
+            vec![mean, (var + eps).sqrt().reciprocal()]
+        }
+        AppliedFunction::RmsNorm { eps } => {
+            let x = Operand::<B>(tensor).wide();
+            let [squares] = reduced(OperatorName::SumSquares, &x, axes)?;
+            vec![(squares / application.len() as f64 + eps).sqrt().reciprocal()]
+        }
+        _ => Vec::new(),
+    };
+    Ok(statistics.into_iter().map(|statistic| statistic.0).collect())
+}
+
 /// The backward pass of an application, of the gradient of its output.
 fn backward<B: ReduceBackend>(
     gradient: Operand<B>,

@@ -3,9 +3,9 @@
 //!
 //! The gradient of the input is an application of the same backend, and where there are kernels one
 //! launch. Those of operands are made of Burn's operations and of reductions, in f32 at least. The
-//! statistics of a normalisation are computed again from its input.
+//! statistics of a normalisation are saved, and its input before weight and bias is computed again.
 
-use burn_backend::{Backend, tensor::FloatTensor};
+use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
 use reduce_kernels::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction, reduced};
@@ -24,10 +24,18 @@ pub(crate) struct ApplicationGradient<B: Backend> {
 /// handle to its memory, not a copy.
 #[derive(Clone, Debug)]
 enum Formula<B: Backend> {
-    Softmax { result: FloatTensor<B> },
-    LogSoftmax { result: FloatTensor<B> },
-    LayerNorm { x: FloatTensor<B>, weight: Option<FloatTensor<B>>, eps: f64 },
-    RmsNorm { x: FloatTensor<B>, weight: Option<FloatTensor<B>>, eps: f64 },
+    Softmax {
+        result: FloatTensor<B>,
+    },
+    LogSoftmax {
+        result: FloatTensor<B>,
+    },
+    /// A normalisation, whose statistics are those of [`Application::statistics`].
+    Normalization {
+        x: FloatTensor<B>,
+        weight: Option<FloatTensor<B>>,
+        statistics: Vec<FloatTensor<B>>,
+    },
 }
 
 /// The result of an application of tracked tensors, and its gradient.
@@ -46,13 +54,9 @@ pub(crate) fn forward<B: ReduceBackend>(
             let result = B::apply(x, operands, application)?;
             (result.clone(), Formula::LogSoftmax { result })
         }
-        AppliedFunction::LayerNorm { eps } => {
-            let result = B::apply(x.clone(), operands, application)?;
-            (result, Formula::LayerNorm { x, weight, eps })
-        }
-        AppliedFunction::RmsNorm { eps } => {
-            let result = B::apply(x.clone(), operands, application)?;
-            (result, Formula::RmsNorm { x, weight, eps })
+        AppliedFunction::LayerNorm { .. } | AppliedFunction::RmsNorm { .. } => {
+            let (result, statistics) = B::apply_with_statistics(x.clone(), operands, application)?;
+            (result, Formula::Normalization { x, weight, statistics })
         }
         _ => unreachable!("backward passes of tracked tensors are made of operations"),
     };
@@ -96,13 +100,10 @@ impl Over<'_> {
         formula: Formula<B>,
         gradient: Operand<B>,
     ) -> Result<Gradients<B>, ReduceBurnError> {
-        use OperatorName::{MeanVar, SumSquares};
-
         if !self.is_wanted(0) && !self.is_wanted(1) {
             // The bias alone needs no statistics.
             return Ok(vec![None, None, Some(self.of_operand(1, gradient.wide())?)]);
         }
-        let axes = self.application.axes();
         match formula {
             Formula::Softmax { result } => {
                 let function = AppliedFunction::SoftmaxGradient;
@@ -112,36 +113,32 @@ impl Over<'_> {
                 let function = AppliedFunction::LogSoftmaxGradient;
                 Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
             }
-            Formula::LayerNorm { x, weight, eps } => {
-                let [mean, var] = reduced(MeanVar, &Operand::<B>(x.clone()).wide(), axes)?;
-                let rstd = (var + eps).sqrt().reciprocal();
-                self.of_normalization(x, Some(mean), rstd, weight, gradient.wide())
-            }
-            Formula::RmsNorm { x, weight, eps } => {
-                let [squares] = reduced(SumSquares, &Operand::<B>(x.clone()).wide(), axes)?;
-                let rstd = (squares / self.application.len() as f64 + eps).sqrt().reciprocal();
-                self.of_normalization(x, None, rstd, weight, gradient.wide())
+            Formula::Normalization { x, weight, statistics } => {
+                self.of_normalization(x, statistics, weight, gradient.wide())
             }
         }
     }
 
-    /// The gradients of a normalisation, which subtracts `mean` if there is one and multiplies by
-    /// `rstd`.
+    /// The gradients of a normalisation.
     fn of_normalization<B: ReduceBackend>(
         &self,
         x: FloatTensor<B>,
-        mean: Option<Operand<B>>,
-        rstd: Operand<B>,
+        statistics: Vec<FloatTensor<B>>,
         weight: Option<FloatTensor<B>>,
         gradient: Operand<B>,
     ) -> Result<Gradients<B>, ReduceBurnError> {
-        let normalized = || {
-            let x = Operand::<B>(x.clone()).wide();
-            let centered = match &mean {
-                Some(mean) => x - mean.clone(),
-                None => x,
-            };
-            centered * rstd.clone()
+        let normalized = || -> Result<Operand<B>, ReduceBurnError> {
+            let wide = Operand::<B>(x.clone()).wide();
+            if wide.0.dtype() == x.dtype() {
+                return self.applied(self.application.function(), wide, Vec::new());
+            }
+            // The normalisation would round to the type of the input.
+            let operands: Vec<_> = statistics.iter().cloned().map(Operand::<B>).collect();
+            Ok(match operands.as_slice() {
+                [mean, rstd] => (wide - mean.clone()) * rstd.clone(),
+                [rstd] => wide * rstd.clone(),
+                _ => unreachable!("a normalisation has one statistic or two"),
+            })
         };
         let [of_weight, of_bias] = self.of_weight_and_bias(normalized, &gradient)?;
         if !self.is_wanted(0) {
@@ -151,10 +148,11 @@ impl Over<'_> {
             Some(weight) => gradient * Operand::<B>(weight).wide(),
             None => gradient,
         };
-        let (function, operands) = match mean {
-            Some(mean) => (AppliedFunction::LayerNormGradient, vec![x, mean.0, rstd.0]),
-            None => (AppliedFunction::RmsNormGradient, vec![x, rstd.0]),
+        let function = match statistics.len() {
+            2 => AppliedFunction::LayerNormGradient,
+            _ => AppliedFunction::RmsNormGradient,
         };
+        let operands = [vec![x.clone()], statistics.clone()].concat();
         let of_input = self.applied(function, weighted, operands)?;
         Ok(vec![Some(of_input), of_weight, of_bias])
     }
@@ -163,7 +161,7 @@ impl Over<'_> {
     /// reduction if both operands are repeated along the same axes.
     fn of_weight_and_bias<B: ReduceBackend>(
         &self,
-        normalized: impl FnOnce() -> Operand<B>,
+        normalized: impl FnOnce() -> Result<Operand<B>, ReduceBurnError>,
         gradient: &Operand<B>,
     ) -> Result<[Option<Operand<B>>; 2], ReduceBurnError> {
         let of_bias = || match self.is_wanted(2) {
@@ -175,14 +173,14 @@ impl Over<'_> {
         }
         let repeats = self.repeated_axes(0);
         if repeats.is_empty() {
-            return Ok([Some(gradient.clone() * normalized()), of_bias()?]);
+            return Ok([Some(gradient.clone() * normalized()?), of_bias()?]);
         }
         if self.is_wanted(2) && self.repeated_axes(1) == repeats {
             let (function, gradient) = (PairName::SumAndDotOf, gradient.clone());
-            let [sum, dot] = reduced_pair(function, gradient, normalized(), &repeats)?;
+            let [sum, dot] = reduced_pair(function, gradient, normalized()?, &repeats)?;
             return Ok([Some(dot), Some(sum)]);
         }
-        let [dot] = reduced_pair(PairName::Dot, gradient.clone(), normalized(), &repeats)?;
+        let [dot] = reduced_pair(PairName::Dot, gradient.clone(), normalized()?, &repeats)?;
         Ok([Some(dot), of_bias()?])
     }
 

@@ -177,6 +177,22 @@ impl Application {
         &self.operands
     }
 
+    /// The number, the type and the shape of the statistics that a backward pass needs: the mean and
+    /// the reciprocal of the deviation of [`layer_norm`], the reciprocal of the root mean square of
+    /// [`rms_norm`], and none otherwise. They keep the reduced axes with size 1, and are of f64 for a
+    /// tensor of f64 and of f32 for others.
+    pub fn statistics(&self) -> (usize, DType, Shape) {
+        let count = match self.function {
+            AppliedFunction::LayerNorm { .. } => 2,
+            AppliedFunction::RmsNorm { .. } => 1,
+            _ => 0,
+        };
+        let dtype = if self.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut shape = self.shape.to_vec();
+        self.axes.iter().for_each(|&axis| shape[axis] = 1);
+        (count, dtype, Shape::from(shape))
+    }
+
     /// Number of elements of a slice.
     pub(crate) fn len(&self) -> usize {
         self.axes.iter().map(|&axis| self.shape[axis]).product()
