@@ -70,6 +70,7 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
     let words = comptime![WORDS_OF_TENSOR + WORDS_OF_DIM * outer_dims];
     let at = cubes + usize::cast_from(nth) * words;
     let cube = number - usize::cast_from(table[at]);
+    let cubes_of_tensor = usize::cast_from(table[at + 1]);
     let nth_of_elements = table[at + 3];
     let inner_len = number_at(table, at + 4);
     let loads_per_inner = number_at(table, at + 10);
@@ -95,7 +96,8 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
         inner_count: select(nth_of_elements == NO_ELEMENTS, 0usize, inner_count),
         tiles: cubes,
         loads_per_tile: inner_count * loads_per_inner,
-        outputs: cubes,
+        // Not that of the tiles: `unknown_zero` needs two numbers that compilers cannot relate.
+        outputs: cubes_of_tensor,
         reduction_len: inner_count * inner_len,
         realigned: ComptimeOption::new_None(),
         second: ComptimeOption::new_None(),
@@ -105,7 +107,7 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
         nth_of_elements,
         geometry,
         cube,
-        cubes: usize::cast_from(table[at + 1]),
+        cubes: cubes_of_tensor,
         partial: usize::cast_from(table[at + 2]) + cube,
     }
 }
