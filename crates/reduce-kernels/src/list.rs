@@ -1,6 +1,7 @@
 //! Reductions of lists of tensors.
 
 use core::fmt;
+use std::rc::Rc;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
@@ -228,7 +229,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         let plan = self.plan.clone();
         let operator = OperatorRef(operator);
         let request = ListRequest::new(operator, &inputs, self.accumulator, outputs, plan);
-        Ok(ListCall { request, inputs, device: self.device, parameters })
+        Ok(ListCall { request: Rc::new(request), inputs, device: self.device, parameters })
     }
 }
 

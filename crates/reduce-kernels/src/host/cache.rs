@@ -33,7 +33,7 @@ struct Cache {
     hasher: RandomState,
     reductions: Known<Request<'static>, Prepared>,
     applications: Known<ApplyRequest, PreparedApplication>,
-    lists: Known<ListRequest, PreparedList>,
+    lists: Known<Rc<ListRequest>, PreparedList>,
     list_applications: Known<ApplyListRequest, PreparedListApplication>,
     devices: Vec<(usize, Rc<Device>)>,
 }
@@ -101,8 +101,8 @@ pub(crate) fn prepared_application(
 /// [`prepared`] for lists of tensors.
 pub(crate) fn prepared_list(
     client: usize,
-    request: &ListRequest,
-    prepare: impl FnOnce(&ListRequest) -> Result<PreparedList, ReduceError>,
+    request: &Rc<ListRequest>,
+    prepare: impl FnOnce(&Rc<ListRequest>) -> Result<PreparedList, ReduceError>,
 ) -> Result<Rc<PreparedList>, ReduceError> {
     remembered(|cache| &mut cache.lists, client, request, prepare)
 }

@@ -23,6 +23,7 @@ use crate::{
     kernels::{
         args::{KernelTypesArg, ListArraysLaunch, PartialArraysLaunch, ResultArraysLaunch},
         list::{NO_ELEMENTS, WORDS_OF_DIM, WORDS_OF_TENSOR, merge_list, reduce_list},
+        load::edge_slots,
         pairwise::CHAIN,
         team::Team,
     },
@@ -239,7 +240,11 @@ pub(super) fn prepare_launch<R: Runtime>(
         let units = u64::from(share.cubes) * u64::from(units_per_cube);
         // The elements of refused blocks are pushed one by one.
         let loads = (loads_per_inner * access.vector) as u64 * inner_count as u64;
-        longest = longest.max(loads.div_ceil(units));
+        let edges = match nth_of_elements {
+            NO_ELEMENTS => 0,
+            _ => inner_count as u64 * edge_slots(access.vector) as u64,
+        };
+        longest = longest.max(loads.max(edges).div_ceil(units));
         let first_cube = of_cubes.len() as u32;
         of_cubes.extend(core::iter::repeat_n(slot as u32, share.cubes as usize));
         of_tensors.extend([first_cube, share.cubes, first_partials[share.tensor], nth_of_elements]);
@@ -316,7 +321,7 @@ pub(super) fn check_tensors<R: Runtime>(
 
 /// A call over a list.
 pub(crate) struct ListCall<'a> {
-    pub(crate) request: ListRequest,
+    pub(crate) request: Rc<ListRequest>,
     pub(crate) inputs: Vec<InputSpec<'a>>,
     /// The device to plan for; `None` means that of the client.
     pub(crate) device: Option<&'a Device>,

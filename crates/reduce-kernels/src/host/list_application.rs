@@ -30,7 +30,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApplyListRequest {
     /// The reduction, whose results have the type in which they are applied.
-    pub(crate) list: ListRequest,
+    pub(crate) list: Rc<ListRequest>,
     pub(crate) apply: ApplyRef,
     /// Whether the elements are replaced.
     pub(crate) in_place: bool,
@@ -121,7 +121,7 @@ pub(crate) struct ApplyListCall<'a> {
 
 impl ApplyListCall<'_> {
     fn request(&self, in_place: bool) -> ApplyListRequest {
-        ApplyListRequest { list: self.list.request.clone(), apply: self.apply, in_place }
+        ApplyListRequest { list: Rc::clone(&self.list.request), apply: self.apply, in_place }
     }
 
     /// Chooses the launches of the application.

@@ -276,7 +276,7 @@ fn whole_vectors(geometry: &Geometry, #[comptime] access: Access) -> usize {
 
 /// The largest number of elements at the edges of a peeled inner dimension: each edge is shorter
 /// than a vector.
-pub(super) fn edge_slots(vector: usize) -> usize {
+pub(crate) fn edge_slots(vector: usize) -> usize {
     2 * vector
 }
 

@@ -45,7 +45,7 @@ mod combine;
 pub(crate) mod companion;
 pub(crate) mod geometry;
 pub(crate) mod list;
-mod load;
+pub(crate) mod load;
 pub(crate) mod merge;
 pub(crate) mod pairwise;
 mod partials;
