@@ -6,6 +6,7 @@ use burn_autodiff::Autodiff;
 use burn_backend::tensor::BasicOps;
 use burn_tensor::{
     Bool, DType, Distribution, Int, Tensor, TensorData,
+    activation::relu,
     linalg::{Norm, vector_norm},
 };
 use reduce_burn::{ReduceBackend, squeeze};
@@ -16,6 +17,9 @@ const ROTATED_BYTES: u64 = 320 << 20;
 
 /// Most inputs of one call, which small ones need.
 const MOST_INPUTS: u64 = 32;
+
+/// What a batch normalisation adds to the variance.
+const EPSILON: f64 = 1e-5;
 
 /// `--small` divides the number of elements by 2 to this power.
 const SMALL_LOG2: u32 = 6;
@@ -33,6 +37,8 @@ pub(crate) enum Form {
     Half,
     /// f32, rank 4: `[batch, channels, height, width]`.
     Images,
+    /// Images with a weight and a bias of each channel, `[1, channels, 1, 1]`.
+    Weighted,
     /// i32, rank 2.
     Ints,
     /// Truth values, rank 1.
@@ -44,7 +50,7 @@ pub(crate) enum Form {
 impl Form {
     fn element(self) -> &'static str {
         match self {
-            Form::Flat | Form::Matrix | Form::Transposed | Form::Images => "f32",
+            Form::Flat | Form::Matrix | Form::Transposed | Form::Images | Form::Weighted => "f32",
             Form::Half => "f16",
             Form::Ints => "i32",
             Form::FlatBools | Form::Bools => "bool",
@@ -159,12 +165,19 @@ impl Case {
         }
         let flat = || Tensor::<B, 1>::random(shaped::<1>(&self.shape), values, device);
         let matrix = || Tensor::<B, 2>::random(shaped::<2>(&self.shape), values, device);
+        let images = || Tensor::<B, 4>::random(shaped::<4>(&self.shape), values, device);
         match self.form {
             Form::Flat => Input::Flat(flat()),
             Form::Matrix => Input::Matrix(matrix()),
             Form::Transposed => Input::Transposed(matrix().transpose()),
             Form::Half => Input::Half(matrix().cast(DType::F16)),
-            Form::Images => Input::Images(Tensor::random(shaped::<4>(&self.shape), values, device)),
+            Form::Images => Input::Images(images()),
+            Form::Weighted => {
+                let channels = [1, self.shape[1], 1, 1];
+                let weight = Tensor::random(channels, Distribution::Uniform(0.5, 1.5), device);
+                let bias = Tensor::random(channels, Distribution::Uniform(-0.5, 0.5), device);
+                Input::Weighted((images(), weight, bias))
+            }
             Form::Ints => Input::Ints(Tensor::random(shaped::<2>(&self.shape), values, device)),
             Form::FlatBools => Input::FlatBools(flat().greater_elem(0.0)),
             Form::Bools => Input::Bools(matrix().greater_elem(0.0)),
@@ -179,10 +192,14 @@ pub(crate) enum Input<B: ReduceBackend> {
     Transposed(Tensor<B, 2>),
     Half(Tensor<B, 2>),
     Images(Tensor<B, 4>),
+    Weighted(Weighted<B>),
     Ints(Tensor<B, 2, Int>),
     FlatBools(Tensor<B, 1, Bool>),
     Bools(Tensor<B, 2, Bool>),
 }
+
+/// Images, and a weight and a bias of each channel.
+type Weighted<B> = (Tensor<B, 4>, Tensor<B, 4>, Tensor<B, 4>);
 
 /// The results of a call, which may still be in the making.
 pub(crate) trait Outputs {
@@ -226,6 +243,28 @@ fn batch_statistics<B: ReduceBackend>(x: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<
     let squares = x.sub(mean.clone()).square();
     let var = squares.swap_dims(0, 1).reshape(rows).mean_dim(1).reshape(per_channel);
     (mean, var)
+}
+
+/// What `BatchNorm::forward_train` of burn-nn 0.21 computes, without the running statistics.
+fn batch_norm<B: ReduceBackend>((x, weight, bias): Weighted<B>) -> Tensor<B, 4> {
+    let (mean, var) = batch_statistics(x.clone());
+    let normalised = x.sub(mean).div(var.add_scalar(EPSILON).sqrt());
+    normalised.mul(weight).add(bias)
+}
+
+/// The gradients that a layer of images, a batch normalisation and a rectifier, gives for its
+/// input, its weight and its bias. Without the rectifier, every gradient of the result would be 1,
+/// and that of the input 0.
+fn layer_gradients<B: ReduceBackend>(
+    inputs: Weighted<B>,
+    normalise: impl FnOnce(Weighted<Autodiff<B>>) -> Tensor<Autodiff<B>, 4>,
+) -> (Tensor<B, 4>, (Tensor<B, 4>, Tensor<B, 4>)) {
+    let tracked = |x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad();
+    let (x, weight, bias) = (tracked(inputs.0), tracked(inputs.1), tracked(inputs.2));
+    let result = relu(normalise((x.clone(), weight.clone(), bias.clone())));
+    let gradients = result.backward();
+    let of = |x: Tensor<_, 4>| x.grad(&gradients).expect("a tracked tensor has a gradient");
+    (of(x), (of(weight), of(bias)))
 }
 
 fn composed_logsumexp<B: ReduceBackend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
@@ -358,4 +397,12 @@ cases! {
         |x| gradient(x, |x| x.var(1)), gradient(x, |x| reduce_burn::var(x, 1, 1.0));
     "max forward and backward" Matrix [65536, 1024] axis "1", SIGNED, EXACT:
         |x| gradient(x, |x| x.max_dim(1)), gradient(x, |x| reduce_burn::max(x, 1));
+    "batch norm forward" Weighted [64, 256, 56, 56] axis "(0, 2, 3)", SIGNED, F32:
+        |x| batch_norm(x),
+        reduce_burn::layer_norm(x.0, [0, 2, 3], Some(x.1), Some(x.2), EPSILON);
+    "batch norm and relu forward and backward" Weighted [64, 256, 56, 56] axis "(0, 2, 3)", SIGNED, F32:
+        |x| layer_gradients(x, batch_norm),
+        layer_gradients(x, |(x, weight, bias)| {
+            reduce_burn::layer_norm(x, [0, 2, 3], Some(weight), Some(bias), EPSILON)
+        });
 }
