@@ -8,6 +8,7 @@ mod case;
 mod cubek;
 mod kernel_time;
 mod record;
+pub mod regret;
 pub mod report;
 mod stated;
 pub mod sweep;

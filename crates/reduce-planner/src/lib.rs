@@ -70,7 +70,7 @@ pub use applied::{
     AppliedChoice, AppliedKind, AppliedPlan, AppliedReason, AppliedRefusal, ApplyLaunch,
     choose_applied, force_applied,
 };
-pub use choose::{Choice, choose, force};
+pub use choose::{Candidate, Choice, candidates, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
 pub use error::{DeviceError, PlanError, ProblemError};

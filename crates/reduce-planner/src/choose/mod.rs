@@ -9,6 +9,7 @@
 //! | What may a plan never do? | `../plan/check.rs` |
 
 mod access;
+mod candidates;
 mod cost;
 mod cube;
 mod plane;
@@ -34,9 +35,15 @@ pub struct Choice {
     pub estimate: Estimate,
     /// The schedules that were not taken, in the order of [`ScheduleKind::ALL`].
     pub refused: Vec<Refusal>,
+    /// The next best plans of the search, from the fastest to the slowest as estimated, at most
+    /// [`Choice::MOST_RUNNERS_UP`]. They may have the same schedule as the plan that was taken.
+    pub runners_up: Vec<Candidate>,
 }
 
 impl Choice {
+    /// Most runners-up that a choice keeps.
+    pub const MOST_RUNNERS_UP: usize = 7;
+
     /// What the plan should take, launches included, in microseconds.
     #[must_use]
     pub fn expected_microseconds(&self) -> f64 {
@@ -84,7 +91,64 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
         Refusal::new(plan.schedule.kind(), reason)
     }));
     refused.sort_by_key(|refusal| refusal.schedule);
-    Ok(Choice { plan, estimate: best, refused })
+    let mut runners_up = self::candidates(problem, device)?;
+    runners_up.retain(|candidate| candidate.plan != plan);
+    runners_up.truncate(Choice::MOST_RUNNERS_UP);
+    Ok(Choice { plan, estimate: best, refused, runners_up })
+}
+
+/// A plan that could run, and what it should take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Candidate {
+    /// The plan.
+    pub plan: Plan,
+    /// What it should take, launches included.
+    pub estimate: Estimate,
+}
+
+/// All plans that the search for a problem compares, from the fastest to the slowest as estimated.
+///
+/// # Errors
+///
+/// Those of [`choose`].
+pub fn candidates(problem: &Problem, device: &Device) -> Result<Vec<Candidate>, PlanError> {
+    limits::check(problem, device)?;
+    let accesses = Accesses::of(problem, device);
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut refusals = Vec::new();
+    for kind in ScheduleKind::ALL {
+        let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
+        let realigned = accesses.realigned.filter(|_| in_cubes);
+        for access in [Some(accesses.widest), realigned].into_iter().flatten() {
+            let sized = match Schedule::sized(kind, problem, device, access) {
+                Ok(sized) => sized,
+                Err(refusal) => {
+                    refusals.push(refusal);
+                    continue;
+                }
+            };
+            for schedule in candidates::sizes(sized, problem, access) {
+                let fitted = access.fitted(problem, device, schedule);
+                let loads = fitted.loads_in_flight;
+                for loads in [loads, loads * 2, (loads / 2).max(1)] {
+                    let access = fitted.with_loads_in_flight(loads);
+                    let plan = Plan::new(access, schedule);
+                    let known = candidates.iter().any(|candidate| candidate.plan == plan);
+                    if !known && plan.check(problem, device).is_ok() {
+                        let estimate = plan.estimate(problem, device);
+                        candidates.push(Candidate { plan, estimate });
+                    }
+                }
+            }
+        }
+    }
+    if candidates.is_empty() {
+        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals });
+    }
+    candidates.sort_by(|a, b| a.estimate.total_ns().total_cmp(&b.estimate.total_ns()));
+    Ok(candidates)
 }
 
 /// A plan with the schedule `kind`, whatever other schedules would take. It serves tests and
