@@ -64,7 +64,25 @@ pub struct Device {
     pub tuning: Tuning,
 }
 
+/// Describes a device.
+type Preset = fn() -> Device;
+
+/// The presets by name.
+const PRESETS: &[(&str, Preset)] =
+    &[("h200", Device::h200), ("software_adapter", Device::software_adapter)];
+
 impl Device {
+    /// The names of the presets, for programs that take one from their user.
+    pub fn presets() -> impl ExactSizeIterator<Item = &'static str> {
+        PRESETS.iter().map(|&(name, _)| name)
+    }
+
+    /// The preset of a name, such as `h200`, or `None` if there is no such preset.
+    #[must_use]
+    pub fn preset(name: &str) -> Option<Self> {
+        PRESETS.iter().find(|preset| preset.0 == name).map(|(_, device)| device())
+    }
+
     /// One NVIDIA H200 through CUDA.
     ///
     /// The bandwidth and the launch time are measured, from a full sum of 4 GiB and from

@@ -68,6 +68,19 @@ fn the_measured_numbers_are_the_default() {
     assert_eq!(serde_json::from_str::<Tuning>(&text).unwrap(), Tuning::h200());
 }
 
+/// Each preset has a name of its own and makes sense.
+#[test]
+fn presets_are_found_by_name() {
+    assert_eq!(Device::preset("h200"), Some(Device::h200()));
+    assert_eq!(Device::preset("software_adapter"), Some(Device::software_adapter()));
+    assert_eq!(Device::preset("h2000"), None);
+    let names: Vec<&str> = Device::presets().collect();
+    for (nth, name) in names.iter().enumerate() {
+        assert!(!names[..nth].contains(name), "{name}");
+        Device::preset(name).unwrap().check().unwrap();
+    }
+}
+
 #[test]
 fn a_tuning_that_makes_no_sense_is_refused() {
     type Change = fn(&mut Tuning);
