@@ -45,10 +45,11 @@
 //! | `choose/` | the choice, step by step |
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
+//! | `tune/` | the choice of a plan by measuring |
 //!
 //! # Features
 //!
-//! `serde` lets plans, devices and choices be saved and read.
+//! `serde` lets plans, devices, choices and what `tune` measured be saved and read.
 #![deny(missing_docs)]
 
 mod applied;
@@ -64,6 +65,7 @@ mod list;
 mod plan;
 mod problem;
 mod refusal;
+mod tune;
 mod tuning;
 
 pub use applied::{
@@ -89,6 +91,7 @@ pub use problem::{
     row_major_strides, span,
 };
 pub use refusal::{Reason, Refusal};
+pub use tune::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
 pub use tuning::{
     AccumulatorTuning, AppliedTuning, ListTuning, SegmentEfficiency, TranscendentalTuning, Tuning,
 };
