@@ -2,7 +2,7 @@
 
 use std::io;
 
-use reduce_examples::{Array, Number, ResultError, download};
+use reduce_examples::{Array, Number, OperationError, ResultError, download};
 use reduce_kernels::{
     AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, ElementType, Operator,
     cubecl::prelude::*,
@@ -28,7 +28,7 @@ impl Arguments {
         self.parameters.check(function.name(), takes)?;
         let others = [("keepdims", self.keepdims), ("accumulate", self.accumulate.is_some())];
         if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
-            return Err(ArgumentError::Option { name: function.name(), option });
+            return Err(OperationError::Option { name: function.name(), option }.into());
         }
         if self.output.len() > 1 {
             let (results, files) = (1, self.output.len());

@@ -1,17 +1,19 @@
 //! Reduces an array from a file on a GPU.
 
 mod apply;
-mod operation;
 
 use std::{
     collections::BTreeMap, error::Error, io, path::PathBuf, process::ExitCode, time::Instant,
 };
 
 use clap::Parser;
-use reduce_examples::{Array, Number, ResultError, download};
+use reduce_examples::{
+    Array, AxesArgument, Number, Operation, OperationError, Parameters, ResultError, SecondInput,
+    download,
+};
 use reduce_kernels::{
     AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName, PairName, Plan,
-    Problem, Reduction, ScheduleKind, UnknownOperator, UnknownPair,
+    Problem, Reduction, ScheduleKind,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::ResultArity,
     planner::{Estimate, reduced_axes},
@@ -23,8 +25,6 @@ use reduce_programs::{
     gigabytes_per_second, median, on_device,
 };
 use serde::Serialize;
-
-use crate::operation::{Operation, Parameters};
 
 /// Results of at most so many elements are shown.
 const MOST_SHOWN: usize = 64;
@@ -64,9 +64,9 @@ struct Arguments {
         )
     )]
     apply: Option<AppliedName>,
-    /// The axes to reduce, such as 0,2; negative ones count from the end. All if not given.
-    #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
-    axes: Option<Vec<isize>>,
+    /// The axes to reduce, such as 0,2; negative ones count from the end.
+    #[arg(long, default_value = "all", allow_hyphen_values = true)]
+    axes: AxesArgument,
     /// Keep the reduced axes with size 1.
     #[arg(long)]
     keepdims: bool,
@@ -113,21 +113,8 @@ fn main() -> ExitCode {
 /// Arguments that do not go together.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
-    #[error("axis {axis} is out of range for a tensor of rank {rank}")]
-    Axis { axis: isize, rank: usize },
     #[error(transparent)]
-    Operator(UnknownOperator),
-    #[error(transparent)]
-    Pair(UnknownPair),
-    #[error("`{0}` reduces two inputs: --with names the second")]
-    NeedsSecond(PairName),
-    #[error(
-        "`{0}` reduces one input: with --with, --op is one of {names}",
-        names = PairName::names()
-    )]
-    TakesNoSecond(OperatorName),
-    #[error("`{name}` takes no --{option}")]
-    Option { name: &'static str, option: &'static str },
+    Operation(#[from] OperationError),
     #[error(
         "`{name}` gives {} per reduction, but --output names {}",
         counted(*results, "result"),
@@ -256,7 +243,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         return run_applied(arguments, function, options);
     }
     let name = arguments.op.as_ref().expect("there is an operator or a function");
-    let operation = arguments.operation(name)?;
+    let with = SecondInput { option: "with", given: arguments.with.is_some() };
+    let operation = Operation::new(name, &arguments.parameters, with)?;
     arguments.check_outputs(operation)?;
     let (input, axes) = arguments.read()?;
     let second = arguments.with.as_deref().map(Array::read).transpose()?;
@@ -293,7 +281,7 @@ impl Arguments {
     /// The array, and the axes counted from the front.
     fn read(&self) -> Result<(Array, Vec<usize>), Box<dyn Error>> {
         let input = Array::read(&self.input)?;
-        let axes = from_the_front(self.axes.as_deref(), input.shape.len())?;
+        let axes = self.axes.from_the_front(input.shape.len())?;
         reduced_axes(input.shape.len(), Some(&axes))?;
         Ok((input, axes))
     }
@@ -306,19 +294,6 @@ impl Arguments {
         staged?.into_iter().try_for_each(Staged::put)?;
         Ok(())
     }
-}
-
-/// Axes counted from the front; negative ones count from the end. Those beyond the last stay so,
-/// for the library to name.
-fn from_the_front(axes: Option<&[isize]>, rank: usize) -> Result<Vec<usize>, ArgumentError> {
-    let Some(axes) = axes else { return Ok((0..rank).collect()) };
-    let front = |&axis: &isize| {
-        let from_end = (rank as isize).saturating_add(axis);
-        usize::try_from(axis)
-            .or(usize::try_from(from_end))
-            .map_err(|_| ArgumentError::Axis { axis, rank })
-    };
-    axes.iter().map(front).collect()
 }
 
 #[derive(Clone, Copy)]
