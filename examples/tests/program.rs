@@ -321,7 +321,7 @@ fn mistakes_get_one_line() {
     fs::write(file("huge.npy"), huge).unwrap();
 
     let output = file("out.npy");
-    let cases: [(&str, &str, &str); 22] = [
+    let cases: [(&str, &str, &str); 23] = [
         ("missing.npy", "--op sum", "missing.npy: No such file"),
         ("empty.npy", "--op sum", "empty.npy: not a NumPy array: the file is empty"),
         ("text.npy", "--op sum", "text.npy: not a NumPy array"),
@@ -333,6 +333,7 @@ fn mistakes_get_one_line() {
         ("good.npy", "--op sum --axes 2", "axis 2 is out of range for a tensor of rank 2"),
         ("good.npy", "--op sum --axes -3", "axis -3 is out of range for a tensor of rank 2"),
         ("good.npy", "--op sum --axes 1,-1", "axis 1 is given more than once"),
+        ("good.npy", "--op sum --axes 1,b", "`b` is no axis: expected `all` or numbers"),
         ("good.npy", "--op median", "unknown operator `median`: expected one of sum, prod, mean"),
         ("good.npy", "--op sum --backend opengl", "unknown backend `opengl`"),
         ("good.npy", "--axes 1", "--op <OP>"),
@@ -394,6 +395,7 @@ fn two_arrays_are_reduced_together() {
     assert_eq!(written("--axes 1"), array(&[2], |i| [321.0, 4.0][i]));
     assert_eq!(written("--axes -2"), array(&[3], |i| [1.0, 30.0, 294.0][i]));
     assert_eq!(written("--axes 0,1 --keepdims"), array(&[1, 1], |_| 325.0));
+    assert_eq!(written("--axes all --keepdims"), array(&[1, 1], |_| 325.0));
     // The dot product of integers is one of integers, unless asked otherwise.
     let swapped = [text(&second), "--with", text(&second), "--op", "dot", "--json"];
     assert_eq!(json(&swapped)["values"], serde_json::json!([10106]));
