@@ -62,13 +62,13 @@ fn the_choice_is_told_in_words() {
     expect(&format!("numbers: {}", serde_json::to_string(&choice.plan).unwrap()));
     expect(&format!("expected: {}", choice.estimate));
     let bytes = 8192 * 8192 * 4 + 8192 * 4;
-    let launch = device.launch_ns as f64 / 1e3;
-    let floor = f64::from(bytes) / device.bandwidth as f64 * 1e6 + launch;
+    let launch = device.profile.launch_ns as f64 / 1e3;
+    let floor = f64::from(bytes) / device.profile.bandwidth as f64 * 1e6 + launch;
     let share = 100.0 * floor / choice.expected_microseconds();
     expect(&format!(
         "floor: {floor:.1} us: {bytes} bytes at {} GB/s and a launch of {launch:.1} us; {share:.1} \
          % of the expected time",
-        device.bandwidth as f64 / 1e9
+        device.profile.bandwidth as f64 / 1e9
     ));
     for refusal in &choice.refused {
         expect(&format!("not {refusal}"));
@@ -90,8 +90,8 @@ fn json_has_the_problem_the_choice_and_the_floor() {
     let mut report =
         report("--shape 64,256,56,56 --axes 0,2,3 --op var --correction 1 --device h200");
     let OperatorClass { accumulator_bytes, fields, .. } = problem.operator();
-    let launch = device.launch_ns as f64 / 1e3;
-    let floor = problem.bytes() as f64 / device.bandwidth as f64 * 1e6 + launch;
+    let launch = device.profile.launch_ns as f64 / 1e3;
+    let floor = problem.bytes() as f64 / device.profile.bandwidth as f64 * 1e6 + launch;
     let mut number = |field: &str, expected: f64| {
         let found = report.as_object_mut().unwrap().remove(field).unwrap().as_f64().unwrap();
         assert!((found / expected - 1.0).abs() < 1e-9, "{field}: {found}, not {expected}");
@@ -127,7 +127,7 @@ fn json_has_the_problem_the_choice_and_the_floor() {
         "plan_in_words": choice.plan.to_string(),
         "floor": {
             "microseconds": null,
-            "read_gigabytes_per_second": device.bandwidth as f64 / 1e9,
+            "read_gigabytes_per_second": device.profile.bandwidth as f64 / 1e9,
             "launch_microseconds": launch,
         },
     });
@@ -223,7 +223,7 @@ fn devices_come_by_name_or_from_a_file() {
     }
     let mut device = Device::h200();
     device.name = "half an H200".into();
-    device.bandwidth /= 2;
+    device.profile.bandwidth /= 2;
     device.plane_operations = false;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device.json");
@@ -231,7 +231,7 @@ fn devices_come_by_name_or_from_a_file() {
     let report = report(&format!("{words} {}", path.display()));
     let choice = choose(&problem(Sum, &[65536, 1024], &[1]), &device).unwrap();
     assert_eq!(report["device"], "half an H200");
-    let rate = device.bandwidth as f64 / 1e9;
+    let rate = device.profile.bandwidth as f64 / 1e9;
     assert_eq!(report["floor"]["read_gigabytes_per_second"], rate);
     assert_eq!(report["choice"], as_read(choice));
 }

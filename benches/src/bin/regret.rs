@@ -10,20 +10,19 @@ use std::{
 use clap::Parser;
 use reduce_benches::{
     Case, CaseError,
-    regret::{Line, Measured, Tried, random_cases},
+    regret::{Line, Measured, Tried, problem, random_cases},
     run, sweep,
 };
 use reduce_kernels::{
-    OperatorOptions, Plan, Problem,
-    cubecl::{prelude::*, std::tensor::TensorHandle},
+    Device, Plan, ReduceError,
+    cubecl::prelude::*,
     device_of,
     planner::{Candidate, candidates, choose},
-    reduce, with_operator,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
     command_line::{self, fail},
-    median, on_device, random_inputs, read, wait,
+    on_device, random_inputs, read, wait,
 };
 
 /// Times each of many plans for each case, over rotating buffers (cold cache), in turns.
@@ -49,7 +48,8 @@ struct Arguments {
     /// Time only every `of`th case, from this one on: `0/4`. Several processes can share the work.
     #[arg(long, default_value = "0/1", value_parser = part)]
     part: (usize, usize),
-    /// Hold this file locked while plans are timed, but not while their kernels are compiled.
+    /// Share this file with the other processes: each compiles all its kernels first, and plans are
+    /// timed when none compiles any more, one process after the other.
     #[arg(long)]
     lock: Option<PathBuf>,
     /// Most plans of a case.
@@ -92,6 +92,8 @@ enum Stop {
     Backend(#[from] BackendError),
     #[error("{}: {source}", path.display())]
     Path { path: PathBuf, source: io::Error },
+    #[error("the lock: {source}")]
+    Lock { source: io::Error },
     #[error("{what}: {source}")]
     Measure { what: String, source: MeasureError },
 }
@@ -155,57 +157,85 @@ impl OnDevice for Times<'_> {
             file.write_all(text.as_bytes()).map_err(stop)
         };
         let runtime = R::name(client).to_owned();
-        write(&Line::Device { runtime, device: Box::new(device_of(client)) })?;
-        for case in &self.cases {
-            if case.input_bytes() > client.properties().memory.max_page_size {
-                continue;
-            }
-            match time(client, case, arguments) {
-                Ok(measured) => write(&Line::Case(measured))?,
+        let device = device_of(client);
+        write(&Line::Device { runtime, device: Box::new(device.clone()) })?;
+        let most_bytes = client.properties().memory.max_page_size;
+        let lock = arguments.lock.as_deref().map(opened).transpose()?;
+        let lock = lock.as_ref();
+        let locked = |how: fn(&File) -> io::Result<()>| {
+            lock.map_or(Ok(()), how).map_err(|source| Stop::Lock { source })
+        };
+
+        locked(File::lock_shared)?;
+        let mut compiled = Vec::new();
+        for case in self.cases.iter().filter(|case| case.input_bytes() <= most_bytes) {
+            match compile(client, &device, case, arguments) {
+                Ok(plans) => compiled.push((case, plans)),
                 Err(MeasureError::Refused(refused)) => eprintln!("SKIPPED {case}: {refused}"),
                 Err(source) => return Err(Stop::Measure { what: case.to_string(), source }),
             }
             client.memory_cleanup();
         }
+        locked(File::unlock)?;
+        for (case, plans) in compiled {
+            locked(File::lock)?;
+            let measured = time(client, case, &plans, arguments)
+                .map_err(|source| Stop::Measure { what: case.to_string(), source })?;
+            client.memory_cleanup();
+            // The memory is given back when the device's thread comes to it.
+            wait(client).map_err(|source| Stop::Measure { what: case.to_string(), source })?;
+            locked(File::unlock)?;
+            write(&Line::Case(measured))?;
+        }
         Ok(())
     }
 }
 
-/// A file that is locked as long as this lives.
-struct Locked(#[allow(dead_code, reason = "closing it unlocks it")] Option<File>);
-
-fn lock(path: Option<&Path>) -> Locked {
-    Locked(path.and_then(|path| {
-        let file = OpenOptions::new().append(true).create(true).open(path).ok()?;
-        file.lock().ok()?;
-        Some(file)
-    }))
+fn opened(path: &Path) -> Result<File, Stop> {
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    file.map_err(|source| Stop::Path { path: path.into(), source })
 }
 
-fn problem_of<R: Runtime>(case: &Case, input: &TensorHandle<R>) -> Result<Problem, MeasureError> {
-    with_operator!(case.operator, OperatorOptions::default(), operator => {
-        Ok(reduce(operator, input).over(case.axes()).problem()?)
-    })
+/// The plans to time for a case, whose kernels have run once.
+fn compile<R: Runtime>(
+    client: &ComputeClient<R>,
+    device: &Device,
+    case: &Case,
+    arguments: &Arguments,
+) -> Result<Vec<Plan>, MeasureError> {
+    let problem = problem(case)?;
+    let chosen = choose(&problem, device).map_err(ReduceError::from)?.plan;
+    let all = candidates(&problem, device).map_err(ReduceError::from)?;
+    let plans = selected(chosen, &all, arguments.most);
+    // One input.
+    let inputs = random_inputs(client, case.element, &case.shape(), &case.strides(), Some(0));
+    for &plan in &plans {
+        run(client, case, &inputs[0], Some(plan))?;
+        wait(client)?;
+    }
+    Ok(plans)
+}
+
+/// Samples of each plan in turns, and again of the fastest ones.
+const ROUNDS: usize = 5;
+
+/// Plans whose times are taken again.
+const FASTEST: usize = 4;
+
+/// The least of some times. Whatever disturbs a short sample makes it longer.
+fn least(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 fn time<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
+    plans: &[Plan],
     arguments: &Arguments,
 ) -> Result<Measured, MeasureError> {
     let (shape, strides) = (case.shape(), case.strides());
     let inputs = random_inputs(client, case.element, &shape, &strides, Some(arguments.rotated));
-    let device = device_of(client);
-    let problem = problem_of(case, &inputs[0])?;
-    let chosen = choose(&problem, &device).map_err(reduce_kernels::ReduceError::from)?.plan;
-    let all = candidates(&problem, &device).map_err(reduce_kernels::ReduceError::from)?;
-    let plans = selected(chosen, &all, arguments.most);
-    // Compiles.
-    for &plan in &plans {
-        run(client, case, &inputs[0], Some(plan))?;
-        wait(client)?;
-    }
-    let locked = lock(arguments.lock.as_deref());
+    wait(client)?;
     let mut samples = vec![Vec::new(); plans.len()];
     let mut turn = 0;
     let mut sample = |plan: Plan, seconds: f64| -> Result<f64, MeasureError> {
@@ -225,34 +255,37 @@ fn time<R: Runtime>(
         }
     };
     let seconds = arguments.sample_ms / 1e3;
-    for _ in 0..3 {
-        for (nth, &plan) in plans.iter().enumerate() {
-            samples[nth].push(sample(plan, seconds)?);
+    let all: Vec<usize> = (0..plans.len()).collect();
+    for round in 0..ROUNDS {
+        // Drift of the device hits all alike.
+        for &turn in &all {
+            let nth = if round % 2 == 0 { turn } else { plans.len() - 1 - turn };
+            samples[nth].push(sample(plans[nth], seconds)?);
         }
     }
     // The fastest ones again, with the chosen one, so that the best is not only lucky.
-    let mut order: Vec<usize> = (0..plans.len()).collect();
-    let fastest = |samples: &[Vec<f64>], nth: usize| {
-        samples[nth].iter().copied().fold(f64::INFINITY, f64::min)
-    };
-    order.sort_by(|&a, &b| fastest(&samples, a).total_cmp(&fastest(&samples, b)));
-    let mut again: Vec<usize> = order.into_iter().take(4).collect();
+    let mut again = all;
+    again.sort_by(|&a, &b| least(&samples[a]).total_cmp(&least(&samples[b])));
+    again.truncate(FASTEST);
     if !again.contains(&0) {
         again.push(0);
     }
-    for _ in 0..4 {
+    for _ in 0..ROUNDS {
         for &nth in &again {
             samples[nth].push(sample(plans[nth], seconds)?);
         }
     }
-    drop(locked);
     let tried = plans.iter().zip(samples).map(|(&plan, samples)| Tried {
         plan,
         plan_text: plan.to_string(),
-        microseconds: median(samples),
+        microseconds: least(&samples),
     });
-    Ok(Measured { case: case.clone(), bytes: problem.bytes(), tried: tried.collect() })
+    let bytes = problem(case)?.bytes();
+    Ok(Measured { case: case.clone(), bytes, tried: tried.collect() })
 }
+
+/// Plans that are taken from all others, however slow they are expected to be.
+const FROM_ALL: usize = 6;
 
 /// The chosen plan, and those that are expected to be the fastest, of every schedule some.
 fn selected(chosen: Plan, all: &[Candidate], most: usize) -> Vec<Plan> {
@@ -266,12 +299,14 @@ fn selected(chosen: Plan, all: &[Candidate], most: usize) -> Vec<Plan> {
         hopeful.drain(..).partition(|one| one.plan.schedule.kind() == kind);
     near.reverse();
     far.reverse();
-    while plans.len() < most && !(near.is_empty() && far.is_empty()) {
-        for _ in 0..3 {
+    while plans.len() + FROM_ALL < most && !(near.is_empty() && far.is_empty()) {
+        for _ in 0..2 {
             plans.extend(near.pop().map(|one| one.plan));
         }
         plans.extend(far.pop().map(|one| one.plan));
     }
+    let rest: Vec<Plan> = near.iter().chain(&far).map(|one| one.plan).collect();
+    plans.extend(rest.iter().step_by(rest.len().div_ceil(FROM_ALL).max(1)));
     plans.truncate(most);
     plans
 }

@@ -1,6 +1,6 @@
 //! A device as plain data: facts of the hardware, and a tuning.
 
-use crate::{DeviceError, ElementType, Tuning};
+use crate::{DeviceError, ElementType, Profile, Tuning};
 
 /// A device as the planner sees it: what the hardware offers, how fast it is, and the numbers that
 /// decisions rest on.
@@ -40,12 +40,12 @@ pub struct Device {
     pub multiprocessors: u32,
     /// Units that reside on one multiprocessor at the same time.
     pub units_per_multiprocessor: u32,
-    /// Read bandwidth in bytes per second.
-    pub bandwidth: u64,
-    /// Host time of one launch, in nanoseconds.
-    pub launch_ns: u64,
-    /// Time from the issue of a load to its value, in nanoseconds.
-    pub latency_ns: u64,
+    /// Cubes that reside on one multiprocessor at the same time.
+    pub cubes_per_multiprocessor: u32,
+    /// Registers of 32 bits that the units on one multiprocessor share.
+    pub registers_per_multiprocessor: u32,
+    /// Shared memory that the cubes on one multiprocessor share, in bytes.
+    pub shared_memory_per_multiprocessor: usize,
     /// Size of the last cache before memory, in bytes; 0 if it is not known.
     #[cfg_attr(feature = "serde", serde(default))]
     pub cache_bytes: u64,
@@ -59,6 +59,8 @@ pub struct Device {
     pub forward_progress: bool,
     /// The element types that kernels can load, store and convert.
     pub elements: Vec<ElementType>,
+    /// How fast it is.
+    pub profile: Profile,
     /// The numbers that decisions rest on. A file without them gets those of [`Tuning::h200`].
     #[cfg_attr(feature = "serde", serde(default))]
     pub tuning: Tuning,
@@ -84,10 +86,6 @@ impl Device {
     }
 
     /// One NVIDIA H200 through CUDA.
-    ///
-    /// The bandwidth and the launch time are measured, from a full sum of 4 GiB and from
-    /// back-to-back launches through CubeCL 0.10. The latency is fitted to the measured rates of
-    /// launches that do not fill the device.
     #[must_use]
     pub fn h200() -> Self {
         Self {
@@ -104,14 +102,15 @@ impl Device {
             max_vector: 16,
             multiprocessors: 132,
             units_per_multiprocessor: 2048,
-            bandwidth: 4_550_000_000_000,
-            launch_ns: 9_000,
-            latency_ns: 1_500,
+            cubes_per_multiprocessor: 32,
+            registers_per_multiprocessor: 1 << 16,
+            shared_memory_per_multiprocessor: 228 * 1024,
             cache_bytes: 50 << 20,
             wide_indices: true,
             wide_atomics: true,
             forward_progress: true,
             elements: ElementType::ALL.to_vec(),
+            profile: Profile::h200(),
             tuning: Tuning::h200(),
         }
     }
@@ -135,9 +134,9 @@ impl Device {
             max_vector: 4,
             multiprocessors: 2,
             units_per_multiprocessor: 1024,
-            bandwidth: 10_000_000_000,
-            launch_ns: 50_000,
-            latency_ns: 1_000,
+            cubes_per_multiprocessor: 32,
+            registers_per_multiprocessor: 1 << 16,
+            shared_memory_per_multiprocessor: 32 * 1024,
             cache_bytes: 0,
             wide_indices: false,
             wide_atomics: true,
@@ -146,6 +145,7 @@ impl Device {
                 .into_iter()
                 .filter(|&element| element != ElementType::BF16)
                 .collect(),
+            profile: Profile::software_adapter(),
             tuning: Tuning::h200(),
         }
     }
@@ -187,12 +187,18 @@ impl Device {
             ("max_cube_count", self.max_cube_count.into_iter().min().unwrap_or(0)),
             ("multiprocessors", self.multiprocessors),
             ("units_per_multiprocessor", self.units_per_multiprocessor),
+            ("cubes_per_multiprocessor", self.cubes_per_multiprocessor),
+            ("registers_per_multiprocessor", self.registers_per_multiprocessor),
         ];
         for (field, count) in counts {
             if count == 0 {
                 return fail(field, 0, "at least 1");
             }
         }
+        self.profile.check().or_else(|found| {
+            let field = format!("profile.{}{}", found.row, found.field);
+            fail(&field, found.value, found.expected)
+        })?;
         self.tuning.check().or_else(|found| {
             let field = format!("tuning.{}{}", found.row, found.field);
             fail(&field, found.value, found.expected)

@@ -2,30 +2,40 @@
 
 use core::fmt;
 
-/// The expected time of a plan, term by term, in nanoseconds.
+/// The expected time of a plan for one call in a stream of calls, term by term, in nanoseconds.
 ///
-/// The time is `launch + max(memory, start) + latency + combine`, where `memory = max(loads,
-/// transfer) / locality`. The model ranks the schedules of one problem. It does not predict times
-/// to the microsecond.
+/// The time is `max(launch, gap + together + merge)`, where `together` is the norm of `waiting`,
+/// `transfer / locality` and `issue` that [`Profile::overlap_tenths`](crate::Profile) says: the
+/// longest of three limits that overlap, and somewhat more where they are close.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Estimate {
     /// Host time of the launches.
     pub launch_ns: f64,
-    /// Time of the loads at the rate that the loads in flight sustain, at full locality.
-    pub loads_ns: f64,
+    /// Device time between launches.
+    pub gap_ns: f64,
+    /// Time of the cubes, one after the other in each place on the device, if memory and arithmetic
+    /// were infinitely fast: they start, wait for each round of loads, and combine.
+    pub waiting_ns: f64,
     /// Time of moving each distinct byte once at the bandwidth that the cubes reach, at full
     /// locality.
     pub transfer_ns: f64,
+    /// Time of issuing the instructions.
+    pub issue_ns: f64,
+    /// The three above together.
+    pub together_ns: f64,
+    /// Time of publishing and merging partials between cubes.
+    pub merge_ns: f64,
     /// Share of the memory's rate that the access pattern leaves, from 0 to 1.
     pub locality: f64,
-    /// Time of starting and ending the cubes.
-    pub start_ns: f64,
-    /// Time from the issue of the first load to its value.
-    pub latency_ns: f64,
-    /// Time of combining accumulators within a cube and of publishing partials between cubes.
-    pub combine_ns: f64,
+    /// Rounds of loads that a unit waits for in each cube, the last of which may not be full.
+    pub rounds: u64,
+    /// Cubes that reside on a multiprocessor together, as their units, registers and shared memory
+    /// allow.
+    pub resident_cubes: u32,
+    /// How many times the cubes fill the device.
+    pub waves: f64,
 }
 
 /// The term of an [`Estimate`] that takes the longest.
@@ -36,29 +46,40 @@ pub struct Estimate {
 pub enum Limit {
     /// Host time of the launches.
     Launch,
-    /// Too few loads are in flight to draw the bandwidth.
-    LoadsInFlight,
+    /// Too few loads are in flight to draw the bandwidth, or cubes are too short.
+    Waiting,
     /// The bandwidth of the memory.
     Bandwidth,
-    /// Starting and ending cubes.
-    CubeStart,
-    /// The latency of one load.
-    Latency,
-    /// Combining accumulators.
-    Combine,
+    /// The instructions.
+    Issue,
+    /// Publishing and merging partials.
+    Merge,
 }
 
 impl Estimate {
-    /// Time of reading the input.
+    /// Time of moving the bytes with the locality of the access.
     #[must_use]
     pub fn memory_ns(&self) -> f64 {
-        self.loads_ns.max(self.transfer_ns) / self.locality
+        self.transfer_ns / self.locality
     }
 
     /// The expected time in nanoseconds.
     #[must_use]
     pub fn total_ns(&self) -> f64 {
-        self.launch_ns + self.memory_ns().max(self.start_ns) + self.latency_ns + self.combine_ns
+        self.launch_ns.max(self.device_ns())
+    }
+
+    /// The expected time of the device alone, in nanoseconds.
+    #[must_use]
+    pub fn device_ns(&self) -> f64 {
+        self.gap_ns + self.together_ns + self.merge_ns
+    }
+
+    /// The expected time of a call that no other call follows, in nanoseconds. Candidates are
+    /// ranked by it: the host hides nothing of their time.
+    #[must_use]
+    pub fn alone_ns(&self) -> f64 {
+        self.launch_ns + self.device_ns()
     }
 
     /// The expected time in microseconds.
@@ -70,16 +91,14 @@ impl Estimate {
     /// The term that takes the longest.
     #[must_use]
     pub fn limit(&self) -> Limit {
-        let memory = match self.loads_ns > self.transfer_ns {
-            true => Limit::LoadsInFlight,
-            false => Limit::Bandwidth,
-        };
-        let mut longest = (self.memory_ns(), memory);
+        if self.launch_ns >= self.device_ns() {
+            return Limit::Launch;
+        }
+        let mut longest = (self.memory_ns(), Limit::Bandwidth);
         for term in [
-            (self.launch_ns, Limit::Launch),
-            (self.start_ns, Limit::CubeStart),
-            (self.latency_ns, Limit::Latency),
-            (self.combine_ns, Limit::Combine),
+            (self.waiting_ns, Limit::Waiting),
+            (self.issue_ns, Limit::Issue),
+            (self.merge_ns, Limit::Merge),
         ] {
             if term.0 > longest.0 {
                 longest = term;
@@ -93,33 +112,40 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Limit::Launch => "launches",
-            Limit::LoadsInFlight => "loads in flight",
+            Limit::Waiting => "waiting for loads",
             Limit::Bandwidth => "bandwidth",
-            Limit::CubeStart => "starting cubes",
-            Limit::Latency => "latency",
-            Limit::Combine => "combining",
+            Limit::Issue => "instructions",
+            Limit::Merge => "merging partials",
         })
     }
 }
 
 impl fmt::Display for Estimate {
-    /// One line, such as `62.4 us, limited by bandwidth: launch 9.0, memory 51.7 (loads 11.2,
-    /// transfer 51.7, locality 100 %), start 2.1, latency 1.5, combine 0.2`.
+    /// One line, such as `62.4 us, limited by bandwidth: launch 7.0, gap 1.9, memory 59.0 (transfer
+    /// 59.0, locality 100 %), waiting 20.1 (1 round, 15.5 waves of 4 cubes), instructions 9.8,
+    /// merging 0.0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |nanoseconds: f64| nanoseconds * 1e-3;
+        let rounds = if self.rounds == 1 { "round" } else { "rounds" };
+        let cubes = if self.resident_cubes == 1 { "cube" } else { "cubes" };
         write!(
             f,
-            "{:.1} us, limited by {}: launch {:.1}, memory {:.1} (loads {:.1}, transfer {:.1}, \
-             locality {:.0} %), start {:.1}, latency {:.1}, combine {:.1}",
+            "{:.1} us, limited by {}: launch {:.1}, gap {:.1}, memory {:.1} (transfer {:.1}, \
+             locality {:.0} %), waiting {:.1} ({} {rounds}, {:.1} waves of {} {cubes} a \
+             multiprocessor), instructions {:.1}, merging {:.1}",
             self.microseconds(),
             self.limit(),
-            self.launch_ns * 1e-3,
-            self.memory_ns() * 1e-3,
-            self.loads_ns * 1e-3,
-            self.transfer_ns * 1e-3,
+            us(self.launch_ns),
+            us(self.gap_ns),
+            us(self.memory_ns()),
+            us(self.transfer_ns),
             self.locality * 100.0,
-            self.start_ns * 1e-3,
-            self.latency_ns * 1e-3,
-            self.combine_ns * 1e-3,
+            us(self.waiting_ns),
+            self.rounds,
+            self.waves,
+            self.resident_cubes,
+            us(self.issue_ns),
+            us(self.merge_ns),
         )
     }
 }

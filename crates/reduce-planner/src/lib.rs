@@ -38,11 +38,13 @@
 //! | `estimate.rs`, `illegal.rs` | the expected time of a plan, and the rules that one may break |
 //! | `refusal.rs`, `error.rs` | reasons against schedules, and errors |
 //! | `tuning/` | every number that a decision rests on, with its measurement |
-//! | `device.rs` | a device: facts and tuning |
+//! | `profile.rs` | how fast a device is |
+//! | `device.rs` | a device: facts, speed and tuning |
 //! | `problem/` | a reduction in canonical form |
 //! | `limits.rs` | what no plan can mend |
 //! | `plan/` | a plan as data, the rules it must obey, its sentence |
 //! | `choose/` | the choice, step by step |
+//! | `calibrate.rs` | a device's speed from measured times |
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
 //! | `tune/` | the choice of a plan by measuring |
@@ -53,6 +55,7 @@
 #![deny(missing_docs)]
 
 mod applied;
+mod calibrate;
 mod choose;
 mod device;
 mod element;
@@ -64,6 +67,7 @@ mod limits;
 mod list;
 mod plan;
 mod problem;
+mod profile;
 mod refusal;
 mod tune;
 mod tuning;
@@ -72,6 +76,7 @@ pub use applied::{
     AppliedChoice, AppliedKind, AppliedPlan, AppliedReason, AppliedRefusal, ApplyLaunch,
     choose_applied, force_applied,
 };
+pub use calibrate::{Fit, Observation, fit};
 pub use choose::{Candidate, Choice, candidates, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
@@ -90,11 +95,10 @@ pub use problem::{
     OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, reduced_axes,
     row_major_strides, span,
 };
+pub use profile::{Profile, SegmentEfficiency};
 pub use refusal::{Reason, Refusal};
 pub use tune::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
-pub use tuning::{
-    AccumulatorTuning, AppliedTuning, ListTuning, SegmentEfficiency, TranscendentalTuning, Tuning,
-};
+pub use tuning::{AccumulatorTuning, AppliedTuning, ListTuning, TranscendentalTuning, Tuning};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

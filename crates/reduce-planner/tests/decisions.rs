@@ -91,7 +91,7 @@ fn plans_on_the_h200() {
         (problem(&[8192, 8192], &[0]), across(4, false), cube(64, 8, shared)),
         (problem(&[65536, 1024], &[0]), split_across, split(12, 64, 8, shared)),
         (problem(&[1 << 22, 16], &[0]), split_across, split(132, 256, 4, shared)),
-        (problem(&[256, 1 << 18], &[0]), across(4, false), unit(32)),
+        (problem(&[256, 1 << 18], &[0]), across(4, false), cube(8, 32, shared)),
         (problem(&[64, 512, 1024], &[1]), across(4, false), cube(8, 32, shared)),
         // Narrow kept dimensions: the lanes of a plane read on in the next row.
         (problem(&[65536, 64, 7], &[1]), across(1, false), plane(4, 256)),
@@ -99,9 +99,16 @@ fn plans_on_the_h200() {
         (problem(&[64, 256, 56, 56], &[0, 2, 3]), along(4, false), cube(512, 1, PLANE)),
     ];
     for (problem, access, schedule) in decisions {
-        let plan = choose(&problem, &Device::h200()).unwrap().plan;
+        let plan = choose(&problem, &rules_alone()).unwrap().plan;
         assert_eq!(plan, Plan::new(access, schedule), "{problem:?}");
     }
+}
+
+/// An H200 for which no plan is taken but those of the rules.
+fn rules_alone() -> Device {
+    let mut device = Device::h200();
+    device.tuning.search_margin_percent = 1 << 20;
+    device
 }
 
 /// The plan for an operator over one axis of a contiguous tensor of f32 on an H200.
@@ -117,7 +124,7 @@ fn plan_in(element: ElementType, class: OperatorClass, shape: &[usize], axis: us
         Some(&[axis]),
         &OutputSpec { elements: &[element], strides: None },
     );
-    choose(&problem.unwrap(), &Device::h200()).unwrap().plan
+    choose(&problem.unwrap(), &rules_alone()).unwrap().plan
 }
 
 /// Rows that start off a vector's boundary are read in aligned vectors where cubes can realign
@@ -139,7 +146,7 @@ fn cubes_realign_rows() {
         (problem(&[1 << 20, 63], &[0]), across(1, false), split(132, 16, 64, shared)),
     ];
     for (problem, access, schedule) in decisions {
-        let plan = choose(&problem, &Device::h200()).unwrap().plan;
+        let plan = choose(&problem, &rules_alone()).unwrap().plan;
         assert_eq!(plan, Plan::new(access, schedule), "{problem:?}");
     }
     let odd = problem(&[65536, 1023], &[0]);
@@ -147,12 +154,12 @@ fn cubes_realign_rows() {
     let blocks = realigned.realigned_blocks(&odd, 32);
     assert_eq!((blocks.per_row, blocks.outputs), (9, 114));
     for kind in [ScheduleKind::Unit, ScheduleKind::Split] {
-        let plan = force(kind, &odd, &Device::h200()).unwrap();
+        let plan = force(kind, &odd, &rules_alone()).unwrap();
         assert_eq!(plan.access.realigned, kind == ScheduleKind::Split, "{plan}");
     }
     // Nothing to gain: rows start at vectors, or their elements belong to one output.
     for (shape, axis) in [([65536, 1024], 0), ([65536, 1023], 1)] {
-        assert_eq!(Access::realigned(&problem(&shape, &[axis]), &Device::h200()), None);
+        assert_eq!(Access::realigned(&problem(&shape, &[axis]), &rules_alone()), None);
     }
     // Large accumulators take longer to move to their outputs than wide vectors save, but where
     // elements are small.
@@ -210,7 +217,7 @@ fn splits_merge_in_a_second_launch_by_need() {
     let Schedule::Split { merge, .. } = plan.schedule else { panic!("{plan}") };
     assert_eq!(merge, Merge::SecondLaunch { units_per_output: 256, outputs_per_cube: 1 });
     assert_eq!(plan.schedule.launches(), 2);
-    let with = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
+    let with = choose(&problem(&[1 << 28], &[0]), &rules_alone()).unwrap().plan;
     assert_eq!(with.schedule.launches(), 1);
     let error = with.check(&problem(&[1 << 28], &[0]), &without).unwrap_err();
     assert!(error.to_string().contains("64-bit atomics"), "{error}");
@@ -224,7 +231,7 @@ fn broadcast_tensors_fill_the_device() {
         InputSpec { element, shape: &[3, 1 << 20, 1 << 12], strides: &[1, 0, 0], alignment: 256 };
     let output = OutputSpec { elements: &[element], strides: None };
     let problem = Problem::new(SUM, &input, Some(&[1, 2]), &output).unwrap();
-    let plan = choose(&problem, &Device::h200()).unwrap().plan;
+    let plan = choose(&problem, &rules_alone()).unwrap().plan;
     assert_eq!(plan.schedule.kind(), ScheduleKind::Split);
     assert!(plan.cubes(&problem) >= 256, "{plan}");
 }
@@ -244,16 +251,16 @@ fn plans_on_the_software_adapter() {
 /// Every schedule is either taken or has a reason, in a fixed order.
 #[test]
 fn every_schedule_not_taken_has_its_reason() {
-    let choice = choose(&problem(&[1 << 24, 8], &[1]), &Device::h200()).unwrap();
+    let choice = choose(&problem(&[1 << 24, 8], &[1]), &rules_alone()).unwrap();
     let kinds: Vec<ScheduleKind> = choice.refused.iter().map(|refusal| refusal.schedule).collect();
     assert_eq!(kinds, [ScheduleKind::Plane, ScheduleKind::Cube, ScheduleKind::Split]);
     assert!(matches!(choice.refused[0].reason, Reason::Slower { .. }));
     let split = &choice.refused[2];
     assert!(matches!(split.reason, Reason::OutputsFillDevice { .. }), "{split}");
-    let choice = choose(&problem(&[3], &[0]), &Device::h200()).unwrap();
+    let choice = choose(&problem(&[3], &[0]), &rules_alone()).unwrap();
     let text = choice.refused.last().unwrap().to_string();
     assert!(text.starts_with("split: too short to split: 3 loads per output"), "{text}");
-    let choice = choose(&problem(&[8192, 4097], &[0]), &Device::h200()).unwrap();
+    let choice = choose(&problem(&[8192, 4097], &[0]), &rules_alone()).unwrap();
     let plane = choice.refused.iter().find(|refusal| refusal.schedule == ScheduleKind::Plane);
     assert_eq!(plane.unwrap().reason, Reason::OutputsFillPlane { adjacent: 32, plane: 32 });
 }
@@ -299,7 +306,7 @@ fn estimates_grow_without_cliffs() {
         let mut last: Option<f64> = None;
         for log in 1..27 {
             let shape = [1 << log, 1 << (27 - log)];
-            let expected = choose(&problem(&shape, &[axis]), &Device::h200()).unwrap();
+            let expected = choose(&problem(&shape, &[axis]), &rules_alone()).unwrap();
             let time = expected.expected_microseconds();
             let ratio = last.map_or(1.0, |last| time / last);
             assert!((0.2..5.0).contains(&ratio), "{shape:?} axis {axis}: {time} after {last:?}");

@@ -112,12 +112,12 @@ fn plans_read_as_sentences() {
 fn estimates_read_as_one_line() {
     let choice = choose(&problem(&[8192, 8192], &[1]), &Device::h200()).unwrap();
     let text = choice.estimate.to_string();
-    assert!(text.contains("us, limited by bandwidth: launch 9.0, memory "), "{text}");
+    assert!(text.contains("us, limited by bandwidth: launch 7.0, gap "), "{text}");
     assert_eq!(text.lines().count(), 1);
     assert_eq!(choice.estimate.limit(), Limit::Bandwidth);
     let unit = choice.refused[0].to_string();
     assert!(unit.starts_with("unit: slower: "), "{unit}");
-    assert!(unit.contains("(limited by loads in flight) against "), "{unit}");
+    assert!(unit.contains("(limited by waiting for loads) against "), "{unit}");
     let small = choose(&problem(&[1000], &[0]), &Device::h200()).unwrap();
     assert_eq!(small.estimate.limit(), Limit::Launch);
     let again = small.plan.estimate(&problem(&[1000], &[0]), &Device::h200());
@@ -448,9 +448,9 @@ fn any_device() -> impl Strategy<Value = Device> {
             device.max_bindings = bindings;
             device.forward_progress = true;
             device.max_cube_count = grid;
-            device.bandwidth = bandwidth;
-            device.launch_ns = launch;
-            device.latency_ns = latency;
+            device.profile.bandwidth = bandwidth;
+            device.profile.launch_ns = launch;
+            device.profile.latency_ns = latency;
             if let Some(numbers) = numbers {
                 device.tuning = tuning_of(&numbers);
             }

@@ -150,7 +150,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     // one.
     device.max_vector = hardware.max_vector_size.min(load_bytes);
     device.multiprocessors = multiprocessors;
-    device.bandwidth = BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors);
+    device.profile.bandwidth = BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors);
     device.wide_indices = Language::of(client) != Language::Wgsl
         && properties.features.supports_address(AddressType::U64);
     device.wide_atomics = has_wide_atomics(client);

@@ -430,8 +430,8 @@ fn estimate_ns(
 ) -> f64 {
     let tuning = &device.tuning.applied;
     let kind = plan.kind();
-    let launches = f64::from(plan.launches()) * device.launch_ns as f64;
-    let bytes_per_ns = device.bandwidth.max(1) as f64 * 1e-9;
+    let launches = f64::from(plan.launches()) * device.profile.launch_ns as f64;
+    let bytes_per_ns = device.profile.bandwidth.max(1) as f64 * 1e-9;
     let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
     let multiprocessors = f64::from(device.multiprocessors.max(1));
     let occupied = |plan: &Plan, cubes_per_output: u32| {
@@ -453,7 +453,7 @@ fn estimate_ns(
                 AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
                 _ => (100, 0.0),
             };
-            let passed = passed * device.latency_ns as f64;
+            let passed = passed * device.profile.latency_ns as f64;
             launches + passed + moved / bytes_per_ns / occupied(plan, *cubes) / share(rate)
         }
         AppliedPlan::ReadAgain(plan) => {
@@ -469,7 +469,7 @@ fn estimate_ns(
         }
         AppliedPlan::Separately { reduce, .. } => {
             let reduce = reduce.estimate(reduction, device).total_ns();
-            reduce + device.launch_ns as f64 + moved / bytes_per_ns
+            reduce + device.profile.launch_ns as f64 + moved / bytes_per_ns
         }
     }
 }

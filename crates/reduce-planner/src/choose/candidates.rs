@@ -2,14 +2,10 @@
 
 use crate::{Access, Combine, Direction, Problem, Schedule};
 
-/// Most sizes around one schedule.
-pub(super) const MOST_SIZES: usize = 12;
-
-/// The schedule itself, followed by those with some numbers halved or doubled. Some may break the
-/// rules (`plan/check.rs`).
+/// The schedule itself, followed by those with some numbers halved or doubled, each once. Some may
+/// break the rules (`plan/check.rs`).
 pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Vec<Schedule> {
-    let mut sizes = Vec::with_capacity(MOST_SIZES);
-    sizes.push(schedule);
+    let mut sizes = vec![schedule];
     match schedule {
         Schedule::Unit { units_per_cube } => {
             for units_per_cube in beside(units_per_cube) {
@@ -62,7 +58,13 @@ pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Ve
             }
         }
     }
-    sizes
+    let mut distinct: Vec<Schedule> = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        if !distinct.contains(&size) {
+            distinct.push(size);
+        }
+    }
+    distinct
 }
 
 /// Half and twice a number.

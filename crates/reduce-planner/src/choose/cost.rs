@@ -1,85 +1,221 @@
-//! What a plan should take: a roofline with the parallelism that the plan leaves unused.
+//! What a plan should take: three limits that overlap.
 //!
-//! By Little's law, loads in flight sustain a bandwidth of their bytes over the latency. The
-//! device's own bandwidth caps it. Launches, starting cubes and combining come on top.
+//! Cubes *wait*: each has a place on a multiprocessor for as long as it takes to start, to wait for
+//! each round of its loads, and to combine. Memory *moves* the bytes. Multiprocessors *issue* the
+//! instructions. The longest of the three counts, and somewhat more where they are close, because
+//! they do not overlap entirely. A roofline has the last two (Williams, Waterman and Patterson,
+//! "Roofline", 2009); the first is Little's law for whole rounds of loads and whole waves of cubes.
 
-use super::access::widest_vector;
+use super::{access::widest_vector, sizing::FEW_FIELDS};
 use crate::{
-    Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Schedule, tuning::share,
+    Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Profile, Schedule,
+    plan::check::{accumulator_bytes, shared_bytes},
 };
+
+/// Registers of a unit beside its accumulators and loads in flight. Fitted to measured times.
+const OTHER_REGISTERS: f64 = 16.0;
+
+/// Registers in which a unit computes, for each word of an accumulator. Fitted to measured times.
+const WORKING_REGISTERS: f64 = 2.0;
+
+/// Registers that a unit of a peeled access needs beside that.
+const PEELING_REGISTERS: f64 = 4.0;
+
+/// Most registers of a unit.
+const MOST_REGISTERS: f64 = 255.0;
+
+/// Bytes of shared memory that a cube takes beside its own.
+const RESERVED_SHARED_BYTES: f64 = 1024.0;
+
+/// What a cube does and holds.
+struct Cubes {
+    /// Rounds of loads of a unit.
+    rounds: u64,
+    /// Cubes that reside on a multiprocessor.
+    resident: f64,
+    /// How many times as many registers a unit needs as there are, less one.
+    spilled: f64,
+}
 
 impl Plan {
     /// What the plan should take for a problem on a device, term by term.
     #[must_use]
     pub fn estimate(&self, problem: &Problem, device: &Device) -> Estimate {
-        let (access, schedule) = (self.access, self.schedule);
-        let tuning = &device.tuning;
-        let tiles = self.output_tiles(problem).max(1) as f64;
-        let loads_per_output = access.loads_per_output(problem).max(1) as f64;
-        let outputs_in_flight = access.outputs_in_flight.max(1) as f64;
-        let cubes_per_output = f64::from(schedule.cubes_per_output());
-        let units_per_output = f64::from(schedule.units_per_output().max(1)) * cubes_per_output;
+        let (access, schedule, profile) = (self.access, self.schedule, &device.profile);
         let multiprocessors = f64::from(device.multiprocessors.max(1));
-        let resident = f64::from(device.units_per_multiprocessor.max(1)) * multiprocessors;
-        let latency_ns = device.latency_ns.max(1) as f64;
+        let cubes = self.cubes(problem).max(1) as f64;
+        let Cubes { rounds, resident, spilled } = Cubes::of(self, problem, device);
+        let spilling = 1.0 + spilled * (profile.spill_percent as f64 / 100.0);
 
-        // Loads: the bytes that all resident units have in flight, over the latency.
-        let units = (tiles / outputs_in_flight * units_per_output).min(resident);
-        let in_flight = (loads_per_output / units_per_output).min(access.loads_in_flight as f64);
-        let load_bytes = access.vector as f64 * problem.input().bytes() as f64;
-        let sustained = units * (in_flight * outputs_in_flight) * load_bytes / latency_ns;
-        let loads_ns = tiles * loads_per_output * load_bytes / sustained;
-
-        // Transfer: each distinct byte once. Broadcast elements are loaded often and moved once.
-        // One multiprocessor draws more than its share while others idle, but cubes do not divide
-        // evenly.
-        let outputs_per_cube = outputs_in_flight * f64::from(schedule.outputs_per_cube());
-        let cubes = (tiles / outputs_per_cube).ceil() * cubes_per_output;
-        let enough_cubes = f64::from(tuning.cubes_for_bandwidth) * multiprocessors;
-        let occupied = (cubes / enough_cubes).min(1.0);
-        let bandwidth = device.bandwidth.max(1) as f64 * 1e-9 * occupied;
-        let transfer_ns = problem.bytes() as f64 / bandwidth;
-
-        let cube_ns = match access.realigned {
-            true => tuning.realigned_cube_ns,
-            false => tuning.cube_ns,
+        // Instructions. The busiest multiprocessor counts where there are few cubes.
+        let element_ps = element_ps(problem, profile);
+        let vector = access.vector as f64;
+        let tiles = self.output_tiles(problem) as f64;
+        // Units issue whole rounds, of which the last may load some elements again.
+        let in_flight = access.loads_in_flight as f64 * access.outputs_in_flight as f64;
+        let units_per_output =
+            f64::from(schedule.units_per_output()) * f64::from(schedule.cubes_per_output());
+        let loads = tiles * units_per_output * rounds as f64 * access.loads_in_flight as f64;
+        let places = resident * multiprocessors;
+        let busiest = match cubes <= places {
+            true => (cubes / multiprocessors).ceil() / cubes,
+            false => 1.0 / multiprocessors,
         };
-        let slots = (resident / f64::from(schedule.units_per_cube())).max(1.0);
+        let load_ps = profile.load_ps as f64 + vector * element_ps;
+        let issue_ns = loads * busiest * load_ps * 1e-3 * spilling;
+
+        // Waiting. The last wave takes as long as a full one.
+        let unit_ns = in_flight * vector * element_ps * 1e-3;
+        let serial_ns = unit_ns * profile.serial_factor as f64;
+        let round_ns = profile.latency_ns as f64 + serial_ns;
+        let cube_ns = profile.cube_ns as f64
+            + rounds as f64 * round_ns
+            + combine_ns(problem, schedule, access, profile);
+        let waves = cubes / places;
+        let waiting_ns = waves.ceil() * cube_ns * spilling;
+
+        // Moving: each distinct byte once. Broadcast elements are loaded often and moved once.
+        let occupied = (cubes / multiprocessors).min(1.0);
+        let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9 * occupied;
+        let transfer_ns = problem.bytes() as f64 / bandwidth;
+        let locality = locality(problem, device, access, schedule);
+
+        let exponent = profile.overlap_tenths.max(1) as f64 / 10.0;
+        let launches = f64::from(schedule.launches());
         Estimate {
-            launch_ns: f64::from(schedule.launches()) * device.launch_ns as f64,
-            loads_ns,
+            launch_ns: launches * profile.launch_ns as f64,
+            gap_ns: launches * profile.gap_ns as f64 + unit_ns * profile.first_round_factor as f64,
+            waiting_ns,
             transfer_ns,
-            locality: locality(problem, device, access, schedule),
-            start_ns: cubes * f64::from(cube_ns) / slots,
-            latency_ns,
-            combine_ns: combine_ns(device, problem, schedule, cubes / slots),
+            issue_ns,
+            together_ns: norm([waiting_ns, transfer_ns / locality, issue_ns], exponent),
+            merge_ns: merge_ns(problem, schedule, access, profile),
+            locality,
+            rounds,
+            resident_cubes: resident as u32,
+            waves,
         }
     }
 }
 
-/// Combining within a cube through shared memory, and publishing partials between cubes. A slot on
-/// a multiprocessor takes `cubes_per_slot` cubes, one after the other.
-fn combine_ns(device: &Device, problem: &Problem, schedule: Schedule, cubes_per_slot: f64) -> f64 {
-    let tuning = &device.tuning;
-    let units = schedule.units_per_output();
-    let step_ns = f64::from(tuning.shared_step_ns);
-    let shared_ns = match schedule.combine() {
-        // All units take part in most steps, and no loads are in flight meanwhile. Where planes
-        // combine first, few units take part in few steps, beside the loads of other cubes.
-        Some(Combine::Shared) => {
-            let steps = f64::from(units.max(1).ilog2());
-            steps * step_ns * problem.operator().fields as f64 * cubes_per_slot.max(1.0)
-        }
-        Some(Combine::Plane { lanes }) => {
-            f64::from((units / lanes.max(1)).max(1).ilog2()) * step_ns
-        }
-        None => 0.0,
+/// The norm of three times. It is infinite if one is.
+fn norm(times: [f64; 3], exponent: f64) -> f64 {
+    let longest = times.into_iter().fold(0.0, f64::max);
+    if longest == 0.0 || !longest.is_finite() {
+        return longest;
+    }
+    let shares = times.map(|time| match time == longest {
+        true => 1.0,
+        // A share this small adds nothing.
+        false if time < 0.05 * longest => 0.0,
+        false => (time / longest).powf(exponent),
+    });
+    longest * shares.iter().sum::<f64>().powf(exponent.recip())
+}
+
+impl Cubes {
+    fn of(plan: &Plan, problem: &Problem, device: &Device) -> Self {
+        let (access, schedule) = (plan.access, plan.schedule);
+        let units_per_output =
+            u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
+        let in_flight = units_per_output.max(1).saturating_mul(access.loads_in_flight as u64);
+        let rounds = access.loads_per_output(problem).max(1).div_ceil(in_flight.max(1));
+
+        let units = f64::from(schedule.units_per_cube().max(1));
+        let registers = registers(problem, access);
+        let held = ((registers / 8.0).ceil() * 8.0).min(MOST_REGISTERS);
+        let available = f64::from(device.registers_per_multiprocessor.max(1));
+        let shared = shared_bytes(plan, problem).saturating_add(merging_bytes(problem, schedule));
+        let of_shared = device.shared_memory_per_multiprocessor as f64;
+        let resident = [
+            f64::from(device.units_per_multiprocessor) / units,
+            available / (held * units),
+            of_shared / (shared as f64 + RESERVED_SHARED_BYTES),
+            f64::from(device.cubes_per_multiprocessor),
+        ];
+        let resident = resident.into_iter().fold(f64::INFINITY, f64::min).floor().max(1.0);
+        let spilled = (registers / (available / units).min(MOST_REGISTERS) - 1.0).max(0.0);
+        Self { rounds, resident, spilled }
+    }
+}
+
+/// Registers that a unit needs. The numbers of a plan that breaks the rules may be huge.
+fn registers(problem: &Problem, access: Access) -> f64 {
+    let operator = problem.operator();
+    let words = |bytes: usize| bytes.div_ceil(size_of::<u32>()) as f64;
+    let vector = access.vector as f64;
+    // Narrow elements are converted when they are taken.
+    let second = problem.second().map_or(0.0, |second| words(second.element().bytes()));
+    let load = vector * (words(problem.input().bytes()) + second);
+    let accumulators = match access.direction {
+        Direction::Along if operator.blockwise => 1.0,
+        _ => vector,
     };
-    let publishing_ns = match schedule {
-        Schedule::Split { merge: Merge::LastCube, .. } => f64::from(tuning.publish_ns),
-        _ => 0.0,
+    let accumulator = words(operator.accumulator_bytes);
+    let of_output = accumulators * accumulator + access.loads_in_flight as f64 * load;
+    let peeling = if access.peeled { PEELING_REGISTERS } else { 0.0 };
+    let working = WORKING_REGISTERS * accumulator;
+    OTHER_REGISTERS + peeling + working + access.outputs_in_flight as f64 * of_output
+}
+
+/// Shared memory in which the last cube of a split merges.
+fn merging_bytes(problem: &Problem, schedule: Schedule) -> usize {
+    match schedule {
+        Schedule::Split { merge: Merge::LastCube, .. } => {
+            let bytes = problem.operator().accumulator_bytes;
+            (schedule.units_per_cube() as usize).saturating_mul(bytes)
+        }
+        _ => 0,
+    }
+}
+
+/// Picoseconds that a multiprocessor takes for an element.
+fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
+    let operator = problem.operator();
+    let of_operator = match operator.fields {
+        _ if operator.transcendental => profile.transcendental_ps,
+        0..=1 => profile.light_ps,
+        2..=FEW_FIELDS => profile.medium_ps,
+        _ => profile.heavy_ps,
     };
-    shared_ns + publishing_ns
+    let wide = if problem.input().bytes() > 4 { profile.wide_ps } else { 0 };
+    let position = if operator.positional { profile.position_ps } else { 0 };
+    (of_operator + wide + position) as f64
+}
+
+/// Combining within a cube.
+fn combine_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &Profile) -> f64 {
+    let units = schedule.units_per_output().max(1);
+    let fields = problem.operator().fields as f64;
+    let step_ns = profile.shared_step_ns as f64;
+    let steps = match (schedule, schedule.combine()) {
+        (_, None) => 0.0,
+        (Schedule::Plane { .. }, _) => 1.0,
+        (_, Some(Combine::Shared)) => f64::from(units.ilog2()) * fields,
+        (_, Some(Combine::Plane { lanes })) => 1.0 + if units > lanes { fields } else { 0.0 },
+    };
+    let realigned = if access.realigned { profile.realign_ns as f64 * fields } else { 0.0 };
+    steps * step_ns + realigned
+}
+
+/// Publishing and merging the partials of a split.
+fn merge_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &Profile) -> f64 {
+    let Schedule::Split { cubes_per_output, outputs_per_cube, merge, .. } = schedule else {
+        return 0.0;
+    };
+    let words = accumulator_bytes(problem, access).div_ceil(size_of::<u32>()) as f64;
+    let partials = f64::from(cubes_per_output) * f64::from(outputs_per_cube) * words;
+    match merge {
+        Merge::LastCube => {
+            let each = partials / f64::from(schedule.units_per_cube().max(1));
+            let arriving_ns = f64::from(cubes_per_output) * profile.arrive_ps as f64 * 1e-3;
+            profile.publish_ns as f64 + arriving_ns + each * profile.merge_ns as f64
+        }
+        Merge::SecondLaunch { units_per_output, .. } => {
+            let each = f64::from(cubes_per_output) / f64::from(units_per_output.max(1));
+            each * words * profile.merge_ns as f64
+        }
+    }
 }
 
 /// The share of the memory's rate that the access pattern leaves.
@@ -92,34 +228,36 @@ fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedu
 
 /// The units of one output read next to each other.
 fn locality_along(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
-    let tuning = &device.tuning;
+    let (tuning, profile) = (&device.tuning, &device.profile);
     let element = problem.input().bytes();
     let inner_len = access.inner_len(problem);
     let inner_bytes = inner_len.saturating_mul(element);
     if inner_bytes <= tuning.cached_inner_bytes {
         return 1.0;
     }
-    let units = schedule.units_per_output();
-    if matches!(schedule, Schedule::Cube { .. }) {
-        let plane = device.plane_size_min;
-        if units <= plane {
-            return share(tuning.one_plane_cube_percent);
-        } else if units <= plane.saturating_mul(2) {
-            return share(tuning.two_plane_cube_percent);
-        }
+    let units = schedule.units_per_output() as usize;
+    let adjacent = units.saturating_mul(access.vector);
+    let adjacent_bytes = adjacent.saturating_mul(element);
+    if units == 1 {
+        let short = inner_bytes <= 2 * tuning.cached_inner_bytes;
+        return match short {
+            true => profile.lone_unit_percent as f64 / 100.0,
+            false => profile.efficiency_of_segment(adjacent_bytes),
+        };
     }
     // If the team's loads in flight cover enough of the row, neighbouring teams' reads are
     // effectively contiguous.
-    let adjacent = (units as usize).saturating_mul(access.vector);
     let in_flight = adjacent.saturating_mul(access.loads_in_flight);
-    if units > 1 && in_flight.saturating_mul(tuning.contiguous_row_divisor) >= inner_len {
-        return 1.0;
-    }
-    if units == 1 && inner_bytes <= tuning.lone_unit_inner_bytes {
-        return share(tuning.lone_unit_percent);
-    }
-    tuning.efficiency_of_segment(adjacent.saturating_mul(element).min(inner_bytes))
+    let covered = in_flight.saturating_mul(tuning.contiguous_row_divisor) >= inner_len;
+    let segment = if covered { adjacent_bytes.max(CACHE_LINE_HALF) } else { adjacent_bytes };
+    let small_team = matches!(schedule, Schedule::Cube { .. })
+        && schedule.units_per_output() <= device.plane_size_min;
+    let team = if small_team { profile.small_team_percent as f64 / 100.0 } else { 1.0 };
+    profile.efficiency_of_segment(segment.min(inner_bytes)) * team
 }
+
+/// Bytes that count as read together where the rest of the cache line is read soon.
+const CACHE_LINE_HALF: usize = 64;
 
 /// Units of adjacent output tiles read next to each other.
 fn locality_across(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
@@ -135,8 +273,9 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
     if reads_on(problem, device, tiles, adjacent / inner_len.max(1)) {
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
-    device.tuning.efficiency_of_segment(segment)
-        * sector_share(problem, device, access, tiles, schedule.units_per_output())
+    let sectors = sector_share(problem, device, access, tiles, schedule.units_per_output());
+    let twice = (1.0 - sectors) * device.profile.sector_percent as f64 / 100.0;
+    device.profile.efficiency_of_segment(segment) * (1.0 - twice)
 }
 
 /// Whether the units of an output read on in the next rows: rows follow each other without a gap,

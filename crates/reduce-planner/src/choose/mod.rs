@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | Which way is the input read, in what vectors, with how much in flight? | `access.rs` |
 //! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
+//! | Which other sizes are compared with it? | `candidates.rs` |
 //! | What should a plan take? | `cost.rs` |
 //! | Which numbers is that based on, and what was measured? | `../tuning/` |
 //! | What may a plan never do? | `../plan/check.rs` |
@@ -21,7 +22,7 @@ pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
 use crate::{
     Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
-    limits, plan::check::check_schedule,
+    limits, plan::check::check_schedule, tuning::share,
 };
 
 /// A plan with its estimate, and the reasons against all other schedules.
@@ -51,52 +52,6 @@ impl Choice {
     }
 }
 
-/// Chooses a plan for a problem on a device.
-///
-/// # Errors
-///
-/// The description of the device makes no sense, the device lacks an element type or wide indices,
-/// or no schedule applies. See [`PlanError`].
-pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
-    // 1. No plan can run a type that the device lacks, or indices that are too narrow.
-    limits::check(problem, device)?;
-
-    // 2. The input is read in the widest vectors that its layout allows, with as many loads in
-    //    flight as the device wants. Cubes may realign rows for wider ones.
-    let accesses = Accesses::of(problem, device);
-
-    // 3. Each schedule either says why it does not apply, or is sized. The access is then fitted to
-    //    it (`Access::fitted`): no more loads in flight than a unit has, and several outputs in
-    //    flight where each is short. The plan is estimated.
-    let mut candidates: Vec<(Plan, Estimate)> = Vec::with_capacity(ScheduleKind::ALL.len());
-    let mut refused: Vec<Refusal> = Vec::with_capacity(ScheduleKind::ALL.len());
-    for kind in ScheduleKind::ALL {
-        match candidate(kind, problem, device, accesses) {
-            Ok(candidate) => candidates.push(candidate),
-            Err(refusal) => refused.push(refusal),
-        }
-    }
-
-    // 4. The fastest candidate is taken. Of equals, it is the one that is cheapest to start.
-    let fastest = candidates.iter().min_by(|a, b| a.1.total_ns().total_cmp(&b.1.total_ns()));
-    let Some(&(plan, best)) = fastest else {
-        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
-    };
-
-    // 5. All other candidates are refused because they are slower.
-    let slower = candidates.iter().filter(|candidate| candidate.0 != plan);
-    refused.extend(slower.map(|&(plan, estimate)| {
-        let (best_microseconds, best_limit) = (best.microseconds(), best.limit());
-        let reason = Reason::Slower { estimate, best_microseconds, best_limit };
-        Refusal::new(plan.schedule.kind(), reason)
-    }));
-    refused.sort_by_key(|refusal| refusal.schedule);
-    let mut runners_up = self::candidates(problem, device)?;
-    runners_up.retain(|candidate| candidate.plan != plan);
-    runners_up.truncate(Choice::MOST_RUNNERS_UP);
-    Ok(Choice { plan, estimate: best, refused, runners_up })
-}
-
 /// A plan that could run, and what it should take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -108,48 +63,134 @@ pub struct Candidate {
     pub estimate: Estimate,
 }
 
+/// Chooses a plan for a problem on a device.
+///
+/// # Errors
+///
+/// The description of the device makes no sense, the device lacks an element type or wide indices,
+/// or no schedule applies. See [`PlanError`].
+pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
+    let Search { mut found, mut refused } = Search::run(problem, device)?;
+
+    // 5. The fastest plan is taken. The numbers that the rules give rest on measurements, so others
+    //    must be expected to be faster by a margin. Of equals, it is the one that is cheapest to
+    //    start.
+    let margin = 1.0 + share(device.tuning.search_margin_percent);
+    let handicapped = |found: &Found| match found.ruled {
+        true => found.candidate.estimate.alone_ns(),
+        false => found.candidate.estimate.alone_ns() * margin,
+    };
+    let fastest = found.iter().min_by(|a, b| handicapped(a).total_cmp(&handicapped(b)));
+    let Some(&Found { candidate: Candidate { plan, estimate: best }, .. }) = fastest else {
+        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
+    };
+
+    // 6. All other schedules are refused because they are slower, even with their fastest plan.
+    found.sort_by(|a, b| handicapped(a).total_cmp(&handicapped(b)));
+    for kind in ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind()) {
+        let of_kind = |found: &&Found| found.candidate.plan.schedule.kind() == kind;
+        if let Some(found) = found.iter().find(of_kind) {
+            let (best_microseconds, best_limit) = (best.microseconds(), best.limit());
+            let estimate = found.candidate.estimate;
+            let reason = Reason::Slower { estimate, best_microseconds, best_limit };
+            refused.push(Refusal::new(kind, reason));
+        }
+    }
+    refused.sort_by_key(|refusal| refusal.schedule);
+    let others = found.iter().map(|found| found.candidate).filter(|other| other.plan != plan);
+    let runners_up = others.take(Choice::MOST_RUNNERS_UP).collect();
+    Ok(Choice { plan, estimate: best, refused, runners_up })
+}
+
 /// All plans that the search for a problem compares, from the fastest to the slowest as estimated.
 ///
 /// # Errors
 ///
 /// Those of [`choose`].
 pub fn candidates(problem: &Problem, device: &Device) -> Result<Vec<Candidate>, PlanError> {
-    limits::check(problem, device)?;
-    let accesses = Accesses::of(problem, device);
-    let mut candidates: Vec<Candidate> = Vec::new();
-    let mut refusals = Vec::new();
-    for kind in ScheduleKind::ALL {
-        let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
-        let realigned = accesses.realigned.filter(|_| in_cubes);
-        for access in [Some(accesses.widest), realigned].into_iter().flatten() {
-            let sized = match Schedule::sized(kind, problem, device, access) {
-                Ok(sized) => sized,
-                Err(refusal) => {
-                    refusals.push(refusal);
-                    continue;
-                }
-            };
-            for schedule in candidates::sizes(sized, problem, access) {
-                let fitted = access.fitted(problem, device, schedule);
-                let loads = fitted.loads_in_flight;
-                for loads in [loads, loads * 2, (loads / 2).max(1)] {
-                    let access = fitted.with_loads_in_flight(loads);
-                    let plan = Plan::new(access, schedule);
-                    let known = candidates.iter().any(|candidate| candidate.plan == plan);
-                    if !known && plan.check(problem, device).is_ok() {
-                        let estimate = plan.estimate(problem, device);
-                        candidates.push(Candidate { plan, estimate });
-                    }
+    let Search { found, refused } = Search::run(problem, device)?;
+    if found.is_empty() {
+        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
+    }
+    let mut candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
+    candidates.sort_by(|a, b| a.estimate.alone_ns().total_cmp(&b.estimate.alone_ns()));
+    Ok(candidates)
+}
+
+/// A plan that the search found.
+#[derive(Clone, Copy)]
+struct Found {
+    candidate: Candidate,
+    /// Whether the rules of its schedule give its numbers.
+    ruled: bool,
+}
+
+/// The plans of all schedules that apply, and the reasons against those that do not.
+struct Search {
+    found: Vec<Found>,
+    refused: Vec<Refusal>,
+}
+
+impl Search {
+    fn run(problem: &Problem, device: &Device) -> Result<Self, PlanError> {
+        // 1. No plan can run a type that the device lacks, or indices that are too narrow.
+        limits::check(problem, device)?;
+
+        // 2. The input is read in the widest vectors that its layout allows, with as many loads in
+        //    flight as the device wants. Cubes may realign rows for wider ones.
+        let accesses = Accesses::of(problem, device);
+
+        // 3. Each schedule either says why it does not apply, or is sized by its rules.
+        let mut search = Self { found: Vec::with_capacity(MOST_CANDIDATES), refused: Vec::new() };
+        for kind in ScheduleKind::ALL {
+            let widest = search.add(kind, problem, device, accesses.widest);
+            let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
+            let realigned = accesses.realigned.filter(|_| in_cubes);
+            let realigned = realigned.map(|access| search.add(kind, problem, device, access));
+            match (widest, realigned) {
+                (Ok(()), _) | (_, Some(Ok(()))) => {}
+                (Err(refusal), _) => search.refused.push(refusal),
+            }
+        }
+        Ok(search)
+    }
+
+    /// 4. Around the size that the rules of a schedule give, each number is halved and doubled, and
+    ///    so are the loads in flight. Each plan is estimated.
+    fn add(
+        &mut self,
+        kind: ScheduleKind,
+        problem: &Problem,
+        device: &Device,
+        access: Access,
+    ) -> Result<(), Refusal> {
+        let ruled = legal(kind, problem, device, access)?;
+        self.push(ruled, true, problem, device);
+        for schedule in candidates::sizes(ruled.schedule, problem, access) {
+            let fitted = access.fitted(problem, device, schedule);
+            let units =
+                u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
+            let of_unit = access.loads_per_output(problem).div_ceil(units.max(1));
+            let loads = fitted.loads_in_flight;
+            let twice = if of_unit > loads as u64 { 2 * loads } else { 0 };
+            for loads in [loads, loads / 2, twice] {
+                let plan = Plan::new(fitted.with_loads_in_flight(loads), schedule);
+                if plan != ruled && plan.check(problem, device).is_ok() {
+                    self.push(plan, false, problem, device);
                 }
             }
         }
+        Ok(())
     }
-    if candidates.is_empty() {
-        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals });
+
+    fn push(&mut self, plan: Plan, ruled: bool, problem: &Problem, device: &Device) {
+        let estimate = plan.estimate(problem, device);
+        self.found.push(Found { candidate: Candidate { plan, estimate }, ruled });
     }
-    candidates.sort_by(|a, b| a.estimate.total_ns().total_cmp(&b.estimate.total_ns()));
-    Ok(candidates)
 }
+
+/// About as many plans as a search finds.
+const MOST_CANDIDATES: usize = 64;
 
 /// A plan with the schedule `kind`, whatever other schedules would take. It serves tests and
 /// comparisons.
@@ -161,12 +202,10 @@ pub fn candidates(problem: &Problem, device: &Device) -> Result<Vec<Candidate>, 
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     limits::check(problem, device)?;
     let accesses = Accesses::of(problem, device);
-    match candidate(kind, problem, device, accesses) {
-        Ok((plan, _)) => Ok(plan),
-        Err(refusal) => {
-            Err(PlanError::NoSchedule { device: device.name.clone(), refusals: vec![refusal] })
-        }
-    }
+    ruled(kind, problem, device, accesses).map_err(|refusal| PlanError::NoSchedule {
+        device: device.name.clone(),
+        refusals: vec![refusal],
+    })
 }
 
 /// The ways to read the input: in the widest vectors, and with rows realigned where that gives
@@ -189,23 +228,21 @@ impl Accesses {
     }
 }
 
-/// The faster plan with one schedule that obeys the rules, or the reason against it.
-fn candidate(
+/// The faster plan with the numbers that the rules of one schedule give, or the reason against it.
+fn ruled(
     kind: ScheduleKind,
     problem: &Problem,
     device: &Device,
     accesses: Accesses,
-) -> Result<(Plan, Estimate), Refusal> {
-    let estimated = |plan: Plan| (plan, plan.estimate(problem, device));
-    let widest = legal(kind, problem, device, accesses.widest).map(estimated);
+) -> Result<Plan, Refusal> {
+    let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
+    let widest = legal(kind, problem, device, accesses.widest);
     let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
     let realigned = accesses.realigned.filter(|_| in_cubes);
     let realigned = realigned.and_then(|access| legal(kind, problem, device, access).ok());
-    match (widest, realigned.map(estimated)) {
+    match (widest, realigned) {
         (Err(_), Some(realigned)) => Ok(realigned),
-        (Ok(widest), Some(realigned)) if realigned.1.total_ns() < widest.1.total_ns() => {
-            Ok(realigned)
-        }
+        (Ok(widest), Some(realigned)) if alone_ns(&realigned) < alone_ns(&widest) => Ok(realigned),
         (widest, _) => widest,
     }
 }

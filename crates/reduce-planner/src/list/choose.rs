@@ -221,14 +221,21 @@ fn units_per_cube(list: &ListProblem, device: &Device, wanted: u32) -> u32 {
 
 /// What the plan should take: launches one after the other, and each byte once.
 fn estimate(plan: &ListPlan, list: &ListProblem, device: &Device) -> Estimate {
-    let bandwidth = device.bandwidth.max(1) as f64 * 1e-9;
+    let profile = &device.profile;
+    let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
+    let launches = plan.launch_count() as f64;
+    let transfer_ns = list.bytes() as f64 / bandwidth;
     Estimate {
-        launch_ns: plan.launch_count() as f64 * device.launch_ns as f64,
-        loads_ns: 0.0,
-        transfer_ns: list.bytes() as f64 / bandwidth,
+        launch_ns: launches * profile.launch_ns as f64,
+        gap_ns: launches * profile.gap_ns as f64,
+        waiting_ns: 2.0 * profile.latency_ns as f64,
+        transfer_ns,
+        issue_ns: 0.0,
+        together_ns: transfer_ns + 2.0 * profile.latency_ns as f64,
+        merge_ns: 0.0,
         locality: 1.0,
-        start_ns: 0.0,
-        latency_ns: 2.0 * device.latency_ns as f64,
-        combine_ns: 0.0,
+        rounds: 1,
+        resident_cubes: 1,
+        waves: 1.0,
     }
 }

@@ -383,8 +383,8 @@ pub(crate) fn shared_bytes(plan: &Plan, problem: &Problem) -> usize {
     let slots = match (plan.schedule, plan.schedule.combine()) {
         // Units work for themselves, and lanes of a plane combine in registers.
         (Schedule::Unit { .. } | Schedule::Plane { .. }, _) | (_, None) => 0,
-        (_, Some(Combine::Plane { lanes })) => units.div_ceil(lanes) * outputs,
-        (_, Some(Combine::Shared)) => units * outputs,
+        (_, Some(Combine::Plane { lanes })) => units.div_ceil(lanes.max(1)).saturating_mul(outputs),
+        (_, Some(Combine::Shared)) => units.saturating_mul(outputs),
     };
     (slots as usize).saturating_mul(accumulator_bytes(problem, plan.access))
 }

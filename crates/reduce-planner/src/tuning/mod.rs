@@ -107,6 +107,11 @@ pub struct Tuning {
     /// 8 of 2 in 2. The Vulkan driver gives a multiprocessor less shared memory than CUDA, so that
     /// fewer cubes reside together.
     pub across_components_many_fields: usize,
+    /// By how much a plan of other numbers must be expected to be faster than those that the rules
+    /// below give, in percent of its time, before it is taken. The rules rest on measurements, and
+    /// estimates are off by some percent. Of 502 cases, the choice was slower than the best of
+    /// about 24 measured plans by: TODO.
+    pub search_margin_percent: u32,
     /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
     /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
     /// 32 units it took 68.7 with 512.
@@ -159,56 +164,14 @@ pub struct Tuning {
     /// Most units of a cube of the second launch, which reads a few KiB. Not measured apart.
     pub merge_units_per_cube: u32,
 
-    /// Nanoseconds from the publication of the last partial to its first use by the last cube. An
-    /// estimate. It decides between one cube per output and a split of little data.
-    pub publish_ns: u32,
-    /// Nanoseconds that starting and ending a cube takes of a slot on its multiprocessor. 2²⁴ rows
-    /// of 8 in cubes of 32 units took 321.5 us for 2²⁰ cubes on 132 × 64 slots.
-    pub cube_ns: u32,
-    /// The same for a cube of realigned rows, whose units all wait for each other before windows
-    /// move to their outputs. 16644 × 64 × 63 along axis 1 took 117 us in 16644 cubes of 256 units
-    /// on 132 × 8 slots, and 32 × 2097151 along axis 0 98.7 in 16777. With a unit for each output
-    /// they took 74 and 77.
-    pub realigned_cube_ns: u32,
-    /// Nanoseconds of one step of a combination through shared memory with its barrier. Where
-    /// shared memory alone combines, this is for each field of the accumulator and for each of the
-    /// cubes that a slot takes. 16384 × 64 × 64 along axis 1 in cubes of 8 × 32 units took 67.6 us
-    /// as sum, and 101 as var with 4 loads in flight; with a unit for each output it took 68.4 and
-    /// 72.4. The number itself is an estimate.
-    pub shared_step_ns: u32,
-    /// Cubes per multiprocessor that draw the whole bandwidth. 50257 × 4096 along axis 0 took 214.0
-    /// us with 128 cubes on 132 multiprocessors, and 191.9 split into 384. 8192 × 8192 bf16 took
-    /// 36.2 and 39.4.
-    pub cubes_for_bandwidth: u32,
-
-    /// The share of the bandwidth that remains where a team reads segments of so many bytes at a
-    /// time, from long to short. The last entry is for segments of any length. 8192 × 8192 bf16
-    /// along axis 1 took 37.2 us with a plane per row (512 bytes), and 33.2 with 256 units. The
-    /// shorter segments follow from memory sectors of 32 bytes.
-    pub segment_efficiency: [SegmentEfficiency; 6],
     /// A unit reads an inner dimension of up to this many bytes at the full bandwidth. The rest of
     /// a cache line is still in the cache when the unit's next load comes. 2²⁴ rows of 32 bytes
     /// took 140.4 us with a unit per row, and 163.0 with two lanes. 2²⁰ rows of 128 bytes took 45.0
     /// us with a unit per row, and 41.8 with eight lanes.
     pub cached_inner_bytes: usize,
-    /// A unit mostly finds its cache line again in an inner dimension of up to this many bytes.
-    /// Such a unit has `lone_unit_percent` of the bandwidth. Not measured apart.
-    pub lone_unit_inner_bytes: usize,
-    /// See `lone_unit_inner_bytes`. 2²⁰ rows of 32 took 45.2 us with a unit per row, and 35.9 with
-    /// four lanes.
-    pub lone_unit_percent: u32,
     /// If a team's loads in flight cover one in this number of the row, the reads of neighbouring
     /// teams are effectively contiguous. Not measured.
     pub contiguous_row_divisor: usize,
-    /// The share of the bandwidth that remains where a cube gives an output no more units than a
-    /// plane has. logsumexp of 65536 × 1024 along axis 1 took 78.5 us with 32 units of a cube per
-    /// row, and 68.0 with 8 lanes of a plane. argmax took 68.2, and 65.1 with 16 lanes. var took
-    /// 80.0, and 69.1 with 8 lanes.
-    pub one_plane_cube_percent: u32,
-    /// The same where it gives an output more units than that, but no more than two planes have.
-    /// bf16 8192 × 8192 along axis 1 took, in cubes of 64 units and in planes of 32: var 39.3 and
-    /// 37.1 us, logsumexp with 2 loads in flight 40.9 and 40.2.
-    pub two_plane_cube_percent: u32,
 }
 
 /// The numbers that depend on how many registers an accumulator takes.
@@ -296,17 +259,6 @@ pub struct TranscendentalTuning {
     pub loads_per_lane: u64,
 }
 
-/// An entry of [`Tuning::segment_efficiency`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
-pub struct SegmentEfficiency {
-    /// Segments of at least this many bytes.
-    pub bytes: usize,
-    /// The share of the bandwidth that remains.
-    pub percent: u32,
-}
-
 /// Checks fields, bound to variables of their names, by one rule.
 macro_rules! check {
     ($row:expr, $rule:ident, $($field:ident),+ $(,)?) => {
@@ -315,7 +267,7 @@ macro_rules! check {
     };
 }
 
-use check;
+pub(crate) use check;
 
 /// How many registers an accumulator takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -398,6 +350,7 @@ impl Tuning {
             transcendental,
             applied: AppliedTuning::h200(),
             list: ListTuning::h200(),
+            search_margin_percent: 4,
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,
             several_outputs_cubes_per_multiprocessor: 16,
@@ -425,25 +378,8 @@ impl Tuning {
             partials_per_block: 4096,
             published_bytes: 1 << 20,
             merge_units_per_cube: 256,
-            publish_ns: 2500,
-            cube_ns: 700,
-            realigned_cube_ns: 7000,
-            shared_step_ns: 60,
-            cubes_for_bandwidth: 1,
-            segment_efficiency: [
-                SegmentEfficiency { bytes: 2048, percent: 100 },
-                SegmentEfficiency { bytes: 128, percent: 98 },
-                SegmentEfficiency { bytes: 64, percent: 85 },
-                SegmentEfficiency { bytes: 32, percent: 70 },
-                SegmentEfficiency { bytes: 16, percent: 35 },
-                SegmentEfficiency { bytes: 0, percent: 20 },
-            ],
             cached_inner_bytes: 64,
-            lone_unit_inner_bytes: 128,
-            lone_unit_percent: 75,
             contiguous_row_divisor: 4,
-            one_plane_cube_percent: 90,
-            two_plane_cube_percent: 95,
         }
     }
 
@@ -476,13 +412,6 @@ impl Tuning {
         }
     }
 
-    /// The share of the bandwidth that remains where a team reads segments of `bytes` bytes at a
-    /// time.
-    pub(crate) fn efficiency_of_segment(&self, bytes: usize) -> f64 {
-        let entry = self.segment_efficiency.iter().find(|entry| bytes >= entry.bytes);
-        share(entry.map_or(1, |entry| entry.percent))
-    }
-
     /// Checks that every number makes sense.
     ///
     /// # Errors
@@ -498,6 +427,7 @@ impl Tuning {
             transcendental,
             applied,
             list,
+            search_margin_percent: _,
             least_loads_in_flight,
             peeled_inner_vectors,
             several_outputs_cubes_per_multiprocessor,
@@ -525,18 +455,8 @@ impl Tuning {
             partials_per_block,
             published_bytes: _,
             merge_units_per_cube,
-            publish_ns: _,
-            cube_ns: _,
-            realigned_cube_ns: _,
-            shared_step_ns: _,
-            cubes_for_bandwidth,
-            segment_efficiency,
             cached_inner_bytes,
-            lone_unit_inner_bytes,
-            lone_unit_percent,
             contiguous_row_divisor,
-            one_plane_cube_percent,
-            two_plane_cube_percent,
         } = *self;
         light.check("light.")?;
         medium.check("medium.")?;
@@ -575,21 +495,11 @@ impl Tuning {
             split_cubes_per_multiprocessor,
             split_large_cubes_per_multiprocessor,
             partials_per_block,
-            cubes_for_bandwidth,
             cached_inner_bytes,
-            lone_unit_inner_bytes,
             contiguous_row_divisor,
         );
-        check!(
-            "",
-            percent,
-            realigned_idle_exponent_percent,
-            realigned_width_percent,
-            lone_unit_percent,
-            one_plane_cube_percent,
-            two_plane_cube_percent,
-        );
-        check_segments(&segment_efficiency)
+        check!("", percent, realigned_idle_exponent_percent, realigned_width_percent,);
+        Ok(())
     }
 }
 
@@ -652,22 +562,6 @@ impl TranscendentalTuning {
     }
 }
 
-/// Checks that shares are shares, and that segments fall from entry to entry down to 0 bytes.
-fn check_segments(entries: &[SegmentEfficiency]) -> Result<(), Nonsense> {
-    let (row, mut before) = ("segment_efficiency.", None);
-    for &SegmentEfficiency { bytes, percent: share } in entries {
-        percent(share as u64).map_err(|expected| Nonsense::new(row, "percent", share, expected))?;
-        if before.is_some_and(|before| bytes >= before) {
-            return Err(Nonsense::new(row, "bytes", bytes, "less than in the entry before"));
-        }
-        before = Some(bytes);
-    }
-    match before {
-        None | Some(0) => Ok(()),
-        Some(bytes) => Err(Nonsense::new(row, "bytes", bytes, "0 in the last entry")),
-    }
-}
-
 /// A percentage as a share of 1.
 pub(crate) fn share(percent: u32) -> f64 {
     f64::from(percent) / 100.0
@@ -683,7 +577,7 @@ pub(crate) struct Nonsense {
 }
 
 impl Nonsense {
-    fn new(
+    pub(crate) fn new(
         row: &'static str,
         field: &'static str,
         value: impl TryInto<u64>,
@@ -698,10 +592,10 @@ fn power_of_two(value: u64) -> Result<(), &'static str> {
     fits.then_some(()).ok_or("a power of two up to 65536")
 }
 
-fn count(value: u64) -> Result<(), &'static str> {
+pub(crate) fn count(value: u64) -> Result<(), &'static str> {
     (1..=1 << 20).contains(&value).then_some(()).ok_or("from 1 to 1048576")
 }
 
-fn percent(value: u64) -> Result<(), &'static str> {
+pub(crate) fn percent(value: u64) -> Result<(), &'static str> {
     (1..=100).contains(&value).then_some(()).ok_or("from 1 to 100")
 }

@@ -153,8 +153,8 @@ impl Canonical {
 impl DeviceFloor {
     fn new(problem: &Problem, device: &Device) -> Self {
         let costs = Floor {
-            read_gigabytes_per_second: device.bandwidth.max(1) as f64 / 1e9,
-            launch_microseconds: device.launch_ns as f64 / 1e3,
+            read_gigabytes_per_second: device.profile.bandwidth.max(1) as f64 / 1e9,
+            launch_microseconds: device.profile.launch_ns as f64 / 1e3,
         };
         Self { microseconds: costs.microseconds(problem.bytes()), costs }
     }

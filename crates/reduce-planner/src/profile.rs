@@ -1,0 +1,222 @@
+//! The speed of a device, as data: what the cost model needs.
+
+use crate::tuning::{Nonsense, check, count, percent};
+
+/// How fast a device is.
+///
+/// The program `calibrate` measures a profile on a device (`calibrate.rs`). The times are those of
+/// one call in a stream of calls, whose inputs come from memory and not from a cache.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct Profile {
+    /// Where the numbers come from, in words.
+    pub origin: String,
+    /// Read bandwidth in bytes per second.
+    pub bandwidth: u64,
+    /// Host time of one launch, in nanoseconds. Calls follow each other no faster.
+    pub launch_ns: u64,
+    /// Time that the device takes from the end of one launch to the first load of the next, in
+    /// nanoseconds.
+    pub gap_ns: u64,
+    /// Time from the issue of a load to its value, in nanoseconds.
+    pub latency_ns: u64,
+    /// Time that starting and ending a cube takes of its place on a multiprocessor, in nanoseconds.
+    pub cube_ns: u64,
+    /// Time of one step of a combination through shared memory with its barrier, for each field of
+    /// the accumulator, in nanoseconds.
+    pub shared_step_ns: u64,
+    /// Time in which a cube moves the windows of realigned rows to their outputs, for each field of
+    /// the accumulator, in nanoseconds.
+    pub realign_ns: u64,
+    /// Time from the publication of the last partial to its first use by the last cube, in
+    /// nanoseconds.
+    pub publish_ns: u64,
+    /// Time by which a cube that publishes delays the others of its output, in picoseconds: they
+    /// count in one place.
+    pub arrive_ps: u64,
+    /// Time in which a unit of the last cube reads and merges one word of 32 bits of a partial, in
+    /// nanoseconds.
+    pub merge_ns: u64,
+    /// Time in which a multiprocessor issues the instructions of a load, in picoseconds.
+    pub load_ps: u64,
+    /// The same for an element in an accumulator of one field.
+    pub light_ps: u64,
+    /// The same for an element in an accumulator of two or three fields.
+    pub medium_ps: u64,
+    /// The same for an element in an accumulator of more fields.
+    pub heavy_ps: u64,
+    /// The same for an element of which an exponential or the like is taken.
+    pub transcendental_ps: u64,
+    /// What an element whose position counts takes beside that.
+    pub position_ps: u64,
+    /// What an element of eight bytes takes beside that.
+    pub wide_ps: u64,
+    /// How many times as long a unit takes for its own instructions as a full multiprocessor takes
+    /// for those of one unit.
+    pub serial_factor: u64,
+    /// How many times as long the first cubes take for the instructions of one round, which come from
+    /// memory, as a full multiprocessor takes for those of one unit.
+    pub first_round_factor: u64,
+    /// How well waiting, moving and computing overlap: the exponent of their norm, in tenths. 10
+    /// adds them up, and a large number takes the longest.
+    pub overlap_tenths: u64,
+    /// How much longer a cube takes if its units need twice the registers that there are, in
+    /// percent.
+    pub spill_percent: u64,
+    /// How much of what planes read twice, at both sides of a boundary within a memory sector, comes
+    /// from memory twice, in percent.
+    pub sector_percent: u64,
+    /// The share of the bandwidth that remains where a unit reads an inner dimension of several
+    /// loads alone, in percent. It mostly finds its cache line again.
+    pub lone_unit_percent: u64,
+    /// The share of the bandwidth that remains where a cube gives an output no more units than a
+    /// plane has, in percent.
+    pub small_team_percent: u64,
+    /// The share of the bandwidth that remains where adjacent units read segments of so many bytes
+    /// at a time, from long to short; the shares in between are interpolated.
+    pub segments: [SegmentEfficiency; 8],
+}
+
+/// An entry of [`Profile::segments`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct SegmentEfficiency {
+    /// Bytes of a segment, at least 1.
+    pub bytes: usize,
+    /// The share of the bandwidth that remains.
+    pub percent: u64,
+}
+
+const fn segment(bytes: usize, percent: u64) -> SegmentEfficiency {
+    SegmentEfficiency { bytes, percent }
+}
+
+impl Profile {
+    /// One NVIDIA H200 through CUDA.
+    #[must_use]
+    pub fn h200() -> Self {
+        Self {
+            origin: "measured on one NVIDIA H200 through CUDA, 2026-11-23".into(),
+            bandwidth: 4_450_000_000_000,
+            launch_ns: 7_000,
+            gap_ns: 1_900,
+            latency_ns: 480,
+            cube_ns: 340,
+            shared_step_ns: 195,
+            realign_ns: 2_300,
+            publish_ns: 2_750,
+            arrive_ps: 3_000,
+            merge_ns: 370,
+            load_ps: 18,
+            light_ps: 14,
+            medium_ps: 26,
+            heavy_ps: 63,
+            transcendental_ps: 108,
+            position_ps: 15,
+            wide_ps: 52,
+            serial_factor: 220,
+            first_round_factor: 300,
+            overlap_tenths: 27,
+            spill_percent: 200,
+            sector_percent: 40,
+            lone_unit_percent: 68,
+            small_team_percent: 92,
+            segments: [
+                segment(2048, 100),
+                segment(512, 95),
+                segment(256, 94),
+                segment(128, 93),
+                segment(64, 90),
+                segment(32, 57),
+                segment(16, 45),
+                segment(8, 25),
+            ],
+        }
+    }
+
+    /// Mesa's software Vulkan adapter on two processor cores.
+    #[must_use]
+    pub fn software_adapter() -> Self {
+        Self {
+            origin: "assumed, not measured".into(),
+            bandwidth: 10_000_000_000,
+            launch_ns: 50_000,
+            latency_ns: 1_000,
+            ..Self::h200()
+        }
+    }
+
+    /// The share of the bandwidth that remains where adjacent units read segments of `bytes` bytes.
+    pub(crate) fn efficiency_of_segment(&self, bytes: usize) -> f64 {
+        let [longest, .., shortest] = &self.segments;
+        if bytes >= longest.bytes {
+            return longest.percent as f64 / 100.0;
+        }
+        if bytes <= shortest.bytes {
+            return shortest.percent as f64 / 100.0;
+        }
+        let after = self.segments.iter().position(|entry| entry.bytes <= bytes).unwrap_or(1);
+        let (long, short) = (self.segments[after - 1], self.segments[after]);
+        let (low, high) = (short.percent as f64, long.percent as f64);
+        let part = (bytes - short.bytes) as f64 / (long.bytes - short.bytes) as f64;
+        (low + part * (high - low)) / 100.0
+    }
+
+    /// Checks that every number makes sense.
+    ///
+    /// # Errors
+    ///
+    /// A number that does not.
+    pub(crate) fn check(&self) -> Result<(), Nonsense> {
+        // Every field is named here, so that a new one is not forgotten.
+        let Self {
+            origin: _,
+            bandwidth: _,
+            launch_ns: _,
+            gap_ns: _,
+            latency_ns: _,
+            cube_ns: _,
+            shared_step_ns: _,
+            realign_ns: _,
+            publish_ns: _,
+            arrive_ps: _,
+            merge_ns: _,
+            load_ps: _,
+            light_ps: _,
+            medium_ps: _,
+            heavy_ps: _,
+            transcendental_ps: _,
+            position_ps: _,
+            wide_ps: _,
+            serial_factor: _,
+            first_round_factor: _,
+            overlap_tenths,
+            spill_percent: _,
+            sector_percent,
+            lone_unit_percent,
+            small_team_percent,
+            segments,
+        } = self;
+        let (overlap_tenths, sector_percent) = (*overlap_tenths, *sector_percent);
+        let (lone_unit_percent, small_team_percent) = (*lone_unit_percent, *small_team_percent);
+        check!("", norm_exponent, overlap_tenths);
+        check!("", percent, sector_percent, lone_unit_percent, small_team_percent);
+        let (row, mut before) = ("segments.", None);
+        for &SegmentEfficiency { bytes, percent: share } in segments {
+            percent(share).map_err(|expected| Nonsense::new(row, "percent", share, expected))?;
+            count(bytes as u64).map_err(|expected| Nonsense::new(row, "bytes", bytes, expected))?;
+            if before.is_some_and(|before| bytes >= before) {
+                return Err(Nonsense::new(row, "bytes", bytes, "less than in the entry before"));
+            }
+            before = Some(bytes);
+        }
+        Ok(())
+    }
+}
+
+fn norm_exponent(value: u64) -> Result<(), &'static str> {
+    (10..=1000).contains(&value).then_some(()).ok_or("from 10 to 1000")
+}
