@@ -48,10 +48,12 @@
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
 //! | `tune/` | the choice of a plan by measuring |
+//! | `store/` | measured plans in a file |
 //!
 //! # Features
 //!
-//! `serde` lets plans, devices, choices and what `tune` measured be saved and read.
+//! `serde` lets plans, devices, choices and what `tune` measured be saved and read, and adds
+//! `PlanStore`: measured plans in a file.
 #![deny(missing_docs)]
 
 mod applied;
@@ -69,6 +71,8 @@ mod plan;
 mod problem;
 mod profile;
 mod refusal;
+#[cfg(feature = "serde")]
+mod store;
 mod tune;
 mod tuning;
 
@@ -97,6 +101,8 @@ pub use problem::{
 };
 pub use profile::{Profile, SegmentEfficiency};
 pub use refusal::{Reason, Refusal};
+#[cfg(feature = "serde")]
+pub use store::{PlanStore, StoreError, TunedPlan};
 pub use tune::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
 pub use tuning::{AccumulatorTuning, AppliedTuning, ListTuning, TranscendentalTuning, Tuning};
 

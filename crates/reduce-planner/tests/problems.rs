@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use reduce_planner::{
-    Direction, ElementType, InputSpec, KeptDim, OperatorClass, OutputSpec, Problem, ProblemError,
-    ReducedDim, row_major_strides,
+    AppliedProblem, AppliedSpec, Device, Direction, ElementType, InputSpec, KeptDim, OperatorClass,
+    OutputSpec, Problem, ProblemError, ReducedDim, choose, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -96,6 +96,9 @@ fn mistakes_are_named() {
     }
     let none = strided(SUM, &[2, 3, 0], &[1 << 40, 1 << 35, 1], Some(&[2]), None).unwrap();
     assert_eq!(none, row_major(SUM, &[2, 3, 0], &[2]), "strides of nothing mean nothing");
+    let no_outputs = strided(SUM, &[0, huge, 2], &[5, 9, 1], Some(&[2]), None).unwrap();
+    assert_eq!(no_outputs, row_major(SUM, &[0, 2], &[1]), "nor does its shape");
+    assert!(choose(&no_outputs, &Device::h200()).is_ok());
     assert!(matches!(
         error(strided(MAX, &[4, 0], &[0, 1], Some(&[1]), None)),
         ProblemError::EmptyReduction { operator: "max", .. }
@@ -106,6 +109,19 @@ fn mistakes_are_named() {
             error(strided(SUM, &[2, 3, 4], &[12, 4, 1], Some(&[2]), Some(&overlapping))),
             ProblemError::OutputOverlaps { .. }
         ));
+    }
+}
+
+/// The product of extents overflows where one of them is 0 and the tensor spans nothing.
+#[test]
+fn applied_shapes_that_overflow_are_refused() {
+    let (element, huge) = (ElementType::F32, usize::MAX / 2);
+    let shape = [0, huge, huge];
+    let input = InputSpec { element, shape: &shape, strides: &[0, 0, 0], alignment: 16 };
+    let output = AppliedSpec { element, strides: None, second: None, companions: &[] };
+    for axes in [&[0][..], &[1], &[1, 2]] {
+        let error = AppliedProblem::new(SUM, &input, Some(axes), &output).unwrap_err();
+        assert!(matches!(error, ProblemError::TooLarge { tensor: "input", .. }), "{error}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    DimOfAll, InputSpec, OperatorClass, Problem, Second, SecondSpec, canonical, layout::span,
-    may_overlap, reduced_axes, row_major_strides, second_span, strides_of,
+    DimOfAll, InputSpec, OperatorClass, Problem, Second, SecondSpec, canonical, count_of_extents,
+    layout::span, may_overlap, reduced_axes, row_major_strides, second_span, strides_of,
 };
 use crate::{ElementType, ProblemError};
 
@@ -71,13 +71,15 @@ impl AppliedProblem {
         if let Some(short) = applied.companions.iter().find(|strides| strides.len() != rank) {
             return mismatch("operand", short.len());
         }
-        let span_of = |tensor, strides: &[usize]| {
-            span(input.shape, strides).ok_or_else(|| ProblemError::TooLarge {
-                tensor,
-                shape: input.shape.to_vec(),
-                strides: strides.to_vec(),
-            })
+        let too_large = |tensor, strides: &[usize]| ProblemError::TooLarge {
+            tensor,
+            shape: input.shape.to_vec(),
+            strides: strides.to_vec(),
         };
+        let span_of = |tensor, strides: &[usize]| {
+            span(input.shape, strides).ok_or_else(|| too_large(tensor, strides))
+        };
+        count_of_extents(input.shape).ok_or_else(|| too_large("input", input.strides))?;
         let input_span = span_of("input", input.strides)?;
         let output_span = span_of("output", output)?;
         let second_span = match applied.second {

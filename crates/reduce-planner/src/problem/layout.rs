@@ -3,7 +3,7 @@
 /// A dimension that the result keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeptDim {
-    /// Number of indices, at least 2.
+    /// Number of indices: at least 2, or 0 if there are no outputs.
     pub extent: usize,
     /// Stride in the input, in elements.
     pub stride: usize,
@@ -106,9 +106,22 @@ pub(super) fn strides_of(dims: &[DimOfAll], nth: usize) -> Vec<usize> {
     dims.iter().map(|dim| dim.companions.get(nth).copied().unwrap_or(0)).collect()
 }
 
+/// Number of elements of a tensor of this shape, if extents of 0 counted as 1. `None` if it
+/// overflows. With it, no product of some of the extents does.
+pub(super) fn count_of_extents(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)))
+}
+
 /// Drops dimensions of one index, orders the rest from the largest stride to the smallest with
 /// broadcast dimensions first, and merges neighbours that leave no gap in any stride.
+///
+/// Dimensions without any index are one, whatever the others are: their extents and strides mean
+/// nothing, and may be too large to compute with.
 pub(super) fn canonical(mut dims: Vec<DimOfAll>) -> Vec<DimOfAll> {
+    if let Some(empty) = dims.iter().find(|dim| dim.extent == 0) {
+        let companions = vec![0; empty.companions.len()];
+        return vec![DimOfAll { extent: 0, stride: 1, other: 0, companions }];
+    }
     dims.retain(|dim| dim.extent != 1);
     dims.sort_by_key(|dim| {
         let broadcast_first = if dim.stride == 0 { usize::MAX } else { dim.stride };

@@ -6,12 +6,13 @@
 //! and Johnson, "The design and implementation of FFTW3", 2005).
 
 mod applied;
+mod display;
 mod layout;
 mod list;
 
 use crate::{ElementType, ProblemError};
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
-use layout::{DimOfAll, canonical, may_overlap, strides_of};
+use layout::{DimOfAll, canonical, count_of_extents, may_overlap, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
 pub use list::ListProblem;
 
@@ -239,12 +240,7 @@ impl Problem {
         };
         let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
         let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
-        // Extents of 0 count as 1, so that no product of some of the extents overflows.
-        input
-            .shape
-            .iter()
-            .try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)))
-            .ok_or_else(too_large)?;
+        count_of_extents(input.shape).ok_or_else(too_large)?;
         let contiguous = row_major_strides(&kept_shape);
         let output_strides = output.strides.unwrap_or(&contiguous);
         if output_strides.len() != kept_shape.len() {

@@ -1,0 +1,106 @@
+//! A problem as one line of text.
+
+use core::fmt;
+
+use super::{Companion, OperatorClass, Problem, Second};
+
+impl fmt::Display for Problem {
+    /// One line, such as `sum(4 bytes, 1 field) f32 -> f32 | kept 8192:8192:1 | reduced 8192:1:0 |
+    /// aligned 256 | spans 67108864, 8192`.
+    ///
+    /// A kept dimension reads `extent:stride:output_stride`, a reduced one
+    /// `extent:stride:position_stride`, from the outermost to the innermost. Two problems are equal
+    /// if and only if their lines are. `PlanStore` uses the line as a key. A change of the line is a
+    /// change of the store's format.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Every field is named here, so that a new one is not forgotten.
+        let Self {
+            operator,
+            input,
+            results,
+            alignment,
+            second,
+            kept,
+            reduced,
+            input_span,
+            output_span,
+        } = self;
+        write_operator(f, operator)?;
+        write!(f, " {input} ->")?;
+        write_list(f, results)?;
+        f.write_str(" | kept")?;
+        let kept = kept.iter().map(|dim| Triple(dim.extent, dim.stride, dim.output_stride));
+        write_list(f, kept)?;
+        f.write_str(" | reduced")?;
+        let reduced = reduced.iter().map(|dim| Triple(dim.extent, dim.stride, dim.position_stride));
+        write_list(f, reduced)?;
+        write!(f, " | aligned {alignment} | spans {input_span}, {output_span}")?;
+        match second {
+            Some(second) => write_second(f, second),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Three numbers, separated by colons.
+struct Triple(usize, usize, usize);
+
+impl fmt::Display for Triple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.0, self.1, self.2)
+    }
+}
+
+fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::Result {
+    let OperatorClass {
+        name,
+        accumulator_bytes,
+        fields,
+        positional,
+        defined_on_empty,
+        transcendental,
+        blockwise,
+    } = *operator;
+    // Names with other characters are quoted, so that they cannot look like the rest of the line.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        f.write_str(name)?;
+    } else {
+        write!(f, "\"{}\"", name.escape_default())?;
+    }
+    let plural = if fields == 1 { "" } else { "s" };
+    write!(f, "({accumulator_bytes} bytes, {fields} field{plural}")?;
+    for (holds, property) in [
+        (positional, "positional"),
+        (!defined_on_empty, "undefined on empty"),
+        (transcendental, "transcendental"),
+        (blockwise, "blockwise"),
+    ] {
+        if holds {
+            write!(f, ", {property}")?;
+        }
+    }
+    f.write_str(")")
+}
+
+fn write_second(f: &mut fmt::Formatter<'_>, second: &Second) -> fmt::Result {
+    let Second { element, alignment, strides: Companion { kept, reduced }, span } = second;
+    write!(f, " | second {element} | kept")?;
+    write_list(f, kept)?;
+    f.write_str(" | reduced")?;
+    write_list(f, reduced)?;
+    write!(f, " | aligned {alignment} | span {span}")
+}
+
+/// Writes each item with a space before it, or `none` if there is no item.
+fn write_list<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    items: impl IntoIterator<Item = T>,
+) -> fmt::Result {
+    let mut is_empty = true;
+    for item in items {
+        is_empty = false;
+        write!(f, " {item}")?;
+    }
+    if is_empty { f.write_str(" none") } else { Ok(()) }
+}
