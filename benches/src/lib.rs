@@ -7,6 +7,7 @@ mod case;
 #[cfg(feature = "cubek")]
 mod cubek;
 mod kernel_time;
+mod probe;
 mod record;
 pub mod regret;
 pub mod report;
@@ -19,5 +20,6 @@ pub use case::{Case, CaseError, Over};
 #[cfg(feature = "cubek")]
 pub use cubek::fastest_routine;
 pub use kernel_time::Delay;
+pub use probe::probes;
 pub use record::{CubekTiming, Record, RecordError, Timing, Tried};
 pub use stated::{PlanTextError, Stated, StatedCase};

@@ -16,7 +16,7 @@ use crate::{
 const OTHER_REGISTERS: f64 = 16.0;
 
 /// Registers in which a unit computes, for each word of an accumulator. Fitted to measured times.
-const WORKING_REGISTERS: f64 = 2.0;
+const WORKING_REGISTERS: f64 = 6.0;
 
 /// Registers that a unit of a peeled access needs beside that.
 const PEELING_REGISTERS: f64 = 4.0;
@@ -106,8 +106,8 @@ fn norm(times: [f64; 3], exponent: f64) -> f64 {
     }
     let shares = times.map(|time| match time == longest {
         true => 1.0,
-        // A share this small adds nothing.
-        false if time < 0.05 * longest => 0.0,
+        // A share this small adds less than the estimate is good for.
+        false if time < 0.15 * longest => 0.0,
         false => (time / longest).powf(exponent),
     });
     longest * shares.iter().sum::<f64>().powf(exponent.recip())

@@ -22,7 +22,9 @@ pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
 use crate::{
     Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
-    limits, plan::check::check_schedule, tuning::share,
+    limits,
+    plan::check::{check_numbers, check_schedule},
+    tuning::share,
 };
 
 /// A plan with its estimate, and the reasons against all other schedules.
@@ -70,35 +72,34 @@ pub struct Candidate {
 /// The description of the device makes no sense, the device lacks an element type or wide indices,
 /// or no schedule applies. See [`PlanError`].
 pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
-    let Search { mut found, mut refused } = Search::run(problem, device)?;
+    let Search { found, mut refused } = Search::run(problem, device)?;
 
     // 5. The fastest plan is taken. The numbers that the rules give rest on measurements, so others
-    //    must be expected to be faster by a margin. Of equals, it is the one that is cheapest to
-    //    start.
+    //    must be expected to be faster by a margin. Of equals, it is the one that was found first.
     let margin = 1.0 + share(device.tuning.search_margin_percent);
-    let handicapped = |found: &Found| match found.ruled {
+    let handicapped = found.iter().map(|found| match found.ruled {
         true => found.candidate.estimate.alone_ns(),
         false => found.candidate.estimate.alone_ns() * margin,
-    };
-    let fastest = found.iter().min_by(|a, b| handicapped(a).total_cmp(&handicapped(b)));
-    let Some(&Found { candidate: Candidate { plan, estimate: best }, .. }) = fastest else {
+    });
+    let mut ranking: Vec<(f64, usize)> = handicapped.zip(0..).collect();
+    ranking.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut ranked = ranking.iter().map(|&(_, nth)| found[nth].candidate);
+    let Some(Candidate { plan, estimate: best }) = ranked.next() else {
         return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
     };
 
     // 6. All other schedules are refused because they are slower, even with their fastest plan.
-    found.sort_by(|a, b| handicapped(a).total_cmp(&handicapped(b)));
     for kind in ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind()) {
-        let of_kind = |found: &&Found| found.candidate.plan.schedule.kind() == kind;
-        if let Some(found) = found.iter().find(of_kind) {
+        let of_kind = |other: &Candidate| other.plan.schedule.kind() == kind;
+        if let Some(other) = ranked.clone().find(of_kind) {
             let (best_microseconds, best_limit) = (best.microseconds(), best.limit());
-            let estimate = found.candidate.estimate;
+            let estimate = other.estimate;
             let reason = Reason::Slower { estimate, best_microseconds, best_limit };
             refused.push(Refusal::new(kind, reason));
         }
     }
     refused.sort_by_key(|refusal| refusal.schedule);
-    let others = found.iter().map(|found| found.candidate).filter(|other| other.plan != plan);
-    let runners_up = others.take(Choice::MOST_RUNNERS_UP).collect();
+    let runners_up = ranked.take(Choice::MOST_RUNNERS_UP).collect();
     Ok(Choice { plan, estimate: best, refused, runners_up })
 }
 
@@ -142,30 +143,37 @@ impl Search {
 
         // 3. Each schedule either says why it does not apply, or is sized by its rules.
         let mut search = Self { found: Vec::with_capacity(MOST_CANDIDATES), refused: Vec::new() };
+        let mut sized: Vec<(Access, Candidate)> = Vec::with_capacity(2 * ScheduleKind::ALL.len());
         for kind in ScheduleKind::ALL {
-            let widest = search.add(kind, problem, device, accesses.widest);
             let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
             let realigned = accesses.realigned.filter(|_| in_cubes);
-            let realigned = realigned.map(|access| search.add(kind, problem, device, access));
+            let mut of_kind = |access: Access| {
+                let plan = legal(kind, problem, device, access)?;
+                sized.push((access, search.push(plan, true, problem, device)));
+                Ok(())
+            };
+            let widest = of_kind(accesses.widest);
+            let realigned = realigned.map(of_kind);
             match (widest, realigned) {
                 (Ok(()), _) | (_, Some(Ok(()))) => {}
                 (Err(refusal), _) => search.refused.push(refusal),
             }
         }
+
+        // 4. Around these sizes, each number is halved and doubled, and so are the loads in flight.
+        //    A schedule that is hopeless is not worth the time.
+        let times = sized.iter().map(|(_, sized)| sized.estimate.alone_ns());
+        let hopeless = HOPELESS * times.fold(f64::INFINITY, f64::min);
+        for (access, sized) in sized {
+            if sized.estimate.alone_ns() <= hopeless {
+                search.add_beside(sized.plan, access, problem, device);
+            }
+        }
         Ok(search)
     }
 
-    /// 4. Around the size that the rules of a schedule give, each number is halved and doubled, and
-    ///    so are the loads in flight. Each plan is estimated.
-    fn add(
-        &mut self,
-        kind: ScheduleKind,
-        problem: &Problem,
-        device: &Device,
-        access: Access,
-    ) -> Result<(), Refusal> {
-        let ruled = legal(kind, problem, device, access)?;
-        self.push(ruled, true, problem, device);
+    /// Adds the plans beside the one with the numbers of the rules.
+    fn add_beside(&mut self, ruled: Plan, access: Access, problem: &Problem, device: &Device) {
         for schedule in candidates::sizes(ruled.schedule, problem, access) {
             let fitted = access.fitted(problem, device, schedule);
             let units =
@@ -173,21 +181,27 @@ impl Search {
             let of_unit = access.loads_per_output(problem).div_ceil(units.max(1));
             let loads = fitted.loads_in_flight;
             let twice = if of_unit > loads as u64 { 2 * loads } else { 0 };
-            for loads in [loads, loads / 2, twice] {
+            // Fewer loads rarely win, except with the size of the rules.
+            let half = if schedule == ruled.schedule { loads / 2 } else { 0 };
+            for loads in [loads, half, twice] {
                 let plan = Plan::new(fitted.with_loads_in_flight(loads), schedule);
-                if plan != ruled && plan.check(problem, device).is_ok() {
+                if plan != ruled && check_numbers(&plan, problem, device).is_ok() {
                     self.push(plan, false, problem, device);
                 }
             }
         }
-        Ok(())
     }
 
-    fn push(&mut self, plan: Plan, ruled: bool, problem: &Problem, device: &Device) {
-        let estimate = plan.estimate(problem, device);
-        self.found.push(Found { candidate: Candidate { plan, estimate }, ruled });
+    fn push(&mut self, plan: Plan, ruled: bool, problem: &Problem, device: &Device) -> Candidate {
+        let candidate = Candidate { plan, estimate: plan.estimate(problem, device) };
+        self.found.push(Found { candidate, ruled });
+        candidate
     }
 }
+
+/// How many times as long as the fastest size of the rules a schedule's own size may take before
+/// the plans beside it are not looked at.
+const HOPELESS: f64 = 1.5;
 
 /// About as many plans as a search finds.
 const MOST_CANDIDATES: usize = 64;

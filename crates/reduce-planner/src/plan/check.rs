@@ -25,10 +25,7 @@ impl Plan {
             return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
         }
         limits::check(problem, device)?;
-        let unfit = |reason| self.unfit(device, reason);
-        check_access(self.access, problem, device).map_err(unfit)?;
-        check_outputs_in_flight(self.access, self.schedule, problem).map_err(unfit)?;
-        check_schedule(self, problem, device).map_err(unfit)
+        check_numbers(self, problem, device).map_err(|reason| self.unfit(device, reason))
     }
 
     /// The error that this plan cannot run on `device` for `reason`.
@@ -36,6 +33,17 @@ impl Plan {
     pub fn unfit(&self, device: &Device, reason: Illegal) -> PlanError {
         PlanError::Unfit { plan: self.to_string(), device: device.name.clone(), reason }
     }
+}
+
+/// All rules for a problem and a device that agree with each other.
+pub(crate) fn check_numbers(
+    plan: &Plan,
+    problem: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    check_access(plan.access, problem, device)?;
+    check_outputs_in_flight(plan.access, plan.schedule, problem)?;
+    check_schedule(plan, problem, device)
 }
 
 /// Every vector load is aligned, and inside its inner dimension unless rows are realigned.
