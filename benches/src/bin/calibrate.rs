@@ -31,7 +31,7 @@ struct Arguments {
     #[arg(long)]
     json: Option<PathBuf>,
     /// Milliseconds of each of the five samples of a plan.
-    #[arg(long, default_value_t = 8.0)]
+    #[arg(long, default_value_t = 5.0)]
     sample_ms: f64,
     /// Base-2 logarithm of the elements of the largest probe; by default as many as a call reads
     /// in about two milliseconds, at most 26.

@@ -28,12 +28,13 @@ pub struct Fit {
     pub median_error: f64,
 }
 
-/// Fits a profile to observations on a device, from the device's own profile on. Numbers that no
-/// observation depends on stay as they are.
+/// Fits a profile to observations on a device, from the device's own profile on. Numbers that the
+/// observations tell little about stay near what they are.
 #[must_use]
 pub fn fit(device: &Device, observations: &[Observation]) -> Fit {
+    let start = device.profile.clone();
     let mut device = device.clone();
-    let mut least = loss(&device, observations);
+    let mut least = loss(&device, &start, observations);
     let mut steps = [1.6f64; PARAMETERS.len()];
     for _ in 0..MOST_PASSES {
         let before = least;
@@ -46,7 +47,7 @@ pub fn fit(device: &Device, observations: &[Observation]) -> Fit {
                 let next = (now as f64 * factor).round();
                 let next = if factor > 1.0 { next.max(now as f64 + 1.0) } else { next };
                 *(parameter.at)(&mut device.profile) = next.clamp(low, high) as u64;
-                let loss = loss(&device, observations);
+                let loss = loss(&device, &start, observations);
                 if loss < least {
                     least = loss;
                     improved = true;
@@ -126,7 +127,7 @@ fn error(device: &Device, one: &Observation) -> f64 {
 /// How far a profile is from the times. An estimate that is off by the same share for all plans of
 /// a problem is half as bad as one that ranks them wrongly, and plans that are far slower than the
 /// fastest one count less. An outlier counts as a factor of e.
-fn loss(device: &Device, observations: &[Observation]) -> f64 {
+fn loss(device: &Device, start: &Profile, observations: &[Observation]) -> f64 {
     let mut sum = 0.0;
     let mut first = 0;
     while first < observations.len() {
@@ -144,5 +145,19 @@ fn loss(device: &Device, observations: &[Observation]) -> f64 {
         }
         first += same;
     }
-    sum / observations.len().max(1) as f64
+    sum / observations.len().max(1) as f64 + STAYING * distance(&device.profile, start)
+}
+
+/// How much a change of a number by a factor of e must improve the loss.
+const STAYING: f64 = 0.003;
+
+/// How far two profiles are from each other: the sum over all numbers of the logarithm of their
+/// ratio.
+fn distance(profile: &Profile, start: &Profile) -> f64 {
+    let (mut profile, mut start) = (profile.clone(), start.clone());
+    let of = |parameter: &Parameter| {
+        let (now, then) = (*(parameter.at)(&mut profile), *(parameter.at)(&mut start));
+        (now.max(1) as f64 / then.max(1) as f64).ln().abs()
+    };
+    PARAMETERS.iter().map(of).sum()
 }

@@ -7,12 +7,12 @@
 //! ```
 //! use reduce_planner::*;
 //!
-//! // The sum over the last axis of a row-major 8192 × 8192 tensor of f32, on an H200.
+//! // The sum over the last axis of a row-major 4096 × 32768 tensor of f32, on an H200.
 //! let sum = OperatorClass::new("sum", 4);
 //! let input = InputSpec {
 //!     element: ElementType::F32,
-//!     shape: &[8192, 8192],
-//!     strides: &[8192, 1],
+//!     shape: &[4096, 32768],
+//!     strides: &[32768, 1],
 //!     alignment: 256,
 //! };
 //! let output = OutputSpec { elements: &[ElementType::F32], strides: None };

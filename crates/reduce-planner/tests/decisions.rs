@@ -81,7 +81,8 @@ fn plans_on_the_h200() {
         (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
         // Rows: a cube each where they are long, a few lanes each where they are short, a unit each
         // where they are very short; several rows at a time where each has few loads.
-        (problem(&[8192, 8192], &[1]), along(4, false), cube(512, 1, PLANE)),
+        (problem(&[8192, 8192], &[1]), along(4, false), plane(32, 256)),
+        (problem(&[2048, 32768], &[1]), along(4, false), cube(512, 1, PLANE)),
         (problem(&[4096, 50257], &[1]), along(4, true), cube(512, 1, PLANE)),
         (problem(&[128, 32768], &[1]), along(4, false), cube(512, 1, PLANE)),
         (problem(&[1 << 20, 32], &[1]), short(along(4, false), 2, 2), plane(4, 256)),
@@ -118,13 +119,17 @@ fn plan_of(class: OperatorClass, shape: &[usize], axis: usize) -> Plan {
 
 /// The same for another type of element.
 fn plan_in(element: ElementType, class: OperatorClass, shape: &[usize], axis: usize) -> Plan {
+    choose(&problem_in(element, class, shape, axis), &rules_alone()).unwrap().plan
+}
+
+fn problem_in(element: ElementType, class: OperatorClass, shape: &[usize], axis: usize) -> Problem {
     let problem = Problem::new(
         class,
         &InputSpec { element, shape, strides: &row_major_strides(shape), alignment: 256 },
         Some(&[axis]),
         &OutputSpec { elements: &[element], strides: None },
     );
-    choose(&problem.unwrap(), &rules_alone()).unwrap().plan
+    problem.unwrap()
 }
 
 /// Rows that start off a vector's boundary are read in aligned vectors where cubes can realign
@@ -199,7 +204,9 @@ fn blocks_leave_units_more_registers() {
     assert_eq!(along(blockwise).schedule, plane(16, 128));
     assert_eq!(along(blockwise).access.loads_in_flight, 8);
     let transcendental = OperatorClass::new("logsumexp", 8).fields(2).transcendental();
-    assert_eq!(along(transcendental).access.loads_in_flight, 2);
+    let one_by_one = problem_in(ElementType::F32, transcendental, &[65536, 1024], 1);
+    let lanes = force(ScheduleKind::Plane, &one_by_one, &Device::h200()).unwrap();
+    assert_eq!(lanes.access.loads_in_flight, 2);
     assert_eq!(along(transcendental.blockwise()).access.loads_in_flight, 8);
     let narrow = plan_in(ElementType::BF16, transcendental.blockwise(), &[65536, 1024], 1);
     assert_eq!(narrow.access.loads_in_flight, 2);

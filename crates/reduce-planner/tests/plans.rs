@@ -112,7 +112,7 @@ fn plans_read_as_sentences() {
 fn estimates_read_as_one_line() {
     let choice = choose(&problem(&[8192, 8192], &[1]), &Device::h200()).unwrap();
     let text = choice.estimate.to_string();
-    assert!(text.contains("us, limited by bandwidth: launch 7.0, gap "), "{text}");
+    assert!(text.contains("us, limited by bandwidth: launch 7.6, gap "), "{text}");
     assert_eq!(text.lines().count(), 1);
     assert_eq!(choice.estimate.limit(), Limit::Bandwidth);
     let unit = choice.refused[0].to_string();

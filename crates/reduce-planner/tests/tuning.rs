@@ -38,7 +38,7 @@ fn another_tuning_gives_another_plan() {
         "{two_launches}"
     );
 
-    let rows = problem(sum, &[8192, 8192], 1);
+    let rows = problem(sum, &[2048, 32768], 1);
     assert_eq!(plan(&rows, |_| ()).schedule.units_per_cube(), 512);
     let small = plan(&rows, |tuning| tuning.light.cooperating_units_per_cube = 128);
     assert_eq!((small.schedule.kind(), small.schedule.units_per_cube()), (ScheduleKind::Cube, 128));
