@@ -70,8 +70,19 @@ pub struct Device {
 type Preset = fn() -> Device;
 
 /// The presets by name.
-const PRESETS: &[(&str, Preset)] =
-    &[("h200", Device::h200), ("software_adapter", Device::software_adapter)];
+const PRESETS: &[(&str, Preset)] = &[
+    ("h200", Device::h200),
+    ("h100", Device::h100),
+    ("software_adapter", Device::software_adapter),
+    ("rtx4090", Device::rtx4090),
+    ("rx7900xtx", Device::rx7900xtx),
+    ("m2_max", Device::m2_max),
+    ("iris_xe", Device::iris_xe),
+];
+
+/// The element types that WGSL has on every device, with half floats where a device has them.
+const WGSL_ELEMENTS: [ElementType; 4] =
+    [ElementType::F32, ElementType::F16, ElementType::I32, ElementType::U32];
 
 impl Device {
     /// The names of the presets, for programs that take one from their user.
@@ -112,6 +123,115 @@ impl Device {
             elements: ElementType::ALL.to_vec(),
             profile: Profile::h200(),
             tuning: Tuning::h200(),
+        }
+    }
+
+    /// One NVIDIA H100 (SXM, HBM3) through CUDA. Its profile is measured. Its tuning is that of the
+    /// H200.
+    #[must_use]
+    pub fn h100() -> Self {
+        Self { name: "NVIDIA H100".into(), profile: Profile::h100(), ..Self::h200() }
+    }
+
+    /// An NVIDIA GeForce RTX 4090 through Vulkan, which nobody measured.
+    ///
+    /// Multiprocessors (128), their units (1536), cubes (24), registers (65536) and shared memory
+    /// (100 KiB), and the L2 cache (72 MiB) are from NVIDIA's "Ada GPU Architecture" and from the
+    /// table of compute capability 8.9 in the "CUDA C++ Programming Guide".
+    #[must_use]
+    pub fn rtx4090() -> Self {
+        Self {
+            name: "NVIDIA GeForce RTX 4090".into(),
+            multiprocessors: 128,
+            units_per_multiprocessor: 1536,
+            cubes_per_multiprocessor: 24,
+            shared_memory_per_multiprocessor: 100 * 1024,
+            cache_bytes: 72 << 20,
+            profile: Profile::rtx4090(),
+            ..Self::of_vulkan()
+        }
+    }
+
+    /// An AMD Radeon RX 7900 XTX through Vulkan, which nobody measured.
+    ///
+    /// Compute units (96), their units in waves of 32 (2 SIMDs × 16 waves), registers (2 × 192 KiB)
+    /// and local memory (64 KiB for each of the two of a work-group processor), and the cache of 96
+    /// MiB are from AMD's "RDNA 3 Instruction Set Architecture" and the product page.
+    #[must_use]
+    pub fn rx7900xtx() -> Self {
+        Self {
+            name: "AMD Radeon RX 7900 XTX".into(),
+            plane_size_max: 64,
+            multiprocessors: 96,
+            units_per_multiprocessor: 1024,
+            registers_per_multiprocessor: 2 * 192 * 1024 / 4,
+            shared_memory_bytes: 32 * 1024,
+            shared_memory_per_multiprocessor: 64 * 1024,
+            cache_bytes: 96 << 20,
+            profile: Profile::rx7900xtx(),
+            ..Self::of_vulkan()
+        }
+    }
+
+    /// An Apple M2 Max with 38 GPU cores through Metal, which nobody measured.
+    ///
+    /// Cores, planes of 32 and 32 KiB of threadgroup memory are from Apple's technical
+    /// specifications and the "Metal Feature Set Tables". Apple does not tell how many units and
+    /// registers a core has: 1024 units and 208 KiB are from Rosenzweig's "Dissecting the Apple M1
+    /// GPU".
+    #[must_use]
+    pub fn m2_max() -> Self {
+        Self {
+            name: "Apple M2 Max".into(),
+            multiprocessors: 38,
+            units_per_multiprocessor: 1024,
+            registers_per_multiprocessor: 208 * 1024 / 4,
+            shared_memory_bytes: 32 * 1024,
+            shared_memory_per_multiprocessor: 64 * 1024,
+            cache_bytes: 0,
+            wide_indices: false,
+            wide_atomics: false,
+            elements: WGSL_ELEMENTS.to_vec(),
+            profile: Profile::m2_max(),
+            ..Self::of_vulkan()
+        }
+    }
+
+    /// Intel Iris Xe graphics with 96 execution units through Vulkan, which nobody measured.
+    ///
+    /// Six dual subslices of 16 execution units with 7 threads each, 64 KiB of shared local memory
+    /// and 4 KiB of registers a thread are from Intel's "oneAPI GPU Optimization Guide" (Xe-LP).
+    #[must_use]
+    pub fn iris_xe() -> Self {
+        Self {
+            name: "Intel Iris Xe".into(),
+            plane_size_min: 8,
+            plane_size_max: 32,
+            max_units_per_cube: 512,
+            multiprocessors: 6,
+            units_per_multiprocessor: 16 * 7 * 16,
+            registers_per_multiprocessor: 16 * 7 * 4096 / 4,
+            shared_memory_bytes: 32 * 1024,
+            shared_memory_per_multiprocessor: 64 * 1024,
+            cache_bytes: 0,
+            wide_indices: false,
+            wide_atomics: false,
+            elements: WGSL_ELEMENTS.to_vec(),
+            profile: Profile::iris_xe(),
+            ..Self::of_vulkan()
+        }
+    }
+
+    /// What wgpu's Vulkan backend offers on GPUs.
+    fn of_vulkan() -> Self {
+        Self {
+            max_bindings: 64,
+            max_cube_count: [i32::MAX as u32, 65535, 65535],
+            shared_memory_bytes: 48 * 1024,
+            most_shared_memory_bytes: 0,
+            max_vector: 4,
+            forward_progress: false,
+            ..Self::h200()
         }
     }
 

@@ -140,6 +140,92 @@ impl Profile {
         }
     }
 
+    /// One NVIDIA H100 with HBM3 through CUDA, as the program `calibrate` measured it. No plan was
+    /// tuned there.
+    #[must_use]
+    pub fn h100() -> Self {
+        Self {
+            origin: "measured on one NVIDIA H100 through CUDA by calibrate, 2026-11-23".into(),
+            bandwidth: 3_079_884_481_483,
+            launch_ns: 7538,
+            gap_ns: 1507,
+            latency_ns: 563,
+            cube_ns: 340,
+            shared_step_ns: 91,
+            realign_ns: 1995,
+            publish_ns: 2753,
+            arrive_ps: 2997,
+            merge_ns: 283,
+            load_ps: 18,
+            light_ps: 14,
+            medium_ps: 26,
+            heavy_ps: 63,
+            transcendental_ps: 91,
+            position_ps: 15,
+            wide_ps: 52,
+            serial_factor: 220,
+            first_round_factor: 300,
+            overlap_tenths: 35,
+            spill_percent: 200,
+            sector_percent: 40,
+            lone_unit_percent: 82,
+            small_team_percent: 100,
+            segments: [
+                segment(2048, 100),
+                segment(512, 97),
+                segment(256, 97),
+                segment(128, 94),
+                segment(64, 82),
+                segment(32, 79),
+                segment(16, 74),
+                segment(8, 25),
+            ],
+        }
+    }
+
+    /// A device of which a data sheet tells the bandwidth. All other numbers are those of the H200,
+    /// with the launches that wgpu takes there.
+    fn of_data_sheet(origin: &str, bandwidth: u64) -> Self {
+        let launch_ns = 10_000;
+        Self { origin: origin.into(), bandwidth, launch_ns, ..Self::h200() }
+    }
+
+    /// An NVIDIA GeForce RTX 4090: 1008 GB/s, from the data sheet.
+    #[must_use]
+    pub fn rtx4090() -> Self {
+        Self::of_data_sheet(
+            "bandwidth from NVIDIA's data sheet, the rest of the H200",
+            1_008_000_000_000,
+        )
+    }
+
+    /// An AMD Radeon RX 7900 XTX: 960 GB/s, from the data sheet.
+    #[must_use]
+    pub fn rx7900xtx() -> Self {
+        Self::of_data_sheet(
+            "bandwidth from AMD's data sheet, the rest of the H200",
+            960_000_000_000,
+        )
+    }
+
+    /// An Apple M2 Max: 400 GB/s, from the technical specifications.
+    #[must_use]
+    pub fn m2_max() -> Self {
+        Self::of_data_sheet(
+            "bandwidth from Apple's specifications, the rest of the H200",
+            400_000_000_000,
+        )
+    }
+
+    /// Intel Iris Xe graphics of a laptop processor with LPDDR4X-4266 on 128 bits: 68 GB/s.
+    #[must_use]
+    pub fn iris_xe() -> Self {
+        Self::of_data_sheet(
+            "bandwidth of LPDDR4X-4266 on 128 bits, the rest of the H200",
+            68_000_000_000,
+        )
+    }
+
     /// Mesa's software Vulkan adapter on two processor cores.
     #[must_use]
     pub fn software_adapter() -> Self {
