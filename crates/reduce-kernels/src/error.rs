@@ -62,6 +62,14 @@ pub enum ReduceError {
         /// Number of results that the operator has.
         results: usize,
     },
+    /// A recorded reduction is by another operator.
+    #[error("the recorded reduction is by `{recorded}`, not by `{found}`")]
+    OtherOperator {
+        /// Name of the recorded operator.
+        recorded: String,
+        /// Name of the operator that was given.
+        found: String,
+    },
     /// The operator takes another number of inputs.
     #[error("`{operator}` takes {expected} inputs, and {found} were given")]
     Inputs {

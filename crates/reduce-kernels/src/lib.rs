@@ -42,6 +42,9 @@ mod normalize;
 pub mod operator;
 mod operators;
 mod pairs;
+mod plans;
+#[cfg(feature = "serde")]
+mod recorded;
 mod reduction;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -65,8 +68,17 @@ pub use operator::{
 };
 pub use operators::*;
 pub use pairs::*;
+pub use plans::{PlanInUse, PlanSource};
+#[cfg(feature = "serde")]
+pub use plans::{stop_using_plans, use_plans};
+#[cfg(feature = "serde")]
+pub use recorded::{
+    RecordedError, RecordedReduction, RecordedSecond, record_reductions, recorded, stop_recording,
+};
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
+#[cfg(feature = "serde")]
+pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
 pub use reduction::{Outputs, Reduction, reduce, reduce_pair};
 
 /// The examples in the repository's documents, compiled and run as doctests of this crate.
@@ -80,4 +92,8 @@ mod documents {
 
     #[doc = include_str!("../../../docs/ADDING_AN_OPERATOR.md")]
     struct AddingAnOperator;
+
+    #[cfg(feature = "serde")]
+    #[doc = include_str!("../../../docs/TUNING.md")]
+    struct Tuning;
 }

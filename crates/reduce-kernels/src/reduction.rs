@@ -6,11 +6,14 @@ use std::borrow::Cow;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
 
+#[cfg(feature = "serde")]
+use crate::RecordedReduction;
 use crate::{
-    AppliedReduction, Apply, Axes, Input, ReduceError,
+    AppliedReduction, Apply, Axes, Input, PlanInUse, ReduceError,
     host::{
         call::Call,
         request::{Request, Resolved, SecondRequest},
+        settings::PlanStore,
     },
     operator::{
         Erased, Fields, Map, Mapped, MappedPair, OfPairs, Operator, OperatorRef, PairMap,
@@ -41,6 +44,7 @@ pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O,
         no_such_result: None,
         plan: None,
         device: None,
+        plans: None,
     };
     Reduction { operator, input, second: None, options }
 }
@@ -88,6 +92,7 @@ pub(crate) struct Options<'a> {
     no_such_result: Option<usize>,
     pub(crate) plan: Option<Plan>,
     pub(crate) device: Option<&'a Device>,
+    plans: Option<&'a PlanStore>,
 }
 
 impl<O: Operator, T: Input> fmt::Debug for Reduction<'_, O, T> {
@@ -176,6 +181,17 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         self
     }
 
+    /// Takes the plan from `plans`, if it has one for the problem that may run on the device.
+    /// Otherwise everything is as without it. [`with_plan`](Self::with_plan) comes first.
+    ///
+    /// The call looks the plan up each time. A program that repeats its reductions gives the store
+    /// to [`use_plans`](crate::use_plans) once.
+    #[cfg(feature = "serde")]
+    pub fn with_plans(mut self, plans: &'a PlanStore) -> Self {
+        self.options.plans = Some(plans);
+        self
+    }
+
     /// Plans for `device` instead of the one that the client reports. Use it to plan for other
     /// limits or another tuning, or to use plane operations that a driver does not report.
     ///
@@ -214,8 +230,9 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         Ok(self.resolve()?.problem)
     }
 
-    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one. The
-    /// choice says why other schedules were refused.
+    /// Chooses a plan without running it and without stored plans, even if
+    /// [`with_plan`](Self::with_plan) has set one. The choice says why other schedules were refused.
+    /// [`plan`](Self::plan) gives the plan that would run.
     ///
     /// # Errors
     ///
@@ -224,6 +241,29 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// without elements gets a plan too, although running it launches nothing.
     pub fn choose<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
         self.call(None)?.choose(client, self.buffer_bytes())
+    }
+
+    /// The plan that [`run`](Self::run) would run now, and where it comes from: from
+    /// [`with_plan`](Self::with_plan), from a store of measured plans, or from the planner, as
+    /// [`choose`](Self::choose) gives it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `choose`, and a plan of `with_plan` that may not run.
+    pub fn plan<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<PlanInUse, ReduceError> {
+        self.call(None)?.plan(client, self.buffer_bytes())
+    }
+
+    /// The reduction as data, as [`record_reductions`](crate::record_reductions) would record it.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, types or strides.
+    #[cfg(feature = "serde")]
+    pub fn record(&self) -> Result<RecordedReduction, ReduceError> {
+        let call = self.call(None)?;
+        call.request.resolve()?;
+        Ok(RecordedReduction::of(&call.request))
     }
 
     /// Whether [`run`](Self::run) would launch. It checks and plans the reduction, and caches both,
@@ -257,7 +297,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         let input = self.input.spec()?;
         let second = self.second.map(|second| second.spec()).transpose()?;
         let request = request(O::DEFINITION.erased(), input, second, &self.options, output)?;
-        Ok(Call { request, device: self.options.device, parameters })
+        Ok(Call { request, device: self.options.device, plans: self.options.plans, parameters })
     }
 
     fn resolve(&self) -> Result<Resolved, ReduceError> {

@@ -169,6 +169,7 @@ fn stores_of_other_devices_are_refused() {
         assert!(error.is_other_device(), "{error}");
         assert!(error.to_string().contains(message), "{error}");
         assert_eq!(read.plan_for(&problem(64), &other), None);
+        assert_eq!(read.check_device(&other).unwrap_err().to_string(), error.to_string());
         let error = store([64]).insert(&problem(8), &other, tuned(8, 1)).unwrap_err();
         assert!(error.is_other_device(), "{error}");
     }

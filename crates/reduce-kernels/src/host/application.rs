@@ -390,7 +390,8 @@ impl ApplyCall<'_> {
         }
         let reduce = |plan: Option<Plan>| {
             let request = Request { plan, ..request.reduction.clone() };
-            let call = Call { request, device: self.device, parameters: self.parameters.clone() };
+            let parameters = self.parameters.clone();
+            let call = Call { request, device: self.device, plans: None, parameters };
             call.run(client, tensors.input, tensors.second)
         };
         let Some(launch) = &prepared.launch else {

@@ -17,6 +17,7 @@ use super::{
     list_application::{ApplyListRequest, PreparedListApplication},
     prepared::Prepared,
     request::Request,
+    settings,
 };
 use crate::ReduceError;
 
@@ -31,6 +32,8 @@ thread_local! {
 #[derive(Default)]
 struct Cache {
     hasher: RandomState,
+    /// The number of the settings under which the reductions were prepared.
+    generation: u64,
     reductions: Known<Request<'static>, Prepared>,
     applications: Known<ApplyRequest, PreparedApplication>,
     lists: Known<Rc<ListRequest>, PreparedList>,
@@ -69,21 +72,30 @@ pub(crate) fn identity<R: Runtime>(client: &ComputeClient<R>) -> usize {
 }
 
 /// Looks up how a request was prepared. If it is not cached, calls `prepare` and caches what it
-/// returns; errors are not cached.
+/// returns; errors are not cached. What was prepared under other settings of the process counts as
+/// not cached.
 pub(crate) fn prepared(
     client: usize,
     request: Request<'_>,
     prepare: impl FnOnce(&Request<'_>) -> Result<Prepared, ReduceError>,
 ) -> Result<Rc<Prepared>, ReduceError> {
+    // The number is read before the settings are. If they change meanwhile, the reduction is
+    // prepared once more.
+    let generation = settings::generation();
     let (hash, known) = CACHE.with_borrow(|cache| {
         let hash = cache.hasher.hash_one((client, &request));
-        (hash, cache.reductions.find(hash, client, |known| *known == request))
+        let find = || cache.reductions.find(hash, client, |known| *known == request);
+        (hash, (cache.generation == generation).then(find).flatten())
     });
     if let Some(known) = known {
         return Ok(known);
     }
     let prepared = Rc::new(prepare(&request)?);
     CACHE.with_borrow_mut(|cache| {
+        if cache.generation != generation {
+            cache.reductions.0.clear();
+            cache.generation = generation;
+        }
         cache.reductions.insert(hash, client, request.into_owned(), &prepared);
     });
     Ok(prepared)

@@ -3,23 +3,26 @@
 use std::rc::Rc;
 
 use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::StreamId};
-use reduce_planner::{Choice, Device, choose};
+use reduce_planner::{Choice, Device, Plan, Problem, choose};
 
 use super::{
     buffers::{Buffers, buffer_bytes, check_inputs},
     cache,
     launch::Launch,
-    prepared::{Prepared, check_arithmetic},
+    prepared::{Prepared, check_arithmetic, plan},
     request::{Request, Resolved},
     scratch::Scratch,
+    settings::{self, PlanStore},
 };
-use crate::{ReduceError, element::storage_type};
+use crate::{PlanInUse, ReduceError, element::storage_type};
 
 /// A request and the device to plan for.
 pub(crate) struct Call<'a> {
     pub(crate) request: Request<'a>,
     /// The device to plan for; `None` means that of the client.
     pub(crate) device: Option<&'a Device>,
+    /// The store to take the plan from.
+    pub(crate) plans: Option<&'a PlanStore>,
     /// The operator's parameters.
     pub(crate) parameters: Vec<f64>,
 }
@@ -38,6 +41,21 @@ impl Call<'_> {
         let device = self.device.unwrap_or(&of_client);
         check_arithmetic(client, self.request.operator.0, &signature, device)?;
         Ok(choose(&problem, device)?)
+    }
+
+    /// The plan that the call would run, for inputs whose buffers have these many bytes; `None` if
+    /// there is no buffer.
+    pub(crate) fn plan<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        bytes: [Option<u64>; 2],
+    ) -> Result<PlanInUse, ReduceError> {
+        let resolved = self.request.resolve()?;
+        check_inputs(&resolved.problem, bytes)?;
+        let of_client = cache::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        let stored = |problem: &Problem| self.stored_plan(client, device, problem);
+        Ok(plan(client, device, &self.request, &resolved, stored)?.0)
     }
 
     /// Prepares the call for inputs whose buffers have these many bytes; `None` if there is no buffer.
@@ -103,11 +121,40 @@ impl Call<'_> {
     }
 
     fn prepared<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Rc<Prepared>, ReduceError> {
-        if let Some(device) = self.device {
-            return Ok(Rc::new(Prepared::new(client, device, &self.request)?));
+        let prepare = |device: &Device, request: &Request<'_>| {
+            let stored = |problem: &Problem| self.stored_plan(client, device, problem);
+            Prepared::new(client, device, request, stored)
+        };
+        match self.device {
+            Some(device) => Ok(Rc::new(prepare(device, &self.request)?)),
+            None if self.plans.is_some() => {
+                Ok(Rc::new(prepare(&cache::device(client), &self.request)?))
+            }
+            None => {
+                let identity = cache::identity(client);
+                cache::prepared(identity, self.request.clone(), |request| {
+                    let prepared = prepare(&cache::device(client), request)?;
+                    if request.plan.is_none() {
+                        settings::record(identity, request);
+                    }
+                    Ok(prepared)
+                })
+            }
         }
-        cache::prepared(cache::identity(client), self.request.clone(), |request| {
-            Prepared::new(client, &cache::device(client), request)
+    }
+
+    /// The plan for a problem in the call's store, or else in that of the client's device. For
+    /// another device, only the call's own store counts.
+    fn stored_plan<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+        problem: &Problem,
+    ) -> Option<Plan> {
+        let own = self.plans.and_then(|plans| plans.plan_for(problem, device));
+        own.or_else(|| match self.device {
+            Some(_) => None,
+            None => settings::stored_plan(cache::identity(client), problem, device),
         })
     }
 

@@ -5,6 +5,8 @@
 //! keeps the result under the request. [`call`] combines these: it checks the [`buffers`], takes
 //! [`scratch`] memory, and passes both to [`launch`]. [`client`] reads what a device can do.
 //!
+//! [`settings`] holds what the process has set for each device: stored plans, and recording.
+//!
 //! [`application`] is the same path for reductions whose results are applied to their elements, and
 //! [`cross_entropy`] applies them to one element each.
 //!
@@ -28,3 +30,4 @@ pub(crate) mod list_application;
 pub(crate) mod prepared;
 pub(crate) mod request;
 pub(crate) mod scratch;
+pub(crate) mod settings;

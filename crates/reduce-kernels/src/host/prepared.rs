@@ -1,7 +1,7 @@
 //! A reduction that is ready to launch, except for its buffers.
 
 use cubecl::prelude::*;
-use reduce_planner::{Device, ElementType, PlanError, choose};
+use reduce_planner::{Device, ElementType, Plan, PlanError, Problem, choose};
 
 use super::{
     buffers::byte_count,
@@ -10,7 +10,7 @@ use super::{
     request::{Request, Resolved},
 };
 use crate::{
-    ReduceError,
+    PlanInUse, PlanSource, ReduceError,
     operator::{Erased, Signature},
 };
 
@@ -23,11 +23,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Resolves and plans a request for a device.
+    /// Resolves and plans a request for a device. `stored` looks up the plan of a problem that was
+    /// measured and may run on the device.
     pub(crate) fn new<R: Runtime>(
         client: &ComputeClient<R>,
         device: &Device,
         request: &Request<'_>,
+        stored: impl FnOnce(&Problem) -> Option<Plan>,
     ) -> Result<Self, ReduceError> {
         let resolved = request.resolve()?;
         let operator = request.operator.0;
@@ -43,18 +45,38 @@ impl Prepared {
         if problem.outputs() == 0 {
             return Ok(Self { resolved, dispatch: None });
         }
-        check_arithmetic(client, operator, &resolved.signature, device)?;
-        let plan = match request.plan {
-            Some(plan) => {
-                plan.check(problem, device)?;
-                plan
-            }
-            None => choose(problem, device)?.plan,
-        };
-        let fields = &resolved.signature.fields[..operator.fields];
-        let dispatch = Dispatch::new(request.operator, plan, problem, device, fields, available)?;
+        let (_, dispatch) = plan(client, device, request, &resolved, stored)?;
         Ok(Self { resolved, dispatch: Some(dispatch) })
     }
+}
+
+/// The plan that a request runs: its own, or else the stored one if it can be launched, or else the
+/// planner's choice.
+pub(crate) fn plan<R: Runtime>(
+    client: &ComputeClient<R>,
+    device: &Device,
+    request: &Request<'_>,
+    resolved: &Resolved,
+    stored: impl FnOnce(&Problem) -> Option<Plan>,
+) -> Result<(PlanInUse, Dispatch), ReduceError> {
+    let Resolved { problem, signature, .. } = resolved;
+    let operator = request.operator;
+    check_arithmetic(client, operator.0, signature, device)?;
+    let fields = &signature.fields[..operator.0.fields];
+    let available = client.properties().memory.max_page_size;
+    let dispatch = |plan| Dispatch::new(operator, plan, problem, device, fields, available);
+    if let Some(plan) = request.plan {
+        plan.check(problem, device)?;
+        return Ok((PlanInUse::new(plan, PlanSource::Given), dispatch(plan)?));
+    }
+    if let Some(plan) = stored(problem) {
+        // Partial results may take more memory than one buffer has.
+        if let Ok(dispatch) = dispatch(plan) {
+            return Ok((PlanInUse::new(plan, PlanSource::Stored), dispatch));
+        }
+    }
+    let plan = choose(problem, device)?.plan;
+    Ok((PlanInUse::new(plan, PlanSource::Chosen), dispatch(plan)?))
 }
 
 /// Checks the types that kernels compute with; the planner checks those of tensors.

@@ -111,6 +111,13 @@ impl Request<'_> {
         }
     }
 
+    /// Strides along the kept axes of a supplied output that fits.
+    #[cfg(feature = "serde")]
+    pub(crate) fn output_strides(&self) -> Option<Vec<usize>> {
+        let is_reduced = reduced_axes(self.shape.len(), self.axes.as_deref()).ok()?;
+        self.kept_strides(&is_reduced, &self.result_shape(&is_reduced)).ok()?
+    }
+
     /// Checks the request and constructs its problem.
     pub(crate) fn resolve(&self) -> Result<Resolved, ReduceError> {
         let operator = self.operator.0;

@@ -24,6 +24,7 @@ mod numerics;
 mod operators;
 mod oracle;
 mod pairs;
+mod plans;
 mod random;
 mod reference;
 mod run;
@@ -55,7 +56,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, plans, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -118,6 +119,9 @@ macro_rules! suite {
                 tensors_inside_buffers: contract::tensors_inside_buffers;
                 wide_indices: contract::wide_indices;
                 wide_divisors: contract::wide_divisors;
+                plans_from_a_store: plans::stored;
+                plans_from_a_store_in_threads: plans::stored_for_threads;
+                recorded_reductions: plans::recorded_reductions;
                 functions_of_f64: transcendental::functions_of_f64;
                 functions_of_f64_at_the_edges: transcendental::functions_of_f64_at_the_edges;
                 f64_through_every_schedule: transcendental::f64_through_every_schedule;

@@ -127,6 +127,15 @@ impl PlanStore {
         fits.then_some(plan)
     }
 
+    /// Checks that the plans were measured on a device like this one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OtherDevice`], with the first field that differs.
+    pub fn check_device(&self, device: &Device) -> Result<(), StoreError> {
+        DeviceSignature::of(device).check(&self.device)
+    }
+
     /// What the store has for a problem. The plan is not checked.
     #[must_use]
     pub fn get(&self, problem: &Problem) -> Option<&TunedPlan> {
@@ -144,7 +153,7 @@ impl PlanStore {
         device: &Device,
         tuned: TunedPlan,
     ) -> Result<(), StoreError> {
-        DeviceSignature::of(device).check(&self.device)?;
+        self.check_device(device)?;
         tuned.plan.check(problem, device)?;
         let line = problem.to_string();
         self.inserted.insert(line.clone());

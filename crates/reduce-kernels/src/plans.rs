@@ -1,0 +1,86 @@
+//! Which plan a reduction runs, and stored plans for all reductions of a process.
+
+use reduce_planner::Plan;
+#[cfg(feature = "serde")]
+use {
+    crate::{
+        device_of,
+        host::{cache, settings},
+    },
+    cubecl::prelude::*,
+    reduce_planner::{PlanStore, StoreError},
+};
+
+/// The plan that a reduction runs, and where it comes from. [`Reduction::plan`] gives it.
+///
+/// [`Reduction::plan`]: crate::Reduction::plan
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PlanInUse {
+    /// The plan.
+    pub plan: Plan,
+    /// Where it comes from.
+    pub source: PlanSource,
+}
+
+impl PlanInUse {
+    pub(crate) fn new(plan: Plan, source: PlanSource) -> Self {
+        Self { plan, source }
+    }
+}
+
+/// Where the plan of a reduction comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PlanSource {
+    /// The caller gave it, with [`with_plan`](crate::Reduction::with_plan).
+    Given,
+    /// A store of measured plans has it.
+    Stored,
+    /// The planner chose it without measuring.
+    Chosen,
+}
+
+/// Uses the plans of a store for all reductions of this process on the client's device, in place of
+/// the store that was used before.
+///
+/// From now on, each [`Reduction`](crate::Reduction) and each function such as
+/// [`sum`](fn@crate::sum), in every thread, takes the store's plan for its problem if the store has
+/// one that may run ([`Plan::check`]), and the planner's choice otherwise. A reduction that was
+/// given a plan or a device ([`with_plan`], [`plan_for`]) takes no plan from the store. Nor do
+/// reductions whose results are applied, and lists of tensors: a store of format 1 has no plans for
+/// these.
+///
+/// A thread looks into the store when it sees a reduction for the first time. Repeating one costs
+/// what it costs without a store. [`Reduction::plan`](crate::Reduction::plan) says which plan would
+/// run.
+///
+/// ```no_run
+/// # use reduce_kernels::{PlanStore, device_of, use_plans, cubecl::prelude::*};
+/// # fn example<R: Runtime>(client: &ComputeClient<R>) -> Result<(), reduce_kernels::StoreError> {
+/// use_plans(client, PlanStore::read("plans.json", &device_of(client))?)?;
+/// # Ok(()) }
+/// ```
+///
+/// [`with_plan`]: crate::Reduction::with_plan
+/// [`plan_for`]: crate::Reduction::plan_for
+///
+/// # Errors
+///
+/// [`StoreError::OtherDevice`] if the plans were measured on another device. The store that was
+/// used before is still used then.
+#[cfg(feature = "serde")]
+pub fn use_plans<R: Runtime>(
+    client: &ComputeClient<R>,
+    store: PlanStore,
+) -> Result<(), StoreError> {
+    store.check_device(&device_of(client))?;
+    settings::set_store(cache::identity(client), Some(store));
+    Ok(())
+}
+
+/// Uses no stored plans any more on the client's device; see [`use_plans`].
+#[cfg(feature = "serde")]
+pub fn stop_using_plans<R: Runtime>(client: &ComputeClient<R>) {
+    settings::set_store(cache::identity(client), None);
+}
