@@ -13,6 +13,7 @@ pub mod regret;
 pub mod report;
 mod stated;
 pub mod sweep;
+pub mod tune;
 
 pub use call::{inputs, run};
 pub use call_cost::CallCost;

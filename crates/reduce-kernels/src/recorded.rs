@@ -96,7 +96,7 @@ fn is_none_asked_for(outputs: &[Option<ElementType>; 3]) -> bool {
 }
 
 impl RecordedReduction {
-    /// The reduction of a request that can be resolved.
+    /// The reduction of a request.
     pub(crate) fn of(request: &Request<'_>) -> Self {
         Self {
             operator: request.operator.0.name(),

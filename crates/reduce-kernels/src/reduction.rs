@@ -255,15 +255,14 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     }
 
     /// The reduction as data, as [`record_reductions`](crate::record_reductions) would record it.
+    /// [`RecordedReduction::problem`] checks axes, types and strides.
     ///
     /// # Errors
     ///
-    /// Invalid axes, types or strides.
+    /// A parameter out of range, or a tensor that cannot be reduced.
     #[cfg(feature = "serde")]
     pub fn record(&self) -> Result<RecordedReduction, ReduceError> {
-        let call = self.call(None)?;
-        call.request.resolve()?;
-        Ok(RecordedReduction::of(&call.request))
+        Ok(RecordedReduction::of(&self.call(None)?.request))
     }
 
     /// Whether [`run`](Self::run) would launch. It checks and plans the reduction, and caches both,
