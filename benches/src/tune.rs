@@ -93,7 +93,11 @@ fn with_operator_of<W: WithOperator>(reduction: &RecordedReduction, what: W) -> 
             what.with(operator)
         }));
     }
-    let is_named = |&name: &PairName| with_pair!(name, PairOptions::default(), operator => is_of(reduction, OfPairs(operator)));
+    let is_named = |&name: &PairName| {
+        with_pair!(name, PairOptions::default(), operator => {
+            is_of(reduction, OfPairs(operator))
+        })
+    };
     let name = PairName::ALL.iter().copied().find(is_named)?;
     Some(with_pair!(name, PairOptions::default(), operator => what.with(OfPairs(operator))))
 }
@@ -419,8 +423,8 @@ mod tests {
         summary.skip();
         assert_eq!(
             summary.to_string(),
-            "2 of 3 cases improved, 1 skipped; untuned over tuned time: geometric mean 2.000, worst \
-             4.000 (c)"
+            "2 of 3 cases improved, 1 skipped; untuned over tuned time: geometric mean 2.000, \
+             worst 4.000 (c)"
         );
     }
 }

@@ -22,9 +22,9 @@ use crate::{
 /// A reduction as data: everything that decides its [`Problem`], and no tensor.
 ///
 /// [`recorded`] gives those of an application, [`Reduction::record`] that of one reduction. One
-/// line of JSON holds one of them ([`to_json`](Self::to_json), [`parse`](Self::parse)), so a file of
-/// them has a line for each. Only the operator's name is kept. Its parameters do not change a plan.
-/// Whether reduced axes stay with size 1 does not either.
+/// line of JSON holds one of them ([`to_json`](Self::to_json), [`parse`](Self::parse)), and a file
+/// of them has a line for each. Only the operator's name is kept, because its parameters do not
+/// change a plan. Nor does it matter whether reduced axes stay with size 1.
 ///
 /// ```
 /// use reduce_kernels::{ElementType, RecordedReduction, Sum, TensorDescription, reduce};
@@ -175,8 +175,8 @@ impl RecordedReduction {
         Ok(kept.map(|(&extent, _)| extent).collect())
     }
 
-    /// A reduction of `input`, and of `second` if the operator takes two, with the axes and types of
-    /// this one. The result does not keep the reduced axes.
+    /// A reduction of `input`, and of `second` if the operator takes two, with the axes and types
+    /// of this one. The result does not keep the reduced axes.
     ///
     /// It has the problem of this one if the tensors have the recorded types, shapes, strides and
     /// alignments, and if the output has the recorded strides.
@@ -251,9 +251,10 @@ impl fmt::Display for RecordedReduction {
 /// every thread, until [`stop_recording`]. [`recorded`] gives them.
 ///
 /// A reduction is recorded when a thread sees it for the first time. Repeating one costs what it
-/// costs without. Recorded is what could take a stored plan ([`use_plans`](crate::use_plans)): no
-/// reduction that was given a plan, a store or a device, none whose results are applied, and no list
-/// of tensors. At most 65536 are recorded, and those that come later are left out.
+/// costs without recording. The reductions that are recorded are those that
+/// [`use_plans`](crate::use_plans) is for. Left out are reductions that were given a plan, a store
+/// or a device, reductions whose results are applied, and lists of tensors. At most 65536 are
+/// recorded, and those that come later are left out.
 ///
 /// Calling it again while it records changes nothing. After [`stop_recording`], it begins anew.
 ///
@@ -264,7 +265,7 @@ impl fmt::Display for RecordedReduction {
 /// record_reductions(client);
 /// step(client); // everything that the application does
 /// stop_recording(client);
-/// let lines = recorded(client).iter().map(|reduction| reduction.to_json() + "\n");
+/// let lines = recorded(client).into_iter().map(|reduction| reduction.to_json() + "\n");
 /// std::fs::write("reductions.jsonl", lines.collect::<String>())?;
 /// # Ok(()) }
 /// ```

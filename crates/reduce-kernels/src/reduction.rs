@@ -231,8 +231,8 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     }
 
     /// Chooses a plan without running it and without stored plans, even if
-    /// [`with_plan`](Self::with_plan) has set one. The choice says why other schedules were refused.
-    /// [`plan`](Self::plan) gives the plan that would run.
+    /// [`with_plan`](Self::with_plan) has set one. The choice says why other schedules were
+    /// refused. [`plan`](Self::plan) gives the plan that would run.
     ///
     /// # Errors
     ///

@@ -245,7 +245,10 @@ fn damaged_records_are_refused() {
     let line = reduce(Sum, &x).over(1).record().unwrap().to_json();
     assert_eq!(
         line,
-        r#"{"operator":"sum","element":"f32","shape":[4,6],"strides":[6,1],"alignment":16,"axes":[1]}"#
+        concat!(
+            r#"{"operator":"sum","element":"f32","shape":[4,6],"strides":[6,1],"#,
+            r#""alignment":16,"axes":[1]}"#
+        )
     );
     let error = RecordedReduction::parse(&line[1..]).unwrap_err().to_string();
     assert!(error.contains("is no recorded reduction"), "{error}");
