@@ -126,7 +126,7 @@ fn error(device: &Device, one: &Observation) -> f64 {
 
 /// How far a profile is from the times. An estimate that is off by the same share for all plans of
 /// a problem is half as bad as one that ranks them wrongly, and plans that are far slower than the
-/// fastest one count less. An outlier counts as a factor of e.
+/// fastest one count less.
 fn loss(device: &Device, start: &Profile, observations: &[Observation]) -> f64 {
     let mut sum = 0.0;
     let mut first = 0;
@@ -140,12 +140,18 @@ fn loss(device: &Device, start: &Profile, observations: &[Observation]) -> f64 {
         for one in plans {
             let error = error(device, one);
             let weight = (fastest.microseconds / one.microseconds).powf(1.5);
-            let ranked = (error - of_fastest).abs().min(1.0);
-            sum += weight * (0.5 * error.abs().min(1.0) + ranked);
+            sum += weight * (0.5 * bounded(error) + bounded(error - of_fastest));
         }
         first += same;
     }
     sum / observations.len().max(1) as f64 + STAYING * distance(&device.profile, start)
+}
+
+/// The size of an error, of which what exceeds a factor of e counts little: outliers do not decide,
+/// and a profile of quite another device is still led to this one.
+fn bounded(error: f64) -> f64 {
+    let size = error.abs();
+    size.min(1.0) + 0.1 * (size - 1.0).max(0.0)
 }
 
 /// How much a change of a number by a factor of e must improve the loss.
