@@ -68,7 +68,7 @@ pub use operator::{
 };
 pub use operators::*;
 pub use pairs::*;
-pub use plans::{PlanInUse, PlanSource};
+pub use plans::{PlanInUse, PlanSource, stop_using_profile, use_profile};
 #[cfg(feature = "serde")]
 pub use plans::{stop_using_plans, use_plans};
 #[cfg(feature = "serde")]

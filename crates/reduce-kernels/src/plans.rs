@@ -1,14 +1,13 @@
-//! Which plan a reduction runs, and stored plans for all reductions of a process.
+//! Which plan a reduction runs; a profile and stored plans for all reductions of a process.
 
-use reduce_planner::Plan;
+use cubecl::prelude::*;
+use reduce_planner::{DeviceError, Plan, Profile};
 #[cfg(feature = "serde")]
-use {
-    crate::{
-        device_of,
-        host::{cache, settings},
-    },
-    cubecl::prelude::*,
-    reduce_planner::{PlanStore, StoreError},
+use reduce_planner::{PlanStore, StoreError};
+
+use crate::{
+    device_of,
+    host::{cache, settings},
 };
 
 /// The plan that a reduction runs, and where it comes from. [`Reduction::plan`] gives it.
@@ -39,6 +38,43 @@ pub enum PlanSource {
     Stored,
     /// The planner chose it without measuring.
     Chosen,
+}
+
+/// Plans with this profile for all reductions of this process on the client's device, in place of
+/// the one that [`device_of`] assumes.
+///
+/// The program `calibrate` measures a profile. From now on, every plan that is chosen in any thread
+/// rests on it: of reductions, of applied ones, and of lists. A reduction that was given a plan or a
+/// device ([`with_plan`], [`plan_for`]) does not ask it.
+///
+/// ```no_run
+/// # use reduce_kernels::{Device, device_of, use_profile, cubecl::prelude::*, planner::DeviceError};
+/// # fn example<R: Runtime>(client: &ComputeClient<R>, calibrated: Device) -> Result<(), DeviceError> {
+/// // `calibrated` is what `serde_json` reads from the file that `calibrate --json` wrote.
+/// use_profile(client, calibrated.profile)?;
+/// # Ok(()) }
+/// ```
+///
+/// [`with_plan`]: crate::Reduction::with_plan
+/// [`plan_for`]: crate::Reduction::plan_for
+///
+/// # Errors
+///
+/// A number of the profile makes no sense. The profile that was used before is still used then.
+pub fn use_profile<R: Runtime>(
+    client: &ComputeClient<R>,
+    profile: Profile,
+) -> Result<(), DeviceError> {
+    let mut device = device_of(client);
+    device.profile = profile;
+    device.check()?;
+    settings::set_profile(cache::identity(client), Some(device.profile));
+    Ok(())
+}
+
+/// Plans with the profile that [`device_of`] assumes again; see [`use_profile`].
+pub fn stop_using_profile<R: Runtime>(client: &ComputeClient<R>) {
+    settings::set_profile(cache::identity(client), None);
 }
 
 /// Uses the plans of a store for all reductions of this process on the client's device, in place of

@@ -32,13 +32,29 @@ thread_local! {
 #[derive(Default)]
 struct Cache {
     hasher: RandomState,
-    /// The number of the settings under which the reductions were prepared.
+    /// The number of the settings under which everything here was prepared.
     generation: u64,
     reductions: Known<Request<'static>, Prepared>,
     applications: Known<ApplyRequest, PreparedApplication>,
     lists: Known<Rc<ListRequest>, PreparedList>,
     list_applications: Known<ApplyListRequest, PreparedListApplication>,
     devices: Vec<(usize, Rc<Device>)>,
+}
+
+impl Cache {
+    /// The cache under the settings of this number. What was prepared under others is forgotten.
+    fn under(&mut self, generation: u64) -> &mut Self {
+        if self.generation != generation {
+            let hasher = core::mem::take(&mut self.hasher);
+            *self = Self { hasher, generation, ..Self::default() };
+        }
+        self
+    }
+
+    /// The cache, if its settings are still those of this number.
+    fn still_under(&mut self, generation: u64) -> Option<&mut Self> {
+        (self.generation == generation).then_some(self)
+    }
 }
 
 /// What was prepared, by the hash of client and request. Looking up a hash copies none of the lists
@@ -82,21 +98,19 @@ pub(crate) fn prepared(
     // The number is read before the settings are. If they change meanwhile, the reduction is
     // prepared once more.
     let generation = settings::generation();
-    let (hash, known) = CACHE.with_borrow(|cache| {
+    let (hash, known) = CACHE.with_borrow_mut(|cache| {
+        let cache = cache.under(generation);
         let hash = cache.hasher.hash_one((client, &request));
-        let find = || cache.reductions.find(hash, client, |known| *known == request);
-        (hash, (cache.generation == generation).then(find).flatten())
+        (hash, cache.reductions.find(hash, client, |known| *known == request))
     });
     if let Some(known) = known {
         return Ok(known);
     }
     let prepared = Rc::new(prepare(&request)?);
     CACHE.with_borrow_mut(|cache| {
-        if cache.generation != generation {
-            cache.reductions.0.clear();
-            cache.generation = generation;
+        if let Some(cache) = cache.still_under(generation) {
+            cache.reductions.insert(hash, client, request.into_owned(), &prepared);
         }
-        cache.reductions.insert(hash, client, request.into_owned(), &prepared);
     });
     Ok(prepared)
 }
@@ -135,7 +149,9 @@ fn remembered<K: Hash + Eq + Clone, V>(
     request: &K,
     prepare: impl FnOnce(&K) -> Result<V, ReduceError>,
 ) -> Result<Rc<V>, ReduceError> {
+    let generation = settings::generation();
     let (hash, known) = CACHE.with_borrow_mut(|cache| {
+        let cache = cache.under(generation);
         let hash = cache.hasher.hash_one((client, request));
         (hash, of_kind(cache).find(hash, client, |known| known == request))
     });
@@ -144,21 +160,32 @@ fn remembered<K: Hash + Eq + Clone, V>(
     }
     let prepared = Rc::new(prepare(request)?);
     CACHE.with_borrow_mut(|cache| {
-        of_kind(cache).insert(hash, client, request.clone(), &prepared);
+        if let Some(cache) = cache.still_under(generation) {
+            of_kind(cache).insert(hash, client, request.clone(), &prepared);
+        }
     });
     Ok(prepared)
 }
 
-/// The device behind a client, from the cache if it has been read before.
+/// The device behind a client, with the profile that the process has set for it.
 pub(crate) fn device<R: Runtime>(client: &ComputeClient<R>) -> Rc<Device> {
     let identity = identity(client);
-    let known = CACHE.with_borrow(|cache| {
-        let found = cache.devices.iter().find(|(client, _)| *client == identity);
-        found.map(|(_, device)| Rc::clone(device))
+    let generation = settings::generation();
+    let known = CACHE.with_borrow_mut(|cache| {
+        let mut devices = cache.under(generation).devices.iter();
+        devices.find(|(client, _)| *client == identity).map(|(_, device)| Rc::clone(device))
     });
     known.unwrap_or_else(|| {
-        let device = Rc::new(device_of(client));
-        CACHE.with_borrow_mut(|cache| cache.devices.push((identity, Rc::clone(&device))));
+        let mut device = device_of(client);
+        if let Some(profile) = settings::profile(identity) {
+            device.profile = profile;
+        }
+        let device = Rc::new(device);
+        CACHE.with_borrow_mut(|cache| {
+            if let Some(cache) = cache.still_under(generation) {
+                cache.devices.push((identity, Rc::clone(&device)));
+            }
+        });
         device
     })
 }

@@ -1,10 +1,14 @@
-//! What the process has set for each of its devices: the store whose plans are used, and whether
-//! reductions are recorded. Threads ask when they prepare a reduction, and never when they repeat
+//! What the process has set for each of its devices: its profile, the store whose plans are used,
+//! and whether reductions are recorded. Threads ask when they prepare a reduction, and never when they repeat
 //! one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
-use reduce_planner::{Device, Plan, Problem};
+use reduce_planner::{Device, Plan, Problem, Profile};
 
 use super::request::Request;
 
@@ -17,6 +21,29 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// A thread that reads a number sees at least the settings of that number.
 pub(crate) fn generation() -> u64 {
     GENERATION.load(Ordering::Acquire)
+}
+
+/// The profiles of devices that have one of the process's, by the identity of their clients.
+static PROFILES: Mutex<BTreeMap<usize, Profile>> = Mutex::new(BTreeMap::new());
+
+fn profiles() -> MutexGuard<'static, BTreeMap<usize, Profile>> {
+    // No change of a profile can be left half done by a panic.
+    PROFILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets the profile of a device, or takes it away.
+pub(crate) fn set_profile(client: usize, profile: Option<Profile>) {
+    let mut profiles = profiles();
+    match profile {
+        Some(profile) => profiles.insert(client, profile),
+        None => profiles.remove(&client),
+    };
+    GENERATION.fetch_add(1, Ordering::Release);
+}
+
+/// The profile that was set for a device.
+pub(crate) fn profile(client: usize) -> Option<Profile> {
+    profiles().get(&client).cloned()
 }
 
 #[cfg(feature = "serde")]
@@ -47,10 +74,7 @@ mod without_stores {
 
 #[cfg(feature = "serde")]
 mod with_stores {
-    use std::{
-        collections::{BTreeMap, HashSet},
-        sync::{Arc, Mutex, MutexGuard, PoisonError},
-    };
+    use std::{collections::HashSet, sync::Arc};
 
     pub(crate) use reduce_planner::PlanStore;
 

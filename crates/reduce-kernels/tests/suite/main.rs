@@ -119,6 +119,7 @@ macro_rules! suite {
                 tensors_inside_buffers: contract::tensors_inside_buffers;
                 wide_indices: contract::wide_indices;
                 wide_divisors: contract::wide_divisors;
+                profiles: plans::profiles;
                 plans_from_a_store: plans::stored;
                 plans_from_a_store_in_threads: plans::stored_for_threads;
                 recorded_reductions: plans::recorded_reductions;

@@ -8,7 +8,8 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     planner::{candidates, choose},
-    record_reductions, recorded, reduce, softmax, stop_recording, stop_using_plans, use_plans,
+    record_reductions, recorded, reduce, softmax, stop_recording, stop_using_plans,
+    stop_using_profile, use_plans, use_profile,
 };
 
 use crate::run::{read, tensor};
@@ -69,6 +70,37 @@ fn store_of(device: &Device, problem: &Problem, plan: Plan) -> PlanStore {
     let mut store = PlanStore::new(device);
     store.insert(problem, device, TunedPlan::new(plan, 1, 2)).unwrap();
     store
+}
+
+/// Every thread plans with the profile of the process from its next call on, and no longer when it
+/// is taken away. Here it changes nothing but the time of a launch, so that no plan changes.
+pub(crate) fn profiles<R: Runtime>(client: &ComputeClient<R>) {
+    let _alone = alone();
+    let rows = Rows::new(client, 47);
+    let launch_ns = || reduce(Sum, &rows.x).over(1).choose(client).unwrap().estimate.launch_ns;
+    let assumed = device_of(client).profile;
+    let before = launch_ns();
+    let sums = rows.sums(None);
+    let mut profile = assumed.clone();
+    profile.launch_ns += 1;
+    use_profile(client, profile.clone()).unwrap();
+    assert_eq!(launch_ns(), before + 1.0);
+    assert_eq!(rows.sums(None), sums);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(launch_ns);
+        assert_eq!(other.join().unwrap(), before + 1.0);
+    });
+
+    // A refused profile changes nothing.
+    profile.launch_ns += 1;
+    profile.overlap_tenths = 0;
+    let refused = use_profile(client, profile).unwrap_err().to_string();
+    assert!(refused.contains("profile.overlap_tenths = 0"), "{refused}");
+    assert_eq!(launch_ns(), before + 1.0);
+
+    stop_using_profile(client);
+    assert_eq!(launch_ns(), before);
+    assert_eq!(device_of(client).profile, assumed);
 }
 
 /// A store's plan is run where it fits, from the next call on, and no longer when the store is
