@@ -1,4 +1,5 @@
-//! The plans around the size that a schedule's rules give: each number halved and doubled.
+//! The sizes around the one that a schedule's rules give: each number halved and doubled. There are
+//! only a few cubes of a split for each multiprocessor, so their number also changes by a third.
 
 use crate::{Access, Combine, Direction, Problem, Schedule};
 
@@ -53,6 +54,7 @@ pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Ve
             }
             for (units, outputs) in blocks(access, units_per_output, outputs_per_cube) {
                 push(cubes, units, outputs);
+                // As many units of an output altogether.
                 let times = f64::from(units_per_output) / f64::from(units);
                 push((cubes as f64 * times) as u64, units, outputs);
             }

@@ -109,8 +109,8 @@ pub struct Tuning {
     pub across_components_many_fields: usize,
     /// By how much a plan of other numbers must be expected to be faster than those that the rules
     /// below give, in percent of its time, before it is taken. The rules rest on measurements, and
-    /// estimates are off by some percent. Of 502 cases, the choice was slower than the best of
-    /// about 24 measured plans by: TODO.
+    /// estimates are off by some percent. With 4, 8 and 12, the choice was more than 11.0, 12.7 and
+    /// 13.7 % slower than the best of about 24 timed plans in one of 20 cases (502 cases).
     pub search_margin_percent: u32,
     /// Bytes that adjacent units should read next to each other across outputs. 65536 × 1024 along
     /// axis 0 in 12 cubes of 64 × 8 units per output took 64.8 us with 128 bytes. In cubes of 16 ×
