@@ -46,12 +46,12 @@ pub struct CaseError {
 impl Case {
     /// Elements of the input.
     pub fn elements(&self) -> usize {
-        self.stored.iter().product()
+        self.stored.iter().fold(1, |all, &extent| all.saturating_mul(extent))
     }
 
     /// Bytes of the input.
     pub fn input_bytes(&self) -> u64 {
-        self.elements() as u64 * self.element.bytes() as u64
+        (self.elements() as u64).saturating_mul(self.element.bytes() as u64)
     }
 
     /// Extents of the tensor that is reduced.

@@ -18,7 +18,7 @@ use reduce_kernels::{
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
     command_line::{self, fail},
-    on_device, progress, random_inputs, wait, write,
+    largest_buffer, on_device, progress, random_inputs, wait, write,
 };
 
 /// Times plans in which each number of the cost model counts for much somewhere, and fits the
@@ -50,6 +50,8 @@ enum Stop {
     File(#[from] FileError),
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
+    #[error("the device refused every probe, so there is nothing to fit")]
+    NoTimes,
     #[error("{what}: {source}")]
     Measure { what: String, source: MeasureError },
 }
@@ -77,33 +79,40 @@ impl OnDevice for Calibration<'_> {
             Some(log2) => log2,
             None => fitting_log2(client, sample_seconds).map_err(stopped("the first sums"))?,
         };
-        let cases: Vec<Case> =
-            probes(log2).into_iter().filter(|case| device.has(case.element)).collect();
+        let cases: Vec<Case> = probes(log2)
+            .into_iter()
+            .filter(|case| device.has(case.element) && case.input_bytes() <= largest_buffer(client))
+            .collect();
         let bar = progress(cases.len() as u64, "{wide_bar} {pos}/{len} {msg}", false);
         let mut observations = Vec::new();
         for case in &cases {
             bar.set_message(case.to_string());
             match observe(client, &device, case, sample_seconds) {
                 Ok(observed) => observations.extend(observed),
-                Err(MeasureError::Refused(_)) => {}
+                Err(MeasureError::Refused(refused)) => {
+                    bar.suspend(|| eprintln!("SKIPPED {case}: {refused}"));
+                }
                 Err(source) => return Err(stopped(case)(source)),
             }
             client.memory_cleanup();
             bar.inc(1);
         }
         bar.finish_and_clear();
+        if observations.is_empty() {
+            return Err(Stop::NoTimes);
+        }
 
         let before = fit_of(&device, &observations);
         let fitted = fit(&device, &observations);
         device.profile = fitted.profile;
         device.profile.origin =
             format!("measured on {name} through {} by calibrate", R::name(client));
+        report(&device.profile, observations.len(), before, fitted.median_error)?;
         if let Some(path) = &arguments.json {
             let mut json = serde_json::to_string_pretty(&device).expect("a device is JSON");
             json.push('\n');
             write(path, &json)?;
         }
-        report(&device.profile, observations.len(), before, fitted.median_error)?;
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ struct Arguments {
     #[arg(long)]
     lock: Option<PathBuf>,
     /// Most plans of a case.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     most: usize,
     /// Milliseconds of each sample.
     #[arg(long, default_value_t = 2.0)]

@@ -119,6 +119,7 @@ fn judged(arguments: &Arguments) -> Result<Vec<Judged>, Stop> {
                     device = Some(given.clone().unwrap_or(*named));
                     continue;
                 }
+                Line::Case(measured) if measured.tried.is_empty() => continue,
                 Line::Case(measured) => measured,
             };
             let case = || measured.case.to_string();

@@ -29,9 +29,15 @@ pub struct Fit {
 }
 
 /// Fits a profile to observations on a device, from the device's own profile on. Numbers that the
-/// observations tell little about stay near what they are.
+/// observations tell little about stay near what they are. The caller sets the profile's origin.
+///
+/// Observations of one problem should follow each other: a fit also ranks the plans of a problem.
+/// Those whose time is not a finite number above 0 are left out.
 #[must_use]
 pub fn fit(device: &Device, observations: &[Observation]) -> Fit {
+    let timed = |one: &&Observation| one.microseconds.is_finite() && one.microseconds > 0.0;
+    let observations: &[Observation] =
+        &observations.iter().filter(timed).cloned().collect::<Vec<_>>();
     let start = device.profile.clone();
     let mut device = device.clone();
     let mut least = loss(&device, &start, observations);

@@ -76,7 +76,8 @@ impl Estimate {
     }
 
     /// The expected time of a call that no other call follows, in nanoseconds. Candidates are
-    /// ranked by it: the host hides nothing of their time.
+    /// ranked by it, with a margin for those that the rules give: the host hides nothing of their
+    /// time.
     #[must_use]
     pub fn alone_ns(&self) -> f64 {
         self.launch_ns + self.device_ns()
@@ -121,9 +122,9 @@ impl fmt::Display for Limit {
 }
 
 impl fmt::Display for Estimate {
-    /// One line, such as `62.4 us, limited by bandwidth: launch 7.0, gap 1.9, memory 59.0 (transfer
-    /// 59.0, locality 100 %), waiting 20.1 (1 round, 15.5 waves of 4 cubes), instructions 9.8,
-    /// merging 0.0`.
+    /// One line, such as `73.9 us, limited by bandwidth: launch 7.6, gap 2.5, memory 64.5 (transfer
+    /// 60.7, locality 94 %), waiting 30.5 (2 rounds, 12.4 waves of 5 cubes a multiprocessor),
+    /// instructions 34.3, merging 0.0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |nanoseconds: f64| nanoseconds * 1e-3;
         let rounds = if self.rounds == 1 { "round" } else { "rounds" };

@@ -56,8 +56,8 @@ pub struct Profile {
     /// How many times as long a unit takes for its own instructions as a full multiprocessor takes
     /// for those of one unit.
     pub serial_factor: u64,
-    /// How many times as long the first cubes take for the instructions of one round, which come from
-    /// memory, as a full multiprocessor takes for those of one unit.
+    /// How many times as long the first cubes take for the instructions of one round, which come
+    /// from memory, as a full multiprocessor takes for those of one unit.
     pub first_round_factor: u64,
     /// How well waiting, moving and computing overlap: the exponent of their norm, in tenths. 10
     /// adds them up, and a large number takes the longest.
@@ -65,8 +65,8 @@ pub struct Profile {
     /// How much longer a cube takes if its units need twice the registers that there are, in
     /// percent.
     pub spill_percent: u64,
-    /// How much of what planes read twice, at both sides of a boundary within a memory sector, comes
-    /// from memory twice, in percent.
+    /// How much of what planes read twice, at both sides of a boundary within a memory sector,
+    /// comes from memory twice, in percent.
     pub sector_percent: u64,
     /// The share of the bandwidth that remains where a unit reads an inner dimension of several
     /// loads alone, in percent. It mostly finds its cache line again.
@@ -226,7 +226,8 @@ impl Profile {
         )
     }
 
-    /// Mesa's software Vulkan adapter on two processor cores, as the program `calibrate` measured it.
+    /// Mesa's software Vulkan adapter on two processor cores, as the program `calibrate` measured
+    /// it.
     ///
     /// The model is that of a GPU. It is off by 45 % there (median).
     #[must_use]

@@ -451,6 +451,10 @@ fn any_device() -> impl Strategy<Value = Device> {
             device.profile.bandwidth = bandwidth;
             device.profile.launch_ns = launch;
             device.profile.latency_ns = latency;
+            (device.profile.light_ps, device.profile.heavy_ps) = (latency, launch);
+            (device.profile.position_ps, device.profile.wide_ps) = (launch, bandwidth);
+            (device.profile.cube_ns, device.profile.merge_ns) = (bandwidth, latency);
+            (device.profile.serial_factor, device.profile.spill_percent) = (launch, latency);
             if let Some(numbers) = numbers {
                 device.tuning = tuning_of(&numbers);
             }

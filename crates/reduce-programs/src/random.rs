@@ -96,8 +96,9 @@ pub fn random_inputs<R: Runtime>(
     strides: &[usize],
     rotated: Option<usize>,
 ) -> Vec<TensorHandle<R>> {
-    let elements: usize = shape.iter().product();
-    let bytes = (elements * element.bytes()).max(1);
+    let elements = shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+    let elements = elements.expect("a buffer has fewer elements");
+    let bytes = elements.checked_mul(element.bytes()).expect("a buffer has fewer bytes").max(1);
     // Kernels see bools as bytes.
     let stored = match element {
         ElementType::Bool => ElementType::U8,

@@ -5,7 +5,8 @@
 //! keeps the result under the request. [`call`] combines these: it checks the [`buffers`], takes
 //! [`scratch`] memory, and passes both to [`launch`]. [`client`] reads what a device can do.
 //!
-//! [`settings`] holds what the process has set for each device: stored plans, and recording.
+//! [`settings`] holds what the process has set for each device: its profile, stored plans, and
+//! recording.
 //!
 //! [`application`] is the same path for reductions whose results are applied to their elements, and
 //! [`cross_entropy`] applies them to one element each.

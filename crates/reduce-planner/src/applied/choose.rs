@@ -468,7 +468,7 @@ fn estimate_ns(
             launches + (moved + again * read) / bytes_per_ns / occupied(plan, 1)
         }
         AppliedPlan::Separately { reduce, .. } => {
-            let reduce = reduce.estimate(reduction, device).total_ns();
+            let reduce = reduce.estimate(reduction, device).alone_ns();
             reduce + device.profile.launch_ns as f64 + moved / bytes_per_ns
         }
     }

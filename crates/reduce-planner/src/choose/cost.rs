@@ -180,7 +180,7 @@ fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
     };
     let wide = if problem.input().bytes() > 4 { profile.wide_ps } else { 0 };
     let position = if operator.positional { profile.position_ps } else { 0 };
-    (of_operator + wide + position) as f64
+    of_operator as f64 + wide as f64 + position as f64
 }
 
 /// Combining within a cube.

@@ -19,7 +19,7 @@ impl<'a, E> Race<'a, E> {
         let plans = plans.into_iter().map(|Candidate { plan, estimate }| Tried {
             plan,
             estimate,
-            samples: Vec::with_capacity(options.most_rounds),
+            samples: Vec::new(),
             microseconds: None,
             outcome: Outcome::Stayed,
         });
