@@ -345,7 +345,10 @@ fn mistakes_get_one_line() {
         ("--op sum --type f99", "unknown element type `f99`: expected one of f16, bf16, f32"),
         ("--op argmax --output-type f32", "`argmax`"),
         ("--op sum --type bf16 --device software_adapter", "llvmpipe has no bf16"),
-        ("--op sum --device h2000", "unknown device `h2000`: expected h200, software_adapter"),
+        (
+            "--op sum --device h2000",
+            "unknown device `h2000`: expected h200, h100, software_adapter",
+        ),
         ("--op sum --device FILE", "device.json is no device: missing field `plane_size_min`"),
         ("--op sum --device SENSELESS", "plane_size_max = 48, which must be a power of two"),
         ("--op sum --plan {}", "`{}` is no plan: missing field `version`"),
