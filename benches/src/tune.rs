@@ -144,7 +144,7 @@ pub fn check<R: Runtime>(
 
     let unknown = || SkipReason::Operator(reduction.operator.clone());
     let problem = problem(reduction).ok_or_else(unknown)??;
-    let bytes = |span: usize, bytes: usize| span as u64 * bytes as u64;
+    let bytes = |span: usize, bytes: usize| (span as u64).saturating_mul(bytes as u64);
     let first = bytes(problem.input_span(), reduction.element.bytes());
     let second = problem.second().map_or(0, |other| bytes(other.span(), other.element().bytes()));
     let (needed, available) = (first.max(second), largest_buffer(client));
