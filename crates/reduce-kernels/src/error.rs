@@ -2,7 +2,10 @@
 
 use reduce_planner::{ElementType, PlanError, ProblemError};
 
-use crate::operator::{InvalidParameter, TypeRequest};
+use crate::{
+    PartialsError,
+    operator::{InvalidParameter, TypeRequest},
+};
 
 /// Why a reduction was refused, or what [`confirm`](crate::confirm) found.
 ///
@@ -91,6 +94,9 @@ pub enum ReduceError {
         /// Shape of the second input.
         second: Vec<usize>,
     },
+    /// Partial results cannot be merged.
+    #[error(transparent)]
+    Partials(#[from] PartialsError),
     /// A tensor of a list cannot be read.
     #[error("tensor {nth} of the list: {error}")]
     Listed {

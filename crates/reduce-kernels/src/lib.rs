@@ -42,6 +42,7 @@ mod normalize;
 pub mod operator;
 mod operators;
 mod pairs;
+mod partials;
 mod plans;
 #[cfg(feature = "serde")]
 mod recorded;
@@ -68,6 +69,9 @@ pub use operator::{
 };
 pub use operators::*;
 pub use pairs::*;
+pub use partials::{
+    Merge, Partials, PartialsDescription, PartialsError, ShardRange, merge_partials,
+};
 pub use plans::{PlanInUse, PlanSource, stop_using_profile, use_profile};
 #[cfg(feature = "serde")]
 pub use plans::{stop_using_plans, use_plans};
@@ -76,7 +80,7 @@ pub use recorded::{
     RecordedError, RecordedReduction, RecordedSecond, record_reductions, recorded, stop_recording,
 };
 pub use reduce_planner as planner;
-pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind};
+pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind, ShardSpec};
 #[cfg(feature = "serde")]
 pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
 pub use reduction::{Outputs, Reduction, reduce, reduce_pair};

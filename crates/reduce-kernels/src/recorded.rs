@@ -12,7 +12,7 @@ use crate::{
     host::{
         buffers::alignment_of,
         cache,
-        request::{Request, SecondRequest},
+        request::{Request, SecondRequest, Wanted},
         settings,
     },
     operator::OperatorRef,
@@ -146,6 +146,7 @@ impl RecordedReduction {
             outputs: self.outputs,
             output,
             plan: None,
+            wanted: Wanted::Results,
         })
     }
 

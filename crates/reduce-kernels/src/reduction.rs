@@ -12,7 +12,7 @@ use crate::{
     AppliedReduction, Apply, Axes, Input, PlanInUse, ReduceError,
     host::{
         call::Call,
-        request::{Request, Resolved, SecondRequest},
+        request::{Request, Resolved, SecondRequest, Wanted},
         settings::PlanStore,
     },
     operator::{
@@ -283,7 +283,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
 
     /// The call: the request and the operator's parameters. `output` is the shape and the strides
     /// of a supplied output.
-    fn call<'s>(
+    pub(crate) fn call<'s>(
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
     ) -> Result<Call<'s>, ReduceError>
@@ -387,5 +387,6 @@ pub(crate) fn request<'a>(
         outputs: options.outputs,
         output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
         plan: options.plan,
+        wanted: Wanted::Results,
     })
 }

@@ -57,6 +57,24 @@ pub enum ProblemError {
         /// The reduced axes.
         axes: Vec<usize>,
     },
+    /// The input is no shard of a larger reduction.
+    #[error(
+        "indices {start}..{} of axis {axis} are no shard of {of}: {}",
+        start.saturating_add(*extent),
+        if *is_reduced { "they reach past its end" } else { "the axis is not reduced" }
+    )]
+    Shard {
+        /// The axis along which the whole is cut.
+        axis: usize,
+        /// Index of the shard's first element along the axis.
+        start: usize,
+        /// Extent of the shard along the axis.
+        extent: usize,
+        /// Extent of the whole along the axis.
+        of: usize,
+        /// Whether the axis is reduced.
+        is_reduced: bool,
+    },
     /// The results of a positional operator are not applied to elements.
     #[error("`{operator}` gives positions, which cannot be applied to elements")]
     PositionalApplied {

@@ -88,7 +88,7 @@ pub use error::{DeviceError, PlanError, ProblemError};
 pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
-pub use limits::{applied_needs_wide_indices, needs_wide_indices};
+pub use limits::{applied_needs_wide_indices, check_limits, needs_wide_indices};
 pub use list::{
     ListApplication, ListChoice, ListLaunch, ListPlan, ListShare, choose_list,
     choose_list_application,
@@ -96,7 +96,7 @@ pub use list::{
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, ListProblem,
-    OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, reduced_axes,
+    OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, ShardSpec, reduced_axes,
     row_major_strides, span,
 };
 pub use profile::{Profile, SegmentEfficiency};

@@ -59,6 +59,20 @@ pub(crate) fn check_applied(applied: &AppliedProblem, device: &Device) -> Result
     check_span(applied.index_span(), device)
 }
 
+/// Checks what no plan can mend, for a launch of the caller's own: that the device has the element
+/// types of the problem, and that its indices reach `span`. Gives whether they need 64 bits.
+///
+/// # Errors
+///
+/// [`PlanError::ElementUnsupported`], [`PlanError::IndexTooNarrow`], and a description of a device
+/// that makes no sense.
+pub fn check_limits(problem: &Problem, device: &Device, span: u64) -> Result<bool, PlanError> {
+    check(problem, device)?;
+    let span = span.max(problem.index_span());
+    check_span(span, device)?;
+    Ok(span > NARROW_LIMIT)
+}
+
 fn check_span(span: u64, device: &Device) -> Result<(), PlanError> {
     let limit = if device.wide_indices { WIDE_LIMIT } else { NARROW_LIMIT };
     if span > limit {

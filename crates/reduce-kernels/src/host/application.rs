@@ -446,7 +446,7 @@ impl PreparedApplication {
         client: &ComputeClient<R>,
         request: &ApplyRequest,
     ) -> Vec<TensorHandle<R>> {
-        let Resolved { problem, signature, shape } = &self.resolved;
+        let Resolved { problem, signature, shape, .. } = &self.resolved;
         let elements = &signature.results[..request.reduction.operator.0.results];
         elements
             .iter()

@@ -34,7 +34,7 @@ impl<'a> Buffers<'a> {
         second: Option<&TensorHandle<R>>,
         outputs: Vec<Binding>,
     ) -> Result<Self, ReduceError> {
-        let Resolved { problem, signature, .. } = resolved;
+        let Resolved { problem, signature, words, .. } = resolved;
         let bytes = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
         check_inputs(problem, [Some(bytes(input)), second.map(bytes)])?;
         check_offset(client, "input", input.handle.offset_start, problem.input())?;
@@ -42,8 +42,11 @@ impl<'a> Buffers<'a> {
             let offset = tensor.handle.offset_start;
             check_offset(client, "second input", offset, second.element())?;
         }
+        let of_words =
+            words.map(|words| (problem.outputs().saturating_mul(words), ElementType::U32));
         for (output, &element) in outputs.iter().zip(&signature.results) {
-            check_output(problem, output, element)?;
+            let (count, element) = of_words.unwrap_or((problem.output_span(), element));
+            check_output(output, count, element)?;
             check_offset(client, "output", output.offset_start, element)?;
         }
         // If there is nothing to load, the input is not read, but its binding must hold one
@@ -104,13 +107,13 @@ fn check_second(problem: &Problem, available: u64) -> Result<(), ReduceError> {
     Ok(())
 }
 
-/// Checks that an output's buffer holds all that the problem writes.
-fn check_output(
-    problem: &Problem,
+/// Checks that an output's buffer holds `count` elements.
+pub(super) fn check_output(
     output: &Binding,
+    count: usize,
     element: ElementType,
 ) -> Result<(), ReduceError> {
-    let needed = byte_count(problem.output_span(), element);
+    let needed = byte_count(count, element);
     let available = bytes_between(output.size(), output.offset_start, output.offset_end);
     if needed > available {
         return Err(ReduceError::BufferTooSmall { tensor: "output", needed, available });
@@ -144,7 +147,7 @@ pub(crate) fn alignment_of(offset: u64) -> usize {
 }
 
 /// Checks that the device can bind a buffer at an offset.
-pub(super) fn check_offset<R: Runtime>(
+pub(crate) fn check_offset<R: Runtime>(
     client: &ComputeClient<R>,
     tensor: &'static str,
     offset: Option<u64>,

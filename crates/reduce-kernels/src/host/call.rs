@@ -3,18 +3,18 @@
 use std::rc::Rc;
 
 use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::StreamId};
-use reduce_planner::{Choice, Device, Plan, Problem, choose};
+use reduce_planner::{Choice, Device, ElementType, Plan, Problem, choose};
 
 use super::{
     buffers::{Buffers, buffer_bytes, check_inputs},
     cache,
     launch::Launch,
     prepared::{Prepared, check_arithmetic, plan},
-    request::{Request, Resolved},
+    request::{Request, Resolved, Wanted},
     scratch::Scratch,
     settings::{self, PlanStore},
 };
-use crate::{PlanInUse, ReduceError, element::storage_type};
+use crate::{PlanInUse, ReduceError, element::storage_type, operator::Erased};
 
 /// A request and the device to plan for.
 pub(crate) struct Call<'a> {
@@ -74,18 +74,8 @@ impl Call<'_> {
         input: &TensorHandle<R>,
         second: Option<&TensorHandle<R>>,
     ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
-        let results = self.request.operator.0.results;
         let prepared = self.prepared(client)?;
-        let Resolved { problem, signature, shape } = &prepared.resolved;
-        let outputs: Vec<TensorHandle<R>> = signature.results[..results]
-            .iter()
-            .map(|&element| {
-                // A buffer of 0 bytes cannot be bound, so an empty result gets the memory of one
-                // element.
-                let handle = client.empty(problem.outputs().max(1) * element.bytes());
-                TensorHandle::new_contiguous(shape.clone(), handle, storage_type(element))
-            })
-            .collect();
+        let outputs = new_outputs(client, &prepared.resolved, self.request.operator.0);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream);
         self.launch(client, &prepared, input, second, stream, bindings)?;
@@ -120,7 +110,10 @@ impl Call<'_> {
         self.launch(client, &prepared, input, second, None, bindings)
     }
 
-    fn prepared<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Rc<Prepared>, ReduceError> {
+    pub(crate) fn prepared<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+    ) -> Result<Rc<Prepared>, ReduceError> {
         let prepare = |device: &Device, request: &Request<'_>| {
             let stored = |problem: &Problem| self.stored_plan(client, device, problem);
             Prepared::new(client, device, request, stored)
@@ -134,7 +127,7 @@ impl Call<'_> {
                 let identity = cache::identity(client);
                 cache::prepared(identity, self.request.clone(), |request| {
                     let prepared = prepare(&cache::device(client), request)?;
-                    if request.plan.is_none() {
+                    if request.plan.is_none() && request.wanted == Wanted::Results {
                         settings::record(identity, request);
                     }
                     Ok(prepared)
@@ -168,10 +161,29 @@ impl Call<'_> {
         stream: Option<StreamId>,
         outputs: Vec<Binding>,
     ) -> Result<(), ReduceError> {
+        let launch = self.ready(client, prepared, input, second, stream, outputs)?;
+        if let Some(launch) = launch {
+            launch.run();
+        }
+        Ok(())
+    }
+
+    /// A launch of the kernels that cannot be refused any more; `None` if there is nothing to
+    /// launch.
+    pub(crate) fn ready<'c, R: Runtime>(
+        self,
+        client: &'c ComputeClient<R>,
+        prepared: &'c Prepared,
+        input: &TensorHandle<R>,
+        second: Option<&TensorHandle<R>>,
+        stream: Option<StreamId>,
+        outputs: Vec<Binding>,
+    ) -> Result<Option<Launch<'c, R>>, ReduceError> {
         let Prepared { resolved, dispatch } = prepared;
         let Some(dispatch) = dispatch else {
             let bytes = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
-            return check_inputs(&resolved.problem, [Some(bytes(input)), second.map(bytes)]);
+            check_inputs(&resolved.problem, [Some(bytes(input)), second.map(bytes)])?;
+            return Ok(None);
         };
         let operator = self.request.operator;
         let buffers = Buffers::check(client, resolved, input, second, outputs)?;
@@ -182,7 +194,25 @@ impl Call<'_> {
         let outputs = resolved.problem.outputs();
         let scratch = Scratch::of(client, stream, dispatch, fields, outputs)?;
         let parameters = self.parameters;
-        Launch { client, operator, dispatch, buffers, scratch, parameters }.run();
-        Ok(())
+        Ok(Some(Launch { client, operator, dispatch, buffers, scratch, parameters }))
     }
+}
+
+/// New row-major tensors for what a reduction leaves: one for each result, or one for its words.
+pub(crate) fn new_outputs<R: Runtime>(
+    client: &ComputeClient<R>,
+    resolved: &Resolved,
+    operator: &Erased,
+) -> Vec<TensorHandle<R>> {
+    let outputs = resolved.outputs(operator).into_iter();
+    let tensor = |(element, count): (ElementType, usize)| {
+        // A buffer of 0 bytes cannot be bound, so an empty result gets the memory of one element.
+        let handle = client.empty(count.max(1) * element.bytes());
+        let shape = match resolved.words {
+            Some(words) => vec![1, words, resolved.problem.outputs()],
+            None => resolved.shape.clone(),
+        };
+        TensorHandle::new_contiguous(shape, handle, storage_type(element))
+    };
+    outputs.map(tensor).collect()
 }

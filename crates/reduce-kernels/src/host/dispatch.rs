@@ -6,6 +6,7 @@ use reduce_planner::{
     needs_wide_indices,
 };
 
+use super::request::word_count;
 use crate::{
     kernels::{pairwise::needs_chains, team::Team},
     operator::OperatorRef,
@@ -54,8 +55,7 @@ impl Dispatch {
         };
         let merging = match plan.schedule {
             Schedule::Split { cubes_per_output: cubes, merge: Merge::LastCube, .. } => {
-                let words: usize = fields.iter().map(|field| field.bytes().div_ceil(4)).sum();
-                let words = plan.published_words(problem, words);
+                let words = plan.published_words(problem, word_count(fields));
                 let bytes = words.saturating_mul(size_of::<u64>() as u64);
                 if bytes > available {
                     return Err(unfit(Illegal::PublishedPartials { bytes, max: available }));

@@ -11,12 +11,16 @@ use super::{
     client::has_hardware_math,
     companion::{companion_launch, second_arrays},
     dispatch::Dispatch,
+    request::Resolved,
     scratch::{Scratch, Words},
 };
 use crate::{
     element::{memory_type, storage_type},
     kernels::{
-        args::{InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch},
+        args::{
+            InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch,
+            TargetArraysLaunch,
+        },
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
@@ -68,7 +72,7 @@ impl<R: Runtime> Launch<'_, R> {
                 address,
                 self.types(),
                 self.input(),
-                self.output(self.writes_vectors()),
+                self.target(self.writes_vectors()),
                 geometry(self.problem(), &plan),
                 self.parameters(),
                 plan.access,
@@ -91,7 +95,7 @@ impl<R: Runtime> Launch<'_, R> {
                 self.types(),
                 self.input(),
                 ArrayArg::from_raw_parts(words.handle.clone(), words.count),
-                self.output(false),
+                self.target(false),
                 geometry(self.problem(), &plan),
                 self.parameters(),
                 cubes,
@@ -135,7 +139,7 @@ impl<R: Runtime> Launch<'_, R> {
                 address,
                 self.merging_types(),
                 self.partials(cubes, partials),
-                self.output(false),
+                self.target(false),
                 dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
                 self.parameters(),
                 cubes,
@@ -194,6 +198,15 @@ impl<R: Runtime> Launch<'_, R> {
         )
     }
 
+    /// The outputs, or the words of accumulators.
+    fn target(&self, in_vectors: bool) -> TargetArraysLaunch<R> {
+        let Resolved { problem, words, .. } = self.buffers.resolved();
+        let Some(words) = words else {
+            return TargetArraysLaunch::new(self.output(in_vectors), None.into());
+        };
+        words_target(self.buffers.outputs()[0].clone(), problem.outputs() * words)
+    }
+
     /// The outputs as arrays of vectors, of elements, or of both.
     fn output(&self, in_vectors: bool) -> ResultArraysLaunch<R> {
         let Access { vector, peeled, .. } = self.dispatch.plan.access;
@@ -224,6 +237,9 @@ impl<R: Runtime> Launch<'_, R> {
     /// vector is aligned in the output, and it is no wider than one store.
     fn writes_vectors(&self) -> bool {
         let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
+        if self.buffers.resolved().words.is_some() {
+            return false;
+        }
         let buffers = 2 + 2 * self.buffers.outputs().len();
         if realigned || peeled && buffers > self.dispatch.bindings {
             return false;
@@ -255,6 +271,30 @@ pub(super) fn parameters<R: Runtime>(
     let accumulator = signature.fields[0];
     let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
     ParametersLaunch::of(parameters, storage_type(element))
+}
+
+/// A target for `len` words of accumulators, which the buffer of `output` has been checked to hold.
+pub(super) fn words_target<R: Runtime>(output: Binding, len: usize) -> TargetArraysLaunch<R> {
+    // SAFETY: the caller checked the buffer.
+    let words = unsafe { ArrayArg::from_raw_parts_binding(output, len) };
+    TargetArraysLaunch::new(result_arrays(&[], 0), Some(words).into())
+}
+
+/// The results as arrays of this many elements, which the buffers have been checked to hold.
+pub(super) fn result_arrays<R: Runtime>(results: &[Binding], len: usize) -> ResultArraysLaunch<R> {
+    let array = |nth: usize| {
+        let result = results.get(nth)?;
+        // SAFETY: the caller checked the buffers.
+        Some(unsafe { ArrayArg::from_raw_parts_binding(result.clone(), len) })
+    };
+    ResultArraysLaunch::new(
+        array(0).into(),
+        array(1).into(),
+        array(2).into(),
+        None.into(),
+        None.into(),
+        None.into(),
+    )
 }
 
 /// The buffers of partials, one for each field, as arrays of this length. Each was asked for with it.
@@ -321,12 +361,13 @@ pub(super) fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLa
         access.loads_per_output(problem) as usize,
         problem.outputs(),
         problem.reduction_len(),
+        problem.is_shard().then_some(problem.first_position()).into(),
         realigned.into(),
         problem.second().map(|second| companion_launch(second.strides(), access.direction)).into(),
     )
 }
 
-fn dims<D, R: Runtime>(
+pub(super) fn dims<D, R: Runtime>(
     dims: &[D],
     parts: impl Fn(&D) -> (usize, usize, usize),
 ) -> SequenceArg<R, Dim> {

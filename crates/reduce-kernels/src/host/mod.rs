@@ -13,6 +13,8 @@
 //!
 //! [`list`] is the path of a list of tensors, and [`list_application`] applies its results.
 //!
+//! [`merge`] merges the partial results of shards.
+//!
 //! [`companion`] describes tensors beside the input to kernels: a second input, operands, results.
 //!
 //! Nothing here is generic over the operator, so Rust compiles it once for each runtime.
@@ -28,6 +30,7 @@ pub(crate) mod dispatch;
 pub(crate) mod launch;
 pub(crate) mod list;
 pub(crate) mod list_application;
+pub(crate) mod merge;
 pub(crate) mod prepared;
 pub(crate) mod request;
 pub(crate) mod scratch;

@@ -36,8 +36,8 @@ impl Prepared {
         let problem = &resolved.problem;
         let available = client.properties().memory.max_page_size;
         if request.output.is_none() {
-            let results = &resolved.signature.results[..operator.results];
-            let needed = results.iter().map(|&element| byte_count(problem.outputs(), element));
+            let outputs = resolved.outputs(operator).into_iter();
+            let needed = outputs.map(|(element, count)| byte_count(count, element));
             if let Some(needed) = needed.max().filter(|&needed| needed > available) {
                 return Err(ReduceError::OutputTooLarge { needed, available });
             }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use reduce_planner::{
     ElementType, InputSpec, OperatorClass, OutputSpec, Plan, Problem, ProblemError, SecondSpec,
-    reduced_axes,
+    ShardSpec, reduced_axes,
 };
 
 use crate::{
@@ -35,6 +35,16 @@ pub(crate) struct Request<'a> {
     /// Shape and strides of a supplied output.
     pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<Plan>,
+    pub(crate) wanted: Wanted,
+}
+
+/// What a reduction leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Wanted {
+    /// The operator's results.
+    Results,
+    /// Its accumulators, as words of 32 bits. The inputs may be a shard of larger tensors.
+    Partials(Option<ShardSpec>),
 }
 
 /// The second input of a request.
@@ -81,13 +91,37 @@ impl SecondRequest {
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) problem: Problem,
+    /// What the types follow from.
+    pub(crate) types: TypeRequest,
     pub(crate) signature: Signature,
     /// Shape of the result.
     pub(crate) shape: Vec<usize>,
+    /// Words of 32 bits of an accumulator, if accumulators are left and not results.
+    pub(crate) words: Option<usize>,
+}
+
+impl Resolved {
+    /// Type and number of elements of each output, which follow each other without gaps if the
+    /// caller supplies none.
+    pub(crate) fn outputs(&self, operator: &Erased) -> Vec<(ElementType, usize)> {
+        let outputs = self.problem.outputs();
+        match self.words {
+            Some(words) => vec![(ElementType::U32, outputs.saturating_mul(words))],
+            None => {
+                let results = &self.signature.results[..operator.results];
+                results.iter().map(|&element| (element, outputs)).collect()
+            }
+        }
+    }
+}
+
+/// Words of 32 bits that an accumulator with these fields takes. Each field starts a word.
+pub(crate) fn word_count(fields: &[ElementType]) -> usize {
+    fields.iter().map(|field| field.bytes().div_ceil(size_of::<u32>())).sum()
 }
 
 /// What the planner needs to know about an operator that computes in these types.
-pub(super) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClass {
+pub(crate) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClass {
     let fields = &signature.fields[..operator.fields];
     let bytes = fields.iter().map(|field| field.bytes()).sum();
     let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
@@ -124,12 +158,19 @@ impl Request<'_> {
         let shape = &self.shape[..];
         let axes = self.axes.as_deref();
         let is_reduced = reduced_axes(shape.len(), axes)?;
-        // If a product of extents overflows, `Problem::new` refuses the shape.
-        let reduction_len = shape
-            .iter()
-            .zip(&is_reduced)
-            .filter(|&(_, &reduced)| reduced)
-            .fold(1usize, |len, (&extent, _)| len.saturating_mul(extent));
+        let shard = match self.wanted {
+            Wanted::Partials(shard) => shard,
+            Wanted::Results => None,
+        };
+        // Types follow from the whole, so that all shards have the same. If a product of extents
+        // overflows, `Problem::of_shard` refuses the shape.
+        let extent = |axis: usize| match shard {
+            Some(shard) if shard.axis == axis => shard.of,
+            _ => shape[axis],
+        };
+        let reduction_len = (0..shape.len())
+            .filter(|&axis| is_reduced[axis])
+            .fold(1usize, |len, axis| len.saturating_mul(extent(axis)));
         let (expected, found) = (1 + usize::from(operator.pairs.is_some()), self.inputs());
         if expected != found {
             let operator = operator.name();
@@ -145,11 +186,20 @@ impl Request<'_> {
         };
         let signature = (operator.types)(&request)
             .ok_or_else(|| ReduceError::Types { operator: operator.name(), request })?;
-        let class = class_of(operator, &signature);
+        let mut class = class_of(operator, &signature);
+        let (words, results) = match self.wanted {
+            Wanted::Results => (None, &signature.results[..operator.results]),
+            Wanted::Partials(_) => {
+                // The accumulator of no elements is the identity.
+                class.defined_on_empty = true;
+                let words = word_count(&signature.fields[..operator.fields]);
+                (Some(words), &[ElementType::U32][..])
+            }
+        };
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
         let second = second.map(SecondRequest::spec);
-        let problem = Problem::of_inputs(
+        let problem = Problem::of_shard(
             class,
             &InputSpec {
                 element: self.element,
@@ -158,13 +208,11 @@ impl Request<'_> {
                 alignment: self.alignment,
             },
             second.as_ref(),
+            shard,
             axes,
-            &OutputSpec {
-                elements: &signature.results[..operator.results],
-                strides: kept_strides.as_deref(),
-            },
+            &OutputSpec { elements: results, strides: kept_strides.as_deref() },
         )?;
-        Ok(Resolved { problem, signature, shape: result_shape })
+        Ok(Resolved { problem, types: request, signature, shape: result_shape, words })
     }
 
     /// The number of inputs.

@@ -122,6 +122,15 @@ pub(crate) struct ResultArrays {
     third_wide: ComptimeOption<Array<Vector<Out3, Wide>>>,
 }
 
+/// Where a reduction leaves its results, or its accumulators if partial results are wanted.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct TargetArrays {
+    /// No array is bound if there are words.
+    pub(crate) results: ResultArrays,
+    /// Accumulators as words of 32 bits: those of one word of all outputs lie side by side.
+    pub(crate) words: ComptimeOption<Array<u32>>,
+}
+
 /// The elements that results were applied to: as vectors where these lie as those of the input do,
 /// and as elements where they do not or at the edges of rows.
 #[derive(CubeType, CubeLaunch)]

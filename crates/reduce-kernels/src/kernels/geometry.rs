@@ -99,6 +99,8 @@ pub(crate) struct Geometry {
     pub(crate) outputs: usize,
     /// Elements that go into one output.
     pub(crate) reduction_len: usize,
+    /// Position of the reduction's first element, if the input is a shard.
+    pub(crate) first_position: ComptimeOption<usize>,
     /// How rows are realigned, if they are.
     pub(crate) realigned: ComptimeOption<Realigned>,
     /// The strides of the second input, if there is one.
@@ -119,6 +121,25 @@ pub(crate) struct Realigned {
 pub(crate) struct Offsets {
     pub(crate) input: usize,
     pub(crate) target: usize,
+}
+
+#[cube]
+impl Geometry {
+    /// The offsets of an index over the outer reduced dimensions. The target is the position of the
+    /// first element there.
+    pub(super) fn at_reduced(&self, index: usize) -> Offsets {
+        let at = offsets(&self.reduced, index);
+        Offsets { input: at.input, target: self.position(at.target) }
+    }
+
+    /// The position of an element that comes `target` after the first of the input.
+    pub(super) fn position(&self, target: usize) -> usize {
+        #[comptime]
+        match &self.first_position {
+            ComptimeOption::Some(first) => *first + target,
+            ComptimeOption::None => target,
+        }
+    }
 }
 
 /// The offsets of a row-major index over `dims`.

@@ -99,6 +99,7 @@ fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_di
         // Not that of the tiles: `unknown_zero` needs two numbers that compilers cannot relate.
         outputs: cubes_of_tensor,
         reduction_len: inner_count * inner_len,
+        first_position: ComptimeOption::new_None(),
         realigned: ComptimeOption::new_None(),
         second: ComptimeOption::new_None(),
     };

@@ -66,13 +66,13 @@ struct Place {
 fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access) -> Place {
     let vector = comptime![access.vector];
     let mut start = tile.input;
-    let mut position = 0usize;
+    let mut position = geometry.position(0usize);
     let mut slot = nth;
     let mut outer_index = 0usize;
     let outer_dims = geometry.reduced.len().comptime();
     if comptime![outer_dims > 0] {
         let (outer, load) = geometry.loads_per_inner.div_mod(nth);
-        let at = offsets(&geometry.reduced, outer);
+        let at = geometry.at_reduced(outer);
         start += at.input;
         position = at.target;
         slot = load;
@@ -258,7 +258,7 @@ fn load_across(
 /// The position of load number `nth` of a tile across outputs. All of its elements have the same.
 #[cube]
 pub(super) fn position_across(geometry: &Geometry, nth: usize) -> Position {
-    Position { start: offsets(&geometry.reduced, nth).target, step: 0usize }
+    Position { start: geometry.at_reduced(nth).target, step: 0usize }
 }
 
 /// Whether the last vector of a tile with realigned rows reaches beyond the input.
@@ -326,7 +326,7 @@ pub(super) fn load_edge(
 ) -> Edge {
     let vector = comptime![access.vector];
     let slots = comptime![edge_slots(vector)];
-    let at = offsets(&geometry.reduced, slot / slots);
+    let at = geometry.at_reduced(slot / slots);
     let start = tile.input + at.input;
     let head = start.div_ceil(vector) * vector - start;
     let whole = (geometry.inner_len - head) / vector * vector;

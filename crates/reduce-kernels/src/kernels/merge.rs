@@ -1,14 +1,15 @@
-//! The second launch of a split: partial results into results.
+//! Merging what other launches left: the second launch of a split, and partial results of shards.
 
 use cubecl::prelude::*;
 
 use super::{
-    args::{KernelTypes, PartialArrays, ResultArrays, output_of, partials_of},
+    args::{KernelTypes, PartialArrays, TargetArrays, partials_of},
     geometry::{Dim, offsets, unknown_zero},
+    target::{accumulator_of_words, target_of},
     team::{Team, place},
     total::combine_team,
 };
-use crate::operator::{OperatorRef, Parameters, Single, finish, identity, merge};
+use crate::operator::{OperatorRef, Parameters, Single, identity, merge};
 
 /// Merges the `cubes` partial results of each output in an order that depends on nothing else, and
 /// writes the results.
@@ -16,7 +17,7 @@ use crate::operator::{OperatorRef, Parameters, Single, finish, identity, merge};
 pub(crate) fn merge_partials(
     _types: &KernelTypes,
     partials: &mut PartialArrays,
-    output: &mut ResultArrays,
+    target: &mut TargetArrays,
     kept: &Sequence<Dim>,
     parameters: &Parameters,
     cubes: usize,
@@ -26,7 +27,7 @@ pub(crate) fn merge_partials(
     #[comptime] operator: OperatorRef,
 ) {
     let partials = partials_of(partials);
-    let mut output = output_of(output);
+    let mut target = target_of(target);
     let place = place(team);
     let units = comptime![team.units_per_tile as usize];
     let number = CUBE_POS * comptime![team.tiles_per_cube()] + place.tile as usize;
@@ -39,8 +40,46 @@ pub(crate) fn merge_partials(
         cube += units;
     }
     total = combine_team::<Single>(total, parameters, unknown_zero(cubes, outputs), team, operator);
-    let result = finish::<Single>(operator, total, reduction_len, parameters);
     if place.member == 0 && number < outputs {
-        output.elements.put(offsets(kept, index).target, result);
+        let offset = offsets(kept, index).target;
+        target.put(offset, total, outputs, reduction_len, parameters, operator);
+    }
+}
+
+/// Partial results of shards, one slot for each. A slot has the words of all outputs.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ShardWords {
+    pub(crate) words: Array<u32>,
+    pub(crate) slots: usize,
+}
+
+/// Merges partial results in the order of the arrays and of their slots. A unit takes one output.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn merge_shards(
+    _types: &KernelTypes,
+    shards: &Sequence<ShardWords>,
+    target: &mut TargetArrays,
+    kept: &Sequence<Dim>,
+    parameters: &Parameters,
+    outputs: usize,
+    reduction_len: usize,
+    #[comptime] operator: OperatorRef,
+) {
+    let mut target = target_of(target);
+    let index = clamp_max(ABSOLUTE_POS, outputs - 1);
+    // The identity would turn a sum of -0 into +0, so the first slot is taken as it is.
+    let first = &shards.index(0usize).words;
+    let mut total = accumulator_of_words(first, 0usize, index, outputs, operator);
+    #[unroll]
+    for nth in 0..shards.len().comptime() {
+        let shard = shards.index(nth);
+        for slot in comptime![usize::from(nth == 0)].runtime()..shard.slots {
+            let partial = accumulator_of_words(&shard.words, slot, index, outputs, operator);
+            total = merge::<Single>(operator, total, partial, parameters);
+        }
+    }
+    if ABSOLUTE_POS < outputs {
+        let offset = if target.takes_words() { index } else { offsets(kept, index).target };
+        target.put(offset, total, outputs, reduction_len, parameters, operator);
     }
 }

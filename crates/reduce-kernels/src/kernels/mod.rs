@@ -6,7 +6,7 @@
 //!   [`Team`](team::Team) that works on an output tile, which is a constant of the kernel.
 //! - [`split_single_pass`]: a split whose last cube merges the partial results.
 //! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
-//!   or the partial results take too much memory.
+//!   or the partial results take too much memory. [`merge`] also merges partial results of shards.
 //! - [`list`]: many tensors at once, and the launch that merges their partials.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch or
 //!   in one of its own.
@@ -36,7 +36,7 @@
 //! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, [`companion`] reads tensors
 //! beside the input, and [`team`] assigns units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
 //! [`pairwise`]; [`combine`], [`realign`] and [`total`] make one accumulator of a team's;
-//! [`partials`] passes it between cubes.
+//! [`partials`] passes it between cubes, and [`target`] stores what becomes of it.
 
 mod accumulate;
 pub(crate) mod application;
@@ -54,5 +54,6 @@ mod realign;
 pub(crate) mod single_pass;
 pub(crate) mod split_single_pass;
 pub(crate) mod split_two_pass;
+mod target;
 pub(crate) mod team;
 mod total;

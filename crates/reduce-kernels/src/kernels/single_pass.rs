@@ -5,23 +5,22 @@ use reduce_planner::{Access, Direction};
 
 use super::{
     accumulate::{Share, load_inside, take_loads},
-    args::{Input, InputArrays, KernelTypes, Output, ResultArrays, input_of, output_of},
+    args::{Input, InputArrays, KernelTypes, TargetArrays, input_of},
     combine::combine_components,
     geometry::{Geometry, Tile, locate, unknown_zero},
     load::{AtEnd, Loaded},
+    target::target_of,
     team::{Team, place},
     total::{combine_team, total_across, total_along},
 };
-use crate::operator::{
-    Accumulator, OperatorRef, Parameters, Results, Single, Wide, Width, finish, identity,
-};
+use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width, identity};
 
-/// Each team of units reduces one tile. Its member 0 writes the results.
+/// Each team of units reduces one tile. Its member 0 writes the results, or the accumulators.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,
-    output: &mut ResultArrays,
+    target: &mut TargetArrays,
     geometry: &Geometry,
     parameters: &Parameters,
     #[comptime] access: Access,
@@ -29,7 +28,7 @@ pub(crate) fn reduce_single_pass(
     #[comptime] operator: OperatorRef,
 ) {
     let input = input_of(input);
-    let mut output = output_of(output);
+    let mut target = target_of(target);
     let place = place(team);
     let tiles_per_cube = comptime![team.tiles_per_cube()];
     let first =
@@ -44,14 +43,12 @@ pub(crate) fn reduce_single_pass(
             Direction::Along => {
                 let total =
                     total_along(&input, geometry, parameters, tile, share, access, team, operator);
-                let result = finish::<Single>(operator, total, geometry.reduction_len, parameters);
-                write_along(&mut output, tile, place.member, result);
+                target.put_along(geometry, parameters, tile, place.member, total, operator);
             }
             Direction::Across => {
                 let total =
                     total_across(&input, geometry, parameters, tile, share, access, team, operator);
-                let result = finish::<Wide>(operator, total, geometry.reduction_len, parameters);
-                write_across(&mut output, geometry, tile, place.member, result, access);
+                target.put_across(geometry, parameters, tile, place.member, total, operator);
             }
         }
     } else {
@@ -98,9 +95,7 @@ pub(crate) fn reduce_single_pass(
                         combine_components(wide, parameters, operator)
                     };
                     let total = combine_team::<Single>(of_unit, parameters, zero, team, operator);
-                    let result =
-                        finish::<Single>(operator, total, geometry.reduction_len, parameters);
-                    write_along(&mut output, tile, place.member, result);
+                    target.put_along(geometry, parameters, tile, place.member, total, operator);
                 }
                 Direction::Across => {
                     let wide = taken::<Wide>(
@@ -108,9 +103,7 @@ pub(crate) fn reduce_single_pass(
                         operator,
                     );
                     let total = combine_team::<Wide>(wide, parameters, zero, team, operator);
-                    let result =
-                        finish::<Wide>(operator, total, geometry.reduction_len, parameters);
-                    write_across(&mut output, geometry, tile, place.member, result, access);
+                    target.put_across(geometry, parameters, tile, place.member, total, operator);
                 }
             }
         }
@@ -138,45 +131,4 @@ pub(super) fn taken<N: Width>(
         total = pushed;
     }
     total
-}
-
-/// Member 0 writes the results of its output.
-#[cube]
-fn write_along(output: &mut Output, tile: Tile, member: u32, result: Results<Single>) {
-    if member == 0 && tile.results > 0 {
-        output.elements.put(tile.output, result);
-    }
-}
-
-/// Member 0 writes the results of its vector of outputs: together if all of them are inside the row
-/// and lie side by side.
-#[cube]
-fn write_across(
-    output: &mut Output,
-    geometry: &Geometry,
-    tile: Tile,
-    member: u32,
-    result: Results<Wide>,
-    #[comptime] access: Access,
-) {
-    let in_vectors = output.vectors.is_some();
-    let in_elements = output.elements.is_some();
-    let mut elements = select(member == 0, tile.results, 0u32);
-    if comptime![in_vectors] {
-        // Without elements, every tile has all its results.
-        if elements == comptime![access.vector as u32] || comptime![!in_elements] && elements > 0 {
-            output.vectors.put(tile.output / comptime![access.vector], result);
-            elements = 0u32;
-        }
-    }
-    if comptime![in_elements] {
-        #[unroll]
-        for nth in 0..comptime![access.vector] {
-            if comptime![nth as u32] < elements {
-                output
-                    .elements
-                    .put(tile.output + nth * geometry.inner_target_stride, result.component(nth));
-            }
-        }
-    }
 }

@@ -5,13 +5,14 @@ use reduce_planner::{Access, Direction};
 
 use super::{
     accumulate::Share,
-    args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
+    args::{InputArrays, KernelTypes, TargetArrays, input_of},
     geometry::{Geometry, locate},
     partials::{Published, merging_team, outputs_per_tile},
+    target::target_of,
     team::{Team, place},
     total::{total_across, total_along},
 };
-use crate::operator::{OperatorRef, Parameters, Single, finish};
+use crate::operator::{OperatorRef, Parameters};
 
 /// Each of `cubes` cubes reduces a share of each tile. The teams publish their accumulators in
 /// `published`, under the `mark` of the launch. The last cube of a block of tiles merges them and
@@ -21,7 +22,7 @@ pub(crate) fn reduce_split_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,
     published: &mut Array<Atomic<u64>>,
-    output: &mut ResultArrays,
+    target: &mut TargetArrays,
     geometry: &Geometry,
     parameters: &Parameters,
     cubes: usize,
@@ -31,7 +32,7 @@ pub(crate) fn reduce_split_single_pass(
     #[comptime] operator: OperatorRef,
 ) {
     let input = input_of(input);
-    let mut output = output_of(output);
+    let mut target = target_of(target);
     let place = place(team);
     let units = comptime![team.units_per_tile as usize];
     let tiles_per_cube = comptime![team.tiles_per_cube()];
@@ -69,13 +70,19 @@ pub(crate) fn reduce_split_single_pass(
     if partials.is_last(published) {
         let merging = comptime![merging_team(team, tiles_per_cube * width)];
         let total = partials.merge(published, parameters, merging, operator);
-        let result = finish::<Single>(operator, total, geometry.reduction_len, parameters);
         let nth_output = UNIT_POS as usize;
         let tile = locate(geometry, first_tile + nth_output / width, access, tiles_per_cube);
         let nth = nth_output % width;
         if nth_output < comptime![tiles_per_cube * width] && nth < tile.results as usize {
-            let target = tile.output + nth * geometry.inner_target_stride;
-            output.elements.put(target, result);
+            let offset = tile.output + nth * geometry.inner_target_stride;
+            target.put(
+                offset,
+                total,
+                geometry.outputs,
+                geometry.reduction_len,
+                parameters,
+                operator,
+            );
         }
     }
 }

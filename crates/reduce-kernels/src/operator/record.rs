@@ -545,6 +545,33 @@ pub(crate) fn word_count<T: FieldTypes>(#[comptime] fields: usize) -> comptime_t
     comptime![[a, b, c, d, e][..fields].iter().map(|field| words_of(field.size())).sum::<usize>()]
 }
 
+/// How the bits of an element become words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    /// Two words, the low half first.
+    Halves,
+    /// The bits as they are.
+    Same,
+    /// As f32, which holds every f16 and bf16. WGSL has no integers of 16 bits.
+    AsF32,
+    /// The bits of an integer of 16 bits.
+    Short,
+    /// The bits of a byte.
+    Byte,
+}
+
+impl Carrier {
+    fn of(element: cubecl::ir::StorageType) -> Self {
+        match (element.size(), element.is_float()) {
+            (8, _) => Self::Halves,
+            (4, _) => Self::Same,
+            (2, true) => Self::AsF32,
+            (2, false) => Self::Short,
+            _ => Self::Byte,
+        }
+    }
+}
+
 /// Words of 32 bits that an element of `bytes` bytes takes.
 fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(4)
@@ -585,15 +612,16 @@ fn append_bits<T: Float>(bits: &mut Sequence<u32>, field: Field<T, Single>) {
     if field.is_some() {
         let value = field.get()[0];
         let element = storage_type_of::<T>();
-        match comptime![element.size()] {
-            8 => {
+        match comptime![Carrier::of(element)] {
+            Carrier::Halves => {
                 let wide = u64::reinterpret(value);
                 bits.push(u32::cast_from(wide));
                 bits.push(u32::cast_from(wide >> 32));
             }
-            4 => bits.push(u32::reinterpret(value)),
-            2 => bits.push(u32::cast_from(u16::reinterpret(value))),
-            _ => bits.push(u32::cast_from(u8::reinterpret(value))),
+            Carrier::Same => bits.push(u32::reinterpret(value)),
+            Carrier::AsF32 => bits.push(u32::reinterpret(f32::cast_from(value))),
+            Carrier::Short => bits.push(u32::cast_from(u16::reinterpret(value))),
+            Carrier::Byte => bits.push(u32::cast_from(u8::reinterpret(value))),
         }
     }
 }
@@ -608,14 +636,15 @@ fn field_of_bits<T: Float>(
     if comptime![exists] {
         let element = storage_type_of::<T>();
         let low = *bits.index(word);
-        let value = match comptime![element.size()] {
-            8 => {
+        let value = match comptime![Carrier::of(element)] {
+            Carrier::Halves => {
                 let high = *bits.index(comptime![word + 1]);
                 T::reinterpret((u64::cast_from(high) << 32) | u64::cast_from(low))
             }
-            4 => T::reinterpret(low),
-            2 => T::reinterpret(u16::cast_from(low)),
-            _ => T::reinterpret(u8::cast_from(low)),
+            Carrier::Same => T::reinterpret(low),
+            Carrier::AsF32 => T::cast_from(f32::reinterpret(low)),
+            Carrier::Short => T::reinterpret(u16::cast_from(low)),
+            Carrier::Byte => T::reinterpret(u8::cast_from(low)),
         };
         Field::<T, Single>::some(Vector::cast_from(value))
     } else {

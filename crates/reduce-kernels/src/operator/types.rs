@@ -4,6 +4,8 @@ use reduce_planner::ElementType;
 
 /// The input of a [`TypeRule`]: the type of the elements, and what the caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TypeRequest {
     /// Type of the input's elements.
     pub input: ElementType,

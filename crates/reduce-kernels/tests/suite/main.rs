@@ -24,6 +24,7 @@ mod numerics;
 mod operators;
 mod oracle;
 mod pairs;
+mod partials;
 mod plans;
 mod random;
 mod reference;
@@ -56,7 +57,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, plans, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -119,6 +120,11 @@ macro_rules! suite {
                 tensors_inside_buffers: contract::tensors_inside_buffers;
                 wide_indices: contract::wide_indices;
                 wide_divisors: contract::wide_divisors;
+                partials_through_every_schedule: partials::every_schedule;
+                partials_of_every_type: partials::every_type;
+                partials_merged: partials::merges;
+                partials_with_positions: partials::positions;
+                partials_refused: partials::refusals;
                 profiles: plans::profiles;
                 plans_from_a_store: plans::stored;
                 plans_from_a_store_in_threads: plans::stored_for_threads;
@@ -146,6 +152,12 @@ macro_rules! suite {
                 use crate::{backend::$backend as client, operators::with_operators};
 
                 with_operators!(operator_tests!(types every_type));
+            }
+
+            mod every_operator_in_shards {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(partials every_cut));
             }
 
             mod every_operator_through_every_schedule {

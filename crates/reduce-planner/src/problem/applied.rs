@@ -132,6 +132,7 @@ impl AppliedProblem {
             reduced: reduced.iter().map(DimOfAll::reduced).collect(),
             input_span,
             output_span,
+            positions: None,
         };
         Ok(Self { problem, companions, companion_span })
     }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Companion, OperatorClass, Problem, Second};
+use super::{Companion, OperatorClass, Positions, Problem, Second};
 
 impl fmt::Display for Problem {
     /// One line, such as `sum(4 bytes, 1 field) f32 -> f32 | kept 8192:8192:1 | reduced 8192:1:0 |
@@ -24,6 +24,7 @@ impl fmt::Display for Problem {
             reduced,
             input_span,
             output_span,
+            positions,
         } = self;
         write_operator(f, operator)?;
         write!(f, " {input} ->")?;
@@ -35,6 +36,9 @@ impl fmt::Display for Problem {
         let reduced = reduced.iter().map(|dim| Triple(dim.extent, dim.stride, dim.position_stride));
         write_list(f, reduced)?;
         write!(f, " | aligned {alignment} | spans {input_span}, {output_span}")?;
+        if let Some(Positions { start, count }) = positions {
+            write!(f, " | positions from {start} of {count}")?;
+        }
         match second {
             Some(second) => write_second(f, second),
             None => Ok(()),

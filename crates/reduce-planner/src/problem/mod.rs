@@ -152,6 +152,27 @@ impl Second {
     }
 }
 
+/// Which part of a larger tensor the input is: along one axis, the indices from `start` on. Positions
+/// are then those of the larger tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ShardSpec {
+    /// The axis along which the larger tensor is cut.
+    pub axis: usize,
+    /// Index of the input's first element along the axis.
+    pub start: usize,
+    /// Number of indices of the larger tensor along the axis.
+    pub of: usize,
+}
+
+/// The positions of a shard's elements, where the whole has more than the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Positions {
+    /// Position of the shard's first element.
+    start: usize,
+    /// Number of elements of the whole reduction.
+    count: usize,
+}
+
 /// Where the results go. An operator with several results has one output tensor for each, and all
 /// have the same strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +198,8 @@ pub struct Problem {
     reduced: Vec<ReducedDim>,
     input_span: usize,
     output_span: usize,
+    /// `None` if the input is the whole tensor or the operator ignores positions.
+    positions: Option<Positions>,
 }
 
 /// Whether the elements that lie next to each other in memory belong to one output.
@@ -219,6 +242,24 @@ impl Problem {
         axes: Option<&[usize]>,
         output: &OutputSpec<'_>,
     ) -> Result<Self, ProblemError> {
+        Self::of_shard(operator, input, second, None, axes, output)
+    }
+
+    /// Like [`of_inputs`](Self::of_inputs), of inputs that are a shard of larger tensors. Without a
+    /// shard, they are the whole.
+    ///
+    /// # Errors
+    ///
+    /// Those of `of_inputs`, and a shard that is no part of the reduction: its axis is not reduced,
+    /// or it reaches past the end of the whole ([`ProblemError::Shard`]).
+    pub fn of_shard(
+        operator: OperatorClass,
+        input: &InputSpec<'_>,
+        second: Option<&SecondSpec<'_>>,
+        shard: Option<ShardSpec>,
+        axes: Option<&[usize]>,
+        output: &OutputSpec<'_>,
+    ) -> Result<Self, ProblemError> {
         let rank = input.shape.len();
         if input.strides.len() != rank {
             return Err(ProblemError::RankMismatch {
@@ -241,6 +282,10 @@ impl Problem {
         let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
         let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
         count_of_extents(input.shape).ok_or_else(too_large)?;
+        let whole_shape = match shard {
+            Some(shard) => Some(whole_shape(input.shape, &is_reduced, shard)?),
+            None => None,
+        };
         let contiguous = row_major_strides(&kept_shape);
         let output_strides = output.strides.unwrap_or(&contiguous);
         if output_strides.len() != kept_shape.len() {
@@ -287,7 +332,10 @@ impl Problem {
             vec![DimOfAll { extent: 0, stride: 1, other: 0, companions: vec![0] }]
         } else {
             let positions = match operator.positional {
-                true => row_major_strides(&reduced_shape),
+                true => match &whole_shape {
+                    Some(whole) => row_major_strides(&select(whole, &is_reduced, true)),
+                    None => row_major_strides(&reduced_shape),
+                },
                 false => vec![0; reduced_shape.len()],
             };
             let reduced = (0..rank).filter(|&axis| is_reduced[axis]).zip(positions);
@@ -298,6 +346,12 @@ impl Problem {
                 companions: second_strides(axis),
             });
             canonical(dims.collect())
+        };
+        let positions = match (shard, whole_shape) {
+            (Some(shard), Some(whole)) if operator.positional => {
+                Some(Positions::of(shard, &whole, &is_reduced))
+            }
+            _ => None,
         };
         let second = second.map(|second| Second {
             element: second.element,
@@ -315,6 +369,7 @@ impl Problem {
             reduced: reduced.iter().map(DimOfAll::reduced).collect(),
             input_span,
             output_span,
+            positions,
         })
     }
 
@@ -372,6 +427,19 @@ impl Problem {
         self.reduced.iter().map(|dim| dim.extent).product()
     }
 
+    /// Whether the input is a shard of a larger tensor and the operator gives positions in it.
+    #[must_use]
+    pub fn is_shard(&self) -> bool {
+        self.positions.is_some()
+    }
+
+    /// Position of the first element: 0, unless the input is a shard and the operator gives
+    /// positions.
+    #[must_use]
+    pub fn first_position(&self) -> usize {
+        self.positions.map_or(0, |positions| positions.start)
+    }
+
     /// Number of elements from the first to the last that the input touches, 0 if it has none.
     #[must_use]
     pub fn input_span(&self) -> usize {
@@ -414,10 +482,10 @@ impl Problem {
     #[must_use]
     pub fn index_span(&self) -> u64 {
         let second = self.second.as_ref().map_or(0, |second| second.span);
-        [self.input_span, second, self.output_span, self.outputs(), self.reduction_len()]
-            .into_iter()
-            .max()
-            .unwrap_or(0) as u64
+        let positions = self.positions.map_or(0, |positions| positions.count);
+        let counts = [self.outputs(), self.reduction_len(), positions];
+        [self.input_span, second, self.output_span].into_iter().chain(counts).max().unwrap_or(0)
+            as u64
     }
 
     /// Whether the input's innermost dimension is reduced (along) or kept (across).
@@ -437,6 +505,41 @@ impl Problem {
 fn distinct(dims: impl Iterator<Item = (usize, usize)>) -> u64 {
     dims.filter(|&(_, stride)| stride != 0)
         .fold(1, |count: u64, (extent, _)| count.saturating_mul(extent as u64))
+}
+
+/// The shape of the whole that a shard is of.
+fn whole_shape(
+    shape: &[usize],
+    is_reduced: &[bool],
+    shard: ShardSpec,
+) -> Result<Vec<usize>, ProblemError> {
+    let ShardSpec { axis, start, of } = shard;
+    let &extent =
+        shape.get(axis).ok_or(ProblemError::AxisOutOfRange { axis, rank: shape.len() })?;
+    let fits = start.checked_add(extent).is_some_and(|end| end <= of);
+    if !is_reduced[axis] || !fits {
+        return Err(ProblemError::Shard { axis, start, extent, of, is_reduced: is_reduced[axis] });
+    }
+    let mut whole = shape.to_vec();
+    whole[axis] = of;
+    match count_of_extents(&whole) {
+        Some(_) => Ok(whole),
+        None => Err(ProblemError::TooLarge {
+            tensor: "whole of the shards",
+            strides: row_major_strides(&whole),
+            shape: whole,
+        }),
+    }
+}
+
+impl Positions {
+    fn of(shard: ShardSpec, whole: &[usize], is_reduced: &[bool]) -> Self {
+        let before = is_reduced[..shard.axis].iter().filter(|&&reduced| reduced).count();
+        let reduced = select(whole, is_reduced, true);
+        // The product of the whole's extents does not overflow, so neither do these.
+        let stride = row_major_strides(&reduced)[before];
+        Self { start: shard.start * stride, count: reduced.iter().product() }
+    }
 }
 
 /// The span of a second input with these strides along the axes of the first.
