@@ -3,7 +3,7 @@
 use reduce_planner::{ElementType, PlanError, ProblemError};
 
 use crate::{
-    PartialsError,
+    PartialsError, ShardsError,
     operator::{InvalidParameter, TypeRequest},
 };
 
@@ -97,6 +97,9 @@ pub enum ReduceError {
     /// Partial results cannot be merged.
     #[error(transparent)]
     Partials(#[from] PartialsError),
+    /// Tensors are no sharded tensor, or a sharded tensor cannot be reduced.
+    #[error(transparent)]
+    Shards(#[from] ShardsError),
     /// A tensor of a list cannot be read.
     #[error("tensor {nth} of the list: {error}")]
     Listed {

@@ -47,6 +47,7 @@ mod plans;
 #[cfg(feature = "serde")]
 mod recorded;
 mod reduction;
+mod sharded;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -84,6 +85,7 @@ pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKin
 #[cfg(feature = "serde")]
 pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
 pub use reduction::{Outputs, Reduction, reduce, reduce_pair};
+pub use sharded::{Shard, Sharded, ShardsError};
 
 /// The examples in the repository's documents, compiled and run as doctests of this crate.
 #[cfg(doctest)]

@@ -92,7 +92,7 @@ pub(crate) struct Options<'a> {
     no_such_result: Option<usize>,
     pub(crate) plan: Option<Plan>,
     pub(crate) device: Option<&'a Device>,
-    plans: Option<&'a PlanStore>,
+    pub(crate) plans: Option<&'a PlanStore>,
 }
 
 impl<O: Operator, T: Input> fmt::Debug for Reduction<'_, O, T> {
@@ -299,7 +299,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         Ok(Call { request, device: self.options.device, plans: self.options.plans, parameters })
     }
 
-    fn resolve(&self) -> Result<Resolved, ReduceError> {
+    pub(crate) fn resolve(&self) -> Result<Resolved, ReduceError> {
         let second = self.second.map(|second| second.spec()).transpose()?;
         let input = self.input.spec()?;
         request(O::DEFINITION.erased(), input, second, &self.options, None)?.resolve()

@@ -13,7 +13,8 @@
 //!
 //! [`list`] is the path of a list of tensors, and [`list_application`] applies its results.
 //!
-//! [`merge`] merges the partial results of shards.
+//! [`merge`] merges the partial results of shards, and [`shards`] reduces shards on several
+//! devices.
 //!
 //! [`companion`] describes tensors beside the input to kernels: a second input, operands, results.
 //!
@@ -35,3 +36,4 @@ pub(crate) mod prepared;
 pub(crate) mod request;
 pub(crate) mod scratch;
 pub(crate) mod settings;
+pub(crate) mod shards;

@@ -10,13 +10,14 @@
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cubecl::{prelude::*, server::Handle, stream_id::StreamId};
+use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle, stream_id::StreamId};
+use reduce_planner::ElementType;
 
 use super::{
     cache::identity,
     dispatch::{Dispatch, Merging},
 };
-use crate::{ReduceError, kernels::team::Team};
+use crate::{ReduceError, element::storage_type, kernels::team::Team};
 
 /// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
 /// least recently loses its memory.
@@ -31,6 +32,9 @@ const FEWEST_BYTES: usize = 1 << 12;
 /// Largest buffer for one field's partial results that is kept between calls, in bytes.
 const MOST_KEPT_BYTES: usize = 16 << 20;
 
+/// Number of buffers of [`own_slot`] that a stream keeps.
+const MOST_SLOT_SIZES: usize = 16;
+
 thread_local! {
     /// The memory of each stream. The stream that was used last comes first.
     static STREAMS: RefCell<Vec<StreamScratch>> = const { RefCell::new(Vec::new()) };
@@ -44,6 +48,9 @@ struct StreamScratch {
     /// For each field of the widest accumulator so far, a buffer and its requested size in bytes.
     /// CubeCL rounds the size of a handle up, but wgpu binds no more bytes than were requested.
     partials: Vec<(Handle, usize)>,
+    /// Buffers of [`own_slot`] by their number of slots, own slot and bytes of a slot. The buffer
+    /// that was used last comes first.
+    slots: Vec<((usize, usize, usize), Handle)>,
 }
 
 struct KeptWords {
@@ -133,6 +140,40 @@ fn new_words<R: Runtime>(
     Ok(KeptWords { handle, count, launch: 0 })
 }
 
+/// A buffer for the words of `slots` devices, `bytes` bytes each, of which this device fills number
+/// `own`. The others are 0, and stay so as long as nobody else writes to them.
+///
+/// # Errors
+///
+/// [`ReduceError::Scratch`] if the device has no memory for it.
+pub(super) fn own_slot<R: Runtime>(
+    client: &ComputeClient<R>,
+    stream: StreamId,
+    slots: usize,
+    own: usize,
+    bytes: usize,
+) -> Result<Handle, ReduceError> {
+    with_scratch(client, stream, |scratch| {
+        let key = (slots, own, bytes);
+        if let Some(nth) = scratch.slots.iter().position(|(kept, _)| *kept == key) {
+            scratch.slots[..=nth].rotate_right(1);
+            return Ok(scratch.slots[0].1.clone());
+        }
+        let all = slots * bytes;
+        let words = [all / size_of::<u32>()];
+        let handle = TensorHandle::zeros(client, words, storage_type(ElementType::U32)).handle;
+        if !is_allocated(client, &handle) {
+            let reason = "the allocation failed".into();
+            return Err(ReduceError::Scratch { bytes: all as u64, reason });
+        }
+        if all <= MOST_KEPT_BYTES {
+            scratch.slots.truncate(MOST_SLOT_SIZES - 1);
+            scratch.slots.insert(0, (key, handle.clone()));
+        }
+        Ok(handle)
+    })
+}
+
 /// A buffer of these numbers, for launches of this thread to read.
 ///
 /// # Errors
@@ -211,7 +252,13 @@ fn with_scratch<R: Runtime, T>(
             Some(nth) => streams[..=nth].rotate_right(1),
             None => {
                 streams.truncate(MOST_STREAMS - 1);
-                let scratch = StreamScratch { client, stream, words: None, partials: Vec::new() };
+                let scratch = StreamScratch {
+                    client,
+                    stream,
+                    words: None,
+                    partials: Vec::new(),
+                    slots: Vec::new(),
+                };
                 streams.insert(0, scratch);
             }
         }

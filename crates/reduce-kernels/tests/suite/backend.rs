@@ -2,8 +2,10 @@
 
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::cuda;
+#[cfg(feature = "nccl")]
+pub(crate) use cuda::gpus;
 #[cfg(feature = "vulkan")]
-pub(crate) use vulkan::{spirv, wgsl};
+pub(crate) use vulkan::{spirv, three_devices, wgsl};
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
 pub(crate) use wgpu::wgsl;
 
@@ -17,6 +19,14 @@ mod cuda {
     /// The first NVIDIA GPU.
     pub(crate) fn cuda() -> ComputeClient<CudaRuntime> {
         CudaRuntime::client(&CudaDevice::default())
+    }
+
+    /// All NVIDIA GPUs, of which there must be several.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn gpus() -> Vec<CudaDevice> {
+        let count = cuda().device_count_total();
+        assert!(count > 1, "{count} GPU");
+        (0..count).map(CudaDevice::new).collect()
     }
 }
 
@@ -42,6 +52,14 @@ mod vulkan {
         let setup = WgpuSetup { backend: WebGpu::backend(), ..SETUP.clone() };
         init_device(setup, RuntimeOptions::default())
     });
+
+    /// Vulkan's default adapter under three names.
+    pub(crate) fn three_devices() -> Vec<WgpuDevice> {
+        static DEVICES: LazyLock<Vec<WgpuDevice>> = LazyLock::new(|| {
+            (0..3).map(|_| init_device(SETUP.clone(), RuntimeOptions::default())).collect()
+        });
+        DEVICES.clone()
+    }
 
     /// Vulkan's default adapter, kernels as SPIR-V.
     pub(crate) fn spirv() -> ComputeClient<WgpuRuntime> {

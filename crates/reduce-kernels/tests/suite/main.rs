@@ -29,6 +29,8 @@ mod plans;
 mod random;
 mod reference;
 mod run;
+#[cfg(any(feature = "vulkan", feature = "cuda"))]
+mod sharded;
 mod testing;
 mod transcendental;
 mod types;
@@ -194,3 +196,72 @@ suite!(spirv);
 
 #[cfg(any(feature = "wgpu", feature = "vulkan"))]
 suite!(wgsl);
+
+/// Sharded tensors. One adapter under several names stands for several devices; partial results
+/// cannot cross them.
+#[cfg(feature = "vulkan")]
+mod sharded_on_one_adapter {
+    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+
+    use crate::{backend::three_devices, sharded};
+
+    #[test]
+    fn without_exchange() {
+        sharded::without_exchange::<WgpuRuntime>(&three_devices());
+    }
+
+    #[test]
+    fn second_inputs() {
+        sharded::second_inputs::<WgpuRuntime>(&three_devices());
+    }
+
+    #[test]
+    fn refusals() {
+        sharded::refusals::<WgpuRuntime>(&three_devices());
+    }
+
+    #[test]
+    fn no_collectives() {
+        sharded::no_collectives::<WgpuRuntime>(&three_devices());
+    }
+}
+
+/// Sharded tensors on all NVIDIA GPUs of the machine: `--ignored gpus`, with the feature `nccl`.
+#[cfg(feature = "nccl")]
+mod gpus {
+    use reduce_kernels::cubecl::cuda::CudaRuntime;
+
+    use crate::{backend::gpus, operators::with_operators, sharded};
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn second_inputs() {
+        sharded::second_inputs::<CudaRuntime>(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn refusals() {
+        sharded::refusals::<CudaRuntime>(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn a_thousand_runs() {
+        sharded::a_thousand_runs::<CudaRuntime>(&gpus());
+    }
+
+    macro_rules! exchange_tests {
+        (; $($name:ident $operator:ident),*) => {
+            $(
+                #[test]
+                #[ignore = "needs several GPUs"]
+                fn $name() {
+                    sharded::with_exchange::<CudaRuntime, reduce_kernels::$operator>(&gpus());
+                }
+            )*
+        };
+    }
+
+    with_operators!(exchange_tests!());
+}
