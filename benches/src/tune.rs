@@ -37,10 +37,10 @@ pub enum SkipReason {
     /// The device cannot run it, or it is no reduction.
     #[error(transparent)]
     Refused(#[from] ReduceError),
-    /// The device has no buffer for an input.
-    #[error("the input takes {needed} bytes, and the largest buffer of the device has {available}")]
+    /// The device has no buffer for an input or a result.
+    #[error("a tensor takes {needed} bytes, and the largest buffer of the device has {available}")]
     TooLarge {
-        /// Bytes of the larger input.
+        /// Bytes of the largest tensor.
         needed: u64,
         /// Bytes of the largest buffer.
         available: u64,
@@ -147,7 +147,10 @@ pub fn check<R: Runtime>(
     let bytes = |span: usize, bytes: usize| (span as u64).saturating_mul(bytes as u64);
     let first = bytes(problem.input_span(), reduction.element.bytes());
     let second = problem.second().map_or(0, |other| bytes(other.span(), other.element().bytes()));
-    let (needed, available) = (first.max(second), largest_buffer(client));
+    let results =
+        problem.results().iter().map(|result| bytes(problem.output_span(), result.bytes()));
+    let needed = results.fold(first.max(second), u64::max);
+    let available = largest_buffer(client);
     if needed > available {
         return Err(SkipReason::TooLarge { needed, available });
     }
@@ -191,6 +194,9 @@ impl<'a, R: Runtime> Calls<'a, R> {
     ) -> Self {
         let inputs = |element, strides: &[usize], alignment: usize| {
             let span = planner::span(&reduction.shape, strides).unwrap_or(0);
+            // As the reduction reads it: an alignment that no address has counts as the largest
+            // power of two in it.
+            let alignment = alignment & alignment.wrapping_neg();
             // An offset of the alignment, unless a buffer starts where it should.
             let offset = if alignment < 16 { alignment.max(1) } else { 0 };
             let elements = span + offset;

@@ -99,6 +99,9 @@ mod documents {
     #[doc = include_str!("../../../docs/ADDING_AN_OPERATOR.md")]
     struct AddingAnOperator;
 
+    #[doc = include_str!("../../../docs/SCALE.md")]
+    struct Scale;
+
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/TUNING.md")]
     struct Tuning;
