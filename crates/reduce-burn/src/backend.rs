@@ -24,6 +24,39 @@ pub type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
 /// backend takes an empty implementation in its own crate: the bodies here are made of Burn's own
 /// operations.
 pub trait ReduceBackend: Backend {
+    /// A device as the planner of reduce-kernels sees it: what a store of plans or a profile is read
+    /// with. `None` where reductions are made of Burn's operations, which no plan is for.
+    fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
+        let _ = device;
+        None
+    }
+
+    /// Takes the plans of all reductions on a device from `plans`, in every thread, where it has
+    /// one; see [`use_plans`](reduce_kernels::use_plans). Where
+    /// [`planner_device`](Self::planner_device) is `None`, nothing changes.
+    ///
+    /// ```no_run
+    /// # use burn_tensor::{backend::Backend};
+    /// use reduce_burn::{ReduceBackend, reduce_kernels::{PlanStore, StoreError}};
+    ///
+    /// fn start<B: ReduceBackend>(device: &B::Device) -> Result<(), StoreError> {
+    ///     let Some(planned_for) = B::planner_device(device) else { return Ok(()) };
+    ///     B::use_plans(device, PlanStore::read("plans.json", &planned_for)?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The plans are those of another device.
+    #[cfg(feature = "serde")]
+    fn use_plans(
+        device: &Device<Self>,
+        plans: reduce_kernels::PlanStore,
+    ) -> Result<(), reduce_kernels::StoreError> {
+        let _ = (device, plans);
+        Ok(())
+    }
+
     /// Whether [`reduce`](Self::reduce) would run a reduction on a device.
     ///
     /// `Fusion` asks this when it records a reduction, because it runs on the device's thread

@@ -32,6 +32,18 @@ where
     I: IntElement,
     BT: BoolElement,
 {
+    fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
+        Some(device_of(&R::client(device)))
+    }
+
+    #[cfg(feature = "serde")]
+    fn use_plans(
+        device: &Device<Self>,
+        plans: reduce_kernels::PlanStore,
+    ) -> Result<(), reduce_kernels::StoreError> {
+        reduce_kernels::use_plans(&R::client(device), plans)
+    }
+
     fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
         let (_, dtype) = reduction.input();
         let shape = reduction.input_shape().to_vec();

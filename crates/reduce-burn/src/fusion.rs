@@ -24,6 +24,18 @@ use crate::{
 };
 
 impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
+    fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
+        B::planner_device(device)
+    }
+
+    #[cfg(feature = "serde")]
+    fn use_plans(
+        device: &Device<Self>,
+        plans: reduce_kernels::PlanStore,
+    ) -> Result<(), reduce_kernels::StoreError> {
+        B::use_plans(device, plans)
+    }
+
     fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
         B::check(reduction, device)
     }

@@ -15,6 +15,7 @@ mod contract;
 mod gradients;
 mod inputs;
 mod pairs;
+mod plans;
 mod streams;
 mod values;
 
@@ -48,7 +49,7 @@ macro_rules! suite {
             use burn_autodiff::Autodiff;
             use reduce_programs::{Backend, Device};
 
-            use crate::{applications, clip, contract, gradients, pairs, streams, values};
+            use crate::{applications, clip, contract, gradients, pairs, plans, streams, values};
 
             type Bare = reduce_burn_examples::Bare<$runtime, $bool>;
             type Fused = reduce_burn_examples::Fused<$runtime, $bool>;
@@ -109,6 +110,12 @@ macro_rules! suite {
             #[test]
             fn flex32_is_f32() {
                 values::flex32_is_f32::<$runtime, $bool>(&device());
+            }
+
+            #[test]
+            fn stored_plans() {
+                plans::stored::<$runtime, Bare>(&device());
+                plans::stored::<$runtime, Autodiff<Fused>>(&device());
             }
 
             #[test]
