@@ -126,9 +126,9 @@ fn suite(
 fn test() -> Result<(), Failure> {
     adapter::ensure()?;
     // Compiles for every backend that compiles on any machine, and for no backend.
-    let all = "reduce-kernels/cuda,reduce-kernels/vulkan,reduce-examples/cuda,\
+    let all = "reduce-kernels/nccl,reduce-kernels/vulkan,reduce-examples/cuda,\
                reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
-               reduce-benches/cuda,reduce-benches/vulkan,reduce-benches/cubek,\
+               reduce-benches/nccl,reduce-benches/vulkan,reduce-benches/cubek,\
                reduce-burn-examples/cuda,reduce-burn-examples/vulkan";
     cargo(&["fmt", "--all", "--check"])?;
     let deny = ["--", "--deny", "warnings"];

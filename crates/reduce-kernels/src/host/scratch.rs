@@ -32,8 +32,8 @@ const FEWEST_BYTES: usize = 1 << 12;
 /// Largest buffer for one field's partial results that is kept between calls, in bytes.
 const MOST_KEPT_BYTES: usize = 16 << 20;
 
-/// Number of buffers of [`own_slot`] that a stream keeps.
-const MOST_SLOT_SIZES: usize = 16;
+/// Number of [`SlotBuffers`] that a stream keeps.
+const MOST_SLOT_BUFFERS: usize = 16;
 
 thread_local! {
     /// The memory of each stream. The stream that was used last comes first.
@@ -48,9 +48,8 @@ struct StreamScratch {
     /// For each field of the widest accumulator so far, a buffer and its requested size in bytes.
     /// CubeCL rounds the size of a handle up, but wgpu binds no more bytes than were requested.
     partials: Vec<(Handle, usize)>,
-    /// Buffers of [`own_slot`] by their number of slots, own slot and bytes of a slot. The buffer
-    /// that was used last comes first.
-    slots: Vec<((usize, usize, usize), Handle)>,
+    /// Buffers of exchanges. Those that were used last come first.
+    slots: Vec<(SlotKey, SlotBuffers)>,
 }
 
 struct KeptWords {
@@ -140,37 +139,56 @@ fn new_words<R: Runtime>(
     Ok(KeptWords { handle, count, launch: 0 })
 }
 
-/// A buffer for the words of `slots` devices, `bytes` bytes each, of which this device fills number
-/// `own`. The others are 0, and stay so as long as nobody else writes to them.
+/// Buffers for an exchange of words between devices, one slot for each.
+#[derive(Clone)]
+pub(crate) struct SlotBuffers {
+    /// The words that this device gives: all but those of its own slot are 0, and stay so.
+    pub(super) own: Handle,
+    /// Where the words of all devices come together.
+    pub(super) gathered: Handle,
+}
+
+/// Which [`SlotBuffers`] an exchange uses: the number of slots, that of this device, and the bytes
+/// of each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotKey {
+    pub(super) slots: usize,
+    pub(super) own: usize,
+    pub(super) bytes: usize,
+}
+
+/// The buffers for an exchange. They exist: a device that finds none when the others wait for it
+/// would let them wait forever.
+///
+/// Exchanges of one stream may share them, because each waits for what the stream did before.
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for it.
-pub(super) fn own_slot<R: Runtime>(
+/// [`ReduceError::Scratch`] if the device has no memory for them.
+pub(super) fn slot_buffers<R: Runtime>(
     client: &ComputeClient<R>,
     stream: StreamId,
-    slots: usize,
-    own: usize,
-    bytes: usize,
-) -> Result<Handle, ReduceError> {
+    key: SlotKey,
+) -> Result<SlotBuffers, ReduceError> {
     with_scratch(client, stream, |scratch| {
-        let key = (slots, own, bytes);
         if let Some(nth) = scratch.slots.iter().position(|(kept, _)| *kept == key) {
             scratch.slots[..=nth].rotate_right(1);
             return Ok(scratch.slots[0].1.clone());
         }
-        let all = slots * bytes;
-        let words = [all / size_of::<u32>()];
-        let handle = TensorHandle::zeros(client, words, storage_type(ElementType::U32)).handle;
-        if !is_allocated(client, &handle) {
+        let bytes = key.slots * key.bytes;
+        let words = [bytes / size_of::<u32>()];
+        let own = TensorHandle::zeros(client, words, storage_type(ElementType::U32)).handle;
+        let gathered = client.empty(bytes);
+        if ![&own, &gathered].into_iter().all(|handle| is_allocated(client, handle)) {
             let reason = "the allocation failed".into();
-            return Err(ReduceError::Scratch { bytes: all as u64, reason });
+            return Err(ReduceError::Scratch { bytes: 2 * bytes as u64, reason });
         }
-        if all <= MOST_KEPT_BYTES {
-            scratch.slots.truncate(MOST_SLOT_SIZES - 1);
-            scratch.slots.insert(0, (key, handle.clone()));
+        let buffers = SlotBuffers { own, gathered };
+        if bytes <= MOST_KEPT_BYTES {
+            scratch.slots.truncate(MOST_SLOT_BUFFERS - 1);
+            scratch.slots.insert(0, (key, buffers.clone()));
         }
-        Ok(handle)
+        Ok(buffers)
     })
 }
 

@@ -19,7 +19,7 @@ use super::{
     merge::{PartialWords, PreparedMerge},
     prepared::Prepared,
     request::Resolved,
-    scratch,
+    scratch::{self, SlotBuffers, SlotKey},
 };
 use crate::{PlanInUse, ReduceError, ShardsError};
 
@@ -88,13 +88,13 @@ pub(crate) fn run_exchanged<R: Runtime>(
         }
         let stream = outputs[0].handle.stream;
         let bytes = merge.words() * size_of::<u32>();
-        let own = scratch::own_slot(client, stream, slots, nth, bytes)?;
+        let key = SlotKey { slots, own: nth, bytes };
+        let SlotBuffers { own, gathered } = scratch::slot_buffers(client, stream, key)?;
         let slot = own.clone().offset_start((nth * bytes) as u64);
         let slot = slot.offset_end(((slots - 1 - nth) * bytes) as u64);
         let stream = Some(stream);
         let launch = call.ready(client, prepared, input, second, stream, vec![slot.binding()])?;
         launches.extend(launch);
-        let gathered = client.empty(slots * bytes);
         exchanges.push(Exchange { client, device, own, gathered: gathered.clone() });
         merges.push((client, merge, gathered, parameters, outputs));
     }
