@@ -4,6 +4,7 @@
 #![deny(missing_docs)]
 
 mod backend;
+mod bits;
 pub mod canvas;
 pub mod command_line;
 mod file;
@@ -15,8 +16,11 @@ mod random;
 pub use backend::{
     Backend, BackendError, Device, HELP as BACKEND_HELP, OnDevice, device, on_device,
 };
+pub use bits::hash;
 pub use file::{FileError, Staged, read, write};
 pub use floor::{Floor, largest_buffer};
-pub use measure::{MeasureError, gigabytes_per_second, median, microseconds_per_call, wait};
+pub use measure::{
+    MeasureError, gigabytes_per_second, median, microseconds_on_all, microseconds_per_call, wait,
+};
 pub use progress::progress;
 pub use random::{random_inputs, rotated_inputs};

@@ -1,6 +1,6 @@
 //! Time per call in a stream of back-to-back calls.
 
-use std::time::Instant;
+use std::{slice, time::Instant};
 
 use reduce_kernels::{
     ReduceError,
@@ -89,6 +89,20 @@ fn calls_to_fill<E>(
 pub fn microseconds_per_call<R: Runtime>(
     client: &ComputeClient<R>,
     sample_seconds: f64,
+    call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    microseconds_on_all(slice::from_ref(client), sample_seconds, call)
+}
+
+/// The time of [`microseconds_per_call`] for calls that run on the devices of all these clients: a
+/// sample ends when the last device has finished.
+///
+/// # Errors
+///
+/// The errors of `call` and of the devices.
+pub fn microseconds_on_all<R: Runtime>(
+    clients: &[ComputeClient<R>],
+    sample_seconds: f64,
     mut call: impl FnMut() -> Result<(), MeasureError>,
 ) -> Result<f64, MeasureError> {
     let mut sample = |calls: usize| -> Result<f64, MeasureError> {
@@ -96,7 +110,7 @@ pub fn microseconds_per_call<R: Runtime>(
         for _ in 0..calls {
             call()?;
         }
-        wait(client)?;
+        clients.iter().try_for_each(wait)?;
         Ok(start.elapsed().as_secs_f64() / calls as f64)
     };
     // The first call compiles.

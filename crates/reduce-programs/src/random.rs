@@ -6,6 +6,8 @@ use reduce_kernels::{
     storage_type,
 };
 
+use crate::hash;
+
 /// Bytes that one rotation over all inputs reads, unless a single input is larger. They are several
 /// times the size of the largest L2 cache.
 const ROTATED_BYTES: usize = 1 << 30;
@@ -41,18 +43,6 @@ impl Spread {
             _ => Spread::Unsigned,
         }
     }
-}
-
-/// A hash of 32 bits, each of which depends on every bit of `key` (Wellons, "Prospecting for hash
-/// functions", 2018).
-#[cube]
-fn hash(key: u32) -> u32 {
-    let mut bits = key;
-    bits ^= bits >> 16u32;
-    bits *= 0x7feb_352du32;
-    bits ^= bits >> 15u32;
-    bits *= 0x846c_a68bu32;
-    bits ^ (bits >> 16u32)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
