@@ -25,7 +25,7 @@ use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, Device, FileError, Staged,
     canvas::PictureError,
     command_line::{self, fail, say},
-    device, largest_buffer,
+    device,
 };
 
 /// Times reductions over the axis along which a tensor of f32 is cut: a vector, and columns. Prints
@@ -136,6 +136,7 @@ fn shards(arguments: &Arguments) -> Result<(), Stop> {
         #[cfg(any(feature = "wgpu", feature = "vulkan"))]
         Device::Wgpu { device, .. } => {
             use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+            use reduce_programs::largest_buffer;
 
             let client = WgpuRuntime::client(&device);
             // wgpu tells how large a buffer may be, but not how much memory there is.
@@ -156,8 +157,8 @@ struct Run<'a> {
 type Expected = Vec<Vec<Values>>;
 
 impl Run<'_> {
-    /// Runs on `devices`, each of which has `memory` bytes for an input. `simulated` is the default number of
-    /// elements if shards are simulated.
+    /// Runs on `devices`, each of which has `memory` bytes for an input. `simulated` is the default
+    /// number of elements if shards are simulated.
     fn on<R: Runtime>(
         &self,
         devices: &[R::Device],
@@ -181,7 +182,7 @@ impl Run<'_> {
                 if self.arguments.svg.is_some() {
                     return Err(Stop::NoPicture(lack));
                 }
-                say(format_args!("NO EXCHANGE {lack}: shards are simulated on one device"))?;
+                say(format_args!("NO EXCHANGE: {lack}; shards are simulated on one device"))?;
                 let shards = self.gpus.clone().unwrap_or_else(|| vec![2, 4]);
                 let elements = self.arguments.elements.unwrap_or(simulated);
                 let most = shards.iter().copied().max().unwrap_or(1);
@@ -282,9 +283,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The results of a tensor, after a check that all its devices have the same, and those that are
-    /// expected. If none are, several devices are compared with a merge of their partial results on
-    /// one.
+    /// The results of a tensor. Checks that they are the same on all its devices and those that are
+    /// expected. If none are, the results of several devices are compared with a merge of their
+    /// partial results on one.
     fn checked<R: Runtime>(
         &self,
         work: Work,
