@@ -235,3 +235,42 @@ fn time_in_turn<R: Runtime>(
         Ok(call(turn.next().expect("there is an input"))?)
     })
 }
+
+#[cfg(all(test, any(feature = "wgpu", feature = "vulkan")))]
+mod tests {
+    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+
+    use super::*;
+    use crate::with_work;
+
+    /// One device has no exchange, but takes both other ways to the same results: through the host,
+    /// and in parts.
+    #[test]
+    fn all_ways_give_the_same_results() {
+        let client = WgpuRuntime::client(&Default::default());
+        for outputs in [None, Some(64)] {
+            let case = CutCase { rows: 1000, outputs };
+            let whole = cut_over::<WgpuRuntime>(&[Default::default()], &case).unwrap();
+            let parts = cut_on_one(&client, &case, 3).unwrap();
+            for work in Work::ALL {
+                let found = with_work!(work, operator => {
+                    let found = results_on_all(operator, &whole[0]).unwrap();
+                    let merged = results_through_host(operator, &whole[0]).unwrap();
+                    agree(work, &merged, &found[0]).unwrap();
+                    time_parts(&client, (work, operator), &case, &parts, &merged, 1e-6).unwrap();
+                    found
+                });
+                let mut others = found[0].clone();
+                others.iter_mut().for_each(|values| match values {
+                    Values::Floats(floats) => floats[0] *= 1.01,
+                    Values::Positions(positions) => positions[0] += 1,
+                });
+                assert!(agree(work, &found[0], &others).is_err(), "{work}");
+                let peak = case.peak();
+                if let (Work::Argmax, Values::Positions(positions)) = (work, &found[0][0]) {
+                    assert!(positions.iter().all(|&at| peak.contains(&(at as usize))));
+                }
+            }
+        }
+    }
+}
