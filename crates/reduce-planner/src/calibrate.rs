@@ -90,25 +90,32 @@ const fn parameter(at: fn(&mut Profile) -> &mut u64, low: f64, high: f64) -> Par
 
 /// Every number that a fit may change. The ranges keep a number that few observations depend on
 /// from drifting where no device is.
-const PARAMETERS: [Parameter; 32] = [
+const PARAMETERS: [Parameter; 39] = [
     parameter(|profile| &mut profile.bandwidth, 1e8, 1e14),
     parameter(|profile| &mut profile.launch_ns, 100.0, 1e7),
     parameter(|profile| &mut profile.gap_ns, 1.0, 1e7),
     parameter(|profile| &mut profile.latency_ns, 10.0, 1e5),
     parameter(|profile| &mut profile.cube_ns, 1.0, 1e6),
+    parameter(|profile| &mut profile.dispatch_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.shared_step_ns, 1.0, 1e6),
     parameter(|profile| &mut profile.realign_ns, 1.0, 1e7),
     parameter(|profile| &mut profile.publish_ns, 1.0, 1e7),
     parameter(|profile| &mut profile.merge_ns, 1.0, 1e6),
     parameter(|profile| &mut profile.arrive_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.sector_percent, 1.0, 100.0),
+    parameter(|profile| &mut profile.first_round_percent, 1.0, 100.0),
+    parameter(|profile| &mut profile.cache_percent, 100.0, 1000.0),
+    parameter(|profile| &mut profile.multiprocessor_percent, 100.0, 1000.0),
     parameter(|profile| &mut profile.load_ps, 1.0, 1e7),
+    parameter(|profile| &mut profile.line_ps, 1.0, 1e7),
+    parameter(|profile| &mut profile.combine_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.light_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.medium_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.heavy_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.transcendental_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.position_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.wide_ps, 1.0, 1e7),
+    parameter(|profile| &mut profile.partial_percent, 1.0, 1000.0),
     parameter(|profile| &mut profile.serial_factor, 1.0, 1000.0),
     parameter(|profile| &mut profile.first_round_factor, 1.0, 5000.0),
     parameter(|profile| &mut profile.overlap_tenths, 12.0, 100.0),

@@ -99,7 +99,7 @@ pub use problem::{
     OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, ShardSpec, reduced_axes,
     row_major_strides, span,
 };
-pub use profile::{Profile, SegmentEfficiency};
+pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{Reason, Refusal};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};

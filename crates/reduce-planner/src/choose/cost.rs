@@ -8,24 +8,10 @@
 
 use super::{access::widest_vector, sizing::FEW_FIELDS};
 use crate::{
-    Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Profile, Schedule,
+    Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Profile, RegisterUse,
+    Schedule,
     plan::check::{accumulator_bytes, shared_bytes},
 };
-
-/// Registers of a unit beside its accumulators and loads in flight. Fitted to measured times.
-const OTHER_REGISTERS: f64 = 16.0;
-
-/// Registers in which a unit computes, for each word of an accumulator. Fitted to measured times.
-const WORKING_REGISTERS: f64 = 6.0;
-
-/// Registers that a unit of a peeled access needs beside that.
-const PEELING_REGISTERS: f64 = 4.0;
-
-/// Most registers of a unit.
-const MOST_REGISTERS: f64 = 255.0;
-
-/// Bytes of shared memory that a cube takes beside its own.
-const RESERVED_SHARED_BYTES: f64 = 1024.0;
 
 /// What a cube does and holds.
 struct Cubes {
@@ -48,39 +34,46 @@ impl Plan {
         let spilling = 1.0 + spilled * (profile.spill_percent as f64 / 100.0);
 
         // Instructions. The busiest multiprocessor counts where there are few cubes.
-        let element_ps = element_ps(problem, profile);
-        let vector = access.vector as f64;
-        let tiles = self.output_tiles(problem) as f64;
-        // Units issue whole rounds, of which the last may load some elements again.
-        let in_flight = access.loads_in_flight as f64 * access.outputs_in_flight as f64;
-        let units_per_output =
-            f64::from(schedule.units_per_output()) * f64::from(schedule.cubes_per_output());
-        let loads = tiles * units_per_output * rounds as f64 * access.loads_in_flight as f64;
         let places = resident * multiprocessors;
         let busiest = match cubes <= places {
             true => (cubes / multiprocessors).ceil() / cubes,
             false => 1.0 / multiprocessors,
         };
-        let load_ps = profile.load_ps as f64 + vector * element_ps;
-        let issue_ns = loads * busiest * load_ps * 1e-3 * spilling;
+        let issue_ns = issued_ps(self, problem, device, rounds) * 1e-3 * busiest * spilling;
 
         // Waiting. The last wave takes as long as a full one.
-        let unit_ns = in_flight * vector * element_ps * 1e-3;
+        let element_ps = element_ps(problem, profile);
+        let in_flight = access.loads_in_flight as f64 * access.outputs_in_flight as f64;
+        let unit_ns = in_flight * access.vector as f64 * element_ps * 1e-3;
         let serial_ns = unit_ns * profile.serial_factor as f64;
         let round_ns = profile.latency_ns as f64 + serial_ns;
         let cube_ns = profile.cube_ns as f64
             + rounds as f64 * round_ns
             + combine_ns(problem, schedule, access, profile);
         let waves = cubes / places;
-        let waiting_ns = waves.ceil() * cube_ns * spilling;
+        let wave_ns = cube_ns * spilling;
+        let dispatch_ns = cubes * profile.dispatch_ps as f64 * 1e-3;
+        let waiting_ns = (waves.ceil() * wave_ns).max(dispatch_ns);
 
         // Moving: each distinct byte once. Broadcast elements are loaded often and moved once.
-        let occupied = (cubes / multiprocessors).min(1.0);
-        let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9 * occupied;
+        let most_drawn = profile.multiprocessor_percent.max(1) as f64 / 100.0;
+        let drawn = |cubes: f64| (cubes / multiprocessors * most_drawn).min(1.0);
+        let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9 * drawn(cubes);
         let transfer_ns = problem.bytes() as f64 / bandwidth;
-        let locality = locality(problem, device, access, schedule);
+        let residing = resident.min(cubes / multiprocessors) * f64::from(schedule.units_per_cube());
+        let locality = locality(self, problem, device, rounds, residing);
 
+        // The three overlap within the full waves, and within the last one.
         let exponent = profile.overlap_tenths.max(1) as f64 / 10.0;
+        let memory_ns = transfer_ns / locality;
+        let (full, last) = (waves.floor() / waves, waves.fract() / waves);
+        let together_ns = if full == 0.0 || last == 0.0 {
+            norm([waiting_ns, memory_ns, issue_ns], exponent)
+        } else {
+            let drawn = drawn(waves.fract() * places);
+            norm([waiting_ns - wave_ns, memory_ns * full, issue_ns * full], exponent)
+                + norm([wave_ns, memory_ns * last / drawn, issue_ns * last / drawn], exponent)
+        };
         let launches = f64::from(schedule.launches());
         Estimate {
             launch_ns: launches * profile.launch_ns as f64,
@@ -88,7 +81,7 @@ impl Plan {
             waiting_ns,
             transfer_ns,
             issue_ns,
-            together_ns: norm([waiting_ns, transfer_ns / locality, issue_ns], exponent),
+            together_ns,
             merge_ns: merge_ns(problem, schedule, access, profile),
             locality,
             rounds,
@@ -122,25 +115,28 @@ impl Cubes {
         let rounds = access.loads_per_output(problem).max(1).div_ceil(in_flight.max(1));
 
         let units = f64::from(schedule.units_per_cube().max(1));
-        let registers = registers(problem, access);
-        let held = ((registers / 8.0).ceil() * 8.0).min(MOST_REGISTERS);
+        let registers = registers(problem, access, &device.profile);
+        let RegisterUse { step, most, .. } = device.profile.registers;
+        let (step, most) = (step.max(1) as f64, most.max(1) as f64);
+        let held = ((registers / step).ceil() * step).min(most);
         let available = f64::from(device.registers_per_multiprocessor.max(1));
         let shared = shared_bytes(plan, problem).saturating_add(merging_bytes(problem, schedule));
         let of_shared = device.shared_memory_per_multiprocessor as f64;
         let resident = [
             f64::from(device.units_per_multiprocessor) / units,
             available / (held * units),
-            of_shared / (shared as f64 + RESERVED_SHARED_BYTES),
+            of_shared / (shared as f64 + device.profile.reserved_shared_bytes as f64),
             f64::from(device.cubes_per_multiprocessor),
         ];
         let resident = resident.into_iter().fold(f64::INFINITY, f64::min).floor().max(1.0);
-        let spilled = (registers / (available / units).min(MOST_REGISTERS) - 1.0).max(0.0);
+        let spilled = (registers / (available / units).min(most) - 1.0).max(0.0);
         Self { rounds, resident, spilled }
     }
 }
 
 /// Registers that a unit needs. The numbers of a plan that breaks the rules may be huge.
-fn registers(problem: &Problem, access: Access) -> f64 {
+fn registers(problem: &Problem, access: Access, profile: &Profile) -> f64 {
+    let RegisterUse { other, working, peeling, .. } = profile.registers;
     let operator = problem.operator();
     let words = |bytes: usize| bytes.div_ceil(size_of::<u32>()) as f64;
     let vector = access.vector as f64;
@@ -153,9 +149,9 @@ fn registers(problem: &Problem, access: Access) -> f64 {
     };
     let accumulator = words(operator.accumulator_bytes);
     let of_output = accumulators * accumulator + access.loads_in_flight as f64 * load;
-    let peeling = if access.peeled { PEELING_REGISTERS } else { 0.0 };
-    let working = WORKING_REGISTERS * accumulator;
-    OTHER_REGISTERS + peeling + working + access.outputs_in_flight as f64 * of_output
+    let peeling = if access.peeled { peeling as f64 } else { 0.0 };
+    let working = working as f64 * accumulator;
+    other as f64 + peeling + working + access.outputs_in_flight as f64 * of_output
 }
 
 /// Shared memory in which the last cube of a split merges.
@@ -181,6 +177,75 @@ fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
     let wide = if problem.input().bytes() > 4 { profile.wide_ps } else { 0 };
     let position = if operator.positional { profile.position_ps } else { 0 };
     of_operator as f64 + wide as f64 + position as f64
+}
+
+/// Picoseconds that one multiprocessor would take for the instructions of all units.
+fn issued_ps(plan: &Plan, problem: &Problem, device: &Device, rounds: u64) -> f64 {
+    let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
+    let vector = access.vector as f64;
+    let units_per_output =
+        f64::from(schedule.units_per_output()) * f64::from(schedule.cubes_per_output());
+    let tiles = plan.output_tiles(problem) as f64;
+
+    // Units issue whole rounds, of which the last may load some elements again.
+    let of_round = units_per_output * access.loads_in_flight as f64;
+    let loads = rounds as f64 * of_round;
+    let full_rounds = (access.loads_per_output(problem) as f64 / of_round.max(1.0)).floor();
+    let partial = (rounds as f64 - full_rounds) * of_round * profile.partial_percent as f64 / 100.0;
+    let element_ps = vector * element_ps(problem, profile);
+    let extra_lines = extra_lines(problem, device, access, schedule);
+    let load_ps = profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps;
+
+    // Half of the units take part in the second step through shared memory, and so on.
+    let steps = match schedule.combine() {
+        None => 0.0,
+        Some(Combine::Plane { lanes }) => f64::from(lanes.max(1).ilog2()),
+        Some(Combine::Shared) => f64::from(schedule.units_per_output().max(1).ilog2()).min(2.0),
+    };
+    let words = accumulator_bytes(problem, access).div_ceil(size_of::<u32>()) as f64;
+    let combine_ps = units_per_output * steps * words * profile.combine_ps as f64;
+    tiles * (loads * load_ps + partial * element_ps + combine_ps)
+}
+
+/// Cache lines that a plane touches with one load of each unit, beyond those that its bytes fill, for
+/// each of its units.
+fn extra_lines(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+    let plane = f64::from(device.plane_size_min.max(1));
+    let line = device.tuning.line_bytes.max(1) as f64;
+    let element = problem.input().bytes() as f64;
+    let load = access.vector as f64 * element;
+    let inner = access.inner_len(problem).max(1) as f64 * element;
+    let filled = (plane * load / line).max(1.0);
+    let touched = match access.direction {
+        Direction::Along => {
+            let units = f64::from(schedule.units_per_output()).min(plane);
+            let outputs = plane / units;
+            // The units of an output read a part of one inner dimension, or several of them.
+            let of_output = if units * load <= inner {
+                (units * load / line).max(1.0)
+            } else {
+                let next = problem.reduced().iter().rev().nth(1);
+                let stride = next.map_or(inner, |dim| dim.stride as f64 * element);
+                let each = (stride / line).min((inner / line).max(1.0));
+                (units * load / inner * each).max(1.0)
+            };
+            // Outputs share lines if they lie next to each other.
+            let kept = problem.kept().last();
+            let (stride, extent) =
+                kept.map_or((0.0, 1.0), |dim| (dim.stride as f64 * element, dim.extent as f64));
+            let runs = (outputs / extent).max(1.0);
+            of_output * (outputs * stride / line).max(runs).min(outputs)
+        }
+        Direction::Across => {
+            let adjacent = f64::from(adjacent_tiles(device, schedule)).min(plane) * load;
+            let segment = adjacent.min(inner);
+            match adjacent >= inner && rows_are_dense(problem) {
+                true => filled,
+                false => plane * load / segment * (segment / line).max(1.0),
+            }
+        }
+    };
+    (touched - filled).max(0.0) / plane
 }
 
 /// Combining within a cube.
@@ -219,28 +284,39 @@ fn merge_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &Pro
 }
 
 /// The share of the memory's rate that the access pattern leaves.
-fn locality(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+fn locality(plan: &Plan, problem: &Problem, device: &Device, rounds: u64, residing: f64) -> f64 {
+    let (access, schedule) = (plan.access, plan.schedule);
     match access.direction {
-        Direction::Along => locality_along(problem, device, access, schedule),
-        Direction::Across => locality_across(problem, device, access, schedule),
+        Direction::Along => locality_along(problem, device, access, schedule, residing),
+        Direction::Across => locality_across(problem, device, access, schedule, rounds),
     }
 }
 
-/// The units of one output read next to each other.
-fn locality_along(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+/// The units of one output read next to each other. `residing` units reside on a multiprocessor.
+fn locality_along(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+    schedule: Schedule,
+    residing: f64,
+) -> f64 {
     let (tuning, profile) = (&device.tuning, &device.profile);
     let element = problem.input().bytes();
     let inner_len = access.inner_len(problem);
     let inner_bytes = inner_len.saturating_mul(element);
     if inner_bytes <= tuning.cached_inner_bytes {
-        return 1.0;
+        return shared_sectors(problem, device, access, schedule);
     }
     let units = schedule.units_per_output() as usize;
     let adjacent = units.saturating_mul(access.vector);
     let adjacent_bytes = adjacent.saturating_mul(element);
     if units == 1 {
+        // A unit finds its line again if there are two loads of it at most, or if the lines of all
+        // units fill no more than half of the cache, which is one memory with the shared one.
         let short = inner_bytes <= 2 * tuning.cached_inner_bytes;
-        return match short {
+        let half_of_cache = device.shared_memory_per_multiprocessor as f64 / 2.0;
+        let few = residing * tuning.line_bytes as f64 <= half_of_cache;
+        return match short || few {
             true => profile.lone_unit_percent as f64 / 100.0,
             false => profile.efficiency_of_segment(adjacent_bytes),
         };
@@ -249,24 +325,47 @@ fn locality_along(problem: &Problem, device: &Device, access: Access, schedule: 
     // effectively contiguous.
     let in_flight = adjacent.saturating_mul(access.loads_in_flight);
     let covered = in_flight.saturating_mul(tuning.contiguous_row_divisor) >= inner_len;
-    let segment = if covered { adjacent_bytes.max(CACHE_LINE_HALF) } else { adjacent_bytes };
+    let least = if covered { tuning.contiguous_row_bytes } else { 0 };
+    let segment = adjacent_bytes.max(least);
     let small_team = matches!(schedule, Schedule::Cube { .. })
         && schedule.units_per_output() <= device.plane_size_min;
     let team = if small_team { profile.small_team_percent as f64 / 100.0 } else { 1.0 };
     profile.efficiency_of_segment(segment.min(inner_bytes)) * team
 }
 
-/// Bytes that count as read together where the rest of the cache line is read soon.
-const CACHE_LINE_HALF: usize = 64;
-
-/// Units of adjacent output tiles read next to each other.
-fn locality_across(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
+/// Where an inner dimension is a part of a sector, each cube fetches the whole sector for its
+/// outputs. The rate of the shared cache then limits that of the memory.
+fn shared_sectors(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
     let element = problem.input().bytes();
     let inner_len = access.inner_len(problem);
-    let tiles = match schedule {
-        Schedule::Plane { lanes_per_output, .. } => device.plane_size_min / lanes_per_output.max(1),
-        _ => schedule.outputs_per_cube(),
+    let inner_bytes = inner_len.saturating_mul(element).max(1);
+    // Outputs of one cube may lie next to each other.
+    let outputs = match problem.kept().last() {
+        Some(dim) if dim.stride == inner_len => {
+            let of_cube = schedule.outputs_per_cube() as usize;
+            of_cube.saturating_mul(access.outputs_in_flight).clamp(1, dim.extent.max(1))
+        }
+        _ => 1,
     };
+    let read = outputs.saturating_mul(inner_bytes);
+    // Rows that follow each other share sectors, and the cube reads all of them.
+    let next = problem.reduced().iter().rev().nth(1);
+    let stride = next.map_or(read, |dim| dim.stride.saturating_mul(element));
+    let fetched = device.tuning.sector_bytes.min(stride).max(read) as f64 / read as f64;
+    (device.profile.cache_percent.max(1) as f64 / 100.0 / fetched).min(1.0)
+}
+
+/// Units of adjacent output tiles read next to each other.
+fn locality_across(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+    schedule: Schedule,
+    rounds: u64,
+) -> f64 {
+    let element = problem.input().bytes();
+    let inner_len = access.inner_len(problem);
+    let tiles = adjacent_tiles(device, schedule);
     let adjacent = (tiles as usize).saturating_mul(access.vector);
     let inner_bytes = inner_len.saturating_mul(element);
     let mut segment = adjacent.saturating_mul(element).min(inner_bytes);
@@ -274,16 +373,30 @@ fn locality_across(problem: &Problem, device: &Device, access: Access, schedule:
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
     let sectors = sector_share(problem, device, access, tiles, schedule.units_per_output());
-    let twice = (1.0 - sectors) * device.profile.sector_percent as f64 / 100.0;
+    let share = |percent: u64| percent as f64 / 100.0;
+    let first_round = share(device.profile.first_round_percent) / rounds.max(1) as f64;
+    let twice = (1.0 - sectors) * share(device.profile.sector_percent) * (1.0 - first_round);
     device.profile.efficiency_of_segment(segment) * (1.0 - twice)
+}
+
+/// Output tiles whose units read next to each other.
+fn adjacent_tiles(device: &Device, schedule: Schedule) -> u32 {
+    match schedule {
+        Schedule::Plane { lanes_per_output, .. } => device.plane_size_min / lanes_per_output.max(1),
+        _ => schedule.outputs_per_cube(),
+    }
+}
+
+/// Whether the rows of the innermost reduced dimension follow each other without a gap.
+fn rows_are_dense(problem: &Problem) -> bool {
+    let row = problem.kept().last().map_or(1, |dim| dim.extent);
+    problem.reduced().last().is_some_and(|dim| dim.stride == row)
 }
 
 /// Whether the units of an output read on in the next rows: rows follow each other without a gap,
 /// and the `tiles` of adjacent outputs cover one of them, or several within a plane.
 fn reads_on(problem: &Problem, device: &Device, tiles: u32, whole_rows: usize) -> bool {
-    let row = problem.kept().last().map_or(1, |dim| dim.extent);
-    let dense = problem.reduced().last().is_some_and(|dim| dim.stride == row);
-    dense && (whole_rows == 1 || whole_rows > 1 && tiles <= device.plane_size_min)
+    rows_are_dense(problem) && (whole_rows == 1 || whole_rows > 1 && tiles <= device.plane_size_min)
 }
 
 /// Whether reads of whole sectors that follow each other in a reduction start at a sector.

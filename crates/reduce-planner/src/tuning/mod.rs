@@ -125,6 +125,9 @@ pub struct Tuning {
     /// along axis 0, 128 bytes a plane, took 84.3 us, and 65536 × 1024 took 66 to 72. Sectors of 32
     /// bytes are from NVIDIA's documentation.
     pub sector_bytes: usize,
+    /// Bytes of a line of a multiprocessor's cache, which looks up one line at a time. From NVIDIA's
+    /// documentation.
+    pub line_bytes: usize,
     /// Widest elements, in bytes, whose rows are realigned for accumulators of several fields.
     /// 65536 × 1023 along axis 0 took, with single elements and with realigned rows: f32 as sum
     /// 72.6 and 70.7 us, as argmax 73.9 and 76.6, as var 78.6 and 81.3; bf16 as sum 65.2 and 42.2,
@@ -172,6 +175,9 @@ pub struct Tuning {
     /// If a team's loads in flight cover one in this number of the row, the reads of neighbouring
     /// teams are effectively contiguous. Not measured.
     pub contiguous_row_divisor: usize,
+    /// Bytes that such reads count as at least: the rest of half a cache line is read soon. Not
+    /// measured.
+    pub contiguous_row_bytes: usize,
 }
 
 /// The numbers that depend on how many registers an accumulator takes.
@@ -368,6 +374,7 @@ impl Tuning {
             across_segment_bytes: 128,
             across_segment_bytes_unaligned: 512,
             sector_bytes: 32,
+            line_bytes: 128,
             realigned_narrow_bytes: 2,
             realigned_idle_exponent_percent: 25,
             realigned_width_percent: 98,
@@ -380,6 +387,7 @@ impl Tuning {
             merge_units_per_cube: 256,
             cached_inner_bytes: 64,
             contiguous_row_divisor: 4,
+            contiguous_row_bytes: 64,
         }
     }
 
@@ -445,6 +453,7 @@ impl Tuning {
             across_segment_bytes,
             across_segment_bytes_unaligned,
             sector_bytes,
+            line_bytes,
             realigned_narrow_bytes: _,
             realigned_idle_exponent_percent,
             realigned_width_percent,
@@ -457,6 +466,7 @@ impl Tuning {
             merge_units_per_cube,
             cached_inner_bytes,
             contiguous_row_divisor,
+            contiguous_row_bytes,
         } = *self;
         light.check("light.")?;
         medium.check("medium.")?;
@@ -478,6 +488,7 @@ impl Tuning {
             across_segment_bytes,
             across_segment_bytes_unaligned,
             sector_bytes,
+            line_bytes,
             split_bytes_in_flight_across,
             merge_units_per_cube,
         );
@@ -497,6 +508,7 @@ impl Tuning {
             partials_per_block,
             cached_inner_bytes,
             contiguous_row_divisor,
+            contiguous_row_bytes,
         );
         check!("", percent, realigned_idle_exponent_percent, realigned_width_percent,);
         Ok(())
