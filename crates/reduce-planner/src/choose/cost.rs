@@ -13,6 +13,10 @@ use crate::{
     plan::check::{accumulator_bytes, shared_bytes},
 };
 
+/// Most waves of which the last one counts apart. It is a small part of more of them, whose cubes no
+/// longer start and end together.
+const MOST_COUNTED_WAVES: f64 = 4.0;
+
 /// What a cube does and holds.
 struct Cubes {
     /// Rounds of loads of a unit.
@@ -67,7 +71,7 @@ impl Plan {
         let exponent = profile.overlap_tenths.max(1) as f64 / 10.0;
         let memory_ns = transfer_ns / locality;
         let (full, last) = (waves.floor() / waves, waves.fract() / waves);
-        let together_ns = if full == 0.0 || last == 0.0 {
+        let together_ns = if full == 0.0 || last == 0.0 || waves > MOST_COUNTED_WAVES {
             norm([waiting_ns, memory_ns, issue_ns], exponent)
         } else {
             let drawn = drawn(waves.fract() * places);
@@ -311,11 +315,13 @@ fn locality_along(
     let adjacent = units.saturating_mul(access.vector);
     let adjacent_bytes = adjacent.saturating_mul(element);
     if units == 1 {
-        // A unit finds its line again if there are two loads of it at most, or if the lines of all
-        // units fill no more than half of the cache, which is one memory with the shared one.
+        // A unit finds its line again if it has few loads of it, or if the lines of all units fill
+        // no more than half of the cache, which is one memory with the shared one. Long rows leave
+        // each unit a page of the memory of its own.
         let short = inner_bytes <= 2 * tuning.cached_inner_bytes;
         let half_of_cache = device.shared_memory_per_multiprocessor as f64 / 2.0;
-        let few = residing * tuning.line_bytes as f64 <= half_of_cache;
+        let few = inner_bytes <= tuning.page_bytes
+            && residing * tuning.line_bytes as f64 <= half_of_cache;
         return match short || few {
             true => profile.lone_unit_percent as f64 / 100.0,
             false => profile.efficiency_of_segment(adjacent_bytes),

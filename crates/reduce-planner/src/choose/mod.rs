@@ -183,20 +183,15 @@ impl Search {
             let of_unit = access.loads_per_output(problem).div_ceil(units.max(1));
             let loads = fitted.loads_in_flight;
             let twice = if of_unit > loads as u64 { 2 * loads } else { 0 };
-            let mut resident = 0;
-            for loads in [loads, loads / 2, twice] {
+            // Fewer loads rarely win, except with the size of the rules, and with other numbers of
+            // lanes, whose units may have one round that is not full or two of which one is.
+            let fewer = schedule == ruled.schedule || schedule.kind() == ScheduleKind::Plane;
+            let half = if fewer { loads / 2 } else { 0 };
+            for loads in [loads, half, twice] {
                 let plan = Plan::new(fitted.with_loads_in_flight(loads), schedule);
-                if plan == ruled || check_numbers(&plan, problem, device).is_err() {
-                    continue;
+                if plan != ruled && check_numbers(&plan, problem, device).is_ok() {
+                    self.push(plan, false, problem, device);
                 }
-                // Beside other sizes, fewer loads win only where they let more cubes reside.
-                let estimate = plan.estimate(problem, device);
-                let fewer = loads < fitted.loads_in_flight && schedule != ruled.schedule;
-                if !fewer || estimate.resident_cubes > resident {
-                    self.found
-                        .push(Found { candidate: Candidate { plan, estimate }, ruled: false });
-                }
-                resident = estimate.resident_cubes;
             }
         }
     }
