@@ -6,7 +6,8 @@ use core::fmt;
 ///
 /// The time is `max(launch, gap + together + merge)`, where `together` is the norm of `waiting`,
 /// `transfer / locality` and `issue` that [`Profile::overlap_tenths`](crate::Profile) says: the
-/// longest of three limits that overlap, and somewhat more where they are close.
+/// longest of three limits that overlap, and somewhat more where they are close. If there are few
+/// waves, `together` is that norm of the full waves and that of the last one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -122,9 +123,9 @@ impl fmt::Display for Limit {
 }
 
 impl fmt::Display for Estimate {
-    /// One line, such as `73.9 us, limited by bandwidth: launch 7.6, gap 2.5, memory 64.5 (transfer
-    /// 60.7, locality 94 %), waiting 30.5 (2 rounds, 12.4 waves of 5 cubes a multiprocessor),
-    /// instructions 34.3, merging 0.0`.
+    /// One line, such as `73.1 us, limited by bandwidth: launch 7.6, gap 2.8, memory 65.9 (transfer
+    /// 60.7, locality 92 %), waiting 23.9 (2 rounds, 12.4 waves of 5 cubes a multiprocessor),
+    /// instructions 28.1, merging 0.0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |nanoseconds: f64| nanoseconds * 1e-3;
         let rounds = if self.rounds == 1 { "round" } else { "rounds" };

@@ -86,10 +86,12 @@ fn presets_are_found_by_name() {
 #[test]
 fn a_profile_that_makes_no_sense_is_refused() {
     type Change = fn(&mut Profile);
-    let nonsense: [(Change, &str); 5] = [
+    let nonsense: [(Change, &str); 7] = [
         (|profile| profile.lone_unit_percent = 0, "profile.lone_unit_percent = 0"),
         (|profile| profile.small_team_percent = 101, "profile.small_team_percent = 101"),
         (|profile| profile.overlap_tenths = 9, "profile.overlap_tenths = 9"),
+        (|profile| profile.cache_percent = 0, "profile.cache_percent = 0"),
+        (|profile| profile.registers.step = 0, "profile.registers.step = 0"),
         (|profile| profile.segments[7].bytes = 0, "profile.segments.bytes = 0"),
         (|profile| profile.segments[1].bytes = 4096, "must be less than in the entry"),
     ];

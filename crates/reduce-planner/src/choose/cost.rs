@@ -241,7 +241,8 @@ fn extra_lines(problem: &Problem, device: &Device, access: Access, schedule: Sch
             of_output * (outputs * stride / line).max(runs).min(outputs)
         }
         Direction::Across => {
-            let adjacent = f64::from(adjacent_tiles(device, schedule)).min(plane) * load;
+            let tiles = f64::from(adjacent_tiles(device, schedule).max(1));
+            let adjacent = tiles.min(plane) * load;
             let segment = adjacent.min(inner);
             match adjacent >= inner && rows_are_dense(problem) {
                 true => filled,
