@@ -66,13 +66,13 @@ struct Place {
 fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access) -> Place {
     let vector = comptime![access.vector];
     let mut start = tile.input;
-    let mut position = geometry.position(0usize);
+    let mut position = 0usize;
     let mut slot = nth;
     let mut outer_index = 0usize;
     let outer_dims = geometry.reduced.len().comptime();
     if comptime![outer_dims > 0] {
         let (outer, load) = geometry.loads_per_inner.div_mod(nth);
-        let at = geometry.at_reduced(outer);
+        let at = offsets(&geometry.reduced, outer);
         start += at.input;
         position = at.target;
         slot = load;
@@ -89,7 +89,7 @@ fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: 
         Place {
             index,
             position: Position {
-                start: position + skipped * geometry.inner_target_stride,
+                start: geometry.position(position + skipped * geometry.inner_target_stride),
                 step: geometry.inner_target_stride,
             },
             valid,
@@ -106,7 +106,7 @@ fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: 
         Place {
             index,
             position: Position {
-                start: position + element * geometry.inner_target_stride,
+                start: geometry.position(position + element * geometry.inner_target_stride),
                 step: geometry.inner_target_stride,
             },
             valid: true.runtime(),

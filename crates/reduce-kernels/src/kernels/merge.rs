@@ -69,14 +69,18 @@ pub(crate) fn merge_shards(
     let index = clamp_max(ABSOLUTE_POS, outputs - 1);
     // The identity would turn a sum of -0 into +0, so the first slot is taken as it is.
     let first = &shards.index(0usize).words;
-    let mut total = accumulator_of_words(first, 0usize, index, outputs, operator);
+    let mut slot = 0usize;
+    let mut total = accumulator_of_words(first, slot, index, outputs, operator);
+    slot += 1;
     #[unroll]
     for nth in 0..shards.len().comptime() {
         let shard = shards.index(nth);
-        for slot in comptime![usize::from(nth == 0)].runtime()..shard.slots {
+        while slot < shard.slots {
             let partial = accumulator_of_words(&shard.words, slot, index, outputs, operator);
             total = merge::<Single>(operator, total, partial, parameters);
+            slot += 1;
         }
+        slot = 0usize;
     }
     if ABSOLUTE_POS < outputs {
         let offset = if target.takes_words() { index } else { offsets(kept, index).target };

@@ -1,9 +1,9 @@
 //! Tensors that count more than 32 bits do, in real memory.
 
 use reduce_kernels::{
-    ArgMax, ElementType, ReduceError, Sum, argmax, count_nonzero,
+    ArgMax, ElementType, ReduceError, ShardSpec, Sum, argmax, count_nonzero,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    device_of, mean,
+    device_of, mean, merge_partials,
     planner::PlanError,
     reduce, storage_type, sum,
 };
@@ -63,6 +63,25 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     }
     assert_eq!(sums[(1 << 31) + 4000], 2);
     assert_eq!(sums.iter().map(|&sum| u64::from(sum)).sum::<u64>(), 8);
+    // The rows as shards: positions beyond 2^32 of the whole, and words beyond 2^31.
+    let shard = |nth: usize| {
+        let handle = input.handle.clone().offset_start((nth * columns) as u64);
+        let row = TensorHandle::<R>::new(handle, [1, columns], [columns, 1], storage);
+        (row, ShardSpec { axis: 0, start: nth, of: 2 })
+    };
+    let places = [0, 1].map(|nth| {
+        let (row, spec) = shard(nth);
+        reduce(ArgMax, &row).partials_of_shard(client, spec).unwrap()
+    });
+    let place = merge_partials(&places).run(client).unwrap();
+    assert_eq!(read::<R, u64>(client, &place, 1), [(columns + 7) as u64]);
+    let partials = [0, 1].map(|nth| {
+        let (row, spec) = shard(nth);
+        reduce(Sum, &row).over(0).partials_of_shard(client, spec).unwrap()
+    });
+    let merged = merge_partials(&partials).run(client).unwrap();
+    assert!(read::<R, u32>(client, &merged, columns) == sums, "sums of merged columns differ");
+    drop((partials, merged));
     // The same bytes as rows of odd length, which cubes realign.
     const ODD: usize = 1023;
     let rows = elements / ODD;
