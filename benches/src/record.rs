@@ -28,7 +28,7 @@ pub struct Timing {
     pub case: Case,
     /// Bytes that must move: each input element read once, each result written once.
     pub bytes: u64,
-    /// The plan that the library chose.
+    /// The plan that ran: the planner's choice, or that of a store.
     pub plan: Plan,
     /// The same in words.
     pub plan_text: String,

@@ -12,11 +12,11 @@ use reduce_benches::{
     CallCost, Case, CaseError, Delay, Record, RecordError, Timing, Tried, inputs, run, sweep,
 };
 use reduce_kernels::{
-    OperatorOptions, Problem, ScheduleKind,
+    OperatorOptions, PlanStore, Problem, ScheduleKind, StoreError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     planner::{Access, Choice, Device, Plan, Schedule},
-    reduce, with_operator,
+    reduce, use_plans, with_operator,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, Floor, MeasureError, OnDevice,
@@ -51,6 +51,9 @@ struct Arguments {
     /// Time this plan too, given as JSON; may be repeated. Cases that it does not fit are left out.
     #[arg(long = "plan")]
     plans: Vec<String>,
+    /// Take the plans of this store, where it has one for a case.
+    #[arg(long)]
+    store: Option<PathBuf>,
     /// Time cubek-reduce too, with the fastest of its routines for each case.
     #[cfg(feature = "cubek")]
     #[arg(long)]
@@ -77,6 +80,8 @@ enum Stop {
     Record(#[from] RecordError),
     #[error(transparent)]
     Case(#[from] CaseError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("{json}: {source}")]
     Plan { json: String, source: serde_json::Error },
     #[error("there is no case: give some, or --file, --sweep or --large-sweep")]
@@ -165,6 +170,9 @@ fn time<R: Runtime>(
 ) -> Result<(), Stop> {
     let device = device_of(client);
     print(format_args!("{} {device:?}", R::name(client)))?;
+    if let Some(path) = &arguments.store {
+        use_plans(client, PlanStore::read(path, &device)?)?;
+    }
     let sample_seconds = arguments.sample_ms / 1e3;
     let floor = Floor::measure(client, arguments.reference_bytes, sample_seconds)
         .map_err(stopped("the read bandwidth"))?;
@@ -250,9 +258,10 @@ impl<R: Runtime> Engine<'_, R> {
     /// Times a case in the way that a user calls it, then the other plans that were asked for.
     fn time(&self, case: &Case) -> Result<Timing, Stop> {
         let inputs = inputs(self.client, case, None);
-        let (choice, problem) = plan(self.client, case, &inputs[0]).map_err(stopped(case))?;
+        let (used, choice, problem) =
+            plans(self.client, case, &inputs[0]).map_err(stopped(case))?;
         let us = self.stream_microseconds(case, &inputs, None).map_err(stopped(case))?;
-        let mut timing = Timing::new(case.clone(), problem.bytes(), choice.plan, us, &self.floor);
+        let mut timing = Timing::new(case.clone(), problem.bytes(), used, us, &self.floor);
         if let Some(delay) = &self.delay {
             let enqueue = self.calls(case, &inputs, None);
             timing.kernel_microseconds =
@@ -264,7 +273,7 @@ impl<R: Runtime> Engine<'_, R> {
             timing.gigabytes_per_second,
             kernel.unwrap_or_default(),
             timing.floor_share * 100.0,
-            choice.plan
+            timing.plan_text
         ))?;
         for plan in self.other_plans(&choice, &problem) {
             let microseconds =
@@ -318,13 +327,14 @@ impl<R: Runtime> Engine<'_, R> {
     }
 }
 
-fn plan<R: Runtime>(
+/// The plan that runs, the planner's choice, and the problem.
+fn plans<R: Runtime>(
     client: &ComputeClient<R>,
     case: &Case,
     input: &TensorHandle<R>,
-) -> Result<(Choice, Problem), MeasureError> {
+) -> Result<(Plan, Choice, Problem), MeasureError> {
     with_operator!(case.operator, OperatorOptions::default(), operator => {
         let reduction = reduce(operator, input).over(case.axes());
-        Ok((reduction.choose(client)?, reduction.problem()?))
+        Ok((reduction.plan(client)?.plan, reduction.choose(client)?, reduction.problem()?))
     })
 }
