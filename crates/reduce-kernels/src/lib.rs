@@ -22,7 +22,8 @@
 //! ```
 //!
 //! Each backend is a feature of this crate, which enables the backend in CubeCL: `cuda`, `wgpu`
-//! (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. No backend is enabled by default.
+//! (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. No backend is enabled by default. `nccl` lets
+//! reductions of tensors that lie in shards on several NVIDIA GPUs cross them ([`Sharded`]).
 //!
 //! CubeCL 0.10 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
 //! it `Line<T>`.
