@@ -346,7 +346,7 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
-    use reduce_kernels::{Device, ElementType, Product, Sum, planner::TuneOptions};
+    use reduce_kernels::{Device, ElementType, PlanStore, Product, Sum, planner::TuneOptions};
 
     use super::*;
 
@@ -415,6 +415,24 @@ mod tests {
         assert!(kept.starts_with(stated), "{kept}");
         let stated = "TUNED sum f32 [8192, 8192] axis 1: 150.00 us -> 100.00 us, off by 50.0 %  # ";
         assert!(tuned.starts_with(stated), "{tuned}");
+    }
+
+    /// The store that is shipped has plans for these cases, that can run, and for no others.
+    #[test]
+    fn shipped_plans_are_of_the_cases() {
+        let mut device = Device::h200();
+        device.name = "cuda".into();
+        let store = PlanStore::shipped(&device).expect("there is one");
+        let cases = concat!(include_str!("../cases/facts.txt"), include_str!("../cases/heavy.txt"));
+        let mut found = std::collections::HashSet::new();
+        for case in reductions(cases).unwrap() {
+            let problem = problem(&case).unwrap().unwrap();
+            let Some(tuned) = store.get(&problem) else { continue };
+            assert_eq!(store.plan_for(&problem, &device), Some(tuned.plan), "{case}");
+            assert!(tuned.measured_ns < tuned.untuned_ns, "{case}: {tuned:?}");
+            found.insert(problem.to_string());
+        }
+        assert_eq!(found.len(), store.len());
     }
 
     #[test]

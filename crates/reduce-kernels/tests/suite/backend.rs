@@ -2,10 +2,8 @@
 
 #[cfg(feature = "cuda")]
 pub(crate) use cuda::cuda;
-#[cfg(feature = "nccl")]
-pub(crate) use cuda::gpus;
 #[cfg(feature = "vulkan")]
-pub(crate) use vulkan::{spirv, three_devices, wgsl};
+pub(crate) use vulkan::{spirv, wgsl};
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
 pub(crate) use wgpu::wgsl;
 
@@ -20,18 +18,10 @@ mod cuda {
     pub(crate) fn cuda() -> ComputeClient<CudaRuntime> {
         CudaRuntime::client(&CudaDevice::default())
     }
-
-    /// All NVIDIA GPUs, of which there must be several.
-    #[cfg(feature = "nccl")]
-    pub(crate) fn gpus() -> Vec<CudaDevice> {
-        let count = cuda().device_count_total();
-        assert!(count > 1, "{count} GPU");
-        (0..count).map(CudaDevice::new).collect()
-    }
 }
 
 #[cfg(feature = "vulkan")]
-mod vulkan {
+pub(crate) mod vulkan {
     use std::sync::LazyLock;
 
     use reduce_kernels::cubecl::{
@@ -43,7 +33,7 @@ mod vulkan {
     };
 
     /// Vulkan's default adapter, whose default client compiles to SPIR-V.
-    static SETUP: LazyLock<WgpuSetup> =
+    pub(crate) static SETUP: LazyLock<WgpuSetup> =
         LazyLock::new(|| init_setup::<Vulkan>(&WgpuDevice::default(), RuntimeOptions::default()));
 
     /// The same adapter again. CubeCL compiles to SPIR-V only where a setup names Vulkan; for any
@@ -52,14 +42,6 @@ mod vulkan {
         let setup = WgpuSetup { backend: WebGpu::backend(), ..SETUP.clone() };
         init_device(setup, RuntimeOptions::default())
     });
-
-    /// Vulkan's default adapter under three names.
-    pub(crate) fn three_devices() -> Vec<WgpuDevice> {
-        static DEVICES: LazyLock<Vec<WgpuDevice>> = LazyLock::new(|| {
-            (0..3).map(|_| init_device(SETUP.clone(), RuntimeOptions::default())).collect()
-        });
-        DEVICES.clone()
-    }
 
     /// Vulkan's default adapter, kernels as SPIR-V.
     pub(crate) fn spirv() -> ComputeClient<WgpuRuntime> {

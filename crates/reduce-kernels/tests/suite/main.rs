@@ -15,6 +15,8 @@ mod backend;
 mod case;
 mod contract;
 mod corpus;
+#[cfg(any(feature = "vulkan", feature = "nccl"))]
+mod devices;
 mod documents;
 mod gradients;
 mod large;
@@ -29,7 +31,7 @@ mod plans;
 mod random;
 mod reference;
 mod run;
-#[cfg(any(feature = "vulkan", feature = "cuda"))]
+#[cfg(any(feature = "vulkan", feature = "nccl"))]
 mod sharded;
 mod testing;
 mod transcendental;
@@ -203,7 +205,7 @@ suite!(wgsl);
 mod sharded_on_one_adapter {
     use reduce_kernels::cubecl::wgpu::WgpuRuntime;
 
-    use crate::{backend::three_devices, sharded};
+    use crate::{devices::three_devices, sharded};
 
     #[test]
     fn without_exchange() {
@@ -231,7 +233,7 @@ mod sharded_on_one_adapter {
 mod gpus {
     use reduce_kernels::cubecl::cuda::CudaRuntime;
 
-    use crate::{backend::gpus, operators::with_operators, sharded};
+    use crate::{devices::gpus, operators::with_operators, sharded};
 
     #[test]
     #[ignore = "needs several GPUs"]

@@ -158,7 +158,7 @@ pub(crate) fn no_collectives<R: Runtime>(devices: &[R::Device]) {
 
 /// Over the cut axis: the same bits on all devices as one device gets of the same shards, run after
 /// run.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA has collectives"))]
+#[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
 pub(crate) fn with_exchange<R: Runtime, O: crate::operators::Checked>(devices: &[R::Device]) {
     use rand::{Rng, SeedableRng, rngs::StdRng};
     use reduce_kernels::{ElementType, ShardSpec, merge_partials, operator::ResultArity};
@@ -226,7 +226,7 @@ pub(crate) fn with_exchange<R: Runtime, O: crate::operators::Checked>(devices: &
     }
 }
 
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA has collectives"))]
+#[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
 fn shard_alone<R: Runtime>(
     client: &ComputeClient<R>,
     data: &[f32],
@@ -246,7 +246,7 @@ fn shard_alone<R: Runtime>(
 
 /// A thousand runs on all devices: the same bits each time, on each device, also when two threads
 /// reduce at once.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA has collectives"))]
+#[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
 pub(crate) fn a_thousand_runs<R: Runtime>(devices: &[R::Device]) {
     let shape = [1_000_003];
     let data = f32s(&shape);

@@ -85,7 +85,28 @@ pub struct PlanStore {
     inserted: BTreeSet<String>,
 }
 
+/// The texts of the stores in `plans/`.
+const SHIPPED: [&str; 1] = [include_str!("../../plans/nvidia_h200_cuda.json")];
+
 impl PlanStore {
+    /// The store that comes with this crate for a device like this one, if there is one.
+    ///
+    /// There is one for an NVIDIA H200 through CUDA, with plans for cases of the benchmarks that were
+    /// measured on it. No runtime tells an H100 from an H200, so an H100 gets it too.
+    ///
+    /// ```
+    /// use reduce_planner::{Device, PlanStore};
+    ///
+    /// let mut device = Device::h200();
+    /// device.name = "cuda".into(); // as `reduce_kernels::device_of` calls it
+    /// assert!(!PlanStore::shipped(&device).unwrap().is_empty());
+    /// assert_eq!(PlanStore::shipped(&Device::m2_max()), None);
+    /// ```
+    #[must_use]
+    pub fn shipped(device: &Device) -> Option<Self> {
+        SHIPPED.iter().find_map(|text| Self::parse(text, device).ok())
+    }
+
     /// A store without plans.
     #[must_use]
     pub fn new(device: &Device) -> Self {

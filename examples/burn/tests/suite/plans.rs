@@ -10,9 +10,10 @@ use reduce_kernels::{
 };
 
 /// A sum whose rounding tells one chain of additions from the planner's choice.
-pub(crate) fn stored<R: Runtime, B: ReduceBackend>(device: &R::Device)
+pub(crate) fn stored<R, B>(device: &R::Device)
 where
-    B: burn_backend::Backend<Device = R::Device>,
+    R: Runtime,
+    B: ReduceBackend + burn_backend::Backend<Device = R::Device>,
 {
     const LEN: usize = 7919;
     let data: Vec<f32> = (0..LEN).map(|i| ((i * 7919 % 1009) as f32).sqrt() - 7.0).collect();
