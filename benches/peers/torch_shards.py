@@ -49,7 +49,7 @@ def mean_and_variance(x, start, dim):
     counts, means, squares = every[:, 0], every[:, 1], every[:, 2]
     count = counts.sum(0)
     mean = (counts * means).sum(0) / count
-    return mean, (squares + counts * (means - mean) ** 2).sum(0) / (count - 1)
+    return mean, (squares + counts * (means - mean) ** 2).sum(0) / count
 
 
 def logsumexp(x, start, dim):
@@ -111,5 +111,5 @@ def sample(call, x, start, calls):
 
 if __name__ == "__main__":
     elements = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 32
-    for world in (1, torch.cuda.device_count()):
+    for world in sorted({1, torch.cuda.device_count()}):
         mp.spawn(run, args=(world, elements), nprocs=world)

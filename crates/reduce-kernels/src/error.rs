@@ -182,7 +182,7 @@ pub enum ReduceError {
     /// The shape and the strides of a tensor reach past the end of its buffer.
     #[error("the {tensor} spans {needed} bytes, but its buffer holds {available}")]
     BufferTooSmall {
-        /// `input`, `second input`, `operand` or `output`.
+        /// `input`, `second input`, `operand`, `output` or `words`.
         tensor: &'static str,
         /// Bytes from the start of the first element to the end of the last.
         needed: u64,
@@ -202,7 +202,7 @@ pub enum ReduceError {
         "the {tensor} starts {offset} bytes into its buffer, which is no multiple of {alignment}"
     )]
     Misaligned {
-        /// `input` or `output`.
+        /// `input`, `second input`, `output` or `words`.
         tensor: &'static str,
         /// Offset of the tensor in its buffer, in bytes.
         offset: u64,

@@ -10,6 +10,8 @@ use crate::{
     element::storage_type,
     host::{
         buffers::{buffer_bytes, check_offset},
+        cache::identity,
+        call::check_layouts,
         merge::{PartialWords, PreparedMerge},
         request::{Wanted, word_count},
     },
@@ -38,10 +40,16 @@ pub struct ShardRange {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct PartialsDescription {
+    /// Number of the format of the words: 1.
+    pub format: u32,
     /// Name of the operator: `sum`, or `sum of product` if it has a map.
     pub operator: String,
+    /// The operator's parameters, as the bits of f64.
+    pub parameters: Vec<u64>,
     /// What the types of the accumulator and of the results follow from.
     pub types: TypeRequest,
+    /// Types of the accumulator's fields.
+    pub fields: Vec<ElementType>,
     /// Shape of the result.
     pub shape: Vec<usize>,
     /// Number of elements that went into each output, in all slots together.
@@ -87,7 +95,12 @@ pub struct Partials<O, R: Runtime> {
     signature: Signature,
     description: PartialsDescription,
     words: TensorHandle<R>,
+    /// The device of the words, if this crate made them.
+    device: Option<usize>,
 }
+
+/// The format of [`PartialsDescription`] and of its words.
+const FORMAT: u32 = 1;
 
 impl<O: Clone, R: Runtime> Clone for Partials<O, R> {
     fn clone(&self) -> Self {
@@ -97,6 +110,7 @@ impl<O: Clone, R: Runtime> Clone for Partials<O, R> {
             signature: self.signature,
             description: self.description.clone(),
             words: self.words.clone(),
+            device: self.device,
         }
     }
 }
@@ -174,8 +188,24 @@ pub enum PartialsError {
         /// Name of the operator that was given.
         operator: String,
     },
-    /// A description whose numbers contradict each other.
-    #[error("no partial results can have {what}")]
+    /// The partial results lie on another device than that of the client.
+    #[error("partial result {nth} lies on another device than that of the client")]
+    OtherDevice {
+        /// Index in the list, counted from 0.
+        nth: usize,
+    },
+    /// Types that suit each of the partial results do not hold what all together may give.
+    #[error(
+        "{count} elements need wider types than each of the partial results has; ask for them with \
+         `accumulate_in` or `output_type`, or name the shards"
+    )]
+    TooMany {
+        /// Number of elements of all together.
+        count: usize,
+    },
+    /// A description that another version of this crate wrote, or whose numbers contradict each
+    /// other.
+    #[error("no partial results of this version can have {what}")]
     Description {
         /// What is impossible.
         what: String,
@@ -231,14 +261,22 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
         shard: Option<ShardSpec>,
     ) -> Result<Partials<O, R>, ReduceError> {
         let mut call = self.call(None)?;
-        call.request.wanted = Wanted::Partials(shard);
+        call.request.wanted = Wanted::Partials(shard.map(|shard| {
+            // Without positions, all shards of one length are prepared alike.
+            let extent = self.input.shape().get(shard.axis).copied().unwrap_or(0);
+            let fits = shard.start.checked_add(extent).is_some_and(|end| end <= shard.of);
+            if O::POSITIONAL || !fits { shard } else { ShardSpec { start: 0, ..shard } }
+        }));
         let parameters = call.parameters.clone();
         let prepared = call.prepared(client)?;
         let resolved = &prepared.resolved;
         let mut words = call.run(client, self.input, self.second)?;
         let description = PartialsDescription {
+            format: FORMAT,
             operator: O::DEFINITION.erased().name(),
+            parameters: bits(&parameters),
             types: resolved.types,
+            fields: resolved.signature.fields[..O::Fields::COUNT].to_vec(),
             shape: resolved.shape.clone(),
             count: resolved.problem.reduction_len(),
             range: shard.map(|ShardSpec { axis, start, of }| {
@@ -253,6 +291,7 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
             signature: resolved.signature,
             description,
             words: words.remove(0),
+            device: Some(identity(client)),
         })
     }
 }
@@ -285,19 +324,44 @@ impl<O: Operator, R: Runtime> Partials<O, R> {
             request: description.types,
         })?;
         let impossible = |what: String| refuse(PartialsError::Description { what });
-        let PartialsDescription { ref shape, range, slots, .. } = description;
+        let PartialsDescription { format, ref fields, ref shape, range, slots, count, .. } =
+            description;
+        if format != FORMAT {
+            return impossible(format!("format {format}"));
+        }
+        if *fields != signature.fields[..O::Fields::COUNT] {
+            return impossible(format!("fields of {fields:?}"));
+        }
+        if description.parameters != bits(&parameters) {
+            let described: Vec<f64> =
+                description.parameters.iter().map(|&number| f64::from_bits(number)).collect();
+            return impossible(format!("parameters {described:?} beside {parameters:?}"));
+        }
         if slots == 0 {
             return impossible("no slot".into());
         }
-        if let Some(ShardRange { start, end, of, .. }) = range.filter(|range| !range.is_possible())
-        {
-            return impossible(format!("indices {start}..{end} of {of}"));
+        match range {
+            Some(range) => {
+                let whole = description.types.reduction_len;
+                if range.elements(whole) != Some(count) {
+                    return impossible(format!("{count} elements of {range:?} of {whole}"));
+                }
+            }
+            None if O::POSITIONAL && slots > 1 => {
+                return refuse(PartialsError::Positional { operator: description.operator });
+            }
+            None => {}
         }
         let outputs = shape.iter().try_fold(1, |all: usize, &extent| all.checked_mul(extent));
         let Some(outputs) = outputs else { return impossible(format!("the shape {shape:?}")) };
         let per_output = word_count(&signature.fields[..O::Fields::COUNT]);
         let expected = [slots, per_output, outputs];
-        let is_row_major = outputs == 0 || words.strides()[..] == row_major_strides(&expected)[..];
+        let strides = row_major_strides(&expected);
+        // Strides along axes of one index mean nothing.
+        let is_row_major = outputs == 0
+            || (words.strides().len() == strides.len()
+                && (0..strides.len())
+                    .all(|axis| expected[axis] == 1 || words.strides()[axis] == strides[axis]));
         if words.dtype != storage_type(ElementType::U32)
             || words.shape()[..] != expected
             || !is_row_major
@@ -310,9 +374,9 @@ impl<O: Operator, R: Runtime> Partials<O, R> {
         let Some(needed) = bytes else { return impossible(format!("the shape {shape:?}")) };
         let available = buffer_bytes(&words.handle);
         if needed > available {
-            return Err(ReduceError::BufferTooSmall { tensor: "input", needed, available });
+            return Err(ReduceError::BufferTooSmall { tensor: WORDS, needed, available });
         }
-        Ok(Self { operator, parameters, signature, description, words })
+        Ok(Self { operator, parameters, signature, description, words, device: None })
     }
 
     /// What the partial results are.
@@ -337,16 +401,30 @@ impl<O: Operator, R: Runtime> Partials<O, R> {
 }
 
 impl ShardRange {
-    fn is_possible(&self) -> bool {
-        self.start <= self.end && self.end <= self.of
+    /// The elements of this range for each output, if all indices have `whole` of them. `None` if
+    /// the numbers contradict each other.
+    fn elements(&self, whole: usize) -> Option<usize> {
+        let Self { start, end, of, .. } = *self;
+        let indices = end.checked_sub(start).filter(|_| end <= of)?;
+        match of {
+            0 => (whole == 0).then_some(0),
+            _ => whole.is_multiple_of(of).then(|| whole / of * indices),
+        }
     }
+}
+
+/// The words of partial results, in messages.
+const WORDS: &str = "words";
+
+fn bits(parameters: &[f64]) -> Vec<u64> {
+    parameters.iter().map(|number| number.to_bits()).collect()
 }
 
 /// Starts the merge of partial results of one reduction, in this order. All must lie on the device
 /// of the client that runs it.
 ///
-/// Merging in another order gives the same up to rounding, if the operator does not care for the
-/// order of its elements. With shards, the order is that of the shards, and it is checked.
+/// With shards, the order is that of the shards, and it is checked. Without, another order gives the
+/// same up to rounding for every operator whose results do not depend on the order of elements.
 pub fn merge_partials<O: Operator, R: Runtime>(partials: &[Partials<O, R>]) -> Merge<'_, O, R> {
     Merge { partials }
 }
@@ -369,8 +447,9 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
     ///
     /// # Errors
     ///
-    /// Partial results that do not belong together, shards that do not cover the whole in their
-    /// order, no elements where the operator needs some. See [`PartialsError`].
+    /// Partial results that do not belong together or lie on another device, shards that do not cover
+    /// the whole in their order, no elements where the operator needs some ([`PartialsError`]); and
+    /// what the device cannot compute with, index or allocate. Nothing is launched then.
     pub fn run(
         self,
         client: &ComputeClient<R>,
@@ -384,9 +463,8 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
             TensorHandle::new_contiguous(whole.shape.clone(), handle, storage_type(element))
         });
         let outputs = O::Results::into_list(outputs);
-        let bindings: Vec<_> =
-            outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        merge.finish(client, self.words(client)?, &self.partials[0].parameters, &bindings);
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        merge.finish(client, self.words(client)?, &self.partials[0].parameters, bindings)?;
         let mut outputs = outputs.into_iter();
         Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
     }
@@ -404,21 +482,11 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
     ) -> Result<(), ReduceError> {
         let whole = self.whole()?;
         let outputs = O::Results::into_list(output);
-        for output in &outputs {
-            if output.shape[..] != whole.shape[..] {
-                let (expected, found) = (whole.shape.clone(), output.shape.to_vec());
-                return Err(ReduceError::OutputShape { expected, found });
-            }
-            if output.strides != outputs[0].strides {
-                let (first, other) = (outputs[0].strides.to_vec(), output.strides.to_vec());
-                return Err(ReduceError::OutputStrides { first, other });
-            }
-        }
+        check_layouts(&whole.shape, &outputs)?;
         let merge = self.prepared(client, &whole, Some(&outputs[0].strides))?;
         let bindings: Vec<_> = outputs.iter().map(|output| output.handle.clone()).collect();
         merge.check_results(client, &bindings)?;
-        merge.finish(client, self.words(client)?, &self.partials[0].parameters, &bindings);
-        Ok(())
+        merge.finish(client, self.words(client)?, &self.partials[0].parameters, bindings)
     }
 
     /// Merges the partial results into one, which can be merged with others later: those of the
@@ -433,7 +501,7 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
         let first = &self.partials[0];
         let per_output = word_count(&first.signature.fields[..O::Fields::COUNT]);
         let handle = client.empty(merge.words().max(1) * size_of::<u32>());
-        merge.merge(client, self.words(client)?, &first.parameters, &handle);
+        merge.merge(client, self.words(client)?, &first.parameters, &handle)?;
         let shape = [1, per_output, merge.outputs()];
         let words = TensorHandle::new_contiguous(shape, handle, storage_type(ElementType::U32));
         Ok(Partials {
@@ -442,13 +510,18 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
             signature: first.signature,
             description: merged,
             words,
+            device: Some(identity(client)),
         })
     }
 
     fn words(&self, client: &ComputeClient<R>) -> Result<Vec<PartialWords>, ReduceError> {
-        let words = self.partials.iter().map(|partial| {
+        let own = identity(client);
+        let words = self.partials.iter().enumerate().map(|(nth, partial)| {
+            if partial.device.is_some_and(|device| device != own) {
+                return refuse(PartialsError::OtherDevice { nth });
+            }
             let handle = partial.words.handle.clone();
-            check_offset(client, "input", handle.offset_start, ElementType::U32)?;
+            check_offset(client, WORDS, handle.offset_start, ElementType::U32)?;
             Ok(PartialWords { handle, slots: partial.description.slots })
         });
         words.collect()
@@ -460,7 +533,8 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
         merged: &PartialsDescription,
         strides: Option<&[usize]>,
     ) -> Result<PreparedMerge, ReduceError> {
-        let slots = self.partials.iter().map(|partial| partial.description.slots).sum();
+        let slots = self.partials.iter().map(|partial| partial.description.slots);
+        let slots = slots.fold(0usize, usize::saturating_add);
         PreparedMerge::new(
             client,
             OperatorRef(O::DEFINITION.erased()),
@@ -501,11 +575,8 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
                 let (first, other) = (format!("{first:?}"), format!("{other:?}"));
                 refuse(PartialsError::Differ { nth, what, first, other })
             };
-            let bits = |partial: &Partials<O, R>| -> Vec<u64> {
-                partial.parameters.iter().map(|number| number.to_bits()).collect()
-            };
             let description = &other.description;
-            if bits(first) != bits(other) {
+            if first.description.parameters != description.parameters {
                 return differ("parameters", &first.parameters, &other.parameters);
             }
             let types = |partial: &Partials<O, R>| {
@@ -536,6 +607,14 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
                 return Err(error.into());
             };
             merged.count = count;
+        }
+        // The types of shards follow from the whole, and those of others from each of them alone.
+        if merged.range.is_none() && merged.count > merged.types.reduction_len {
+            merged.types.reduction_len = merged.count;
+            let erased = O::DEFINITION.erased();
+            if (erased.types)(&merged.types).is_none_or(|types| types != first.signature) {
+                return refuse(PartialsError::TooMany { count: merged.count });
+            }
         }
         Ok(merged)
     }

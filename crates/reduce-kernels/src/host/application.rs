@@ -17,7 +17,7 @@ use super::{
     client::{computes_with, has_hardware_math, has_wide_math},
     companion::{companion_access, companion_launch, lies_alike, second_arrays},
     dispatch::team,
-    launch::{WIDEST_STORE, count, geometry},
+    launch::{WIDEST_STORE, count, geometry, result_arrays},
     prepared::check_arithmetic,
     request::{Request, Resolved, SecondRequest},
     scratch::{Words, words},
@@ -647,20 +647,9 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     fn result_arrays(&self) -> ResultArraysLaunch<R> {
-        let array = |nth: usize| {
-            let result = self.results.get(nth)?;
-            let len = self.prepared.resolved.problem.outputs();
-            // SAFETY: each buffer was allocated with this length.
-            Some(unsafe { ArrayArg::from_raw_parts(result.handle.clone(), len) })
-        };
-        ResultArraysLaunch::new(
-            array(0).into(),
-            array(1).into(),
-            array(2).into(),
-            None.into(),
-            None.into(),
-            None.into(),
-        )
+        // Each buffer was allocated with this length.
+        let len = self.prepared.resolved.problem.outputs();
+        result_arrays(self.results.iter().map(|result| result.handle.clone().binding()), len)
     }
 
     /// The strides of the results and of the operands.

@@ -91,21 +91,7 @@ impl Call<'_> {
         outputs: &[TensorBinding<R>],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
-        for output in outputs {
-            let expected = &prepared.resolved.shape;
-            if output.shape[..] != expected[..] {
-                return Err(ReduceError::OutputShape {
-                    expected: expected.clone(),
-                    found: output.shape.to_vec(),
-                });
-            }
-            if output.strides != outputs[0].strides {
-                return Err(ReduceError::OutputStrides {
-                    first: outputs[0].strides.to_vec(),
-                    other: output.strides.to_vec(),
-                });
-            }
-        }
+        check_layouts(&prepared.resolved.shape, outputs)?;
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
         self.launch(client, &prepared, input, second, None, bindings)
     }
@@ -144,11 +130,21 @@ impl Call<'_> {
         device: &Device,
         problem: &Problem,
     ) -> Option<Plan> {
-        let own = self.plans.and_then(|plans| plans.plan_for(problem, device));
-        own.or_else(|| match self.device {
+        // Partial results take the plan of the results: only the end of a reduction differs.
+        let of_results = match self.request.wanted {
+            Wanted::Results => None,
+            Wanted::Partials(_) => {
+                let request = Request { wanted: Wanted::Results, ..self.request.clone() };
+                Some(request.resolve().ok()?.problem)
+            }
+        };
+        let known = of_results.as_ref().unwrap_or(problem);
+        let own = self.plans.and_then(|plans| plans.plan_for(known, device));
+        let plan = own.or_else(|| match self.device {
             Some(_) => None,
-            None => settings::stored_plan(cache::identity(client), problem, device),
-        })
+            None => settings::stored_plan(cache::identity(client), known, device),
+        });
+        plan.filter(|plan| of_results.is_none() || plan.check(problem, device).is_ok())
     }
 
     /// Launches the kernels. `stream` is the client's stream if it is known.
@@ -196,6 +192,24 @@ impl Call<'_> {
         let parameters = self.parameters;
         Ok(Some(Launch { client, operator, dispatch, buffers, scratch, parameters }))
     }
+}
+
+/// Checks that supplied outputs have the shape of the result, and the same strides.
+pub(crate) fn check_layouts<R: Runtime>(
+    expected: &[usize],
+    outputs: &[TensorBinding<R>],
+) -> Result<(), ReduceError> {
+    for output in outputs {
+        if output.shape[..] != *expected {
+            let (expected, found) = (expected.to_vec(), output.shape.to_vec());
+            return Err(ReduceError::OutputShape { expected, found });
+        }
+        if output.strides != outputs[0].strides {
+            let (first, other) = (outputs[0].strides.to_vec(), output.strides.to_vec());
+            return Err(ReduceError::OutputStrides { first, other });
+        }
+    }
+    Ok(())
 }
 
 /// New row-major tensors for what a reduction leaves: one for each result, or one for its words.

@@ -3,7 +3,7 @@
 use cubecl::ir::AddressType;
 use reduce_planner::{
     Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
-    needs_wide_indices,
+    check_limits,
 };
 
 use super::request::word_count;
@@ -39,7 +39,8 @@ pub(super) enum Merging {
 
 impl Dispatch {
     /// The dispatch of an operator's plan that has been checked against the problem and the device.
-    /// `fields` are the types of the accumulator's fields, `available` is the size of the largest
+    /// `fields` are the types of the accumulator's fields, `words` is the number of words of an
+    /// accumulator if these are stored instead of results, and `available` is the size of the largest
     /// buffer in bytes.
     pub(crate) fn new(
         operator: OperatorRef,
@@ -47,6 +48,7 @@ impl Dispatch {
         problem: &Problem,
         device: &Device,
         fields: &[ElementType],
+        words: Option<usize>,
         available: u64,
     ) -> Result<Self, PlanError> {
         let unfit = |reason| plan.unfit(device, reason);
@@ -85,7 +87,8 @@ impl Dispatch {
             }
             _ => Merging::None,
         };
-        let wide = needs_wide_indices(problem);
+        let stored = words.map_or(0, |words| problem.outputs().saturating_mul(words));
+        let wide = check_limits(problem, device, stored as u64)?;
         Ok(Self {
             plan,
             team: team(&plan, device),

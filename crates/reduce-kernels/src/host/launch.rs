@@ -277,20 +277,21 @@ pub(super) fn parameters<R: Runtime>(
 pub(super) fn words_target<R: Runtime>(output: Binding, len: usize) -> TargetArraysLaunch<R> {
     // SAFETY: the caller checked the buffer.
     let words = unsafe { ArrayArg::from_raw_parts_binding(output, len) };
-    TargetArraysLaunch::new(result_arrays(&[], 0), Some(words).into())
+    TargetArraysLaunch::new(result_arrays([], 0), Some(words).into())
 }
 
 /// The results as arrays of this many elements, which the buffers have been checked to hold.
-pub(super) fn result_arrays<R: Runtime>(results: &[Binding], len: usize) -> ResultArraysLaunch<R> {
-    let array = |nth: usize| {
-        let result = results.get(nth)?;
-        // SAFETY: the caller checked the buffers.
-        Some(unsafe { ArrayArg::from_raw_parts_binding(result.clone(), len) })
-    };
+pub(crate) fn result_arrays<R: Runtime>(
+    results: impl IntoIterator<Item = Binding>,
+    len: usize,
+) -> ResultArraysLaunch<R> {
+    // SAFETY: the caller checked the buffers.
+    let array = |result| unsafe { ArrayArg::from_raw_parts_binding(result, len) };
+    let mut arrays = results.into_iter().map(array);
     ResultArraysLaunch::new(
-        array(0).into(),
-        array(1).into(),
-        array(2).into(),
+        arrays.next().into(),
+        arrays.next().into(),
+        arrays.next().into(),
         None.into(),
         None.into(),
         None.into(),

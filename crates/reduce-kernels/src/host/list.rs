@@ -12,7 +12,7 @@ use super::{
     buffers::{buffer_bytes, check_input, check_offset},
     cache,
     client::has_hardware_math,
-    launch::{count, parameters, partial_arrays},
+    launch::{count, parameters, partial_arrays, result_arrays},
     prepared::check_arithmetic,
     request::class_of,
     scratch::{partials, table},
@@ -21,7 +21,7 @@ use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     kernels::{
-        args::{KernelTypesArg, ListArraysLaunch, PartialArraysLaunch, ResultArraysLaunch},
+        args::{KernelTypesArg, ListArraysLaunch, PartialArraysLaunch},
         list::{NO_ELEMENTS, WORDS_OF_DIM, WORDS_OF_TENSOR, merge_list, reduce_list},
         load::edge_slots,
         pairwise::CHAIN,
@@ -463,19 +463,9 @@ impl<R: Runtime> Launch<'_, R> {
     /// The results, from the partials.
     fn merge(&self, outputs: &[Handle], tensors: usize) {
         let PreparedList { merging, grid, address, table, words, each, .. } = self.prepared;
-        let array = |nth: usize| {
-            let output = outputs.get(nth)?;
-            // SAFETY: the output was asked for with this length.
-            Some(unsafe { ArrayArg::from_raw_parts(output.clone(), each + tensors.max(1)) })
-        };
-        let results = ResultArraysLaunch::new(
-            array(0).into(),
-            array(1).into(),
-            array(2).into(),
-            None.into(),
-            None.into(),
-            None.into(),
-        );
+        // The outputs were asked for with this length.
+        let len = each + tensors.max(1);
+        let results = result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
         // SAFETY: the table has the partials of each tensor, which the buffers hold, and the outputs
         // have an element for each tensor.
         unsafe {

@@ -13,14 +13,14 @@ use super::{
     buffers::byte_count,
     cache,
     client::has_hardware_math,
-    launch::count,
+    launch::{count, result_arrays},
     list::{ListCall, ListRequest, ListResult, PreparedLaunch, check_tensors, prepare_launch},
 };
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch, ResultArraysLaunch},
+        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch},
         list::apply_to_list,
     },
     operator::{ApplyRef, ParametersLaunch},
@@ -219,19 +219,9 @@ impl<R: Runtime> Launch<'_, R> {
             ),
             false => (reading.arrays(of_input), reading.arrays(of_output)),
         };
-        let of_result = |nth: usize| {
-            let result = self.results.get(nth)?;
-            // SAFETY: the result of all is one element.
-            Some(unsafe { ArrayArg::from_raw_parts(result.all.handle.clone(), 1) })
-        };
-        let results_of_all = ResultArraysLaunch::new(
-            of_result(0).into(),
-            of_result(1).into(),
-            of_result(2).into(),
-            None.into(),
-            None.into(),
-            None.into(),
-        );
+        // The result of all is one element.
+        let of_all = self.results.iter().map(|result| result.all.handle.clone().binding());
+        let results_of_all = result_arrays(of_all, 1);
         debug_assert_eq!(*results, self.results.len());
         let (stored, real_type) = (memory_type(reading.element), memory_type(*real));
         let types = KernelTypesArg {

@@ -10,12 +10,13 @@ use reduce_planner::{
 };
 
 use super::{
-    buffers::{check_offset, check_output},
+    buffers::{byte_count, check_offset, check_output},
     cache,
     client::has_hardware_math,
     launch::{count, dims, parameters, result_arrays, words_target},
     prepared::check_arithmetic,
     request::{class_of, word_count},
+    scratch::allocated,
 };
 use crate::{
     ReduceError,
@@ -80,6 +81,12 @@ impl PreparedMerge {
         let class = class_of(operator.0, &signature);
         let problem = Problem::new(class, &input, Some(&[]), &output)?;
         let outputs = problem.outputs() as u64;
+        let available = client.properties().memory.max_page_size;
+        let results = elements.iter().map(|&element| byte_count(problem.outputs(), element));
+        let needed = results.max().unwrap_or(0);
+        if strides.is_none() && needed > available {
+            return Err(ReduceError::OutputTooLarge { needed, available });
+        }
         let span = outputs.saturating_mul(slots as u64).saturating_mul(words as u64);
         let wide = check_limits(&problem, &device, span.max(count as u64))?;
         let units = UNITS.min(device.max_units_per_cube);
@@ -119,28 +126,36 @@ impl PreparedMerge {
 
     /// Merges partial results in this order, and stores the results. The buffers have been
     /// [checked](Self::check_results).
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError::Scratch`], before anything is launched.
     pub(crate) fn finish<R: Runtime>(
         &self,
         client: &ComputeClient<R>,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        results: &[Binding],
-    ) {
+        results: Vec<Binding>,
+    ) -> Result<(), ReduceError> {
         let span = self.problem.output_span();
         let target = || TargetArraysLaunch::new(result_arrays(results, span), None.into());
-        self.fold(client, partials, numbers, target);
+        self.fold(client, partials, numbers, target)
     }
 
     /// Merges partial results in this order into one, which goes to `merged`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`finish`](Self::finish).
     pub(crate) fn merge<R: Runtime>(
         &self,
         client: &ComputeClient<R>,
         partials: Vec<PartialWords>,
         numbers: &[f64],
         merged: &Handle,
-    ) {
+    ) -> Result<(), ReduceError> {
         let target = || words_target(merged.clone().binding(), self.words());
-        self.fold(client, partials, numbers, target);
+        self.fold(client, partials, numbers, target)
     }
 
     /// Merges a few arrays after the other. What has been merged so far is the first of the next
@@ -151,18 +166,26 @@ impl PreparedMerge {
         mut partials: Vec<PartialWords>,
         numbers: &[f64],
         target: impl FnOnce() -> TargetArraysLaunch<R>,
-    ) {
+    ) -> Result<(), ReduceError> {
         if self.outputs() == 0 {
-            return;
+            return Ok(());
         }
+        let bytes = self.words() * size_of::<u32>();
+        // Merges in turn read one of two buffers and write the other.
+        let between = match partials.len() > MOST_ARRAYS {
+            true => vec![allocated(client, bytes)?, allocated(client, bytes)?],
+            false => Vec::new(),
+        };
+        let mut free = between.iter().cycle();
         while partials.len() > MOST_ARRAYS {
-            let merged = client.empty(self.words() * size_of::<u32>());
+            let merged = free.next().expect("there are two buffers").clone();
             let first = partials.drain(..MOST_ARRAYS).collect();
             let words = words_target(merged.clone().binding(), self.words());
             self.launch(client, first, numbers, words);
             partials.insert(0, PartialWords { handle: merged, slots: 1 });
         }
         self.launch(client, partials, numbers, target());
+        Ok(())
     }
 
     fn launch<R: Runtime>(

@@ -59,12 +59,12 @@ pub(crate) fn plan<R: Runtime>(
     resolved: &Resolved,
     stored: impl FnOnce(&Problem) -> Option<Plan>,
 ) -> Result<(PlanInUse, Dispatch), ReduceError> {
-    let Resolved { problem, signature, .. } = resolved;
+    let Resolved { problem, signature, words, .. } = resolved;
     let operator = request.operator;
     check_arithmetic(client, operator.0, signature, device)?;
     let fields = &signature.fields[..operator.0.fields];
     let available = client.properties().memory.max_page_size;
-    let dispatch = |plan| Dispatch::new(operator, plan, problem, device, fields, available);
+    let dispatch = |plan| Dispatch::new(operator, plan, problem, device, fields, *words, available);
     if let Some(plan) = request.plan {
         plan.check(problem, device)?;
         return Ok((PlanInUse::new(plan, PlanSource::Given), dispatch(plan)?));

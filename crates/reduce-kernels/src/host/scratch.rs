@@ -32,8 +32,8 @@ const FEWEST_BYTES: usize = 1 << 12;
 /// Largest buffer for one field's partial results that is kept between calls, in bytes.
 const MOST_KEPT_BYTES: usize = 16 << 20;
 
-/// Number of [`SlotBuffers`] that a stream keeps.
-const MOST_SLOT_BUFFERS: usize = 16;
+/// Most bytes of [`SlotBuffers`] that a stream keeps.
+const MOST_SLOT_BYTES: usize = 32 << 20;
 
 thread_local! {
     /// The memory of each stream. The stream that was used last comes first.
@@ -141,7 +141,7 @@ fn new_words<R: Runtime>(
 
 /// Buffers for an exchange of words between devices, one slot for each.
 #[derive(Clone)]
-pub(crate) struct SlotBuffers {
+pub(super) struct SlotBuffers {
     /// The words that this device gives: all but those of its own slot are 0, and stay so.
     pub(super) own: Handle,
     /// Where the words of all devices come together.
@@ -151,7 +151,7 @@ pub(crate) struct SlotBuffers {
 /// Which [`SlotBuffers`] an exchange uses: the number of slots, that of this device, and the bytes
 /// of each.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SlotKey {
+pub(super) struct SlotKey {
     pub(super) slots: usize,
     pub(super) own: usize,
     pub(super) bytes: usize,
@@ -178,16 +178,14 @@ pub(super) fn slot_buffers<R: Runtime>(
         let bytes = key.slots * key.bytes;
         let words = [bytes / size_of::<u32>()];
         let own = TensorHandle::zeros(client, words, storage_type(ElementType::U32)).handle;
-        let gathered = client.empty(bytes);
-        if ![&own, &gathered].into_iter().all(|handle| is_allocated(client, handle)) {
-            let reason = "the allocation failed".into();
-            return Err(ReduceError::Scratch { bytes: 2 * bytes as u64, reason });
-        }
-        let buffers = SlotBuffers { own, gathered };
-        if bytes <= MOST_KEPT_BYTES {
-            scratch.slots.truncate(MOST_SLOT_BUFFERS - 1);
-            scratch.slots.insert(0, (key, buffers.clone()));
-        }
+        check_allocated(client, &own, bytes)?;
+        let buffers = SlotBuffers { own, gathered: allocated(client, bytes)? };
+        scratch.slots.insert(0, (key, buffers.clone()));
+        let mut kept = 0;
+        scratch.slots.retain(|(key, _)| {
+            kept += 2 * key.slots * key.bytes;
+            kept <= MOST_SLOT_BYTES
+        });
         Ok(buffers)
     })
 }
@@ -238,11 +236,7 @@ pub(super) fn partials<R: Runtime>(
             }
             let is_kept = bytes <= MOST_KEPT_BYTES;
             let bytes = if is_kept { bytes.next_power_of_two().max(FEWEST_BYTES) } else { bytes };
-            let handle = client.empty(bytes);
-            if !is_allocated(client, &handle) {
-                let reason = "the allocation failed".into();
-                return Err(ReduceError::Scratch { bytes: bytes as u64, reason });
-            }
+            let handle = allocated(client, bytes)?;
             // The list must stay without gaps: a buffer is kept only if the buffers of all fields
             // before it are.
             if is_kept && nth <= scratch.partials.len() {
@@ -282,6 +276,31 @@ fn with_scratch<R: Runtime, T>(
         }
         work(&mut streams[0])
     })
+}
+
+/// A buffer of this many bytes that exists.
+///
+/// # Errors
+///
+/// [`ReduceError::Scratch`] if the device has no memory for it.
+pub(super) fn allocated<R: Runtime>(
+    client: &ComputeClient<R>,
+    bytes: usize,
+) -> Result<Handle, ReduceError> {
+    let handle = client.empty(bytes);
+    check_allocated(client, &handle, bytes)?;
+    Ok(handle)
+}
+
+fn check_allocated<R: Runtime>(
+    client: &ComputeClient<R>,
+    handle: &Handle,
+    bytes: usize,
+) -> Result<(), ReduceError> {
+    if is_allocated(client, handle) {
+        return Ok(());
+    }
+    Err(ReduceError::Scratch { bytes: bytes as u64, reason: "the allocation failed".into() })
 }
 
 /// Whether the memory behind a handle was allocated. Waits for the device's thread, not for the

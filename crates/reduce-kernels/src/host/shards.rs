@@ -1,6 +1,7 @@
 //! Reductions on several devices at once.
 
 use std::{
+    collections::HashSet,
     rc::Rc,
     sync::{Mutex, PoisonError},
 };
@@ -19,7 +20,7 @@ use super::{
     merge::{PartialWords, PreparedMerge},
     prepared::Prepared,
     request::Resolved,
-    scratch::{self, SlotBuffers, SlotKey},
+    scratch::{self, SlotBuffers, SlotKey, is_allocated},
 };
 use crate::{PlanInUse, ReduceError, ShardsError};
 
@@ -32,12 +33,37 @@ pub(crate) struct ShardCall<'a, R: Runtime> {
     pub(crate) second: Option<&'a TensorHandle<R>>,
 }
 
+/// How partial results cross devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// The backend's collectives. The host does not wait.
+    Collectives,
+    /// The host reads and writes them.
+    Host,
+}
+
 impl<R: Runtime> ShardCall<'_, R> {
     /// The plan that runs.
     pub(crate) fn plan(&self) -> Result<PlanInUse, ReduceError> {
         let second = self.second.map(|second| buffer_bytes(&second.handle));
         self.call.plan(self.client, [Some(buffer_bytes(&self.input.handle)), second])
     }
+
+    /// Checks that the inputs exist. CubeCL drops the launch of an input that does not, and the
+    /// words of an earlier call would be exchanged in its place.
+    fn check_inputs(&self) -> Result<(), ReduceError> {
+        for (nth, tensor) in [Some(self.input), self.second].into_iter().flatten().enumerate() {
+            if !is_allocated(self.client, &tensor.handle) {
+                return Err(ReduceError::NotAllocated { nth, bytes: tensor.handle.size() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says which shard an error is of.
+fn of_shard<E: Into<ReduceError>>(nth: usize) -> impl FnOnce(E) -> ReduceError {
+    move |error| ShardsError::Shard { nth, error: Box::new(error.into()) }.into()
 }
 
 /// Runs each call on its device. Gives the results of each.
@@ -47,12 +73,13 @@ pub(crate) fn run_each<R: Runtime>(
     let prepared = prepared(&calls)?;
     let mut results = Vec::new();
     let mut launches = Vec::new();
-    for (shard, prepared) in calls.into_iter().zip(&prepared) {
+    for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
         let ShardCall { client, call, input, second, .. } = shard;
         let outputs = new_outputs(client, &prepared.resolved, call.request.operator.0);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream);
-        launches.extend(call.ready(client, prepared, input, second, stream, bindings)?);
+        let launch = call.ready(client, prepared, input, second, stream, bindings);
+        launches.extend(launch.map_err(of_shard(nth))?);
         results.push(outputs);
     }
     for launch in launches {
@@ -66,8 +93,12 @@ pub(crate) fn run_each<R: Runtime>(
 pub(crate) fn run_exchanged<R: Runtime>(
     calls: Vec<ShardCall<'_, R>>,
     whole: Resolved,
+    transport: Transport,
 ) -> Result<Vec<Vec<TensorHandle<R>>>, ReduceError> {
-    check_collectives(calls[0].client)?;
+    let exchanges_words = whole.problem.outputs() > 0;
+    if exchanges_words && transport == Transport::Collectives {
+        check_collectives(&calls)?;
+    }
     let prepared = prepared(&calls)?;
     let slots = calls.len();
     let count = whole.problem.reduction_len();
@@ -76,83 +107,175 @@ pub(crate) fn run_exchanged<R: Runtime>(
     let mut merges = Vec::new();
     let mut results = Vec::new();
     for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
-        let ShardCall { client, device, call, input, second } = shard;
-        let (operator, parameters) = (call.request.operator, call.parameters.clone());
-        let signature = prepared.resolved.signature;
+        let (operator, signature) = (shard.call.request.operator, prepared.resolved.signature);
         let merge =
-            PreparedMerge::new(client, operator, signature, &whole.shape, None, slots, count)?;
-        let outputs = new_outputs(client, &whole, operator.0);
+            PreparedMerge::new(shard.client, operator, signature, &whole.shape, None, slots, count);
+        let merge = merge.map_err(of_shard(nth))?;
+        let outputs = new_outputs(shard.client, &whole, operator.0);
         results.push(outputs.clone());
-        if merge.outputs() == 0 {
+        if !exchanges_words {
             continue;
         }
+        shard.check_inputs().map_err(of_shard(nth))?;
+        let ShardCall { client, device, call, input, second } = shard;
+        let parameters = call.parameters.clone();
         let stream = outputs[0].handle.stream;
         let bytes = merge.words() * size_of::<u32>();
-        let key = SlotKey { slots, own: nth, bytes };
-        let SlotBuffers { own, gathered } = scratch::slot_buffers(client, stream, key)?;
-        let slot = own.clone().offset_start((nth * bytes) as u64);
-        let slot = slot.offset_end(((slots - 1 - nth) * bytes) as u64);
-        let stream = Some(stream);
-        let launch = call.ready(client, prepared, input, second, stream, vec![slot.binding()])?;
-        launches.extend(launch);
-        exchanges.push(Exchange { client, device, own, gathered: gathered.clone() });
+        let (key, buffers) = match transport {
+            Transport::Collectives => {
+                let key = SlotKey { slots, own: nth, bytes };
+                (key, scratch::slot_buffers(client, stream, key))
+            }
+            // The words of this device alone, because wgpu does not bind a buffer at any offset.
+            Transport::Host => {
+                let own = scratch::allocated(client, bytes);
+                let buffers = own.map(|own| SlotBuffers { gathered: own.clone(), own });
+                (SlotKey { slots: 1, own: 0, bytes }, buffers)
+            }
+        };
+        let buffers = buffers.map_err(of_shard(nth))?;
+        let own = own_slot(&buffers.own, key).binding();
+        let launch = call.ready(client, prepared, input, second, Some(stream), vec![own]);
+        launches.extend(launch.map_err(of_shard(nth))?);
+        let gathered = buffers.gathered.clone();
+        exchanges.push(Exchange { client, device, key, buffers });
         merges.push((client, merge, gathered, parameters, outputs));
     }
     for launch in launches {
         launch.run();
     }
-    gather(exchanges);
+    // A device with an error would refuse the exchange on its own thread, and the others would wait
+    // for it for ever.
+    for (nth, Exchange { client, .. }) in exchanges.iter().enumerate() {
+        let failed = |reason: String| ReduceError::Device { reason };
+        client.flush().map_err(|error| failed(error.to_string())).map_err(of_shard(nth))?;
+    }
+    match transport {
+        Transport::Collectives => gather(&exchanges),
+        Transport::Host => {
+            let gathered = gather_through_host(&exchanges)?;
+            for (merge, words) in merges.iter_mut().zip(gathered) {
+                merge.2 = words;
+            }
+        }
+    }
     for (client, merge, gathered, parameters, outputs) in merges {
-        let results: Vec<_> =
-            outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let results = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let words = vec![PartialWords { handle: gathered, slots }];
-        merge.finish(client, words, &parameters, &results);
+        merge.finish(client, words, &parameters, results)?;
     }
     Ok(results)
 }
 
 fn prepared<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {
-    calls.iter().map(|shard| shard.call.prepared(shard.client)).collect()
+    let each = calls.iter().enumerate();
+    each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
 }
 
 /// What one device gives and gets.
 struct Exchange<'a, R: Runtime> {
     client: &'a ComputeClient<R>,
     device: DeviceId,
-    /// The words of all slots. Those of other devices are 0.
-    own: Handle,
-    /// Where the words of all devices come together.
-    gathered: Handle,
+    key: SlotKey,
+    buffers: SlotBuffers,
+}
+
+/// The slot of the device in a buffer of all slots.
+fn own_slot(words: &Handle, key: SlotKey) -> Handle {
+    let SlotKey { slots, own, bytes } = key;
+    let after = slots - 1 - own;
+    words.clone().offset_start((own * bytes) as u64).offset_end((after * bytes) as u64)
 }
 
 /// Enqueues a gather of all slots to all devices. CubeCL 0.10 has no gather: each word is the sum
 /// of one word and of zeros.
-fn gather<R: Runtime>(exchanges: Vec<Exchange<'_, R>>) {
+fn gather<R: Runtime>(exchanges: &[Exchange<'_, R>]) {
     /// Collectives of two threads over the same devices must be enqueued in the same order on each
-    /// device. Otherwise devices wait for each other without end.
+    /// device. Otherwise devices wait for each other for ever.
     static IN_ORDER: Mutex<()> = Mutex::new(());
 
-    let mut devices: Vec<DeviceId> = exchanges.iter().map(|exchange| exchange.device).collect();
-    devices.sort_unstable();
+    let devices = sorted(exchanges.iter().map(|exchange| exchange.device));
     let _in_order = IN_ORDER.lock().unwrap_or_else(PoisonError::into_inner);
-    for Exchange { client, own, gathered, .. } in &exchanges {
+    for Exchange { client, buffers: SlotBuffers { own, gathered }, .. } in exchanges {
         let word = ElemType::UInt(UIntKind::U32);
         let (own, gathered) = (own.clone(), gathered.clone());
         let mut client = (*client).clone();
         client.all_reduce(own, gathered, word, devices.clone(), ReduceOperation::Sum);
     }
-    for Exchange { client, .. } in &exchanges {
+    for Exchange { client, .. } in exchanges {
         client.sync_collective();
     }
 }
 
-/// Checks that the devices of this backend can exchange data. CubeCL's own calls would panic on the
-/// devices' threads if they cannot.
-fn check_collectives<R: Runtime>(client: &ComputeClient<R>) -> Result<(), ShardsError> {
-    if !<R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
-        return Err(ShardsError::NoCollectives { backend: R::name(client).to_owned() });
+/// A gather by the host, which waits for all devices. Gives the words of all slots on each device.
+fn gather_through_host<R: Runtime>(
+    exchanges: &[Exchange<'_, R>],
+) -> Result<Vec<Handle>, ReduceError> {
+    let mut words = Vec::new();
+    for (nth, Exchange { client, key, buffers, .. }) in exchanges.iter().enumerate() {
+        let all = client
+            .read_one(buffers.own.clone())
+            .map_err(|error| of_shard(nth)(ReduceError::Device { reason: error.to_string() }))?;
+        words.extend_from_slice(&all[key.own * key.bytes..(key.own + 1) * key.bytes]);
     }
-    find_nccl()
+    Ok(exchanges.iter().map(|exchange| exchange.client.create_from_slice(&words)).collect())
+}
+
+fn sorted(devices: impl Iterator<Item = DeviceId>) -> Vec<DeviceId> {
+    let mut devices: Vec<DeviceId> = devices.collect();
+    devices.sort_unstable();
+    devices
+}
+
+/// Checks that these devices can exchange data. CubeCL's own calls would panic on the devices'
+/// threads if they cannot.
+fn check_collectives<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
+    /// The sets of devices that have exchanged data.
+    static CONNECTED: Mutex<Option<HashSet<Vec<DeviceId>>>> = Mutex::new(None);
+
+    if !<R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
+        let backend = R::name(calls[0].client).to_owned();
+        return Err(ShardsError::NoCollectives { backend }.into());
+    }
+    find_nccl()?;
+    let devices = sorted(calls.iter().map(|shard| shard.device));
+    let mut connected = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let connected = connected.get_or_insert_default();
+    if !connected.contains(&devices) {
+        connect(calls)?;
+        connected.insert(devices);
+    }
+    Ok(())
+}
+
+/// Exchanges a known word of each device, and reads what arrived. CubeCL reports no error of NCCL's
+/// initialisation.
+fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
+    let slots = calls.len();
+    let mut exchanges = Vec::new();
+    for (nth, ShardCall { client, device, .. }) in calls.iter().enumerate() {
+        let mut words = vec![0u32; slots];
+        words[nth] = nth as u32 + 1;
+        let key = SlotKey { slots, own: nth, bytes: size_of::<u32>() };
+        let own = scratch::table(client, &words).map_err(of_shard(nth))?;
+        let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
+        let buffers = SlotBuffers { own, gathered };
+        client
+            .flush()
+            .map_err(|error| of_shard(nth)(ReduceError::Device { reason: error.to_string() }))?;
+        exchanges.push(Exchange { client, device: *device, key, buffers });
+    }
+    gather(&exchanges);
+    let expected: Vec<u32> = (1..=slots as u32).collect();
+    for (nth, Exchange { client, buffers, .. }) in exchanges.iter().enumerate() {
+        let found = client.read_one(buffers.gathered.clone());
+        if !found.is_ok_and(|bytes| u32::from_bytes(&bytes)[..slots] == expected[..]) {
+            let reason =
+                format!("it did not connect the devices: nothing arrived at that of shard {nth}");
+            return Err(ShardsError::NoNccl { reason }.into());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(feature = "nccl")]

@@ -100,7 +100,7 @@ impl<R: Runtime> fmt::Debug for Sharded<R> {
 }
 
 /// Why tensors are no sharded tensor, or why one cannot be reduced.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShardsError {
     /// There is no shard.
@@ -144,10 +144,19 @@ pub enum ShardsError {
         /// What differs.
         reason: String,
     },
+    /// A shard cannot be reduced.
+    #[error("shard {nth}: {error}")]
+    Shard {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// What is wrong.
+        error: Box<ReduceError>,
+    },
     /// The backend cannot exchange data between devices.
     #[error(
-        "{backend} has no collectives in CubeCL, so reductions over the cut axis must exchange \
-         partial results otherwise (`Reduction::partials_of_shard`, `merge_partials`)"
+        "{backend} has no collectives in CubeCL: reduce over the cut axis with \
+         `run_sharded_through_host`, or exchange partial results yourself \
+         (`Reduction::partials_of_shard`, `merge_partials`)"
     )]
     NoCollectives {
         /// Name of the backend.

@@ -9,7 +9,7 @@ use crate::{
     host::{
         call::Call,
         request::Wanted,
-        shards::{ShardCall, run_each, run_exchanged},
+        shards::{ShardCall, Transport, run_each, run_exchanged},
     },
     input::sealed::Layout,
     operator::{Operator, ResultArity},
@@ -25,20 +25,39 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     /// [`choose`](Self::choose) and [`plan`](Self::plan) answer for the whole tensor on the device
     /// of one client; [`plans`](Self::plans) gives the plans that run.
     ///
-    /// The first reduction over the cut axis connects the devices, which takes a fraction of a
-    /// second. Threads that reduce over the same devices enqueue their exchanges one after the
-    /// other.
+    /// The first reduction over the cut axis of a set of devices connects them and waits for a word
+    /// of each, which takes some seconds. Threads that reduce over the same devices enqueue their
+    /// exchanges one after the other. Other collectives over the same devices, such as CubeCL's
+    /// copies between GPUs, must not be enqueued by other threads meanwhile: the devices would wait
+    /// for each other for ever.
     ///
     /// # Errors
     ///
-    /// A [`ReduceError`] before anything is launched on any device: all shards are checked first.
+    /// A [`ReduceError`] before anything is launched on any device: all shards are checked first. If
+    /// a device has failed, also in earlier work of this thread, its error is returned before
+    /// anything is exchanged, and it is consumed.
     pub fn run_sharded(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
+        self.run_over(Transport::Collectives)
+    }
+
+    /// Like [`run_sharded`](Self::run_sharded), for backends without collectives: the host reads
+    /// partial results from each device and writes them to the others. It waits for all devices if
+    /// the cut axis is reduced.
+    ///
+    /// # Errors
+    ///
+    /// Those of `run_sharded`, apart from those about collectives.
+    pub fn run_sharded_through_host(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
+        self.run_over(Transport::Host)
+    }
+
+    fn run_over(self, transport: Transport) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
         let whole = self.resolve()?;
         let is_reduced = self.is_reduced()?;
         let exchanges = self.exchanges(&is_reduced);
         let calls = self.calls(exchanges)?;
         let results = match exchanges {
-            true => run_exchanged(calls, whole)?,
+            true => run_exchanged(calls, whole, transport)?,
             false => run_each(calls)?,
         };
         // The cut axis of the results: axes before it may be dropped.

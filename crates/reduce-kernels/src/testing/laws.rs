@@ -9,8 +9,8 @@ use super::{TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
-    host::{cache, client::has_hardware_math, prepared::check_arithmetic},
-    kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, ResultArraysLaunch, output_of},
+    host::{cache, client::has_hardware_math, launch::result_arrays, prepared::check_arithmetic},
+    kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, output_of},
     operator::{
         Accumulator, Block, BlockTraits, Columns, Erased, In, Operator, OperatorRef, Parameters,
         ParametersLaunch, Position, ResultTypes, Signature, Single, TypeRequest, Wide, finish,
@@ -341,10 +341,6 @@ fn forms<R: Runtime>(
         result_types.iter().map(|of| client.create_from_slice(&poison(of))).collect();
     let field = signature.fields[0];
     let parameter = if field.is_float() { field } else { ElementType::F32 };
-    let array = |nth: usize| {
-        // SAFETY: each buffer has been made with this length.
-        outputs.get(nth).map(|output| unsafe { ArrayArg::from_raw_parts(output.clone(), len) })
-    };
     let (count, dim) = (CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(units));
     let types = KernelTypesArg {
         second: None,
@@ -357,16 +353,8 @@ fn forms<R: Runtime>(
         chains: false,
         application: None,
     };
-    let results = || {
-        ResultArraysLaunch::new(
-            array(0).into(),
-            array(1).into(),
-            array(2).into(),
-            None.into(),
-            None.into(),
-            None.into(),
-        )
-    };
+    // Each buffer has been made with this length.
+    let results = || result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
     let elements = || input.clone().into_arg().into_array_arg();
     let parameters = || ParametersLaunch::of(parameters, storage_type(parameter));
     reduce_in_every_form::launch::<R>(

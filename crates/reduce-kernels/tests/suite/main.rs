@@ -203,7 +203,7 @@ suite!(wgsl);
 /// cannot cross them.
 #[cfg(feature = "vulkan")]
 mod sharded_on_one_adapter {
-    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+    use reduce_kernels::{ArgMax, MeanVar, MinMax, Sum, cubecl::wgpu::WgpuRuntime};
 
     use crate::{devices::three_devices, sharded};
 
@@ -223,6 +223,23 @@ mod sharded_on_one_adapter {
     }
 
     #[test]
+    fn through_host() {
+        sharded::through_host::<WgpuRuntime>(&three_devices());
+    }
+
+    #[test]
+    fn exchanged_through_host() {
+        fn exchanged<O: crate::operators::Checked>() {
+            let transport = sharded::Transport::Host;
+            sharded::with_exchange::<WgpuRuntime, O>(&three_devices(), transport);
+        }
+        exchanged::<Sum>();
+        exchanged::<ArgMax>();
+        exchanged::<MeanVar>();
+        exchanged::<MinMax>();
+    }
+
+    #[test]
     fn no_collectives() {
         sharded::no_collectives::<WgpuRuntime>(&three_devices());
     }
@@ -231,7 +248,7 @@ mod sharded_on_one_adapter {
 /// Sharded tensors on all NVIDIA GPUs of the machine: `--ignored gpus`, with the feature `nccl`.
 #[cfg(feature = "nccl")]
 mod gpus {
-    use reduce_kernels::cubecl::cuda::CudaRuntime;
+    use reduce_kernels::{cubecl::cuda::CudaRuntime, *};
 
     use crate::{devices::gpus, operators::with_operators, sharded};
 
@@ -239,6 +256,12 @@ mod gpus {
     #[ignore = "needs several GPUs"]
     fn second_inputs() {
         sharded::second_inputs::<CudaRuntime>(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn through_host() {
+        sharded::through_host::<CudaRuntime>(&gpus());
     }
 
     #[test]
@@ -259,7 +282,8 @@ mod gpus {
                 #[test]
                 #[ignore = "needs several GPUs"]
                 fn $name() {
-                    sharded::with_exchange::<CudaRuntime, reduce_kernels::$operator>(&gpus());
+                    let transport = sharded::Transport::Collectives;
+                    sharded::with_exchange::<CudaRuntime, $operator>(&gpus(), transport);
                 }
             )*
         };

@@ -3,8 +3,8 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, ElementType, Map, Max, Mean, MeanVar, Operator, Partials, PartialsError, Plan, Product,
-    ReduceError, ShardSpec, Sum, TensorDescription, Var, cubecl, merge_partials,
+    ArgMax, CountNonzero, ElementType, Map, Max, Mean, MeanVar, Operator, Partials, PartialsError,
+    Plan, Product, ReduceError, ShardSpec, Sum, TensorDescription, Var, cubecl, merge_partials,
     operator::{Parameters, ResultArity},
     planner::{Access, Direction, ProblemError, Schedule, row_major_strides},
     reduce, storage_type,
@@ -391,7 +391,7 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
     let differs = merge(&[first.clone(), narrow]);
     assert!(matches!(differs, PartialsError::Differ { what: "shape", .. }), "{differs}");
 
-    // A shard that is none.
+    // No valid shard.
     for spec in [
         ShardSpec { axis: 1, start: 0, of: 8 },
         ShardSpec { axis: 0, start: 7, of: 12 },
@@ -444,18 +444,54 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
     let operator = refusal(Partials::<_, R>::from_words(Max, described.clone(), words.clone()));
     assert!(matches!(operator, PartialsError::Operator { .. }), "{operator}");
     for error in [
+        joined(&|description| description.format = 2),
+        joined(&|description| description.fields = vec![ElementType::F32; 2]),
+        joined(&|description| description.parameters = vec![1]),
         joined(&|description| description.slots = 0),
+        joined(&|description| description.count = 5),
         joined(&|description| description.range.as_mut().unwrap().end = 13),
+        joined(&|description| description.range.as_mut().unwrap().start = 1),
         joined(&|description| description.shape = vec![usize::MAX, 2]),
     ] {
         assert!(matches!(error, PartialsError::Description { .. }), "{error}");
     }
+    let gathered = joined(&|description| (description.slots, description.range) = (2, None));
+    assert_eq!(gathered, PartialsError::Positional { operator: "argmax".into() });
     for error in [
         joined(&|description| description.slots = 2),
         joined(&|description| description.shape = vec![1, 5]),
     ] {
         assert!(matches!(error, PartialsError::Words { .. }), "{error}");
     }
+    let with = |words: TensorHandle<R>| {
+        Partials::from_words(ArgMax, described.clone(), words).map(|_| ()).unwrap_err()
+    };
+    let [shape, strides] = [words.shape().to_vec(), words.strides().to_vec()];
+    let floats = TensorHandle::<R>::new(
+        words.handle.clone(),
+        &shape[..],
+        &strides[..],
+        storage_type(ElementType::F32),
+    );
+    let swapped = TensorHandle::<R>::new(words.handle.clone(), &shape[..], &[8, 1, 2], words.dtype);
+    for error in [with(floats), with(swapped)] {
+        assert!(matches!(error, ReduceError::Partials(PartialsError::Words { .. })), "{error}");
+    }
+    let few = tensor(client, &[0u32; 2], &shape, &strides);
+    let few = with(few).to_string();
+    assert!(few.starts_with("the words spans"), "{few}");
+    // Strides along axes of one index mean nothing.
+    let any = TensorHandle::<R>::new(words.handle.clone(), &shape[..], &[77, 4, 1], words.dtype);
+    Partials::from_words(ArgMax, described.clone(), any).unwrap();
+
+    // Counts of each batch fit 32 bits, and those of both do not.
+    let counted = reduce(CountNonzero, &x).partials(client).unwrap();
+    let mut many = counted.description().clone();
+    (many.count, many.types.reduction_len) = (1 << 31, 1 << 31);
+    let many =
+        || Partials::from_words(CountNonzero, many.clone(), counted.words().clone()).unwrap();
+    let wrapped = refusal(merge_partials(&[many(), many()]).run(client));
+    assert_eq!(wrapped, PartialsError::TooMany { count: 1 << 32 });
 }
 
 /// Every operator's description names it, so that the words of one are not merged as those of

@@ -1,13 +1,20 @@
 //! Tensors in shards on several devices: on one adapter under several names, and on several GPUs.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
+use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, LogSumExp, Max, MeanVar, Product, ReduceError, Sharded, ShardsError, Sum, Var, cubecl,
+    ArgMax, ElementType, LogSumExp, Max, MeanVar, Product, ReduceError, ShardSpec, Sharded,
+    ShardsError, Sum, Var, cubecl, merge_partials,
+    operator::ResultArity,
     planner::{ProblemError, row_major_strides},
     reduce,
 };
 
-use crate::run::{Element, tensor};
+use crate::{
+    case::Case,
+    operators::Checked,
+    run::{Element, sample, tensor},
+};
 
 fn f32s(shape: &[usize]) -> Vec<f32> {
     (0..shape.iter().product()).map(|i| (i * 37 % 101) as f32 - 40.5).collect()
@@ -25,7 +32,7 @@ fn cut<R: Runtime, E: Element>(
     let inner: usize = shape[axis + 1..].iter().product();
     let ends = starts.iter().skip(1).copied().chain([shape[axis]]);
     let shards = starts.iter().zip(ends).zip(devices).map(|((&start, end), device)| {
-        let rows = data.chunks(shape[axis] * inner);
+        let rows = data.chunks((shape[axis] * inner).max(1));
         let own: Vec<E> =
             rows.flat_map(|row| row[start * inner..end * inner].iter().copied()).collect();
         let mut shape = shape.to_vec();
@@ -115,7 +122,33 @@ pub(crate) fn second_inputs<R: Runtime>(devices: &[R::Device]) {
     refused(&cut::<R, _>(&swapped, &data, &[6, 5], 0, &[0, 4]));
 }
 
-/// What is no sharded tensor is refused.
+/// Over the cut axis, through the host: two inputs, maps of pairs, dropped axes, results without
+/// elements.
+pub(crate) fn through_host<R: Runtime>(devices: &[R::Device]) {
+    let data = f32s(&[6, 5]);
+    let x = cut::<R, _>(&devices[..2], &data, &[6, 5], 0, &[0, 4]);
+    let dots = reduce(Sum, &x).paired(&x, Product).over(0).keep_dims(false);
+    let dots = dots.run_sharded_through_host().unwrap();
+    assert_eq!((dots.shape(), dots.axis()), (&[5][..], None));
+    let expected: Vec<f32> =
+        (0..5).map(|column| data.chunks(5).map(|row| row[column] * row[column]).sum()).collect();
+    assert_eq!(read(&dots), [expected.clone(), expected]);
+
+    let none = cut::<R, f32>(&devices[..2], &[], &[6, 0], 0, &[0, 4]);
+    let none = reduce(Sum, &none).over(0).run_sharded().unwrap();
+    assert_eq!((none.shape(), none.shards().len()), (&[1, 0][..], 2));
+
+    // An error says which shard it is of.
+    let [a, b] = [&devices[0], &devices[1]];
+    let whole = tensor(&R::client(a), &data, &[6, 5], &[5, 1]);
+    let short = tensor(&R::client(b), &data[..10], &[6, 5], &[5, 1]);
+    let cut = Sharded::<R>::cut(0, [(a.clone(), whole), (b.clone(), short)]).unwrap();
+    let error = reduce(Sum, &cut).over(0).run_sharded_through_host().unwrap_err();
+    let of_shard = matches!(error, ReduceError::Shards(ShardsError::Shard { nth: 1, .. }));
+    assert!(of_shard, "{error}");
+}
+
+/// What is not a valid sharded tensor is refused.
 pub(crate) fn refusals<R: Runtime>(devices: &[R::Device]) {
     let [a, b] = [&devices[0], &devices[1]];
     let on = |device: &R::Device, shape: &[usize]| -> (R::Device, TensorHandle<R>) {
@@ -156,15 +189,17 @@ pub(crate) fn no_collectives<R: Runtime>(devices: &[R::Device]) {
     assert!(matches!(error, ReduceError::Problem(_)), "{error}");
 }
 
+/// How partial results cross devices.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "collectives need it"))]
+pub(crate) enum Transport {
+    Collectives,
+    Host,
+}
+
 /// Over the cut axis: the same bits on all devices as one device gets of the same shards, run after
 /// run.
-#[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
-pub(crate) fn with_exchange<R: Runtime, O: crate::operators::Checked>(devices: &[R::Device]) {
-    use rand::{Rng, SeedableRng, rngs::StdRng};
-    use reduce_kernels::{ElementType, ShardSpec, merge_partials, operator::ResultArity};
-
-    use crate::{case::Case, run::sample};
-
+pub(crate) fn with_exchange<R: Runtime, O: Checked>(devices: &[R::Device], transport: Transport) {
     let mut rng = StdRng::seed_from_u64(7);
     let bytes = |client: &ComputeClient<R>, tensor: TensorHandle<R>| {
         let element = reduce_kernels::element_type(tensor.dtype).unwrap();
@@ -183,8 +218,12 @@ pub(crate) fn with_exchange<R: Runtime, O: crate::operators::Checked>(devices: &
         let data: Vec<f32> =
             sample::<O>(&case, ElementType::F32, 3).into_iter().map(|value| value as f32).collect();
         for &axis in &axes {
-            let mut starts: Vec<usize> =
-                devices.iter().map(|_| rng.random_range(0..=shape[axis])).collect();
+            // Sometimes the first shard is empty, sometimes the last one.
+            let mut starts: Vec<usize> = match axis {
+                0 => devices.iter().map(|_| rng.random_range(0..=shape[axis])).collect(),
+                1 => vec![0; devices.len()],
+                _ => vec![shape[axis]; devices.len()],
+            };
             starts[0] = 0;
             starts.sort_unstable();
             let x = cut::<R, _>(devices, &data, &shape, axis, &starts);
@@ -205,8 +244,12 @@ pub(crate) fn with_exchange<R: Runtime, O: crate::operators::Checked>(devices: &
                     .map(|result| bytes(&client, result))
                     .collect();
             for run in 0..3 {
-                let results =
-                    reduce(O::operator(), &x).over(axes.as_slice()).run_sharded().unwrap();
+                let reduction = reduce(O::operator(), &x).over(axes.as_slice());
+                let results = match transport {
+                    Transport::Collectives => reduction.run_sharded(),
+                    Transport::Host => reduction.run_sharded_through_host(),
+                }
+                .unwrap();
                 for (nth, result) in O::Results::into_list(results).into_iter().enumerate() {
                     assert_eq!(result.axis(), None);
                     for shard in result.shards() {
@@ -226,7 +269,6 @@ pub(crate) fn with_exchange<R: Runtime, O: crate::operators::Checked>(devices: &
     }
 }
 
-#[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
 fn shard_alone<R: Runtime>(
     client: &ComputeClient<R>,
     data: &[f32],
@@ -236,7 +278,7 @@ fn shard_alone<R: Runtime>(
     end: usize,
 ) -> TensorHandle<R> {
     let inner: usize = shape[axis + 1..].iter().product();
-    let rows = data.chunks(shape[axis] * inner);
+    let rows = data.chunks((shape[axis] * inner).max(1));
     let own: Vec<f32> =
         rows.flat_map(|row| row[start * inner..end * inner].iter().copied()).collect();
     let mut shape = shape.to_vec();
@@ -249,8 +291,11 @@ fn shard_alone<R: Runtime>(
 #[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
 pub(crate) fn a_thousand_runs<R: Runtime>(devices: &[R::Device]) {
     let shape = [1_000_003];
-    let data = f32s(&shape);
-    let work = || {
+    let work = |turned: usize| {
+        // Other data in each thread: exchanges that were swapped would show.
+        let mut data = f32s(&shape);
+        data.rotate_left(turned);
+        data[turned] = 1e3;
         let starts: Vec<usize> =
             (0..devices.len()).map(|nth| nth * shape[0] / devices.len() + nth % 2).collect();
         let x = cut::<R, _>(devices, &data, &shape, 0, &starts);
@@ -271,11 +316,12 @@ pub(crate) fn a_thousand_runs<R: Runtime>(devices: &[R::Device]) {
         for nth in 1..1000 {
             assert_eq!(run(), first, "run {nth}");
         }
+        assert_eq!(first[3], vec![turned as u32; devices.len()]);
         first
     };
     let (one, other) = std::thread::scope(|scope| {
-        let other = scope.spawn(work);
-        (work(), other.join().unwrap())
+        let other = scope.spawn(|| work(999_999));
+        (work(3), other.join().unwrap())
     });
-    assert_eq!(one, other);
+    assert_ne!(one, other);
 }
