@@ -63,7 +63,7 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     }
     assert_eq!(sums[(1 << 31) + 4000], 2);
     assert_eq!(sums.iter().map(|&sum| u64::from(sum)).sum::<u64>(), 8);
-    // The rows as shards: positions beyond 2^32 of the whole, and words beyond 2^31.
+    // The rows as shards: positions beyond 2^32 in the whole, and more than 2^32 words.
     let shard = |nth: usize| {
         let handle = input.handle.clone().offset_start((nth * columns) as u64);
         let row = TensorHandle::<R>::new(handle, [1, columns], [columns, 1], storage);
@@ -77,11 +77,15 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     assert_eq!(read::<R, u64>(client, &place, 1), [(columns + 7) as u64]);
     let partials = [0, 1].map(|nth| {
         let (row, spec) = shard(nth);
-        reduce(Sum, &row).over(0).partials_of_shard(client, spec).unwrap()
+        reduce(ArgMax, &row).over(0).partials_of_shard(client, spec).unwrap()
     });
-    let merged = merge_partials(&partials).run(client).unwrap();
-    assert!(read::<R, u32>(client, &merged, columns) == sums, "sums of merged columns differ");
-    drop((partials, merged));
+    assert_eq!(partials[0].words().shape()[..], [1, 2, columns]);
+    let rows = merge_partials(&partials).run(client).unwrap();
+    drop(partials);
+    let mut expected = vec![0u32; columns];
+    last.iter().for_each(|&mark| expected[mark] = 1);
+    assert!(read::<R, u32>(client, &rows, columns) == expected, "rows of the largest differ");
+    drop((rows, expected));
     // The same bytes as rows of odd length, which cubes realign.
     const ODD: usize = 1023;
     let rows = elements / ODD;

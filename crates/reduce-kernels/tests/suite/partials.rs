@@ -473,7 +473,7 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
         &strides[..],
         storage_type(ElementType::F32),
     );
-    let swapped = TensorHandle::<R>::new(words.handle.clone(), &shape[..], &[8, 1, 2], words.dtype);
+    let swapped = TensorHandle::<R>::new(words.handle.clone(), &shape[..], [8, 1, 2], words.dtype);
     for error in [with(floats), with(swapped)] {
         assert!(matches!(error, ReduceError::Partials(PartialsError::Words { .. })), "{error}");
     }
@@ -481,7 +481,7 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
     let few = with(few).to_string();
     assert!(few.starts_with("the words spans"), "{few}");
     // Strides along axes of one index mean nothing.
-    let any = TensorHandle::<R>::new(words.handle.clone(), &shape[..], &[77, 4, 1], words.dtype);
+    let any = TensorHandle::<R>::new(words.handle.clone(), &shape[..], [77, 4, 1], words.dtype);
     Partials::from_words(ArgMax, described.clone(), any).unwrap();
 
     // Counts of each batch fit 32 bits, and those of both do not.
