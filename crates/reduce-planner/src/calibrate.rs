@@ -90,7 +90,7 @@ const fn parameter(at: fn(&mut Profile) -> &mut u64, low: f64, high: f64) -> Par
 
 /// Every number that a fit may change. The ranges keep a number that few observations depend on
 /// from drifting where no device is.
-const PARAMETERS: [Parameter; 39] = [
+const PARAMETERS: [Parameter; 41] = [
     parameter(|profile| &mut profile.bandwidth, 1e8, 1e14),
     parameter(|profile| &mut profile.launch_ns, 100.0, 1e7),
     parameter(|profile| &mut profile.gap_ns, 1.0, 1e7),
@@ -113,7 +113,9 @@ const PARAMETERS: [Parameter; 39] = [
     parameter(|profile| &mut profile.medium_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.heavy_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.transcendental_ps, 1.0, 1e7),
+    parameter(|profile| &mut profile.power_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.position_ps, 1.0, 1e7),
+    parameter(|profile| &mut profile.convert_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.wide_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.partial_percent, 1.0, 1000.0),
     parameter(|profile| &mut profile.serial_factor, 1.0, 1000.0),

@@ -178,10 +178,28 @@ fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
         2..=FEW_FIELDS => profile.medium_ps,
         _ => profile.heavy_ps,
     };
-    let wide = if problem.input().bytes() > 4 { profile.wide_ps } else { 0 };
-    let position = if operator.positional { profile.position_ps } else { 0 };
-    of_operator as f64 + wide as f64 + position as f64
+    let input = problem.input();
+    let converted = !input.is_float() && problem.results().iter().any(|result| result.is_float());
+    let beside = [
+        (operator.positional, profile.position_ps),
+        (converted, profile.convert_ps),
+        (input.bytes() > size_of::<u32>(), profile.wide_ps),
+    ];
+    let beside = beside.into_iter().filter(|(applies, _)| *applies).map(|(_, ps)| ps as f64);
+    of_operator as f64 + beside.sum::<f64>()
 }
+
+/// Picoseconds that a multiprocessor takes for the power of an element. The powers of a unit do not
+/// depend on each other, so no unit waits for them one by one.
+fn power_ps(problem: &Problem, profile: &Profile) -> f64 {
+    let operator = problem.operator();
+    let powers = operator.transcendental && operator.name == POWERS;
+    if powers { profile.power_ps as f64 } else { 0.0 }
+}
+
+/// The operator whose elements take a power. The other transcendental ones take an exponential. The
+/// class of an operator does not tell the two apart.
+const POWERS: &str = "norm_p";
 
 /// Picoseconds that one multiprocessor would take for the instructions of all units.
 fn issued_ps(plan: &Plan, problem: &Problem, device: &Device, rounds: u64) -> f64 {
@@ -196,7 +214,7 @@ fn issued_ps(plan: &Plan, problem: &Problem, device: &Device, rounds: u64) -> f6
     let loads = rounds as f64 * of_round;
     let full_rounds = (access.loads_per_output(problem) as f64 / of_round.max(1.0)).floor();
     let partial = (rounds as f64 - full_rounds) * of_round * profile.partial_percent as f64 / 100.0;
-    let element_ps = vector * element_ps(problem, profile);
+    let element_ps = vector * (element_ps(problem, profile) + power_ps(problem, profile));
     let extra_lines = extra_lines(problem, device, access, schedule);
     let load_ps = profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps;
 
