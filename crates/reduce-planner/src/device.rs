@@ -342,6 +342,9 @@ impl Device {
     #[must_use]
     pub fn spread(&self, cubes: u64) -> Option<[u32; 3]> {
         let [x_max, y_max, z_max] = self.max_cube_count.map(|most| u64::from(most.max(1)));
+        if cubes <= x_max {
+            return Some([cubes as u32, 1, 1]);
+        }
         let z = cubes.div_ceil(x_max * y_max).max(1);
         if z > z_max {
             return None;

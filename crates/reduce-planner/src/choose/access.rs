@@ -3,7 +3,10 @@
 use super::sizing::{FEW_FIELDS, cubes_wanted, row};
 use crate::{
     Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind,
-    plan::check::{check_access, check_listed, check_outputs_in_flight},
+    plan::{
+        check::{check_access, check_listed, check_outputs_in_flight},
+        div_ceil,
+    },
 };
 
 impl Access {
@@ -101,7 +104,7 @@ impl Access {
     pub(super) fn fitted(self, problem: &Problem, device: &Device, schedule: Schedule) -> Self {
         let row = row(problem, device);
         let units = u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
-        let loads = self.loads_per_output(problem).div_ceil(units.max(1));
+        let loads = div_ceil(self.loads_per_output(problem), units.max(1));
         let loads = loads.max(1).next_power_of_two();
         let most = match (schedule.kind(), row.plane_bytes_in_flight) {
             (ScheduleKind::Plane, Some(bytes)) => bytes / (self.vector * problem.input().bytes()),
@@ -123,11 +126,10 @@ impl Access {
         loop {
             let outputs = 2 * fitted.outputs_in_flight;
             let doubled = fitted.with_outputs_in_flight(outputs);
-            let cubes_left = Plan::new(fitted, schedule).cubes(problem) / 2;
             if outputs > row.accumulator.outputs_in_flight
                 || outputs * in_flight > self.loads_in_flight
                 || check_outputs_in_flight(doubled, schedule, problem).is_err()
-                || cubes_left < cubes_needed
+                || Plan::new(fitted, schedule).cubes(problem) / 2 < cubes_needed
             {
                 return fitted;
             }

@@ -3,10 +3,14 @@
 
 use crate::{Access, Combine, Direction, Problem, Schedule};
 
+/// Most schedules of which [`sizes`] takes the distinct ones: those of a split across outputs.
+const MOST_SIZES: usize = 18;
+
 /// The schedule itself, followed by those with some numbers halved or doubled, each once. Some may
 /// break the rules (`plan/check.rs`).
 pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Vec<Schedule> {
-    let mut sizes = vec![schedule];
+    let mut sizes = Vec::with_capacity(MOST_SIZES);
+    sizes.push(schedule);
     match schedule {
         Schedule::Unit { units_per_cube } => {
             for units_per_cube in beside(units_per_cube) {
@@ -60,13 +64,17 @@ pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Ve
             }
         }
     }
-    let mut distinct: Vec<Schedule> = Vec::with_capacity(sizes.len());
-    for size in sizes {
-        if !distinct.contains(&size) {
-            distinct.push(size);
+    // There are too few for a set to be faster.
+    let mut distinct = 0;
+    for nth in 0..sizes.len() {
+        let size = sizes[nth];
+        if !sizes[..distinct].contains(&size) {
+            sizes[distinct] = size;
+            distinct += 1;
         }
     }
-    distinct
+    sizes.truncate(distinct);
+    sizes
 }
 
 /// Half and twice a number.
@@ -75,25 +83,17 @@ fn beside(number: u32) -> [u32; 2] {
 }
 
 /// The blocks beside a cube's: fewer and more units for an output, and more outputs or fewer.
-fn blocks(access: Access, units: u32, outputs: u32) -> Vec<(u32, u32)> {
+fn blocks(access: Access, units: u32, outputs: u32) -> impl Iterator<Item = (u32, u32)> {
     let [fewer_units, more_units] = beside(units);
     let [fewer_outputs, more_outputs] = beside(outputs);
-    match access.direction {
-        Direction::Along => vec![
-            (fewer_units, outputs),
-            (more_units, outputs),
-            ((units / 4).max(1), outputs),
-            (units, more_outputs),
-        ],
-        Direction::Across => vec![
-            (fewer_units, outputs),
-            (more_units, outputs),
-            (units, fewer_outputs),
-            (units, more_outputs),
-            (fewer_units, more_outputs),
-            (more_units, fewer_outputs),
-        ],
-    }
+    let [third, fourth] = match access.direction {
+        Direction::Along => [((units / 4).max(1), outputs), (units, more_outputs)],
+        Direction::Across => [(units, fewer_outputs), (units, more_outputs)],
+    };
+    let both = [(fewer_units, more_outputs), (more_units, fewer_outputs)];
+    let across = access.direction == Direction::Across;
+    let both = both.into_iter().filter(move |_| across);
+    [(fewer_units, outputs), (more_units, outputs), third, fourth].into_iter().chain(both)
 }
 
 /// How so many units of an output combine, where a schedule with other units has `combine`.

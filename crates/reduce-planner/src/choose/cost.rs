@@ -10,7 +10,10 @@ use super::{access::widest_vector, sizing::FEW_FIELDS};
 use crate::{
     Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Profile, RegisterUse,
     Schedule,
-    plan::check::{accumulator_bytes, shared_bytes},
+    plan::{
+        check::{accumulator_bytes, shared_bytes},
+        div_ceil,
+    },
 };
 
 /// Most waves of which the last one counts apart. It is a small part of more of them, whose cubes no
@@ -31,22 +34,53 @@ impl Plan {
     /// What the plan should take for a problem on a device, term by term.
     #[must_use]
     pub fn estimate(&self, problem: &Problem, device: &Device) -> Estimate {
-        let (access, schedule, profile) = (self.access, self.schedule, &device.profile);
+        Costs::of(problem, device).estimate(self)
+    }
+}
+
+/// What all plans for a problem on a device have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Costs<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) device: &'a Device,
+    /// Distinct bytes that are read and written.
+    bytes: f64,
+    /// Picoseconds that a multiprocessor takes for an element, without a power.
+    element_ps: f64,
+    /// Picoseconds that a multiprocessor takes for the power of an element.
+    power_ps: f64,
+}
+
+impl<'a> Costs<'a> {
+    pub(super) fn of(problem: &'a Problem, device: &'a Device) -> Self {
+        let profile = &device.profile;
+        Self {
+            problem,
+            device,
+            bytes: problem.bytes() as f64,
+            element_ps: element_ps(problem, profile),
+            power_ps: power_ps(problem, profile),
+        }
+    }
+
+    /// [`Plan::estimate`].
+    pub(super) fn estimate(&self, plan: &Plan) -> Estimate {
+        let Self { problem, device, element_ps, .. } = *self;
+        let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
         let multiprocessors = f64::from(device.multiprocessors.max(1));
-        let cubes = self.cubes(problem).max(1) as f64;
-        let Cubes { rounds, resident, spilled } = Cubes::of(self, problem, device);
+        let cubes = plan.cubes(problem).max(1) as f64;
+        let Cubes { rounds, resident, spilled } = Cubes::of(plan, problem, device);
         let spilling = 1.0 + spilled * (profile.spill_percent as f64 / 100.0);
 
         // Instructions. The busiest multiprocessor counts where there are few cubes.
         let places = resident * multiprocessors;
         let busiest = match cubes <= places {
-            true => (cubes / multiprocessors).ceil() / cubes,
+            true => ceil(cubes / multiprocessors) / cubes,
             false => 1.0 / multiprocessors,
         };
-        let issue_ns = issued_ps(self, problem, device, rounds) * 1e-3 * busiest * spilling;
+        let issue_ns = self.issued_ps(plan, rounds) * 1e-3 * busiest * spilling;
 
         // Waiting. The last wave takes as long as a full one.
-        let element_ps = element_ps(problem, profile);
         let in_flight = access.loads_in_flight as f64 * access.outputs_in_flight as f64;
         let unit_ns = in_flight * access.vector as f64 * element_ps * 1e-3;
         let serial_ns = unit_ns * profile.serial_factor as f64;
@@ -57,24 +91,26 @@ impl Plan {
         let waves = cubes / places;
         let wave_ns = cube_ns * spilling;
         let dispatch_ns = cubes * profile.dispatch_ps as f64 * 1e-3;
-        let waiting_ns = (waves.ceil() * wave_ns).max(dispatch_ns);
+        let waiting_ns = (ceil(waves) * wave_ns).max(dispatch_ns);
 
         // Moving: each distinct byte once. Broadcast elements are loaded often and moved once.
         let most_drawn = profile.multiprocessor_percent.max(1) as f64 / 100.0;
         let drawn = |cubes: f64| (cubes / multiprocessors * most_drawn).min(1.0);
         let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9 * drawn(cubes);
-        let transfer_ns = problem.bytes() as f64 / bandwidth;
+        let transfer_ns = self.bytes / bandwidth;
         let residing = resident.min(cubes / multiprocessors) * f64::from(schedule.units_per_cube());
-        let locality = locality(self, problem, device, rounds, residing);
+        let locality = locality(plan, problem, device, rounds, residing);
 
         // The three overlap within the full waves, and within the last one.
         let exponent = profile.overlap_tenths.max(1) as f64 / 10.0;
         let memory_ns = transfer_ns / locality;
-        let (full, last) = (waves.floor() / waves, waves.fract() / waves);
+        let whole_waves = floor(waves);
+        let rest = waves - whole_waves;
+        let (full, last) = (whole_waves / waves, rest / waves);
         let together_ns = if full == 0.0 || last == 0.0 || waves > MOST_COUNTED_WAVES {
             norm([waiting_ns, memory_ns, issue_ns], exponent)
         } else {
-            let drawn = drawn(waves.fract() * places);
+            let drawn = drawn(rest * places);
             norm([waiting_ns - wave_ns, memory_ns * full, issue_ns * full], exponent)
                 + norm([wave_ns, memory_ns * last / drawn, issue_ns * last / drawn], exponent)
         };
@@ -93,6 +129,36 @@ impl Plan {
             waves,
         }
     }
+
+    /// Picoseconds that one multiprocessor would take for the instructions of all units.
+    fn issued_ps(&self, plan: &Plan, rounds: u64) -> f64 {
+        let Self { problem, device, .. } = *self;
+        let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
+        let vector = access.vector as f64;
+        let units_per_output =
+            f64::from(schedule.units_per_output()) * f64::from(schedule.cubes_per_output());
+        let tiles = plan.output_tiles(problem) as f64;
+
+        // Units issue whole rounds, of which the last may load some elements again.
+        let of_round = units_per_output * access.loads_in_flight as f64;
+        let loads = rounds as f64 * of_round;
+        let full_rounds = floor(access.loads_per_output(problem) as f64 / of_round.max(1.0));
+        let partial =
+            (rounds as f64 - full_rounds) * of_round * profile.partial_percent as f64 / 100.0;
+        let element_ps = vector * (self.element_ps + self.power_ps);
+        let extra_lines = extra_lines(problem, device, access, schedule);
+        let load_ps = profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps;
+
+        // Half of the units take part in the second step through shared memory, and so on.
+        let steps = match schedule.combine() {
+            None => 0.0,
+            Some(Combine::Plane { lanes }) => f64::from(lanes.max(1).ilog2()),
+            Some(Combine::Shared) => f64::from(schedule.units_per_output().max(1).ilog2()).min(2.0),
+        };
+        let words = accumulator_bytes(problem, access).div_ceil(size_of::<u32>()) as f64;
+        let combine_ps = units_per_output * steps * words * profile.combine_ps as f64;
+        tiles * (loads * load_ps + partial * element_ps + combine_ps)
+    }
 }
 
 /// The norm of three times. It is infinite if one is.
@@ -110,19 +176,34 @@ fn norm(times: [f64; 3], exponent: f64) -> f64 {
     longest * shares.iter().sum::<f64>().powf(exponent.recip())
 }
 
+/// The largest whole number up to a positive one. It is faster than the function of the standard
+/// library, which calls another one where the processor may be old.
+fn floor(value: f64) -> f64 {
+    if value < WHOLE { value as i64 as f64 } else { value }
+}
+
+/// The smallest whole number from a positive one on.
+fn ceil(value: f64) -> f64 {
+    let floor = floor(value);
+    if floor < value { floor + 1.0 } else { floor }
+}
+
+/// From here on, numbers in double precision are whole.
+const WHOLE: f64 = (1i64 << 53) as f64;
+
 impl Cubes {
     fn of(plan: &Plan, problem: &Problem, device: &Device) -> Self {
         let (access, schedule) = (plan.access, plan.schedule);
         let units_per_output =
             u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
         let in_flight = units_per_output.max(1).saturating_mul(access.loads_in_flight as u64);
-        let rounds = access.loads_per_output(problem).max(1).div_ceil(in_flight.max(1));
+        let rounds = div_ceil(access.loads_per_output(problem).max(1), in_flight.max(1));
 
         let units = f64::from(schedule.units_per_cube().max(1));
         let registers = registers(problem, access, &device.profile);
         let RegisterUse { step, most, .. } = device.profile.registers;
         let (step, most) = (step.max(1) as f64, most.max(1) as f64);
-        let held = ((registers / step).ceil() * step).min(most);
+        let held = (ceil(registers / step) * step).min(most);
         let available = f64::from(device.registers_per_multiprocessor.max(1));
         let shared = shared_bytes(plan, problem).saturating_add(merging_bytes(problem, schedule));
         let of_shared = device.shared_memory_per_multiprocessor as f64;
@@ -132,7 +213,7 @@ impl Cubes {
             of_shared / (shared as f64 + device.profile.reserved_shared_bytes as f64),
             f64::from(device.cubes_per_multiprocessor),
         ];
-        let resident = resident.into_iter().fold(f64::INFINITY, f64::min).floor().max(1.0);
+        let resident = floor(resident.into_iter().fold(f64::INFINITY, f64::min)).max(1.0);
         let spilled = (registers / (available / units).min(most) - 1.0).max(0.0);
         Self { rounds, resident, spilled }
     }
@@ -200,34 +281,6 @@ fn power_ps(problem: &Problem, profile: &Profile) -> f64 {
 /// The operator whose elements take a power. The other transcendental ones take an exponential. The
 /// class of an operator does not tell the two apart.
 const POWERS: &str = "norm_p";
-
-/// Picoseconds that one multiprocessor would take for the instructions of all units.
-fn issued_ps(plan: &Plan, problem: &Problem, device: &Device, rounds: u64) -> f64 {
-    let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
-    let vector = access.vector as f64;
-    let units_per_output =
-        f64::from(schedule.units_per_output()) * f64::from(schedule.cubes_per_output());
-    let tiles = plan.output_tiles(problem) as f64;
-
-    // Units issue whole rounds, of which the last may load some elements again.
-    let of_round = units_per_output * access.loads_in_flight as f64;
-    let loads = rounds as f64 * of_round;
-    let full_rounds = (access.loads_per_output(problem) as f64 / of_round.max(1.0)).floor();
-    let partial = (rounds as f64 - full_rounds) * of_round * profile.partial_percent as f64 / 100.0;
-    let element_ps = vector * (element_ps(problem, profile) + power_ps(problem, profile));
-    let extra_lines = extra_lines(problem, device, access, schedule);
-    let load_ps = profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps;
-
-    // Half of the units take part in the second step through shared memory, and so on.
-    let steps = match schedule.combine() {
-        None => 0.0,
-        Some(Combine::Plane { lanes }) => f64::from(lanes.max(1).ilog2()),
-        Some(Combine::Shared) => f64::from(schedule.units_per_output().max(1).ilog2()).min(2.0),
-    };
-    let words = accumulator_bytes(problem, access).div_ceil(size_of::<u32>()) as f64;
-    let combine_ps = units_per_output * steps * words * profile.combine_ps as f64;
-    tiles * (loads * load_ps + partial * element_ps + combine_ps)
-}
 
 /// Cache lines that a plane touches with one load of each unit, beyond those that its bytes fill, for
 /// each of its units.

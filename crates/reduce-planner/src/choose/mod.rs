@@ -20,10 +20,15 @@ mod unit;
 
 pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
+use cost::Costs;
+
 use crate::{
     Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
     limits,
-    plan::check::{check_numbers, check_schedule},
+    plan::{
+        check::{check_beside, check_schedule},
+        div_ceil,
+    },
     tuning::share,
 };
 
@@ -144,6 +149,7 @@ impl Search {
         let accesses = Accesses::of(problem, device);
 
         // 3. Each schedule either says why it does not apply, or is sized by its rules.
+        let costs = Costs::of(problem, device);
         let mut search = Self { found: Vec::with_capacity(MOST_CANDIDATES), refused: Vec::new() };
         let mut sized: Vec<(Access, Candidate)> = Vec::with_capacity(2 * ScheduleKind::ALL.len());
         for kind in ScheduleKind::ALL {
@@ -151,7 +157,7 @@ impl Search {
             let realigned = accesses.realigned.filter(|_| in_cubes);
             let mut of_kind = |access: Access| {
                 let plan = legal(kind, problem, device, access)?;
-                sized.push((access, search.push(plan, true, problem, device)));
+                sized.push((access, search.push(plan, true, &costs)));
                 Ok(())
             };
             let widest = of_kind(accesses.widest);
@@ -168,19 +174,20 @@ impl Search {
         let hopeless = HOPELESS * times.fold(f64::INFINITY, f64::min);
         for (access, sized) in sized {
             if sized.estimate.alone_ns() <= hopeless {
-                search.add_beside(sized.plan, access, problem, device);
+                search.add_beside(sized.plan, access, &costs);
             }
         }
         Ok(search)
     }
 
     /// Adds the plans beside the one with the numbers of the rules.
-    fn add_beside(&mut self, ruled: Plan, access: Access, problem: &Problem, device: &Device) {
+    fn add_beside(&mut self, ruled: Plan, access: Access, costs: &Costs<'_>) {
+        let Costs { problem, device, .. } = *costs;
         for schedule in candidates::sizes(ruled.schedule, problem, access) {
             let fitted = access.fitted(problem, device, schedule);
             let units =
                 u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
-            let of_unit = access.loads_per_output(problem).div_ceil(units.max(1));
+            let of_unit = div_ceil(access.loads_per_output(problem), units.max(1));
             let loads = fitted.loads_in_flight;
             let twice = if of_unit > loads as u64 { 2 * loads } else { 0 };
             // Fewer loads rarely win, except with the size of the rules, and with other numbers of
@@ -189,15 +196,15 @@ impl Search {
             let half = if fewer { loads / 2 } else { 0 };
             for loads in [loads, half, twice] {
                 let plan = Plan::new(fitted.with_loads_in_flight(loads), schedule);
-                if plan != ruled && check_numbers(&plan, problem, device).is_ok() {
-                    self.push(plan, false, problem, device);
+                if plan != ruled && check_beside(&plan, problem, device).is_ok() {
+                    self.push(plan, false, costs);
                 }
             }
         }
     }
 
-    fn push(&mut self, plan: Plan, ruled: bool, problem: &Problem, device: &Device) -> Candidate {
-        let candidate = Candidate { plan, estimate: plan.estimate(problem, device) };
+    fn push(&mut self, plan: Plan, ruled: bool, costs: &Costs<'_>) -> Candidate {
+        let candidate = Candidate { plan, estimate: costs.estimate(&plan) };
         self.found.push(Found { candidate, ruled });
         candidate
     }

@@ -46,6 +46,18 @@ pub(crate) fn check_numbers(
     check_schedule(plan, problem, device)
 }
 
+/// [`check_numbers`] for a plan whose access has obeyed [`check_access`] with other loads in flight.
+pub(crate) fn check_beside(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+    check_loads(plan.access.loads_in_flight)?;
+    check_outputs_in_flight(plan.access, plan.schedule, problem)?;
+    check_schedule(plan, problem, device)
+}
+
+fn check_loads(loads: usize) -> Result<(), Illegal> {
+    let max = Access::MOST_LOADS_IN_FLIGHT;
+    if (1..=max).contains(&loads) { Ok(()) } else { Err(Illegal::LoadsInFlight { loads, max }) }
+}
+
 /// Every vector load is aligned, and inside its inner dimension unless rows are realigned.
 pub(crate) fn check_access(
     access: Access,
@@ -53,10 +65,7 @@ pub(crate) fn check_access(
     device: &Device,
 ) -> Result<(), Illegal> {
     let Access { direction, vector, peeled, realigned, loads_in_flight, .. } = access;
-    let max = Access::MOST_LOADS_IN_FLIGHT;
-    if !(1..=max).contains(&loads_in_flight) {
-        return Err(Illegal::LoadsInFlight { loads: loads_in_flight, max });
-    }
+    check_loads(loads_in_flight)?;
     if !vector.is_power_of_two() || vector > device.max_vector.max(1) {
         return Err(Illegal::Vector { vector, max: device.max_vector });
     }
@@ -296,8 +305,9 @@ pub(crate) fn check_split(
         return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
     }
     let outputs = u64::from(plan.outputs_of_cube());
-    let partials = plan.cubes(problem).saturating_mul(outputs);
-    if partials > NARROW_LIMIT || plan.cubes(problem) > NARROW_LIMIT {
+    let all_cubes = plan.cubes(problem);
+    let partials = all_cubes.saturating_mul(outputs);
+    if partials > NARROW_LIMIT || all_cubes > NARROW_LIMIT {
         return Err(Illegal::TooManyPartials { partials, max: NARROW_LIMIT });
     }
     let accumulator = problem.operator().accumulator_bytes;
@@ -313,7 +323,7 @@ pub(crate) fn check_split(
             if units < device.plane_size_max {
                 return Err(Illegal::MergeBelowPlane { units, plane: device.plane_size_max });
             }
-            if plan.cubes(problem) > u64::from(device.max_cube_count[0]) {
+            if all_cubes > u64::from(device.max_cube_count[0]) {
                 return Err(Illegal::SeveralGridRows);
             }
             let words = accumulator.div_ceil(size_of::<u32>());

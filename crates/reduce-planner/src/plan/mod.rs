@@ -285,7 +285,7 @@ impl Access {
     pub(crate) fn loads_per_inner(&self, problem: &Problem) -> u64 {
         let vector = self.vector.max(1);
         let before = if self.realigned { vector - 1 } else { 0 };
-        self.inner_len(problem).saturating_add(before).div_ceil(vector) as u64
+        div_ceil(self.inner_len(problem).saturating_add(before) as u64, vector as u64)
     }
 
     /// Number of output tiles. Along the reduction an output tile is one output, across outputs it
@@ -296,7 +296,12 @@ impl Access {
         match self.direction {
             Direction::Along => problem.outputs() as u64,
             Direction::Across => {
-                let rows = problem.outputs() / self.inner_len(problem).max(1);
+                let (inner, outer) = problem
+                    .kept()
+                    .split_last()
+                    .map_or((1, [].as_slice()), |(inner, outer)| (inner.extent, outer));
+                let rows: usize =
+                    if inner == 0 { 0 } else { outer.iter().map(|dim| dim.extent).product() };
                 (rows as u64).saturating_mul(self.loads_per_inner(problem))
             }
         }
@@ -317,7 +322,7 @@ impl Access {
     /// Blocks of so many neighbouring output tiles that cover all outputs.
     pub(crate) fn cube_blocks(&self, problem: &Problem, tiles_per_cube: u32) -> u64 {
         if !self.realigned {
-            return self.output_tiles(problem).div_ceil(tiles_per_cube.max(1).into());
+            return div_ceil(self.output_tiles(problem), tiles_per_cube.max(1).into());
         }
         let rows = problem.outputs() / self.inner_len(problem).max(1);
         let blocks = self.realigned_blocks(problem, tiles_per_cube).per_row;
@@ -329,8 +334,11 @@ impl Access {
     pub fn loads_per_output(&self, problem: &Problem) -> u64 {
         match self.direction {
             Direction::Along => {
-                let inner = self.inner_len(problem).max(1);
-                (problem.reduction_len() / inner * (inner / self.vector.max(1))) as u64
+                let Some((inner, outer)) = problem.reduced().split_last() else {
+                    return u64::from(self.vector <= 1);
+                };
+                let rows: usize = outer.iter().map(|dim| dim.extent).product();
+                rows as u64 * div(inner.extent as u64, self.vector.max(1) as u64)
             }
             Direction::Across => problem.reduction_len() as u64,
         }
@@ -373,7 +381,7 @@ impl Plan {
     pub fn cubes(&self, problem: &Problem) -> u64 {
         let tiles = u64::from(self.schedule.outputs_per_cube())
             .saturating_mul(self.access.outputs_in_flight.max(1) as u64);
-        let blocks = self.output_tiles(problem).div_ceil(tiles);
+        let blocks = div_ceil(self.output_tiles(problem), tiles);
         blocks.saturating_mul(u64::from(self.schedule.cubes_per_output()))
     }
 
@@ -391,5 +399,20 @@ impl Plan {
     /// Outputs that one cube works on at a time, each output of a tile counted.
     pub(crate) const fn outputs_of_cube(&self) -> u32 {
         self.schedule.outputs_per_cube().saturating_mul(self.access.outputs_per_tile() as u32)
+    }
+}
+
+/// A quotient, as fast as a shift where the divisor is a power of two, as almost all numbers of a
+/// plan are.
+pub(crate) const fn div(value: u64, by: u64) -> u64 {
+    if by.is_power_of_two() { value >> by.trailing_zeros() } else { value / by }
+}
+
+/// The same, rounded up.
+pub(crate) const fn div_ceil(value: u64, by: u64) -> u64 {
+    if by.is_power_of_two() {
+        (value >> by.trailing_zeros()) + (value & (by - 1) != 0) as u64
+    } else {
+        value.div_ceil(by)
     }
 }
