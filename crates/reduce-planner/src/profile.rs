@@ -314,7 +314,7 @@ impl Profile {
     /// Mesa's software Vulkan adapter on two processor cores.
     ///
     /// Fitted to the times of about 11 plans for each of 47 cases. The model is that of a GPU: its
-    /// estimates are off by 24 % there (median of the chosen plans).
+    /// estimates are off by 21 % there (median of the chosen plans).
     #[must_use]
     pub fn software_adapter() -> Self {
         Self {

@@ -171,9 +171,9 @@ fn norm(times: [f64; 3], exponent: f64) -> f64 {
         true => 1.0,
         // A share this small adds less than the estimate is good for.
         false if time < 0.15 * longest => 0.0,
-        false => (time / longest).powf(exponent),
+        false => power(time / longest, exponent),
     });
-    longest * shares.iter().sum::<f64>().powf(exponent.recip())
+    longest * power(shares.iter().sum(), exponent.recip())
 }
 
 /// The largest whole number up to a positive one. It is faster than the function of the standard
@@ -190,6 +190,12 @@ fn ceil(value: f64) -> f64 {
 
 /// From here on, numbers in double precision are whole.
 const WHOLE: f64 = (1i64 << 53) as f64;
+
+/// A power of a positive number. This is faster than `powf`, which is exact to more digits than
+/// an estimate has.
+fn power(base: f64, exponent: f64) -> f64 {
+    (base.log2() * exponent).exp2()
+}
 
 impl Cubes {
     fn of(plan: &Plan, problem: &Problem, device: &Device) -> Self {
