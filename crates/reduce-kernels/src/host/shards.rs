@@ -10,7 +10,7 @@ use cubecl::{
     device::DeviceId,
     ir::{ElemType, UIntKind},
     prelude::*,
-    server::{Handle, ReduceOperation, ServerCommunication},
+    server::{Handle, ReduceOperation, ServerCommunication, ServerError},
     std::tensor::TensorHandle,
 };
 
@@ -20,7 +20,7 @@ use super::{
     merge::{PartialWords, PreparedMerge},
     prepared::Prepared,
     request::Resolved,
-    scratch::{self, SlotBuffers, SlotKey, is_allocated},
+    scratch::{self, SlotBuffers, SlotKey},
 };
 use crate::{PlanInUse, ReduceError, ShardsError};
 
@@ -47,17 +47,6 @@ impl<R: Runtime> ShardCall<'_, R> {
     pub(crate) fn plan(&self) -> Result<PlanInUse, ReduceError> {
         let second = self.second.map(|second| buffer_bytes(&second.handle));
         self.call.plan(self.client, [Some(buffer_bytes(&self.input.handle)), second])
-    }
-
-    /// Checks that the inputs exist. CubeCL drops the launch of an input that does not, and the
-    /// words of an earlier call would be exchanged in its place.
-    fn check_inputs(&self) -> Result<(), ReduceError> {
-        for (nth, tensor) in [Some(self.input), self.second].into_iter().flatten().enumerate() {
-            if !is_allocated(self.client, &tensor.handle) {
-                return Err(ReduceError::NotAllocated { nth, bytes: tensor.handle.size() });
-            }
-        }
-        Ok(())
     }
 }
 
@@ -104,6 +93,7 @@ pub(crate) fn run_exchanged<R: Runtime>(
     let count = whole.problem.reduction_len();
     let mut launches = Vec::new();
     let mut exchanges = Vec::new();
+    let mut inputs = Vec::new();
     let mut merges = Vec::new();
     let mut results = Vec::new();
     for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
@@ -116,7 +106,6 @@ pub(crate) fn run_exchanged<R: Runtime>(
         if !exchanges_words {
             continue;
         }
-        shard.check_inputs().map_err(of_shard(nth))?;
         let ShardCall { client, device, call, input, second } = shard;
         let parameters = call.parameters.clone();
         let stream = outputs[0].handle.stream;
@@ -139,16 +128,14 @@ pub(crate) fn run_exchanged<R: Runtime>(
         launches.extend(launch.map_err(of_shard(nth))?);
         let gathered = buffers.gathered.clone();
         exchanges.push(Exchange { client, device, key, buffers });
+        inputs.push([Some(input), second]);
         merges.push((client, merge, gathered, parameters, outputs));
     }
     for launch in launches {
         launch.run();
     }
-    // A device with an error would refuse the exchange on its own thread, and the others would wait
-    // for it for ever.
-    for (nth, Exchange { client, .. }) in exchanges.iter().enumerate() {
-        let failed = |reason: String| ReduceError::Device { reason };
-        client.flush().map_err(|error| failed(error.to_string())).map_err(of_shard(nth))?;
+    for (nth, (Exchange { client, .. }, inputs)) in exchanges.iter().zip(inputs).enumerate() {
+        check_health(client, inputs.into_iter().flatten()).map_err(of_shard(nth))?;
     }
     match transport {
         Transport::Collectives => gather(&exchanges),
@@ -165,6 +152,36 @@ pub(crate) fn run_exchanged<R: Runtime>(
         merge.finish(client, words, &parameters, results)?;
     }
     Ok(results)
+}
+
+/// Checks that a device has run into no error and that the inputs of its launch exist, in one round
+/// trip to the device's thread, which does not wait for the device.
+///
+/// A device with an error would refuse the exchange on its thread, and the others would wait for it
+/// for ever. CubeCL drops the launch of an input that does not exist, and the words of an earlier
+/// call would be exchanged in its place.
+fn check_health<'a, R: Runtime>(
+    client: &ComputeClient<R>,
+    inputs: impl Iterator<Item = &'a TensorHandle<R>>,
+) -> Result<(), ReduceError> {
+    let handles: Vec<Handle> = inputs.map(|input| input.handle.clone()).collect();
+    let asking = client.clone();
+    let found = client.exclusive(move || {
+        for (nth, handle) in handles.into_iter().enumerate() {
+            let bytes = handle.size();
+            if asking.get_resource(handle).is_err() {
+                return Err(ReduceError::NotAllocated { nth, bytes });
+            }
+        }
+        // Any question that CubeCL refuses to answer for a stream with errors would do.
+        asking.memory_usage().map_err(device_error)?;
+        Ok(())
+    });
+    found.map_err(device_error)?
+}
+
+fn device_error(error: ServerError) -> ReduceError {
+    ReduceError::Device { reason: error.to_string() }
 }
 
 fn prepared<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {

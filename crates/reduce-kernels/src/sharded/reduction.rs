@@ -34,8 +34,9 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched on any device: all shards are checked first. If
-    /// a device has failed, also in earlier work of this thread, its error is returned before
-    /// anything is exchanged, and it is consumed.
+    /// a device has failed, also in earlier work of this thread, or has no memory for an input, its
+    /// error is returned before anything is exchanged. An error of a device stays until the caller
+    /// waits for it, with `client.sync()` or [`confirm`](crate::confirm).
     pub fn run_sharded(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
         self.run_over(Transport::Collectives)
     }
