@@ -90,7 +90,8 @@ def run(rank, world, elements):
                 us = statistics.median(seconds) * 1e6
                 whole = [shape[0] * world, *shape[1:]]
                 rate = elements * 4 / us / 1e3
-                print(f"TORCH {name} f32 {whole} axis 0 on {world}: {us:.1f} us {rate:.0f} GB/s", flush=True)
+                case = f"{name} f32 {whole} axis 0 on {world}"
+                print(f"TORCH {case}: {us:.1f} us {rate:.0f} GB/s", flush=True)
         del x
         torch.cuda.empty_cache()
     dist.destroy_process_group()

@@ -24,8 +24,8 @@ pub type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
 /// backend takes an empty implementation in its own crate: the bodies here are made of Burn's own
 /// operations.
 pub trait ReduceBackend: Backend {
-    /// A device as the planner of reduce-kernels sees it: what a store of plans or a profile is read
-    /// with. `None` where reductions are made of Burn's operations, which no plan is for.
+    /// A device as the planner of reduce-kernels sees it: what a store of plans or a profile is
+    /// read with. `None` where reductions are made of Burn's operations, which no plan is for.
     fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
         let _ = device;
         None

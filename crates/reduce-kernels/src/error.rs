@@ -97,7 +97,7 @@ pub enum ReduceError {
     /// Partial results cannot be merged.
     #[error(transparent)]
     Partials(#[from] PartialsError),
-    /// Tensors are no sharded tensor, or a sharded tensor cannot be reduced.
+    /// Tensors do not make a sharded tensor, or a sharded tensor cannot be reduced.
     #[error(transparent)]
     Shards(#[from] ShardsError),
     /// A tensor of a list cannot be read.

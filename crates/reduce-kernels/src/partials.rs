@@ -423,8 +423,8 @@ fn bits(parameters: &[f64]) -> Vec<u64> {
 /// Starts the merge of partial results of one reduction, in this order. All must lie on the device
 /// of the client that runs it.
 ///
-/// With shards, the order is that of the shards, and it is checked. Without, another order gives the
-/// same up to rounding for every operator whose results do not depend on the order of elements.
+/// With shards, the order is that of the shards, and it is checked. Without, another order gives
+/// the same up to rounding for every operator whose results do not depend on the order of elements.
 pub fn merge_partials<O: Operator, R: Runtime>(partials: &[Partials<O, R>]) -> Merge<'_, O, R> {
     Merge { partials }
 }
@@ -447,9 +447,10 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
     ///
     /// # Errors
     ///
-    /// Partial results that do not belong together or lie on another device, shards that do not cover
-    /// the whole in their order, no elements where the operator needs some ([`PartialsError`]); and
-    /// what the device cannot compute with, index or allocate. Nothing is launched then.
+    /// Partial results that do not belong together or lie on another device, shards that do not
+    /// cover the whole in their order, no elements where the operator needs some
+    /// ([`PartialsError`]); and what the device cannot compute with, index or allocate. Nothing is
+    /// launched then.
     pub fn run(
         self,
         client: &ComputeClient<R>,

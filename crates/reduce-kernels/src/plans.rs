@@ -44,8 +44,8 @@ pub enum PlanSource {
 /// the one that [`device_of`] assumes.
 ///
 /// The program `calibrate` measures a profile. From now on, every plan that is chosen in any thread
-/// rests on it: of reductions, of applied ones, and of lists. A reduction that was given a plan or a
-/// device ([`with_plan`], [`plan_for`]) does not ask it.
+/// rests on it: of reductions, of applied ones, and of lists. A reduction that was given a plan or
+/// a device ([`with_plan`], [`plan_for`]) does not ask it.
 ///
 /// ```no_run
 /// # use reduce_kernels::{Device, device_of, use_profile, cubecl::prelude::*, planner::DeviceError};

@@ -277,8 +277,9 @@ impl Device {
     ///
     /// A field has a value that no device has: planes, loads or vectors that are not powers of two
     /// up to 1024, a largest plane below the smallest, no units or more than 65536 in a cube, or no
-    /// multiprocessors, units, cubes or registers. Or a number of the profile or the tuning is zero,
-    /// too large, or not a power of two where it must be one. The error names one such field and its value.
+    /// multiprocessors, units, cubes or registers. Or a number of the profile or the tuning is
+    /// zero, too large, or not a power of two where it must be one. The error names one such field
+    /// and its value.
     pub fn check(&self) -> Result<(), DeviceError> {
         let fail = |field: &str, value, expected| {
             let field = String::from(field);

@@ -45,9 +45,9 @@ pub struct Profile {
     pub merge_ns: u64,
     /// Time in which a multiprocessor issues the instructions of a load, in picoseconds.
     pub load_ps: u64,
-    /// Time in which a multiprocessor looks up one cache line for a load of a plane, in picoseconds.
-    /// It counts for lines beyond those that the plane's bytes fill: a plane that reads two bytes in
-    /// each of 32 rows touches up to 32 lines.
+    /// Time in which a multiprocessor looks up one cache line for a load of a plane, in
+    /// picoseconds. It counts for lines beyond those that the plane's bytes fill: a plane that
+    /// reads two bytes in each of 32 rows touches up to 32 lines.
     pub line_ps: u64,
     /// Time in which a multiprocessor issues one step of a combination, for each unit and each word
     /// of 32 bits of its accumulator, in picoseconds.
@@ -61,8 +61,8 @@ pub struct Profile {
     /// The same for an element of which an exponential or the like is taken.
     pub transcendental_ps: u64,
     /// What the power of an element takes beside that in `norm_p`: a logarithm, a product and an
-    /// exponential, with special cases. On an H200, norm_p of f16 [16, 206, 65536] along axis 0 took
-    /// 301 us with its best plan, and its bytes take 104 us.
+    /// exponential, with special cases. On an H200, norm_p of f16 [16, 206, 65536] along axis 0
+    /// took 301 us with its best plan, and its bytes take 104 us.
     pub power_ps: u64,
     /// What an element whose position counts takes beside that.
     pub position_ps: u64,
@@ -88,9 +88,9 @@ pub struct Profile {
     /// How much of what planes read twice, at both sides of a boundary within a memory sector,
     /// comes from memory twice, in percent.
     pub sector_percent: u64,
-    /// How much of that the planes of a cube share if they have one round of loads, in percent. They
-    /// start together, and find each other's sectors in the cache. Later they drift apart: with `n`
-    /// rounds they share an `n`th of it.
+    /// How much of that the planes of a cube share if they have one round of loads, in percent.
+    /// They start together, and find each other's sectors in the cache. Later they drift apart:
+    /// with `n` rounds they share an `n`th of it.
     pub first_round_percent: u64,
     /// Bandwidth of the cache that all multiprocessors share, in percent of the memory's. It counts
     /// where several cubes read the same sectors, because each output has a part of them.

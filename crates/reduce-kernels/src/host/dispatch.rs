@@ -40,8 +40,8 @@ pub(super) enum Merging {
 impl Dispatch {
     /// The dispatch of an operator's plan that has been checked against the problem and the device.
     /// `fields` are the types of the accumulator's fields, `words` is the number of words of an
-    /// accumulator if these are stored instead of results, and `available` is the size of the largest
-    /// buffer in bytes.
+    /// accumulator if these are stored instead of results, and `available` is the size of the
+    /// largest buffer in bytes.
     pub(crate) fn new(
         operator: OperatorRef,
         plan: Plan,

@@ -132,9 +132,9 @@ impl Geometry {
         Offsets { input: at.input, target: self.position(at.target) }
     }
 
-    /// The position of an element that comes `target` after the first of the input. `target` must be
-    /// a run-time value: CubeCL 0.10 gives constants that are arguments 32 bits, and what is added to
-    /// them too.
+    /// The position of an element that comes `target` after the first of the input. `target` must
+    /// be a run-time value: CubeCL 0.10 gives constants that are arguments 32 bits, and what is
+    /// added to them too.
     pub(super) fn position(&self, target: usize) -> usize {
         #[comptime]
         match &self.first_position {

@@ -99,7 +99,7 @@ impl<R: Runtime> fmt::Debug for Sharded<R> {
     }
 }
 
-/// Why tensors are no sharded tensor, or why one cannot be reduced.
+/// Why tensors do not make a sharded tensor, or why one cannot be reduced.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShardsError {

@@ -33,10 +33,10 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     ///
     /// # Errors
     ///
-    /// A [`ReduceError`] before anything is launched on any device: all shards are checked first. If
-    /// a device has failed, also in earlier work of this thread, or has no memory for an input, its
-    /// error is returned before anything is exchanged. An error of a device stays until the caller
-    /// waits for it, with `client.sync()` or [`confirm`](crate::confirm).
+    /// A [`ReduceError`] before anything is launched on any device: all shards are checked first.
+    /// If a device has failed, also in earlier work of this thread, or has no memory for an input,
+    /// its error is returned before anything is exchanged. An error of a device stays until the
+    /// caller waits for it, with `client.sync()` or [`confirm`](crate::confirm).
     pub fn run_sharded(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
         self.run_over(Transport::Collectives)
     }
@@ -129,7 +129,8 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     }
 }
 
-/// Checks that the elements of the second input lie where those of the first do that they belong to.
+/// Checks that each element of the second input lies on the device of the elements of the first
+/// that it belongs to.
 fn check_second<R: Runtime>(first: &Sharded<R>, second: &Sharded<R>) -> Result<(), ReduceError> {
     let refuse = |reason: String| Err(ShardsError::Second { reason }.into());
     let devices = |tensor: &Sharded<R>| -> Vec<_> {

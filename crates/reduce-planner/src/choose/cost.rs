@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// Most waves of which the last one counts apart. It is a small part of more of them, whose cubes no
-/// longer start and end together.
+/// Most waves of which the last one counts apart. It is a small part of more of them, whose cubes
+/// no longer start and end together.
 const MOST_COUNTED_WAVES: f64 = 4.0;
 
 /// What a cube does and holds.
@@ -288,8 +288,8 @@ fn power_ps(problem: &Problem, profile: &Profile) -> f64 {
 /// class of an operator does not tell the two apart.
 const POWERS: &str = "norm_p";
 
-/// Cache lines that a plane touches with one load of each unit, beyond those that its bytes fill, for
-/// each of its units.
+/// Cache lines that a plane touches with one load of each unit, beyond those that its bytes fill,
+/// for each of its units.
 fn extra_lines(problem: &Problem, device: &Device, access: Access, schedule: Schedule) -> f64 {
     let plane = f64::from(device.plane_size_min.max(1));
     let line = device.tuning.line_bytes.max(1) as f64;

@@ -43,10 +43,10 @@ pub struct Choice {
     pub estimate: Estimate,
     /// The schedules that were not taken, in the order of [`ScheduleKind::ALL`].
     pub refused: Vec<Refusal>,
-    /// The next plans in the order of the search, at most [`Choice::MOST_RUNNERS_UP`]. They may have
-    /// the same schedule as the plan that was taken. Plans other than those that the rules give need
-    /// to be faster by a margin (`Tuning::search_margin_percent`), so one of them may have a
-    /// somewhat lower estimate than the plan that was taken.
+    /// The next plans in the order of the search, at most [`Choice::MOST_RUNNERS_UP`]. They may
+    /// have the same schedule as the plan that was taken. Plans other than those that the rules
+    /// give need to be faster by a margin (`Tuning::search_margin_percent`), so one of them may
+    /// have a somewhat lower estimate than the plan that was taken.
     pub runners_up: Vec<Candidate>,
 }
 

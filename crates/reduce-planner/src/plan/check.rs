@@ -46,7 +46,8 @@ pub(crate) fn check_numbers(
     check_schedule(plan, problem, device)
 }
 
-/// [`check_numbers`] for a plan whose access has obeyed [`check_access`] with other loads in flight.
+/// [`check_numbers`] for a plan whose access has obeyed [`check_access`] with other loads in
+/// flight.
 pub(crate) fn check_beside(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
     check_loads(plan.access.loads_in_flight)?;
     check_outputs_in_flight(plan.access, plan.schedule, problem)?;

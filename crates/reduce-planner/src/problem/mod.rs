@@ -152,8 +152,8 @@ impl Second {
     }
 }
 
-/// Which part of a larger tensor the input is: along one axis, the indices from `start` on. Positions
-/// are then those of the larger tensor.
+/// Which part of a larger tensor the input is: along one axis, the indices from `start` on.
+/// Positions are then those of the larger tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShardSpec {
     /// The axis along which the larger tensor is cut.

@@ -91,8 +91,8 @@ const SHIPPED: [&str; 1] = [include_str!("../../plans/nvidia_h200_cuda.json")];
 impl PlanStore {
     /// The store that comes with this crate for a device like this one, if there is one.
     ///
-    /// There is one for an NVIDIA H200 through CUDA, with plans for cases of the benchmarks that were
-    /// measured on it. No runtime tells an H100 from an H200, so an H100 gets it too.
+    /// There is one for an NVIDIA H200 through CUDA, with plans for cases of the benchmarks that
+    /// were measured on it. No runtime tells an H100 from an H200, so an H100 gets it too.
     ///
     /// ```
     /// use reduce_planner::{Device, PlanStore};

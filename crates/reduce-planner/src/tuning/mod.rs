@@ -125,13 +125,13 @@ pub struct Tuning {
     /// along axis 0, 128 bytes a plane, took 84.3 us, and 65536 × 1024 took 66 to 72. Sectors of 32
     /// bytes are from NVIDIA's documentation.
     pub sector_bytes: usize,
-    /// Bytes of a line of a multiprocessor's cache, which looks up one line at a time. From NVIDIA's
-    /// documentation.
+    /// Bytes of a line of a multiprocessor's cache, which looks up one line at a time. From
+    /// NVIDIA's documentation.
     pub line_bytes: usize,
-    /// Bytes of a page of the memory, which opens one page of a bank at a time. A unit that reads an
-    /// inner dimension of 256 bytes alone, beside 512 others, drew 78 % of the bandwidth, and one of
-    /// 4 KiB 59 % (f32 1048576 × 64 and 65536 × 1024 along axis 1). 1 KiB is from the standard of
-    /// HBM3.
+    /// Bytes of a page of the memory, which opens one page of a bank at a time. A unit that reads
+    /// an inner dimension of 256 bytes alone, beside 512 others, drew 78 % of the bandwidth, and
+    /// one of 4 KiB 59 % (f32 1048576 × 64 and 65536 × 1024 along axis 1). 1 KiB is from the
+    /// standard of HBM3.
     pub page_bytes: usize,
     /// Widest elements, in bytes, whose rows are realigned for accumulators of several fields.
     /// 65536 × 1023 along axis 0 took, with single elements and with realigned rows: f32 as sum

@@ -73,8 +73,8 @@ struct Reduced {
     position_stride: usize,
 }
 
-/// The least time per call in a stream of calls: the bytes over the bandwidth, or one launch if that
-/// takes longer.
+/// The least time per call in a stream of calls: the bytes over the bandwidth, or one launch if
+/// that takes longer.
 #[derive(Serialize)]
 struct DeviceFloor {
     microseconds: f64,
