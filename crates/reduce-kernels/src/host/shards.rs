@@ -134,8 +134,8 @@ pub(crate) fn run_exchanged<R: Runtime>(
     for launch in launches {
         launch.run();
     }
-    for (nth, (Exchange { client, .. }, inputs)) in exchanges.iter().zip(inputs).enumerate() {
-        check_health(client, inputs.into_iter().flatten()).map_err(of_shard(nth))?;
+    for (nth, (exchange, inputs)) in exchanges.iter().zip(inputs).enumerate() {
+        exchange.check_health(inputs.into_iter().flatten()).map_err(of_shard(nth))?;
     }
     match transport {
         Transport::Collectives => gather(&exchanges),
@@ -154,32 +154,6 @@ pub(crate) fn run_exchanged<R: Runtime>(
     Ok(results)
 }
 
-/// Checks that a device has run into no error and that the inputs of its launch exist, in one round
-/// trip to the device's thread, which does not wait for the device.
-///
-/// A device with an error would refuse the exchange on its thread, and the others would wait for it
-/// for ever. CubeCL drops the launch of an input that does not exist, and the words of an earlier
-/// call would be exchanged in its place.
-fn check_health<'a, R: Runtime>(
-    client: &ComputeClient<R>,
-    inputs: impl Iterator<Item = &'a TensorHandle<R>>,
-) -> Result<(), ReduceError> {
-    let handles: Vec<Handle> = inputs.map(|input| input.handle.clone()).collect();
-    let asking = client.clone();
-    let found = client.exclusive(move || {
-        for (nth, handle) in handles.into_iter().enumerate() {
-            let bytes = handle.size();
-            if asking.get_resource(handle).is_err() {
-                return Err(ReduceError::NotAllocated { nth, bytes });
-            }
-        }
-        // Any question that CubeCL refuses to answer for a stream with errors would do.
-        asking.memory_usage().map_err(device_error)?;
-        Ok(())
-    });
-    found.map_err(device_error)?
-}
-
 fn device_error(error: ServerError) -> ReduceError {
     ReduceError::Device { reason: error.to_string() }
 }
@@ -195,6 +169,38 @@ struct Exchange<'a, R: Runtime> {
     device: DeviceId,
     key: SlotKey,
     buffers: SlotBuffers,
+}
+
+impl<R: Runtime> Exchange<'_, R> {
+    /// Checks that the stream has run into no error and that the inputs of its launch exist, in one
+    /// round trip to the device's thread, which does not wait for the device.
+    ///
+    /// A stream with an error would refuse the exchange on that thread, and the other devices would
+    /// wait for it for ever. CubeCL drops the launch of an input that does not exist, and the words
+    /// of an earlier call would be exchanged in its place.
+    fn check_health<'i>(
+        &self,
+        inputs: impl Iterator<Item = &'i TensorHandle<R>>,
+    ) -> Result<(), ReduceError> {
+        let handles: Vec<Handle> = inputs.map(|input| input.handle.clone()).collect();
+        let mut asking = self.client.clone();
+        // SAFETY: it is the stream of the client in this thread. On the device's thread, the client
+        // would ask about the stream of that thread.
+        unsafe { asking.set_stream(self.buffers.own.stream) };
+        let found = self.client.exclusive(move || {
+            for (nth, handle) in handles.into_iter().enumerate() {
+                let bytes = handle.size();
+                if asking.get_resource(handle).is_err() {
+                    return Err(ReduceError::NotAllocated { nth, bytes });
+                }
+            }
+            // Any question would do that CubeCL's CUDA server does not answer for a stream with
+            // errors.
+            asking.memory_usage().map_err(device_error)?;
+            Ok(())
+        });
+        found.map_err(device_error)?
+    }
 }
 
 /// The slot of the device in a buffer of all slots.
@@ -277,10 +283,9 @@ fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
         let own = scratch::table(client, &words).map_err(of_shard(nth))?;
         let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
         let buffers = SlotBuffers { own, gathered };
-        client
-            .flush()
-            .map_err(|error| of_shard(nth)(ReduceError::Device { reason: error.to_string() }))?;
-        exchanges.push(Exchange { client, device: *device, key, buffers });
+        let exchange = Exchange { client, device: *device, key, buffers };
+        exchange.check_health(core::iter::empty()).map_err(of_shard(nth))?;
+        exchanges.push(exchange);
     }
     gather(&exchanges);
     let expected: Vec<u32> = (1..=slots as u32).collect();
