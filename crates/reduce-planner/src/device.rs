@@ -66,6 +66,13 @@ pub struct Device {
     pub tuning: Tuning,
 }
 
+/// Shared memory that a device keeps for itself in each cube, at most, in bytes. From the "CUDA C++
+/// Programming Guide", compute capabilities 8.0 and later; earlier ones keep none.
+pub(crate) const RESERVED_SHARED_BYTES: usize = 1024;
+
+/// Registers that a unit takes at most: 255, given out in steps of 8. From the same tables.
+const MOST_REGISTERS: u64 = 256;
+
 /// Describes a device.
 type Preset = fn() -> Device;
 
@@ -330,6 +337,31 @@ impl Device {
     /// room for, so that several launches can run at once and each still has room to go on.
     pub(crate) fn most_waiting_units(&self) -> u64 {
         u64::from(self.multiprocessors) * u64::from(self.units_per_multiprocessor) / 16
+    }
+
+    /// Most cubes of so many units and so much shared memory, in bytes, that may wait for others of
+    /// their tile: half of those that reside together whatever registers their kernel takes, so that
+    /// as many are left for other launches.
+    ///
+    /// How many registers a kernel takes is known only after it was compiled. The counts are those of
+    /// CUDA, the only backend where cubes may wait, and not those of the profile, which is about speed
+    /// and may come from a file.
+    pub(crate) fn most_waiting_cubes(&self, units: u32, shared_bytes: usize) -> u64 {
+        let per = |available: u64, each: u64| available / each.max(1);
+        let registers = u64::from(self.registers_per_multiprocessor);
+        let units = u64::from(units);
+        let resident = [
+            u64::from(self.cubes_per_multiprocessor),
+            per(u64::from(self.units_per_multiprocessor), units),
+            // A compiler leaves room for one cube of any kernel.
+            per(registers, units.saturating_mul(MOST_REGISTERS)).max(1),
+            per(
+                self.shared_memory_per_multiprocessor as u64,
+                (shared_bytes as u64).saturating_add(RESERVED_SHARED_BYTES as u64),
+            ),
+        ];
+        let resident = resident.into_iter().fold(u64::MAX, u64::min);
+        resident.saturating_mul(self.multiprocessors.into()) / 2
     }
 
     /// Whether kernels can load, store and convert `element`.

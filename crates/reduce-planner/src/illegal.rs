@@ -197,12 +197,23 @@ pub enum Illegal {
     },
     /// The device does not say that cubes which have begun make progress while others wait for them.
     NoForwardProgress,
+    /// Cubes wait for others of their tile, and the tuning forbids it.
+    WaitingForbidden,
     /// Cubes wait for others of their tile, and leave too little room for these.
     TooManyWait {
         /// Units of the cubes of a tile.
         units: u64,
         /// The most units that may wait.
         most: u64,
+    },
+    /// Cubes wait for others of their tile, and the device may not have room for all of them.
+    TooManyCubesWait {
+        /// Cubes of a tile.
+        cubes: u32,
+        /// The most such cubes that may wait.
+        most: u64,
+        /// Shared memory of a cube, in bytes.
+        shared: usize,
     },
     /// The units of one cube share the results that they apply.
     AppliedSplit {
@@ -216,11 +227,11 @@ pub enum Illegal {
         /// The most loads at a time.
         max: u64,
     },
-    /// More partials than indices count.
+    /// More partials than indices count, or than a list may have.
     TooManyPartials {
         /// The partials.
         partials: u64,
-        /// The most that indices count.
+        /// The most that there may be.
         max: u64,
     },
     /// The last cube merges, and the device has no 64-bit atomics.
@@ -300,6 +311,13 @@ pub enum Illegal {
         found: usize,
         /// Those that the launch reads.
         expected: usize,
+    },
+    /// A launch reads more dimensions than any tensor of the list has.
+    TooManyOuterDims {
+        /// Dimensions beside the inner one that the launch reads.
+        dims: usize,
+        /// The most that a tensor has.
+        most: usize,
     },
     /// A launch has no tensors, or a tensor no cubes.
     ListedNothing,
@@ -424,9 +442,15 @@ impl fmt::Display for Illegal {
                 write!(f, "results are applied to one output at a time, not to {outputs}")
             }
             NoForwardProgress => f.write_str("the device may not run cubes that others wait for"),
+            WaitingForbidden => f.write_str("cubes that wait for others are forbidden"),
             TooManyWait { units, most } => {
                 write!(f, "{units} units per output tile wait for each other, and {most} may")
             }
+            TooManyCubesWait { cubes, most, shared } => write!(
+                f,
+                "{cubes} cubes per output tile, with {shared} bytes of shared memory each, wait for \
+                 each other, and {most} such cubes may"
+            ),
             AppliedSplit { cubes } => {
                 write!(f, "{cubes} cubes per output cannot share its results")
             }
@@ -475,6 +499,11 @@ impl fmt::Display for Illegal {
                 f,
                 "tensor {tensor} has {found} dimensions beside the inner one, its launch reads \
                  {expected}"
+            ),
+            TooManyOuterDims { dims, most } => write!(
+                f,
+                "a launch reads {dims} dimensions beside the inner one, and no tensor has more than \
+                 {most}"
             ),
             ListedNothing => f.write_str("a launch has no tensors, or a tensor has no cubes"),
             PartialsBuffer { bytes, available } => {

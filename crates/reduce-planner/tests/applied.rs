@@ -109,9 +109,13 @@ fn many_fields_change_the_cubes() {
 fn long_rows_are_read_again_or_held_in_shared_memory() {
     let mut device = Device::h200();
     device.forward_progress = false;
+    let mut forbidden = Device::h200();
+    forbidden.tuning.applied.cubes_wait = false;
     let plan = |element, shape: &[usize]| {
         let (applied, reduction) = stated(element, shape, &[1], &[]);
-        choose_applied(&applied, &reduction, &device).unwrap().plan
+        let plan = |device| choose_applied(&applied, &reduction, device).unwrap().plan;
+        assert_eq!(plan(&forbidden), plan(&device));
+        plan(&device)
     };
     let f32_rows = plan(ElementType::F32, &[4096, 50257]);
     assert_eq!(
@@ -245,6 +249,10 @@ fn plans_obey_the_rules() {
     waiting.forward_progress = false;
     let waits = by_cubes(512, 2).check(&applied, &reduction, &waiting).unwrap_err().to_string();
     assert!(waits.contains("may not run cubes that others wait for"), "{waits}");
+    let mut forbidden = device.clone();
+    forbidden.tuning.applied.cubes_wait = false;
+    let waits = by_cubes(512, 2).check(&applied, &reduction, &forbidden).unwrap_err().to_string();
+    assert!(waits.contains("cubes that wait for others are forbidden"), "{waits}");
     let AppliedPlan::Separately { reduce, .. } =
         force_applied(AppliedKind::Separately, &applied, &reduction, &device).unwrap()
     else {
@@ -253,6 +261,69 @@ fn plans_obey_the_rules() {
     let none = ApplyLaunch::new(along(4, 4), 256, 1, 0);
     let none = error(AppliedPlan::Separately { reduce, apply: none });
     assert!(none.contains("an output needs at least one cube"), "{none}");
+}
+
+/// Cubes that wait for each other reside together, whatever keeps others out: here shared memory, one
+/// cube of which fills a multiprocessor, registers, and the number of cubes. A plan from a file that
+/// breaks this rule would wait for ever.
+#[test]
+fn cubes_that_wait_reside_together() {
+    let mut device = Device::h200();
+    let waiting = |device: &Device, units, in_shared, cubes_per_output: u32| {
+        let len = 4 * units as usize * (1 + in_shared) * cubes_per_output as usize;
+        let (applied, reduction) = stated(ElementType::F32, &[1, len], &[1], &[]);
+        let plan = Plan::new(along(4, 1), cube(units));
+        let plan = AppliedPlan::Held { plan, in_shared, cubes_per_output };
+        plan.check(&applied, &reduction, device).map_err(|error| error.to_string())
+    };
+    let error = waiting(&device, 32, 450, 528).unwrap_err();
+    let found = "528 cubes per output tile, with 230444 bytes of shared memory each, wait for each \
+                 other, and 66 such cubes may";
+    assert!(error.contains(found), "{error}");
+    assert!(waiting(&device, 32, 450, 66).is_ok());
+    // With 255 registers a unit, a multiprocessor holds one cube of 256 units.
+    assert!(waiting(&device, 256, 0, 66).is_ok());
+    // Half of the shared memory is that of two cubes, less what the device keeps.
+    assert!(waiting(&device, 32, 200, 132).is_ok());
+    assert!(waiting(&device, 32, 222, 132).is_ok());
+    assert!(waiting(&device, 32, 227, 132).unwrap_err().contains("and 66 such cubes may"));
+    device.cubes_per_multiprocessor = 2;
+    assert!(waiting(&device, 32, 0, 132).is_ok());
+    assert!(waiting(&device, 32, 0, 133).unwrap_err().contains("and 132 such cubes may"));
+    device.registers_per_multiprocessor = 1 << 13;
+    assert!(waiting(&device, 32, 0, 67).unwrap_err().contains("and 66 such cubes may"));
+    // A profile may come from a file, and does not loosen the rule.
+    device.profile.registers.most = 1;
+    device.profile.reserved_shared_bytes = 0;
+    assert!(waiting(&device, 32, 0, 67).is_err());
+}
+
+/// Where a cube has several outputs, planes do not combine what cubes have published: its units take
+/// an accumulator each. CubeCL would refuse the launch after the call has returned.
+#[test]
+fn merging_several_outputs_takes_shared_memory() {
+    let device = Device::h200();
+    let moments = OperatorClass::new("mean_rstd", 20).fields(5).blockwise();
+    let element = ElementType::F32;
+    let check = |in_shared: usize| {
+        let shape = [8, 4 * 1024 * (2 + in_shared)];
+        let strides = row_major_strides(&shape);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let applied = AppliedSpec { element, strides: None, second: None, companions: &[] };
+        let results = OutputSpec { elements: &[element; 2], strides: None };
+        let applied = AppliedProblem::new(moments, &input, Some(&[1]), &applied).unwrap();
+        let reduction = Problem::new(moments, &input, Some(&[1]), &results).unwrap();
+        let combine = Combine::Plane { lanes: 32 };
+        let schedule = Schedule::Cube { units_per_output: 256, outputs_per_cube: 4, combine };
+        let plan = Plan::new(along(4, 2), schedule);
+        let plan = AppliedPlan::Held { plan, in_shared, cubes_per_output: 4 };
+        plan.check(&applied, &reduction, &device)
+    };
+    // Loads of 14 x 16 KiB, 640 bytes and 96 for the cube and its results, 20480 for the merge, and
+    // the number of the cube.
+    let error = check(14).unwrap_err().to_string();
+    assert!(error.contains("250596 bytes of shared memory"), "{error}");
+    check(12).unwrap();
 }
 
 /// Every kind that applies obeys the rules, whatever the shape, and survives a file.

@@ -1,9 +1,9 @@
 //! Lists of tensors: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Device, Direction, ElementType, Illegal, InputSpec, ListLaunch, ListPlan, ListProblem,
-    ListShare, OperatorClass, PlanError, ProblemError, choose_list, choose_list_application,
-    row_major_strides,
+    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, ListLaunch, ListPlan,
+    ListProblem, ListShare, OperatorClass, PlanError, ProblemError, choose_list,
+    choose_list_application, row_major_strides,
 };
 
 const NORM: OperatorClass = OperatorClass::new("norm", 4);
@@ -158,6 +158,10 @@ fn hostile_plans_are_refused() {
         refused(&|plan| plan.launches[0].tensors[0].cubes = u32::MAX),
         Illegal::SplitStride { .. }
     ));
+    assert_eq!(
+        refused(&|plan| plan.launches[0].outer_dims = 1_000_000_000_000),
+        Illegal::TooManyOuterDims { dims: 1_000_000_000_000, most: 0 }
+    );
     assert!(matches!(refused(&|plan| plan.merging_units = 48), Illegal::NotPowerOfTwo { .. }));
     assert!(matches!(refused(&|plan| plan.units_per_cube = 16), Illegal::CubeBelowPlane { .. }));
     let mut old = plan.clone();
@@ -172,6 +176,28 @@ fn hostile_plans_are_refused() {
     plan.launches[0].outer_dims = 0;
     let error = plan.check(&padded, &device).unwrap_err().to_string();
     assert!(error.contains("tensor 0 has 1 dimensions beside the inner one"), "{error}");
+}
+
+/// Tables have a word for each cube, so a plan from a file may not have any number of them, although
+/// those of each tensor are few enough.
+#[test]
+fn the_cubes_of_a_list_are_counted() {
+    let list = stated(NORM, &[(ElementType::F32, &[1000][..]); 8]);
+    let device = Device::h200();
+    let mut plan = choose_list(&list, &device).unwrap().plan;
+    plan.units_per_cube = 1;
+    plan.merging_units = 1;
+    plan.combine = Combine::Shared;
+    let access = Access::new(Direction::Along);
+    for launch in &mut plan.launches {
+        launch.access = access;
+        launch.tensors.iter_mut().for_each(|share| share.cubes = 1 << 23);
+    }
+    assert_eq!(plan.partials(), 1 << 26);
+    plan.check(&list, &device).unwrap();
+    plan.launches[0].tensors[0].cubes += 1;
+    let error = plan.check(&list, &device).unwrap_err().to_string();
+    assert!(error.contains("67108865 partials are more than 67108864"), "{error}");
 }
 
 /// What is no list of one operator.

@@ -5,11 +5,9 @@ use core::fmt;
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
     Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
-    Schedule, choose, choose::FEW_FIELDS, limits, plan::check::accumulator_bytes, tuning::share,
+    Schedule, choose, choose::FEW_FIELDS, device::RESERVED_SHARED_BYTES, limits,
+    plan::check::accumulator_bytes, tuning::share,
 };
-
-/// Shared memory that a device keeps for itself in each cube, at most, in bytes.
-const RESERVED_SHARED_BYTES: usize = 1024;
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are published
 /// and read.
@@ -304,7 +302,7 @@ fn held_in_shared(
         return Err(AppliedReason::HeldInRegisters { loads, most });
     }
     let available = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
-    let places = available.saturating_sub(combining_bytes(&plan, problem))
+    let places = available.saturating_sub(combining_bytes(&plan, problem, 1))
         / (load_bytes * (team.units * team.tiles) as usize);
     let most_in_shared = places / in_flight * in_flight;
     let in_shared = rest.next_multiple_of(in_flight as u64);
@@ -351,7 +349,8 @@ fn held_by_cubes(
         .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
     let resident = (tuning.by_cubes_units_per_multiprocessor / cube_units).max(1);
     let shared = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
-    let combining = combining_bytes(&plan(1), problem) * 2 + RESERVED_SHARED_BYTES;
+    // Merging what cubes have published takes no more than combining a cube did.
+    let combining = combining_bytes(&plan(1), problem, 1) * 2 + RESERVED_SHARED_BYTES;
     let places =
         (shared / resident as usize).saturating_sub(combining) / (load_bytes * cube_units as usize);
     let most_each = in_flight + places as u64 / in_flight * in_flight;

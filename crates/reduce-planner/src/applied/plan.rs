@@ -235,10 +235,11 @@ impl AppliedPlan {
             AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes } => {
                 plan.check(problem, device)?;
                 one_cube_per_tile(&plan, problem, device).map_err(unfit)?;
+                let shared = check_held(&plan, in_shared, cubes, problem, device).map_err(unfit)?;
                 if cubes > 1 {
-                    may_wait(&plan, cubes, problem, device).map_err(unfit)?;
+                    may_wait(&plan, cubes, shared, problem, device).map_err(unfit)?;
                 }
-                check_held(&plan, in_shared, cubes, problem, device).map_err(unfit)
+                Ok(())
             }
             AppliedPlan::ReadAgain(plan) => {
                 plan.check(problem, device)?;
@@ -267,17 +268,18 @@ fn one_cube_per_tile(plan: &Plan, problem: &Problem, device: &Device) -> Result<
     if let Schedule::Split { cubes_per_output: cubes, .. } = plan.schedule {
         return Err(Illegal::AppliedSplit { cubes });
     }
-    fits_shared(combining_bytes(plan, problem), device)
+    fits_shared(combining_bytes(plan, problem, 1), device)
 }
 
-/// The units of a tile hold all of it, in memory that they have.
+/// The units of a tile hold all of it, in memory that they have. Gives the shared memory of a cube, in
+/// bytes.
 fn check_held(
     plan: &Plan,
     in_shared: usize,
     cubes: u32,
     problem: &Problem,
     device: &Device,
-) -> Result<(), Illegal> {
+) -> Result<usize, Illegal> {
     let in_flight = plan.access.loads_in_flight;
     if !in_shared.is_multiple_of(in_flight) {
         return Err(Illegal::HeldInParts { in_shared, in_flight });
@@ -291,21 +293,19 @@ fn check_held(
     if loads > held {
         return Err(Illegal::HeldTooLong { loads, held });
     }
-    if in_shared == 0 {
-        return Ok(());
-    }
     let load_bytes = plan.access.vector.saturating_mul(problem.input().bytes());
     let units = plan.schedule.units_per_cube() as usize;
-    // Cubes that share a tile combine their units, and then what all cubes have published.
-    let combines = if cubes > 1 { 2 } else { 1 };
     let bytes = in_shared
         .saturating_mul(load_bytes)
         .saturating_mul(units)
-        .saturating_add(combining_bytes(plan, problem) * combines);
-    let available = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
+        .saturating_add(combining_bytes(plan, problem, cubes));
+    let available = match in_shared {
+        0 => device.shared_memory_bytes,
+        _ => device.most_shared_memory_bytes.max(device.shared_memory_bytes),
+    };
     match bytes > available {
         true => Err(Illegal::SharedMemory { bytes, available }),
-        false => Ok(()),
+        false => Ok(bytes),
     }
 }
 
@@ -322,30 +322,62 @@ pub(super) fn published_by(plan: &Plan, cubes_per_output: u32) -> Plan {
     Plan::new(plan.access, schedule)
 }
 
-/// Cubes may publish partials and wait for others of their tile. Cubes take their numbers when they
-/// begin, so only the tile that was begun last has cubes that wait for some that have not begun. They
-/// leave room for these, even where several launches run at once.
-fn may_wait(plan: &Plan, cubes: u32, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+/// Cubes of so much `shared` memory may publish partials and wait for others of their tile. Cubes take
+/// their numbers when they begin, so only the tile that was begun last has cubes that wait for some
+/// that have not begun. They leave room for these, even where several launches run at once.
+fn may_wait(
+    plan: &Plan,
+    cubes: u32,
+    shared: usize,
+    problem: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    if !device.tuning.applied.cubes_wait {
+        return Err(Illegal::WaitingForbidden);
+    }
     if !device.forward_progress {
         return Err(Illegal::NoForwardProgress);
     }
     let split = published_by(plan, cubes);
     let published = device.tuning.applied.published_bytes;
     check_split(&split, problem, device, cubes, Merge::LastCube, published)?;
-    let units = u64::from(cubes).saturating_mul(plan.schedule.units_per_cube().into());
+    let units_per_cube = plan.schedule.units_per_cube();
+    let units = u64::from(cubes).saturating_mul(units_per_cube.into());
     let most = device.most_waiting_units();
-    match units > most {
-        true => Err(Illegal::TooManyWait { units, most }),
+    if units > most {
+        return Err(Illegal::TooManyWait { units, most });
+    }
+    let most = device.most_waiting_cubes(units_per_cube, shared);
+    match u64::from(cubes) > most {
+        true => Err(Illegal::TooManyCubesWait { cubes, most, shared }),
         false => Ok(()),
     }
 }
 
-/// Shared memory in which the units of a cube combine and share results.
-pub(super) fn combining_bytes(plan: &Plan, problem: &Problem) -> usize {
+/// Shared memory in which the units of a cube combine and share results. If several `cubes` share a
+/// tile, the units also combine what all of these have published, and share the number of the cube.
+pub(super) fn combining_bytes(plan: &Plan, problem: &Problem, cubes: u32) -> usize {
     let components = plan.access.outputs_per_tile();
-    let shared = (plan.schedule.outputs_per_cube() as usize).saturating_mul(components);
-    let results = shared.saturating_mul(MOST_RESULT_BYTES);
-    shared_bytes(plan, problem).saturating_add(results)
+    let outputs = (plan.schedule.outputs_per_cube() as usize).saturating_mul(components);
+    let results = outputs.saturating_mul(MOST_RESULT_BYTES);
+    let published = match cubes {
+        0 | 1 => 0,
+        _ => merging_bytes(plan, problem).saturating_add(size_of::<u32>()),
+    };
+    shared_bytes(plan, problem).saturating_add(results).saturating_add(published)
+}
+
+/// Shared memory in which the units of a cube merge published partials. Planes combine only where the
+/// cube has one output: the units of each of several outputs lie apart.
+fn merging_bytes(plan: &Plan, problem: &Problem) -> usize {
+    let units = plan.schedule.units_per_cube();
+    let slots = match plan.schedule.combine() {
+        Some(Combine::Plane { lanes }) if plan.outputs_of_cube() == 1 => {
+            units.div_ceil(lanes.max(1))
+        }
+        _ => units,
+    };
+    (slots as usize).saturating_mul(problem.operator().accumulator_bytes)
 }
 
 /// Inputs and the output may be bound twice, as vectors and as elements, and so may operands.

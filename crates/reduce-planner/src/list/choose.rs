@@ -1,7 +1,8 @@
 //! The choice of a plan for a list, step by step. Read [`choose_list`] from top to bottom.
 
 use super::plan::{
-    ListApplication, ListLaunch, ListPlan, ListShare, beside_tensors, fits_bindings, slots,
+    ListApplication, ListLaunch, ListPlan, ListShare, beside_tensors, fits_bindings, outer_dims,
+    slots,
 };
 use crate::{
     Access, Combine, Device, ElementType, Estimate, ListProblem, PlanError, Problem,
@@ -159,19 +160,19 @@ fn grouped(list: &ListProblem, access: impl Fn(&Problem) -> Access) -> Vec<Group
         }
         let access = access(tensor);
         let element = tensor.input();
-        let outer_dims = tensor.reduced().len().saturating_sub(1);
+        let dims = outer_dims(tensor);
         let share = (nth, access.loads_per_output(tensor).max(1));
         let found = groups.iter_mut().find(|group| {
             group.element == element
                 && group.access == access
-                && (group.outer_dims > 0) == (outer_dims > 0)
+                && (group.outer_dims > 0) == (dims > 0)
         });
         match found {
             Some(group) => {
-                group.outer_dims = group.outer_dims.max(outer_dims);
+                group.outer_dims = group.outer_dims.max(dims);
                 group.tensors.push(share);
             }
-            None => groups.push(Group { element, access, outer_dims, tensors: vec![share] }),
+            None => groups.push(Group { element, access, outer_dims: dims, tensors: vec![share] }),
         }
     }
     groups

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use crate::{
-    Access, Combine, Device, Illegal, ListProblem, PlanError, Quantity,
-    limits::{self, INDEX_SLACK, NARROW_LIMIT},
+    Access, Combine, Device, Illegal, ListProblem, PlanError, Problem, Quantity,
+    limits::{self, INDEX_SLACK},
     plan::check::{check_listed, fits_grid, fits_shared, power_of_two},
 };
 
@@ -133,6 +133,10 @@ pub(super) fn slots(buffers: usize) -> usize {
     }
 }
 
+/// Most cubes that read a list. The table of a launch has a word for each of its cubes, so this many
+/// take 256 MiB. A list that the planner gives more of them has some 500 GB.
+const MOST_CUBES: u64 = 1 << 26;
+
 impl ListPlan {
     /// The version that this planner makes and runs.
     pub const VERSION: u32 = 1;
@@ -185,14 +189,14 @@ impl ListPlan {
         let largest = self.units_per_cube.max(self.merging_units) as usize;
         fits_shared(largest.saturating_mul(list.operator().accumulator_bytes), device)?;
         self.launches.iter().try_for_each(|launch| self.check_launch(launch, list, device))?;
+        let partials = self.partials();
+        if partials > MOST_CUBES {
+            return Err(Illegal::TooManyPartials { partials, max: MOST_CUBES });
+        }
         self.check_each_once(list)?;
         let merging = list.operator().fields + 1 + list.results().len();
         fits_bindings(merging, device)?;
         fits_grid(list.tensors().len() as u64 + 1, true, device)?;
-        let partials = self.partials();
-        if partials > NARROW_LIMIT {
-            return Err(Illegal::TooManyPartials { partials, max: NARROW_LIMIT });
-        }
         Ok(())
     }
 
@@ -207,6 +211,10 @@ impl ListPlan {
         if launch.tensors.is_empty() {
             return Err(Illegal::ListedNothing);
         }
+        let most = tensors.iter().map(outer_dims).max().unwrap_or(0);
+        if launch.outer_dims > most {
+            return Err(Illegal::TooManyOuterDims { dims: launch.outer_dims, most });
+        }
         for &ListShare { tensor, cubes } in &launch.tensors {
             let Some(problem) = tensors.get(tensor) else {
                 return Err(Illegal::NotListed { tensor, tensors: tensors.len() });
@@ -218,7 +226,7 @@ impl ListPlan {
             if *element.get_or_insert(problem.input()) != problem.input() {
                 return Err(Illegal::ListedTypes { tensor });
             }
-            let found = problem.reduced().len().saturating_sub(1);
+            let found = outer_dims(problem);
             if found > launch.outer_dims {
                 let expected = launch.outer_dims;
                 return Err(Illegal::OuterDims { tensor, found, expected });
@@ -248,6 +256,11 @@ impl ListPlan {
         }
         Ok(())
     }
+}
+
+/// Reduced dimensions of a tensor beside the inner one.
+pub(super) fn outer_dims(tensor: &Problem) -> usize {
+    tensor.reduced().len().saturating_sub(1)
 }
 
 pub(super) fn fits_bindings(bindings: usize, device: &Device) -> Result<(), Illegal> {

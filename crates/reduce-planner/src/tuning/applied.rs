@@ -33,6 +33,12 @@ pub struct AppliedTuning {
     /// multiprocessor for themselves do not read while they write. Softmax of f32 4096 × 50257 took
     /// 537 us, and 501 with tiles read again; that of bf16 8192 × 128256 took 1249 us, and 1498.
     pub shared_rate_percent: u32,
+    /// Whether cubes that share a tile may wait for each other. Without it, no plan has such cubes, even
+    /// where the device keeps the promise that this takes ([`Device::forward_progress`]).
+    ///
+    /// [`Device::forward_progress`]: crate::Device::forward_progress
+    #[cfg_attr(feature = "serde", serde(default = "cubes_wait"))]
+    pub cubes_wait: bool,
     /// Bytes that each unit has in flight where several cubes share a tile, and holds in registers;
     /// one more load if fewer places stay empty. Softmax of f32 4096 × 50257 took 480 us with 4 loads
     /// and 12 in shared memory, 440 with 5 and 10, 582 with 8 and none; that of bf16 8192 × 128256
@@ -70,6 +76,12 @@ pub struct AppliedTuning {
     pub apply_loads_in_flight: usize,
 }
 
+/// What a file without this field means.
+#[cfg(feature = "serde")]
+const fn cubes_wait() -> bool {
+    true
+}
+
 impl AppliedTuning {
     /// The numbers for one NVIDIA H200.
     pub(super) const fn h200() -> Self {
@@ -83,6 +95,7 @@ impl AppliedTuning {
             across_units_per_cube: 512,
             shared_bytes_in_flight: 64,
             shared_rate_percent: 80,
+            cubes_wait: true,
             by_cubes_bytes_in_flight: 64,
             by_cubes_units_per_cube: 128,
             by_cubes_units_per_multiprocessor: 1024,
@@ -110,6 +123,7 @@ impl AppliedTuning {
             across_units_per_cube,
             shared_bytes_in_flight,
             shared_rate_percent,
+            cubes_wait: _,
             by_cubes_bytes_in_flight,
             by_cubes_units_per_cube,
             by_cubes_units_per_multiprocessor,
