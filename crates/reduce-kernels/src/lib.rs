@@ -74,7 +74,10 @@ pub use pairs::*;
 pub use partials::{
     Merge, Partials, PartialsDescription, PartialsError, ShardRange, merge_partials,
 };
-pub use plans::{PlanInUse, PlanSource, stop_using_profile, use_profile};
+pub use plans::{
+    PlanInUse, PlanSource, allow_waiting_cubes, forbid_waiting_cubes, stop_using_profile,
+    use_profile,
+};
 #[cfg(feature = "serde")]
 pub use plans::{stop_using_plans, use_plans};
 #[cfg(feature = "serde")]

@@ -1,4 +1,5 @@
-//! Which plan a reduction runs; a profile and stored plans for all reductions of a process.
+//! Which plan a reduction runs; a profile, stored plans and forbidden plans for all reductions of a
+//! process.
 
 use cubecl::prelude::*;
 use reduce_planner::{DeviceError, Plan, Profile};
@@ -75,6 +76,31 @@ pub fn use_profile<R: Runtime>(
 /// Plans with the profile that [`device_of`] assumes again; see [`use_profile`].
 pub fn stop_using_profile<R: Runtime>(client: &ComputeClient<R>) {
     settings::set_profile(cache::identity(client), None);
+}
+
+/// Never again lets cubes of a launch on the client's device wait for other cubes of it, in this
+/// process.
+///
+/// A row that one cube does not hold may be held by several, which wait for each other; see
+/// [`AppliedPlan::Held`]. They go on as long as all of them reside on the device together, for which
+/// plans leave twice the room that they need, and much more as a rule ("Waiting cubes" in
+/// docs/DESIGN.md). Forbid it where the device does not belong to the process alone: where MPS limits
+/// its active threads, or where work of a higher priority may keep cubes out for ever.
+///
+/// From now on, results are applied by other plans, and a plan with such cubes is refused
+/// ([`Illegal::WaitingForbidden`]). A reduction that was given a device ([`plan_for`]) asks that one:
+/// its `tuning.applied.cubes_wait` says the same.
+///
+/// [`AppliedPlan::Held`]: crate::planner::AppliedPlan::Held
+/// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden
+/// [`plan_for`]: crate::AppliedReduction::plan_for
+pub fn forbid_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
+    settings::set_cubes_wait(cache::identity(client), false);
+}
+
+/// Lets cubes wait for others again, on devices where they may; see [`forbid_waiting_cubes`].
+pub fn allow_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
+    settings::set_cubes_wait(cache::identity(client), true);
 }
 
 /// Uses the plans of a store for all reductions of this process on the client's device, in place of

@@ -167,7 +167,7 @@ fn remembered<K: Hash + Eq + Clone, V>(
     Ok(prepared)
 }
 
-/// The device behind a client, with the profile that the process has set for it.
+/// The device behind a client, as the process plans for it.
 pub(crate) fn device<R: Runtime>(client: &ComputeClient<R>) -> Rc<Device> {
     let identity = identity(client);
     let generation = settings::generation();
@@ -177,9 +177,7 @@ pub(crate) fn device<R: Runtime>(client: &ComputeClient<R>) -> Rc<Device> {
     });
     known.unwrap_or_else(|| {
         let mut device = device_of(client);
-        if let Some(profile) = settings::profile(identity) {
-            device.profile = profile;
-        }
+        settings::apply_to(&mut device, identity);
         let device = Rc::new(device);
         CACHE.with_borrow_mut(|cache| {
             if let Some(cache) = cache.still_under(generation) {

@@ -24,6 +24,24 @@ const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 /// depends on it.
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
+/// Shared memory that CUDA takes of each cube, in bytes.
+const RESERVED_SHARED_BYTES: usize = 1024;
+
+/// Units and cubes that reside on a multiprocessor of an NVIDIA GPU together, by the shared memory that
+/// a cube may request, in bytes. CubeCL reports neither these numbers nor the architecture.
+///
+/// From the table of technical specifications by compute capability in the "CUDA C++ Programming
+/// Guide": 9.0 and 10.0 have 227 KiB, 7.5 has 64 KiB. Others with the same memory differ in these
+/// numbers (8.0 and 8.7; 8.6, 8.9 and 12.0), and get the least of them: a plan relies on it that
+/// cubes which wait for each other reside together.
+fn residents(most_shared_bytes: usize) -> (u32, u32) {
+    match most_shared_bytes / 1024 {
+        227.. => (2048, 32),
+        65.. => (1536, 16),
+        _ => (1024, 16),
+    }
+}
+
 /// The language that the client's kernels are compiled to.
 ///
 /// The properties of a client alone do not tell what its kernels can use: a client that compiles
@@ -115,7 +133,8 @@ pub(crate) fn binding_alignment<R: Runtime>(
 /// What the client does not report, such as the launch time and the tuning, is that of
 /// [`Device::h200`], or of [`Device::software_adapter`] if the device has no plane operations. wgpu
 /// reports no number of multiprocessors: 128 are assumed, or 4 without plane operations. No runtime
-/// reports the read bandwidth: 34 GB/s per multiprocessor are assumed.
+/// reports the read bandwidth: 34 GB/s per multiprocessor are assumed. How much resides on a
+/// multiprocessor of a CUDA device follows from the shared memory that a cube may request.
 pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let properties = client.properties();
     let hardware = &properties.hardware;
@@ -151,6 +170,14 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     device.max_vector = hardware.max_vector_size.min(load_bytes);
     device.multiprocessors = multiprocessors;
     device.profile.bandwidth = BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors);
+    if Language::of(client) == Language::Cuda {
+        // CUDA reports what one cube may request, which is all but what the system takes of it.
+        let (units, cubes) = residents(hardware.max_shared_memory_size);
+        device.units_per_multiprocessor = units;
+        device.cubes_per_multiprocessor = cubes;
+        device.shared_memory_per_multiprocessor =
+            hardware.max_shared_memory_size + RESERVED_SHARED_BYTES;
+    }
     device.wide_indices = Language::of(client) != Language::Wgsl
         && properties.features.supports_address(AddressType::U64);
     device.wide_atomics = has_wide_atomics(client);

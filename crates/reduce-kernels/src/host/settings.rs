@@ -1,5 +1,5 @@
-//! What the process has set for each of its devices: its profile, the store whose plans are used,
-//! and whether reductions are recorded. Threads ask when they prepare a reduction, and never when
+//! What the process has set for each of its devices: its profile, whether cubes may wait for others,
+//! the store whose plans are used, and whether reductions are recorded. Threads ask when they prepare a reduction, and never when
 //! they repeat one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,27 +23,48 @@ pub(crate) fn generation() -> u64 {
     GENERATION.load(Ordering::Acquire)
 }
 
-/// The profiles of devices that have one of the process's, by the identity of their clients.
-static PROFILES: Mutex<BTreeMap<usize, Profile>> = Mutex::new(BTreeMap::new());
+/// What the plans for a device rest on beside its own facts.
+#[derive(Default)]
+struct Planning {
+    profile: Option<Profile>,
+    no_cube_waits: bool,
+}
 
-fn profiles() -> MutexGuard<'static, BTreeMap<usize, Profile>> {
-    // No change of a profile can be left half done by a panic.
-    PROFILES.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the process has set for its devices, by the identity of their clients.
+static PLANNING: Mutex<BTreeMap<usize, Planning>> = Mutex::new(BTreeMap::new());
+
+fn planning() -> MutexGuard<'static, BTreeMap<usize, Planning>> {
+    // No change can be left half done by a panic.
+    PLANNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes what plans for a device rest on, and with it the generation.
+fn change_planning(client: usize, change: impl FnOnce(&mut Planning)) {
+    let mut planning = planning();
+    change(planning.entry(client).or_default());
+    GENERATION.fetch_add(1, Ordering::Release);
 }
 
 /// Sets the profile of a device, or takes it away.
 pub(crate) fn set_profile(client: usize, profile: Option<Profile>) {
-    let mut profiles = profiles();
-    match profile {
-        Some(profile) => profiles.insert(client, profile),
-        None => profiles.remove(&client),
-    };
-    GENERATION.fetch_add(1, Ordering::Release);
+    change_planning(client, |planning| planning.profile = profile);
 }
 
-/// The profile that was set for a device.
-pub(crate) fn profile(client: usize) -> Option<Profile> {
-    profiles().get(&client).cloned()
+/// Says whether plans for a device may have cubes that wait for others.
+pub(crate) fn set_cubes_wait(client: usize, wait: bool) {
+    change_planning(client, |planning| planning.no_cube_waits = !wait);
+}
+
+/// Applies what was set to the description of a device.
+pub(crate) fn apply_to(device: &mut Device, client: usize) {
+    let planning = planning();
+    let Some(Planning { profile, no_cube_waits }) = planning.get(&client) else { return };
+    if let Some(profile) = profile {
+        device.profile = profile.clone();
+    }
+    if *no_cube_waits {
+        device.tuning.applied.cubes_wait = false;
+    }
 }
 
 #[cfg(feature = "serde")]

@@ -4,10 +4,11 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use reduce_kernels::{
     Device, ElementType, MappedPair, Max, OfPairs, Plan, PlanInUse, PlanSource, PlanStore, Problem,
-    Product, RecordedReduction, ReduceError, Sum, TensorDescription, TunedPlan,
+    Product, RecordedReduction, ReduceError, Softmax, Sum, TensorDescription, TunedPlan,
+    allow_waiting_cubes,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    device_of,
-    planner::{candidates, choose},
+    device_of, forbid_waiting_cubes,
+    planner::{Access, AppliedPlan, Combine, Direction, Schedule, candidates, choose},
     record_reductions, recorded, reduce, softmax, stop_recording, stop_using_plans,
     stop_using_profile, use_plans, use_profile,
 };
@@ -101,6 +102,33 @@ pub(crate) fn profiles<R: Runtime>(client: &ComputeClient<R>) {
     stop_using_profile(client);
     assert_eq!(launch_ns(), before);
     assert_eq!(device_of(client).profile, assumed);
+}
+
+/// Plans whose cubes wait are refused once the process has forbidden them, in every thread, and are
+/// what they were when it allows them again.
+pub(crate) fn waiting_forbidden<R: Runtime>(client: &ComputeClient<R>) {
+    let _alone = alone();
+    let x = tensor(client, &[0.5f32; 2000], &[2, 1000], &[1000, 1]);
+    let schedule =
+        Schedule::Cube { units_per_output: 64, outputs_per_cube: 1, combine: Combine::Shared };
+    let plan = Plan::new(Access::new(Direction::Along).with_loads_in_flight(8), schedule);
+    let plan = AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 2 };
+    let run = || {
+        let softmax = Softmax.of(&x, 1).with_plan(plan);
+        let output = softmax.run(client).map_err(|error| error.to_string())?;
+        Ok::<_, String>(read::<R, f32>(client, &output, 2000))
+    };
+    let before = run();
+    assert_eq!(before.is_ok(), device_of(client).forward_progress, "{before:?}");
+    forbid_waiting_cubes(client);
+    let forbidden = "cubes that wait for others are forbidden";
+    assert!(run().unwrap_err().contains(forbidden));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run().unwrap_err());
+        assert!(other.join().unwrap().contains(forbidden));
+    });
+    allow_waiting_cubes(client);
+    assert_eq!(run(), before);
 }
 
 /// A store's plan is run where it fits, from the next call on, and no longer when the store is
