@@ -17,7 +17,7 @@ use super::{
     client::{computes_with, has_hardware_math, has_wide_math},
     companion::{companion_access, companion_launch, lies_alike, second_arrays},
     dispatch::team,
-    launch::{WIDEST_STORE, count, geometry, result_arrays},
+    launch::{WIDEST_STORE, count, geometry, parameters, result_arrays},
     prepared::check_arithmetic,
     request::{Request, Resolved, SecondRequest},
     scratch::{Words, words},
@@ -664,9 +664,7 @@ impl<R: Runtime> Launch<'_, R> {
 
     /// The operator's parameters, as in a reduction alone.
     fn parameters(&self) -> ParametersLaunch<R> {
-        let accumulator = self.prepared.resolved.signature.fields[0];
-        let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
-        ParametersLaunch::of(self.parameters, storage_type(element))
+        parameters(self.parameters, &self.prepared.resolved.signature)
     }
 
     fn apply_parameters(&self) -> ParametersLaunch<R> {

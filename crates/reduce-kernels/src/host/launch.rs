@@ -262,15 +262,19 @@ impl<R: Runtime> Launch<'_, R> {
     }
 }
 
-/// The launch argument for an operator's parameters, in the accumulator's type, or in f32 if that is
-/// an integer type.
+/// The launch argument for an operator's parameters, in the type that [`parameter_type`] names.
 pub(super) fn parameters<R: Runtime>(
     parameters: &[f64],
     signature: &Signature,
 ) -> ParametersLaunch<R> {
-    let accumulator = signature.fields[0];
-    let element = if accumulator.is_float() { accumulator } else { ElementType::F32 };
-    ParametersLaunch::of(parameters, storage_type(element))
+    ParametersLaunch::of(parameters, storage_type(parameter_type(signature)))
+}
+
+/// The type in which an operator gets its parameters: that of the accumulator, or of the elements if
+/// that is an integer type, or f32 if both are.
+pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
+    let types = [signature.fields[0], signature.value];
+    types.into_iter().find(|element| element.is_float()).unwrap_or(ElementType::F32)
 }
 
 /// A target for `len` words of accumulators, which the buffer of `output` has been checked to hold.

@@ -9,7 +9,12 @@ use super::{TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
-    host::{cache, client::has_hardware_math, launch::result_arrays, prepared::check_arithmetic},
+    host::{
+        cache,
+        client::has_hardware_math,
+        launch::{parameter_type, result_arrays},
+        prepared::check_arithmetic,
+    },
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, output_of},
     operator::{
         Accumulator, Block, BlockTraits, Columns, Erased, In, Operator, OperatorRef, Parameters,
@@ -339,8 +344,7 @@ fn forms<R: Runtime>(
     };
     let outputs: Vec<_> =
         result_types.iter().map(|of| client.create_from_slice(&poison(of))).collect();
-    let field = signature.fields[0];
-    let parameter = if field.is_float() { field } else { ElementType::F32 };
+    let parameter = parameter_type(&signature);
     let (count, dim) = (CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(units));
     let types = KernelTypesArg {
         second: None,

@@ -81,6 +81,9 @@ macro_rules! suite {
                 pairs_of_every_layout: pairs::every_layout;
                 pairs_of_every_type: pairs::every_type;
                 pairs_at_the_edges: pairs::at_the_edges;
+                pairs_tolerances: pairs::tolerances;
+                pairs_of_large_magnitude: pairs::large_magnitudes;
+                pairs_of_long_inputs: pairs::long_moments;
                 pairs_contract: pairs::contract;
                 gradients_by_every_plan: gradients::every_plan;
                 gradients_of_every_type: gradients::every_type;
@@ -130,6 +133,7 @@ macro_rules! suite {
                 partials_with_positions: partials::positions;
                 partials_refused: partials::refusals;
                 profiles: plans::profiles;
+                waiting_forbidden: plans::waiting_forbidden;
                 plans_from_a_store: plans::stored;
                 plans_from_a_store_in_threads: plans::stored_for_threads;
                 recorded_reductions: plans::recorded_reductions;

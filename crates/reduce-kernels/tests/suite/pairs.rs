@@ -4,8 +4,9 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, OfPairs, PairName, PairOperator, PairOptions, Plan, Product, ReduceError,
-    Reduction, ScheduleKind, Sum, SumAndDot, TensorDescription, cubecl,
+    Covariance, ElementType, OfPairs, PairName, PairOperator, PairOptions, Plan, Product,
+    ReduceError, Reduction, ScheduleKind, Sum, SumAndDot, TensorDescription, WeightedMeanVar,
+    cubecl,
     operator::{Fields, rules},
     planner::{Access, Direction, PlanError, Schedule, force, row_major_strides, span},
     reduce, reduce_pair, with_pair,
@@ -13,7 +14,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    run::{decode, device_with_planes, encode, tensor, tensor_of},
+    run::{decode, device_with_planes, encode, read, tensor, tensor_of},
 };
 
 const OPTIONS: PairOptions =
@@ -404,6 +405,120 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
         let (a, b) = (tensor(client, &a, &[2], &[1]), tensor(client, &b, &[2], &[1]));
         let equal = reduce_kernels::accuracy(client, &a, &b, 0).unwrap();
         assert_eq!(read(equal, ElementType::F32, 1), [0.5], "f32 holds neither of the two");
+    }
+}
+
+/// Tolerances are those of the elements' type: in f64, none is rounded to f32, and in f32, one that is
+/// beyond its range takes every difference.
+pub(crate) fn tolerances<R: Runtime>(client: &ComputeClient<R>) {
+    let close = |absolute| reduce_kernels::AllClose { absolute, relative: 0.0, equal_nan: false };
+    let read = |output: TensorHandle<R>| read::<R, u32>(client, &output, 3);
+    // The largest difference of two f32 is larger than any f32.
+    let x = tensor(client, &[1f32, f32::MAX, f32::INFINITY], &[3, 1], &[1, 1]);
+    let y = tensor(client, &[2f32, -f32::MAX, 0.0], &[3, 1], &[1, 1]);
+    let of = |close| reduce_pair(close, &x, &y).over(1).output_type(ElementType::U32);
+    assert_eq!(read(of(close(1e300)).run(client).unwrap()), [1, 1, 0]);
+    assert_eq!(read(of(close(f64::from(f32::MAX))).run(client).unwrap()), [1, 0, 0]);
+    let scaled = reduce_kernels::AllClose { relative: 3.0, ..close(0.0) };
+    assert_eq!(read(of(scaled).run(client).unwrap()), [1, 1, 0]);
+    if !device_with_planes(client).has(ElementType::F64) {
+        println!("{}: f64 not run, the device lacks it", R::name(client));
+        return;
+    }
+    let x = tensor(client, &[0f64, 0.0, 1e-50], &[3, 1], &[1, 1]);
+    let y = tensor(client, &[0.100_000_001, 1e300, 0.0], &[3, 1], &[1, 1]);
+    let of = |close| reduce_pair(close, &x, &y).over(1).output_type(ElementType::U32);
+    assert_eq!(read(of(close(0.1)).run(client).unwrap()), [0, 0, 1]);
+    assert_eq!(read(of(close(f64::MAX)).run(client).unwrap()), [1, 1, 1]);
+    assert_eq!(read(of(close(1e-50)).run(client).unwrap()), [0, 0, 1]);
+}
+
+/// Weighted variances and covariances of elements whose squares no f32 holds, and of elements whose
+/// squares do not add up in f32, through every schedule.
+pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
+    let len = 70_001;
+    let shape = [1, len];
+    let row = |value: &dyn Fn(usize) -> f64| -> TensorHandle<R> {
+        let row: Vec<f32> = (0..len).map(|i| value(i) as f32).collect();
+        tensor(client, &row, &shape, &[len, 1])
+    };
+    let same = row(&|_| 2e19);
+    let spread = row(&|i| if i % 2 == 0 { 1e18 } else { -1e18 });
+    let weights = row(&|_| 0.5);
+    let problem = reduce_pair(WeightedMeanVar, &same, &weights).over(1).problem().unwrap();
+    let device = device_with_planes(client);
+    let mut ways = vec![Way::Chosen];
+    for kind in ScheduleKind::ALL {
+        ways.extend(force(kind, &problem, &device).ok().map(Way::Planned));
+    }
+    assert!(ways.len() >= 3, "{ways:?}");
+    for way in ways {
+        let moments = |x| {
+            let found = launch(client, reduce_pair(WeightedMeanVar, x, &weights).over(1), way);
+            let (results, _) = found.unwrap();
+            (results[0].1[0], results[1].1[0])
+        };
+        let covariance = |x| {
+            let covariance = reduce_pair(Covariance { correction: 1.0 }, x, x).over(1);
+            launch(client, covariance, way).unwrap().0[0].1[0]
+        };
+        assert_eq!(moments(&same), (f64::from(2e19f32), 0.0), "{way:?}");
+        assert_eq!(covariance(&same), 0.0, "{way:?}");
+        let (mean, variance) = moments(&spread);
+        assert!(mean.abs() <= 1e14, "{way:?}: mean {mean}");
+        assert!((variance / 1e36 - 1.0).abs() <= 3e-5, "{way:?}: variance {variance}");
+        let found = covariance(&spread);
+        assert!((found / 1e36 - 1.0).abs() <= 3e-5, "{way:?}: covariance {found}");
+    }
+}
+
+/// Long weighted variances and covariances are as exact as sums, under every schedule, one unit alone
+/// included. Where there are planes, a share has more elements in each component than f32 counts one
+/// by one.
+pub(crate) fn long_moments<R: Runtime>(client: &ComputeClient<R>) {
+    let software = !reduce_kernels::device_of(client).plane_operations;
+    let device = device_with_planes(client);
+    // All rows lie in the same memory.
+    let broadcast = |len: usize, value: &dyn Fn(usize) -> f32| -> TensorHandle<R> {
+        let row: Vec<f32> = (0..1024).map(value).collect();
+        tensor(client, &row, &[len / 1024, 1024], &[0, 1])
+    };
+    let check = |len: usize, all: bool| {
+        let x = broadcast(len, &|i| (i * 7 % 16) as f32 * 0.1);
+        let weights = broadcast(len, &|i| if i % 3 == 0 { 0.1 } else { 0.3 });
+        let exact = |value: &dyn Fn(f64, f64) -> f64| -> f64 {
+            let x = |i: usize| f64::from((i * 7 % 16) as f32 * 0.1);
+            let w = |i: usize| f64::from(if i % 3 == 0 { 0.1f32 } else { 0.3 });
+            (0..1024).map(|i| value(x(i), w(i))).sum::<f64>() / 1024.0
+        };
+        let weight = exact(&|_, w| w);
+        let mean = exact(&|x, w| w * x) / weight;
+        let variance = exact(&|x, w| w * (x - mean).powi(2)) / weight;
+        let middle = exact(&|x, _| x);
+        let covariance = exact(&|x, _| (x - middle).powi(2));
+        let bound = (512.0 + 2.0 * (len as f64).log2()) * f64::from(f32::EPSILON) / 2.0;
+        let problem = reduce_pair(WeightedMeanVar, &x, &weights).problem().unwrap();
+        for kind in ScheduleKind::ALL {
+            let Ok(plan) = force(kind, &problem, &device) else { continue };
+            if !all && plan.schedule.units_per_output() > 1 {
+                continue;
+            }
+            let way = Way::Planned(plan);
+            let close = |found: f64, expected: f64, what: &str| {
+                let off = (found / expected - 1.0).abs();
+                assert!(off <= bound, "{what} is {found}, not {expected}: off by {off:e}, {plan}");
+            };
+            let (results, _) =
+                launch(client, reduce_pair(WeightedMeanVar, &x, &weights), way).unwrap();
+            close(results[0].1[0], mean, "mean");
+            close(results[1].1[0], variance, "variance");
+            let reduction = reduce_pair(Covariance { correction: 0.0 }, &x, &x);
+            close(launch(client, reduction, way).unwrap().0[0].1[0], covariance, "covariance");
+        }
+    };
+    check(if software { 1 << 16 } else { 1 << 20 }, true);
+    if !software {
+        check(1 << 27, false);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::operator::{
     A, B, C, D, Four, In, InvalidParameter, One, Out, Out2, Pair, PairMap, PairOperator,
     ParameterRule, Parameters, Position, Quad, Signature, Three, Triple, Two, TypeRequest,
     TypeRule, Value,
-    element_wise::{constant, is_nan, nan_or_lowest},
+    element_wise::{constant, is_finite, is_nan, nan_or_lowest},
     math::ln,
     not_negative, rules,
 };
@@ -294,13 +294,13 @@ impl PairOperator for AllClose {
         _position: Position,
         parameters: &Parameters,
     ) -> Value<A, N> {
-        let absolute = Vector::new(In::cast_from(parameters.get::<f32>(0usize)));
-        let relative = Vector::new(In::cast_from(parameters.get::<f32>(1usize)));
+        let absolute = Vector::new(parameters.get::<In>(0usize));
+        let relative = Vector::new(parameters.get::<In>(1usize));
         let nan = parameters.get::<f32>(2usize) > 0.5f32;
         let tolerance = absolute + relative * second.abs();
         let near = (first - second).abs().less_equal(tolerance);
-        // An infinite tolerance would take any difference.
-        let finite = tolerance.less_equal(Vector::new(In::max_value()));
+        // The tolerance of a finite pair may be infinite in its type: it then exceeds any difference.
+        let finite = is_finite::<In, N>(first).and(is_finite::<In, N>(second));
         let equal = first.equal(second);
         let close = equal.or(near.and(finite));
         let both = is_nan::<In, N>(first).and(is_nan::<In, N>(second));
@@ -488,7 +488,8 @@ impl PairOperator for CosineSimilarity {
 /// The mean and the variance of the first input with the second as weights:
 /// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0.
 ///
-/// One read (West, "Updating mean and variance estimates: an improved method", 1979).
+/// One read (West, "Updating mean and variance estimates: an improved method", 1979). The accumulator
+/// holds the variance so far and not West's sum of squares, which overflows before the variance does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightedMeanVar;
 
@@ -499,6 +500,23 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
     select_many(whole.equal(zero), zero, part / whole)
 }
 
+/// The covariance of two parts together, of which the right one is this `share` of the whole, and whose
+/// means are so far apart in each input.
+///
+/// The share multiplies one distance before the other one does: the product of two distances may
+/// overflow where its part in the covariance does not, above all where a part is empty.
+#[cube]
+fn joined<E: Float, N: Size>(
+    left: Vector<E, N>,
+    right: Vector<E, N>,
+    share: Vector<E, N>,
+    distance_x: Vector<E, N>,
+    distance_y: Vector<E, N>,
+) -> Vector<E, N> {
+    let rest = Vector::from_int(1) - share;
+    left * rest + right * share + distance_x * (share * rest) * distance_y
+}
+
 #[cube]
 impl PairOperator for WeightedMeanVar {
     type Fields = Three;
@@ -507,6 +525,7 @@ impl PairOperator for WeightedMeanVar {
     const NAME: &'static str = "weighted_mean_var";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
@@ -517,19 +536,11 @@ impl PairOperator for WeightedMeanVar {
         first: Vector<In, N>,
         second: Vector<In, N>,
         _position: Position,
-        _parameters: &Parameters,
+        parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
-        let value = Vector::<A, N>::cast_from(first);
-        let weight = Vector::<A, N>::cast_from(second);
-        let mean = Vector::<A, N>::cast_from(accumulator.second);
-        let weights = accumulator.first + weight;
-        let distance = value - mean;
-        let mean = mean + distance * part_of::<A, N>(weight, weights);
-        Triple::new(
-            weights,
-            Vector::cast_from(mean),
-            accumulator.third + Vector::cast_from(weight * distance * (value - mean)),
-        )
+        let (mean, weight) = (Vector::cast_from(first), Vector::cast_from(second));
+        let one = Triple::new(weight, mean, Vector::from_int(0));
+        Self::merge::<N>(accumulator, one, parameters)
     }
 
     fn merge<N: Size>(
@@ -538,13 +549,20 @@ impl PairOperator for WeightedMeanVar {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let weights = left.first + right.first;
+        let share = part_of::<A, N>(right.first, weights);
         let mean = Vector::<A, N>::cast_from(left.second);
         let distance = Vector::<A, N>::cast_from(right.second) - mean;
-        let share = part_of::<A, N>(right.first, weights);
+        let variance = joined::<A, N>(
+            Vector::cast_from(left.third),
+            Vector::cast_from(right.third),
+            share,
+            distance,
+            distance,
+        );
         Triple::new(
             weights,
             Vector::cast_from(mean + distance * share),
-            left.third + right.third + Vector::cast_from(distance * distance * left.first * share),
+            Vector::cast_from(variance),
         )
     }
 
@@ -553,12 +571,10 @@ impl PairOperator for WeightedMeanVar {
         _count: usize,
         _parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
-        let weights = accumulator.first;
         let nan = Vector::new(nan_or_lowest::<A>());
-        let undefined = weights.equal(Vector::from_int(0));
+        let undefined = accumulator.first.equal(Vector::from_int(0));
         let mean = select_many(undefined, nan, Vector::cast_from(accumulator.second));
-        let variance = Vector::<A, N>::cast_from(accumulator.third) / weights;
-        let variance = select_many(undefined, nan, variance);
+        let variance = select_many(undefined, nan, Vector::cast_from(accumulator.third));
         Pair::new(Vector::cast_from(mean), Vector::cast_from(variance))
     }
 }
@@ -567,7 +583,8 @@ impl PairOperator for WeightedMeanVar {
 /// `count - correction`. NaN of no elements.
 ///
 /// One read, with the means so far (Welford, "Note on a method for calculating corrected sums of
-/// squares and products", 1962).
+/// squares and products", 1962). The accumulator holds the covariance so far and not Welford's sum of
+/// products, which overflows before the covariance does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Covariance {
     /// Subtracted from the count: 0 for that of a population, 1 for that of a sample.
@@ -582,6 +599,7 @@ impl PairOperator for Covariance {
     const NAME: &'static str = "covariance";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
     const PARAMETERS: ParameterRule<Self> =
         |operator| Ok(vec![not_negative("correction", operator.correction)?]);
 
@@ -595,22 +613,11 @@ impl PairOperator for Covariance {
         first: Vector<In, N>,
         second: Vector<In, N>,
         _position: Position,
-        _parameters: &Parameters,
+        parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
-        let (x, y) = (Vector::<A, N>::cast_from(first), Vector::<A, N>::cast_from(second));
-        let count = accumulator.first + Vector::from_int(1);
-        let share = Vector::<A, N>::from_int(1) / count;
-        let mean_x = Vector::<A, N>::cast_from(accumulator.second);
-        let mean_y = Vector::<A, N>::cast_from(accumulator.third);
-        let distance = x - mean_x;
-        let mean_x = mean_x + distance * share;
-        let mean_y = mean_y + (y - mean_y) * share;
-        Quad::new(
-            count,
-            Vector::cast_from(mean_x),
-            Vector::cast_from(mean_y),
-            accumulator.fourth + Vector::cast_from(distance * (y - mean_y)),
-        )
+        let (x, y) = (Vector::cast_from(first), Vector::cast_from(second));
+        let one = Quad::new(Vector::from_int(1), x, y, Vector::from_int(0));
+        Self::merge::<N>(accumulator, one, parameters)
     }
 
     fn merge<N: Size>(
@@ -624,24 +631,29 @@ impl PairOperator for Covariance {
         let mean_y = Vector::<A, N>::cast_from(left.third);
         let distance_x = Vector::<A, N>::cast_from(right.second) - mean_x;
         let distance_y = Vector::<A, N>::cast_from(right.third) - mean_y;
+        let covariance = joined::<A, N>(
+            Vector::cast_from(left.fourth),
+            Vector::cast_from(right.fourth),
+            share,
+            distance_x,
+            distance_y,
+        );
         Quad::new(
             count,
             Vector::cast_from(mean_x + distance_x * share),
             Vector::cast_from(mean_y + distance_y * share),
-            left.fourth
-                + right.fourth
-                + Vector::cast_from(distance_x * distance_y * left.first * share),
+            Vector::cast_from(covariance),
         )
     }
 
     fn finish<N: Size>(
         accumulator: Quad<A, B, C, D, N>,
-        _count: usize,
+        count: usize,
         parameters: &Parameters,
     ) -> Value<Out, N> {
-        let correction = Vector::new(parameters.get::<A>(0usize));
-        let divisor = max(accumulator.first - correction, Vector::from_int(0));
-        let moments = Vector::<A, N>::cast_from(accumulator.fourth);
-        Value::new(Vector::cast_from(moments / divisor))
+        let count = A::cast_from(count);
+        let divisor = max(count - parameters.get::<A>(0usize), A::from_int(0));
+        let covariance = Vector::<A, N>::cast_from(accumulator.fourth);
+        Value::new(Vector::cast_from(covariance * Vector::new(count / divisor)))
     }
 }
