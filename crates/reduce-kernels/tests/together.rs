@@ -1,0 +1,304 @@
+//! Launches of several threads and of several processes that run at the same time, some of them with
+//! cubes that wait for each other: all come to their end, and with the bits that they have alone.
+//!
+//! An executable of its own, because its launches fill the device. It runs for a minute where cubes
+//! may wait, for seconds on other GPUs, and for two rounds on a software adapter.
+#![cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+
+#[path = "suite/backend.rs"]
+mod backend;
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    env,
+    hash::{Hash, Hasher},
+    io::Write,
+    process::{Command, Stdio, exit},
+    sync::{
+        Barrier, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use reduce_kernels::{
+    AppliedReduction, Apply, Device, ElementType, LayerNorm, LogSumExp, Operator, Softmax, Sum,
+    Var, batch_norm,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
+    device_of,
+    planner::{AppliedKind, ScheduleKind, force, force_applied, row_major_strides},
+    reduce, storage_type,
+};
+
+/// The longest that a call may take, the compilation of its kernel included.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The variable that tells a process which bits its calls must have.
+const EXPECTED: &str = "REDUCE_TOGETHER_BITS";
+
+/// A row-major tensor of f32 whose elements differ from seed to seed.
+fn tensor<R: Runtime>(client: &ComputeClient<R>, seed: usize, shape: &[usize]) -> TensorHandle<R> {
+    let value = |i: usize| (((i + seed) * 2_654_435_761) % 1_000_003) as f32 / 1e5 - 5.0;
+    let data: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+    let handle = client.create_from_slice(f32::as_bytes(&data));
+    TensorHandle::new(handle, shape, row_major_strides(shape), storage_type(ElementType::F32))
+}
+
+/// The inputs of a thread.
+struct Inputs<R: Runtime> {
+    client: ComputeClient<R>,
+    device: Device,
+    /// Rows of which several cubes hold each.
+    rows: TensorHandle<R>,
+    /// Few rows, of which as many cubes hold each as may.
+    long_rows: TensorHandle<R>,
+    images: TensorHandle<R>,
+    channels: TensorHandle<R>,
+}
+
+/// A call, and its name.
+type Call<R> = (&'static str, fn(&Inputs<R>) -> TensorHandle<R>);
+
+impl<R: Runtime> Inputs<R> {
+    fn new(client: &ComputeClient<R>, seed: usize) -> Self {
+        // A software adapter gets few elements.
+        let device = device_of(client);
+        let [rows, long_rows, images]: [&[usize]; 3] = match device.plane_operations {
+            true => [&[24, 50_257], &[3, 500_001], &[16, 32, 56, 56]],
+            false => [&[24, 503], &[3, 20_001], &[2, 3, 14, 14]],
+        };
+        Self {
+            rows: tensor(client, seed, rows),
+            long_rows: tensor(client, seed, long_rows),
+            images: tensor(client, seed, images),
+            channels: tensor(client, seed, &images[1..2]),
+            client: client.clone(),
+            device,
+        }
+    }
+
+    /// Results that are applied by several cubes for each row, where cubes may wait.
+    fn by_cubes<O: Operator, F: Apply<Results = O::Results>>(
+        &self,
+        applied: AppliedReduction<'_, O, F, R>,
+    ) -> TensorHandle<R> {
+        let applied = if self.device.forward_progress {
+            let (problem, reduction) = applied.problems().unwrap();
+            let kind = AppliedKind::HeldByCubes;
+            applied.with_plan(force_applied(kind, &problem, &reduction, &self.device).unwrap())
+        } else {
+            applied
+        };
+        applied.run(&self.client).unwrap()
+    }
+
+    const CALLS: [Call<R>; 7] = [
+        ("softmax of rows held by several cubes", |of| of.by_cubes(Softmax.of(&of.rows, 1))),
+        ("softmax of long rows held by many cubes", |of| of.by_cubes(Softmax.of(&of.long_rows, 1))),
+        ("layer_norm of long rows held by many cubes", |of| {
+            of.by_cubes(LayerNorm { eps: 1e-5 }.of(&of.long_rows, 1))
+        }),
+        ("batch_norm", |of| {
+            batch_norm(&of.client, &of.images, &of.channels, &of.channels, 1e-5).unwrap().0
+        }),
+        ("sum by a split", |of| {
+            let sum = reduce(Sum, &of.long_rows).over(1);
+            let problem = sum.problem().unwrap();
+            let plan = force(ScheduleKind::Split, &problem, &of.device).unwrap();
+            sum.with_plan(plan).run(&of.client).unwrap()
+        }),
+        ("var", |of| reduce(Var { correction: 1.0 }, &of.rows).over(1).run(&of.client).unwrap()),
+        ("logsumexp", |of| reduce(LogSumExp, &of.rows).over(1).run(&of.client).unwrap()),
+    ];
+
+    /// The bits of the results of all calls, of which the device may run several at once. `begins` is
+    /// told the name of what is waited for.
+    fn bits(&self, begins: impl Fn(&'static str)) -> Vec<u64> {
+        let launched = Self::CALLS.map(|(name, call)| {
+            begins(name);
+            (name, call(self))
+        });
+        let read = launched.map(|(name, output)| {
+            begins(name);
+            let bytes = self.client.read_one(output.handle.clone()).expect("the device answers");
+            let len: usize = output.shape().iter().product();
+            hash_of(&bytes[..len * size_of::<f32>()])
+        });
+        read.to_vec()
+    }
+}
+
+/// A hash that all processes of this executable agree on.
+fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What a thread is doing, and since when.
+#[derive(Clone, Copy)]
+struct Doing {
+    what: &'static str,
+    round: usize,
+    since: Instant,
+}
+
+/// Names the threads that have not gone on for [`LIMIT`], and what all of them are doing.
+fn overdue(threads: &[Doing], now: Instant) -> Option<String> {
+    let took = |doing: &Doing| now.saturating_duration_since(doing.since);
+    threads.iter().any(|doing| took(doing) > LIMIT).then(|| {
+        let line = |(nth, doing): (usize, &Doing)| {
+            let hangs = if took(doing) > LIMIT { "hangs" } else { "is" };
+            let Doing { what, round, .. } = doing;
+            format!("thread {nth} {hangs} in round {round} at {what}, {:.1?} long\n", took(doing))
+        };
+        threads.iter().enumerate().map(line).collect()
+    })
+}
+
+/// How many threads run, and how long.
+struct Load {
+    threads: usize,
+    time: Duration,
+    least_rounds: usize,
+}
+
+impl Load {
+    fn of(device: &Device, threads: usize) -> Self {
+        let time = match device.plane_operations {
+            true if device.forward_progress => Duration::from_secs(60),
+            true => Duration::from_secs(10),
+            false => Duration::ZERO,
+        };
+        Self { threads, time, least_rounds: 2 }
+    }
+
+    /// Runs all calls in each thread, on a stream of its own, again and again, and compares their bits
+    /// with those `expected` of it. A call that hangs ends the process, because nothing else ends the
+    /// call. Gives the number of calls.
+    fn run<R: Runtime>(&self, client: &ComputeClient<R>, expected: &[Vec<u64>]) -> usize {
+        let start = Instant::now();
+        let idle = Doing { what: "the start", round: 0, since: start };
+        let doing: Vec<Mutex<Doing>> = (0..self.threads).map(|_| Mutex::new(idle)).collect();
+        let is_done = AtomicBool::new(false);
+        let together = Barrier::new(self.threads);
+        let seen = |doing: &Mutex<Doing>| *doing.lock().unwrap_or_else(PoisonError::into_inner);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let threads: Vec<Doing> = doing.iter().map(seen).collect();
+                    if let Some(words) = overdue(&threads, Instant::now()) {
+                        // Not by a macro, whose output the harness would keep.
+                        let _ = std::io::stderr().write_all(words.as_bytes());
+                        exit(101);
+                    }
+                    thread::sleep(Duration::from_millis(100));
+                }
+            });
+            let workers = doing.iter().enumerate().map(|(nth, doing)| {
+                let (together, expected) = (&together, &expected[nth]);
+                scope.spawn(move || {
+                    let inputs = Inputs::new(client, nth);
+                    together.wait();
+                    let mut round = 0;
+                    while round < self.least_rounds || start.elapsed() < self.time {
+                        let bits = inputs.bits(|what| {
+                            *doing.lock().unwrap() = Doing { what, round, since: Instant::now() };
+                        });
+                        for ((name, _), (found, expected)) in
+                            Inputs::<R>::CALLS.iter().zip(bits.iter().zip(expected))
+                        {
+                            assert_eq!(found, expected, "{name}, thread {nth}, round {round}");
+                        }
+                        round += 1;
+                    }
+                    round * Inputs::<R>::CALLS.len()
+                })
+            });
+            let workers: Vec<_> = workers.collect();
+            let calls: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            is_done.store(true, Ordering::Relaxed);
+            calls.into_iter().map(|calls| calls.expect("the thread found its bits")).sum()
+        })
+    }
+}
+
+/// The bits that each thread's calls have when nothing else runs.
+fn alone<R: Runtime>(client: &ComputeClient<R>, threads: usize) -> Vec<Vec<u64>> {
+    (0..threads).map(|nth| Inputs::new(client, nth).bits(|_| ())).collect()
+}
+
+/// Threads with a stream each.
+fn threads<R: Runtime>(client: &ComputeClient<R>) {
+    let load = Load::of(&device_of(client), 8);
+    let calls = load.run(client, &alone(client, load.threads));
+    println!("{calls} calls in {} threads", load.threads);
+}
+
+/// Two processes of a few threads each. Both run the test called `name`, and know by a variable in
+/// their environment that they are these.
+fn processes<R: Runtime>(client: &ComputeClient<R>, name: &str) {
+    let load = Load::of(&device_of(client), 3);
+    let expected = alone(client, load.threads);
+    let bits = hash_of(&expected).to_string();
+    if let Ok(asked) = env::var(EXPECTED) {
+        assert_eq!(asked, bits, "the bits of a process alone");
+        load.run(client, &expected);
+        return;
+    }
+    let executable = env::current_exe().expect("this test runs from a file");
+    let children = [0, 1].map(|_| {
+        let mut child = Command::new(&executable);
+        child.args([name, "--exact", "--nocapture"]).env(EXPECTED, &bits);
+        child.stdout(Stdio::null()).spawn().expect("the same executable starts again")
+    });
+    for mut child in children {
+        // A child watches its own calls.
+        let status = child.wait().expect("the child is ours");
+        assert!(status.success(), "one of two processes ended with {status}");
+    }
+}
+
+/// A watchdog that names nothing would leave a hang to be guessed at.
+#[test]
+fn the_watchdog_names_what_hangs() {
+    let now = Instant::now() + 2 * LIMIT;
+    let of = |what, since| Doing { what, round: 7, since };
+    let recent = of("var", now - LIMIT / 2);
+    assert_eq!(overdue(&[recent, recent], now), None);
+    let words = overdue(&[recent, of("softmax", now - 2 * LIMIT)], now).unwrap();
+    assert_eq!(
+        words,
+        "thread 0 is in round 7 at var, 60.0s long\nthread 1 hangs in round 7 at softmax, 240.0s long\n"
+    );
+}
+
+/// The tests of one backend.
+macro_rules! on_backend {
+    ($name:ident) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn eight_threads_come_to_their_end_with_the_same_bits() {
+                threads(&backend::$name());
+            }
+
+            #[test]
+            fn two_processes_come_to_their_end_with_the_same_bits() {
+                let test = "two_processes_come_to_their_end_with_the_same_bits";
+                processes(&backend::$name(), &format!("{}::{test}", stringify!($name)));
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+on_backend!(cuda);
+
+#[cfg(feature = "vulkan")]
+on_backend!(spirv);
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+on_backend!(wgsl);
