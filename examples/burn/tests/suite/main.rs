@@ -21,11 +21,15 @@ mod values;
 
 /// Calls a function of a backend with each of these backends, in one process: they share compiled
 /// kernels, which take most of the time.
+///
+/// A function may leave launches behind that nobody reads. NVIDIA's Vulkan driver crashes if the
+/// process ends while a thread of CubeCL's still compiles their kernels, so they are waited for.
 macro_rules! on_each {
     ([$($backend:ty),*] $file:ident $function:ident) => {
         $(
             println!("{}", <$backend as burn_backend::Backend>::name(&device()));
             $file::$function::<$backend>(&device());
+            <$backend as burn_backend::Backend>::sync(&device()).expect("the device answers");
         )*
     };
 }
