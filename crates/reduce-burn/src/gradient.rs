@@ -2,14 +2,18 @@
 //! pass.
 //!
 //! Formulas are made of Burn's operations and of reductions of the same backend. They broadcast
-//! over the reduced axes where the elements lie, so they copy no input into another order.
+//! over the reduced axes where the elements lie, so they copy no input into another order. They
+//! compute in f32 at least, and round to the input's type last: f16 cannot hold every factor of a
+//! gradient that it can hold.
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};
 use burn_tensor::Shape;
 use reduce_kernels::OperatorName;
 
 use crate::{
-    AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction, axes::inverse, operand::Operand,
+    AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction,
+    axes::inverse,
+    operand::{Operand, wide},
 };
 
 /// A result, and how its gradient reaches the input. Results that are no floating point numbers
@@ -24,7 +28,7 @@ pub(crate) struct Gradient<B: Backend> {
 }
 
 /// The formula of a gradient, with what it needs from the forward pass. `x` is the input; a saved
-/// input is a second handle to its memory, not a copy.
+/// input is a second handle to its memory, not a copy. A saved result is of f32 at least.
 #[derive(Clone, Debug)]
 enum Formula<B: Backend> {
     /// Every element counts with this weight: `sum`, `mean`.
@@ -69,6 +73,15 @@ pub(crate) fn forward<B: ReduceBackend>(
     let run = |operator: OperatorName, x: &FloatTensor<B>| {
         B::reduce(AnyTensor::Float(x.clone()), &reduction.with(operator))
     };
+    // The float results in the type in which they are saved.
+    let run_wide = |operator: OperatorName, x: &FloatTensor<B>| {
+        let reduction = reduction.with(operator).with_value_type(wide(x.dtype()));
+        B::reduce(AnyTensor::Float(x.clone()), &reduction)
+    };
+    let rounded = |saved: &FloatTensor<B>| {
+        let (_, value) = reduction.outputs()[0];
+        Operand::<B>(saved.clone()).cast(value).0
+    };
     let with = |result: FloatTensor<B>, formula: Formula<B>| {
         let gradient = Gradient { reduction: reduction.clone(), formula };
         (AnyTensor::Float(result), Some(gradient))
@@ -97,13 +110,26 @@ pub(crate) fn forward<B: ReduceBackend>(
         NanMin => return extremum_without_nan(NanArgMin, &x),
         NanMax => return extremum_without_nan(NanArgMax, &x),
         Var | MeanVar => {
-            let [mean, var] = floats(run(MeanVar, &x)?);
-            let var = with(var, Formula::Variance { x, mean: mean.clone() });
+            let [mean, var] = floats(run_wide(MeanVar, &x)?);
+            let rounded_mean = rounded(&mean);
+            let var = with(rounded(&var), Formula::Variance { x, mean });
             if operator == Var {
                 return Ok(vec![var]);
             }
             let weight = 1.0 / reduction.len() as f64;
-            return Ok(vec![with(mean, Formula::Uniform { weight }), var]);
+            return Ok(vec![with(rounded_mean, Formula::Uniform { weight }), var]);
+        }
+        NormL2 | NormP | LogSumExp | Std | NanStd => {
+            let saved = float(run_wide(operator, &x)?);
+            let result = rounded(&saved);
+            let formula = match operator {
+                NormL2 => Formula::NormL2 { x, norm: saved },
+                NormP => Formula::NormP { x, norm: saved, p: reduction.options().p },
+                LogSumExp => Formula::LogSumExp { x, result: saved },
+                Std => Formula::Deviation { x, std: saved },
+                _ => Formula::NanDeviation { x, std: saved },
+            };
+            return Ok(vec![with(result, formula)]);
         }
         _ => {}
     }
@@ -119,15 +145,10 @@ pub(crate) fn forward<B: ReduceBackend>(
         NanProd => Formula::Product { x, ignores_nan: true },
         SumAbs | NormL1 => Formula::Sign { x },
         SumSquares => Formula::Square { x },
-        NormL2 => Formula::NormL2 { x, norm: result.clone() },
         NormInf => Formula::NormInf { x },
-        NormP => Formula::NormP { x, norm: result.clone(), p: reduction.options().p },
-        LogSumExp => Formula::LogSumExp { x, result: result.clone() },
-        Std => Formula::Deviation { x, std: result.clone() },
         NanSum => Formula::NanSum { x },
         NanMean => Formula::NanMean { x },
         NanVar => Formula::NanVariance { x },
-        NanStd => Formula::NanDeviation { x, std: result.clone() },
         other => panic!("`{other}` has no gradient"),
     };
     Ok(vec![with(result, formula)])
@@ -174,26 +195,26 @@ impl<B: ReduceBackend> Gradient<B> {
     pub(crate) fn of(self, result: FloatTensor<B>) -> FloatTensor<B> {
         let Self { reduction, formula } = self;
         let shape = reduction.input_shape().clone();
-        let dtype = result.dtype();
-        let result = Operand::<B>(result);
+        let (_, dtype) = reduction.input();
         if shape.num_elements() == 0 {
-            return result.zeros_like(shape).0;
+            return Operand::<B>::zeros(shape, dtype, &B::float_device(&result)).0;
         }
         let over = Over { reduction, dtype };
-        // Factors of the result's shape are computed in f32 at least: f16 cannot hold 1/n for a
-        // large n.
-        let result = over.kept(result.0).wide();
-        over.gradient(formula, result).0
+        let result = over.kept(result).wide();
+        over.gradient(formula, result).cast(dtype).0
     }
 }
 
 /// The geometry of a backward pass.
 struct Over {
     reduction: Reduction,
+    /// The type of the input and of its gradient.
     dtype: DType,
 }
 
 impl Over {
+    /// The gradient of the input in its type or in a wider one, from that of the result in the wider
+    /// one.
     fn gradient<B: ReduceBackend>(&self, formula: Formula<B>, gradient: Operand<B>) -> Operand<B> {
         let narrow = |factor: Operand<B>| factor.cast(self.dtype);
         let len = self.reduction.len() as f64;
@@ -216,52 +237,53 @@ impl Over {
                 let zeros: Operand<B> = self.count(is_zero.clone());
                 let others_zero = zeros - self.truth(is_zero.clone());
                 let x = x.fill(is_zero, 1.0);
-                let product = self.reduced(OperatorName::Prod, x.clone()).wide();
+                let product = self.reduced(OperatorName::Prod, x.clone());
                 let result =
-                    (narrow(product * gradient) / x).fill(others_zero.differs_from(0.0), 0.0);
+                    ((product * gradient) / x.wide()).fill(others_zero.differs_from(0.0), 0.0);
                 match ignored {
                     Some(mask) => result.fill(mask, 0.0),
                     None => result,
                 }
             }
             Formula::Sign { x } => Operand::<B>(x).sign() * narrow(gradient),
-            Formula::Square { x } => Operand::<B>(x) * narrow(gradient * 2.0),
+            Formula::Square { x } => Operand::<B>(x).wide() * (gradient * 2.0),
             Formula::NormL2 { x, norm } => {
-                let norm = self.kept::<B>(norm).wide();
+                let norm = self.kept::<B>(norm);
                 let is_zero = norm.equals(0.0);
-                Operand::<B>(x) * narrow((gradient / norm).fill(is_zero, 0.0))
+                Operand::<B>(x).wide() * (gradient / norm).fill(is_zero, 0.0)
             }
             Formula::NormInf { x } => {
                 let x = Operand::<B>(x);
-                let index = int(self.run(OperatorName::ArgMax, x.clone().abs()));
+                let magnitudes = AnyTensor::<B>::Float(x.clone().abs().0);
+                let index = self.reduced_to_int(OperatorName::ArgMax, magnitudes);
                 x.sign() * self.scattered(index, narrow(gradient))
             }
             Formula::NormP { x, norm, p } => {
-                let x = Operand::<B>(x);
+                let x = Operand::<B>(x).wide();
                 let norm = self.kept::<B>(norm);
                 let is_zero = norm.equals(0.0);
                 // Where x is 0, a power below 0 is infinite.
                 let x_is_zero = x.equals(0.0);
                 let share = (x.clone().abs() / norm.fill(is_zero, 1.0)).powf(p - 1.0);
-                (share.fill(x_is_zero, 0.0) * x.sign()) * narrow(gradient)
+                (share.fill(x_is_zero, 0.0) * x.sign()) * gradient
             }
             Formula::LogSumExp { x, result } => {
                 // Of elements that are all -inf, none has a share.
                 let result = self.kept::<B>(result);
                 let nothing = result.equals(f64::NEG_INFINITY);
-                (Operand::<B>(x) - result.fill(nothing, 0.0)).exp() * narrow(gradient)
+                (Operand::<B>(x).wide() - result.fill(nothing, 0.0)).exp() * gradient
             }
             Formula::Variance { x, mean } => {
-                let factor = narrow(gradient * (2.0 / (len - correction)));
-                (Operand::<B>(x) - self.kept(mean)) * factor
+                let factor = gradient * (2.0 / (len - correction));
+                (Operand::<B>(x).wide() - self.kept(mean)) * factor
             }
             Formula::Deviation { x, std } => {
                 let x = Operand::<B>(x);
                 let mean = self.reduced(OperatorName::Mean, x.clone());
-                let std = self.kept::<B>(std).wide();
+                let std = self.kept::<B>(std);
                 let is_zero = std.equals(0.0);
                 let factor = (gradient / (std * (len - correction))).fill(is_zero, 0.0);
-                (x - mean) * narrow(factor)
+                (x.wide() - mean) * factor
             }
             Formula::NanSum { x } => {
                 let ignored = Operand::<B>(x).is_nan();
@@ -279,18 +301,18 @@ impl Over {
                 let ignored = x.is_nan();
                 let count: Operand<B> = self.count(B::bool_not(ignored.clone()));
                 let mean = self.reduced(OperatorName::NanMean, x.clone());
-                let factor = narrow((gradient * 2.0) / (count - correction));
-                ((x - mean) * factor).fill(ignored, 0.0)
+                let factor = (gradient * 2.0) / (count - correction);
+                ((x.wide() - mean) * factor).fill(ignored, 0.0)
             }
             Formula::NanDeviation { x, std } => {
                 let x = Operand::<B>(x);
                 let ignored = x.is_nan();
                 let count: Operand<B> = self.count(B::bool_not(ignored.clone()));
                 let mean = self.reduced(OperatorName::NanMean, x.clone());
-                let std = self.kept::<B>(std).wide();
+                let std = self.kept::<B>(std);
                 let is_zero = std.equals(0.0);
                 let factor = (gradient / (std * (count - correction))).fill(is_zero, 0.0);
-                ((x - mean) * narrow(factor)).fill(ignored, 0.0)
+                ((x.wide() - mean) * factor).fill(ignored, 0.0)
             }
         }
     }
@@ -300,38 +322,37 @@ impl Over {
         Operand::<B>(result).reshape(self.reduction.kept_shape())
     }
 
-    /// The results of an operator over the same axes, which it keeps with size 1.
-    fn run<B: ReduceBackend>(&self, operator: OperatorName, x: Operand<B>) -> Vec<AnyTensor<B>> {
-        self.run_on(operator, AnyTensor::Float(x.0))
+    /// A float result of an operator over the same axes, which it keeps with size 1, in f32 at least.
+    fn reduced<B: ReduceBackend>(&self, operator: OperatorName, x: Operand<B>) -> Operand<B> {
+        let dtype = x.0.dtype();
+        let reduction = self.kept_of(operator, Kind::Float, dtype).with_value_type(wide(dtype));
+        Operand(float(run::<B>(AnyTensor::Float(x.0), &reduction)))
     }
 
-    fn run_on<B: ReduceBackend>(
+    /// A position or a count over the same axes.
+    fn reduced_to_int<B: ReduceBackend>(
         &self,
         operator: OperatorName,
         x: AnyTensor<B>,
-    ) -> Vec<AnyTensor<B>> {
-        let reduction = self.reduction.keeping_dims().with(operator).of(x.kind(), x.dtype());
-        B::reduce(x, &reduction).unwrap_or_else(|error| panic!("gradient of `{operator}`: {error}"))
+    ) -> IntTensor<B> {
+        let reduction = self.kept_of(operator, x.kind(), x.dtype());
+        int(run(x, &reduction))
     }
 
-    fn reduced<B: ReduceBackend>(&self, operator: OperatorName, x: Operand<B>) -> Operand<B> {
-        Operand(float(self.run(operator, x)))
+    /// Another operator over the same axes, which it keeps with size 1, of a tensor of the same shape.
+    fn kept_of(&self, operator: OperatorName, kind: Kind, dtype: DType) -> Reduction {
+        self.reduction.keeping_dims().with(operator).of(kind, dtype)
     }
 
-    /// The number of elements over the same axes where `mask` is true.
+    /// The number of elements over the same axes where `mask` is true, in f32 at least.
     fn count<B: ReduceBackend>(&self, mask: B::BoolTensorPrimitive) -> Operand<B> {
-        let count = int(self.run_on(OperatorName::CountNonzero, AnyTensor::<B>::Bool(mask)));
-        Operand(B::int_into_float(count, self.count_dtype().into()))
+        let count = self.reduced_to_int(OperatorName::CountNonzero, AnyTensor::<B>::Bool(mask));
+        Operand(B::int_into_float(count, wide(self.dtype).into()))
     }
 
     /// 1 where `mask` is true, 0 elsewhere.
     fn truth<B: Backend>(&self, mask: B::BoolTensorPrimitive) -> Operand<B> {
-        Operand(B::bool_into_float(mask, self.count_dtype().into()))
-    }
-
-    /// The type of counts: f16 holds no number above 65504.
-    fn count_dtype(&self) -> DType {
-        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
+        Operand(B::bool_into_float(mask, wide(self.dtype).into()))
     }
 
     /// Zeros of the input's shape, with `values` at the positions in `index`.
@@ -354,4 +375,10 @@ impl Over {
         let unordered = B::float_reshape(rows, Shape::from(extents));
         Operand(B::float_permute(unordered, &inverse(&kept_first)))
     }
+}
+
+/// The results of a reduction in a backward pass.
+fn run<B: ReduceBackend>(x: AnyTensor<B>, reduction: &Reduction) -> Vec<AnyTensor<B>> {
+    B::reduce(x, reduction)
+        .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", reduction.operator()))
 }

@@ -98,7 +98,7 @@ impl<B: Backend> Operand<B> {
 
     /// The tensor in f32, unless it is of f64.
     pub(crate) fn wide(self) -> Self {
-        let wide = if self.0.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let wide = wide(self.0.dtype());
         self.cast(wide)
     }
 
@@ -110,6 +110,11 @@ impl<B: Backend> Operand<B> {
     pub(crate) fn fill(self, mask: BoolTensor<B>, value: f64) -> Self {
         Self(B::float_mask_fill(self.0, mask, value.into()))
     }
+}
+
+/// The type in which gradients of tensors of `dtype` are computed.
+pub(crate) fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 macro_rules! arithmetic {

@@ -13,6 +13,8 @@ pub struct Reduction {
     operator: OperatorName,
     options: OperatorOptions,
     input: (Kind, DType),
+    /// The type of results that are values.
+    value: DType,
     geometry: Geometry,
     settings: DeviceSettings,
 }
@@ -42,6 +44,7 @@ impl Reduction {
             operator,
             options,
             input: (tensor.kind(), tensor.dtype()),
+            value: tensor.dtype(),
             geometry: Geometry { input_shape, axes, keep_dims },
             settings: get_device_settings::<B>(&tensor.device()),
         };
@@ -58,7 +61,12 @@ impl Reduction {
 
     /// The same reduction of a tensor of the same shape and another kind.
     pub(crate) fn of(&self, kind: Kind, dtype: DType) -> Self {
-        Self { input: (kind, dtype), ..self.clone() }
+        Self { input: (kind, dtype), value: dtype, ..self.clone() }
+    }
+
+    /// The same reduction, whose values are of another type than the input.
+    pub(crate) fn with_value_type(&self, value: DType) -> Self {
+        Self { value, ..self.clone() }
     }
 
     /// The same reduction, whose result keeps the reduced axes with size 1.
@@ -127,7 +135,7 @@ impl Reduction {
     pub fn outputs(&self) -> Vec<(Kind, DType)> {
         use OperatorName::*;
 
-        let value = self.input;
+        let value = (self.input.0, self.value);
         let index = (Kind::Int, DType::from(self.settings.int_dtype));
         let truth = (Kind::Bool, DType::from(self.settings.bool_dtype));
         match self.operator {

@@ -180,6 +180,35 @@ fn gradients_of_narrow_types() {
     assert!((found[0] - 120.0 * 1.5667f64.powi(2)).abs() < 1.0, "{}", found[0]);
 }
 
+/// The gradient of a log-softmax takes shares of exponentials that no rounded logarithm has changed:
+/// those of f16 and bf16 are those of f64, rounded once.
+#[test]
+fn shares_of_narrow_types() {
+    fn gradient(row: &TensorData, dtype: DType) -> Vec<f64> {
+        let data = row.clone().convert_dtype(dtype);
+        let x = Tensor::<B, 2>::from_data(data, (&Default::default(), dtype)).require_grad();
+        // The gradient is 1 at the first element, and minus the share at the others.
+        let first = log_softmax(x.clone(), 1).slice([0..1, 0..1]);
+        let found = x.grad(&first.backward()).expect("the tensor is tracked");
+        assert_eq!(found.dtype(), dtype);
+        elements(found)
+    }
+
+    for (dtype, epsilon) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
+        for near in [0.0, 100.0, 1000.0] {
+            let row = (0..61).map(|n| near + f64::from(n % 3) * 4.0).collect::<Vec<_>>();
+            let row = TensorData::new(row, [1, 61]).convert_dtype(dtype);
+            let pairs = gradient(&row, dtype).into_iter().zip(gradient(&row, DType::F64));
+            for (nth, (found, expected)) in pairs.enumerate() {
+                assert!(
+                    (found - expected).abs() <= 2.0 * epsilon * expected.abs() + 1e-7,
+                    "element {nth} near {near} of {dtype:?}: {found}, not {expected}"
+                );
+            }
+        }
+    }
+}
+
 /// A tensor without elements gives gradients of zeros to operands that have some.
 #[test]
 fn gradients_of_nothing() {

@@ -109,6 +109,76 @@ fn gradients_are_those_of_finite_differences() {
     }
 }
 
+/// Gradients of f16 and bf16 are those of f64, rounded once: no saved result is rounded before it is
+/// used.
+#[test]
+fn gradients_of_narrow_types_are_rounded_once() {
+    fn gradients(function: Function<B>, inputs: &[TensorData; 2], dtype: DType) -> [TensorData; 2] {
+        let leaves = inputs.each_ref().map(|data| {
+            let data = data.clone().convert_dtype(dtype);
+            Tensor::<B, 3>::from_data(data, (&Default::default(), dtype)).require_grad()
+        });
+        let [x, y] = leaves.clone();
+        // Gradients of the results are representable in every type.
+        let upstream = tensor(&(1..13).map(f64::from).collect::<Vec<_>>(), [3, 4, 1]);
+        let gradients = (function(x, y, &[2]).cast(DType::F64) * upstream).sum().backward();
+        leaves.map(|leaf| leaf.grad(&gradients).expect("both are tracked").into_data())
+    }
+
+    let mut wrong = Vec::new();
+    let shape = [3, 4, 5];
+    let x = random(&mut StdRng::seed_from_u64(6), shape);
+    let cases = [
+        // Vectors that are almost parallel.
+        (x.clone(), x.iter().map(|x| x * 1.03).collect::<Vec<_>>()),
+        // Elements far from 0, beside which their differences are small.
+        (x.iter().map(|x| 40.0 + x).collect(), x.clone()),
+    ];
+    for (dtype, epsilon) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
+        for (nth, (x, y)) in cases.iter().enumerate() {
+            let inputs = [x, y].map(|row| TensorData::new(row.clone(), shape).convert_dtype(dtype));
+            let functions = functions::<B>();
+            // A sum of two gradients is rounded again.
+            let others = ["sum of sum_and_dot", "weighted_mean_var"];
+            let of_both = functions.into_iter().filter(|(name, _)| !others.contains(name));
+            for (name, function) in of_both {
+                let found = gradients(function, &inputs, dtype);
+                let expected = gradients(function, &inputs, DType::F64);
+                for (input, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let mut pairs = found.iter::<f64>().zip(expected.iter::<f64>());
+                    let differs = |(found, expected): &(f64, f64)| {
+                        (found - expected).abs() > 2.0 * epsilon * expected.abs() + 2e-5
+                    };
+                    if let Some((found, expected)) = pairs.find(differs) {
+                        let what = format!("{name} of {dtype:?}, case {nth}, input {input}");
+                        wrong.push(format!("{what}: {found}, not {expected}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The divisor of a covariance is never below 0. Where it is 0, results and gradients are infinite,
+/// or NaN where an element is the mean.
+#[test]
+fn covariance_with_a_correction_above_the_number_of_pairs() {
+    for correction in [3.0, 4.0, 100.0] {
+        let [x, y] = [[[[1.0, 2.0, 3.0]]], [[[5.0, 4.0, 3.0]]]].map(|data| {
+            Tensor::<B, 3>::from_data(data, (&Default::default(), DType::F64)).require_grad()
+        });
+        let result = covariance(x.clone(), y.clone(), 2, correction);
+        assert_eq!(elements(result.clone()), [f64::NEG_INFINITY]);
+        let gradients = result.backward();
+        for (leaf, first) in [(x, f64::INFINITY), (y, f64::NEG_INFINITY)] {
+            let found = elements(leaf.grad(&gradients).expect("both are tracked"));
+            assert_eq!([found[0], found[2]], [first, -first], "{found:?}");
+            assert!(found[1].is_nan(), "{found:?}");
+        }
+    }
+}
+
 /// Only tensors that are tracked have gradients, and these do not depend on the other.
 #[test]
 fn either_tensor_may_be_tracked() {

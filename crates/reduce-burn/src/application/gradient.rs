@@ -10,7 +10,10 @@ use reduce_kernels::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction, reduced};
 use crate::{
-    ReduceBackend, ReduceBurnError, geometry::repeated_axes, operand::Operand, pair::reduced_pair,
+    ReduceBackend, ReduceBurnError,
+    geometry::repeated_axes,
+    operand::{Operand, wide},
+    pair::reduced_pair,
 };
 
 /// How the gradient of an application's result reaches its input and its operands.
@@ -28,7 +31,7 @@ enum Formula<B: Backend> {
         result: FloatTensor<B>,
     },
     LogSoftmax {
-        result: FloatTensor<B>,
+        saved: LogShares<B>,
     },
     /// A normalisation, whose statistics are those of [`Application::statistics`].
     Normalization {
@@ -36,6 +39,16 @@ enum Formula<B: Backend> {
         weight: Option<FloatTensor<B>>,
         statistics: Vec<FloatTensor<B>>,
     },
+}
+
+/// What a log-softmax saves. Its gradient takes exponentials, beside which a logarithm in f16 or bf16
+/// is rounded too much.
+#[derive(Clone, Debug)]
+enum LogShares<B: Backend> {
+    /// The result, of f32 or f64.
+    Result(FloatTensor<B>),
+    /// The input of a narrower type. The backward pass computes the result again, in f32.
+    Input(FloatTensor<B>),
 }
 
 /// The result of an application of tracked tensors, and its gradient.
@@ -51,8 +64,12 @@ pub(crate) fn forward<B: ReduceBackend>(
             (result.clone(), Formula::Softmax { result })
         }
         AppliedFunction::LogSoftmax => {
-            let result = B::apply(x, operands, application)?;
-            (result.clone(), Formula::LogSoftmax { result })
+            let result = B::apply(x.clone(), operands, application)?;
+            let saved = match wide(application.dtype()) == application.dtype() {
+                true => LogShares::Result(result.clone()),
+                false => LogShares::Input(x),
+            };
+            (result, Formula::LogSoftmax { saved })
         }
         AppliedFunction::LayerNorm { .. } | AppliedFunction::RmsNorm { .. } => {
             let (result, statistics) = B::apply_with_statistics(x.clone(), operands, application)?;
@@ -109,7 +126,14 @@ impl Over<'_> {
                 let function = AppliedFunction::SoftmaxGradient;
                 Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
             }
-            Formula::LogSoftmax { result } => {
+            Formula::LogSoftmax { saved } => {
+                let result = match saved {
+                    LogShares::Result(result) => result,
+                    LogShares::Input(x) => {
+                        let x = Operand::<B>(x).wide();
+                        self.applied(AppliedFunction::LogSoftmax, x, Vec::new())?.0
+                    }
+                };
                 let function = AppliedFunction::LogSoftmaxGradient;
                 Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
             }

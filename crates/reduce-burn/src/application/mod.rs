@@ -14,8 +14,11 @@ use reduce_kernels::{OperatorName, OperatorOptions, ReduceError, operator::Inval
 pub use functions::*;
 
 use crate::{
-    AnyTensor, AxisList, ReduceBackend, ReduceBurnError, Reduction, axes::kept_axes,
-    geometry::broadcasts, gradient::floats, operand::Operand,
+    AnyTensor, AxisList, ReduceBackend, ReduceBurnError, Reduction,
+    axes::kept_axes,
+    geometry::broadcasts,
+    gradient::floats,
+    operand::{Operand, wide},
 };
 
 /// What is computed of each element and of the results of its slice. A slice is the elements that
@@ -187,7 +190,7 @@ impl Application {
             AppliedFunction::RmsNorm { .. } => 1,
             _ => 0,
         };
-        let dtype = if self.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let dtype = wide(self.dtype);
         let mut shape = self.shape.to_vec();
         self.axes.iter().for_each(|&axis| shape[axis] = 1);
         (count, dtype, Shape::from(shape))

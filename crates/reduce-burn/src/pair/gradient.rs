@@ -33,7 +33,8 @@ pub(crate) struct PairGradient<B: Backend> {
     formula: Formula<B>,
 }
 
-/// The formula of a gradient, with what it needs from the forward pass besides the inputs.
+/// The formula of a gradient, with what it needs from the forward pass besides the inputs. A saved
+/// result is of the type that gradients are computed in.
 #[derive(Clone, Debug)]
 enum Formula<B: Backend> {
     Dot,
@@ -55,6 +56,13 @@ pub(crate) fn has_gradient(function: PairName) -> bool {
     !matches!(function, PairName::AllCloseOf | PairName::CountEqualOf | PairName::AccuracyOf)
 }
 
+/// Whether the gradient of a function is computed from its results.
+fn saves_results(function: PairName) -> bool {
+    use PairName::{CosineSimilarityOf, WeightedMeanOf, WeightedMeanVarOf};
+
+    matches!(function, CosineSimilarityOf | WeightedMeanOf | WeightedMeanVarOf)
+}
+
 /// The results for inputs of which one is tracked, with their gradients.
 pub(crate) fn forward<B: ReduceBackend>(
     x: FloatTensor<B>,
@@ -63,10 +71,12 @@ pub(crate) fn forward<B: ReduceBackend>(
 ) -> Result<Vec<Differentiable<B>>, ReduceBurnError> {
     let inputs = [x.clone(), y.clone()];
     let [x, y] = [x, y].map(AnyTensor::Float);
-    let results = B::reduce_pair(x.clone(), y, pair)?;
+    let wide = saves_results(pair.function).then(|| pair.with_wide_values());
+    let results = B::reduce_pair(x.clone(), y, wide.as_ref().unwrap_or(pair))?;
+    let (_, value) = pair.outputs()[0];
     let with = |result: FloatTensor<B>, formula| {
         let gradient = PairGradient { pair: pair.clone(), inputs: inputs.clone(), formula };
-        (result, ResultGradient::OfBoth(gradient))
+        (Operand::<B>(result).cast(value).0, ResultGradient::OfBoth(gradient))
     };
     if pair.function == PairName::SumAndDotOf {
         let [sum, dot] = floats(results);

@@ -24,6 +24,8 @@ pub struct PairReduction {
     function: PairName,
     options: PairOptions,
     inputs: [(Kind, DType); 2],
+    /// The type of results that are values.
+    value: DType,
     geometry: Geometry,
     second_shape: Shape,
     settings: DeviceSettings,
@@ -72,10 +74,16 @@ impl PairReduction {
             function,
             options,
             inputs: [first, second].map(|tensor| (tensor.kind(), tensor.dtype())),
+            value: first.dtype(),
             geometry,
             second_shape,
             settings: get_device_settings::<B>(&first.device()),
         })
+    }
+
+    /// The same reduction, whose values are of the type that they are computed in.
+    pub(crate) fn with_wide_values(&self) -> Self {
+        Self { value: self.real(), ..self.clone() }
     }
 
     /// The function.
@@ -126,7 +134,7 @@ impl PairReduction {
 
     /// The kind and the type of each result.
     pub fn outputs(&self) -> Vec<(Kind, DType)> {
-        let value = self.inputs[0];
+        let value = (Kind::Float, self.value);
         match self.function {
             PairName::CountEqualOf => vec![(Kind::Int, self.settings.int_dtype.into())],
             PairName::AllCloseOf => vec![(Kind::Bool, self.settings.bool_dtype.into())],

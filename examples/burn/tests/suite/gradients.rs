@@ -2,7 +2,7 @@
 //! differences in `crates/reduce-burn/tests/gradients.rs`.
 
 use burn_autodiff::Autodiff;
-use burn_backend::AutodiffBackend;
+use burn_backend::{AutodiffBackend, DType};
 use burn_flex::Flex;
 use burn_tensor::{Tensor, TensorData};
 use rand::Rng;
@@ -13,7 +13,7 @@ use reduce_burn::{
 
 use crate::{
     inputs::{Cases, Layout, RANK},
-    values::assert_close,
+    values::{assert_close, has},
 };
 
 /// The operators whose results are floats.
@@ -32,7 +32,7 @@ fn gradient<B: ReduceBackend + AutodiffBackend>(
     layout: &Layout,
     device: &B::Device,
 ) -> TensorData {
-    let stored = Tensor::<B, RANK>::from_data(data.clone(), device).require_grad();
+    let stored = Tensor::<B, RANK>::from_data(data.clone(), (device, data.dtype)).require_grad();
     let tensor = <burn_tensor::Float as Reducible<B>>::into_any(
         layout.arranged(stored.clone()).into_primitive(),
     );
@@ -46,7 +46,8 @@ fn gradient<B: ReduceBackend + AutodiffBackend>(
             Tensor::from_primitive(<burn_tensor::Float as Reducible<B>>::from_any(result));
         let count = result.shape().num_elements();
         let weights: Vec<f32> = (0..count).map(|n| 0.5 + (n % 7) as f32 * 0.25).collect();
-        let weights = Tensor::<B, RANK>::from_data(TensorData::new(weights, result.dims()), device);
+        let weights = TensorData::new(weights, result.dims()).convert_dtype(data.dtype);
+        let weights = Tensor::<B, RANK>::from_data(weights, (device, data.dtype));
         let part = (result * weights).sum();
         total = Some(match total {
             Some(total) => total + part,
@@ -57,15 +58,39 @@ fn gradient<B: ReduceBackend + AutodiffBackend>(
     stored.grad(&gradients).expect("the tensor is tracked").into_data()
 }
 
-/// The gradient of every operator, over a random layout each.
-pub(crate) fn as_of_flex<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+/// Compares the gradient of every operator with that of burn-flex, over a random layout each.
+fn compare<B: ReduceBackend + AutodiffBackend>(device: &B::Device, dtype: DType, relative: f64) {
     let mut cases = Cases::new(1);
     for operator in differentiable() {
         let layout = cases.layout();
         let data = cases.data(&layout, |random| random.random_range(-2.0f32..2.0));
+        let data = data.convert_dtype(dtype);
         let found = gradient::<B>(operator, &data, &layout, device);
+        assert_eq!(found.dtype, dtype, "gradient of {operator}");
         let expected = gradient::<Autodiff<Flex>>(operator, &data, &layout, &Default::default());
-        assert_close(&found, &expected, 5e-4, &format!("gradient of {operator}, {layout:?}"));
+        let case = format!("gradient of {operator} of {dtype:?}, {layout:?}");
+        assert_close(&found, &expected, relative, &case);
+    }
+}
+
+pub(crate) fn as_of_flex<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+    compare::<B>(device, DType::F32, 5e-4);
+}
+
+/// Those of f16 and bf16. A factor of a gradient may be too large for the type of the gradient.
+pub(crate) fn of_narrow_types<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+    for (dtype, relative) in [(DType::F16, 2e-3), (DType::BF16, 1e-2)] {
+        if has::<B>(device, dtype) {
+            compare::<B>(device, dtype, relative);
+        }
+    }
+    if has::<B>(device, DType::F16) {
+        let data = TensorData::from([[0.005f32, 0.0, 0.0, 0.002]]).convert_dtype(DType::F16);
+        let x = Tensor::<B, 2>::from_data(data, (device, DType::F16)).require_grad();
+        let gradients = (norm_l2(x.clone(), 1) * 1024.0).backward();
+        let found = x.grad(&gradients).expect("the tensor is tracked").into_data();
+        let expected = TensorData::from([[950.5f32, 0.0, 0.0, 380.25]]);
+        assert_close(&found, &expected, 1e-3, "scaled gradient of a norm");
     }
 }
 

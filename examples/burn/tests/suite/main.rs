@@ -94,6 +94,7 @@ macro_rules! suite {
             tests! {
                 [Autodiff<Bare>, Autodiff<Fused>];
                 gradients: gradients::as_of_flex;
+                gradients_of_narrow_types: gradients::of_narrow_types;
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
