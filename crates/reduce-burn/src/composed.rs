@@ -92,6 +92,7 @@ fn of_floats<B: Backend>(x: Tensor<B, 2>, reduction: &Reduction) -> Vec<Column<B
     use OperatorName::*;
 
     let len = reduction.len() as f64;
+    let divisor = reduction.divisor();
     let correction = reduction.options().correction;
     let result = match reduction.operator() {
         Sum => x.sum_dim(1),
@@ -121,13 +122,13 @@ fn of_floats<B: Backend>(x: Tensor<B, 2>, reduction: &Reduction) -> Vec<Column<B
         NormL2 => norm(x, 2.0),
         NormInf => extremum(x.abs(), true).0,
         NormP => norm(x, reduction.options().p),
-        Var => squares(deviations(x, len)) / (len - correction),
-        Std => norm(deviations(x, len), 2.0) / (len - correction).sqrt(),
+        Var => squares(deviations(x, len)) / divisor,
+        Std => norm(deviations(x, len), 2.0) / divisor.sqrt(),
         MeanVar => {
             let squares = squares(deviations(x.clone(), len));
             // As the kernels compute it: an infinite element has no distance from a mean.
             let mean = (x.sum_dim(1) / len).mask_fill(squares.clone().is_nan(), f64::NAN);
-            return vec![Column::Float(mean), Column::Float(squares / (len - correction))];
+            return vec![Column::Float(mean), Column::Float(squares / divisor)];
         }
         LogSumExp => {
             let largest = extremum(x.clone(), true).0;
@@ -141,8 +142,8 @@ fn of_floats<B: Backend>(x: Tensor<B, 2>, reduction: &Reduction) -> Vec<Column<B
         NanMax => extremum_without_nan(x, true).0,
         NanArgMin => return vec![Column::Int(extremum_without_nan(x, false).1)],
         NanArgMax => return vec![Column::Int(extremum_without_nan(x, true).1)],
-        NanVar => squares(deviations_without_nan(x.clone())) / (numbers(x) - correction),
-        NanStd => norm(deviations_without_nan(x.clone()), 2.0) / (numbers(x) - correction).sqrt(),
+        NanVar => squares(deviations_without_nan(x.clone())) / divisors(x, correction),
+        NanStd => norm(deviations_without_nan(x.clone()), 2.0) / divisors(x, correction).sqrt(),
         other => panic!("this reduce-burn is older than the operator `{other}` of reduce-kernels"),
     };
     vec![Column::Float(result)]
@@ -252,6 +253,11 @@ fn without_nan<B: Backend>(x: Tensor<B, 2>, replacement: f64) -> Tensor<B, 2> {
 fn numbers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let dtype = x.dtype();
     x.is_nan().bool_not().float().cast(FloatDType::from(dtype)).sum_dim(1)
+}
+
+/// What the variance of the numbers of each row is divided by.
+fn divisors<B: Backend>(x: Tensor<B, 2>, correction: f64) -> Tensor<B, 2> {
+    (numbers(x) - correction).clamp_min(0.0)
 }
 
 fn deviations<B: Backend>(x: Tensor<B, 2>, len: f64) -> Tensor<B, 2> {

@@ -217,8 +217,7 @@ impl Over {
     /// one.
     fn gradient<B: ReduceBackend>(&self, formula: Formula<B>, gradient: Operand<B>) -> Operand<B> {
         let narrow = |factor: Operand<B>| factor.cast(self.dtype);
-        let len = self.reduction.len() as f64;
-        let correction = self.reduction.options().correction;
+        let divisor = self.reduction.divisor();
         match formula {
             Formula::Uniform { weight } => {
                 narrow(gradient * weight).expand(self.reduction.input_shape().clone())
@@ -274,7 +273,7 @@ impl Over {
                 (Operand::<B>(x).wide() - result.fill(nothing, 0.0)).exp() * gradient
             }
             Formula::Variance { x, mean } => {
-                let factor = gradient * (2.0 / (len - correction));
+                let factor = gradient * (2.0 / divisor);
                 (Operand::<B>(x).wide() - self.kept(mean)) * factor
             }
             Formula::Deviation { x, std } => {
@@ -282,7 +281,7 @@ impl Over {
                 let mean = self.reduced(OperatorName::Mean, x.clone());
                 let std = self.kept::<B>(std);
                 let is_zero = std.equals(0.0);
-                let factor = (gradient / (std * (len - correction))).fill(is_zero, 0.0);
+                let factor = (gradient / (std * divisor)).fill(is_zero, 0.0);
                 (x.wide() - mean) * factor
             }
             Formula::NanSum { x } => {
@@ -299,19 +298,19 @@ impl Over {
             Formula::NanVariance { x } => {
                 let x = Operand::<B>(x);
                 let ignored = x.is_nan();
-                let count: Operand<B> = self.count(B::bool_not(ignored.clone()));
+                let divisor = self.divisor_without_nan::<B>(ignored.clone());
                 let mean = self.reduced(OperatorName::NanMean, x.clone());
-                let factor = (gradient * 2.0) / (count - correction);
+                let factor = (gradient * 2.0) / divisor;
                 ((x.wide() - mean) * factor).fill(ignored, 0.0)
             }
             Formula::NanDeviation { x, std } => {
                 let x = Operand::<B>(x);
                 let ignored = x.is_nan();
-                let count: Operand<B> = self.count(B::bool_not(ignored.clone()));
+                let divisor = self.divisor_without_nan::<B>(ignored.clone());
                 let mean = self.reduced(OperatorName::NanMean, x.clone());
                 let std = self.kept::<B>(std);
                 let is_zero = std.equals(0.0);
-                let factor = (gradient / (std * (count - correction))).fill(is_zero, 0.0);
+                let factor = (gradient / (std * divisor)).fill(is_zero, 0.0);
                 ((x.wide() - mean) * factor).fill(ignored, 0.0)
             }
         }
@@ -348,6 +347,12 @@ impl Over {
     fn count<B: ReduceBackend>(&self, mask: B::BoolTensorPrimitive) -> Operand<B> {
         let count = self.reduced_to_int(OperatorName::CountNonzero, AnyTensor::<B>::Bool(mask));
         Operand(B::int_into_float(count, wide(self.dtype).into()))
+    }
+
+    /// What a variance of the elements outside `ignored` is divided by: never less than 0.
+    fn divisor_without_nan<B: ReduceBackend>(&self, ignored: B::BoolTensorPrimitive) -> Operand<B> {
+        let count: Operand<B> = self.count(B::bool_not(ignored));
+        (count - self.reduction.options().correction).at_least(0.0)
     }
 
     /// 1 where `mask` is true, 0 elsewhere.

@@ -110,6 +110,11 @@ impl Reduction {
         self.geometry.len()
     }
 
+    /// What a variance of all elements is divided by: never less than 0.
+    pub(crate) fn divisor(&self) -> f64 {
+        (self.len() as f64 - self.options.correction).max(0.0)
+    }
+
     /// The axes that stay, in ascending order.
     pub(crate) fn kept_axes(&self) -> Vec<usize> {
         self.geometry.kept_axes()

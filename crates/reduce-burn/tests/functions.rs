@@ -215,6 +215,34 @@ fn extreme_magnitudes() {
     }
 }
 
+/// The divisor of a variance is never below 0, and results are those of a division by 0: infinite,
+/// or NaN if all elements are equal.
+#[test]
+fn corrections_above_the_number_of_elements() {
+    type Function = fn(Tensor<Flex, 2>, f64) -> Tensor<Flex, 2>;
+
+    let device = Default::default();
+    let functions: [(&str, Function); 6] = [
+        ("var", |x, correction| var(x, 1, correction)),
+        ("std", |x, correction| std(x, 1, correction)),
+        ("mean_var", |x, correction| mean_var(x, 1, correction).1),
+        ("nanvar", |x, correction| nanvar(x, 1, correction)),
+        ("nanstd", |x, correction| nanstd(x, 1, correction)),
+        ("covariance", |x, correction| covariance(x.clone(), x, 1, correction)),
+    ];
+    for (name, function) in functions {
+        for correction in [2.0, 2.5, 3.0, 100.0] {
+            let x = Tensor::<Flex, 2>::from_data([[1.0f32, 3.0], [2.0, 2.0]], &device);
+            let found: Vec<f32> = function(x, correction).into_data().iter::<f32>().collect();
+            assert_eq!(found[0], f32::INFINITY, "{name} with a correction of {correction}");
+            assert!(found[1].is_nan(), "{name} with a correction of {correction}: {found:?}");
+        }
+    }
+    // Of these elements, one is a number.
+    let x = Tensor::<Flex, 2>::from_data([[f32::NAN, 3.0, f32::NAN]], &device);
+    assert!(nanvar(x, 1, 2.0).into_scalar().is_nan());
+}
+
 #[test]
 fn integers_wrap_in_their_own_type() {
     let device = <Flex as burn_backend::BackendTypes>::Device::default();

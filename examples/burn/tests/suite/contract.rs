@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn_backend::{Backend, DType};
 use burn_tensor::{Bool, Int, Tensor, TensorData, f16};
 use reduce_burn::{
-    ReduceBackend, all, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min, norm_l2,
-    prod, squeeze, std, sum, var,
+    ReduceBackend, all, any, argmax, argmin, count_nonzero, covariance, logsumexp, max, mean,
+    mean_var, min, nanstd, nanvar, norm_l2, prod, squeeze, std, sum, var,
 };
 
 use crate::values::{assert_close, has};
@@ -82,6 +82,26 @@ pub(crate) fn wrong_in_burn<B: ReduceBackend>(device: &B::Device) {
     let large = row::<B>(&[3e20, -4e20], device);
     assert!((one(norm_l2(large.clone(), 1)) / 5e20 - 1.0).abs() < 1e-6);
     assert!((one(std(large, 1, 0.0)) / 3.5e20 - 1.0).abs() < 1e-5);
+}
+
+/// The divisor of a variance is never below 0.
+pub(crate) fn corrections_above_the_number_of_elements<B: ReduceBackend>(device: &B::Device) {
+    let (unequal, equal) = (row::<B>(&[1.0, 3.0], device), row::<B>(&[2.0, 2.0], device));
+    for correction in [2.0, 3.0, 100.0] {
+        let each = |x: &Tensor<B, 2>| {
+            [
+                one(var(x.clone(), 1, correction)),
+                one(std(x.clone(), 1, correction)),
+                one(mean_var(x.clone(), 1, correction).1),
+                one(nanvar(x.clone(), 1, correction)),
+                one(nanstd(x.clone(), 1, correction)),
+                one(covariance(x.clone(), x.clone(), 1, correction)),
+            ]
+        };
+        assert_eq!(each(&unequal), [INF; 6], "a correction of {correction}");
+        let of_equal = each(&equal);
+        assert!(of_equal.iter().all(|x| x.is_nan()), "a correction of {correction}: {of_equal:?}");
+    }
 }
 
 /// Empty reductions, empty results and tensors of rank 1.

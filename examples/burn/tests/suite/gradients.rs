@@ -8,7 +8,8 @@ use burn_tensor::{Tensor, TensorData};
 use rand::Rng;
 use reduce_burn::{
     AxisList, Kind, OperatorName, OperatorOptions, ReduceBackend, Reducible, Reduction, logsumexp,
-    max, min_with_index, nanmax, nanmean, nansum, norm_inf, norm_l2, norm_p, prod, std, sum,
+    max, min_with_index, nanmax, nanmean, nansum, nanvar, norm_inf, norm_l2, norm_p, prod, std,
+    sum, var,
 };
 
 use crate::{
@@ -123,6 +124,12 @@ pub(crate) fn at_the_edges<B: ReduceBackend + AutodiffBackend>(device: &B::Devic
     check("a norm_inf", &[-3.0, 3.0, 1.0], &|x| norm_inf(x, 1), &[-1.0, 0.0, 0.0]);
     check("a norm_inf of 0", &[0.0, 0.0], &|x| norm_inf(x, 1), &[0.0, 0.0]);
     check("a deviation of 0", &[2.0, 2.0], &|x| std(x, 1, 0.0), &[0.0, 0.0]);
+    let unequal = [1.0, 2.0, 3.0];
+    check("a variance over 0", &unequal, &|x| var(x, 1, 3.0), &[-INF, NAN, INF]);
+    check("a variance over less", &unequal, &|x| var(x, 1, 5.0), &[-INF, NAN, INF]);
+    let numbers = [1.0, 2.0, NAN, 3.0];
+    check("a nanvar over less", &numbers, &|x| nanvar(x, 1, 4.0), &[-INF, NAN, 0.0, INF]);
+    check("a deviation over less", &unequal, &|x| std(x, 1, 5.0), &[NAN; 3]);
     check("a product", &[2.0, -3.0, 4.0], &|x| prod(x, 1), &[-12.0, 8.0, -6.0]);
     check("a product with a 0", &[2.0, 0.0, 4.0], &|x| prod(x, 1), &[0.0, 8.0, 0.0]);
     check("a product with two zeros", &[0.0, 0.0, 4.0], &|x| prod(x, 1), &[0.0, 0.0, 0.0]);

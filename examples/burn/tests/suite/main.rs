@@ -74,6 +74,8 @@ macro_rules! suite {
                 truths: values::truths;
                 narrow_types: values::narrow_types;
                 wrong_in_burn: contract::wrong_in_burn;
+                corrections_above_the_number_of_elements:
+                    contract::corrections_above_the_number_of_elements;
                 nothing_to_reduce: contract::nothing_to_reduce;
                 errors_before_launch: contract::errors_before_launch;
                 applications: applications::values;
