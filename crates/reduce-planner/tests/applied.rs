@@ -2,8 +2,8 @@
 
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
-    Combine, Device, Direction, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanError,
-    Problem, ProblemError, Schedule, choose_applied, force_applied, row_major_strides,
+    Combine, Device, Direction, ElementType, Illegal, InputSpec, OperatorClass, OutputSpec, Plan,
+    PlanError, Problem, ProblemError, Schedule, choose_applied, force_applied, row_major_strides,
 };
 
 const SOFTMAX: OperatorClass =
@@ -373,4 +373,84 @@ fn refusals_have_their_numbers() {
     assert_eq!(reasons[0], "held: too long: 12564 loads per output tile, and a cube holds 8192");
     assert!(matches!(choice.refused[1].reason, AppliedReason::Slower { .. }), "{reasons:?}");
     assert!(reasons[3].starts_with("separately: slower: "), "{reasons:?}");
+}
+
+/// A layer normalisation with weight and bias over rows of this length.
+fn layer_norm(len: usize) -> (AppliedProblem, Problem) {
+    stated(ElementType::F32, &[512, len], &[1], &[&[1, 0], &[0, 1], &[0, 1]])
+}
+
+fn with_bindings(device: &Device, max_bindings: u32) -> Device {
+    let mut device = device.clone();
+    device.max_bindings = max_bindings;
+    device
+}
+
+fn refusal(
+    plan: AppliedPlan,
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> Option<Illegal> {
+    match plan.check(applied, reduction, device) {
+        Ok(()) => None,
+        Err(PlanError::Unfit { reason, .. }) => Some(reason),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Every plan that is chosen binds what its launch needs and no more: it is refused on a device with
+/// one binding less, and one that binds less is found where there is one.
+#[test]
+fn launches_bind_no_more_buffers_than_the_device_has() {
+    let device = Device::h200();
+    let least = |applied: &AppliedProblem, reduction: &Problem, kind: AppliedKind| -> usize {
+        let plan = force_applied(kind, applied, reduction, &device).unwrap();
+        let fits = |&bindings: &u32| {
+            refusal(plan, applied, reduction, &with_bindings(&device, bindings)).is_none()
+        };
+        let least = (1..64).find(fits).unwrap();
+        let (bindings, available) = (least as usize, least - 1);
+        let fewer = with_bindings(&device, available);
+        let reason = refusal(plan, applied, reduction, &fewer);
+        assert_eq!(reason, Some(Illegal::Bindings { bindings, available }), "{kind}");
+        bindings
+    };
+    let (applied, reduction) = layer_norm(4096);
+    // The input, the weight, the bias and the output.
+    assert_eq!(least(&applied, &reduction, AppliedKind::Held), 4);
+    assert_eq!(least(&applied, &reduction, AppliedKind::ReadAgain), 4);
+    // And the words that cubes publish.
+    assert_eq!(least(&applied, &reduction, AppliedKind::HeldByCubes), 5);
+    // And the two results.
+    assert_eq!(least(&applied, &reduction, AppliedKind::Separately), 6);
+    let stored = applied.storing_results();
+    assert_eq!(least(&stored, &reduction, AppliedKind::Held), 6);
+    assert_eq!(least(&stored, &reduction, AppliedKind::Separately), 6);
+    // Four tensors as vectors, and as elements at the edges of rows.
+    let (applied, reduction) = layer_norm(4099);
+    assert_eq!(least(&applied, &reduction, AppliedKind::Held), 8);
+}
+
+/// WebGPU promises 8 buffers, of which the runtime keeps one. Where rows have edges, the planner reads
+/// single elements instead.
+#[test]
+fn few_bindings_suffice() {
+    for device in [Device::h200(), Device::software_adapter()] {
+        let few = with_bindings(&device, 7);
+        for len in [64, 1000, 1001, 4096, 4099, 100_003] {
+            let (applied, reduction) = layer_norm(len);
+            for applied in [applied.clone(), applied.storing_results()] {
+                let plan = choose_applied(&applied, &reduction, &few).unwrap().plan;
+                plan.check(&applied, &reduction, &few).unwrap();
+            }
+        }
+        let (applied, reduction) = layer_norm(4099);
+        let plan = |device: &Device| choose_applied(&applied, &reduction, device).unwrap().plan;
+        assert!(plan(&device).applying().0.access.peeled);
+        assert!(!plan(&few).applying().0.access.peeled);
+        let error = choose_applied(&applied, &reduction, &with_bindings(&device, 3)).unwrap_err();
+        let message = "a launch binds 4 buffers, the device allows 3";
+        assert!(error.to_string().contains(message), "{error}");
+    }
 }

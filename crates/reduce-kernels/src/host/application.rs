@@ -145,6 +145,7 @@ impl ApplyRequest {
                 companions: &companions,
             },
         )?;
+        let applied = if self.wants_results { applied.storing_results() } else { applied };
         Ok((resolved, applied))
     }
 

@@ -149,15 +149,34 @@ fn no_plan(device: &Device, refused: &[AppliedRefusal]) -> PlanError {
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
 }
 
-/// A plan of one kind that obeys the rules, or the reason against it.
+/// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access binds more
+/// buffers than the device allows, the plan reads single elements.
 fn candidate(
     kind: AppliedKind,
     applied: &AppliedProblem,
     reduction: &Problem,
     device: &Device,
 ) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
-    let problem = applied.problem();
     let access = access(applied, device);
+    let planned = candidate_with(access, kind, applied, reduction, device)?;
+    match planned {
+        Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } }) if access.peeled => {
+            let single = Access { vector: 1, peeled: false, ..access };
+            candidate_with(single, kind, applied, reduction, device)
+        }
+        planned => Ok(planned),
+    }
+}
+
+/// [`candidate`] that reads elements in this way.
+fn candidate_with(
+    access: Access,
+    kind: AppliedKind,
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
+    let problem = applied.problem();
     let plan = match kind {
         AppliedKind::Held => {
             let one_cube = |plan| AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 };

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::{
     Access, AppliedProblem, Combine, Device, Direction, Illegal, Merge, Plan, PlanError, Problem,
-    Quantity, Schedule,
+    Quantity, Schedule, Second,
     limits::{self, INDEX_SLACK},
     plan::check::{check_access, check_split, fits_grid, fits_shared, power_of_two, shared_bytes},
 };
@@ -230,7 +230,7 @@ impl AppliedPlan {
             reason,
         };
         limits::check_applied(applied, device)?;
-        fits_bindings(applied, device).map_err(unfit)?;
+        fits_bindings(self, applied, reduction, device).map_err(unfit)?;
         match *self {
             AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes } => {
                 plan.check(problem, device)?;
@@ -380,17 +380,37 @@ fn merging_bytes(plan: &Plan, problem: &Problem) -> usize {
     (slots as usize).saturating_mul(problem.operator().accumulator_bytes)
 }
 
-/// Inputs and the output may be bound twice, as vectors and as elements, and so may operands.
-/// The first companion is the results, of which there are up to three.
-fn fits_bindings(applied: &AppliedProblem, device: &Device) -> Result<(), Illegal> {
-    let second = if applied.problem().second().is_some() { 2 } else { 0 };
-    let operands = applied.companions().len().saturating_sub(1);
-    let bindings = 2 + second + 2 + 3 + 2 * operands;
+/// The launch that applies results binds no more buffers than the device allows.
+fn fits_bindings(
+    plan: &AppliedPlan,
+    applied: &AppliedProblem,
+    reduction: &Problem,
+    device: &Device,
+) -> Result<(), Illegal> {
+    let stores = applied.stores_results() || plan.kind() == AppliedKind::Separately;
+    let results = if stores { reduction.results().len() } else { 0 };
+    let words = usize::from(plan.kind() == AppliedKind::HeldByCubes);
+    let bindings = bound_tensors(plan.applying().0.access, applied) + results + words;
     let available = device.max_bindings;
     if bindings as u64 > u64::from(available) {
         return Err(Illegal::Bindings { bindings, available });
     }
     Ok(())
+}
+
+/// Buffers of the inputs, of the operands and of the output. A peeled input is bound as vectors and
+/// as elements. So are the output, and along rows what lies beside them in vectors, where their types
+/// and alignments allow it.
+fn bound_tensors(access: Access, applied: &AppliedProblem) -> usize {
+    let problem = applied.problem();
+    let second = problem.second().map(Second::strides);
+    // The results are the first companion, and the second input is the next.
+    let operands = applied.companions().iter().skip(1 + usize::from(second.is_some()));
+    let has_edges = access.peeled && access.direction == Direction::Along;
+    let beside = second.into_iter().chain(operands);
+    let beside =
+        beside.map(|tensor| 1 + usize::from(has_edges && tensor.reduced.last() == Some(&1)));
+    2 * (1 + usize::from(access.peeled)) + beside.sum::<usize>()
 }
 
 impl fmt::Display for AppliedPlan {

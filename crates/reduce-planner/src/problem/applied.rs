@@ -15,7 +15,8 @@ pub struct AppliedSpec<'a> {
     pub strides: Option<&'a [usize]>,
     /// The second input of a reduction of pairs.
     pub second: Option<&'a SecondSpec<'a>>,
-    /// The strides of each companion, one for each axis of the input: 0 where it has one index.
+    /// The strides of each companion, one for each axis of the input: 0 where it has one index. The
+    /// results come first, then the second input if there is one, and then the operands.
     pub companions: &'a [&'a [usize]],
 }
 
@@ -38,6 +39,7 @@ pub struct AppliedProblem {
     companions: Vec<Companion>,
     /// Elements from the first to the last of the companion that spans most.
     companion_span: usize,
+    stores_results: bool,
 }
 
 impl AppliedProblem {
@@ -134,7 +136,20 @@ impl AppliedProblem {
             output_span,
             positions: None,
         };
-        Ok(Self { problem, companions, companion_span })
+        Ok(Self { problem, companions, companion_span, stores_results: false })
+    }
+
+    /// The same, with the results of the reduction as outputs beside the elements that they were
+    /// applied to.
+    #[must_use]
+    pub fn storing_results(self) -> Self {
+        Self { stores_results: true, ..self }
+    }
+
+    /// Whether the results of the reduction are outputs too.
+    #[must_use]
+    pub fn stores_results(&self) -> bool {
+        self.stores_results
     }
 
     /// The reduction, with the output in place of its results.
