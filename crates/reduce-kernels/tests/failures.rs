@@ -9,7 +9,7 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle, stream_id::StreamId},
     device_of,
     planner::{Access, Combine, Direction, Merge, Schedule, row_major_strides},
-    reduce, storage_type, sum,
+    reduce, reduce_list, storage_type, sum,
 };
 
 /// A row-major tensor of f32.
@@ -124,6 +124,49 @@ fn many_streams<R: Runtime>(client: &ComputeClient<R>) {
     assert!((1..=8).contains(&holding), "{holding} of {STREAMS} streams hold memory");
 }
 
+/// A thread keeps the tables of lists up to a number of bytes, however many different lists it
+/// reduces, and a list that is used all the time stays right.
+fn many_lists<R: Runtime>(client: &ComputeClient<R>) {
+    const TENSORS: usize = 500;
+    const LISTS: usize = 300;
+    /// What the cache keeps on the device, and as much again for pages that are partly used.
+    const MOST_BYTES: u64 = 8 << 20;
+    let (data, _) = rows(1, 2 * LISTS);
+    let input = tensor(client, &data, &[data.len()]);
+    let list = |len: usize| -> Vec<TensorHandle<R>> {
+        let lens = core::iter::once(len).chain(core::iter::repeat_n(3, TENSORS - 1));
+        let view = |len| {
+            TensorHandle::new_contiguous(
+                [len],
+                input.handle.clone(),
+                storage_type(ElementType::F32),
+            )
+        };
+        lens.map(view).collect()
+    };
+    let sum_of = |len: usize| {
+        let tensors = list(len);
+        read(client, &reduce_list(Sum, &tensors).run(client).unwrap().all)[0]
+    };
+    let expected = |len: usize| -> f32 {
+        let first: f32 = data[..len].iter().sum();
+        first + (TENSORS - 1) as f32 * data[..3].iter().sum::<f32>()
+    };
+    let in_use = || {
+        client.memory_cleanup();
+        client.memory_usage().unwrap().bytes_in_use
+    };
+    let before = in_use();
+    for len in 1..=LISTS {
+        assert_eq!(sum_of(len), expected(len), "the list of {len}");
+        if len % 10 == 0 {
+            assert_eq!(sum_of(1), expected(1), "the first list again, after {len}");
+        }
+    }
+    let kept = in_use() - before;
+    assert!(kept <= MOST_BYTES, "{kept} bytes are kept after {LISTS} lists");
+}
+
 /// Takes the device's memory, down to pieces of a page, and gives what it took.
 fn fill<R: Runtime>(client: &ComputeClient<R>) -> Vec<TensorHandle<R>> {
     let mut taken = Vec::new();
@@ -225,6 +268,24 @@ fn dead_scratch<R: Runtime>(client: &ComputeClient<R>) {
     }
 }
 
+/// The table of a list that cannot be had is an error before any launch, and no dead table is kept.
+fn dead_tables<R: Runtime>(client: &ComputeClient<R>) {
+    let (data, expected) = rows(1, 100);
+    let input = tensor(client, &data, &[100]);
+    // Each tensor takes some 72 bytes of the table.
+    for (tensors, is_had) in [(3, true), (2000, false), (2000, false), (3, true), (7, true)] {
+        let list: Vec<_> = (0..tensors).map(|_| input.clone()).collect();
+        let result = reduce_list(Sum, &list).run(client);
+        match result.map(|result| read(client, &result.all)[0]) {
+            Ok(sum) => assert!(is_had && sum == expected[0] * tensors as f32, "{tensors}: {sum}"),
+            Err(error) => {
+                let scratch = matches!(error, ReduceError::Scratch { bytes, .. } if bytes > CAP);
+                assert!(!is_had && scratch, "{tensors}: {error}");
+            }
+        }
+    }
+}
+
 /// Inputs and results that were never allocated: `confirm` tells, whatever else says `Ok`.
 fn dead_tensors<R: Runtime>(client: &ComputeClient<R>) {
     let (data, expected) = rows(4, 1000);
@@ -263,6 +324,11 @@ macro_rules! on_every_backend {
         #[test]
         fn a_thread_keeps_the_memory_of_a_few_streams() {
             many_streams(&client());
+        }
+
+        #[test]
+        fn a_thread_keeps_the_tables_of_a_few_lists() {
+            many_lists(&client());
         }
 
         #[test]
@@ -305,6 +371,11 @@ macro_rules! on_wgpu {
             #[test]
             fn scratch_that_was_not_allocated_is_an_error() {
                 dead_scratch(&wgpu::client_of::<$api>(wgpu::capped()));
+            }
+
+            #[test]
+            fn tables_that_were_not_allocated_are_an_error() {
+                dead_tables(&wgpu::client_of::<$api>(wgpu::capped()));
             }
 
             #[test]

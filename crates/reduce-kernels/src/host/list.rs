@@ -1,16 +1,17 @@
 //! One call over a list of tensors, without the type of its operator.
 
+use core::ops::Range;
 use std::rc::Rc;
 
 use cubecl::{ir::AddressType, prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{
     Device, ElementType, Illegal, InputSpec, ListChoice, ListLaunch, ListPlan, ListProblem,
-    PlanError, choose_list, needs_wide_indices,
+    PlanError, Problem, choose_list, needs_wide_indices,
 };
 
 use super::{
     buffers::{buffer_bytes, check_input, check_offset},
-    cache,
+    cache::{self, Held, Holds},
     client::has_hardware_math,
     launch::{count, parameters, partial_arrays, result_arrays},
     prepared::check_arithmetic,
@@ -58,9 +59,9 @@ pub(crate) struct PreparedList {
     merging: Team,
     grid: [u32; 3],
     address: AddressType,
-    table: Handle,
-    /// Words of the table.
-    words: usize,
+    tables: Tables,
+    /// The words of the table of the merge.
+    words: Range<usize>,
     partials: usize,
     /// The element of each output at which the results of the tensors begin: a multiple of the
     /// alignment at which the device binds buffers.
@@ -74,8 +75,8 @@ pub(super) struct PreparedLaunch {
     pub(super) element: ElementType,
     pub(super) grid: [u32; 3],
     pub(super) address: AddressType,
-    table: Handle,
-    words: usize,
+    /// The words of its table among all tables.
+    words: Range<usize>,
     /// The tensor in each slot. Slots beyond the last tensor repeat the first.
     slots: Vec<usize>,
     /// The tensors that are also bound as elements.
@@ -84,7 +85,69 @@ pub(super) struct PreparedLaunch {
     longest: u64,
 }
 
+/// The words of the tables of a list. They share a buffer: the device allocates it once, and is
+/// asked once whether it exists.
+pub(super) struct TableWords {
+    words: Vec<u32>,
+    /// A table begins at a multiple of this number of words.
+    alignment: usize,
+}
+
+impl TableWords {
+    pub(super) fn new<R: Runtime>(client: &ComputeClient<R>) -> Self {
+        // wgpu binds buffers at multiples of an alignment.
+        let alignment = client.properties().memory.alignment.max(1) as usize;
+        Self { words: Vec::new(), alignment: alignment.div_ceil(size_of::<u32>()) }
+    }
+
+    /// Adds a table. Gives its words.
+    fn add(&mut self, table: impl IntoIterator<Item = u32>) -> Range<usize> {
+        let start = self.words.len().next_multiple_of(self.alignment);
+        self.words.resize(start, 0);
+        self.words.extend(table);
+        start..self.words.len()
+    }
+
+    /// Writes the tables.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError::Scratch`] if the device has no memory for them.
+    pub(super) fn write<R: Runtime>(
+        mut self,
+        client: &ComputeClient<R>,
+    ) -> Result<Tables, ReduceError> {
+        // A list of empty tensors has no table, and a buffer of 0 bytes cannot be made.
+        self.words.resize(self.words.len().max(1), 0);
+        Ok(Tables(table(client, &self.words)?))
+    }
+}
+
+/// The tables of a list on the device.
+#[derive(Debug)]
+pub(super) struct Tables(Handle);
+
+impl Tables {
+    fn array<R: Runtime>(&self, words: &Range<usize>) -> ArrayArg<R> {
+        let table = self.0.clone().offset_start((words.start * size_of::<u32>()) as u64);
+        // SAFETY: the buffer was made with these words.
+        unsafe { ArrayArg::from_raw_parts(table, words.len()) }
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.size() as usize
+    }
+}
+
 impl ListRequest {
+    /// Bytes on the host.
+    pub(super) fn bytes(&self) -> usize {
+        let launches = self.plan.iter().flat_map(|plan| &plan.launches);
+        let plan: usize = launches.map(launch_bytes).sum();
+        size_of::<Self>() + size_of_val(&self.tensors[..]) + plan
+    }
+
     /// The request for tensors at these places.
     pub(crate) fn new(
         operator: OperatorRef,
@@ -143,8 +206,10 @@ impl ListRequest {
             None => choose_list(problem, device)?.plan,
         };
         let first_partials = first_partials(&plan, problem);
+        let mut tables = TableWords::new(client);
         let launches = plan.launches.iter().map(|launch| {
-            prepare_launch(client, launch, plan.units_per_cube, problem, device, &first_partials)
+            let units = plan.units_per_cube;
+            prepare_launch(&mut tables, launch, units, problem, device, &first_partials)
         });
         let launches = launches.collect::<Result<_, ReduceError>>()?;
         let tensors = problem.tensors().len();
@@ -158,8 +223,8 @@ impl ListRequest {
             merging: team(&plan, plan.merging_units),
             grid,
             address: address(problem.elements() > NARROW_ELEMENTS),
-            table: table(client, &words)?,
-            words: words.len(),
+            words: tables.add(words),
+            tables: tables.write(client)?,
             partials: plan.partials() as usize,
             each: client.properties().memory.alignment.max(1) as usize,
             resolved,
@@ -208,9 +273,9 @@ fn first_partials(plan: &ListPlan, problem: &ListProblem) -> Vec<u32> {
     cubes
 }
 
-/// Prepares a launch of cubes of so many units.
-pub(super) fn prepare_launch<R: Runtime>(
-    client: &ComputeClient<R>,
+/// Prepares a launch of cubes of so many units, and adds its table to `tables`.
+pub(super) fn prepare_launch(
+    tables: &mut TableWords,
     launch: &ListLaunch,
     units_per_cube: u32,
     problem: &ListProblem,
@@ -264,14 +329,12 @@ pub(super) fn prepare_launch<R: Runtime>(
     slots.resize(launch.slots(), first);
     tails.resize(launch.tail_slots(problem), first);
     let wide = slots.iter().any(|&tensor| needs_wide_indices(&problem.tensors()[tensor]));
-    let words = [of_cubes, of_tensors].concat();
     Ok(PreparedLaunch {
         launch: launch.clone(),
         element: problem.tensors()[first].input(),
         grid: spread(device, launch.cubes())?,
         address: address(wide),
-        table: table(client, &words)?,
-        words: words.len(),
+        words: tables.add(of_cubes.into_iter().chain(of_tensors)),
         slots,
         tails,
         longest,
@@ -298,9 +361,36 @@ impl PreparedLaunch {
     }
 
     /// The table of the launch.
-    pub(super) fn table<R: Runtime>(&self) -> ArrayArg<R> {
-        // SAFETY: the table was made with this length.
-        unsafe { ArrayArg::from_raw_parts(self.table.clone(), self.words) }
+    pub(super) fn table<R: Runtime>(&self, tables: &Tables) -> ArrayArg<R> {
+        tables.array(&self.words)
+    }
+
+    /// Bytes on the host.
+    pub(super) fn bytes(&self) -> usize {
+        let lists = size_of_val(&self.slots[..]) + size_of_val(&self.tails[..]);
+        size_of::<Self>() + lists + launch_bytes(&self.launch)
+    }
+}
+
+/// Bytes of a planned launch on the host.
+fn launch_bytes(launch: &ListLaunch) -> usize {
+    size_of::<ListLaunch>() + size_of_val(&launch.tensors[..])
+}
+
+/// Bytes of a problem on the host.
+pub(super) fn problem_bytes(problem: &ListProblem) -> usize {
+    let of_tensor = |tensor: &Problem| {
+        let dims = size_of_val(tensor.kept()) + size_of_val(tensor.reduced());
+        size_of::<Problem>() + dims + size_of_val(tensor.results())
+    };
+    problem.tensors().iter().map(of_tensor).sum()
+}
+
+impl Holds<Rc<ListRequest>> for PreparedList {
+    fn held(&self, request: &Rc<ListRequest>) -> Held {
+        let launches: usize = self.launches.iter().map(PreparedLaunch::bytes).sum();
+        let host = size_of::<Self>() + problem_bytes(&self.resolved.problem) + launches;
+        Held { host: host + request.bytes(), device: self.tables.bytes() }
     }
 }
 
@@ -448,7 +538,7 @@ impl<R: Runtime> Launch<'_, R> {
                 *address,
                 types,
                 arrays,
-                reading.table(),
+                reading.table(&self.prepared.tables),
                 self.partials(),
                 self.parameters(),
                 launch.cubes() as usize,
@@ -462,7 +552,7 @@ impl<R: Runtime> Launch<'_, R> {
 
     /// The results, from the partials.
     fn merge(&self, outputs: &[Handle], tensors: usize) {
-        let PreparedList { merging, grid, address, table, words, each, .. } = self.prepared;
+        let PreparedList { merging, grid, address, tables, words, each, .. } = self.prepared;
         // The outputs were asked for with this length.
         let len = each + tensors.max(1);
         let results = result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
@@ -476,7 +566,7 @@ impl<R: Runtime> Launch<'_, R> {
                 *address,
                 self.types(),
                 self.partials(),
-                ArrayArg::from_raw_parts(table.clone(), *words),
+                tables.array(words),
                 results,
                 self.parameters(),
                 tensors,

@@ -11,10 +11,13 @@ use reduce_planner::{
 use super::{
     application::check_apply_types,
     buffers::byte_count,
-    cache,
+    cache::{self, Held, Holds},
     client::has_hardware_math,
     launch::{count, result_arrays},
-    list::{ListCall, ListRequest, ListResult, PreparedLaunch, check_tensors, prepare_launch},
+    list::{
+        ListCall, ListRequest, ListResult, PreparedLaunch, TableWords, Tables, check_tensors,
+        prepare_launch, problem_bytes,
+    },
 };
 use crate::{
     ReduceError,
@@ -44,6 +47,7 @@ pub(crate) struct PreparedListApplication {
     strides: Vec<Vec<usize>>,
     units_per_cube: u32,
     launches: Vec<PreparedLaunch>,
+    tables: Tables,
     /// Type in which results are applied, which is that of the results.
     real: ElementType,
     results: usize,
@@ -104,11 +108,31 @@ impl ApplyListRequest {
         let chosen = choose_list_application(&problem, results, self.in_place, device)?;
         let units_per_cube = chosen.units_per_cube;
         let no_partials = vec![0; inputs.len() + 1];
+        let mut tables = TableWords::new(client);
         let launches = chosen.launches.iter().map(|launch| {
-            prepare_launch(client, launch, units_per_cube, &problem, device, &no_partials)
+            prepare_launch(&mut tables, launch, units_per_cube, &problem, device, &no_partials)
         });
         let launches = launches.collect::<Result<_, ReduceError>>()?;
-        Ok(PreparedListApplication { problem, strides, units_per_cube, launches, real, results })
+        let tables = tables.write(client)?;
+        Ok(PreparedListApplication {
+            problem,
+            strides,
+            units_per_cube,
+            launches,
+            tables,
+            real,
+            results,
+        })
+    }
+}
+
+impl Holds<ApplyListRequest> for PreparedListApplication {
+    fn held(&self, request: &ApplyListRequest) -> Held {
+        let launches: usize = self.launches.iter().map(PreparedLaunch::bytes).sum();
+        let of_strides = |strides: &Vec<usize>| size_of_val(strides) + size_of_val(&strides[..]);
+        let strides: usize = self.strides.iter().map(of_strides).sum();
+        let host = size_of::<Self>() + problem_bytes(&self.problem) + launches + strides;
+        Held { host: host + request.list.bytes(), device: self.tables.bytes() }
     }
 }
 
@@ -251,7 +275,7 @@ impl<R: Runtime> Launch<'_, R> {
                 types,
                 inputs,
                 outputs,
-                reading.table(),
+                reading.table(&self.prepared.tables),
                 results_of_all,
                 ParametersLaunch::of(self.parameters, storage_type(*real)),
                 launch.cubes() as usize,

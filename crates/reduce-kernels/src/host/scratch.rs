@@ -8,9 +8,13 @@
 //! binds it. The check is a round trip to the device's thread, once for each growth.
 
 use core::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle, stream_id::StreamId};
+use cubecl::{
+    prelude::*,
+    server::{Handle, ServerError},
+    std::tensor::TensorHandle,
+    stream_id::StreamId,
+};
 use reduce_planner::ElementType;
 
 use super::{
@@ -190,7 +194,7 @@ pub(super) fn slot_buffers<R: Runtime>(
     })
 }
 
-/// A buffer of these numbers, for launches of this thread to read.
+/// A buffer of these numbers, for launches to read.
 ///
 /// # Errors
 ///
@@ -202,18 +206,46 @@ pub(super) fn table<R: Runtime>(
     written(client, u32::as_bytes(numbers))
 }
 
-/// A buffer of these bytes. They are read back, because CubeCL writes them only later, on the
-/// device's thread.
+/// A buffer of these bytes, which exists and which the device's thread has been told to write.
+///
+/// The bytes are not read back, because that would wait for everything that the stream does before.
+/// One round trip to the device's thread remains. CubeCL would tell nobody otherwise that an
+/// allocation failed, and a table that is kept would make later calls wrong.
 fn written<R: Runtime>(client: &ComputeClient<R>, bytes: &[u8]) -> Result<Handle, ReduceError> {
     let failed = |reason: String| ReduceError::Scratch { bytes: bytes.len() as u64, reason };
     let handle = client.create_from_slice(bytes);
-    // `read_one` panics if the memory was not allocated.
-    match catch_unwind(AssertUnwindSafe(|| client.read_one(handle.clone()))) {
-        Err(_) => Err(failed("the allocation failed".into())),
-        Ok(Err(error)) => Err(failed(error.to_string())),
-        Ok(Ok(found)) if found[..] != *bytes => Err(failed("it was not written".into())),
-        Ok(Ok(_)) => Ok(handle),
+    match first_missing(client, handle.stream, vec![handle.clone()]) {
+        Ok(None) => Ok(handle),
+        Ok(Some(_)) => Err(failed("the allocation failed".into())),
+        Err(error) => Err(failed(error.to_string())),
     }
+}
+
+/// The index of the first handle whose memory was not allocated, in one round trip to the device's
+/// thread, which does not wait for the device.
+///
+/// # Errors
+///
+/// All of them were allocated, and `stream` has an error: CubeCL's CUDA server then drops writes and
+/// launches. That of wgpu records no such error, and writes wherever memory was allocated.
+pub(super) fn first_missing<R: Runtime>(
+    client: &ComputeClient<R>,
+    stream: StreamId,
+    handles: Vec<Handle>,
+) -> Result<Option<usize>, ServerError> {
+    let mut asking = client.clone();
+    // SAFETY: it is the stream of the client in this thread. On the device's thread, the client
+    // would ask about the stream of that thread.
+    unsafe { asking.set_stream(stream) };
+    client.exclusive(move || {
+        let missing = handles.into_iter().position(|handle| asking.get_resource(handle).is_err());
+        if missing.is_none() {
+            // Any question would do that CubeCL's CUDA server does not answer for a stream with
+            // errors.
+            asking.memory_usage()?;
+        }
+        Ok(missing)
+    })?
 }
 
 /// For each field of an accumulator, a buffer of at least the given number of bytes. Its content is

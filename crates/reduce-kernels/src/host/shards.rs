@@ -183,23 +183,12 @@ impl<R: Runtime> Exchange<'_, R> {
         inputs: impl Iterator<Item = &'i TensorHandle<R>>,
     ) -> Result<(), ReduceError> {
         let handles: Vec<Handle> = inputs.map(|input| input.handle.clone()).collect();
-        let mut asking = self.client.clone();
-        // SAFETY: it is the stream of the client in this thread. On the device's thread, the client
-        // would ask about the stream of that thread.
-        unsafe { asking.set_stream(self.buffers.own.stream) };
-        let found = self.client.exclusive(move || {
-            for (nth, handle) in handles.into_iter().enumerate() {
-                let bytes = handle.size();
-                if asking.get_resource(handle).is_err() {
-                    return Err(ReduceError::NotAllocated { nth, bytes });
-                }
-            }
-            // Any question would do that CubeCL's CUDA server does not answer for a stream with
-            // errors.
-            asking.memory_usage().map_err(device_error)?;
-            Ok(())
-        });
-        found.map_err(device_error)?
+        let bytes: Vec<u64> = handles.iter().map(Handle::size).collect();
+        let missing = scratch::first_missing(self.client, self.buffers.own.stream, handles);
+        match missing.map_err(device_error)? {
+            None => Ok(()),
+            Some(nth) => Err(ReduceError::NotAllocated { nth, bytes: bytes[nth] }),
+        }
     }
 }
 
