@@ -9,7 +9,8 @@ use crate::{
 
 /// Why a reduction was refused, or what [`confirm`](crate::confirm) found.
 ///
-/// A reduction that returns one of these has launched nothing and written nothing.
+/// A reduction that returns one of these has launched nothing and written nothing, unless
+/// [`launched`](Self::launched) says otherwise.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {
@@ -100,6 +101,12 @@ pub enum ReduceError {
     /// Tensors do not make a sharded tensor, or a sharded tensor cannot be reduced.
     #[error(transparent)]
     Shards(#[from] ShardsError),
+    /// The call failed after it had launched something; see [`launched`](ReduceError::launched).
+    #[error("{error}; the call had launched work before")]
+    Launched {
+        /// What failed.
+        error: Box<ReduceError>,
+    },
     /// A tensor of a list cannot be read.
     #[error("tensor {nth} of the list: {error}")]
     Listed {
@@ -164,16 +171,17 @@ pub enum ReduceError {
         reason: String,
     },
     /// The device had no memory for the buffer of a tensor, so CubeCL dropped every launch that
-    /// binds it. Only [`confirm`](crate::confirm) detects this.
+    /// binds it. Only [`confirm`](crate::confirm) detects this, and the exchange of shards.
     #[error("the buffer of tensor {nth}, {bytes} bytes, was never allocated")]
     NotAllocated {
-        /// Index of the tensor in the list given to `confirm`, counted from 0.
+        /// Index of the tensor in the list given to `confirm`, or among the inputs of a shard,
+        /// counted from 0.
         nth: usize,
         /// Size of its buffer in bytes.
         bytes: u64,
     },
     /// Work that had been launched failed on the device. Launching does not wait for the device;
-    /// [`confirm`](crate::confirm) does, and reports this.
+    /// [`confirm`](crate::confirm) does, and reports this. So does the exchange of shards.
     #[error("the device failed: {reason}")]
     Device {
         /// CubeCL's message.
@@ -225,6 +233,28 @@ pub enum ReduceError {
         /// Strides of an output that differs.
         other: Vec<usize>,
     },
+}
+
+impl ReduceError {
+    /// Whether the call that returned this error had launched something before it failed.
+    ///
+    /// Only [`run_sharded`](crate::Reduction::run_sharded) and
+    /// [`run_sharded_through_host`](crate::Reduction::run_sharded_through_host) over the cut axis
+    /// return such errors, because devices exchange what their launches give. What has been
+    /// launched then reads the inputs, and writes partial results and results in buffers of the
+    /// call's own, which it drops. No tensor of the caller is written, so the call can be repeated.
+    /// Every other call checks all that it can refuse before its first launch.
+    ///
+    /// [`confirm`](crate::confirm) launches nothing: its errors are about earlier calls.
+    #[must_use]
+    pub fn launched(&self) -> bool {
+        matches!(self, Self::Launched { .. })
+    }
+
+    /// The same error, after launches.
+    pub(crate) fn after_launch(self) -> Self {
+        Self::Launched { error: Box::new(self) }
+    }
 }
 
 /// Describes a refused request: `of f32 cannot accumulate in f16`, for example.

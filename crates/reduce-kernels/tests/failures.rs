@@ -5,7 +5,7 @@
 #![cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
 
 use reduce_kernels::{
-    Device, ElementType, Plan, ReduceError, Sum, confirm,
+    Device, ElementType, Plan, ReduceError, Sharded, ShardsError, Sum, confirm,
     cubecl::{prelude::*, std::tensor::TensorHandle, stream_id::StreamId},
     device_of,
     planner::{Access, Combine, Direction, Merge, Schedule, row_major_strides},
@@ -308,6 +308,54 @@ fn dead_tensors<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(read(client, &results), expected);
 }
 
+/// A tensor of rows of 7680 numbers, one on each device, and the sums of its columns.
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+fn rows_on<R: Runtime>(devices: &[R::Device], len: usize) -> (Sharded<R>, Vec<f32>) {
+    let (data, _) = rows(devices.len(), len);
+    let sums = (0..len).map(|at| data.iter().skip(at).step_by(len).sum()).collect();
+    let shards = devices.iter().zip(data.chunks(len));
+    let shards =
+        shards.map(|(device, row)| (device.clone(), tensor(&R::client(device), row, &[1, len])));
+    (Sharded::cut(0, shards.collect::<Vec<_>>()).unwrap(), sums)
+}
+
+/// An exchange that fails says whether something was launched. Three names of a capped device:
+/// the partial results of one fit it, and those of all three do not.
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+fn dead_exchanges<R: Runtime>(devices: &[R::Device]) {
+    let fits = |len: usize| {
+        let (x, expected) = rows_on::<R>(devices, len);
+        let sums = reduce(Sum, &x).over(0).run_sharded_through_host().unwrap();
+        for shard in sums.shards() {
+            assert_eq!(read(shard.client(), shard.tensor())[..len], expected);
+        }
+    };
+    for _ in 0..2 {
+        fits(500);
+        let (x, _) = rows_on::<R>(devices, 7680);
+        let error = reduce(Sum, &x).over(0).run_sharded_through_host().unwrap_err();
+        assert!(error.launched(), "{error}");
+        let ReduceError::Launched { error } = error else { panic!("{error}") };
+        let ReduceError::Shards(ShardsError::Shard { nth: 0, error }) = *error else {
+            panic!("{error}")
+        };
+        assert!(matches!(*error, ReduceError::Scratch { bytes: 92_160, .. }), "{error}");
+        fits(500);
+        // An input that is not there is found before anything is launched.
+        let shards = devices.iter().enumerate().map(|(nth, device)| {
+            let shape = [if nth == 1 { 40 } else { 1 }, 500];
+            let data = vec![1.0; shape[0] * shape[1]];
+            (device.clone(), tensor(&R::client(device), &data, &shape))
+        });
+        let x = Sharded::<R>::cut(0, shards.collect::<Vec<_>>()).unwrap();
+        let error = reduce(Sum, &x).over(0).run_sharded_through_host().unwrap_err();
+        assert!(!error.launched(), "{error}");
+        let absent = ReduceError::NotAllocated { nth: 0, bytes: 80_000 };
+        let expected = ShardsError::Shard { nth: 1, error: Box::new(absent) };
+        assert_eq!(error, ReduceError::Shards(expected));
+    }
+}
+
 /// The tests that every backend has, on the client that `client` gives.
 macro_rules! on_every_backend {
     () => {
@@ -374,6 +422,12 @@ macro_rules! on_wgpu {
             }
 
             #[test]
+            fn exchanges_say_whether_something_was_launched() {
+                let devices = [(); 3].map(|()| wgpu::device_of::<$api>(wgpu::capped()));
+                dead_exchanges::<WgpuRuntime>(&devices);
+            }
+
+            #[test]
             fn tables_that_were_not_allocated_are_an_error() {
                 dead_tables(&wgpu::client_of::<$api>(wgpu::capped()));
             }
@@ -411,13 +465,19 @@ mod wgpu {
         init_setup::<AutoGraphicsApi>(&WgpuDevice::DefaultDevice, RuntimeOptions::default())
     });
 
-    /// A client of its own on the default adapter. CubeCL chooses the compiler by the setup's backend.
+    /// A client of its own on the default adapter.
     pub(crate) fn client_of<A: GraphicsApi>(
         memory_config: MemoryConfiguration,
     ) -> ComputeClient<WgpuRuntime> {
+        WgpuRuntime::client(&device_of::<A>(memory_config))
+    }
+
+    /// A name of its own for the default adapter. CubeCL chooses the compiler by the setup's
+    /// backend.
+    pub(crate) fn device_of<A: GraphicsApi>(memory_config: MemoryConfiguration) -> WgpuDevice {
         let setup = WgpuSetup { backend: A::backend(), ..SETUP.clone() };
         let options = RuntimeOptions { memory_config, ..RuntimeOptions::default() };
-        WgpuRuntime::client(&init_device(setup, options))
+        init_device(setup, options)
     }
 
     /// No allocation above [`CAP`].

@@ -8,6 +8,7 @@
 //! binds it. The check is a round trip to the device's thread, once for each growth.
 
 use core::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cubecl::{
     prelude::*,
@@ -211,7 +212,14 @@ pub(super) fn table<R: Runtime>(
 /// The bytes are not read back, because that would wait for everything that the stream does before.
 /// One round trip to the device's thread remains. CubeCL would tell nobody otherwise that an
 /// allocation failed, and a table that is kept would make later calls wrong.
-fn written<R: Runtime>(client: &ComputeClient<R>, bytes: &[u8]) -> Result<Handle, ReduceError> {
+///
+/// # Errors
+///
+/// [`ReduceError::Scratch`] if the device has no memory for it.
+pub(super) fn written<R: Runtime>(
+    client: &ComputeClient<R>,
+    bytes: &[u8],
+) -> Result<Handle, ReduceError> {
     let failed = |reason: String| ReduceError::Scratch { bytes: bytes.len() as u64, reason };
     let handle = client.create_from_slice(bytes);
     match first_missing(client, handle.stream, vec![handle.clone()]) {
@@ -226,8 +234,8 @@ fn written<R: Runtime>(client: &ComputeClient<R>, bytes: &[u8]) -> Result<Handle
 ///
 /// # Errors
 ///
-/// All of them were allocated, and `stream` has an error: CubeCL's CUDA server then drops writes and
-/// launches. That of wgpu records no such error, and writes wherever memory was allocated.
+/// All of them were allocated, and `stream` has an error: CubeCL's CUDA server then drops writes
+/// and launches. That of wgpu gives no such error here, and writes wherever memory was allocated.
 pub(super) fn first_missing<R: Runtime>(
     client: &ComputeClient<R>,
     stream: StreamId,
@@ -238,7 +246,7 @@ pub(super) fn first_missing<R: Runtime>(
     // would ask about the stream of that thread.
     unsafe { asking.set_stream(stream) };
     client.exclusive(move || {
-        let missing = handles.into_iter().position(|handle| asking.get_resource(handle).is_err());
+        let missing = handles.into_iter().position(|handle| !exists(&asking, handle));
         if missing.is_none() {
             // Any question would do that CubeCL's CUDA server does not answer for a stream with
             // errors.
@@ -339,5 +347,11 @@ fn check_allocated<R: Runtime>(
 /// device.
 pub(crate) fn is_allocated<R: Runtime>(client: &ComputeClient<R>, handle: &Handle) -> bool {
     let (asking, handle) = (client.clone(), handle.clone());
-    client.exclusive(move || asking.get_resource(handle).is_ok()).unwrap_or(false)
+    client.exclusive(move || exists(&asking, handle)).unwrap_or(false)
+}
+
+/// Whether the memory behind a handle was allocated, asked on the device's thread.
+fn exists<R: Runtime>(asking: &ComputeClient<R>, handle: Handle) -> bool {
+    // CubeCL panics where a handle without memory names the place of another one.
+    catch_unwind(AssertUnwindSafe(|| asking.get_resource(handle).is_ok())).unwrap_or(false)
 }

@@ -93,7 +93,6 @@ pub(crate) fn run_exchanged<R: Runtime>(
     let count = whole.problem.reduction_len();
     let mut launches = Vec::new();
     let mut exchanges = Vec::new();
-    let mut inputs = Vec::new();
     let mut merges = Vec::new();
     let mut results = Vec::new();
     for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
@@ -127,31 +126,57 @@ pub(crate) fn run_exchanged<R: Runtime>(
         let launch = call.ready(client, prepared, input, second, Some(stream), vec![own]);
         launches.extend(launch.map_err(of_shard(nth))?);
         let gathered = buffers.gathered.clone();
-        exchanges.push(Exchange { client, device, key, buffers });
-        inputs.push([Some(input), second]);
-        merges.push((client, merge, gathered, parameters, outputs));
+        let inputs = [Some(input), second].into_iter().flatten();
+        let inputs = inputs.map(|input| input.handle.clone()).collect();
+        exchanges.push(Exchange { client, device, key, buffers, inputs });
+        merges.push(Merging { client, merge, gathered, parameters, outputs });
+    }
+    // Through the host, no device waits for another, so a launch that fails hangs none of them.
+    if transport == Transport::Host {
+        check_health(&exchanges)?;
     }
     for launch in launches {
         launch.run();
     }
-    for (nth, (exchange, inputs)) in exchanges.iter().zip(inputs).enumerate() {
-        exchange.check_health(inputs.into_iter().flatten()).map_err(of_shard(nth))?;
-    }
+    exchange_and_merge(&exchanges, merges, transport).map_err(ReduceError::after_launch)?;
+    Ok(results)
+}
+
+/// The merge on one device, of words that have been exchanged.
+struct Merging<'a, R: Runtime> {
+    client: &'a ComputeClient<R>,
+    merge: PreparedMerge,
+    gathered: Handle,
+    parameters: Vec<f64>,
+    outputs: Vec<TensorHandle<R>>,
+}
+
+/// Exchanges what has been launched, and launches the merges.
+fn exchange_and_merge<R: Runtime>(
+    exchanges: &[Exchange<'_, R>],
+    mut merges: Vec<Merging<'_, R>>,
+    transport: Transport,
+) -> Result<(), ReduceError> {
     match transport {
-        Transport::Collectives => gather(&exchanges),
+        Transport::Collectives => {
+            check_health(exchanges)?;
+            gather(exchanges);
+        }
         Transport::Host => {
-            let gathered = gather_through_host(&exchanges)?;
+            let gathered = gather_through_host(exchanges)?;
             for (merge, words) in merges.iter_mut().zip(gathered) {
-                merge.2 = words;
+                merge.gathered = words;
             }
         }
     }
-    for (client, merge, gathered, parameters, outputs) in merges {
+    let slots = exchanges.len();
+    for (nth, merging) in merges.into_iter().enumerate() {
+        let Merging { client, merge, gathered, parameters, outputs } = merging;
         let results = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let words = vec![PartialWords { handle: gathered, slots }];
-        merge.finish(client, words, &parameters, results)?;
+        merge.finish(client, words, &parameters, results).map_err(of_shard(nth))?;
     }
-    Ok(results)
+    Ok(())
 }
 
 fn device_error(error: ServerError) -> ReduceError {
@@ -169,6 +194,8 @@ struct Exchange<'a, R: Runtime> {
     device: DeviceId,
     key: SlotKey,
     buffers: SlotBuffers,
+    /// The inputs of its launch.
+    inputs: Vec<Handle>,
 }
 
 impl<R: Runtime> Exchange<'_, R> {
@@ -178,18 +205,21 @@ impl<R: Runtime> Exchange<'_, R> {
     /// A stream with an error would refuse the exchange on that thread, and the other devices would
     /// wait for it for ever. CubeCL drops the launch of an input that does not exist, and the words
     /// of an earlier call would be exchanged in its place.
-    fn check_health<'i>(
-        &self,
-        inputs: impl Iterator<Item = &'i TensorHandle<R>>,
-    ) -> Result<(), ReduceError> {
-        let handles: Vec<Handle> = inputs.map(|input| input.handle.clone()).collect();
-        let bytes: Vec<u64> = handles.iter().map(Handle::size).collect();
-        let missing = scratch::first_missing(self.client, self.buffers.own.stream, handles);
-        match missing.map_err(device_error)? {
+    fn check_health(&self) -> Result<(), ReduceError> {
+        let (stream, inputs) = (self.buffers.own.stream, self.inputs.clone());
+        match scratch::first_missing(self.client, stream, inputs).map_err(device_error)? {
             None => Ok(()),
-            Some(nth) => Err(ReduceError::NotAllocated { nth, bytes: bytes[nth] }),
+            Some(nth) => Err(ReduceError::NotAllocated { nth, bytes: self.inputs[nth].size() }),
         }
     }
+}
+
+/// Checks each device; see [`Exchange::check_health`]. Before collectives, this comes after the
+/// launches, because a launch that a device refuses shows in the stream's error. A second question
+/// before the launches would double the round trips of a call.
+fn check_health<R: Runtime>(exchanges: &[Exchange<'_, R>]) -> Result<(), ReduceError> {
+    let mut each = exchanges.iter().enumerate();
+    each.try_for_each(|(nth, exchange)| exchange.check_health().map_err(of_shard(nth)))
 }
 
 /// The slot of the device in a buffer of all slots.
@@ -225,12 +255,13 @@ fn gather_through_host<R: Runtime>(
 ) -> Result<Vec<Handle>, ReduceError> {
     let mut words = Vec::new();
     for (nth, Exchange { client, key, buffers, .. }) in exchanges.iter().enumerate() {
-        let all = client
-            .read_one(buffers.own.clone())
-            .map_err(|error| of_shard(nth)(ReduceError::Device { reason: error.to_string() }))?;
+        let all = client.read_one(buffers.own.clone());
+        let all = all.map_err(device_error).map_err(of_shard(nth))?;
         words.extend_from_slice(&all[key.own * key.bytes..(key.own + 1) * key.bytes]);
     }
-    Ok(exchanges.iter().map(|exchange| exchange.client.create_from_slice(&words)).collect())
+    let each = exchanges.iter().enumerate();
+    each.map(|(nth, exchange)| scratch::written(exchange.client, &words).map_err(of_shard(nth)))
+        .collect()
 }
 
 fn sorted(devices: impl Iterator<Item = DeviceId>) -> Vec<DeviceId> {
@@ -272,8 +303,8 @@ fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
         let own = scratch::table(client, &words).map_err(of_shard(nth))?;
         let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
         let buffers = SlotBuffers { own, gathered };
-        let exchange = Exchange { client, device: *device, key, buffers };
-        exchange.check_health(core::iter::empty()).map_err(of_shard(nth))?;
+        let exchange = Exchange { client, device: *device, key, buffers, inputs: Vec::new() };
+        exchange.check_health().map_err(of_shard(nth))?;
         exchanges.push(exchange);
     }
     gather(&exchanges);

@@ -35,8 +35,12 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     ///
     /// A [`ReduceError`] before anything is launched on any device: all shards are checked first.
     /// If a device has failed, also in earlier work of this thread, or has no memory for an input,
-    /// its error is returned before anything is exchanged. An error of a device stays until the
-    /// caller waits for it, with `client.sync()` or [`confirm`](crate::confirm).
+    /// its error is returned before anything is exchanged. Partial results have been launched by
+    /// then, which [`ReduceError::launched`] says. An error of a device stays until the caller
+    /// waits for it, with `client.sync()` or [`confirm`](crate::confirm).
+    ///
+    /// Devices that do not connect within a minute are an error. No later call of the process
+    /// exchanges over them: it returns an error at once.
     pub fn run_sharded(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
         self.run_over(Transport::Collectives)
     }
@@ -47,7 +51,10 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     ///
     /// # Errors
     ///
-    /// Those of `run_sharded`, apart from those about collectives.
+    /// Those of `run_sharded`, apart from those about collectives. A device that has failed or has
+    /// no memory for an input is found before anything is launched. A device that fails during the
+    /// exchange, or has no memory for the partial results of all devices, is found after launches
+    /// ([`ReduceError::launched`]).
     pub fn run_sharded_through_host(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
         self.run_over(Transport::Host)
     }
@@ -74,7 +81,8 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
                 let tensor = results.next().expect("there is an output for each result");
                 (shard.device.clone(), tensor)
             });
-            sharded.push(Sharded::new(axis, shards.collect::<Vec<_>>())?);
+            let result = Sharded::new(axis, shards.collect::<Vec<_>>());
+            sharded.push(result.map_err(ReduceError::after_launch)?);
         }
         let mut sharded = sharded.into_iter();
         Ok(O::Results::outputs(|_| sharded.next().expect("there is one for each result")))
