@@ -14,7 +14,7 @@
 //! [`list`] is the path of a list of tensors, and [`list_application`] applies its results.
 //!
 //! [`merge`] merges the partial results of shards, and [`shards`] reduces shards on several
-//! devices.
+//! devices, which [`connections`] remembers.
 //!
 //! [`companion`] describes tensors beside the input to kernels: a second input, operands, results.
 //!
@@ -26,6 +26,7 @@ pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
 mod companion;
+mod connections;
 pub(crate) mod cross_entropy;
 pub(crate) mod dispatch;
 pub(crate) mod launch;

@@ -1,9 +1,8 @@
 //! Reductions on several devices at once.
 
 use std::{
-    collections::HashSet,
     rc::Rc,
-    sync::{Mutex, PoisonError},
+    sync::{LazyLock, Mutex, PoisonError},
 };
 
 use cubecl::{
@@ -17,6 +16,7 @@ use cubecl::{
 use super::{
     buffers::buffer_bytes,
     call::{Call, new_outputs},
+    connections::{Connections, LONGEST_CONNECTING, answers_within},
     merge::{PartialWords, PreparedMerge},
     prepared::Prepared,
     request::Resolved,
@@ -273,8 +273,7 @@ fn sorted(devices: impl Iterator<Item = DeviceId>) -> Vec<DeviceId> {
 /// Checks that these devices can exchange data. CubeCL's own calls would panic on the devices'
 /// threads if they cannot.
 fn check_collectives<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
-    /// The sets of devices that have exchanged data.
-    static CONNECTED: Mutex<Option<HashSet<Vec<DeviceId>>>> = Mutex::new(None);
+    static CONNECTIONS: LazyLock<Mutex<Connections>> = LazyLock::new(Mutex::default);
 
     if !<R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
         let backend = R::name(calls[0].client).to_owned();
@@ -282,17 +281,12 @@ fn check_collectives<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), Reduc
     }
     find_nccl()?;
     let devices = sorted(calls.iter().map(|shard| shard.device));
-    let mut connected = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let connected = connected.get_or_insert_default();
-    if !connected.contains(&devices) {
-        connect(calls)?;
-        connected.insert(devices);
-    }
-    Ok(())
+    let mut connections = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    connections.ensure(devices, || connect(calls))
 }
 
 /// Exchanges a known word of each device, and reads what arrived. CubeCL reports no error of NCCL's
-/// initialisation.
+/// initialisation, and a device that fails there leaves the others waiting for ever.
 fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
     let slots = calls.len();
     let mut exchanges = Vec::new();
@@ -309,15 +303,26 @@ fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
     }
     gather(&exchanges);
     let expected: Vec<u32> = (1..=slots as u32).collect();
-    for (nth, Exchange { client, buffers, .. }) in exchanges.iter().enumerate() {
-        let found = client.read_one(buffers.gathered.clone());
-        if !found.is_ok_and(|bytes| u32::from_bytes(&bytes)[..slots] == expected[..]) {
-            let reason =
-                format!("it did not connect the devices: nothing arrived at that of shard {nth}");
-            return Err(ShardsError::NoNccl { reason }.into());
-        }
-    }
-    Ok(())
+    let found = answers_within(LONGEST_CONNECTING, exchanges.iter().map(gathered_words));
+    let arrived = |found: &Option<Vec<u32>>| {
+        found.as_ref().is_some_and(|words| words.get(..slots) == Some(&expected[..]))
+    };
+    let Some(nth) = found.iter().position(|found| !arrived(found)) else { return Ok(()) };
+    let seconds = LONGEST_CONNECTING.as_secs();
+    let reason = format!(
+        "it did not connect the devices: nothing arrived at that of shard {nth} in {seconds} s"
+    );
+    Err(ReduceError::from(ShardsError::NoNccl { reason }).after_launch())
+}
+
+/// A question for the words that arrived at a device, which any thread can ask. They are empty if
+/// the device fails.
+fn gathered_words<R: Runtime>(exchange: &Exchange<'_, R>) -> impl FnOnce() -> Vec<u32> + use<R> {
+    let (mut client, gathered) = (exchange.client.clone(), exchange.buffers.gathered.clone());
+    // SAFETY: it is the stream that the exchange was enqueued in. Another thread would otherwise
+    // read in a stream of its own.
+    unsafe { client.set_stream(gathered.stream) };
+    move || client.read_one(gathered).map_or(Vec::new(), |bytes| u32::from_bytes(&bytes).to_vec())
 }
 
 #[cfg(feature = "nccl")]
