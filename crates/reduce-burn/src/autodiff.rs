@@ -129,6 +129,13 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
         B::check_application(application, device)
     }
 
+    fn check_application_with_statistics(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        B::check_application_with_statistics(application, device)
+    }
+
     fn apply(
         tensor: FloatTensor<Self>,
         operands: Vec<FloatTensor<Self>>,

@@ -97,6 +97,19 @@ pub trait ReduceBackend: Backend {
         Ok(())
     }
 
+    /// Whether [`apply_with_statistics`](Self::apply_with_statistics) would run an application on a
+    /// device. `Fusion` asks this as it asks [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// The error that `apply_with_statistics` would return.
+    fn check_application_with_statistics(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        Self::check_application(application, device)
+    }
+
     /// Applies the results of a reduction to each element of a tensor. The tensor and the operands
     /// are those that `application` was made of. Does not wait for the device.
     ///

@@ -11,19 +11,67 @@ use burn_cubecl::{
 };
 use burn_tensor::Shape;
 use reduce_kernels::{
-    AppliedReduction, Apply, ElementType, Input, LayerNorm, LayerNormGradient, LogSoftmax,
-    LogSoftmaxGradient, LogSoftmaxSums, MeanRstd, NormL2, OfPairs, Operator, PairOperator,
-    ReduceError, RmsNorm, RmsNormGradient, RmsReciprocal, Softmax, SoftmaxGradient, SoftmaxSums,
-    Sum, TensorDescription, clip_by_global_norm, clip_by_global_norm_in_place, device_of,
-    operator::{Fields, ResultArity},
-    planner::PlanError,
-    reduce, reduce_list, reduce_pair, with_operator, with_pair,
+    AppliedReduction, Apply, ClippedToNorm, ElementType, Input, LayerNorm, LayerNormGradient,
+    LogSoftmax, LogSoftmaxGradient, NormL2, OfPairs, Operator, PairOperator, RmsNorm,
+    RmsNormGradient, Softmax, SoftmaxGradient, TensorDescription, clip_by_global_norm,
+    clip_by_global_norm_in_place, device_of, operator::ResultArity, reduce, reduce_list,
+    reduce_pair, with_operator, with_pair,
 };
 
 use crate::{
     AnyTensor, Application, AppliedFunction, Clipped, Clipping, Kind, PairReduction, ReduceBackend,
     ReduceBurnError, Reduction, Results, WithStatistics,
 };
+
+/// The value of an expression of the applied reduction that an [`Application`] describes, in the words
+/// of reduce-kernels: of tensors, or of descriptions of tensors.
+macro_rules! with_function {
+    ($application:expr, $input:expr, $operands:expr, $applied:ident => $value:expr) => {{
+        let (application, input, operands) = ($application, $input, &$operands[..]);
+        let axes = application.axes();
+        let count = application.len().max(1) as f64;
+        match application.function() {
+            AppliedFunction::Softmax => {
+                let $applied = applied_with(Softmax.of(input, axes), operands, application)?;
+                $value
+            }
+            AppliedFunction::LogSoftmax => {
+                let $applied = applied_with(LogSoftmax.of(input, axes), operands, application)?;
+                $value
+            }
+            AppliedFunction::LayerNorm { eps } => {
+                let applied = LayerNorm { eps }.of(input, axes);
+                let $applied = applied_with(applied, operands, application)?;
+                $value
+            }
+            AppliedFunction::RmsNorm { eps } => {
+                let applied = RmsNorm { eps }.of(input, axes);
+                let $applied = applied_with(applied, operands, application)?;
+                $value
+            }
+            AppliedFunction::SoftmaxGradient => {
+                let applied = SoftmaxGradient.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+            AppliedFunction::LogSoftmaxGradient => {
+                let applied = LogSoftmaxGradient.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+            AppliedFunction::LayerNormGradient => {
+                let applied = LayerNormGradient { count }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+            AppliedFunction::RmsNormGradient => {
+                let applied = RmsNormGradient { count }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+        }
+    }};
+}
 
 impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
 where
@@ -95,34 +143,26 @@ where
         Ok(results(&client, &device, outputs, &shape, pair.outputs()))
     }
 
-    /// Checks the reduction alone, and the types of the operands: reduce-kernels checks no applied
-    /// reduction of a tensor without memory.
     fn check_application(
         application: &Application,
         device: &Device<Self>,
     ) -> Result<(), ReduceBurnError> {
-        let client = R::client(device);
-        match application.function() {
-            AppliedFunction::Softmax => check_results(&client, SoftmaxSums, application)?,
-            AppliedFunction::LogSoftmax => check_results(&client, LogSoftmaxSums, application)?,
-            AppliedFunction::LayerNorm { eps } => {
-                check_results(&client, MeanRstd { correction: 0.0, eps }, application)?;
-            }
-            AppliedFunction::RmsNorm { eps } => {
-                check_results(&client, RmsReciprocal { eps }, application)?;
-            }
-            // The sums of a backward pass are of the types of a sum.
-            _ => check_results(&client, Sum, application)?,
+        let (client, (input, operands)) = (R::client(device), described_tensors(application)?);
+        with_function!(application, &input, &operands, applied => Ok(applied.check(&client)?))
+    }
+
+    fn check_application_with_statistics(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        let (count, ..) = application.statistics();
+        if count == 0 {
+            return Self::check_application(application, device);
         }
-        for &(dtype, _) in application.operands() {
-            let operand = element(dtype)?;
-            if dtype != application.dtype() && !device_of(&client).has(operand) {
-                let device = device_of(&client).name;
-                let error = PlanError::ElementUnsupported { device, element: operand };
-                return Err(ReduceError::from(error).into());
-            }
-        }
-        Ok(())
+        let (client, (input, operands)) = (R::client(device), described_tensors(application)?);
+        with_function!(application, &input, &operands, applied => {
+            Ok(applied.check_with_results(&client)?)
+        })
     }
 
     fn apply(
@@ -130,43 +170,13 @@ where
         operands: Vec<FloatTensor<Self>>,
         application: &Application,
     ) -> Result<FloatTensor<Self>, ReduceBurnError> {
-        let client = tensor.client.clone();
-        let device = tensor.device.clone();
+        let (client, device) = (tensor.client.clone(), tensor.device.clone());
         let input = TensorHandle::from(tensor);
         let operands: Vec<_> = operands.into_iter().map(TensorHandle::from).collect();
-        let (dtype, axes) = (application.dtype(), application.axes());
-        let count = application.len().max(1) as f64;
-        let output = match application.function() {
-            AppliedFunction::Softmax => {
-                run_applied(&client, Softmax.of(&input, axes), &operands, dtype)?
-            }
-            AppliedFunction::LogSoftmax => {
-                run_applied(&client, LogSoftmax.of(&input, axes), &operands, dtype)?
-            }
-            AppliedFunction::LayerNorm { eps } => {
-                run_applied(&client, LayerNorm { eps }.of(&input, axes), &operands, dtype)?
-            }
-            AppliedFunction::RmsNorm { eps } => {
-                run_applied(&client, RmsNorm { eps }.of(&input, axes), &operands, dtype)?
-            }
-            AppliedFunction::LogSoftmaxGradient => {
-                let applied = LogSoftmaxGradient.of(&input, &operands[0], axes);
-                run_applied(&client, applied, &[], dtype)?
-            }
-            AppliedFunction::SoftmaxGradient => {
-                let applied = SoftmaxGradient.of(&input, &operands[0], axes);
-                run_applied(&client, applied, &[], dtype)?
-            }
-            AppliedFunction::LayerNormGradient => {
-                let applied = LayerNormGradient { count }.of(&input, &operands[0], axes);
-                run_applied(&client, applied, &operands[1..], dtype)?
-            }
-            AppliedFunction::RmsNormGradient => {
-                let applied = RmsNormGradient { count }.of(&input, &operands[0], axes);
-                run_applied(&client, applied, &operands[1..], dtype)?
-            }
-        };
-        let shape = application.shape().clone();
+        let output = with_function!(application, &input, &operands, applied => {
+            applied.run(&client)?
+        });
+        let (dtype, shape) = (application.dtype(), application.shape().clone());
         Ok(CubeTensor::new_contiguous(client, device, shape, output.handle, dtype))
     }
 
@@ -175,47 +185,30 @@ where
         operands: Vec<FloatTensor<Self>>,
         application: &Application,
     ) -> Result<WithStatistics<Self>, ReduceBurnError> {
+        let (count, wide, kept) = application.statistics();
+        if count == 0 {
+            return Ok((Self::apply(tensor, operands, application)?, Vec::new()));
+        }
         let (client, device) = (tensor.client.clone(), tensor.device.clone());
-        let (dtype, axes) = (application.dtype(), application.axes());
-        let handles = |operands: Vec<CubeTensor<R>>| -> Vec<TensorHandle<R>> {
-            operands.into_iter().map(TensorHandle::from).collect()
-        };
-        let (output, statistics) = match application.function() {
-            AppliedFunction::LayerNorm { eps } => {
-                let (input, operands) = (TensorHandle::from(tensor), handles(operands));
-                let applied = LayerNorm { eps }.of(&input, axes);
-                let applied = with_operands(applied, &operands, dtype)?;
-                let (output, (mean, rstd)) = applied.run_with_results(&client)?;
-                (output, vec![mean, rstd])
-            }
-            AppliedFunction::RmsNorm { eps } => {
-                let (input, operands) = (TensorHandle::from(tensor), handles(operands));
-                let applied = RmsNorm { eps }.of(&input, axes);
-                let applied = with_operands(applied, &operands, dtype)?;
-                let (output, rstd) = applied.run_with_results(&client)?;
-                (output, vec![rstd])
-            }
-            _ => return Ok((Self::apply(tensor, operands, application)?, Vec::new())),
-        };
+        let input = TensorHandle::from(tensor);
+        let operands: Vec<_> = operands.into_iter().map(TensorHandle::from).collect();
+        let (output, statistics) = with_function!(application, &input, &operands, applied => {
+            run_with_results(&client, applied)?
+        });
         let of_burn = |handle: TensorHandle<R>, shape: Shape, dtype: DType| {
             CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle.handle, dtype)
         };
-        let (_, wide, kept) = application.statistics();
         let statistics =
             statistics.into_iter().map(|statistic| of_burn(statistic, kept.clone(), wide));
-        Ok((of_burn(output, application.shape().clone(), dtype), statistics.collect()))
+        let statistics = statistics.collect();
+        Ok((of_burn(output, application.shape().clone(), application.dtype()), statistics))
     }
 
-    /// Checks the norm alone: it is applied in the type that it has.
     fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let describe = |(dtype, shape): &(DType, Shape)| -> Result<_, ReduceBurnError> {
-            Ok(TensorDescription::row_major(element(*dtype)?, shape.to_vec()))
-        };
         let described: Vec<_> =
-            clipping.tensors().iter().map(describe).collect::<Result<_, ReduceBurnError>>()?;
-        let norm = reduce_list(NormL2, &described).output_type(element(clipping.norm_dtype())?);
-        norm.choose(&R::client(device))?;
-        Ok(())
+            clipping.tensors().iter().map(described_tensor).collect::<Result<_, _>>()?;
+        let clipped = ClippedToNorm { max_norm: clipping.max_norm() };
+        Ok(reduce_list(NormL2, &described).apply(clipped).check(&R::client(device), false)?)
     }
 
     /// In place if nothing else uses the memory of the tensors.
@@ -270,39 +263,38 @@ where
     typed.collect()
 }
 
-/// Checks the reduction of an application. Its results have the type in which they are applied.
-fn check_results<O: Operator, R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    operator: O,
+/// A row-major tensor of a type and a shape, without memory.
+fn described_tensor((dtype, shape): &(DType, Shape)) -> Result<TensorDescription, ReduceBurnError> {
+    Ok(TensorDescription::row_major(element(*dtype)?, shape.to_vec()))
+}
+
+/// The tensor and the operands of an application, without memory.
+fn described_tensors(
     application: &Application,
-) -> Result<(), ReduceBurnError> {
-    let input = element(application.dtype())?;
-    let real = if input == ElementType::F64 { ElementType::F64 } else { ElementType::F32 };
-    let description = TensorDescription::row_major(input, application.shape().to_vec());
-    let reduction = reduce(operator, &description).over(application.axes());
-    let reduction = (0..O::Results::COUNT)
-        .fold(reduction, |reduction, nth| reduction.nth_output_type(nth, real));
-    Ok(reduction.check(client)?)
+) -> Result<(TensorDescription, Vec<TensorDescription>), ReduceBurnError> {
+    let input = described_tensor(&(application.dtype(), application.shape().clone()))?;
+    let operands = application.operands().iter().map(described_tensor);
+    Ok((input, operands.collect::<Result<_, _>>()?))
 }
 
-/// Launches an applied reduction into a new tensor. The operands broadcast.
-fn run_applied<O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    applied: AppliedReduction<'_, O, F, R>,
-    operands: &[TensorHandle<R>],
-    output: DType,
-) -> Result<TensorHandle<R>, ReduceBurnError> {
-    Ok(with_operands(applied, operands, output)?.run(client)?)
-}
-
-/// An applied reduction with these operands and this type of its output.
-fn with_operands<'a, O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
-    applied: AppliedReduction<'a, O, F, R>,
-    operands: &'a [TensorHandle<R>],
-    output: DType,
-) -> Result<AppliedReduction<'a, O, F, R>, ReduceBurnError> {
-    let applied = applied.output_type(element(output)?);
+/// An applied reduction whose output has the type of the input of `application`. The operands
+/// broadcast.
+fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
+    applied: AppliedReduction<'a, O, F, T>,
+    operands: &'a [T],
+    application: &Application,
+) -> Result<AppliedReduction<'a, O, F, T>, ReduceBurnError> {
+    let applied = applied.output_type(element(application.dtype())?);
     Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
+}
+
+/// Launches an applied reduction into a new tensor, and its results into others.
+fn run_with_results<O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
+) -> Result<(TensorHandle<R>, Vec<TensorHandle<R>>), ReduceBurnError> {
+    let (output, results) = applied.run_with_results(client)?;
+    Ok((output, O::Results::into_list(results)))
 }
 
 /// Launches an operator into new tensors.

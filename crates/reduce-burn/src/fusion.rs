@@ -104,6 +104,13 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
         B::check_application(application, device)
     }
 
+    fn check_application_with_statistics(
+        application: &Application,
+        device: &Device<Self>,
+    ) -> Result<(), ReduceBurnError> {
+        B::check_application_with_statistics(application, device)
+    }
+
     fn apply(
         tensor: FloatTensor<Self>,
         operands: Vec<FloatTensor<Self>>,
@@ -167,7 +174,10 @@ fn record_application<B: FusionBackend + ReduceBackend>(
     statistics: Vec<(DType, Shape)>,
 ) -> Result<Vec<FusionTensor<B::FusionRuntime>>, ReduceBurnError> {
     let client = tensor.client.clone();
-    B::check_application(application, client.device())?;
+    match statistics.is_empty() {
+        true => B::check_application(application, client.device())?,
+        false => B::check_application_with_statistics(application, client.device())?,
+    }
     let inputs: Vec<_> = iter::once(tensor).chain(operands).collect();
     let streams = OperationStreams::with_inputs(&inputs);
     let inputs: Vec<TensorIr> = inputs.into_iter().map(FusionTensor::into_ir).collect();

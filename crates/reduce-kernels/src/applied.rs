@@ -6,28 +6,28 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{AppliedChoice, AppliedPlan, AppliedProblem, Device, ElementType, Problem};
 
 use crate::{
-    Apply, Axes, Operator, Outputs, ReduceError, Reduction,
+    Apply, Axes, Input, Operator, Outputs, ReduceError, Reduction,
     host::{
-        application::{ApplyCall, ApplyRequest, OperandSpec, Tensors},
+        application::{ApplyCall, ApplyRequest, BufferBytes, OperandSpec, Tensors},
         buffers::alignment_of,
     },
-    input::sealed::Layout,
     operator::{ApplyRef, Fields, ResultArity, rules},
     reduction::request,
 };
 
 /// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
-/// does nothing until it is run.
+/// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription), it
+/// cannot run, but answers everything else.
 #[must_use = "an applied reduction does nothing until it is run"]
-pub struct AppliedReduction<'a, O, F, R: Runtime> {
-    reduction: Reduction<'a, O, TensorHandle<R>>,
+pub struct AppliedReduction<'a, O, F, T> {
+    reduction: Reduction<'a, O, T>,
     apply: F,
-    operands: Vec<(&'a TensorHandle<R>, Axes)>,
+    operands: Vec<(&'a T, Axes)>,
     output: Option<ElementType>,
     plan: Option<AppliedPlan>,
 }
 
-impl<O: Operator, F: Apply, R: Runtime> fmt::Debug for AppliedReduction<'_, O, F, R> {
+impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AppliedReduction")
             .field("reduction", &self.reduction)
@@ -42,8 +42,8 @@ impl<O: Operator, F: Apply, R: Runtime> fmt::Debug for AppliedReduction<'_, O, F
 /// The elements that results were applied to, and the results.
 pub type WithResults<O, R> = (TensorHandle<R>, Outputs<O, TensorHandle<R>>);
 
-impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReduction<'a, O, F, R> {
-    pub(crate) fn new(reduction: Reduction<'a, O, TensorHandle<R>>, apply: F) -> Self {
+impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction<'a, O, F, T> {
+    pub(crate) fn new(reduction: Reduction<'a, O, T>, apply: F) -> Self {
         Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
     }
 
@@ -54,7 +54,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
     /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis 1,
     /// a residual is one over `..`. The operand is read once for each element of the input, mostly
     /// from the cache if it is repeated.
-    pub fn operand(mut self, operand: &'a TensorHandle<R>, axes: impl Into<Axes>) -> Self {
+    pub fn operand(mut self, operand: &'a T, axes: impl Into<Axes>) -> Self {
         self.operands.push((operand, axes.into()));
         self
     }
@@ -93,10 +93,94 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
     /// # Errors
     ///
     /// Invalid axes, operands, types or strides, and reductions that the device cannot run.
-    pub fn choose(&self, client: &ComputeClient<R>) -> Result<AppliedChoice, ReduceError> {
+    pub fn choose<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+    ) -> Result<AppliedChoice, ReduceError> {
         self.call(None, false)?.choose(client)
     }
 
+    /// Whether [`run`](Self::run) would launch. It checks and plans the call, and caches both, but
+    /// launches nothing. The memory of tensors is not checked if these are a
+    /// [`TensorDescription`](crate::TensorDescription).
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return.
+    pub fn check<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<(), ReduceError> {
+        self.call(None, false)?.check(client, &self.buffer_bytes())
+    }
+
+    /// Whether [`run_with_results`](Self::run_with_results) would launch, like
+    /// [`check`](Self::check). The results take buffers too, which the device may not be able to bind.
+    ///
+    /// # Errors
+    ///
+    /// The error that `run_with_results` would return.
+    pub fn check_with_results<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+    ) -> Result<(), ReduceError> {
+        self.call(None, true)?.check(client, &self.buffer_bytes())
+    }
+
+    /// Bytes of the buffers of all tensors, where they exist.
+    fn buffer_bytes(&self) -> BufferBytes {
+        let second = self.reduction.second;
+        let operands = second.into_iter().chain(self.operands.iter().map(|&(operand, _)| operand));
+        BufferBytes {
+            input: self.reduction.input.buffer_bytes(),
+            operands: operands.map(|operand| operand.buffer_bytes()).collect(),
+        }
+    }
+
+    /// The call. `layout` is the strides and the alignment of a supplied output.
+    fn call(
+        &self,
+        layout: Option<(Vec<usize>, usize)>,
+        wants_results: bool,
+    ) -> Result<ApplyCall<'a>, ReduceError> {
+        let invalid = |operator, invalid| ReduceError::Parameter { operator, invalid };
+        let operator = O::DEFINITION.erased();
+        let parameters = (O::PARAMETERS)(&self.reduction.operator)
+            .map_err(|found| invalid(operator.name(), found))?;
+        let apply_parameters =
+            (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
+        let input = self.reduction.input.spec()?;
+        let mut options = self.reduction.options.clone();
+        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
+        let common =
+            second.map_or(input.element, |second| rules::common(input.element, second.element));
+        let real = ApplyRequest::real(common, options.accumulator, self.output);
+        options.outputs = [None; 3];
+        options.outputs[..O::Results::COUNT].fill(Some(real));
+        options.plan = None;
+        let reduction = request(operator, input, second, &options, None)?.into_owned();
+        let mut operands = Vec::with_capacity(1 + self.operands.len());
+        operands.extend(reduction.second.clone().map(|second| OperandSpec {
+            element: second.element,
+            strides: second.strides,
+            alignment: second.alignment,
+        }));
+        for (nth, &(operand, ref axes)) in self.operands.iter().enumerate() {
+            operands.push(operand_spec(nth, input.shape, operand, axes)?);
+        }
+        let request = ApplyRequest {
+            reduction,
+            apply: ApplyRef(F::DEFINITION.erased()),
+            output: self.output,
+            layout,
+            operands,
+            wants_results,
+            plan: self.plan,
+        };
+        Ok(ApplyCall { request, device: options.device, parameters, apply_parameters })
+    }
+}
+
+impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime>
+    AppliedReduction<'a, O, F, TensorHandle<R>>
+{
     /// Launches into a new row-major tensor of the input's shape. Does not wait for it.
     ///
     /// # Errors
@@ -136,7 +220,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
         client: &ComputeClient<R>,
         output: TensorBinding<R>,
     ) -> Result<(), ReduceError> {
-        self.call(Some(&output), false)?.run_into(client, &self.tensors(), &output)?;
+        self.call(Some(layout_of(&output)), false)?.run_into(client, &self.tensors(), &output)?;
         Ok(())
     }
 
@@ -150,7 +234,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
         client: &ComputeClient<R>,
         output: TensorBinding<R>,
     ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
-        let call = self.call(Some(&output), true)?;
+        let call = self.call(Some(layout_of(&output)), true)?;
         Ok(each::<O, R>(call.run_into(client, &self.tensors(), &output)?))
     }
 
@@ -160,59 +244,13 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedReducti
         let operands = second.into_iter().chain(operands).collect();
         Tensors { input: self.reduction.input, second, operands }
     }
-
-    fn call(
-        &self,
-        output: Option<&TensorBinding<R>>,
-        wants_results: bool,
-    ) -> Result<ApplyCall<'a>, ReduceError> {
-        let invalid = |operator, invalid| ReduceError::Parameter { operator, invalid };
-        let operator = O::DEFINITION.erased();
-        let parameters = (O::PARAMETERS)(&self.reduction.operator)
-            .map_err(|found| invalid(operator.name(), found))?;
-        let apply_parameters =
-            (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
-        let input = self.reduction.input.spec()?;
-        let mut options = self.reduction.options.clone();
-        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
-        let common =
-            second.map_or(input.element, |second| rules::common(input.element, second.element));
-        let real = ApplyRequest::real(common, options.accumulator, self.output);
-        options.outputs = [None; 3];
-        options.outputs[..O::Results::COUNT].fill(Some(real));
-        options.plan = None;
-        let reduction = request(operator, input, second, &options, None)?.into_owned();
-        let mut operands = Vec::with_capacity(1 + self.operands.len());
-        operands.extend(reduction.second.clone().map(|second| OperandSpec {
-            element: second.element,
-            strides: second.strides,
-            alignment: second.alignment,
-        }));
-        for (nth, (operand, axes)) in self.operands.iter().enumerate() {
-            operands.push(operand_spec(nth, input.shape, operand, axes)?);
-        }
-        let layout = output.map(|output| {
-            let offset = output.handle.offset_start.unwrap_or(0);
-            (output.strides.to_vec(), alignment_of(offset))
-        });
-        let request = ApplyRequest {
-            reduction,
-            apply: ApplyRef(F::DEFINITION.erased()),
-            output: self.output,
-            layout,
-            operands,
-            wants_results,
-            plan: self.plan,
-        };
-        Ok(ApplyCall { request, device: options.device, parameters, apply_parameters })
-    }
 }
 
 /// The strides of an operand along the axes of an input of this shape.
-fn operand_spec<R: Runtime>(
+fn operand_spec<T: Input>(
     nth: usize,
     shape: &[usize],
-    operand: &TensorHandle<R>,
+    operand: &T,
     axes: &Axes,
 ) -> Result<OperandSpec, ReduceError> {
     let spec = operand.spec()?;
@@ -232,6 +270,12 @@ fn operand_spec<R: Runtime>(
         }
     }
     Ok(OperandSpec { element: spec.element, strides, alignment: spec.alignment })
+}
+
+/// The strides and the alignment of a supplied output.
+fn layout_of<R: Runtime>(output: &TensorBinding<R>) -> (Vec<usize>, usize) {
+    let offset = output.handle.offset_start.unwrap_or(0);
+    (output.strides.to_vec(), alignment_of(offset))
 }
 
 fn each<O: Operator, R: Runtime>(results: Vec<TensorHandle<R>>) -> Outputs<O, TensorHandle<R>> {

@@ -4,8 +4,9 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    AppliedReduction, Axes, LayerNormGradient, LogSoftmaxGradient, MappedPair, OfPairs, Product,
-    ReduceError, RmsNormGradient, SoftmaxGradient, Sum, SumAndShiftedDot, reduce, reduce_pair,
+    AppliedReduction, Axes, Input, LayerNormGradient, LogSoftmaxGradient, MappedPair, OfPairs,
+    Product, ReduceError, RmsNormGradient, SoftmaxGradient, Sum, SumAndShiftedDot, reduce,
+    reduce_pair,
 };
 
 /// The gradient of [`softmax`](fn@crate::softmax) over `axes`, from that of its output and the output
@@ -91,24 +92,24 @@ fn count(shape: &[usize], axes: &Axes) -> f64 {
 
 impl SoftmaxGradient {
     /// The gradient of softmax over `axes`, from that of its output and the output itself.
-    pub fn of<'a, R: Runtime>(
+    pub fn of<'a, T: Input>(
         self,
-        gradient: &'a TensorHandle<R>,
-        output: &'a TensorHandle<R>,
+        gradient: &'a T,
+        output: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, R> {
+    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, T> {
         reduce(Sum, gradient).over(axes).paired(output, Product).apply(self)
     }
 }
 
 impl LogSoftmaxGradient {
     /// The gradient of log-softmax over `axes`, from that of its output and the output itself.
-    pub fn of<'a, R: Runtime>(
+    pub fn of<'a, T: Input>(
         self,
-        gradient: &'a TensorHandle<R>,
-        output: &'a TensorHandle<R>,
+        gradient: &'a T,
+        output: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, Sum, Self, R> {
+    ) -> AppliedReduction<'a, Sum, Self, T> {
         reduce(Sum, gradient).over(axes).apply(self).operand(output, ..)
     }
 }
@@ -116,12 +117,12 @@ impl LogSoftmaxGradient {
 impl RmsNormGradient {
     /// The gradient of RMS normalisation over `axes`, from that of its output and the input. It needs
     /// the reciprocal of the root mean square as an operand.
-    pub fn of<'a, R: Runtime>(
+    pub fn of<'a, T: Input>(
         self,
-        gradient: &'a TensorHandle<R>,
-        input: &'a TensorHandle<R>,
+        gradient: &'a T,
+        input: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, R> {
+    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, T> {
         reduce(Sum, gradient).over(axes).paired(input, Product).apply(self)
     }
 }
@@ -129,12 +130,12 @@ impl RmsNormGradient {
 impl LayerNormGradient {
     /// The gradient of layer normalisation over `axes`, from that of its output and the input. It
     /// needs the mean and the reciprocal of the deviation as operands.
-    pub fn of<'a, R: Runtime>(
+    pub fn of<'a, T: Input>(
         self,
-        gradient: &'a TensorHandle<R>,
-        input: &'a TensorHandle<R>,
+        gradient: &'a T,
+        input: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, OfPairs<SumAndShiftedDot>, Self, R> {
+    ) -> AppliedReduction<'a, OfPairs<SumAndShiftedDot>, Self, T> {
         reduce_pair(SumAndShiftedDot, gradient, input).over(axes).apply(self)
     }
 }

@@ -160,6 +160,23 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         ListReduction { operator, tensors, accumulator, outputs, no_such_result, plan, device }
     }
 
+    /// Applies the results of all tensors together to each element of every tensor, in one launch more
+    /// for many tensors. `apply` takes no operands.
+    ///
+    /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types that
+    /// were asked for with [`output_type`](Self::output_type) are dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example<R: Runtime>(client: &ComputeClient<R>, parts: &[TensorHandle<R>]) -> Result<(), ReduceError> {
+    /// // The parts of a vector of length 1.
+    /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedList<'a, O, F, T> {
+        AppliedList { list: self, apply }
+    }
+
     /// Runs this plan instead of choosing one. It is checked against the list and the device.
     pub fn with_plan(mut self, plan: ListPlan) -> Self {
         self.plan = Some(plan);
@@ -246,49 +263,33 @@ impl<'a, O: Operator, R: Runtime> ListReduction<'a, O, TensorHandle<R>> {
     pub fn run(self, client: &ComputeClient<R>) -> Result<ResultsOfList<O, R>, ReduceError> {
         Ok(of_list::<O, R>(self.call()?.run(client, &self.tensors)?))
     }
-
-    /// Applies the results of all tensors together to each element of every tensor, in one launch more
-    /// for many tensors. `apply` takes no operands.
-    ///
-    /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types that
-    /// were asked for with [`output_type`](Self::output_type) are dropped.
-    ///
-    /// ```no_run
-    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-    /// # fn example<R: Runtime>(client: &ComputeClient<R>, parts: &[TensorHandle<R>]) -> Result<(), ReduceError> {
-    /// // The parts of a vector of length 1.
-    /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedList<'a, O, F, R> {
-        AppliedList { list: self, apply }
-    }
 }
 
 /// The tensors that results were applied to, and the results.
 pub type AppliedWithResults<O, R> = (Vec<TensorHandle<R>>, ResultsOfList<O, R>);
 
 /// A list whose results are applied to each element; see [`ListReduction::apply`]. It does nothing
-/// until it is run.
+/// until it is run. If the tensors are [`TensorDescription`](crate::TensorDescription)s, it cannot run,
+/// but answers everything else.
 #[must_use = "an applied reduction does nothing until it is run"]
-pub struct AppliedList<'a, O, F, R: Runtime> {
-    list: ListReduction<'a, O, TensorHandle<R>>,
+pub struct AppliedList<'a, O, F, T> {
+    list: ListReduction<'a, O, T>,
     apply: F,
 }
 
-impl<O: Operator, F: Apply, R: Runtime> fmt::Debug for AppliedList<'_, O, F, R> {
+impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedList<'_, O, F, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AppliedList").field("list", &self.list).field("apply", &F::NAME).finish()
     }
 }
 
-impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedList<'_, O, F, R> {
+impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F, T> {
     /// Chooses the launches that follow the reduction's, into new tensors or in place.
     ///
     /// # Errors
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
-    pub fn choose(
+    pub fn choose<R: Runtime>(
         &self,
         client: &ComputeClient<R>,
         in_place: bool,
@@ -296,6 +297,39 @@ impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedList<'_, O,
         self.call()?.choose(client, in_place)
     }
 
+    /// Whether [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would launch. It plans the
+    /// reduction and the application, and launches nothing. The memory of tensors is not checked if
+    /// these are [`TensorDescription`](crate::TensorDescription)s.
+    ///
+    /// # Errors
+    ///
+    /// The error that the run would return.
+    pub fn check<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        in_place: bool,
+    ) -> Result<(), ReduceError> {
+        let bytes: Vec<_> = self.list.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect();
+        self.call()?.check(client, &bytes, in_place)
+    }
+
+    fn call(&self) -> Result<ApplyListCall<'_>, ReduceError> {
+        let apply_parameters = (F::PARAMETERS)(&self.apply)
+            .map_err(|invalid| ReduceError::Parameter { operator: F::NAME.to_owned(), invalid })?;
+        let specs = self.list.specs()?;
+        let common = specs.iter().map(|spec| spec.element).reduce(rules::common);
+        let common = common.unwrap_or(ElementType::F32);
+        let real = ApplyRequest::real(common, self.list.accumulator, None);
+        let mut outputs = [None; 3];
+        outputs[..O::Results::COUNT].fill(Some(real));
+        let list = self.list.call_with(specs, outputs)?;
+        Ok(ApplyListCall { list, apply: ApplyRef(F::DEFINITION.erased()), apply_parameters })
+    }
+}
+
+impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime>
+    AppliedList<'_, O, F, TensorHandle<R>>
+{
     /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do where
     /// these have no gaps, and are row-major otherwise. Returns them and the results. Does not wait.
     ///
@@ -320,19 +354,6 @@ impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime> AppliedList<'_, O,
     ) -> Result<ResultsOfList<O, R>, ReduceError> {
         let (_, results) = self.call()?.run(client, &self.list.tensors, true)?;
         Ok(of_list::<O, R>(results))
-    }
-
-    fn call(&self) -> Result<ApplyListCall<'_>, ReduceError> {
-        let apply_parameters = (F::PARAMETERS)(&self.apply)
-            .map_err(|invalid| ReduceError::Parameter { operator: F::NAME.to_owned(), invalid })?;
-        let specs = self.list.specs()?;
-        let common = specs.iter().map(|spec| spec.element).reduce(rules::common);
-        let common = common.unwrap_or(ElementType::F32);
-        let real = ApplyRequest::real(common, self.list.accumulator, None);
-        let mut outputs = [None; 3];
-        outputs[..O::Results::COUNT].fill(Some(real));
-        let list = self.list.call_with(specs, outputs)?;
-        Ok(ApplyListCall { list, apply: ApplyRef(F::DEFINITION.erased()), apply_parameters })
     }
 }
 

@@ -9,7 +9,7 @@ use core::{fmt, str::FromStr};
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    AppliedReduction, Axes, ExponentialShare, LogShare, LogSoftmaxSums, Mapped, MeanRstd,
+    AppliedReduction, Axes, ExponentialShare, Input, LogShare, LogSoftmaxSums, Mapped, MeanRstd,
     NormL2Reciprocal, ReduceError, RmsReciprocal, ScaleBy, Scaled, ScaledThen, SoftmaxSums,
     Standardized, host, reduce,
 };
@@ -81,33 +81,33 @@ pub struct Standardize {
 
 impl Softmax {
     /// Softmax of `input` over `axes`.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, SoftmaxSums, ExponentialShare, R> {
+    ) -> AppliedReduction<'_, SoftmaxSums, ExponentialShare, T> {
         reduce(SoftmaxSums, input).over(axes).apply(ExponentialShare)
     }
 }
 
 impl LogSoftmax {
     /// Log-softmax of `input` over `axes`.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, LogSoftmaxSums, LogShare, R> {
+    ) -> AppliedReduction<'_, LogSoftmaxSums, LogShare, T> {
         reduce(LogSoftmaxSums, input).over(axes).apply(LogShare)
     }
 }
 
 impl TemperedSoftmax {
     /// Softmax of `input` over `axes`.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, Mapped<ScaleBy, SoftmaxSums>, ScaledThen<ExponentialShare>, R> {
+    ) -> AppliedReduction<'_, Mapped<ScaleBy, SoftmaxSums>, ScaledThen<ExponentialShare>, T> {
         let scale = self.temperature.recip();
         let sums = reduce(SoftmaxSums, input).over(axes).mapped(ScaleBy { scale });
         sums.apply(ScaledThen { scale, apply: ExponentialShare })
@@ -116,11 +116,11 @@ impl TemperedSoftmax {
 
 impl TemperedLogSoftmax {
     /// Log-softmax of `input` over `axes`.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, Mapped<ScaleBy, LogSoftmaxSums>, ScaledThen<LogShare>, R> {
+    ) -> AppliedReduction<'_, Mapped<ScaleBy, LogSoftmaxSums>, ScaledThen<LogShare>, T> {
         let scale = self.temperature.recip();
         let sums = reduce(LogSoftmaxSums, input).over(axes).mapped(ScaleBy { scale });
         sums.apply(ScaledThen { scale, apply: LogShare })
@@ -129,33 +129,33 @@ impl TemperedLogSoftmax {
 
 impl LayerNorm {
     /// The normalised `input`, over `axes`. Its results are the mean and the reciprocal of the root.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, MeanRstd, Standardized, R> {
+    ) -> AppliedReduction<'_, MeanRstd, Standardized, T> {
         Standardize { correction: 0.0, eps: self.eps }.of(input, axes)
     }
 }
 
 impl RmsNorm {
     /// The normalised `input`, over `axes`. Its result is the reciprocal of the root.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, RmsReciprocal, Scaled, R> {
+    ) -> AppliedReduction<'_, RmsReciprocal, Scaled, T> {
         reduce(RmsReciprocal { eps: self.eps }, input).over(axes).apply(Scaled)
     }
 }
 
 impl NormalizeL2 {
     /// The normalised `input`, over `axes`. Its result is the reciprocal of the divisor.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, NormL2Reciprocal, Scaled, R> {
+    ) -> AppliedReduction<'_, NormL2Reciprocal, Scaled, T> {
         reduce(NormL2Reciprocal { eps: self.eps }, input).over(axes).apply(Scaled)
     }
 }
@@ -163,11 +163,11 @@ impl NormalizeL2 {
 impl Standardize {
     /// The standardised `input`, over `axes`. Its results are the mean and the reciprocal of the
     /// root.
-    pub fn of<R: Runtime>(
+    pub fn of<T: Input>(
         self,
-        input: &TensorHandle<R>,
+        input: &T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'_, MeanRstd, Standardized, R> {
+    ) -> AppliedReduction<'_, MeanRstd, Standardized, T> {
         let Self { correction, eps } = self;
         reduce(MeanRstd { correction, eps }, input).over(axes).apply(Standardized)
     }

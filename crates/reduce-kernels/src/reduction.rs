@@ -175,6 +175,24 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         Reduction { operator, input, second: Some(second), options }
     }
 
+    /// Applies the results to each element of the input, in the same launch where the plan allows:
+    /// `apply` gets the element and the results of its reduction, and gives an element of the
+    /// output.
+    ///
+    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or of
+    /// the output. Types that were asked for with [`output_type`](Self::output_type) and a plan are
+    /// dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+    /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, T> {
+        AppliedReduction::new(self, apply)
+    }
+
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.
     pub fn with_plan(mut self, plan: Plan) -> Self {
         self.options.plan = Some(plan);
@@ -307,24 +325,6 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
 }
 
 impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
-    /// Applies the results to each element of the input, in the same launch where the plan allows:
-    /// `apply` gets the element and the results of its reduction, and gives an element of the
-    /// output.
-    ///
-    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or of
-    /// the output. Types that were asked for with [`output_type`](Self::output_type) and a plan are
-    /// dropped.
-    ///
-    /// ```no_run
-    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-    /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
-    /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, R> {
-        AppliedReduction::new(self, apply)
-    }
-
     /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait
     /// for it. Each thread caches the prepared reduction, so repeating it costs a look-up.
     ///

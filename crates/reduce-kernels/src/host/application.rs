@@ -292,6 +292,13 @@ pub(crate) struct Tensors<'a, R: Runtime> {
     pub(crate) operands: Vec<&'a TensorHandle<R>>,
 }
 
+/// Bytes of the buffers of a call; `None` where there is no buffer.
+pub(crate) struct BufferBytes {
+    pub(crate) input: Option<u64>,
+    /// The second input comes first, if there is one.
+    pub(crate) operands: Vec<Option<u64>>,
+}
+
 /// A request and the device to plan for, with its parameters.
 pub(crate) struct ApplyCall<'a> {
     pub(crate) request: ApplyRequest,
@@ -318,6 +325,47 @@ impl ApplyCall<'_> {
         let real = resolved.signature.results[0];
         self.request.check_types(client, device, &resolved, real)?;
         Ok(choose_applied(&applied, &resolved.problem, device)?)
+    }
+
+    /// Prepares the call, and the reduction that it launches on its own.
+    pub(crate) fn check<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        bytes: &BufferBytes,
+    ) -> Result<(), ReduceError> {
+        let prepared = self.prepared(client)?;
+        self.check_buffers(&prepared, bytes)?;
+        let plan = match &prepared.launch {
+            Some(Prepared { plan: AppliedPlan::Separately { reduce, .. }, .. }) => Some(*reduce),
+            None if self.request.wants_results => None,
+            _ => return Ok(()),
+        };
+        let second = self.request.reduction.second.as_ref().and(bytes.operands.first());
+        self.reducing(plan).check(client, [bytes.input, second.copied().flatten()])
+    }
+
+    /// The reduction alone, by this plan.
+    fn reducing(&self, plan: Option<Plan>) -> Call<'_> {
+        let request = Request { plan, ..self.request.reduction.clone() };
+        Call { request, device: self.device, plans: None, parameters: self.parameters.clone() }
+    }
+
+    /// Checks that the inputs and the operands have the elements that they claim.
+    fn check_buffers(
+        &self,
+        prepared: &PreparedApplication,
+        bytes: &BufferBytes,
+    ) -> Result<(), ReduceError> {
+        if let Some(bytes) = bytes.input {
+            check_input(prepared.applied.problem(), bytes)?;
+        }
+        let shape = &self.request.reduction.shape;
+        for (operand, &bytes) in self.request.operands.iter().zip(&bytes.operands) {
+            let Some(bytes) = bytes else { continue };
+            let spanned = span(shape, &operand.strides).unwrap_or(usize::MAX);
+            check_buffer("operand", spanned, operand.element, bytes)?;
+        }
+        Ok(())
     }
 
     fn prepared<R: Runtime>(
@@ -374,7 +422,14 @@ impl ApplyCall<'_> {
     ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
         let request = &self.request;
         let problem = prepared.applied.problem();
-        check_input(problem, buffer_bytes(&tensors.input.handle))?;
+        let operands = tensors.operands.iter();
+        self.check_buffers(
+            prepared,
+            &BufferBytes {
+                input: Some(buffer_bytes(&tensors.input.handle)),
+                operands: operands.map(|tensor| Some(buffer_bytes(&tensor.handle))).collect(),
+            },
+        )?;
         check_offset(client, "input", tensors.input.handle.offset_start, problem.input())?;
         check_buffer(
             "output",
@@ -384,17 +439,9 @@ impl ApplyCall<'_> {
         )?;
         check_offset(client, "output", output.offset_start, prepared.applied.output())?;
         for (operand, tensor) in request.operands.iter().zip(&tensors.operands) {
-            let shape = &request.reduction.shape;
-            let spanned = span(shape, &operand.strides).unwrap_or(usize::MAX);
-            check_buffer("operand", spanned, operand.element, buffer_bytes(&tensor.handle))?;
             check_offset(client, "operand", tensor.handle.offset_start, operand.element)?;
         }
-        let reduce = |plan: Option<Plan>| {
-            let request = Request { plan, ..request.reduction.clone() };
-            let parameters = self.parameters.clone();
-            let call = Call { request, device: self.device, plans: None, parameters };
-            call.run(client, tensors.input, tensors.second)
-        };
+        let reduce = |plan| self.reducing(plan).run(client, tensors.input, tensors.second);
         let Some(launch) = &prepared.launch else {
             return if request.wants_results { reduce(None) } else { Ok(Vec::new()) };
         };

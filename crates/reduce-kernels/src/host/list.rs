@@ -189,12 +189,13 @@ impl ListRequest {
         Ok(Resolved { problem: ListProblem::new(class, inputs, results)?, signature })
     }
 
-    fn prepare<R: Runtime>(
+    /// Resolves the request, and takes its plan or chooses one.
+    fn plan<R: Runtime>(
         &self,
         client: &ComputeClient<R>,
         device: &Device,
         inputs: &[InputSpec<'_>],
-    ) -> Result<PreparedList, ReduceError> {
+    ) -> Result<(Resolved, ListPlan), ReduceError> {
         let resolved = self.resolve(inputs)?;
         let Resolved { problem, signature } = &resolved;
         check_arithmetic(client, self.operator.0, signature, device)?;
@@ -205,6 +206,17 @@ impl ListRequest {
             }
             None => choose_list(problem, device)?.plan,
         };
+        Ok((resolved, plan))
+    }
+
+    fn prepare<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        device: &Device,
+        inputs: &[InputSpec<'_>],
+    ) -> Result<PreparedList, ReduceError> {
+        let (resolved, plan) = self.plan(client, device, inputs)?;
+        let problem = &resolved.problem;
         let first_partials = first_partials(&plan, problem);
         let mut tables = TableWords::new(client);
         let launches = plan.launches.iter().map(|launch| {
@@ -400,13 +412,30 @@ pub(super) fn check_tensors<R: Runtime>(
     problem: &ListProblem,
     tensors: &[&TensorHandle<R>],
 ) -> Result<(), ReduceError> {
+    check_buffers(problem, tensors.iter().map(|tensor| Some(buffer_bytes(&tensor.handle))))?;
     for (nth, (tensor, problem)) in tensors.iter().zip(problem.tensors()).enumerate() {
-        let checked = check_input(problem, buffer_bytes(&tensor.handle)).and_then(|()| {
-            check_offset(client, "input", tensor.handle.offset_start, problem.input())
-        });
-        checked.map_err(|error| ReduceError::Listed { nth, error: Box::new(error) })?;
+        let offset = tensor.handle.offset_start;
+        check_offset(client, "input", offset, problem.input()).map_err(listed(nth))?;
     }
     Ok(())
+}
+
+/// Checks that buffers of these many bytes hold the tensors; `None` if there is no buffer.
+fn check_buffers(
+    problem: &ListProblem,
+    bytes: impl Iterator<Item = Option<u64>>,
+) -> Result<(), ReduceError> {
+    for (nth, (bytes, problem)) in bytes.zip(problem.tensors()).enumerate() {
+        if let Some(bytes) = bytes {
+            check_input(problem, bytes).map_err(listed(nth))?;
+        }
+    }
+    Ok(())
+}
+
+/// The error of tensor number `nth` of a list.
+fn listed(nth: usize) -> impl Fn(ReduceError) -> ReduceError {
+    move |error| ReduceError::Listed { nth, error: Box::new(error) }
 }
 
 /// A call over a list.
@@ -439,6 +468,18 @@ impl ListCall<'_> {
         let device = self.device.unwrap_or(&of_client);
         check_arithmetic(client, self.request.operator.0, &signature, device)?;
         Ok(choose_list(&problem, device)?)
+    }
+
+    /// Plans the call for tensors whose buffers have these many bytes; `None` if there is no buffer.
+    pub(crate) fn check<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        bytes: &[Option<u64>],
+    ) -> Result<(), ReduceError> {
+        let of_client = cache::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        let (resolved, _) = self.request.plan(client, device, &self.inputs)?;
+        check_buffers(&resolved.problem, bytes.iter().copied())
     }
 
     /// Launches into new tensors. Returns the result of each tensor and that of all, for each result

@@ -162,6 +162,20 @@ impl ApplyListCall<'_> {
         Ok(choose_list_application(&problem, results, in_place, device)?)
     }
 
+    /// Plans the reduction and the application for tensors whose buffers have these many bytes; `None`
+    /// if there is no buffer.
+    pub(crate) fn check<R: Runtime>(
+        &self,
+        client: &ComputeClient<R>,
+        bytes: &[Option<u64>],
+        in_place: bool,
+    ) -> Result<(), ReduceError> {
+        self.list.check(client, bytes)?;
+        self.choose(client, in_place)?;
+        let outputs = if in_place { &[][..] } else { &self.list.inputs[..] };
+        outputs.iter().try_for_each(|tensor| output_bytes(client, tensor).map(|_| ()))
+    }
+
     /// Launches the reduction and the application, into new tensors or in place. Returns the new
     /// tensors, of which there are none in place, and the results of the reduction.
     pub(crate) fn run<R: Runtime>(
@@ -181,16 +195,10 @@ impl ApplyListCall<'_> {
             }
         };
         check_tensors(client, &prepared.problem, tensors)?;
-        let available = client.properties().memory.max_page_size;
         let mut outputs: Vec<TensorHandle<R>> = Vec::new();
         if !in_place {
             for (tensor, strides) in inputs.iter().zip(&prepared.strides) {
-                let elements: usize = tensor.shape.iter().product();
-                let needed = byte_count(elements, tensor.element);
-                if needed > available {
-                    return Err(ReduceError::OutputTooLarge { needed, available });
-                }
-                let handle = client.empty((needed as usize).max(tensor.element.bytes()));
+                let handle = client.empty(output_bytes(client, tensor)?);
                 let storage = storage_type(tensor.element);
                 outputs.push(TensorHandle::new(handle, tensor.shape, &strides[..], storage));
             }
@@ -209,6 +217,20 @@ impl ApplyListCall<'_> {
         };
         prepared.launches.iter().for_each(|reading| launch.run(reading));
         Ok((outputs, results))
+    }
+}
+
+/// Bytes of the memory of a new output that a tensor of the list becomes. A buffer of 0 bytes cannot be
+/// bound.
+fn output_bytes<R: Runtime>(
+    client: &ComputeClient<R>,
+    tensor: &InputSpec<'_>,
+) -> Result<usize, ReduceError> {
+    let available = client.properties().memory.max_page_size;
+    let needed = byte_count(tensor.shape.iter().product(), tensor.element);
+    match needed > available {
+        true => Err(ReduceError::OutputTooLarge { needed, available }),
+        false => Ok((needed as usize).max(tensor.element.bytes())),
     }
 }
 

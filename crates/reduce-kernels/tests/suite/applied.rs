@@ -2,7 +2,7 @@
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    AppliedReduction, Apply, ElementType, Operator, ReduceError,
+    AppliedReduction, Apply, ElementType, Operator, ReduceError, TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     planner::{
         Access, AppliedKind, AppliedPlan, Combine, Direction, Plan, PlanError, Schedule,
@@ -232,7 +232,7 @@ fn check<R: Runtime>(
 /// Launches by a plan of this kind, or by the one that is chosen, and returns the plan.
 fn launch<O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
     client: &ComputeClient<R>,
-    mut applied: AppliedReduction<'_, O, F, R>,
+    mut applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
     way: Way,
     output: &TensorHandle<R>,
 ) -> Result<String, ReduceError> {
@@ -663,4 +663,80 @@ pub(crate) fn cross_entropy<R: Runtime>(client: &ComputeClient<R>) {
     );
     let error = reduce_kernels::cross_entropy(client, &along, &along, 1).unwrap_err();
     assert_eq!(error.to_string(), "classes are integers, not f32");
+}
+
+/// A description of tensors has the plan and the errors of the tensors. A call is refused where its
+/// launch would bind too many buffers, also those of the results.
+pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
+    let x = tensor(client, &[1f32; 24], &[6, 4], &[4, 1]);
+    let row = tensor(client, &[2f32; 4], &[4], &[1]);
+    let of_x = TensorDescription::row_major(ElementType::F32, [6, 4]);
+    let of_row = TensorDescription::row_major(ElementType::F32, [4]);
+    let norm = reduce_kernels::LayerNorm { eps: EPS };
+    let tensors = || norm.of(&x, 1).operand(&row, 1).operand(&row, 1);
+    let described = || norm.of(&of_x, 1).operand(&of_row, 1).operand(&of_row, 1);
+    assert_eq!(tensors().problems(), described().problems());
+    assert_eq!(tensors().choose(client), described().choose(client));
+    for checked in [tensors().check(client), described().check(client)] {
+        assert_eq!(checked, Ok(()));
+    }
+    for checked in [tensors().check_with_results(client), described().check_with_results(client)] {
+        assert_eq!(checked, Ok(()));
+    }
+    let gradient = reduce_kernels::SoftmaxGradient.of(&of_x, &of_x, 1);
+    assert_eq!(gradient.check(client), Ok(()));
+
+    let with_bindings = |max_bindings: u32| {
+        let mut device = device_with_planes(client);
+        device.max_bindings = max_bindings;
+        device
+    };
+    let devices = [3, 4, 5].map(with_bindings);
+    let unfit = |checked: Result<(), ReduceError>| {
+        matches!(checked, Err(ReduceError::Plan(PlanError::NoAppliedPlan { .. })))
+    };
+    assert!(unfit(described().plan_for(&devices[0]).check(client)));
+    assert_eq!(described().plan_for(&devices[1]).check(client), Ok(()));
+    // The mean and the reciprocal are two buffers more.
+    assert!(unfit(described().plan_for(&devices[2]).check_with_results(client)));
+
+    let errors = [
+        norm.of(&of_x, 2).check(client),
+        norm.of(&of_x, 1).operand(&of_row, 0).check(client),
+        described().operand(&of_row, 1).check(client),
+        described().output_type(ElementType::I32).check(client),
+    ];
+    let messages = ["axis 2 is out of range", "operand", "operands", "i32"];
+    for (error, expected) in errors.into_iter().zip(messages) {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    // A description has no buffer that could be too small.
+    let beyond = TensorHandle::<R>::new(row.handle.clone(), [4], [100], row.dtype);
+    let error = norm.of(&x, 1).operand(&beyond, 1).check(client).unwrap_err();
+    assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "operand", .. }), "{error}");
+}
+
+/// Elements are normalised by launches of as few buffers as WebGPU promises, where rows have edges too.
+pub(crate) fn few_bindings<R: Runtime>(client: &ComputeClient<R>) {
+    let mut few = device_with_planes(client);
+    few.max_bindings = 7;
+    let mut random = StdRng::seed_from_u64(11);
+    for len in [64, 4099] {
+        let x: Vec<f32> = (0..3 * len).map(|_| random.random_range(-2.0..2.0)).collect();
+        let x = tensor(client, &x, &[3, len], &[len, 1]);
+        let weight: Vec<f32> = (0..len).map(|n| 1.0 + n as f32 / len as f32).collect();
+        let weight = tensor(client, &weight, &[len], &[1]);
+        let norm = || {
+            let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&x, 1);
+            norm.operand(&weight, 1).operand(&weight, 1)
+        };
+        let expected = read::<R, f32>(client, &norm().run(client).unwrap(), 3 * len);
+        let alone = norm().plan_for(&few).run(client).unwrap();
+        let (beside, _) = norm().plan_for(&few).run_with_results(client).unwrap();
+        for found in [alone, beside].map(|found| read::<R, f32>(client, &found, 3 * len)) {
+            let mut pairs = found.iter().zip(&expected);
+            assert!(pairs.all(|(a, b)| (a - b).abs() < 1e-5), "rows of {len} elements");
+        }
+    }
 }

@@ -135,7 +135,7 @@ fn check<R: Runtime>(
 
 fn launch<O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
     client: &ComputeClient<R>,
-    applied: AppliedReduction<'_, O, F, R>,
+    applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
     kind: Option<AppliedKind>,
 ) -> Result<(TensorHandle<R>, String), ReduceError> {
     let device = device_with_planes(client);

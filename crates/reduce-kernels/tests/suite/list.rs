@@ -3,9 +3,9 @@
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_kernels::{
-    ArgMax, ElementType, ListReduction, Max, MeanRstd, MeanVar, MinMax, NormL2, Operator,
-    ReduceError, Standardized, Sum, TensorDescription, clip_by_global_norm,
-    clip_by_global_norm_in_place, cubecl, global_norm,
+    ArgMax, ClippedToNorm, ElementType, ListReduction, Max, MeanRstd, MeanVar, MinMax, NormL2,
+    Operator, ReduceError, Standardized, Sum, TensorDescription, clip_by_global_norm,
+    clip_by_global_norm_in_place, cubecl, device_of, global_norm,
     operator::ResultArity,
     planner::{Combine, ListPlan, PlanError, ProblemError, row_major_strides, span},
     reduce_list,
@@ -429,4 +429,32 @@ pub(crate) fn applied<R: Runtime>(client: &ComputeClient<R>) {
     let error = clip_by_global_norm_in_place(client, [&x, &repeated], 1.0).unwrap_err();
     let at = matches!(&error, ReduceError::Problem(ProblemError::Listed { nth: 1, .. }));
     assert!(at && error.to_string().contains("two results in one element"), "{error}");
+}
+
+/// A description of tensors has the errors of the tensors, also those of the application.
+pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
+    let clipped = ClippedToNorm { max_norm: 1.0 };
+    let check = |list: &[TensorDescription], in_place: bool| {
+        reduce_list(NormL2, list).apply(clipped).check(client, in_place)
+    };
+    let row = TensorDescription::row_major(ElementType::F32, [4]);
+    let repeated = TensorDescription::strided(ElementType::F32, [4], [0]);
+    let integers = TensorDescription::row_major(ElementType::I32, [4]);
+    let large = TensorDescription::strided(ElementType::F32, [1 << 42], [0]);
+    assert_eq!(check(&[row.clone(), row.clone()], false), Ok(()));
+    assert_eq!(check(&[row.clone(), row.clone()], true), Ok(()));
+    assert_eq!(check(std::slice::from_ref(&repeated), false), Ok(()));
+    assert!(check(&[repeated], true).is_err(), "two elements lie in one place");
+    let error = check(&[row, integers], false).unwrap_err();
+    assert!(matches!(error, ReduceError::AppliedType { .. }), "{error}");
+    assert!(check(&[large], false).is_err(), "no buffer holds the output");
+
+    let x = tensor(client, &[3f32, 4.0], &[2], &[1]);
+    let beyond = TensorHandle::<R>::new(x.handle.clone(), [2], [100], x.dtype);
+    let error = reduce_list(NormL2, [&x, &beyond]).apply(clipped).check(client, false).unwrap_err();
+    assert!(matches!(error, ReduceError::Listed { nth: 1, .. }), "{error}");
+    let mut few = device_of(client);
+    few.max_bindings = 1;
+    let error = reduce_list(NormL2, [&x]).plan_for(&few).apply(clipped).check(client, true);
+    assert!(error.unwrap_err().to_string().contains("buffers"), "the norm takes more");
 }

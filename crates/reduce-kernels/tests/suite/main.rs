@@ -73,6 +73,8 @@ macro_rules! suite {
                 applied_in_place: applied::in_place;
                 applied_operands: applied::operands;
                 applied_contract: applied::contract;
+                applied_descriptions: applied::descriptions;
+                applied_with_few_bindings: applied::few_bindings;
                 cross_entropy: applied::cross_entropy;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
@@ -95,6 +97,7 @@ macro_rules! suite {
                 lists_contract: list::contract;
                 lists_clipped: list::clipped;
                 lists_applied: list::applied;
+                lists_descriptions: list::descriptions;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

@@ -11,7 +11,7 @@ use rand::Rng;
 use reduce_burn::{ReduceBackend, layer_norm, log_softmax, rms_norm, softmax};
 
 use crate::{
-    contract::message,
+    contract::{message, too_large},
     inputs::{Cases, Layout, RANK},
     values::{assert_close, has},
 };
@@ -187,6 +187,12 @@ pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
         ),
     ];
     for (found, expected) in cases {
+        assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
+    }
+    if let Some(large) = too_large::<B>(device) {
+        // The reduction alone fits.
+        let found = message(|| softmax(large, 1));
+        let expected = "`softmax` of a tensor of shape [32768, 32768]: the result takes 4294967296";
         assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
     }
     if !has::<B>(device, DType::F64) {

@@ -16,7 +16,7 @@ use reduce_burn::{AnyTensor, Clipping, ReduceBackend, clip_by_global_norm, clip_
 use reduce_burn_examples::Bare;
 
 use crate::{
-    contract::message,
+    contract::{message, too_large},
     values::{assert_close, has, read},
 };
 
@@ -197,6 +197,12 @@ pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
         message(|| clip_by_global_norm(Vec::<Tensor<B, 1>>::new(), 1.0)),
         "`clip_by_global_norm` of 0 tensors: `clip_by_global_norm` takes one tensor at least"
     );
+    if let Some(large) = too_large::<B>(device) {
+        // The norm alone fits.
+        let found = message(|| clip_by_global_norm(vec![large], 1.0));
+        let expected = "`clip_by_global_norm` of 1 tensors: the result takes 4294967296";
+        assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
+    }
 }
 
 /// Clipping many tensors is one operation of a fused stream, which leaves nothing behind.

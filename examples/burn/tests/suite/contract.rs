@@ -150,6 +150,13 @@ pub(crate) fn message<T>(call: impl FnOnce() -> T) -> String {
     }
 }
 
+/// A tensor that needs little memory, but whose elements on their own need more than a buffer has.
+/// `None` where a buffer may hold them.
+pub(crate) fn too_large<B: Backend>(device: &B::Device) -> Option<Tensor<B, 2>> {
+    let is_limited = B::name(device).contains("wgpu");
+    is_limited.then(|| Tensor::<B, 2>::ones([1, 1], device).expand([1 << 15, 1 << 15]))
+}
+
 /// Each mistake is found when the function is called, with a message that names the values.
 pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
     let x = Tensor::<B, 2>::ones([2, 3], device);

@@ -4,7 +4,7 @@ use std::io;
 
 use reduce_examples::{Array, Number, OperationError, ResultError, download};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, ElementType, Operator,
+    AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, ElementType, Input, Operator,
     cubecl::prelude::*,
     planner::{AppliedChoice, AppliedKind, AppliedPlan},
     with_applied,
@@ -109,10 +109,10 @@ impl OnDevice for Work<'_> {
 }
 
 impl Work<'_> {
-    fn typed<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
+    fn typed<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
         self,
-        applied: AppliedReduction<'a, O, F, R>,
-    ) -> AppliedReduction<'a, O, F, R> {
+        applied: AppliedReduction<'a, O, F, T>,
+    ) -> AppliedReduction<'a, O, F, T> {
         match self.output {
             Some(element) => applied.output_type(element),
             None => applied,
