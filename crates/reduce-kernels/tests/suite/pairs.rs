@@ -444,6 +444,7 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     };
     let same = row(&|_| 2e19);
     let spread = row(&|i| if i % 2 == 0 { 1e18 } else { -1e18 });
+    let lone = row(&|i| if i == 60_000 { 4e19 } else { 0.0 });
     let weights = row(&|_| 0.5);
     let problem = reduce_pair(WeightedMeanVar, &same, &weights).over(1).problem().unwrap();
     let device = device_with_planes(client);
@@ -469,6 +470,11 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
         assert!((variance / 1e36 - 1.0).abs() <= 3e-5, "{way:?}: variance {variance}");
         let found = covariance(&spread);
         assert!((found / 1e36 - 1.0).abs() <= 3e-5, "{way:?}: covariance {found}");
+        let far = f64::from(4e19f32).powi(2) / len as f64;
+        let (_, variance) = moments(&lone);
+        assert!((variance / far - 1.0).abs() <= 5e-5, "{way:?}: variance {variance} of {far}");
+        let found = covariance(&lone);
+        assert!((found / far - 1.0).abs() <= 5e-5, "{way:?}: covariance {found} of {far}");
     }
 }
 

@@ -504,7 +504,8 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
 /// means are so far apart in each input.
 ///
 /// The share multiplies one distance before the other one does: the product of two distances may
-/// overflow where its part in the covariance does not, above all where a part is empty.
+/// overflow where its part in the covariance does not, above all where a part is empty. NVIDIA's
+/// Vulkan driver multiplies in another order, but not across a selection.
 #[cube]
 fn joined<E: Float, N: Size>(
     left: Vector<E, N>,
@@ -514,7 +515,10 @@ fn joined<E: Float, N: Size>(
     distance_y: Vector<E, N>,
 ) -> Vector<E, N> {
     let rest = Vector::from_int(1) - share;
-    left * rest + right * share + distance_x * (share * rest) * distance_y
+    let shares = share * rest;
+    let zero = Vector::from_int(0);
+    let part = select_many(shares.equal(zero), zero, distance_x * shares);
+    left * rest + right * share + part * distance_y
 }
 
 #[cube]
