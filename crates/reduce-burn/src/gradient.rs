@@ -248,8 +248,10 @@ impl Over {
             Formula::Square { x } => Operand::<B>(x).wide() * (gradient * 2.0),
             Formula::NormL2 { x, norm } => {
                 let norm = self.kept::<B>(norm);
-                let is_zero = norm.equals(0.0);
-                Operand::<B>(x).wide() * (gradient / norm).fill(is_zero, 0.0)
+                // If the norm is 0, all elements are, and any divisor does. Burn would fuse a fill of the
+                // quotient into a kernel at which NVIDIA's compiler of SPIR-V crashes.
+                let is_zero = self.truth(norm.equals(0.0));
+                Operand::<B>(x).wide() * (gradient / (norm + is_zero))
             }
             Formula::NormInf { x } => {
                 let x = Operand::<B>(x);
