@@ -308,8 +308,7 @@ fn dead_tensors<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(read(client, &results), expected);
 }
 
-/// A tensor of rows of 7680 numbers, one on each device, and the sums of its columns.
-#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+/// A tensor of rows, one on each device, and the sums of its columns.
 fn rows_on<R: Runtime>(devices: &[R::Device], len: usize) -> (Sharded<R>, Vec<f32>) {
     let (data, _) = rows(devices.len(), len);
     let sums = (0..len).map(|at| data.iter().skip(at).step_by(len).sum()).collect();
@@ -321,7 +320,6 @@ fn rows_on<R: Runtime>(devices: &[R::Device], len: usize) -> (Sharded<R>, Vec<f3
 
 /// An exchange that fails says whether something was launched. Three names of a capped device:
 /// the partial results of one fit it, and those of all three do not.
-#[cfg(any(feature = "wgpu", feature = "vulkan"))]
 fn dead_exchanges<R: Runtime>(devices: &[R::Device]) {
     let fits = |len: usize| {
         let (x, expected) = rows_on::<R>(devices, len);
