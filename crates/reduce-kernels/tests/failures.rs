@@ -354,6 +354,35 @@ fn dead_exchanges<R: Runtime>(devices: &[R::Device]) {
     }
 }
 
+/// A launch that a device refuses is an error, and not an exchange of whatever the words held before:
+/// here cubes of more units than the device has, by a device that claims them.
+fn refused_launches<R: Runtime>(devices: &[R::Device]) {
+    let client = R::client(&devices[0]);
+    let mut large = device_of(&client);
+    large.max_units_per_cube *= 4;
+    let plan = Plan::new(
+        Access::new(Direction::Along),
+        Schedule::Unit { units_per_cube: large.max_units_per_cube },
+    );
+    let (x, expected) = rows_on::<R>(devices, 500);
+    let sums = || reduce(Sum, &x).over(0);
+    for _ in 0..2 {
+        let refused = sums().with_plan(plan).plan_for(&large).run_sharded_through_host();
+        let error = refused.unwrap_err();
+        assert!(error.launched(), "{error}");
+        let ReduceError::Launched { error } = error else { panic!("{error}") };
+        let ReduceError::Shards(ShardsError::Shard { nth: 0, error }) = *error else {
+            panic!("{error}")
+        };
+        assert!(matches!(*error, ReduceError::Device { .. }), "{error}");
+        // The errors of all devices have been told.
+        let found = sums().run_sharded_through_host().unwrap();
+        for shard in found.shards() {
+            assert_eq!(read(shard.client(), shard.tensor())[..500], expected);
+        }
+    }
+}
+
 /// The tests that every backend has, on the client that `client` gives.
 macro_rules! on_every_backend {
     () => {
@@ -423,6 +452,13 @@ macro_rules! on_wgpu {
             fn exchanges_say_whether_something_was_launched() {
                 let devices = [(); 3].map(|()| wgpu::device_of::<$api>(wgpu::capped()));
                 dead_exchanges::<WgpuRuntime>(&devices);
+            }
+
+            #[test]
+            fn a_refused_launch_is_an_error_of_the_exchange() {
+                let memory = MemoryConfiguration::default;
+                let devices = [(); 3].map(|()| wgpu::device_of::<$api>(memory()));
+                refused_launches::<WgpuRuntime>(&devices);
             }
 
             #[test]

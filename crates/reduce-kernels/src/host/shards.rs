@@ -7,6 +7,7 @@ use std::{
 
 use cubecl::{
     device::DeviceId,
+    future::block_on,
     ir::{ElemType, UIntKind},
     prelude::*,
     server::{Handle, ReduceOperation, ServerCommunication, ServerError},
@@ -250,9 +251,18 @@ fn gather<R: Runtime>(exchanges: &[Exchange<'_, R>]) {
 }
 
 /// A gather by the host, which waits for all devices. Gives the words of all slots on each device.
+///
+/// A launch that a device refused has left in its words what an earlier call wrote there. Reading
+/// does not tell on wgpu, but waiting does. All devices are waited for before the first error is
+/// returned: an error that stays would be told to a later call.
 fn gather_through_host<R: Runtime>(
     exchanges: &[Exchange<'_, R>],
 ) -> Result<Vec<Handle>, ReduceError> {
+    let wait = |exchange: &Exchange<'_, R>| block_on(exchange.client.sync());
+    let waited: Vec<Result<(), ServerError>> = exchanges.iter().map(wait).collect();
+    for (nth, waited) in waited.into_iter().enumerate() {
+        waited.map_err(device_error).map_err(of_shard(nth))?;
+    }
     let mut words = Vec::new();
     for (nth, Exchange { client, key, buffers, .. }) in exchanges.iter().enumerate() {
         let all = client.read_one(buffers.own.clone());

@@ -52,9 +52,9 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     /// # Errors
     ///
     /// Those of `run_sharded`, apart from those about collectives. A device that has failed or has
-    /// no memory for an input is found before anything is launched. A device that fails during the
-    /// exchange, or has no memory for the partial results of all devices, is found after launches
-    /// ([`ReduceError::launched`]).
+    /// no memory for an input is found before anything is launched. A device that refuses a launch,
+    /// fails during the exchange, or has no memory for the partial results of all devices, is found
+    /// after launches ([`ReduceError::launched`]). Waiting consumes the errors of all devices.
     pub fn run_sharded_through_host(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
         self.run_over(Transport::Host)
     }
