@@ -354,8 +354,8 @@ fn dead_exchanges<R: Runtime>(devices: &[R::Device]) {
     }
 }
 
-/// A launch that a device refuses is an error, and not an exchange of whatever the words held before:
-/// here cubes of more units than the device has, by a device that claims them.
+/// A launch that a device refuses is an error, and not an exchange of whatever the words held
+/// before: here cubes of more units than the device has, by a device that claims them.
 fn refused_launches<R: Runtime>(devices: &[R::Device]) {
     let client = R::client(&devices[0]);
     let mut large = device_of(&client);

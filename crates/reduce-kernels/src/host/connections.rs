@@ -12,9 +12,9 @@ use cubecl::device::DeviceId;
 
 use crate::{ReduceError, ShardsError};
 
-/// The longest that the devices of a set may take to connect. NCCL connects the GPUs of a machine in
-/// some seconds. A process cannot use devices again that took longer, so the limit is some ten times
-/// that.
+/// The longest that the devices of a set may take to connect. NCCL connects the GPUs of a machine
+/// in some seconds. A process cannot use devices again that took longer, so the limit is some ten
+/// times that.
 pub(super) const LONGEST_CONNECTING: Duration = Duration::from_mins(1);
 
 /// What this process knows of connections between devices.
@@ -22,8 +22,8 @@ pub(super) const LONGEST_CONNECTING: Duration = Duration::from_mins(1);
 pub(super) struct Connections {
     /// The sets of devices that have exchanged data.
     connected: HashSet<Vec<DeviceId>>,
-    /// The devices of sets that failed to connect. Each may wait for the others for ever, so none of
-    /// them can be in any set.
+    /// The devices of sets that failed to connect. Each may wait for the others for ever, so none
+    /// of them can be in any set.
     failed: HashSet<DeviceId>,
 }
 
