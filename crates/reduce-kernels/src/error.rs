@@ -242,7 +242,8 @@ impl ReduceError {
     /// [`run_sharded_through_host`](crate::Reduction::run_sharded_through_host) over the cut axis
     /// return such errors, because devices exchange what their launches give. What has been
     /// launched then reads the inputs, and writes partial results and results in buffers of the
-    /// call's own, which it drops. No tensor of the caller is written, so the call can be repeated.
+    /// call's own, which it drops. No tensor of the caller is written, so the call can be repeated,
+    /// unless the devices did not connect: [`ShardsError::NoNccl`] after a launch is final for them.
     /// Every other call checks all that it can refuse before its first launch.
     ///
     /// [`confirm`](crate::confirm) launches nothing: its errors are about earlier calls.
