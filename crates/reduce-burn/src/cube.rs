@@ -23,8 +23,8 @@ use crate::{
     ReduceBurnError, Reduction, Results, WithStatistics,
 };
 
-/// The value of an expression of the applied reduction that an [`Application`] describes, in the words
-/// of reduce-kernels: of tensors, or of descriptions of tensors.
+/// The value of an expression of the applied reduction that an [`Application`] describes, in the
+/// words of reduce-kernels: of tensors, or of descriptions of tensors.
 macro_rules! with_function {
     ($application:expr, $input:expr, $operands:expr, $applied:ident => $value:expr) => {{
         let (application, input, operands) = ($application, $input, &$operands[..]);

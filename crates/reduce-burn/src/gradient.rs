@@ -213,8 +213,8 @@ struct Over {
 }
 
 impl Over {
-    /// The gradient of the input in its type or in a wider one, from that of the result in the wider
-    /// one.
+    /// The gradient of the input in its type or in a wider one, from that of the result in the
+    /// wider one.
     fn gradient<B: ReduceBackend>(&self, formula: Formula<B>, gradient: Operand<B>) -> Operand<B> {
         let narrow = |factor: Operand<B>| factor.cast(self.dtype);
         let divisor = self.reduction.divisor();
@@ -323,7 +323,8 @@ impl Over {
         Operand::<B>(result).reshape(self.reduction.kept_shape())
     }
 
-    /// A float result of an operator over the same axes, which it keeps with size 1, in f32 at least.
+    /// A float result of an operator over the same axes, which it keeps with size 1, in f32 at
+    /// least.
     fn reduced<B: ReduceBackend>(&self, operator: OperatorName, x: Operand<B>) -> Operand<B> {
         let dtype = x.0.dtype();
         let reduction = self.kept_of(operator, Kind::Float, dtype).with_value_type(wide(dtype));
@@ -340,7 +341,8 @@ impl Over {
         int(run(x, &reduction))
     }
 
-    /// Another operator over the same axes, which it keeps with size 1, of a tensor of the same shape.
+    /// Another operator over the same axes, which it keeps with size 1, of a tensor of the same
+    /// shape.
     fn kept_of(&self, operator: OperatorName, kind: Kind, dtype: DType) -> Reduction {
         self.reduction.keeping_dims().with(operator).of(kind, dtype)
     }

@@ -180,8 +180,8 @@ fn gradients_of_narrow_types() {
     assert!((found[0] - 120.0 * 1.5667f64.powi(2)).abs() < 1.0, "{}", found[0]);
 }
 
-/// The gradient of a log-softmax takes shares of exponentials that no rounded logarithm has changed:
-/// those of f16 and bf16 are those of f64, rounded once.
+/// The gradient of a log-softmax takes shares of exponentials that no rounded logarithm has
+/// changed: those of f16 and bf16 are those of f64, rounded once.
 #[test]
 fn shares_of_narrow_types() {
     fn gradient(row: &TensorData, dtype: DType) -> Vec<f64> {

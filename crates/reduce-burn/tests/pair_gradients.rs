@@ -109,8 +109,8 @@ fn gradients_are_those_of_finite_differences() {
     }
 }
 
-/// Gradients of f16 and bf16 are those of f64, rounded once: no saved result is rounded before it is
-/// used.
+/// Gradients of f16 and bf16 are those of f64, rounded once: no saved result is rounded before it
+/// is used.
 #[test]
 fn gradients_of_narrow_types_are_rounded_once() {
     fn gradients(function: Function<B>, inputs: &[TensorData; 2], dtype: DType) -> [TensorData; 2] {

@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
-/// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription), it
-/// cannot run, but answers everything else.
+/// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription),
+/// it cannot run, but answers everything else.
 #[must_use = "an applied reduction does nothing until it is run"]
 pub struct AppliedReduction<'a, O, F, T> {
     reduction: Reduction<'a, O, T>,
@@ -112,7 +112,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// Whether [`run_with_results`](Self::run_with_results) would launch, like
-    /// [`check`](Self::check). The results take buffers too, which the device may not be able to bind.
+    /// [`check`](Self::check). The results take buffers too, which the device may not be able to
+    /// bind.
     ///
     /// # Errors
     ///

@@ -160,11 +160,11 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         ListReduction { operator, tensors, accumulator, outputs, no_such_result, plan, device }
     }
 
-    /// Applies the results of all tensors together to each element of every tensor, in one launch more
-    /// for many tensors. `apply` takes no operands.
+    /// Applies the results of all tensors together to each element of every tensor, in one launch
+    /// more for many tensors. `apply` takes no operands.
     ///
-    /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types that
-    /// were asked for with [`output_type`](Self::output_type) are dropped.
+    /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types
+    /// that were asked for with [`output_type`](Self::output_type) are dropped.
     ///
     /// ```no_run
     /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
@@ -269,8 +269,8 @@ impl<'a, O: Operator, R: Runtime> ListReduction<'a, O, TensorHandle<R>> {
 pub type AppliedWithResults<O, R> = (Vec<TensorHandle<R>>, ResultsOfList<O, R>);
 
 /// A list whose results are applied to each element; see [`ListReduction::apply`]. It does nothing
-/// until it is run. If the tensors are [`TensorDescription`](crate::TensorDescription)s, it cannot run,
-/// but answers everything else.
+/// until it is run. If the tensors are [`TensorDescription`](crate::TensorDescription)s, it cannot
+/// run, but answers everything else.
 #[must_use = "an applied reduction does nothing until it is run"]
 pub struct AppliedList<'a, O, F, T> {
     list: ListReduction<'a, O, T>,
@@ -297,9 +297,9 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
         self.call()?.choose(client, in_place)
     }
 
-    /// Whether [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would launch. It plans the
-    /// reduction and the application, and launches nothing. The memory of tensors is not checked if
-    /// these are [`TensorDescription`](crate::TensorDescription)s.
+    /// Whether [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would launch. It plans
+    /// the reduction and the application, and launches nothing. The memory of tensors is not
+    /// checked if these are [`TensorDescription`](crate::TensorDescription)s.
     ///
     /// # Errors
     ///

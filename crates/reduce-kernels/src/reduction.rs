@@ -179,9 +179,9 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// `apply` gets the element and the results of its reduction, and gives an element of the
     /// output.
     ///
-    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or of
-    /// the output. Types that were asked for with [`output_type`](Self::output_type) and a plan are
-    /// dropped.
+    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or
+    /// of the output. Types that were asked for with [`output_type`](Self::output_type) and a plan
+    /// are dropped.
     ///
     /// ```no_run
     /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};

@@ -399,8 +399,8 @@ fn refusal(
     }
 }
 
-/// Every plan that is chosen binds what its launch needs and no more: it is refused on a device with
-/// one binding less, and one that binds less is found where there is one.
+/// A plan is refused on a device that allows one buffer less than its launch binds, and on no
+/// other.
 #[test]
 fn launches_bind_no_more_buffers_than_the_device_has() {
     let device = Device::h200();
@@ -432,8 +432,8 @@ fn launches_bind_no_more_buffers_than_the_device_has() {
     assert_eq!(least(&applied, &reduction, AppliedKind::Held), 8);
 }
 
-/// WebGPU promises 8 buffers, of which the runtime keeps one. Where rows have edges, the planner reads
-/// single elements instead.
+/// WebGPU promises 8 buffers, of which the runtime keeps one. Where rows have edges, the planner
+/// reads single elements instead.
 #[test]
 fn few_bindings_suffice() {
     for device in [Device::h200(), Device::software_adapter()] {

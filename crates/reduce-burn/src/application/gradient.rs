@@ -41,8 +41,8 @@ enum Formula<B: Backend> {
     },
 }
 
-/// What a log-softmax saves. Its gradient takes exponentials, beside which a logarithm in f16 or bf16
-/// is rounded too much.
+/// What a log-softmax saves. Its gradient takes exponentials, beside which a logarithm in f16 or
+/// bf16 is rounded too much.
 #[derive(Clone, Debug)]
 enum LogShares<B: Backend> {
     /// The result, of f32 or f64.

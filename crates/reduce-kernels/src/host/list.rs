@@ -470,7 +470,8 @@ impl ListCall<'_> {
         Ok(choose_list(&problem, device)?)
     }
 
-    /// Plans the call for tensors whose buffers have these many bytes; `None` if there is no buffer.
+    /// Plans the call for tensors whose buffers have these many bytes; `None` if there is no
+    /// buffer.
     pub(crate) fn check<R: Runtime>(
         &self,
         client: &ComputeClient<R>,

@@ -162,8 +162,8 @@ impl ApplyListCall<'_> {
         Ok(choose_list_application(&problem, results, in_place, device)?)
     }
 
-    /// Plans the reduction and the application for tensors whose buffers have these many bytes; `None`
-    /// if there is no buffer.
+    /// Plans the reduction and the application for tensors whose buffers have these many bytes;
+    /// `None` if there is no buffer.
     pub(crate) fn check<R: Runtime>(
         &self,
         client: &ComputeClient<R>,
@@ -220,8 +220,8 @@ impl ApplyListCall<'_> {
     }
 }
 
-/// Bytes of the memory of a new output that a tensor of the list becomes. A buffer of 0 bytes cannot be
-/// bound.
+/// Bytes of the memory of a new output that a tensor of the list becomes. A buffer of 0 bytes
+/// cannot be bound.
 fn output_bytes<R: Runtime>(
     client: &ComputeClient<R>,
     tensor: &InputSpec<'_>,

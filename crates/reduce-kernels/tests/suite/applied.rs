@@ -717,7 +717,8 @@ pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
     assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "operand", .. }), "{error}");
 }
 
-/// Elements are normalised by launches of as few buffers as WebGPU promises, where rows have edges too.
+/// Elements are normalised by launches of as few buffers as WebGPU promises, where rows have edges
+/// too.
 pub(crate) fn few_bindings<R: Runtime>(client: &ComputeClient<R>) {
     let mut few = device_with_planes(client);
     few.max_bindings = 7;

@@ -149,8 +149,8 @@ fn no_plan(device: &Device, refused: &[AppliedRefusal]) -> PlanError {
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
 }
 
-/// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access binds more
-/// buffers than the device allows, the plan reads single elements.
+/// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access binds
+/// more buffers than the device allows, the plan reads single elements.
 fn candidate(
     kind: AppliedKind,
     applied: &AppliedProblem,

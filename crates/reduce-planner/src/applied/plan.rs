@@ -398,9 +398,9 @@ fn fits_bindings(
     Ok(())
 }
 
-/// Buffers of the inputs, of the operands and of the output. A peeled input is bound as vectors and
-/// as elements. So are the output, and along rows what lies beside them in vectors, where their types
-/// and alignments allow it.
+/// Buffers of the inputs, of the operands and of the output. A peeled access binds the input as
+/// vectors and as elements, and the output too where it is written in vectors. Along rows, it does
+/// the same with a second input and with operands whose elements lie side by side.
 fn bound_tensors(access: Access, applied: &AppliedProblem) -> usize {
     let problem = applied.problem();
     let second = problem.second().map(Second::strides);

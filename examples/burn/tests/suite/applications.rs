@@ -167,6 +167,22 @@ pub(crate) fn gradients<B: ReduceBackend + AutodiffBackend>(device: &B::Device) 
     }
 }
 
+/// The gradient of a log-softmax of f16, which is computed again in f32.
+pub(crate) fn gradients_of_narrow_types<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+    fn gradient<B: ReduceBackend + AutodiffBackend>(device: &B::Device) -> TensorData {
+        let row: Vec<f32> = (0..61).map(|n| 100.0 + (n % 3) as f32 * 4.0).collect();
+        let data = TensorData::new(row, [1, 61]).convert_dtype(DType::F16);
+        let x = Tensor::<B, 2>::from_data(data, (device, DType::F16)).require_grad();
+        let first = log_softmax(x.clone(), 1).slice([0..1, 0..1]);
+        x.grad(&first.backward()).expect("the tensor is tracked").into_data()
+    }
+
+    if has::<B>(device, DType::F16) {
+        let expected = gradient::<Autodiff<Flex>>(&Default::default());
+        assert_close(&gradient::<B>(device), &expected, 1e-3, "gradient of log_softmax of f16");
+    }
+}
+
 /// Each mistake is found when the function is called, with a message that names the values.
 pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
     let x = || Tensor::<B, 2>::ones([2, 3], device);

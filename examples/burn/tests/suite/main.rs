@@ -100,6 +100,8 @@ macro_rules! suite {
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
+                gradients_of_narrow_applications: applications::gradients_of_narrow_types;
+                gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
                 clip_gradients_of_a_module: clip::gradients_of_a_module;
                 clip_passes_gradients: clip::passes_gradients;
             }

@@ -126,7 +126,9 @@ fn weighted<B: ReduceBackend>(result: AnyTensor<B>, device: &B::Device) -> Tenso
         AnyTensor::Float(B::float_reshape(result, [count].into())),
     ));
     let weights: Vec<f32> = (0..count).map(|n| 0.5 + (n % 7) as f32 * 0.25).collect();
-    (result * Tensor::from_data(TensorData::new(weights, [count]), device)).sum()
+    let dtype = result.dtype();
+    let weights = TensorData::new(weights, [count]).convert_dtype(dtype);
+    (result * Tensor::from_data(weights, (device, dtype))).sum()
 }
 
 /// Every function over random layouts.
@@ -177,6 +179,25 @@ pub(crate) fn gradients<B: ReduceBackend + AutodiffBackend>(device: &B::Device) 
         for (nth, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let case = format!("gradient {nth} of {function}, {:?}", case.layout);
             assert_close(found, expected, 5e-4, &case);
+        }
+    }
+}
+
+/// Gradients of f16 that are computed from results saved in f32.
+pub(crate) fn gradients_of_narrow_types<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+    if !has::<B>(device, DType::F16) {
+        return;
+    }
+    let mut cases = Cases::new(29);
+    for function in
+        [PairName::CosineSimilarityOf, PairName::WeightedMeanOf, PairName::WeightedMeanVarOf]
+    {
+        let case = case(&mut cases, DType::F16);
+        let found = case.gradients::<B>(function, device);
+        let expected = case.gradients::<Autodiff<Flex>>(function, &Default::default());
+        for (nth, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let case = format!("gradient {nth} of {function} of f16, {:?}", case.layout);
+            assert_close(found, expected, 4e-3, &case);
         }
     }
 }
