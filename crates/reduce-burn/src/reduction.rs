@@ -136,7 +136,8 @@ impl Reduction {
         self.geometry.output_shape()
     }
 
-    /// The kind and the type of each result.
+    /// The kind and the type of each result. Where a backward pass needs a result, values of f16
+    /// and bf16 are asked for in f32.
     pub fn outputs(&self) -> Vec<(Kind, DType)> {
         use OperatorName::*;
 

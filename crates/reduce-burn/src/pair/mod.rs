@@ -132,7 +132,8 @@ impl PairReduction {
         self.geometry.output_shape()
     }
 
-    /// The kind and the type of each result.
+    /// The kind and the type of each result. Where a backward pass needs a result, values of f16
+    /// and bf16 are asked for in f32.
     pub fn outputs(&self) -> Vec<(Kind, DType)> {
         let value = (Kind::Float, self.value);
         match self.function {

@@ -334,7 +334,7 @@ impl ApplyCall<'_> {
         bytes: &BufferBytes,
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
-        self.check_buffers(&prepared, bytes)?;
+        self.check_buffers(&prepared, bytes.input, bytes.operands.iter().copied())?;
         let plan = match &prepared.launch {
             Some(Prepared { plan: AppliedPlan::Separately { reduce, .. }, .. }) => Some(*reduce),
             None if self.request.wants_results => None,
@@ -350,17 +350,19 @@ impl ApplyCall<'_> {
         Call { request, device: self.device, plans: None, parameters: self.parameters.clone() }
     }
 
-    /// Checks that the inputs and the operands have the elements that they claim.
+    /// Checks that the inputs and the operands have the elements that they claim. Their buffers
+    /// have these many bytes; `None` where there is no buffer.
     fn check_buffers(
         &self,
         prepared: &PreparedApplication,
-        bytes: &BufferBytes,
+        input: Option<u64>,
+        operands: impl Iterator<Item = Option<u64>>,
     ) -> Result<(), ReduceError> {
-        if let Some(bytes) = bytes.input {
+        if let Some(bytes) = input {
             check_input(prepared.applied.problem(), bytes)?;
         }
         let shape = &self.request.reduction.shape;
-        for (operand, &bytes) in self.request.operands.iter().zip(&bytes.operands) {
+        for (operand, bytes) in self.request.operands.iter().zip(operands) {
             let Some(bytes) = bytes else { continue };
             let spanned = span(shape, &operand.strides).unwrap_or(usize::MAX);
             check_buffer("operand", spanned, operand.element, bytes)?;
@@ -422,14 +424,9 @@ impl ApplyCall<'_> {
     ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
         let request = &self.request;
         let problem = prepared.applied.problem();
-        let operands = tensors.operands.iter();
-        self.check_buffers(
-            prepared,
-            &BufferBytes {
-                input: Some(buffer_bytes(&tensors.input.handle)),
-                operands: operands.map(|tensor| Some(buffer_bytes(&tensor.handle))).collect(),
-            },
-        )?;
+        let bytes = |tensor: &TensorHandle<R>| Some(buffer_bytes(&tensor.handle));
+        let of_operands = tensors.operands.iter().map(|&operand| bytes(operand));
+        self.check_buffers(prepared, bytes(tensors.input), of_operands)?;
         check_offset(client, "input", tensors.input.handle.offset_start, problem.input())?;
         check_buffer(
             "output",
