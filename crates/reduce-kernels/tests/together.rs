@@ -81,7 +81,7 @@ impl<R: Runtime> Inputs<R> {
     /// Results that are applied by several cubes for each row, where cubes may wait.
     fn by_cubes<O: Operator, F: Apply<Results = O::Results>>(
         &self,
-        applied: AppliedReduction<'_, O, F, R>,
+        applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
     ) -> TensorHandle<R> {
         let applied = if self.device.forward_progress {
             let (problem, reduction) = applied.problems().unwrap();

@@ -344,7 +344,7 @@ fn forms<R: Runtime>(
     };
     let outputs: Vec<_> =
         result_types.iter().map(|of| client.create_from_slice(&poison(of))).collect();
-    let parameter = parameter_type(&signature);
+    let parameter = parameter_type(signature);
     let (count, dim) = (CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(units));
     let types = KernelTypesArg {
         second: None,

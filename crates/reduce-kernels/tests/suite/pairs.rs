@@ -491,10 +491,10 @@ pub(crate) fn long_moments<R: Runtime>(client: &ComputeClient<R>) {
     };
     let check = |len: usize, all: bool| {
         let x = broadcast(len, &|i| (i * 7 % 16) as f32 * 0.1);
-        let weights = broadcast(len, &|i| if i % 3 == 0 { 0.1 } else { 0.3 });
+        let weights = broadcast(len, &|i| if i.is_multiple_of(3) { 0.1 } else { 0.3 });
         let exact = |value: &dyn Fn(f64, f64) -> f64| -> f64 {
             let x = |i: usize| f64::from((i * 7 % 16) as f32 * 0.1);
-            let w = |i: usize| f64::from(if i % 3 == 0 { 0.1f32 } else { 0.3 });
+            let w = |i: usize| f64::from(if i.is_multiple_of(3) { 0.1f32 } else { 0.3 });
             (0..1024).map(|i| value(x(i), w(i))).sum::<f64>() / 1024.0
         };
         let weight = exact(&|_, w| w);
