@@ -500,16 +500,15 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
     select_many(whole.equal(zero), zero, part / whole)
 }
 
-/// The covariance of two parts together, of which the right one is this `share` of the whole, and whose
-/// means are so far apart in each input.
+/// The covariance after a part without a covariance of its own, such as an element, has come to
+/// `covariance`. The part is this `share` of the whole, and so far from the mean in each input.
 ///
 /// The share multiplies one distance before the other one does: the product of two distances may
 /// overflow where its part in the covariance does not, above all where a part is empty. NVIDIA's
 /// Vulkan driver multiplies in another order, but not across a selection.
 #[cube]
-fn joined<E: Float, N: Size>(
-    left: Vector<E, N>,
-    right: Vector<E, N>,
+fn grown<E: Float, N: Size>(
+    covariance: Vector<E, N>,
     share: Vector<E, N>,
     distance_x: Vector<E, N>,
     distance_y: Vector<E, N>,
@@ -518,7 +517,7 @@ fn joined<E: Float, N: Size>(
     let shares = share * rest;
     let zero = Vector::from_int(0);
     let part = select_many(shares.equal(zero), zero, distance_x * shares);
-    left * rest + right * share + part * distance_y
+    covariance * rest + part * distance_y
 }
 
 #[cube]
@@ -540,11 +539,20 @@ impl PairOperator for WeightedMeanVar {
         first: Vector<In, N>,
         second: Vector<In, N>,
         _position: Position,
-        parameters: &Parameters,
+        _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
-        let (mean, weight) = (Vector::cast_from(first), Vector::cast_from(second));
-        let one = Triple::new(weight, mean, Vector::from_int(0));
-        Self::merge::<N>(accumulator, one, parameters)
+        let weight = Vector::<A, N>::cast_from(second);
+        let weights = accumulator.first + weight;
+        let share = part_of::<A, N>(weight, weights);
+        let mean = Vector::<A, N>::cast_from(accumulator.second);
+        let distance = Vector::<A, N>::cast_from(first) - mean;
+        let variance = Vector::cast_from(accumulator.third);
+        let variance = grown::<A, N>(variance, share, distance, distance);
+        Triple::new(
+            weights,
+            Vector::cast_from(mean + distance * share),
+            Vector::cast_from(variance),
+        )
     }
 
     fn merge<N: Size>(
@@ -556,17 +564,13 @@ impl PairOperator for WeightedMeanVar {
         let share = part_of::<A, N>(right.first, weights);
         let mean = Vector::<A, N>::cast_from(left.second);
         let distance = Vector::<A, N>::cast_from(right.second) - mean;
-        let variance = joined::<A, N>(
-            Vector::cast_from(left.third),
-            Vector::cast_from(right.third),
-            share,
-            distance,
-            distance,
-        );
+        let of_left = Vector::cast_from(left.third);
+        let of_left = grown::<A, N>(of_left, share, distance, distance);
+        let of_right = Vector::<A, N>::cast_from(right.third) * share;
         Triple::new(
             weights,
             Vector::cast_from(mean + distance * share),
-            Vector::cast_from(variance),
+            Vector::cast_from(of_left + of_right),
         )
     }
 
@@ -617,11 +621,23 @@ impl PairOperator for Covariance {
         first: Vector<In, N>,
         second: Vector<In, N>,
         _position: Position,
-        parameters: &Parameters,
+        _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
-        let (x, y) = (Vector::cast_from(first), Vector::cast_from(second));
-        let one = Quad::new(Vector::from_int(1), x, y, Vector::from_int(0));
-        Self::merge::<N>(accumulator, one, parameters)
+        // All components have seen the same number of elements, so one division serves all of them.
+        let count = accumulator.first[0] + A::from_int(1);
+        let share = Vector::new(A::from_int(1) / count);
+        let mean_x = Vector::<A, N>::cast_from(accumulator.second);
+        let mean_y = Vector::<A, N>::cast_from(accumulator.third);
+        let distance_x = Vector::<A, N>::cast_from(first) - mean_x;
+        let distance_y = Vector::<A, N>::cast_from(second) - mean_y;
+        let covariance = Vector::cast_from(accumulator.fourth);
+        let covariance = grown::<A, N>(covariance, share, distance_x, distance_y);
+        Quad::new(
+            Vector::new(count),
+            Vector::cast_from(mean_x + distance_x * share),
+            Vector::cast_from(mean_y + distance_y * share),
+            Vector::cast_from(covariance),
+        )
     }
 
     fn merge<N: Size>(
@@ -635,18 +651,14 @@ impl PairOperator for Covariance {
         let mean_y = Vector::<A, N>::cast_from(left.third);
         let distance_x = Vector::<A, N>::cast_from(right.second) - mean_x;
         let distance_y = Vector::<A, N>::cast_from(right.third) - mean_y;
-        let covariance = joined::<A, N>(
-            Vector::cast_from(left.fourth),
-            Vector::cast_from(right.fourth),
-            share,
-            distance_x,
-            distance_y,
-        );
+        let of_left = Vector::cast_from(left.fourth);
+        let of_left = grown::<A, N>(of_left, share, distance_x, distance_y);
+        let of_right = Vector::<A, N>::cast_from(right.fourth) * share;
         Quad::new(
             count,
             Vector::cast_from(mean_x + distance_x * share),
             Vector::cast_from(mean_y + distance_y * share),
-            Vector::cast_from(covariance),
+            Vector::cast_from(of_left + of_right),
         )
     }
 
