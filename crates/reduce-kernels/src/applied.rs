@@ -106,7 +106,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// # Errors
     ///
-    /// The error that `run` would return.
+    /// The error that `run` would return, but for those that only memory shows: scratch memory that
+    /// the device lacks, and a tensor at an offset that the device cannot bind.
     pub fn check<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<(), ReduceError> {
         self.call(None, false)?.check(client, &self.buffer_bytes())
     }
@@ -117,7 +118,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// # Errors
     ///
-    /// The error that `run_with_results` would return.
+    /// The error that `run_with_results` would return, but for those that [`check`](Self::check) leaves
+    /// out.
     pub fn check_with_results<R: Runtime>(
         &self,
         client: &ComputeClient<R>,

@@ -242,8 +242,12 @@ impl ReduceError {
     /// [`run_sharded_through_host`](crate::Reduction::run_sharded_through_host) over the cut axis
     /// return such errors, because devices exchange what their launches give. What has been
     /// launched then reads the inputs, and writes partial results and results in buffers of the
-    /// call's own, which it drops. No tensor of the caller is written, so the call can be repeated,
-    /// unless the devices did not connect: [`ShardsError::NoNccl`] after a launch is final for them.
+    /// call's own, which it drops. No tensor of the caller is written, so the call can be repeated.
+    ///
+    /// If the error within is [`ShardsError::NoNccl`], the devices did not connect, and only words
+    /// of the connection were launched. These devices may never answer again: docs/SCALE.md says
+    /// what that means.
+    ///
     /// Every other call checks all that it can refuse before its first launch.
     ///
     /// [`confirm`](crate::confirm) launches nothing: its errors are about earlier calls.
@@ -252,7 +256,7 @@ impl ReduceError {
         matches!(self, Self::Launched { .. })
     }
 
-    /// The same error, after launches.
+    /// This error, of a call that has launched something.
     pub(crate) fn after_launch(self) -> Self {
         Self::Launched { error: Box::new(self) }
     }

@@ -95,12 +95,12 @@ pub fn stop_using_profile<R: Runtime>(client: &ComputeClient<R>) {
 /// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden
 /// [`plan_for`]: crate::AppliedReduction::plan_for
 pub fn forbid_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
-    settings::set_cubes_wait(cache::identity(client), false);
+    settings::set_forbids_waiting(cache::identity(client), true);
 }
 
 /// Lets cubes wait for others again, on devices where they may; see [`forbid_waiting_cubes`].
 pub fn allow_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
-    settings::set_cubes_wait(cache::identity(client), true);
+    settings::set_forbids_waiting(cache::identity(client), false);
 }
 
 /// Uses the plans of a store for all reductions of this process on the client's device, in place of

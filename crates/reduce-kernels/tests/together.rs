@@ -15,7 +15,7 @@ use std::{
     io::Write,
     process::{Command, Stdio, exit},
     sync::{
-        Barrier, Mutex, PoisonError,
+        Barrier, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -144,17 +144,84 @@ struct Doing {
     since: Instant,
 }
 
-/// Names the threads that have not gone on for [`LIMIT`], and what all of them are doing.
-fn overdue(threads: &[Doing], now: Instant) -> Option<String> {
+/// Names the threads that have not gone on for [`LIMIT`], and what all of them are doing. A thread that
+/// has ended does nothing.
+fn overdue(threads: &[Option<Doing>], now: Instant) -> Option<String> {
     let took = |doing: &Doing| now.saturating_duration_since(doing.since);
-    threads.iter().any(|doing| took(doing) > LIMIT).then(|| {
-        let line = |(nth, doing): (usize, &Doing)| {
+    threads.iter().flatten().any(|doing| took(doing) > LIMIT).then(|| {
+        let line = |(nth, doing): (usize, &Option<Doing>)| {
+            let doing = doing.as_ref()?;
             let hangs = if took(doing) > LIMIT { "hangs" } else { "is" };
             let Doing { what, round, .. } = doing;
-            format!("thread {nth} {hangs} in round {round} at {what}, {:.1?} long\n", took(doing))
+            let long = took(doing);
+            Some(format!("thread {nth} {hangs} in round {round} at {what}, {long:.1?} long\n"))
         };
-        threads.iter().enumerate().map(line).collect()
+        threads.iter().enumerate().filter_map(line).collect()
     })
+}
+
+/// What each thread is doing, for the watchdog.
+struct Watch(Vec<Mutex<Option<Doing>>>);
+
+/// Takes a thread off the watch when it ends, also by a panic.
+struct Watched<'a>(&'a Mutex<Option<Doing>>);
+
+impl Watched<'_> {
+    fn begins(&self, what: &'static str, round: usize) {
+        let doing = Doing { what, round, since: Instant::now() };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(doing);
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Watch {
+    fn over(threads: usize) -> Self {
+        Self((0..threads).map(|_| Mutex::new(None)).collect())
+    }
+
+    fn of(&self, thread: usize) -> Watched<'_> {
+        let watched = Watched(&self.0[thread]);
+        watched.begins("the start", 0);
+        watched
+    }
+
+    /// Runs `work`, and ends the process if a thread hangs meanwhile, because nothing else ends a call
+    /// that hangs.
+    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let seen = |doing: &Mutex<Option<Doing>>| {
+                        *doing.lock().unwrap_or_else(PoisonError::into_inner)
+                    };
+                    let threads: Vec<Option<Doing>> = self.0.iter().map(seen).collect();
+                    if let Some(words) = overdue(&threads, Instant::now()) {
+                        // Not by a macro, whose output the harness would keep.
+                        let _ = std::io::stderr().write_all(words.as_bytes());
+                        exit(101);
+                    }
+                    thread::sleep(Duration::from_millis(100));
+                }
+            });
+            let _ends = Ends(&is_done);
+            work()
+        })
+    }
+}
+
+/// Ends the watchdog when the work ends, also by a panic.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// How many threads run, and how long.
@@ -175,62 +242,57 @@ impl Load {
     }
 
     /// Runs all calls in each thread, on a stream of its own, again and again, and compares their bits
-    /// with those `expected` of it. A call that hangs ends the process, because nothing else ends the
-    /// call. Gives the number of calls.
+    /// with those `expected` of it. The result is the number of calls.
     fn run<R: Runtime>(&self, client: &ComputeClient<R>, expected: &[Vec<u64>]) -> usize {
         let start = Instant::now();
-        let idle = Doing { what: "the start", round: 0, since: start };
-        let doing: Vec<Mutex<Doing>> = (0..self.threads).map(|_| Mutex::new(idle)).collect();
-        let is_done = AtomicBool::new(false);
+        let watch = Watch::over(self.threads);
         let together = Barrier::new(self.threads);
-        let seen = |doing: &Mutex<Doing>| *doing.lock().unwrap_or_else(PoisonError::into_inner);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    let threads: Vec<Doing> = doing.iter().map(seen).collect();
-                    if let Some(words) = overdue(&threads, Instant::now()) {
-                        // Not by a macro, whose output the harness would keep.
-                        let _ = std::io::stderr().write_all(words.as_bytes());
-                        exit(101);
-                    }
-                    thread::sleep(Duration::from_millis(100));
+        let worker = |nth: usize| {
+            let watched = watch.of(nth);
+            let inputs = Inputs::new(client, nth);
+            together.wait();
+            let mut round = 0;
+            while round < self.least_rounds || start.elapsed() < self.time {
+                let bits = inputs.bits(|what| watched.begins(what, round));
+                let names = Inputs::<R>::CALLS.iter().map(|call| call.0);
+                for (name, (found, expected)) in names.zip(bits.iter().zip(&expected[nth])) {
+                    assert_eq!(found, expected, "{name}, thread {nth}, round {round}");
                 }
-            });
-            let workers = doing.iter().enumerate().map(|(nth, doing)| {
-                let (together, expected) = (&together, &expected[nth]);
-                scope.spawn(move || {
-                    let inputs = Inputs::new(client, nth);
-                    together.wait();
-                    let mut round = 0;
-                    while round < self.least_rounds || start.elapsed() < self.time {
-                        let bits = inputs.bits(|what| {
-                            *doing.lock().unwrap() = Doing { what, round, since: Instant::now() };
-                        });
-                        for ((name, _), (found, expected)) in
-                            Inputs::<R>::CALLS.iter().zip(bits.iter().zip(expected))
-                        {
-                            assert_eq!(found, expected, "{name}, thread {nth}, round {round}");
-                        }
-                        round += 1;
-                    }
-                    round * Inputs::<R>::CALLS.len()
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            let calls: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            is_done.store(true, Ordering::Relaxed);
-            calls.into_iter().map(|calls| calls.expect("the thread found its bits")).sum()
+                round += 1;
+            }
+            round * Inputs::<R>::CALLS.len()
+        };
+        watch.during(|| {
+            thread::scope(|scope| {
+                let worker = &worker;
+                let workers: Vec<_> =
+                    (0..self.threads).map(|nth| scope.spawn(move || worker(nth))).collect();
+                let calls = workers.into_iter().map(|worker| worker.join());
+                calls.map(|calls| calls.expect("the thread found its bits")).sum()
+            })
         })
     }
 }
 
-/// The bits that each thread's calls have when nothing else runs.
+/// The bits that each thread's calls have when no other test of this process runs.
 fn alone<R: Runtime>(client: &ComputeClient<R>, threads: usize) -> Vec<Vec<u64>> {
-    (0..threads).map(|nth| Inputs::new(client, nth).bits(|_| ())).collect()
+    let watch = Watch::over(1);
+    watch.during(|| {
+        let watched = watch.of(0);
+        let bits = |nth| Inputs::new(client, nth).bits(|what| watched.begins(what, 0));
+        (0..threads).map(bits).collect()
+    })
+}
+
+/// One test at a time: others would not be alone when they find out which bits to expect.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Threads with a stream each.
 fn threads<R: Runtime>(client: &ComputeClient<R>) {
+    let _one = one_at_a_time();
     let load = Load::of(&device_of(client), 8);
     let calls = load.run(client, &alone(client, load.threads));
     println!("{calls} calls in {} threads", load.threads);
@@ -239,6 +301,7 @@ fn threads<R: Runtime>(client: &ComputeClient<R>) {
 /// Two processes of a few threads each. Both run the test called `name`, and know by a variable in
 /// their environment that they are these.
 fn processes<R: Runtime>(client: &ComputeClient<R>, name: &str) {
+    let _one = one_at_a_time();
     let load = Load::of(&device_of(client), 3);
     let expected = alone(client, load.threads);
     let bits = hash_of(&expected).to_string();
@@ -254,7 +317,7 @@ fn processes<R: Runtime>(client: &ComputeClient<R>, name: &str) {
         child.stdout(Stdio::null()).spawn().expect("the same executable starts again")
     });
     for mut child in children {
-        // A child watches its own calls.
+        // A child watches its own calls, from its first one on.
         let status = child.wait().expect("the child is ours");
         assert!(status.success(), "one of two processes ended with {status}");
     }
@@ -265,12 +328,13 @@ fn processes<R: Runtime>(client: &ComputeClient<R>, name: &str) {
 fn the_watchdog_names_what_hangs() {
     let now = Instant::now() + 2 * LIMIT;
     let of = |what, since| Doing { what, round: 7, since };
-    let recent = of("var", now - LIMIT / 2);
-    assert_eq!(overdue(&[recent, recent], now), None);
-    let words = overdue(&[recent, of("softmax", now - 2 * LIMIT)], now).unwrap();
+    let recent = Some(of("var", now - LIMIT / 2));
+    assert_eq!(overdue(&[recent, None], now), None);
+    let hangs = Some(of("softmax", now - 2 * LIMIT));
+    let words = overdue(&[recent, None, hangs], now).unwrap();
     assert_eq!(
         words,
-        "thread 0 is in round 7 at var, 60.0s long\nthread 1 hangs in round 7 at softmax, 240.0s long\n"
+        "thread 0 is in round 7 at var, 60.0s long\nthread 2 hangs in round 7 at softmax, 240.0s long\n"
     );
 }
 

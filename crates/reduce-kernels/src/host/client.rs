@@ -24,19 +24,17 @@ const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 /// depends on it.
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
-/// Shared memory that CUDA takes of each cube, in bytes.
-const RESERVED_SHARED_BYTES: usize = 1024;
-
-/// Units and cubes that reside on a multiprocessor of an NVIDIA GPU together, by the shared memory that
-/// a cube may request, in bytes. CubeCL reports neither these numbers nor the architecture.
+/// Units and cubes that reside on a multiprocessor of an NVIDIA GPU together, by the shared memory
+/// that a cube may request, in bytes, and the number of multiprocessors. CubeCL reports neither these
+/// numbers nor the architecture.
 ///
 /// From the table of technical specifications by compute capability in the "CUDA C++ Programming
 /// Guide": 9.0 and 10.0 have 227 KiB, 7.5 has 64 KiB. Others with the same memory differ in these
-/// numbers (8.0 and 8.7; 8.6, 8.9 and 12.0), and get the least of them: a plan relies on it that
-/// cubes which wait for each other reside together.
-fn residents(most_shared_bytes: usize) -> (u32, u32) {
+/// numbers (8.0 and 8.7; 8.6, 8.9 and 12.0; the few multiprocessors of 11.0), and get the least of
+/// them: cubes that wait for each other must reside together.
+fn residents(most_shared_bytes: usize, multiprocessors: u32) -> (u32, u32) {
     match most_shared_bytes / 1024 {
-        227.. => (2048, 32),
+        227.. if multiprocessors > 64 => (2048, 32),
         65.. => (1536, 16),
         _ => (1024, 16),
     }
@@ -172,11 +170,11 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     device.profile.bandwidth = BANDWIDTH_PER_MULTIPROCESSOR * u64::from(multiprocessors);
     if Language::of(client) == Language::Cuda {
         // CUDA reports what one cube may request, which is all but what the system takes of it.
-        let (units, cubes) = residents(hardware.max_shared_memory_size);
+        let (units, cubes) = residents(hardware.max_shared_memory_size, multiprocessors);
         device.units_per_multiprocessor = units;
         device.cubes_per_multiprocessor = cubes;
         device.shared_memory_per_multiprocessor =
-            hardware.max_shared_memory_size + RESERVED_SHARED_BYTES;
+            hardware.max_shared_memory_size + device.profile.reserved_shared_bytes as usize;
     }
     device.wide_indices = Language::of(client) != Language::Wgsl
         && properties.features.supports_address(AddressType::U64);

@@ -27,7 +27,7 @@ pub(crate) fn generation() -> u64 {
 #[derive(Default)]
 struct Planning {
     profile: Option<Profile>,
-    no_cube_waits: bool,
+    forbids_waiting: bool,
 }
 
 /// What the process has set for its devices, by the identity of their clients.
@@ -50,19 +50,19 @@ pub(crate) fn set_profile(client: usize, profile: Option<Profile>) {
     change_planning(client, |planning| planning.profile = profile);
 }
 
-/// Says whether plans for a device may have cubes that wait for others.
-pub(crate) fn set_cubes_wait(client: usize, wait: bool) {
-    change_planning(client, |planning| planning.no_cube_waits = !wait);
+/// Forbids plans whose cubes wait for others, or allows them again.
+pub(crate) fn set_forbids_waiting(client: usize, forbid: bool) {
+    change_planning(client, |planning| planning.forbids_waiting = forbid);
 }
 
 /// Applies what was set to the description of a device.
 pub(crate) fn apply_to(device: &mut Device, client: usize) {
     let planning = planning();
-    let Some(Planning { profile, no_cube_waits }) = planning.get(&client) else { return };
+    let Some(Planning { profile, forbids_waiting }) = planning.get(&client) else { return };
     if let Some(profile) = profile {
         device.profile = profile.clone();
     }
-    if *no_cube_waits {
+    if *forbids_waiting {
         device.tuning.applied.cubes_wait = false;
     }
 }

@@ -445,6 +445,8 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     let same = row(&|_| 2e19);
     let spread = row(&|i| if i % 2 == 0 { 1e18 } else { -1e18 });
     let lone = row(&|i| if i == 60_000 { 4e19 } else { 0.0 });
+    let light = row(&|i| if i == 0 { 1e9 } else { 0.0 });
+    let light_weights = row(&|i| if i == 0 { 1e-9 } else { 1.0 });
     let weights = row(&|_| 0.5);
     let problem = reduce_pair(WeightedMeanVar, &same, &weights).over(1).problem().unwrap();
     let device = device_with_planes(client);
@@ -473,6 +475,13 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
         let far = f64::from(4e19f32).powi(2) / len as f64;
         let (_, variance) = moments(&lone);
         assert!((variance / far - 1.0).abs() <= 5e-5, "{way:?}: variance {variance} of {far}");
+        // A single element of a tiny weight has all of the variance.
+        let (_, variance) =
+            launch(client, reduce_pair(WeightedMeanVar, &light, &light_weights).over(1), way)
+                .map(|(results, _)| (results[0].1[0], results[1].1[0]))
+                .unwrap();
+        let expected = 1e9 / (len - 1) as f64;
+        assert!((variance / expected - 1.0).abs() <= 1e-4, "{way:?}: {variance}, not {expected}");
         let found = covariance(&lone);
         assert!((found / far - 1.0).abs() <= 5e-5, "{way:?}: covariance {found} of {far}");
     }

@@ -271,8 +271,8 @@ fn one_cube_per_tile(plan: &Plan, problem: &Problem, device: &Device) -> Result<
     fits_shared(combining_bytes(plan, problem, 1), device)
 }
 
-/// The units of a tile hold all of it, in memory that they have. Gives the shared memory of a cube, in
-/// bytes.
+/// The units of a tile hold all of it, in memory that they have. The result is the shared memory that
+/// a cube takes, in bytes.
 fn check_held(
     plan: &Plan,
     in_shared: usize,
@@ -324,7 +324,7 @@ pub(super) fn published_by(plan: &Plan, cubes_per_output: u32) -> Plan {
 
 /// Cubes of so much `shared` memory may publish partials and wait for others of their tile. Cubes take
 /// their numbers when they begin, so only the tile that was begun last has cubes that wait for some
-/// that have not begun. They leave room for these, even where several launches run at once.
+/// that have not begun. They leave room for these, and for one more launch at least.
 fn may_wait(
     plan: &Plan,
     cubes: u32,

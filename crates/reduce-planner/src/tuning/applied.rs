@@ -76,7 +76,7 @@ pub struct AppliedTuning {
     pub apply_loads_in_flight: usize,
 }
 
-/// What a file without this field means.
+/// The value of a tuning that was written before there was this field.
 #[cfg(feature = "serde")]
 const fn cubes_wait() -> bool {
     true

@@ -299,7 +299,7 @@ impl PairOperator for AllClose {
         let nan = parameters.get::<f32>(2usize) > 0.5f32;
         let tolerance = absolute + relative * second.abs();
         let near = (first - second).abs().less_equal(tolerance);
-        // The tolerance of a finite pair may be infinite in its type: it then exceeds any difference.
+        // The tolerance of a finite pair may be infinite in its type. It then exceeds any difference.
         let finite = is_finite::<In, N>(first).and(is_finite::<In, N>(second));
         let equal = first.equal(second);
         let close = equal.or(near.and(finite));
@@ -500,8 +500,9 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
     select_many(whole.equal(zero), zero, part / whole)
 }
 
-/// The covariance after a part without a covariance of its own, such as an element, has come to
-/// `covariance`. The part is this `share` of the whole, and so far from the mean in each input.
+/// The covariance of a part and of another one that has no covariance of its own, such as one element.
+/// `covariance` is that of the first part, which is the share `rest` of both together; the second part
+/// is the share `share`. The distances are those between the means of the parts in each input.
 ///
 /// The share multiplies one distance before the other one does: the product of two distances may
 /// overflow where its part in the covariance does not, above all where a part is empty. NVIDIA's
@@ -509,11 +510,11 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
 #[cube]
 fn grown<E: Float, N: Size>(
     covariance: Vector<E, N>,
+    rest: Vector<E, N>,
     share: Vector<E, N>,
     distance_x: Vector<E, N>,
     distance_y: Vector<E, N>,
 ) -> Vector<E, N> {
-    let rest = Vector::from_int(1) - share;
     let shares = share * rest;
     let zero = Vector::from_int(0);
     let part = select_many(shares.equal(zero), zero, distance_x * shares);
@@ -543,11 +544,13 @@ impl PairOperator for WeightedMeanVar {
     ) -> Triple<A, B, C, N> {
         let weight = Vector::<A, N>::cast_from(second);
         let weights = accumulator.first + weight;
+        // Not 1 less the share, which is 0 where the elements so far weigh little.
+        let rest = part_of::<A, N>(accumulator.first, weights);
         let share = part_of::<A, N>(weight, weights);
         let mean = Vector::<A, N>::cast_from(accumulator.second);
         let distance = Vector::<A, N>::cast_from(first) - mean;
         let variance = Vector::cast_from(accumulator.third);
-        let variance = grown::<A, N>(variance, share, distance, distance);
+        let variance = grown::<A, N>(variance, rest, share, distance, distance);
         Triple::new(
             weights,
             Vector::cast_from(mean + distance * share),
@@ -561,11 +564,12 @@ impl PairOperator for WeightedMeanVar {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let weights = left.first + right.first;
+        let rest = part_of::<A, N>(left.first, weights);
         let share = part_of::<A, N>(right.first, weights);
         let mean = Vector::<A, N>::cast_from(left.second);
         let distance = Vector::<A, N>::cast_from(right.second) - mean;
         let of_left = Vector::cast_from(left.third);
-        let of_left = grown::<A, N>(of_left, share, distance, distance);
+        let of_left = grown::<A, N>(of_left, rest, share, distance, distance);
         let of_right = Vector::<A, N>::cast_from(right.third) * share;
         Triple::new(
             weights,
@@ -625,13 +629,15 @@ impl PairOperator for Covariance {
     ) -> Quad<A, B, C, D, N> {
         // All components have seen the same number of elements, so one division serves all of them.
         let count = accumulator.first[0] + A::from_int(1);
-        let share = Vector::new(A::from_int(1) / count);
+        let one_part = A::from_int(1) / count;
+        let share = Vector::new(one_part);
+        let rest = Vector::new(accumulator.first[0] * one_part);
         let mean_x = Vector::<A, N>::cast_from(accumulator.second);
         let mean_y = Vector::<A, N>::cast_from(accumulator.third);
         let distance_x = Vector::<A, N>::cast_from(first) - mean_x;
         let distance_y = Vector::<A, N>::cast_from(second) - mean_y;
         let covariance = Vector::cast_from(accumulator.fourth);
-        let covariance = grown::<A, N>(covariance, share, distance_x, distance_y);
+        let covariance = grown::<A, N>(covariance, rest, share, distance_x, distance_y);
         Quad::new(
             Vector::new(count),
             Vector::cast_from(mean_x + distance_x * share),
@@ -646,13 +652,14 @@ impl PairOperator for Covariance {
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
         let count = left.first + right.first;
+        let rest = part_of::<A, N>(left.first, count);
         let share = part_of::<A, N>(right.first, count);
         let mean_x = Vector::<A, N>::cast_from(left.second);
         let mean_y = Vector::<A, N>::cast_from(left.third);
         let distance_x = Vector::<A, N>::cast_from(right.second) - mean_x;
         let distance_y = Vector::<A, N>::cast_from(right.third) - mean_y;
         let of_left = Vector::cast_from(left.fourth);
-        let of_left = grown::<A, N>(of_left, share, distance_x, distance_y);
+        let of_left = grown::<A, N>(of_left, rest, share, distance_x, distance_y);
         let of_right = Vector::<A, N>::cast_from(right.fourth) * share;
         Quad::new(
             count,
