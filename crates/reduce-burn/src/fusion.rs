@@ -165,8 +165,8 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
     }
 }
 
-/// Records an application that also gives statistics of these types and shapes. Returns the result and
-/// the statistics.
+/// Records an application that also gives statistics of these types and shapes. Returns the result
+/// and the statistics.
 fn record_application<B: FusionBackend + ReduceBackend>(
     tensor: FusionTensor<B::FusionRuntime>,
     operands: Vec<FusionTensor<B::FusionRuntime>>,

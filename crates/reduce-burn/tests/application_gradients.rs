@@ -159,7 +159,8 @@ fn weight_and_bias_of_two_shapes() {
     close(&sums, &of_weight);
 }
 
-/// Gradients of f16 are computed in f32 and rounded once. Those of operands have the operands' type.
+/// Gradients of f16 are computed in f32 and rounded once. Those of operands have the operands'
+/// type.
 #[test]
 fn gradients_of_narrow_types() {
     let device = Default::default();

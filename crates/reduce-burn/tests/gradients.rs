@@ -263,3 +263,16 @@ fn gradients_have_gradients() {
         ]
     );
 }
+
+/// The gradient of the norm of zeros is 0, also where that of what follows is infinite, as that of
+/// a root is.
+#[test]
+fn a_root_of_the_norm_of_zeros_has_no_gradient() {
+    let x =
+        Tensor::<B, 2>::from_data([[0f32, 0.0], [3.0, 4.0]], &Default::default()).require_grad();
+    let root = norm_l2(x.clone(), 1).sqrt().sum();
+    let found = x.grad(&root.backward()).expect("it is tracked").into_data();
+    let slope = 0.5 / 5f32.sqrt();
+    let expected = TensorData::from([[0.0, 0.0], [0.6 * slope, 0.8 * slope]]);
+    found.assert_approx_eq::<f32>(&expected, burn_tensor::Tolerance::relative(1e-6));
+}

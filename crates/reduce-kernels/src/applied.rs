@@ -51,9 +51,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     /// the other axes, and where its extent is 1, its elements are repeated. A second input of the
     /// reduction is the first operand already.
     ///
-    /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis 1,
-    /// a residual is one over `..`. The operand is read once for each element of the input, mostly
-    /// from the cache if it is repeated.
+    /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis
+    /// 1, a residual is one over `..`. The operand is read once for each element of the input,
+    /// mostly from the cache if it is repeated.
     pub fn operand(mut self, operand: &'a T, axes: impl Into<Axes>) -> Self {
         self.operands.push((operand, axes.into()));
         self
@@ -118,8 +118,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// # Errors
     ///
-    /// The error that `run_with_results` would return, but for those that [`check`](Self::check) leaves
-    /// out.
+    /// The error that `run_with_results` would return, but for those that [`check`](Self::check)
+    /// leaves out.
     pub fn check_with_results<R: Runtime>(
         &self,
         client: &ComputeClient<R>,

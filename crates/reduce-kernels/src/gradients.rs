@@ -1,5 +1,5 @@
-//! Backward passes of softmax and of normalisations. Each reads its inputs once where a slice is held,
-//! and is one launch where the plan allows.
+//! Backward passes of softmax and of normalisations. Each reads its inputs once where a slice is
+//! held, and is one launch where the plan allows.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
@@ -9,8 +9,8 @@ use crate::{
     reduce_pair,
 };
 
-/// The gradient of [`softmax`](fn@crate::softmax) over `axes`, from that of its output and the output
-/// itself.
+/// The gradient of [`softmax`](fn@crate::softmax) over `axes`, from that of its output and the
+/// output itself.
 ///
 /// # Errors
 ///
@@ -24,8 +24,8 @@ pub fn softmax_gradient<R: Runtime>(
     SoftmaxGradient.of(gradient, output, axes).run(client)
 }
 
-/// The gradient of [`log_softmax`](fn@crate::log_softmax) over `axes`, from that of its output and the
-/// output itself.
+/// The gradient of [`log_softmax`](fn@crate::log_softmax) over `axes`, from that of its output and
+/// the output itself.
 ///
 /// # Errors
 ///
@@ -39,10 +39,10 @@ pub fn log_softmax_gradient<R: Runtime>(
     LogSoftmaxGradient.of(gradient, output, axes).run(client)
 }
 
-/// The gradient of [`rms_norm`](fn@crate::rms_norm) over `axes` without weight and bias: from that of
-/// its output, the input, and `rstd`, the reciprocal that
-/// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is the
-/// gradient times the weight.
+/// The gradient of [`rms_norm`](fn@crate::rms_norm) over `axes` without weight and bias: from that
+/// of its output, the input, and `rstd`, the reciprocal that
+/// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
+/// the gradient times the weight.
 ///
 /// # Errors
 ///
@@ -59,10 +59,10 @@ pub fn rms_norm_gradient<R: Runtime>(
     RmsNormGradient { count }.of(gradient, input, axes).operand(rstd, ..).run(client)
 }
 
-/// The gradient of [`layer_norm`](fn@crate::layer_norm) over `axes` without weight and bias: from that
-/// of its output, the input, and `mean` and `rstd`, which
-/// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is the
-/// gradient times the weight.
+/// The gradient of [`layer_norm`](fn@crate::layer_norm) over `axes` without weight and bias: from
+/// that of its output, the input, and `mean` and `rstd`, which
+/// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
+/// the gradient times the weight.
 ///
 /// # Errors
 ///
@@ -115,8 +115,8 @@ impl LogSoftmaxGradient {
 }
 
 impl RmsNormGradient {
-    /// The gradient of RMS normalisation over `axes`, from that of its output and the input. It needs
-    /// the reciprocal of the root mean square as an operand.
+    /// The gradient of RMS normalisation over `axes`, from that of its output and the input. It
+    /// needs the reciprocal of the root mean square as an operand.
     pub fn of<'a, T: Input>(
         self,
         gradient: &'a T,

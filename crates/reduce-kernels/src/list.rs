@@ -31,8 +31,9 @@ pub fn global_norm<'a, R: Runtime>(
     Ok(reduce_list(NormL2, tensors).run(client)?.all)
 }
 
-/// Scales tensors down so that their global norm is at most `max_norm`, into new tensors. Returns them
-/// and the norm that they had. [`ClippedToNorm`] says what becomes of norms that are not finite.
+/// Scales tensors down so that their global norm is at most `max_norm`, into new tensors. Returns
+/// them and the norm that they had. [`ClippedToNorm`] says what becomes of norms that are not
+/// finite.
 ///
 /// Nothing waits for the norm: the device scales by what it has computed.
 ///
@@ -254,8 +255,8 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
 pub type ResultsOfList<O, R> = ListResults<Outputs<O, TensorHandle<R>>>;
 
 impl<'a, O: Operator, R: Runtime> ListReduction<'a, O, TensorHandle<R>> {
-    /// Launches the reduction into new tensors. Does not wait for it. Each thread caches the prepared
-    /// list, so repeating it plans nothing.
+    /// Launches the reduction into new tensors. Does not wait for it. Each thread caches the
+    /// prepared list, so repeating it plans nothing.
     ///
     /// # Errors
     ///
@@ -330,8 +331,9 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
 impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime>
     AppliedList<'_, O, F, TensorHandle<R>>
 {
-    /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do where
-    /// these have no gaps, and are row-major otherwise. Returns them and the results. Does not wait.
+    /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do
+    /// where these have no gaps, and are row-major otherwise. Returns them and the results.
+    /// Does not wait.
     ///
     /// # Errors
     ///
@@ -341,8 +343,8 @@ impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime>
         Ok((tensors, of_list::<O, R>(results)))
     }
 
-    /// Replaces the elements of the list, and returns the results. Does not wait. No two tensors of the
-    /// list may share memory.
+    /// Replaces the elements of the list, and returns the results. Does not wait. No two tensors of
+    /// the list may share memory.
     ///
     /// # Errors
     ///

@@ -44,8 +44,8 @@ pub struct TemperedLogSoftmax {
 /// the count. Operands: a weight, then a bias.
 ///
 /// Over the last axes this is layer normalisation, and over all axes but that of the channels what
-/// batch normalisation does in training. A slice with NaN or an infinity is NaN. Equal elements give
-/// 0 up to rounding; with an `eps` of 0 they give nothing of meaning.
+/// batch normalisation does in training. A slice with NaN or an infinity is NaN. Equal elements
+/// give 0 up to rounding; with an `eps` of 0 they give nothing of meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
     /// Added to the variance: a finite number, 0 or more.
@@ -128,7 +128,8 @@ impl TemperedLogSoftmax {
 }
 
 impl LayerNorm {
-    /// The normalised `input`, over `axes`. Its results are the mean and the reciprocal of the root.
+    /// The normalised `input`, over `axes`. Its results are the mean and the reciprocal of the
+    /// root.
     pub fn of<T: Input>(
         self,
         input: &T,
@@ -301,7 +302,8 @@ pub fn cross_entropy<R: Runtime>(
     host::cross_entropy::cross_entropy(client, logits, classes, axis)
 }
 
-/// The parameters of functions that are chosen by name, for programs that take both from their user.
+/// The parameters of functions that are chosen by name, for programs that take both from their
+/// user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AppliedOptions {
     /// What keeps normalisations from dividing by 0; 1e-5 by default.

@@ -82,14 +82,14 @@ pub fn stop_using_profile<R: Runtime>(client: &ComputeClient<R>) {
 /// process.
 ///
 /// A row that one cube does not hold may be held by several, which wait for each other; see
-/// [`AppliedPlan::Held`]. They go on as long as all of them reside on the device together, for which
-/// plans leave twice the room that they need, and much more as a rule ("Waiting cubes" in
-/// docs/DESIGN.md). Forbid it where the device does not belong to the process alone: where MPS limits
-/// its active threads, or where work of a higher priority may keep cubes out for ever.
+/// [`AppliedPlan::Held`]. They go on as long as all of them reside on the device together, for
+/// which plans leave twice the room that they need, and much more as a rule ("Waiting cubes" in
+/// docs/DESIGN.md). Forbid it where the device does not belong to the process alone: where MPS
+/// limits its active threads, or where work of a higher priority may keep cubes out for ever.
 ///
 /// From now on, results are applied by other plans, and a plan with such cubes is refused
-/// ([`Illegal::WaitingForbidden`]). A reduction that was given a device ([`plan_for`]) asks that one:
-/// its `tuning.applied.cubes_wait` says the same.
+/// ([`Illegal::WaitingForbidden`]). A reduction that was given a device ([`plan_for`]) asks that
+/// one: its `tuning.applied.cubes_wait` says the same.
 ///
 /// [`AppliedPlan::Held`]: crate::planner::AppliedPlan::Held
 /// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden

@@ -61,8 +61,8 @@ fn sums<R: Runtime>(
     Ok((read(client, &output), expected))
 }
 
-/// Launches that left words behind, as an aborted one would, spoil no later launch: here cubes of one
-/// unit, which Mesa's adapter does not run rightly, by a device that claims planes of one unit.
+/// Launches that left words behind, as an aborted one would, spoil no later launch: here cubes of
+/// one unit, which Mesa's adapter does not run rightly, by a device that claims planes of one unit.
 fn leftovers<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_of(client);
     if !device.wide_atomics {

@@ -1,5 +1,6 @@
-//! Launches of several threads and of several processes that run at the same time, some of them with
-//! cubes that wait for each other: all come to their end, and with the bits that they have alone.
+//! Launches of several threads and of several processes that run at the same time, some of them
+//! with cubes that wait for each other: all come to their end, and with the bits that they have
+//! alone.
 //!
 //! An executable of its own, because its launches fill the device. It runs for a minute where cubes
 //! may wait, for seconds on other GPUs, and for two rounds on a software adapter.
@@ -112,8 +113,8 @@ impl<R: Runtime> Inputs<R> {
         ("logsumexp", |of| reduce(LogSumExp, &of.rows).over(1).run(&of.client).unwrap()),
     ];
 
-    /// The bits of the results of all calls, of which the device may run several at once. `begins` is
-    /// told the name of what is waited for.
+    /// The bits of the results of all calls, of which the device may run several at once. `begins`
+    /// is told the name of what is waited for.
     fn bits(&self, begins: impl Fn(&'static str)) -> Vec<u64> {
         let launched = Self::CALLS.map(|(name, call)| {
             begins(name);
@@ -144,8 +145,8 @@ struct Doing {
     since: Instant,
 }
 
-/// Names the threads that have not gone on for [`LIMIT`], and what all of them are doing. A thread that
-/// has ended does nothing.
+/// Names the threads that have not gone on for [`LIMIT`], and what all of them are doing. A thread
+/// that has ended does nothing.
 fn overdue(threads: &[Option<Doing>], now: Instant) -> Option<String> {
     let took = |doing: &Doing| now.saturating_duration_since(doing.since);
     threads.iter().flatten().any(|doing| took(doing) > LIMIT).then(|| {
@@ -190,8 +191,8 @@ impl Watch {
         watched
     }
 
-    /// Runs `work`, and ends the process if a thread hangs meanwhile, because nothing else ends a call
-    /// that hangs.
+    /// Runs `work`, and ends the process if a thread hangs meanwhile, because nothing else ends a
+    /// call that hangs.
     fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -241,8 +242,8 @@ impl Load {
         Self { threads, time, least_rounds: 2 }
     }
 
-    /// Runs all calls in each thread, on a stream of its own, again and again, and compares their bits
-    /// with those `expected` of it. The result is the number of calls.
+    /// Runs all calls in each thread, on a stream of its own, again and again, and compares their
+    /// bits with those `expected` of it. The result is the number of calls.
     fn run<R: Runtime>(&self, client: &ComputeClient<R>, expected: &[Vec<u64>]) -> usize {
         let start = Instant::now();
         let watch = Watch::over(self.threads);

@@ -340,12 +340,12 @@ impl Device {
     }
 
     /// Most cubes of so many units and so much shared memory, in bytes, that may wait for others of
-    /// their tile: half of those that reside together whatever registers their kernel takes, so that
-    /// as many are left for other launches.
+    /// their tile: half of those that reside together whatever registers their kernel takes, so
+    /// that as many are left for other launches.
     ///
-    /// How many registers a kernel takes is known only after it was compiled. The counts are those of
-    /// CUDA, the only backend where cubes may wait, and not those of the profile, which is about speed
-    /// and may come from a file.
+    /// How many registers a kernel takes is known only after it was compiled. The counts are those
+    /// of CUDA, the only backend where cubes may wait, and not those of the profile, which is
+    /// about speed and may come from a file.
     pub(crate) fn most_waiting_cubes(&self, units: u32, shared_bytes: usize) -> u64 {
         let per = |available: u64, each: u64| available / each.max(1);
         let registers = u64::from(self.registers_per_multiprocessor);

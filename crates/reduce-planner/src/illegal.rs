@@ -195,7 +195,8 @@ pub enum Illegal {
         /// Output tiles in flight.
         outputs: usize,
     },
-    /// The device does not say that cubes which have begun make progress while others wait for them.
+    /// The device does not say that cubes which have begun make progress while others wait for
+    /// them.
     NoForwardProgress,
     /// Cubes wait for others of their tile, and the tuning forbids it.
     WaitingForbidden,

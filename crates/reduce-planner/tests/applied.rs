@@ -263,9 +263,9 @@ fn plans_obey_the_rules() {
     assert!(none.contains("an output needs at least one cube"), "{none}");
 }
 
-/// Cubes that wait for each other reside together, whatever keeps others out: here shared memory, one
-/// cube of which fills a multiprocessor, registers, and the number of cubes. A plan from a file that
-/// breaks this rule would wait for ever.
+/// Cubes that wait for each other reside together, whatever keeps others out: here shared memory,
+/// one cube of which fills a multiprocessor, registers, and the number of cubes. A plan from a file
+/// that breaks this rule would wait for ever.
 #[test]
 fn cubes_that_wait_reside_together() {
     let mut device = Device::h200();
@@ -298,8 +298,8 @@ fn cubes_that_wait_reside_together() {
     assert!(waiting(&device, 32, 0, 67).is_err());
 }
 
-/// Where a cube has several outputs, planes do not combine what cubes have published: its units take
-/// an accumulator each. CubeCL would refuse the launch after the call has returned.
+/// Where a cube has several outputs, planes do not combine what cubes have published: its units
+/// take an accumulator each. CubeCL would refuse the launch after the call has returned.
 #[test]
 fn merging_several_outputs_takes_shared_memory() {
     let device = Device::h200();

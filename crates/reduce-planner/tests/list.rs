@@ -87,7 +87,8 @@ fn one_kernel_reads_what_is_alike() {
     let found: Vec<(usize, Vec<usize>)> =
         plan.launches.iter().map(|launch| (launch.access.vector, tensors(launch))).collect();
     assert_eq!(found, [(4, vec![0, 2, 5]), (8, vec![1]), (1, vec![3])]);
-    // Buffers are rounded up, and those of tensors with an end that fills no vector are bound twice.
+    // Buffers are rounded up, and those of tensors with an end that fills no vector are bound
+    // twice.
     assert_eq!((plan.launches[0].slots(), plan.launches[0].tail_slots(&list)), (4, 1));
 }
 
@@ -178,8 +179,8 @@ fn hostile_plans_are_refused() {
     assert!(error.contains("tensor 0 has 1 dimensions beside the inner one"), "{error}");
 }
 
-/// Tables have a word for each cube, so a plan from a file may not have any number of them, although
-/// those of each tensor are few enough.
+/// Tables have a word for each cube, so a plan from a file may not have any number of them,
+/// although those of each tensor are few enough.
 #[test]
 fn the_cubes_of_a_list_are_counted() {
     let list = stated(NORM, &[(ElementType::F32, &[1000][..]); 8]);
@@ -236,8 +237,8 @@ fn applications_bind_outputs() {
     let launches =
         |in_place| choose_list_application(&list, 1, in_place, &device).unwrap().launches.len();
     assert_eq!((launches(true), launches(false)), (2, 3));
-    // Rows whose output lies without gaps, though their input does not, are written in vectors where
-    // rows are whole vectors.
+    // Rows whose output lies without gaps, though their input does not, are written in vectors
+    // where rows are whole vectors.
     let padded = InputSpec { shape: &[6, 48], strides: &[64, 1], ..input };
     let odd = InputSpec { shape: &[6, 50], strides: &[64, 1], ..input };
     let list = ListProblem::applied(NORM, &[padded, odd], &[&[48, 1], &[50, 1]]).unwrap();

@@ -42,13 +42,14 @@ pub enum AppliedFunction {
     },
     /// The backward pass of [`softmax`], of the gradient of its output. Its operand is the output.
     SoftmaxGradient,
-    /// The backward pass of [`log_softmax`], of the gradient of its output. Its operand is the output.
+    /// The backward pass of [`log_softmax`], of the gradient of its output. Its operand is the
+    /// output.
     LogSoftmaxGradient,
-    /// The backward pass of [`layer_norm`] without weight and bias, of the gradient of its output. Its
-    /// operands are the input, its mean, and the reciprocal of its deviation.
+    /// The backward pass of [`layer_norm`] without weight and bias, of the gradient of its output.
+    /// Its operands are the input, its mean, and the reciprocal of its deviation.
     LayerNormGradient,
-    /// The backward pass of [`rms_norm`] without weight, of the gradient of its output. Its operands
-    /// are the input and the reciprocal of its root mean square.
+    /// The backward pass of [`rms_norm`] without weight, of the gradient of its output. Its
+    /// operands are the input and the reciprocal of its root mean square.
     RmsNormGradient,
 }
 
@@ -67,8 +68,8 @@ impl AppliedFunction {
         }
     }
 
-    /// The operands that it takes, in order. The last ones may be left out, but not those of a backward
-    /// pass.
+    /// The operands that it takes, in order. The last ones may be left out, but not those of a
+    /// backward pass.
     pub fn operands(self) -> &'static [&'static str] {
         match self {
             AppliedFunction::Softmax | AppliedFunction::LogSoftmax => &[],
@@ -180,10 +181,10 @@ impl Application {
         &self.operands
     }
 
-    /// The number, the type and the shape of the statistics that a backward pass needs: the mean and
-    /// the reciprocal of the deviation of [`layer_norm`], the reciprocal of the root mean square of
-    /// [`rms_norm`], and none otherwise. They keep the reduced axes with size 1, and are of f64 for a
-    /// tensor of f64 and of f32 for others.
+    /// The number, the type and the shape of the statistics that a backward pass needs: the mean
+    /// and the reciprocal of the deviation of [`layer_norm`], the reciprocal of the root mean
+    /// square of [`rms_norm`], and none otherwise. They keep the reduced axes with size 1, and
+    /// are of f64 for a tensor of f64 and of f32 for others.
     pub fn statistics(&self) -> (usize, DType, Shape) {
         let count = match self.function {
             AppliedFunction::LayerNorm { .. } => 2,

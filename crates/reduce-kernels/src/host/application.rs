@@ -534,11 +534,11 @@ impl<R: Runtime> Launch<'_, R> {
         // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
         // check has found that every vector load is aligned and inside its inner dimension; vectors
         // of the output and of operands are bound where they lie as those of the input do. Units
-        // without work repeat the loads of others and write nothing. An output in place of the input
-        // is safe: a unit writes an element after it has read it for the last time, and no other
-        // unit reads it after the barrier before, nor any unit of another cube at all. There are as
-        // many words as the plan asked for, and only launches of this stream use them, one after the
-        // other.
+        // without work repeat the loads of others and write nothing. An output in place of the
+        // input is safe: a unit writes an element after it has read it for the last time,
+        // and no other unit reads it after the barrier before, nor any unit of another cube
+        // at all. There are as many words as the plan asked for, and only launches of this
+        // stream use them, one after the other.
         unsafe {
             match plan {
                 AppliedPlan::Separately { .. } => apply_stored::launch_unchecked::<R>(

@@ -28,8 +28,8 @@ const MOST_REQUESTS: usize = 1024;
 /// Most that a thread caches for one kind of request.
 ///
 /// - Host memory: a list of 1000 tensors holds about half a MiB, and a program has few such lists
-///   at a time. The entry of a reduction or of an application holds a fixed number of lists with
-///   an item for each axis; 1024 of usual ranks stay below 8 MiB.
+///   at a time. The entry of a reduction or of an application holds a fixed number of lists with an
+///   item for each axis; 1024 of usual ranks stay below 8 MiB.
 /// - Device memory: the tables of a list of 1000 tensors have about 72 KiB, so some fifty such
 ///   lists fit. Only lists have tables.
 const MOST_HELD: Held = Held { host: 32 << 20, device: 4 << 20 };

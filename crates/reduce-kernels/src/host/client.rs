@@ -25,8 +25,8 @@ const MULTIPROCESSORS_SOFTWARE: u32 = 4;
 const BANDWIDTH_PER_MULTIPROCESSOR: u64 = 34_000_000_000;
 
 /// Units and cubes that reside on a multiprocessor of an NVIDIA GPU together, by the shared memory
-/// that a cube may request, in bytes, and the number of multiprocessors. CubeCL reports neither these
-/// numbers nor the architecture.
+/// that a cube may request, in bytes, and the number of multiprocessors. CubeCL reports neither
+/// these numbers nor the architecture.
 ///
 /// From the table of technical specifications by compute capability in the "CUDA C++ Programming
 /// Guide": 9.0 and 10.0 have 227 KiB, 7.5 has 64 KiB. Others with the same memory differ in these

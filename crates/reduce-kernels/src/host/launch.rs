@@ -60,10 +60,10 @@ impl<R: Runtime> Launch<'_, R> {
     fn single_pass(&self) {
         let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
         // SAFETY: `Buffers` hold every offset of the problem. The plan's check has found that every
-        // vector load is aligned and inside its inner dimension. Those of realigned rows start at or
-        // before an element of the row; only the last of a tile may reach beyond the input, and
-        // kernels ask whether it does. Units without work repeat the loads of others and write
-        // nothing.
+        // vector load is aligned and inside its inner dimension. Those of realigned rows start at
+        // or before an element of the row; only the last of a tile may reach beyond the
+        // input, and kernels ask whether it does. Units without work repeat the loads of
+        // others and write nothing.
         unsafe {
             reduce_single_pass::launch_unchecked::<R>(
                 self.client,
@@ -270,8 +270,8 @@ pub(super) fn parameters<R: Runtime>(
     ParametersLaunch::of(parameters, storage_type(parameter_type(signature)))
 }
 
-/// The type in which an operator gets its parameters: that of the accumulator, or of the elements if
-/// that is an integer type, or f32 if both are.
+/// The type in which an operator gets its parameters: that of the accumulator, or of the elements
+/// if that is an integer type, or f32 if both are.
 pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
     let types = [signature.fields[0], signature.value];
     types.into_iter().find(|element| element.is_float()).unwrap_or(ElementType::F32)
@@ -302,7 +302,8 @@ pub(crate) fn result_arrays<R: Runtime>(
     )
 }
 
-/// The buffers of partials, one for each field, as arrays of this length. Each was asked for with it.
+/// The buffers of partials, one for each field, as arrays of this length. Each was asked for with
+/// it.
 pub(super) fn partial_arrays<R: Runtime>(
     partials: &[Handle],
     len: usize,

@@ -354,8 +354,8 @@ pub(super) fn prepare_launch(
 }
 
 impl PreparedLaunch {
-    /// The tensors as arrays. `of` gives the buffer of a tensor and the elements that it spans, against
-    /// which the buffer has been checked.
+    /// The tensors as arrays. `of` gives the buffer of a tensor and the elements that it spans,
+    /// against which the buffer has been checked.
     pub(super) fn arrays<'a, R: Runtime>(
         &self,
         of: impl Fn(usize) -> (&'a Handle, usize),
@@ -483,8 +483,8 @@ impl ListCall<'_> {
         check_buffers(&resolved.problem, bytes.iter().copied())
     }
 
-    /// Launches into new tensors. Returns the result of each tensor and that of all, for each result
-    /// of the operator.
+    /// Launches into new tensors. Returns the result of each tensor and that of all, for each
+    /// result of the operator.
     pub(crate) fn run<R: Runtime>(
         self,
         client: &ComputeClient<R>,
@@ -598,8 +598,8 @@ impl<R: Runtime> Launch<'_, R> {
         // The outputs were asked for with this length.
         let len = each + tensors.max(1);
         let results = result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
-        // SAFETY: the table has the partials of each tensor, which the buffers hold, and the outputs
-        // have an element for each tensor.
+        // SAFETY: the table has the partials of each tensor, which the buffers hold, and the
+        // outputs have an element for each tensor.
         unsafe {
             merge_list::launch_unchecked::<R>(
                 self.client,

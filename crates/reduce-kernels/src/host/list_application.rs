@@ -285,9 +285,9 @@ impl<R: Runtime> Launch<'_, R> {
                 operands: [real_type; 3],
             }),
         };
-        // SAFETY: the buffers hold every offset of their problems, inputs and outputs. Vector loads and
-        // stores are aligned and inside their inner dimensions. The table names the tensors that are
-        // bound.
+        // SAFETY: the buffers hold every offset of their problems, inputs and outputs. Vector loads
+        // and stores are aligned and inside their inner dimensions. The table names the
+        // tensors that are bound.
         unsafe {
             apply_to_list::launch_unchecked::<R>(
                 self.client,

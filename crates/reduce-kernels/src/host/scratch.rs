@@ -70,7 +70,8 @@ pub(crate) enum Scratch {
     None,
     /// Words for published partials, which the last of `cubes` cubes merges.
     Words { cubes: usize, words: Words },
-    /// A buffer for each field of the partial results of `cubes` cubes, which a second launch merges.
+    /// A buffer for each field of the partial results of `cubes` cubes, which a second launch
+    /// merges.
     Partials { cubes: usize, buffers: Vec<Handle>, team: Team, grid: [u32; 3] },
 }
 
@@ -106,8 +107,8 @@ impl Scratch {
 pub(crate) struct Words {
     pub(super) handle: Handle,
     pub(super) count: usize,
-    /// The number of the launch in the upper 32 bits. It is never 0, and greater than the number of
-    /// any earlier launch with these words.
+    /// The number of the launch in the upper 32 bits. It is never 0, and greater than the number
+    /// of any earlier launch with these words.
     pub(super) mark: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What the process has set for each of its devices: its profile, whether cubes may wait for others,
-//! the store whose plans are used, and whether reductions are recorded. Threads ask when they prepare a reduction, and never when
-//! they repeat one.
+//! What the process has set for each of its devices: its profile, whether cubes may wait for
+//! others, the store whose plans are used, and whether reductions are recorded. Threads ask when
+//! they prepare a reduction, and never when they repeat one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{

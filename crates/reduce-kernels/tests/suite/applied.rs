@@ -80,8 +80,8 @@ impl Function {
     }
 }
 
-/// The sum of these values, with the rounding errors of its additions (Neumaier, 1974): the oracle of
-/// f64 has no wider type.
+/// The sum of these values, with the rounding errors of its additions (Neumaier, 1974): the oracle
+/// of f64 has no wider type.
 fn total(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0f64, 0f64);
     for value in values {

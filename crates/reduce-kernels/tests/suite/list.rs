@@ -293,7 +293,8 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     assert!(matches!(error, ReduceError::Plan(PlanError::Unfit { .. })), "{error}");
 }
 
-/// Clips a list to a norm, into new tensors and in place, and compares each element with the oracle.
+/// Clips a list to a norm, into new tensors and in place, and compares each element with the
+/// oracle.
 fn check_clipped<R: Runtime>(
     client: &ComputeClient<R>,
     list: &[Listed],

@@ -20,8 +20,8 @@ use crate::{
 const OPTIONS: PairOptions =
     PairOptions { delta: 0.7, eps: 1e-3, correction: 1.0, absolute: 0.1, relative: 0.05 };
 
-/// The results of one slice in f64, and the error bound of each in units of the accumulator's epsilon.
-/// A result that is exact has a bound of 0.
+/// The results of one slice in f64, and the error bound of each in units of the accumulator's
+/// epsilon. A result that is exact has a bound of 0.
 fn naive(pair: PairName, x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
     let n = x.len() as f64;
     let both = || x.iter().copied().zip(y.iter().copied());
@@ -408,8 +408,8 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     }
 }
 
-/// Tolerances are those of the elements' type: in f64, none is rounded to f32, and in f32, one that is
-/// beyond its range takes every difference.
+/// Tolerances are those of the elements' type: in f64, none is rounded to f32, and in f32, one that
+/// is beyond its range takes every difference.
 pub(crate) fn tolerances<R: Runtime>(client: &ComputeClient<R>) {
     let close = |absolute| reduce_kernels::AllClose { absolute, relative: 0.0, equal_nan: false };
     let read = |output: TensorHandle<R>| read::<R, u32>(client, &output, 3);
@@ -487,9 +487,9 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     }
 }
 
-/// Long weighted variances and covariances are as exact as sums, under every schedule, one unit alone
-/// included. Where there are planes, a share has more elements in each component than f32 counts one
-/// by one.
+/// Long weighted variances and covariances are as exact as sums, under every schedule, one unit
+/// alone included. Where there are planes, a share has more elements in each component than f32
+/// counts one by one.
 pub(crate) fn long_moments<R: Runtime>(client: &ComputeClient<R>) {
     let software = !reduce_kernels::device_of(client).plane_operations;
     let device = device_with_planes(client);

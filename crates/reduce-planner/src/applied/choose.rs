@@ -9,8 +9,8 @@ use crate::{
     plan::check::accumulator_bytes, tuning::share,
 };
 
-/// Round trips to memory of a cube that shares its tile: it takes a number, and partials are published
-/// and read.
+/// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
+/// published and read.
 const PASSES_OF_CUBES: f64 = 3.0;
 
 /// A plan, what it should take, and the reasons against the others.
@@ -94,8 +94,8 @@ impl fmt::Display for AppliedRefusal {
     }
 }
 
-/// Chooses a plan for an applied reduction on a device. `reduction` is the reduction alone, with its
-/// results as outputs.
+/// Chooses a plan for an applied reduction on a device. `reduction` is the reduction alone, with
+/// its results as outputs.
 ///
 /// # Errors
 ///
@@ -349,8 +349,8 @@ fn held_by_cubes(
     };
     let units_per_cube = units_per_cube.min(device.max_units_per_cube);
     let mut team = Team { units: power_of_two_below(units_per_cube / tiles), tiles };
-    // Across outputs, the accumulators of all units lie in shared memory, and so do those that a cube
-    // merges.
+    // Across outputs, the accumulators of all units lie in shared memory, and so do those that a
+    // cube merges.
     let bytes =
         accumulator_bytes(problem, access).saturating_add(problem.operator().accumulator_bytes);
     while access.direction == Direction::Across

@@ -26,8 +26,8 @@ pub enum AppliedPlan {
         /// Loads of a unit in shared memory, a multiple of those in flight.
         #[cfg_attr(feature = "serde", serde(default))]
         in_shared: usize,
-        /// Cubes that share an output tile. If there are several, each publishes its partials, waits
-        /// for those of the others, and merges all of them.
+        /// Cubes that share an output tile. If there are several, each publishes its partials,
+        /// waits for those of the others, and merges all of them.
         #[cfg_attr(feature = "serde", serde(default = "one_cube"))]
         cubes_per_output: u32,
     },
@@ -180,8 +180,8 @@ impl AppliedPlan {
         }
     }
 
-    /// How the launch that applies results reads elements and deals them to units, and how many cubes
-    /// share an output tile.
+    /// How the launch that applies results reads elements and deals them to units, and how many
+    /// cubes share an output tile.
     #[must_use]
     pub const fn applying(&self) -> (Plan, u32) {
         match *self {
@@ -199,7 +199,8 @@ impl AppliedPlan {
     }
 
     /// Words of 64 bits in which cubes publish partials, for an accumulator of so many words of 32
-    /// bits; see [`Plan::published_words`]. `None` if the launch that applies results publishes none.
+    /// bits; see [`Plan::published_words`]. `None` if the launch that applies results publishes
+    /// none.
     #[must_use]
     pub fn published_words(&self, applied: &AppliedProblem, words: usize) -> Option<u64> {
         match *self {
@@ -271,8 +272,8 @@ fn one_cube_per_tile(plan: &Plan, problem: &Problem, device: &Device) -> Result<
     fits_shared(combining_bytes(plan, problem, 1), device)
 }
 
-/// The units of a tile hold all of it, in memory that they have. The result is the shared memory that
-/// a cube takes, in bytes.
+/// The units of a tile hold all of it, in memory that they have. The result is the shared memory
+/// that a cube takes, in bytes.
 fn check_held(
     plan: &Plan,
     in_shared: usize,
@@ -309,8 +310,8 @@ fn check_held(
     }
 }
 
-/// The split whose partials are published as those of a plan that several cubes hold. The numbers of
-/// its merge are the same, only that every cube merges.
+/// The split whose partials are published as those of a plan that several cubes hold. The numbers
+/// of its merge are the same, only that every cube merges.
 pub(super) fn published_by(plan: &Plan, cubes_per_output: u32) -> Plan {
     let schedule = Schedule::Split {
         cubes_per_output,
@@ -322,9 +323,9 @@ pub(super) fn published_by(plan: &Plan, cubes_per_output: u32) -> Plan {
     Plan::new(plan.access, schedule)
 }
 
-/// Cubes of so much `shared` memory may publish partials and wait for others of their tile. Cubes take
-/// their numbers when they begin, so only the tile that was begun last has cubes that wait for some
-/// that have not begun. They leave room for these, and for one more launch at least.
+/// Cubes of so much `shared` memory may publish partials and wait for others of their tile. Cubes
+/// take their numbers when they begin, so only the tile that was begun last has cubes that wait for
+/// some that have not begun. They leave room for these, and for one more launch at least.
 fn may_wait(
     plan: &Plan,
     cubes: u32,
@@ -367,8 +368,8 @@ pub(super) fn combining_bytes(plan: &Plan, problem: &Problem, cubes: u32) -> usi
     shared_bytes(plan, problem).saturating_add(results).saturating_add(published)
 }
 
-/// Shared memory in which the units of a cube merge published partials. Planes combine only where the
-/// cube has one output: the units of each of several outputs lie apart.
+/// Shared memory in which the units of a cube merge published partials. Planes combine only where
+/// the cube has one output: the units of each of several outputs lie apart.
 fn merging_bytes(plan: &Plan, problem: &Problem) -> usize {
     let units = plan.schedule.units_per_cube();
     let slots = match plan.schedule.combine() {

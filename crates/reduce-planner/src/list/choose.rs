@@ -35,8 +35,8 @@ struct Group {
 ///
 /// # Errors
 ///
-/// The description of the device makes no sense, the device lacks an element type or wide indices, or
-/// it binds too few buffers. See [`PlanError`].
+/// The description of the device makes no sense, the device lacks an element type or wide indices,
+/// or it binds too few buffers. See [`PlanError`].
 pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, PlanError> {
     let tuning = device.tuning.list;
 
@@ -79,13 +79,13 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, Pl
 }
 
 /// Chooses the launches that apply the results of a list to its elements. `list` is
-/// [`ListProblem::applied`]; `results` is the number of results. If they are applied `in_place`, each
-/// tensor is bound once.
+/// [`ListProblem::applied`]; `results` is the number of results. If they are applied `in_place`,
+/// each tensor is bound once.
 ///
 /// # Errors
 ///
-/// The description of the device makes no sense, or the device lacks an element type, wide indices or
-/// bindings.
+/// The description of the device makes no sense, or the device lacks an element type, wide indices
+/// or bindings.
 pub fn choose_list_application(
     list: &ListProblem,
     results: usize,

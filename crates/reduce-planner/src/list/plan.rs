@@ -22,8 +22,8 @@ pub struct ListPlan {
     pub combine: Combine,
     /// The launches that read the tensors. An empty tensor is in none.
     pub launches: Vec<ListLaunch>,
-    /// Units of a cube of the last launch, a power of two. It has a cube for each tensor and one for
-    /// all of them.
+    /// Units of a cube of the last launch, a power of two. It has a cube for each tensor and one
+    /// for all of them.
     pub merging_units: u32,
 }
 
@@ -36,8 +36,8 @@ pub struct ListLaunch {
     /// How the tensors are read. The end of an inner dimension that does not fill a vector is read
     /// element by element.
     pub access: Access,
-    /// Reduced dimensions of a tensor, in canonical form and without the inner one. Tensors with fewer
-    /// have dimensions of extent 1 in their place.
+    /// Reduced dimensions of a tensor, in canonical form and without the inner one. Tensors with
+    /// fewer have dimensions of extent 1 in their place.
     pub outer_dims: usize,
     /// The tensors.
     pub tensors: Vec<ListShare>,
@@ -133,8 +133,8 @@ pub(super) fn slots(buffers: usize) -> usize {
     }
 }
 
-/// Most cubes that read a list. The table of a launch has a word for each of its cubes, so this many
-/// take 256 MiB. A list that the planner gives more of them has some 500 GB.
+/// Most cubes that read a list. The table of a launch has a word for each of its cubes, so this
+/// many take 256 MiB. A list that the planner gives more of them has some 500 GB.
 const MOST_CUBES: u64 = 1 << 26;
 
 impl ListPlan {
@@ -285,9 +285,9 @@ impl fmt::Display for ListLaunch {
 }
 
 impl fmt::Display for ListPlan {
-    /// One line, such as `list: 2 launches, the last of which merges 15433 partials with 1024 units per
-    /// result; cubes of 256 units, combined by plane operations over 32 lanes; 44 tensors in 15433
-    /// cubes, vectors of 4 along the reduction, 8 loads in flight`.
+    /// One line, such as `list: 2 launches, the last of which merges 15433 partials with 1024 units
+    /// per result; cubes of 256 units, combined by plane operations over 32 lanes; 44 tensors
+    /// in 15433 cubes, vectors of 4 along the reduction, 8 loads in flight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

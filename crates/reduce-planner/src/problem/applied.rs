@@ -15,8 +15,8 @@ pub struct AppliedSpec<'a> {
     pub strides: Option<&'a [usize]>,
     /// The second input of a reduction of pairs.
     pub second: Option<&'a SecondSpec<'a>>,
-    /// The strides of each companion, one for each axis of the input: 0 where it has one index. The
-    /// results come first, then the second input if there is one, and then the operands.
+    /// The strides of each companion, one for each axis of the input: 0 where it has one index.
+    /// The results come first, then the second input if there is one, and then the operands.
     pub companions: &'a [&'a [usize]],
 }
 

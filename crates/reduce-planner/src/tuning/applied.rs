@@ -8,9 +8,9 @@ use super::{Nonsense, check, count, percent, power_of_two};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct AppliedTuning {
-    /// Bytes of a tile that a unit holds along the reduction, where units are enough. Softmax of f32
-    /// 65536 × 1024 took 133.2 us with 64 bytes and 136.6 with 128, that of bf16 8192 × 8192 took
-    /// 83.2, and 94.9 with 128.
+    /// Bytes of a tile that a unit holds along the reduction, where units are enough. Softmax of
+    /// f32 65536 × 1024 took 133.2 us with 64 bytes and 136.6 with 128, that of bf16 8192 ×
+    /// 8192 took 83.2, and 94.9 with 128.
     pub held_bytes_along: usize,
     /// Most bytes that a unit holds along the reduction. More leave no registers for 1024 units.
     pub most_held_bytes_along: usize,
@@ -30,35 +30,39 @@ pub struct AppliedTuning {
     /// measured.
     pub shared_bytes_in_flight: usize,
     /// Rate of plans that hold tiles in shared memory, in percent of memory's. Cubes that have a
-    /// multiprocessor for themselves do not read while they write. Softmax of f32 4096 × 50257 took
-    /// 537 us, and 501 with tiles read again; that of bf16 8192 × 128256 took 1249 us, and 1498.
+    /// multiprocessor for themselves do not read while they write. Softmax of f32 4096 × 50257
+    /// took 537 us, and 501 with tiles read again; that of bf16 8192 × 128256 took 1249 us,
+    /// and 1498.
     pub shared_rate_percent: u32,
-    /// Whether cubes that share a tile may wait for each other. Without it, no plan has such cubes, even
-    /// where the device keeps the promise that this takes ([`Device::forward_progress`]).
+    /// Whether cubes that share a tile may wait for each other. Without it, no plan has such
+    /// cubes, even where the device keeps the promise that this takes
+    /// ([`Device::forward_progress`]).
     ///
     /// [`Device::forward_progress`]: crate::Device::forward_progress
     #[cfg_attr(feature = "serde", serde(default = "cubes_wait"))]
     pub cubes_wait: bool,
-    /// Bytes that each unit has in flight where several cubes share a tile, and holds in registers;
-    /// one more load if fewer places stay empty. Softmax of f32 4096 × 50257 took 480 us with 4 loads
-    /// and 12 in shared memory, 440 with 5 and 10, 582 with 8 and none; that of bf16 8192 × 128256
-    /// took 1212 us with 4 and 12, 1322 with 2 and 14, and 1980 with 8 and none.
+    /// Bytes that each unit has in flight where several cubes share a tile, and holds in
+    /// registers; one more load if fewer places stay empty. Softmax of f32 4096 × 50257 took
+    /// 480 us with 4 loads and 12 in shared memory, 440 with 5 and 10, 582 with 8 and none;
+    /// that of bf16 8192 × 128256 took 1212 us with 4 and 12, 1322 with 2 and 14, and 1980
+    /// with 8 and none.
     pub by_cubes_bytes_in_flight: usize,
-    /// Units of each of these cubes along the reduction. The two took 482 and 1212 us with 128, 495
-    /// and 1240 with 64, 493 and 1284 with 256, 528 and 1284 with 512.
+    /// Units of each of these cubes along the reduction. The two took 482 and 1212 us with 128,
+    /// 495 and 1240 with 64, 493 and 1284 with 256, 528 and 1284 with 512.
     pub by_cubes_units_per_cube: u32,
     /// Units among which the shared memory of a multiprocessor is divided. Not measured.
     pub by_cubes_units_per_multiprocessor: u32,
-    /// Cubes per multiprocessor below which more share a tile. Softmax of f32 4096 × 1024 over axis 0
-    /// took 16.8 us in 16 cubes per tile, and 30.4 in 33.
+    /// Cubes per multiprocessor below which more share a tile. Softmax of f32 4096 × 1024 over
+    /// axis 0 took 16.8 us in 16 cubes per tile, and 30.4 in 33.
     pub by_cubes_per_multiprocessor: u32,
-    /// Most bytes of partials that they publish. The bytes stay allocated between calls. Not measured.
+    /// Most bytes of partials that they publish. The bytes stay allocated between calls. Not
+    /// measured.
     pub published_bytes: u64,
     /// Rate of such plans, in percent of memory's. A batch normalisation of f32 64 × 256 × 56 × 56
     /// took 150 us, and 163 with tiles read again.
     pub by_cubes_rate_percent: u32,
-    /// The rate of such plans where elements are narrower than 4 bytes and the accumulator has many
-    /// fields, which cubes for themselves take in two passes: layer normalisation of bf16
+    /// The rate of such plans where elements are narrower than 4 bytes and the accumulator has
+    /// many fields, which cubes for themselves take in two passes: layer normalisation of bf16
     /// 8192 × 128256 took 1827 us, and 1686 with tiles in shared memory.
     pub by_cubes_narrow_rate_percent: u32,
     /// Bytes that each unit has in flight where tiles are read again: 4096 rows of 50257 f32 took

@@ -299,7 +299,8 @@ impl PairOperator for AllClose {
         let nan = parameters.get::<f32>(2usize) > 0.5f32;
         let tolerance = absolute + relative * second.abs();
         let near = (first - second).abs().less_equal(tolerance);
-        // The tolerance of a finite pair may be infinite in its type. It then exceeds any difference.
+        // The tolerance of a finite pair may be infinite in its type. It then exceeds any
+        // difference.
         let finite = is_finite::<In, N>(first).and(is_finite::<In, N>(second));
         let equal = first.equal(second);
         let close = equal.or(near.and(finite));
@@ -376,8 +377,8 @@ impl PairOperator for SumAndDot {
     }
 }
 
-/// The mean of the first input with the second as weights: `sum(w * x) / sum(w)`. NaN if the weights
-/// sum to 0 or there are none.
+/// The mean of the first input with the second as weights: `sum(w * x) / sum(w)`. NaN if the
+/// weights sum to 0 or there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightedMean;
 
@@ -426,8 +427,8 @@ impl PairOperator for WeightedMean {
     }
 }
 
-/// The cosine of the angle between two vectors: their dot product over the product of their lengths,
-/// each of which counts as `eps` at least. Squares are not scaled, so they may overflow.
+/// The cosine of the angle between two vectors: their dot product over the product of their
+/// lengths, each of which counts as `eps` at least. Squares are not scaled, so they may overflow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineSimilarity {
     /// Least length that a vector counts with, 0 or more.
@@ -488,8 +489,9 @@ impl PairOperator for CosineSimilarity {
 /// The mean and the variance of the first input with the second as weights:
 /// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0.
 ///
-/// One read (West, "Updating mean and variance estimates: an improved method", 1979). The accumulator
-/// holds the variance so far and not West's sum of squares, which overflows before the variance does.
+/// One read (West, "Updating mean and variance estimates: an improved method", 1979). The
+/// accumulator holds the variance so far and not West's sum of squares, which overflows before the
+/// variance does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightedMeanVar;
 
@@ -500,9 +502,10 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
     select_many(whole.equal(zero), zero, part / whole)
 }
 
-/// The covariance of a part and of another one that has no covariance of its own, such as one element.
-/// `covariance` is that of the first part, which is the share `rest` of both together; the second part
-/// is the share `share`. The distances are those between the means of the parts in each input.
+/// The covariance of a part and of another one that has no covariance of its own, such as one
+/// element. `covariance` is that of the first part, which is the share `rest` of both together; the
+/// second part is the share `share`. The distances are those between the means of the parts in each
+/// input.
 ///
 /// The share multiplies one distance before the other one does: the product of two distances may
 /// overflow where its part in the covariance does not, above all where a part is empty. NVIDIA's
@@ -595,8 +598,8 @@ impl PairOperator for WeightedMeanVar {
 /// `count - correction`. NaN of no elements.
 ///
 /// One read, with the means so far (Welford, "Note on a method for calculating corrected sums of
-/// squares and products", 1962). The accumulator holds the covariance so far and not Welford's sum of
-/// products, which overflows before the covariance does.
+/// squares and products", 1962). The accumulator holds the covariance so far and not Welford's sum
+/// of products, which overflows before the covariance does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Covariance {
     /// Subtracted from the count: 0 for that of a population, 1 for that of a sample.
