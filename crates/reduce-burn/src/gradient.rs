@@ -248,12 +248,8 @@ impl Over {
             Formula::Square { x } => Operand::<B>(x).wide() * (gradient * 2.0),
             Formula::NormL2 { x, norm } => {
                 let norm = self.kept::<B>(norm);
-                // If the norm is 0, all elements are, and any divisor does for a finite gradient.
-                // Burn would fuse a fill of the quotient into a kernel at which
-                // NVIDIA's compiler of SPIR-V crashes.
                 let is_zero = norm.equals(0.0);
-                let divisor = norm + self.truth(is_zero.clone());
-                Operand::<B>(x).wide() * (gradient.fill(is_zero, 0.0) / divisor)
+                Operand::<B>(x).wide() * (gradient / norm).fill(is_zero, 0.0)
             }
             Formula::NormInf { x } => {
                 let x = Operand::<B>(x);

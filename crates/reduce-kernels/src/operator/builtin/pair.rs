@@ -487,7 +487,8 @@ impl PairOperator for CosineSimilarity {
 }
 
 /// The mean and the variance of the first input with the second as weights:
-/// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0.
+/// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0, or
+/// to so little that the reciprocal of the sum is infinite (below 2.9e-39 in f32).
 ///
 /// One read (West, "Updating mean and variance estimates: an improved method", 1979). The
 /// accumulator holds the variance so far and not West's sum of squares, which overflows before the
@@ -548,8 +549,8 @@ impl PairOperator for WeightedMeanVar {
         let weight = Vector::<A, N>::cast_from(second);
         let weights = accumulator.first + weight;
         // Not 1 less the share, which is 0 where the elements so far weigh little.
-        let rest = part_of::<A, N>(accumulator.first, weights);
-        let share = part_of::<A, N>(weight, weights);
+        let one = part_of::<A, N>(Vector::from_int(1), weights);
+        let (rest, share) = (accumulator.first * one, weight * one);
         let mean = Vector::<A, N>::cast_from(accumulator.second);
         let distance = Vector::<A, N>::cast_from(first) - mean;
         let variance = Vector::cast_from(accumulator.third);
