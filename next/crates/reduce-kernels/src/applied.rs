@@ -1,0 +1,272 @@
+//! The `AppliedReduction` builder.
+
+use core::fmt;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{AppliedChoice, AppliedPlan, AppliedProblem, Device, ElementType, Problem};
+
+use crate::{
+    Apply, Axes, Input, Operator, Outputs, ReduceError, Reduction,
+    host::{
+        application::{ApplyCall, ApplyRequest, BufferBytes, OperandSpec, Tensors},
+        buffers::alignment_of,
+    },
+    operator::{ApplyRef, Fields, ResultArity, rules},
+    reduction::request,
+};
+
+/// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
+/// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription),
+/// it cannot run, but answers everything else.
+#[must_use = "an applied reduction does nothing until it is run"]
+pub struct AppliedReduction<'a, O, F, T> {
+    reduction: Reduction<'a, O, T>,
+    apply: F,
+    operands: Vec<(&'a T, Axes)>,
+    output: Option<ElementType>,
+    plan: Option<AppliedPlan>,
+}
+
+impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppliedReduction")
+            .field("reduction", &self.reduction)
+            .field("apply", &F::NAME)
+            .field("operands", &self.operands.len())
+            .field("output", &self.output)
+            .field("plan", &self.plan)
+            .finish()
+    }
+}
+
+/// The elements that results were applied to, and the results.
+pub type WithResults<O> = (TensorHandle, Outputs<O, TensorHandle>);
+
+impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction<'a, O, F, T> {
+    pub(crate) fn new(reduction: Reduction<'a, O, T>, apply: F) -> Self {
+        Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
+    }
+
+    /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
+    /// the other axes, and where its extent is 1, its elements are repeated. A second input of the
+    /// reduction is the first operand already.
+    ///
+    /// The weight of a layer normalisation over the last axis of a matrix is an operand over axis
+    /// 1, a residual is one over `..`. The operand is read once for each element of the input,
+    /// mostly from the cache if it is repeated.
+    pub fn operand(mut self, operand: &'a T, axes: impl Into<Axes>) -> Self {
+        self.operands.push((operand, axes.into()));
+        self
+    }
+
+    /// Asks for this floating point type of the output. By default it has the type of the input, or
+    /// that of the results if the input is of integers or bools.
+    pub fn output_type(mut self, output: ElementType) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// Runs this plan instead of choosing one. It is checked against the problem and the device.
+    pub fn with_plan(mut self, plan: AppliedPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// Plans for `device`; see [`Reduction::plan_for`].
+    pub fn plan_for(mut self, device: &'a Device) -> Self {
+        self.reduction = self.reduction.plan_for(device);
+        self
+    }
+
+    /// The problem of the application, and that of the reduction alone, for planning without a
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, operands, types or strides.
+    pub fn problems(&self) -> Result<(AppliedProblem, Problem), ReduceError> {
+        self.call(None, false)?.problems()
+    }
+
+    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, operands, types or strides, and reductions that the device cannot run.
+    pub fn choose(&self, client: &Client) -> Result<AppliedChoice, ReduceError> {
+        self.call(None, false)?.choose(client)
+    }
+
+    /// Whether [`run`](Self::run) would launch. It checks and plans the call, and caches both, but
+    /// launches nothing. The memory of tensors is not checked if these are a
+    /// [`TensorDescription`](crate::TensorDescription).
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return, but for those that only memory shows: scratch memory that
+    /// the device lacks, and a tensor at an offset that the device cannot bind.
+    pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
+        self.call(None, false)?.check(client, &self.buffer_bytes())
+    }
+
+    /// Whether [`run_with_results`](Self::run_with_results) would launch, like
+    /// [`check`](Self::check). The results take buffers too, which the device may not be able to
+    /// bind.
+    ///
+    /// # Errors
+    ///
+    /// The error that `run_with_results` would return, but for those that [`check`](Self::check)
+    /// leaves out.
+    pub fn check_with_results(&self, client: &Client) -> Result<(), ReduceError> {
+        self.call(None, true)?.check(client, &self.buffer_bytes())
+    }
+
+    /// Bytes of the buffers of all tensors, where they exist.
+    fn buffer_bytes(&self) -> BufferBytes {
+        let second = self.reduction.second;
+        let operands = second.into_iter().chain(self.operands.iter().map(|&(operand, _)| operand));
+        BufferBytes {
+            input: self.reduction.input.buffer_bytes(),
+            operands: operands.map(|operand| operand.buffer_bytes()).collect(),
+        }
+    }
+
+    /// The call. `layout` is the strides and the alignment of a supplied output.
+    fn call(
+        &self,
+        layout: Option<(Vec<usize>, usize)>,
+        wants_results: bool,
+    ) -> Result<ApplyCall<'a>, ReduceError> {
+        let invalid = |operator, invalid| ReduceError::Parameter { operator, invalid };
+        let operator = O::DEFINITION.erased();
+        let parameters = (O::PARAMETERS)(&self.reduction.operator)
+            .map_err(|found| invalid(operator.name(), found))?;
+        let apply_parameters =
+            (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
+        let input = self.reduction.input.spec()?;
+        let mut options = self.reduction.options.clone();
+        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
+        let common =
+            second.map_or(input.element, |second| rules::common(input.element, second.element));
+        let real = ApplyRequest::real(common, options.accumulator, self.output);
+        options.outputs = [None; 3];
+        options.outputs[..O::Results::COUNT].fill(Some(real));
+        options.plan = None;
+        let reduction = request(operator, input, second, &options, None)?.into_owned();
+        let mut operands = Vec::with_capacity(1 + self.operands.len());
+        operands.extend(reduction.second.clone().map(|second| OperandSpec {
+            element: second.element,
+            strides: second.strides,
+            alignment: second.alignment,
+        }));
+        for (nth, &(operand, ref axes)) in self.operands.iter().enumerate() {
+            operands.push(operand_spec(nth, input.shape, operand, axes)?);
+        }
+        let request = ApplyRequest {
+            reduction,
+            apply: ApplyRef(F::DEFINITION.erased()),
+            output: self.output,
+            layout,
+            operands,
+            wants_results,
+            plan: self.plan,
+        };
+        Ok(ApplyCall { request, device: options.device, parameters, apply_parameters })
+    }
+}
+
+impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F, TensorHandle> {
+    /// Launches into a new row-major tensor of the input's shape. Does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &Client) -> Result<TensorHandle, ReduceError> {
+        let (output, _) = self.call(None, false)?.run(client, &self.tensors())?;
+        Ok(output)
+    }
+
+    /// Like [`run`](Self::run), and returns the results of the reduction too, such as the mean and
+    /// the reciprocal of the deviation. They are row-major.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run_with_results(self, client: &Client) -> Result<WithResults<O>, ReduceError> {
+        let (output, results) = self.call(None, true)?.run(client, &self.tensors())?;
+        Ok((output, each::<O>(results)))
+    }
+
+    /// Launches into `output`, a tensor of the input's shape whose elements are of the output's
+    /// type. Does not wait for it.
+    ///
+    /// On CUDA and HIP, `output` may be the input itself, with the same strides and the same type.
+    /// Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at
+    /// once, and reports it when it launches.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub fn run_into(self, client: &Client, output: TensorBinding) -> Result<(), ReduceError> {
+        self.call(Some(layout_of(&output)), false)?.run_into(client, &self.tensors(), &output)?;
+        Ok(())
+    }
+
+    /// [`run_into`](Self::run_into), and returns the results of the reduction.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub fn run_into_with_results(
+        self,
+        client: &Client,
+        output: TensorBinding,
+    ) -> Result<Outputs<O, TensorHandle>, ReduceError> {
+        let call = self.call(Some(layout_of(&output)), true)?;
+        Ok(each::<O>(call.run_into(client, &self.tensors(), &output)?))
+    }
+
+    fn tensors(&self) -> Tensors<'a> {
+        let second = self.reduction.second;
+        let operands = self.operands.iter().map(|&(operand, _)| operand);
+        let operands = second.into_iter().chain(operands).collect();
+        Tensors { input: self.reduction.input, second, operands }
+    }
+}
+
+/// The strides of an operand along the axes of an input of this shape.
+fn operand_spec<T: Input>(
+    nth: usize,
+    shape: &[usize],
+    operand: &T,
+    axes: &Axes,
+) -> Result<OperandSpec, ReduceError> {
+    let spec = operand.spec()?;
+    let axes = axes.as_slice().map_or_else(|| (0..shape.len()).collect(), <[usize]>::to_vec);
+    reduce_planner::reduced_axes(shape.len(), Some(&axes))?;
+    let fits = axes.len() == spec.shape.len()
+        && spec.strides.len() == spec.shape.len()
+        && axes.iter().zip(spec.shape).all(|(&axis, &extent)| [1, shape[axis]].contains(&extent));
+    if !fits {
+        let (found, shape) = (spec.shape.to_vec(), shape.to_vec());
+        return Err(ReduceError::OperandShape { nth, found, axes, shape });
+    }
+    let mut strides = vec![0; shape.len()];
+    for (nth, &axis) in axes.iter().enumerate() {
+        if spec.shape[nth] != 1 {
+            strides[axis] = spec.strides[nth];
+        }
+    }
+    Ok(OperandSpec { element: spec.element, strides, alignment: spec.alignment })
+}
+
+/// The strides and the alignment of a supplied output.
+fn layout_of(output: &TensorBinding) -> (Vec<usize>, usize) {
+    let offset = output.handle.offset_start.unwrap_or(0);
+    (output.strides.to_vec(), alignment_of(offset))
+}
+
+fn each<O: Operator>(results: Vec<TensorHandle>) -> Outputs<O, TensorHandle> {
+    let mut results = results.into_iter();
+    O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
+}

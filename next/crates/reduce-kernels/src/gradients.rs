@@ -1,0 +1,141 @@
+//! Backward passes of softmax and of normalisations. Each reads its inputs once where a slice is
+//! held, and is one launch where the plan allows.
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+
+use crate::{
+    AppliedReduction, Axes, Input, LayerNormGradient, LogSoftmaxGradient, MappedPair, OfPairs,
+    Product, ReduceError, RmsNormGradient, SoftmaxGradient, Sum, SumAndShiftedDot, reduce,
+    reduce_pair,
+};
+
+/// The gradient of [`softmax`](fn@crate::softmax) over `axes`, from that of its output and the
+/// output itself.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn softmax_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    output: &TensorHandle,
+    axes: impl Into<Axes>,
+) -> Result<TensorHandle, ReduceError> {
+    SoftmaxGradient.of(gradient, output, axes).run(client)
+}
+
+/// The gradient of [`log_softmax`](fn@crate::log_softmax) over `axes`, from that of its output and
+/// the output itself.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn log_softmax_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    output: &TensorHandle,
+    axes: impl Into<Axes>,
+) -> Result<TensorHandle, ReduceError> {
+    LogSoftmaxGradient.of(gradient, output, axes).run(client)
+}
+
+/// The gradient of [`rms_norm`](fn@crate::rms_norm) over `axes` without weight and bias: from that
+/// of its output, the input, and `rstd`, the reciprocal that
+/// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
+/// the gradient times the weight.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn rms_norm_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    input: &TensorHandle,
+    rstd: &TensorHandle,
+    axes: impl Into<Axes>,
+) -> Result<TensorHandle, ReduceError> {
+    let axes = axes.into();
+    let count = count(gradient.shape(), &axes);
+    RmsNormGradient { count }.of(gradient, input, axes).operand(rstd, ..).run(client)
+}
+
+/// The gradient of [`layer_norm`](fn@crate::layer_norm) over `axes` without weight and bias: from
+/// that of its output, the input, and `mean` and `rstd`, which
+/// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
+/// the gradient times the weight.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn layer_norm_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    input: &TensorHandle,
+    mean: &TensorHandle,
+    rstd: &TensorHandle,
+    axes: impl Into<Axes>,
+) -> Result<TensorHandle, ReduceError> {
+    let axes = axes.into();
+    let count = count(gradient.shape(), &axes);
+    let applied = LayerNormGradient { count }.of(gradient, input, axes);
+    applied.operand(mean, ..).operand(rstd, ..).run(client)
+}
+
+/// Elements of a slice over these axes, at least 1. Axes that do not exist are refused later.
+fn count(shape: &[usize], axes: &Axes) -> f64 {
+    let extents: usize = match axes.as_slice() {
+        None => shape.iter().product(),
+        Some(axes) => axes.iter().filter_map(|&axis| shape.get(axis)).product(),
+    };
+    extents.max(1) as f64
+}
+
+impl SoftmaxGradient {
+    /// The gradient of softmax over `axes`, from that of its output and the output itself.
+    pub fn of<'a, T: Input>(
+        self,
+        gradient: &'a T,
+        output: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, T> {
+        reduce(Sum, gradient).over(axes).paired(output, Product).apply(self)
+    }
+}
+
+impl LogSoftmaxGradient {
+    /// The gradient of log-softmax over `axes`, from that of its output and the output itself.
+    pub fn of<'a, T: Input>(
+        self,
+        gradient: &'a T,
+        output: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, Sum, Self, T> {
+        reduce(Sum, gradient).over(axes).apply(self).operand(output, ..)
+    }
+}
+
+impl RmsNormGradient {
+    /// The gradient of RMS normalisation over `axes`, from that of its output and the input. It
+    /// needs the reciprocal of the root mean square as an operand.
+    pub fn of<'a, T: Input>(
+        self,
+        gradient: &'a T,
+        input: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, T> {
+        reduce(Sum, gradient).over(axes).paired(input, Product).apply(self)
+    }
+}
+
+impl LayerNormGradient {
+    /// The gradient of layer normalisation over `axes`, from that of its output and the input. It
+    /// needs the mean and the reciprocal of the deviation as operands.
+    pub fn of<'a, T: Input>(
+        self,
+        gradient: &'a T,
+        input: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, OfPairs<SumAndShiftedDot>, Self, T> {
+        reduce_pair(SumAndShiftedDot, gradient, input).over(axes).apply(self)
+    }
+}

@@ -1,0 +1,117 @@
+//! Tensors beside the input: how kernels read them, and the arguments that describe them.
+
+use cubecl::{prelude::*, server::BufferBinding};
+use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
+
+use super::launch::WIDEST_STORE;
+use crate::kernels::companion::{CompanionAccess, CompanionLaunch};
+
+/// The inner stride of a companion, and whether its vectors begin where those of the input do.
+fn inner_and_alike(
+    problem: &Problem,
+    access: Access,
+    companion: &Companion,
+) -> (Option<usize>, bool) {
+    let kept: Vec<usize> = problem.kept().iter().map(|dim| dim.stride).collect();
+    let reduced: Vec<usize> = problem.reduced().iter().map(|dim| dim.stride).collect();
+    let alike = |own: &[usize], input: &[usize]| {
+        own.iter().zip(input).all(|(own, input)| own % access.vector == input % access.vector)
+    };
+    let without_last = |strides: &[usize]| strides.len().saturating_sub(1);
+    let (outer_kept, outer_reduced) = match access.direction {
+        Direction::Along => (kept.len(), without_last(&reduced)),
+        Direction::Across => (without_last(&kept), reduced.len()),
+    };
+    let inner = match access.direction {
+        Direction::Along => companion.reduced.last(),
+        Direction::Across => companion.kept.last(),
+    };
+    let outer_alike = alike(&companion.kept[..outer_kept], &kept[..outer_kept])
+        && alike(&companion.reduced[..outer_reduced], &reduced[..outer_reduced]);
+    (inner.copied(), outer_alike)
+}
+
+/// Whether the vectors of a companion lie in it as those of the input do, and fit one load.
+pub(super) fn lies_alike(
+    problem: &Problem,
+    access: Access,
+    companion: &Companion,
+    element: ElementType,
+    alignment: usize,
+) -> bool {
+    let bytes = access.vector * element.bytes();
+    let (inner, alike) = inner_and_alike(problem, access, companion);
+    access.vector > 1
+        && bytes <= WIDEST_STORE
+        && alignment.is_multiple_of(bytes)
+        && inner == Some(1)
+        && alike
+}
+
+/// How the components of a companion that belong to one load are read.
+pub(super) fn companion_access(
+    problem: &Problem,
+    access: Access,
+    companion: &Companion,
+    element: ElementType,
+    alignment: usize,
+) -> CompanionAccess {
+    let (inner, _) = inner_and_alike(problem, access, companion);
+    // A vector at the edge of a row across outputs may reach past the companion.
+    let whole = !(access.peeled && access.direction == Direction::Across);
+    if inner.is_none_or(|stride| stride == 0) {
+        CompanionAccess::Same
+    } else if whole && lies_alike(problem, access, companion, element, alignment) {
+        CompanionAccess::Vector
+    } else {
+        CompanionAccess::Elements
+    }
+}
+
+/// The second input as an array of elements and as one of vectors, and how it is read.
+pub(super) fn second_arrays(
+    problem: &Problem,
+    access: Access,
+    binding: Option<&BufferBinding>,
+) -> (Option<BufferArg>, Option<BufferArg>, CompanionAccess) {
+    let Some((second, binding)) = problem.second().zip(binding) else {
+        return (None, None, CompanionAccess::None);
+    };
+    let (element, alignment) = (second.element(), second.alignment());
+    let how = companion_access(problem, access, second.strides(), element, alignment);
+    let array = |len: usize| {
+        // SAFETY: the buffer was checked against the span.
+        unsafe { BufferArg::from_raw_parts_binding(binding.clone(), len) }
+    };
+    let in_vectors = how == CompanionAccess::Vector;
+    let elements = (!in_vectors || access.peeled).then(|| array(second.span()));
+    let vectors = in_vectors.then(|| array(second.span() / access.vector));
+    (elements, vectors, how)
+}
+
+/// The launch argument for the strides of a companion.
+pub(super) fn companion_launch(companion: &Companion, direction: Direction) -> CompanionLaunch {
+    let (mut kept, mut reduced) = (&companion.kept[..], &companion.reduced[..]);
+    let inner = match direction {
+        Direction::Along => split_last(&mut reduced),
+        Direction::Across => split_last(&mut kept),
+    };
+    CompanionLaunch::new(list(kept), list(reduced), inner)
+}
+
+/// The last of these strides, which keep the others; 0 if there are none.
+fn split_last(strides: &mut &[usize]) -> usize {
+    match strides.split_last() {
+        Some((&last, others)) => {
+            *strides = others;
+            last
+        }
+        None => 0,
+    }
+}
+
+pub(super) fn list(strides: &[usize]) -> SequenceArg<usize> {
+    let mut sequence = SequenceArg::new();
+    strides.iter().for_each(|&stride| sequence.push(stride));
+    sequence
+}

@@ -1,0 +1,120 @@
+//! The launch parameters of a plan, without buffers.
+
+use cubecl::ir::AddressType;
+use reduce_planner::{
+    Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
+    check_limits,
+};
+
+use super::request::word_count;
+use crate::{
+    kernels::{pairwise::needs_chains, team::Team},
+    operator::OperatorRef,
+};
+
+/// A plan and the numbers of its launches.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    pub(super) plan: Plan,
+    pub(super) team: Team,
+    pub(super) grid: [u32; 3],
+    pub(super) address: AddressType,
+    pub(super) merging: Merging,
+    /// Buffers that a launch may bind.
+    pub(super) bindings: usize,
+    /// Whether units may have more elements than one chain takes.
+    pub(super) chains: bool,
+}
+
+/// How a plan merges partial results.
+#[derive(Debug)]
+pub(super) enum Merging {
+    /// The plan has no partial results.
+    None,
+    /// The last cube merges them. They are published in this many words.
+    LastCube { cubes: usize, words: usize },
+    /// A second launch merges them.
+    SecondLaunch { cubes: usize, team: Team, grid: [u32; 3] },
+}
+
+impl Dispatch {
+    /// The dispatch of an operator's plan that has been checked against the problem and the device.
+    /// `fields` are the types of the accumulator's fields, `words` is the number of words of an
+    /// accumulator if these are stored instead of results, and `available` is the size of the
+    /// largest buffer in bytes.
+    pub(crate) fn new(
+        operator: OperatorRef,
+        plan: Plan,
+        problem: &Problem,
+        device: &Device,
+        fields: &[ElementType],
+        words: Option<usize>,
+        available: u64,
+    ) -> Result<Self, PlanError> {
+        let unfit = |reason| plan.unfit(device, reason);
+        let spread = |cubes: u64, merging: bool| {
+            device.spread(cubes).ok_or_else(|| unfit(Illegal::Grid { cubes, merging }))
+        };
+        let merging = match plan.schedule {
+            Schedule::Split { cubes_per_output: cubes, merge: Merge::LastCube, .. } => {
+                let words = plan.published_words(problem, word_count(fields));
+                let bytes = words.saturating_mul(size_of::<u64>() as u64);
+                if bytes > available {
+                    return Err(unfit(Illegal::PublishedPartials { bytes, max: available }));
+                }
+                Merging::LastCube { cubes: cubes as usize, words: words as usize }
+            }
+            Schedule::Split {
+                cubes_per_output: cubes,
+                merge: Merge::SecondLaunch { units_per_output, outputs_per_cube },
+                ..
+            } => {
+                let partials = u64::from(cubes) * problem.outputs() as u64;
+                let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
+                if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
+                    return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
+                }
+                let team = Team {
+                    units_per_tile: units_per_output,
+                    unit_stride: outputs_per_cube,
+                    units_per_cube: units_per_output * outputs_per_cube,
+                    combine: Combine::Shared,
+                };
+                let cubes_of_merge =
+                    (problem.outputs() as u64).div_ceil(u64::from(outputs_per_cube));
+                let grid = spread(cubes_of_merge, true)?;
+                Merging::SecondLaunch { cubes: cubes as usize, team, grid }
+            }
+            _ => Merging::None,
+        };
+        let stored = words.map_or(0, |words| problem.outputs().saturating_mul(words));
+        let wide = check_limits(problem, device, stored as u64)?;
+        Ok(Self {
+            plan,
+            team: team(&plan, device),
+            grid: spread(plan.cubes(problem), false)?,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            merging,
+            bindings: device.max_bindings as usize,
+            chains: fields[0].is_float() && needs_chains(operator, &plan, problem),
+        })
+    }
+}
+
+/// The team of a plan's first launch.
+pub(super) fn team(plan: &Plan, device: &Device) -> Team {
+    let schedule = plan.schedule;
+    let unit_stride = match (plan.access.direction, schedule) {
+        (Direction::Along, _) => 1,
+        (Direction::Across, Schedule::Plane { lanes_per_output, .. }) => {
+            device.plane_size_min / lanes_per_output
+        }
+        (Direction::Across, _) => schedule.outputs_per_cube(),
+    };
+    Team {
+        units_per_tile: schedule.units_per_output(),
+        unit_stride,
+        units_per_cube: schedule.units_per_cube(),
+        combine: schedule.combine().unwrap_or(Combine::Shared),
+    }
+}

@@ -1,0 +1,377 @@
+//! Launches kernels with a dispatch, checked buffers and scratch memory.
+
+use cubecl::{
+    prelude::*,
+    server::{BufferBinding, Handle},
+};
+use reduce_planner::{Access, Direction, ElementType, KeptDim, Plan, Problem};
+
+use super::{
+    buffers::Buffers,
+    client::has_hardware_math,
+    companion::{companion_launch, second_arrays},
+    dispatch::Dispatch,
+    request::Resolved,
+    scratch::{Scratch, Words},
+};
+use crate::{
+    element::{memory_type, storage_type},
+    kernels::{
+        args::{
+            InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch,
+            TargetArraysLaunch,
+        },
+        geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
+        merge::merge_partials,
+        single_pass::reduce_single_pass,
+        split_single_pass::reduce_split_single_pass,
+        split_two_pass::reduce_split_two_pass,
+        team::Team,
+    },
+    operator::{OperatorRef, ParametersLaunch, Signature},
+};
+
+/// Size of the widest store of one unit, in bytes.
+pub(super) const WIDEST_STORE: usize = 16;
+
+/// A call whose checks have all passed, ready to launch.
+pub(crate) struct Launch<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) operator: OperatorRef,
+    pub(crate) dispatch: &'a Dispatch,
+    pub(crate) buffers: Buffers<'a>,
+    pub(crate) scratch: Scratch,
+    /// The operator's parameters.
+    pub(crate) parameters: Vec<f64>,
+}
+
+impl Launch<'_> {
+    /// Launches the kernels. The dispatch's plan has been checked against the problem.
+    pub(crate) fn run(self) {
+        match self.scratch {
+            Scratch::None => self.single_pass(),
+            Scratch::Words { cubes, ref words } => self.split_single_pass(cubes, words),
+            Scratch::Partials { cubes, ref buffers, team, grid } => {
+                self.split_two_pass(cubes, buffers, team, count(grid));
+            }
+        }
+    }
+
+    fn single_pass(&self) {
+        let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
+        // SAFETY: `Buffers` hold every offset of the problem. The plan's check has found that every
+        // vector load is aligned and inside its inner dimension. Those of realigned rows start at
+        // or before an element of the row; only the last of a tile may reach beyond the
+        // input, and kernels ask whether it does. Units without work repeat the loads of
+        // others and write nothing.
+        unsafe {
+            reduce_single_pass::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                self.target(self.writes_vectors()),
+                geometry(self.problem(), &plan),
+                self.parameters(),
+                plan.access,
+                team,
+                self.operator,
+            );
+        }
+    }
+
+    fn split_single_pass(&self, cubes: usize, words: &Words) {
+        let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
+        // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for. Only
+        // launches of this stream use them, one after the other.
+        unsafe {
+            reduce_split_single_pass::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                BufferArg::from_raw_parts(words.handle.clone(), words.count),
+                self.target(false),
+                geometry(self.problem(), &plan),
+                self.parameters(),
+                cubes,
+                words.mark,
+                plan.access,
+                team,
+                self.operator,
+            );
+        }
+    }
+
+    fn split_two_pass(&self, cubes: usize, partials: &[Handle], merging: Team, grid: CubeCount) {
+        let Dispatch { plan, team, grid: first_grid, address, .. } = *self.dispatch;
+        let problem = self.problem();
+        // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
+        // the outputs, which each buffer of `partials` holds.
+        unsafe {
+            reduce_split_two_pass::launch_unchecked(
+                self.client,
+                count(first_grid),
+                CubeDim::new_1d(team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                self.partials(cubes, partials),
+                geometry(problem, &plan),
+                self.parameters(),
+                cubes,
+                plan.access,
+                team,
+                self.operator,
+            );
+        }
+        // SAFETY: the kernel reads the partial results that the first launch stored, and writes
+        // inside the output's span.
+        unsafe {
+            merge_partials::launch_unchecked(
+                self.client,
+                grid,
+                CubeDim::new_1d(merging.units_per_cube),
+                address,
+                self.merging_types(),
+                self.partials(cubes, partials),
+                self.target(false),
+                dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
+                self.parameters(),
+                cubes,
+                problem.outputs(),
+                problem.reduction_len(),
+                merging,
+                self.operator,
+            );
+        }
+    }
+
+    fn problem(&self) -> &Problem {
+        &self.buffers.resolved().problem
+    }
+
+    fn types(&self) -> KernelTypesArg {
+        let signature = &self.buffers.resolved().signature;
+        KernelTypesArg {
+            stored: memory_type(self.problem().input()),
+            second: self.problem().second().map(|second| memory_type(second.element())),
+            value: memory_type(signature.value),
+            fields: signature.fields.map(memory_type),
+            results: signature.results.map(memory_type),
+            width: self.dispatch.plan.access.vector,
+            hardware_math: has_hardware_math(self.client),
+            chains: self.dispatch.chains,
+            application: None,
+        }
+    }
+
+    /// The types of the merging kernel, which reads no input: one kernel does for all of them.
+    fn merging_types(&self) -> KernelTypesArg {
+        let types = self.types();
+        KernelTypesArg { stored: types.value, second: None, width: 1, chains: false, ..types }
+    }
+
+    /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
+    /// realigned accesses also get it as an array of elements.
+    fn input(&self) -> InputArraysLaunch {
+        let Access { vector, peeled, realigned, .. } = self.dispatch.plan.access;
+        let span = self.problem().input_span();
+        let array = |len: usize| {
+            // SAFETY: `Buffers` checked the buffer against the span.
+            unsafe { BufferArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
+        };
+        let elements = (peeled || realigned).then(|| array(span));
+        let access = self.dispatch.plan.access;
+        let (second, second_wide, how) =
+            second_arrays(self.problem(), access, self.buffers.second());
+        InputArraysLaunch::new(
+            array(span / vector),
+            elements.into(),
+            second.into(),
+            second_wide.into(),
+            how,
+        )
+    }
+
+    /// The outputs, or the words of accumulators.
+    fn target(&self, in_vectors: bool) -> TargetArraysLaunch {
+        let Resolved { problem, words, .. } = self.buffers.resolved();
+        let Some(words) = words else {
+            return TargetArraysLaunch::new(self.output(in_vectors), None.into());
+        };
+        words_target(self.buffers.outputs()[0].clone(), problem.outputs() * words)
+    }
+
+    /// The outputs as arrays of vectors, of elements, or of both.
+    fn output(&self, in_vectors: bool) -> ResultArraysLaunch {
+        let Access { vector, peeled, .. } = self.dispatch.plan.access;
+        let span = self.problem().output_span();
+        let outputs = self.buffers.outputs();
+        let array = |nth: usize, wide: bool| {
+            let is_bound = if wide { in_vectors } else { !in_vectors || peeled };
+            let output = outputs.get(nth).filter(|_| is_bound)?;
+            let len = if wide { span / vector } else { span };
+            // SAFETY: `Buffers` checked the buffers against the span.
+            Some(unsafe { BufferArg::from_raw_parts_binding(output.clone(), len) })
+        };
+        ResultArraysLaunch::new(
+            array(0, false).into(),
+            array(1, false).into(),
+            array(2, false).into(),
+            array(0, true).into(),
+            array(1, true).into(),
+            array(2, true).into(),
+        )
+    }
+
+    fn partials(&self, cubes: usize, partials: &[Handle]) -> PartialArraysLaunch {
+        partial_arrays(partials, cubes * self.problem().outputs())
+    }
+
+    /// Whether the results of a tile can be stored as one vector: they lie side by side, their
+    /// vector is aligned in the output, and it is no wider than one store.
+    fn writes_vectors(&self) -> bool {
+        let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
+        if self.buffers.resolved().words.is_some() {
+            return false;
+        }
+        let buffers = 2 + 2 * self.buffers.outputs().len();
+        if realigned || peeled && buffers > self.dispatch.bindings {
+            return false;
+        }
+        let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
+        let fits = |(output, element): (&BufferBinding, &ElementType)| {
+            let bytes = vector * element.bytes();
+            bytes <= WIDEST_STORE && output.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
+        };
+        let results = &self.buffers.resolved().signature.results;
+        direction == Direction::Across
+            && vector > 1
+            && inner.output_stride == 1
+            && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
+            && self.buffers.outputs().iter().zip(results).all(fits)
+    }
+
+    fn parameters(&self) -> ParametersLaunch {
+        parameters(&self.parameters, &self.buffers.resolved().signature)
+    }
+}
+
+/// The launch argument for an operator's parameters, in the type that [`parameter_type`] names.
+pub(super) fn parameters(parameters: &[f64], signature: &Signature) -> ParametersLaunch {
+    ParametersLaunch::of(parameters, storage_type(parameter_type(signature)))
+}
+
+/// The type in which an operator gets its parameters: that of the accumulator, or of the elements
+/// if that is an integer type, or f32 if both are.
+pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
+    let types = [signature.fields[0], signature.value];
+    types.into_iter().find(|element| element.is_float()).unwrap_or(ElementType::F32)
+}
+
+/// A target for `len` words of accumulators, which the buffer of `output` has been checked to hold.
+pub(super) fn words_target(output: BufferBinding, len: usize) -> TargetArraysLaunch {
+    // SAFETY: the caller checked the buffer.
+    let words = unsafe { BufferArg::from_raw_parts_binding(output, len) };
+    TargetArraysLaunch::new(result_arrays([], 0), Some(words).into())
+}
+
+/// The results as arrays of this many elements, which the buffers have been checked to hold.
+pub(crate) fn result_arrays(
+    results: impl IntoIterator<Item = BufferBinding>,
+    len: usize,
+) -> ResultArraysLaunch {
+    // SAFETY: the caller checked the buffers.
+    let array = |result| unsafe { BufferArg::from_raw_parts_binding(result, len) };
+    let mut arrays = results.into_iter().map(array);
+    ResultArraysLaunch::new(
+        arrays.next().into(),
+        arrays.next().into(),
+        arrays.next().into(),
+        None.into(),
+        None.into(),
+        None.into(),
+    )
+}
+
+/// The buffers of partials, one for each field, as arrays of this length. Each was asked for with
+/// it.
+pub(super) fn partial_arrays(partials: &[Handle], len: usize) -> PartialArraysLaunch {
+    let array = |field: usize| {
+        let buffer = partials.get(field)?;
+        // SAFETY: each buffer was asked for with this length.
+        Some(unsafe { BufferArg::from_raw_parts(buffer.clone(), len) })
+    };
+    PartialArraysLaunch::new(
+        array(0).into(),
+        array(1).into(),
+        array(2).into(),
+        array(3).into(),
+        array(4).into(),
+    )
+}
+
+pub(super) fn count([x, y, z]: [u32; 3]) -> CubeCount {
+    CubeCount::Static(x, y, z)
+}
+
+/// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
+/// the others.
+pub(super) fn geometry(problem: &Problem, plan: &Plan) -> GeometryLaunch {
+    let Plan { access, schedule, .. } = *plan;
+    let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
+    let (inner_len, inner_stride, inner_target_stride) = match access.direction {
+        Direction::Along => match reduced.split_last() {
+            None => (1, 1, 0),
+            Some((inner, outer)) => {
+                reduced = outer;
+                (inner.extent, inner.stride, inner.position_stride)
+            }
+        },
+        Direction::Across => match kept.split_last() {
+            None => (1, 1, 1),
+            Some((inner, outer)) => {
+                kept = outer;
+                (inner.extent, inner.stride, inner.output_stride)
+            }
+        },
+    };
+    let tiles_per_cube = schedule.outputs_per_cube();
+    let blocks = access.realigned.then(|| access.realigned_blocks(problem, tiles_per_cube));
+    let loads = match (access.direction, blocks) {
+        (Direction::Along, _) => inner_len / access.vector,
+        (Direction::Across, None) => inner_len.div_ceil(access.vector),
+        (Direction::Across, Some(blocks)) => blocks.per_row * tiles_per_cube as usize,
+    };
+    let realigned = blocks.map(|blocks| RealignedLaunch::new(blocks.outputs, problem.input_span()));
+    GeometryLaunch::new(
+        dims(kept, |dim: &KeptDim| (dim.extent, dim.stride, dim.output_stride)),
+        dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
+        inner_len,
+        inner_stride,
+        inner_target_stride,
+        DivisorLaunch::of(loads.max(1)),
+        problem.reduction_len() / inner_len.max(1),
+        plan.output_tiles(problem) as usize,
+        access.loads_per_output(problem) as usize,
+        problem.outputs(),
+        problem.reduction_len(),
+        problem.is_shard().then_some(problem.first_position()).into(),
+        realigned.into(),
+        problem.second().map(|second| companion_launch(second.strides(), access.direction)).into(),
+    )
+}
+
+pub(super) fn dims<D>(dims: &[D], parts: impl Fn(&D) -> (usize, usize, usize)) -> SequenceArg<Dim> {
+    let mut sequence = SequenceArg::new();
+    for dim in dims {
+        let (extent, stride, target_stride) = parts(dim);
+        sequence.push(DimLaunch::new(DivisorLaunch::of(extent.max(1)), stride, target_stride));
+    }
+    sequence
+}

@@ -1,0 +1,356 @@
+//! Reductions on several devices at once.
+
+use std::{
+    rc::Rc,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use cubecl::{
+    device::DeviceId,
+    future::block_on,
+    ir::{ElemType, UIntKind},
+    prelude::*,
+    server::{Handle, ReduceOperation, ServerError},
+    std::tensor::TensorHandle,
+};
+
+use super::{
+    buffers::buffer_bytes,
+    call::{Call, new_outputs},
+    connections::{Connections, LONGEST_CONNECTING, answers_within},
+    merge::{PartialWords, PreparedMerge},
+    prepared::Prepared,
+    request::Resolved,
+    scratch::{self, SlotBuffers, SlotKey, unwritten},
+};
+use crate::{PlanInUse, ReduceError, ShardsError};
+
+/// The call on the device of one shard.
+pub(crate) struct ShardCall<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) device: DeviceId,
+    pub(crate) call: Call<'a>,
+    pub(crate) input: &'a TensorHandle,
+    pub(crate) second: Option<&'a TensorHandle>,
+}
+
+/// How partial results cross devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// The backend's collectives. The host does not wait.
+    Collectives,
+    /// The host reads and writes them.
+    Host,
+}
+
+impl ShardCall<'_> {
+    /// The plan that runs.
+    pub(crate) fn plan(&self) -> Result<PlanInUse, ReduceError> {
+        let second = self.second.map(|second| buffer_bytes(&second.handle));
+        self.call.plan(self.client, [Some(buffer_bytes(&self.input.handle)), second])
+    }
+}
+
+/// Says which shard an error is of.
+fn of_shard<E: Into<ReduceError>>(nth: usize) -> impl FnOnce(E) -> ReduceError {
+    move |error| ShardsError::Shard { nth, error: Box::new(error.into()) }.into()
+}
+
+/// Runs each call on its device. Gives the results of each.
+pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
+    let prepared = prepared(&calls)?;
+    let mut results = Vec::new();
+    let mut launches = Vec::new();
+    for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
+        let ShardCall { client, call, input, second, .. } = shard;
+        let outputs = new_outputs(client, &prepared.resolved, call.request.operator.0);
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let stream = outputs.first().map(|output| output.handle.stream.value);
+        let launch = call.ready(client, prepared, input, second, stream, bindings);
+        launches.extend(launch.map_err(of_shard(nth))?);
+        results.push(outputs);
+    }
+    for launch in launches {
+        launch.run();
+    }
+    Ok(results)
+}
+
+/// Runs calls for partial results, exchanges these, and merges them on each device in the order of
+/// the calls. `whole` is the reduction of all shards together. Gives the results on each device.
+pub(crate) fn run_exchanged(
+    calls: Vec<ShardCall<'_>>,
+    whole: Resolved,
+    transport: Transport,
+) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
+    let exchanges_words = whole.problem.outputs() > 0;
+    if exchanges_words && transport == Transport::Collectives {
+        check_collectives(&calls)?;
+    }
+    let prepared = prepared(&calls)?;
+    let slots = calls.len();
+    let count = whole.problem.reduction_len();
+    let mut launches = Vec::new();
+    let mut exchanges = Vec::new();
+    let mut merges = Vec::new();
+    let mut results = Vec::new();
+    for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
+        let (operator, signature) = (shard.call.request.operator, prepared.resolved.signature);
+        let merge =
+            PreparedMerge::new(shard.client, operator, signature, &whole.shape, None, slots, count);
+        let merge = merge.map_err(of_shard(nth))?;
+        let outputs = new_outputs(shard.client, &whole, operator.0);
+        results.push(outputs.clone());
+        if !exchanges_words {
+            continue;
+        }
+        let ShardCall { client, device, call, input, second } = shard;
+        let parameters = call.parameters.clone();
+        let stream = outputs[0].handle.stream.value;
+        let bytes = merge.words() * size_of::<u32>();
+        let (key, buffers) = match transport {
+            Transport::Collectives => {
+                let key = SlotKey { slots, own: nth, bytes };
+                (key, scratch::slot_buffers(client, stream, key))
+            }
+            // The words of this device alone, because wgpu does not bind a buffer at any offset.
+            Transport::Host => {
+                let own = scratch::allocated(client, bytes);
+                let buffers = own.map(|own| SlotBuffers { gathered: own.clone(), own });
+                (SlotKey { slots: 1, own: 0, bytes }, buffers)
+            }
+        };
+        let buffers = buffers.map_err(of_shard(nth))?;
+        let own = own_slot(&buffers.own, key).binding();
+        let launch = call.ready(client, prepared, input, second, Some(stream), vec![own]);
+        launches.extend(launch.map_err(of_shard(nth))?);
+        let gathered = buffers.gathered.clone();
+        let inputs = [Some(input), second].into_iter().flatten();
+        let inputs = inputs.map(|input| input.handle.clone()).collect();
+        exchanges.push(Exchange { client, device, key, buffers, inputs });
+        merges.push(Merging { client, merge, gathered, parameters, outputs });
+    }
+    // Through the host, no device waits for another, so a launch that fails hangs none of them.
+    if transport == Transport::Host {
+        check_health(&exchanges)?;
+    }
+    for launch in launches {
+        launch.run();
+    }
+    exchange_and_merge(&exchanges, merges, transport).map_err(ReduceError::after_launch)?;
+    Ok(results)
+}
+
+/// The merge on one device, of words that have been exchanged.
+struct Merging<'a> {
+    client: &'a Client,
+    merge: PreparedMerge,
+    gathered: Handle,
+    parameters: Vec<f64>,
+    outputs: Vec<TensorHandle>,
+}
+
+/// Exchanges what has been launched, and launches the merges.
+fn exchange_and_merge(
+    exchanges: &[Exchange<'_>],
+    mut merges: Vec<Merging<'_>>,
+    transport: Transport,
+) -> Result<(), ReduceError> {
+    match transport {
+        Transport::Collectives => {
+            check_health(exchanges)?;
+            gather(exchanges);
+        }
+        Transport::Host => {
+            let gathered = gather_through_host(exchanges)?;
+            for (merge, words) in merges.iter_mut().zip(gathered) {
+                merge.gathered = words;
+            }
+        }
+    }
+    let slots = exchanges.len();
+    for (nth, merging) in merges.into_iter().enumerate() {
+        let Merging { client, merge, gathered, parameters, outputs } = merging;
+        let results = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let words = vec![PartialWords { handle: gathered, slots }];
+        merge.finish(client, words, &parameters, results).map_err(of_shard(nth))?;
+    }
+    Ok(())
+}
+
+fn device_error(error: ServerError) -> ReduceError {
+    ReduceError::Device { reason: error.to_string() }
+}
+
+fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {
+    let each = calls.iter().enumerate();
+    each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
+}
+
+/// What one device gives and gets.
+struct Exchange<'a> {
+    client: &'a Client,
+    device: DeviceId,
+    key: SlotKey,
+    buffers: SlotBuffers,
+    /// The inputs of its launch.
+    inputs: Vec<Handle>,
+}
+
+impl Exchange<'_> {
+    /// Checks that the stream has run into no error and that the inputs of its launch exist, in one
+    /// round trip to the device's thread, which does not wait for the device.
+    ///
+    /// A stream with an error would refuse the exchange on that thread, and the other devices would
+    /// wait for it for ever. CubeCL drops the launch of an input that does not exist, and the words
+    /// of an earlier call would be exchanged in its place.
+    fn check_health(&self) -> Result<(), ReduceError> {
+        match scratch::first_lost(self.client, &self.inputs) {
+            None => Ok(()),
+            Some((nth, error)) => Err(unwritten(nth, &self.inputs[nth], &error)),
+        }
+    }
+}
+
+/// Checks each device; see [`Exchange::check_health`]. Before collectives, this comes after the
+/// launches, because a launch that a device refuses shows in the stream's error. A second question
+/// before the launches would double the round trips of a call.
+fn check_health(exchanges: &[Exchange<'_>]) -> Result<(), ReduceError> {
+    let mut each = exchanges.iter().enumerate();
+    each.try_for_each(|(nth, exchange)| exchange.check_health().map_err(of_shard(nth)))
+}
+
+/// The slot of the device in a buffer of all slots.
+fn own_slot(words: &Handle, key: SlotKey) -> Handle {
+    let SlotKey { slots, own, bytes } = key;
+    let after = slots - 1 - own;
+    words.clone().offset_start((own * bytes) as u64).offset_end((after * bytes) as u64)
+}
+
+/// Enqueues a gather of all slots to all devices. CubeCL 0.10 has no gather: each word is the sum
+/// of one word and of zeros.
+fn gather(exchanges: &[Exchange<'_>]) {
+    /// Collectives of two threads over the same devices must be enqueued in the same order on each
+    /// device. Otherwise devices wait for each other for ever.
+    static IN_ORDER: Mutex<()> = Mutex::new(());
+
+    let devices = sorted(exchanges.iter().map(|exchange| exchange.device));
+    let _in_order = IN_ORDER.lock().unwrap_or_else(PoisonError::into_inner);
+    for Exchange { client, buffers: SlotBuffers { own, gathered }, .. } in exchanges {
+        let word = ElemType::UInt(UIntKind::U32);
+        let (own, gathered) = (own.clone(), gathered.clone());
+        let mut client = (*client).clone();
+        client.all_reduce(own, gathered, word, devices.clone(), ReduceOperation::Sum);
+    }
+    for Exchange { client, .. } in exchanges {
+        client.sync_collective();
+    }
+}
+
+/// A gather by the host, which waits for all devices. Gives the words of all slots on each device.
+///
+/// A launch that a device refused has left in its words what an earlier call wrote there. Reading
+/// does not tell on wgpu, but waiting does. All devices are waited for before the first error is
+/// returned: an error that stays would be told to a later call.
+fn gather_through_host(exchanges: &[Exchange<'_>]) -> Result<Vec<Handle>, ReduceError> {
+    let wait = |exchange: &Exchange<'_>| block_on(exchange.client.sync());
+    let waited: Vec<Result<(), ServerError>> = exchanges.iter().map(wait).collect();
+    for (nth, waited) in waited.into_iter().enumerate() {
+        waited.map_err(device_error).map_err(of_shard(nth))?;
+    }
+    let mut words = Vec::new();
+    for (nth, Exchange { client, key, buffers, .. }) in exchanges.iter().enumerate() {
+        let all = client.read_one(buffers.own.clone());
+        let all = all.map_err(device_error).map_err(of_shard(nth))?;
+        words.extend_from_slice(&all[key.own * key.bytes..(key.own + 1) * key.bytes]);
+    }
+    let each = exchanges.iter().enumerate();
+    each.map(|(nth, exchange)| scratch::written(exchange.client, &words).map_err(of_shard(nth)))
+        .collect()
+}
+
+fn sorted(devices: impl Iterator<Item = DeviceId>) -> Vec<DeviceId> {
+    let mut devices: Vec<DeviceId> = devices.collect();
+    devices.sort_unstable();
+    devices
+}
+
+/// Checks that these devices can exchange data. CubeCL's own calls would panic on the devices'
+/// threads if they cannot.
+fn check_collectives(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
+    static CONNECTIONS: LazyLock<Mutex<Connections>> = LazyLock::new(Mutex::default);
+
+    if !calls[0].client.has_device_transport() {
+        let backend = calls[0].client.name().to_owned();
+        return Err(ShardsError::NoCollectives { backend }.into());
+    }
+    find_nccl()?;
+    let devices = sorted(calls.iter().map(|shard| shard.device));
+    let mut connections = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    connections.ensure(devices, || connect(calls))
+}
+
+/// Exchanges a known word of each device, and reads what arrived. CubeCL reports no error of NCCL's
+/// initialisation, and a device that fails there leaves the others waiting for ever.
+fn connect(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
+    let slots = calls.len();
+    let mut exchanges = Vec::new();
+    for (nth, ShardCall { client, device, .. }) in calls.iter().enumerate() {
+        let mut words = vec![0u32; slots];
+        words[nth] = nth as u32 + 1;
+        let key = SlotKey { slots, own: nth, bytes: size_of::<u32>() };
+        let own = scratch::table(client, &words).map_err(of_shard(nth))?;
+        let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
+        let buffers = SlotBuffers { own, gathered };
+        let exchange = Exchange { client, device: *device, key, buffers, inputs: Vec::new() };
+        exchange.check_health().map_err(of_shard(nth))?;
+        exchanges.push(exchange);
+    }
+    gather(&exchanges);
+    let expected: Vec<u32> = (1..=slots as u32).collect();
+    let found = answers_within(LONGEST_CONNECTING, exchanges.iter().map(gathered_words));
+    let arrived = |found: &Option<Vec<u32>>| {
+        found.as_ref().is_some_and(|words| words.get(..slots) == Some(&expected[..]))
+    };
+    let Some(nth) = found.iter().position(|found| !arrived(found)) else { return Ok(()) };
+    let seconds = LONGEST_CONNECTING.as_secs();
+    let reason = format!(
+        "it did not connect the devices: nothing arrived at that of shard {nth} in {seconds} s"
+    );
+    Err(ReduceError::from(ShardsError::NoNccl { reason }).after_launch())
+}
+
+/// A question for the words that arrived at a device, which any thread can ask. They are empty if
+/// the device fails.
+fn gathered_words(exchange: &Exchange<'_>) -> impl FnOnce() -> Vec<u32> + use<> {
+    let (mut client, gathered) = (exchange.client.clone(), exchange.buffers.gathered.clone());
+    // SAFETY: it is the stream that the exchange was enqueued in. Another thread would otherwise
+    // read in a stream of its own.
+    unsafe { client.set_stream(gathered.stream) };
+    move || client.read_one(gathered).map_or(Vec::new(), |bytes| u32::from_bytes(&bytes).to_vec())
+}
+
+#[cfg(feature = "nccl")]
+fn find_nccl() -> Result<(), ShardsError> {
+    use std::sync::OnceLock;
+
+    static IS_PRESENT: OnceLock<bool> = OnceLock::new();
+
+    // SAFETY: it opens the library that CubeCL would open. NCCL's initialisers have no
+    // preconditions.
+    match IS_PRESENT.get_or_init(|| unsafe { cudarc::nccl::sys::is_culib_present() }) {
+        true => Ok(()),
+        false => Err(ShardsError::NoNccl {
+            reason: "the loader finds no libnccl.so; install NCCL, or name its folder in \
+                     LD_LIBRARY_PATH"
+                .into(),
+        }),
+    }
+}
+
+#[cfg(not(feature = "nccl"))]
+fn find_nccl() -> Result<(), ShardsError> {
+    Err(ShardsError::NoNccl {
+        reason: "reduce-kernels was built without its feature `nccl`".into(),
+    })
+}

@@ -1,0 +1,601 @@
+//! The work of one unit on its share of a tile: it issues several loads, then pushes their
+//! elements.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Direction};
+
+use super::{
+    args::Input,
+    geometry::{Geometry, Tile, unknown_zero},
+    load::{
+        AtEnd, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge,
+        position_across,
+    },
+    pairwise::{CHAIN, Tree, is_pairwise},
+    realign::inside_block,
+};
+use crate::operator::{
+    Accumulator, Block, BlockTraits, In, OperatorRef, Parameters, Position, Single, Stored, Wide,
+    Width, component_at, identity, push, push_block, push_pair,
+};
+
+/// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
+/// work on.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Share {
+    pub(super) first: usize,
+    pub(super) stride: usize,
+}
+
+/// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are
+/// those of a load, or `N` is [`Single`] and the operator takes blocks.
+#[cube]
+pub(super) fn accumulate<N: Width>(
+    accumulator: Accumulator<N>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let outer_dims = geometry.reduced.len().comptime();
+    let in_one = comptime![is_large(operator) || operator.0.pairs.is_some()];
+    if comptime![in_one || any_load_may_be_missing(access, outer_dims)] {
+        in_one_loop::<N>(accumulator, input, geometry, parameters, tile, share, access, operator)
+    } else {
+        whole_blocks_first::<N>(
+            accumulator,
+            input,
+            geometry,
+            parameters,
+            tile,
+            share,
+            access,
+            operator,
+        )
+    }
+}
+
+/// Whole blocks, then the rest. Neither the addresses nor the elements of whole blocks are
+/// questioned.
+///
+/// Across outputs, the loop loads the values of its next turn. NVIDIA's compiler moves a load down
+/// to where its value is used, which leaves two or three in flight, but not over the end of a loop.
+/// Along the reduction, where vectors are wide and units many, those are enough.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
+#[cube]
+fn whole_blocks_first<N: Width>(
+    accumulator: Accumulator<N>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let in_flight = comptime![access.loads_in_flight];
+    let pairwise = is_pairwise(operator);
+    let blocks_per_chain = comptime![CHAIN.div_ceil(in_flight) as u32].runtime();
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let tree = Tree::<N>::new(operator);
+    let mut chains: u32 = 0u32.runtime();
+    let mut blocks: u32 = 0u32.runtime();
+    let mut total = accumulator;
+    let block = share.stride * in_flight;
+    let whole_blocks = loads_surely_valid(geometry, access) / block;
+    let outer_dims = geometry.reduced.len().comptime();
+    let ascending = comptime![is_ascending(access, outer_dims)];
+    let whole = comptime![BlockTraits { whole: true, ascending, ..SOME_BLOCK }];
+    let ahead = comptime![access.direction == Direction::Across];
+    let arrays = input.vectors.count();
+    let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
+    if comptime![ahead] {
+        #[unroll]
+        for _ in 0..in_flight {
+            values.push(RuntimeCell::new(Vector::empty()));
+        }
+        if whole_blocks > 0 {
+            load_whole(&values, input, geometry, tile, share.first, share.stride, access);
+        }
+    }
+    for nth in 0..whole_blocks {
+        let first = share.first + nth * block;
+        let mut loads = Sequence::<Loaded>::new();
+        if comptime![arrays > 1] {
+            load_block_of_list(&mut loads, input, geometry, tile, first, share.stride, access);
+        }
+        #[unroll]
+        for k in 0..comptime![if arrays > 1 { 0 } else { in_flight }] {
+            let nth = first + k * share.stride;
+            if comptime![ahead] {
+                let value = values.index(k).read();
+                let second = ComptimeOption::new_None();
+                let position = position_across(geometry, nth);
+                loads.push(Loaded { value, second, position, valid: true });
+            } else {
+                loads.push(load(input, geometry, tile, nth, AtEnd::Never, access));
+            }
+        }
+        let (pushed, _) = push_together::<N>(total, &loads, parameters, whole, operator);
+        total = pushed;
+        if comptime![ahead] {
+            if nth + 1 < whole_blocks {
+                let next = first + block;
+                load_whole(&values, input, geometry, tile, next, share.stride, access);
+            }
+        }
+        if comptime![pairwise] {
+            blocks += 1;
+            if blocks == blocks_per_chain {
+                tree.take(total, chains, false, zero, parameters, operator);
+                total = identity::<N>(operator);
+                chains += 1;
+                blocks = 0u32;
+            }
+        }
+    }
+    // The rest is at most a block.
+    let first = share.first + whole_blocks * block;
+    if first < geometry.loads_per_tile {
+        let end = end_of(input, geometry, tile, access, operator);
+        let loads = issue(input, geometry, tile, first, share.stride, end, access, operator);
+        let rest = comptime![BlockTraits { ascending, ..SOME_BLOCK }];
+        let (pushed, _) = push_together::<N>(total, &loads, parameters, rest, operator);
+        total = pushed;
+    }
+    if comptime![pairwise] {
+        total = tree.take(total, chains, true, zero, parameters, operator);
+    }
+    total
+}
+
+/// Loads the values of the whole block `first`, `first + stride`, ... across outputs.
+#[cube]
+fn load_whole(
+    values: &Sequence<RuntimeCell<Vector<Stored, Wide>>>,
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
+) {
+    #[unroll]
+    for k in 0..values.len().comptime() {
+        let loaded = load(input, geometry, tile, first + k * stride, AtEnd::Never, access);
+        values.index(k).store(loaded.value);
+    }
+}
+
+/// All loads in one loop. Compilers take long for large operators, whose functions are therefore
+/// written into the kernel as few times as possible: the loop also takes the last loads of the
+/// share, and the tree of pairwise summation.
+#[cube]
+fn in_one_loop<N: Width>(
+    accumulator: Accumulator<N>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let in_flight = comptime![access.loads_in_flight];
+    let pairwise = is_pairwise(operator);
+    let blocks_per_chain = comptime![CHAIN.div_ceil(in_flight) as u32].runtime();
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let tree = Tree::<N>::new(operator);
+    let mut chains: u32 = 0u32.runtime();
+    let mut blocks: u32 = 0u32.runtime();
+    let mut total = accumulator;
+    let end = end_of(input, geometry, tile, access, operator);
+    let mut first = share.first;
+    while first < geometry.loads_per_tile {
+        let after = first + share.stride * in_flight;
+        let loads = issue(input, geometry, tile, first, share.stride, end, access, operator);
+        let (pushed, as_block) = take_loads::<N>(
+            total,
+            &loads,
+            input,
+            geometry,
+            parameters,
+            tile,
+            first,
+            share.stride,
+            false,
+            access,
+            operator,
+        );
+        total = pushed;
+        if comptime![pairwise] {
+            // A chain ends with a refused block, which adds many elements one by one.
+            blocks = select(as_block, blocks + 1, blocks_per_chain);
+            let last = after >= geometry.loads_per_tile;
+            if blocks >= blocks_per_chain || last {
+                total = tree.take(total, chains, last, zero, parameters, operator);
+                if !last {
+                    total = identity::<N>(operator);
+                }
+                chains += 1;
+                blocks = 0u32;
+            }
+        }
+        first = after;
+    }
+    total
+}
+
+/// Whether the operator's functions are long. Beside the time that compilers take, an optimiser of
+/// CubeCL 0.10 panics for some kernels that merge in two loops.
+fn is_large(operator: OperatorRef) -> bool {
+    may_refuse(operator) || operator.0.merges_in_loops()
+}
+
+/// Whether the operator's block functions may refuse a block.
+pub(super) fn may_refuse(operator: OperatorRef) -> bool {
+    operator.0.blocks.is_some_and(|blocks| blocks.may_refuse)
+}
+
+/// Whether any load of a tile may be one that does not exist: those of several peeled inner
+/// dimensions, which may hold one vector less than others.
+fn any_load_may_be_missing(access: Access, outer_dims: usize) -> bool {
+    access.peeled && access.direction == Direction::Along && outer_dims > 0
+}
+
+/// Whether positions are known to rise from load to load: over several reduced dimensions, the
+/// order in memory may be another one than that of positions.
+fn is_ascending(access: Access, outer_dims: usize) -> bool {
+    match access.direction {
+        Direction::Along => outer_dims == 0,
+        Direction::Across => outer_dims <= 1,
+    }
+}
+
+/// The number of loads of a tile that are vectors of the input, where not every load may be
+/// missing. Only the last one of a single peeled inner dimension may be. That of realigned rows may
+/// reach beyond the input.
+#[cube]
+fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
+    if comptime![access.realigned || access.peeled && access.direction == Direction::Along] {
+        geometry.loads_per_tile - 1
+    } else {
+        geometry.loads_per_tile
+    }
+}
+
+/// The last load of a tile with realigned rows, whose vector may reach beyond the input. Operators
+/// that refuse blocks do without: refused blocks are loaded again, and there with single elements.
+#[cube]
+fn end_of(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Vector<Stored, Wide> {
+    if comptime![access.realigned && !may_refuse(operator)] {
+        load(input, geometry, tile, geometry.loads_per_tile - 1, AtEnd::Whole, access).value
+    } else {
+        Vector::empty()
+    }
+}
+
+/// Issues the loads `first`, `first + stride`, ... of a block, of which the first exists. `end` is
+/// that of [`end_of()`].
+#[cube]
+fn issue(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    end: Vector<Stored, Wide>,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Sequence<Loaded> {
+    let arrays = input.vectors.count();
+    let mut loads = Sequence::<Loaded>::new();
+    if comptime![arrays > 1] {
+        load_block_of_list(&mut loads, input, geometry, tile, first, stride, access);
+    }
+    let last = geometry.loads_per_tile - 1;
+    #[unroll]
+    for k in 0..comptime![if arrays > 1 { 0 } else { access.loads_in_flight }] {
+        let nth = first + k * stride;
+        let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Clamped, access);
+        let value = if comptime![!access.realigned] {
+            loaded.value
+        } else if comptime![may_refuse(operator)] {
+            inside_block(loaded.value, tile.block)
+        } else {
+            select(nth == last, end, loaded.value)
+        };
+        loads.push(Loaded {
+            value,
+            second: loaded.second,
+            position: loaded.position,
+            valid: loaded.valid,
+        });
+    }
+    loads
+}
+
+/// Issues a load. A load past the end repeats load `other` of the same unit, and is not valid.
+#[cube]
+pub(super) fn load_inside(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    other: usize,
+    #[comptime] at_end: AtEnd,
+    #[comptime] access: Access,
+) -> Loaded {
+    let inside = nth < geometry.loads_per_tile;
+    let loaded = load(input, geometry, tile, select(inside, nth, other), at_end, access);
+    Loaded {
+        value: loaded.value,
+        second: loaded.second,
+        position: loaded.position,
+        valid: loaded.valid && inside,
+    }
+}
+
+/// A block of which nothing is known.
+const SOME_BLOCK: BlockTraits = BlockTraits { whole: false, ascending: false, starts: false };
+
+/// Takes the loads `first`, `first + stride`, ..., which have been issued together. Returns also
+/// whether they were taken as a block, rather than one by one. If it `starts`, the accumulator
+/// holds no elements yet.
+#[allow(unused_assignments, reason = "CubeCL declares mutable variables with a value")]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
+#[cube]
+pub(super) fn take_loads<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] starts: bool,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> (Accumulator<N>, bool) {
+    let in_flight = comptime![access.loads_in_flight];
+    let in_blocks = comptime![operator.0.blocks.is_some()];
+    let may_refuse = comptime![may_refuse(operator)];
+    let outer_dims = geometry.reduced.len().comptime();
+    let ascending = comptime![is_ascending(access, outer_dims)];
+    let some = comptime![BlockTraits { ascending, starts, ..SOME_BLOCK }];
+    let whole = comptime![BlockTraits { whole: true, ..some }];
+    let mut total = accumulator;
+    let mut taken = true.runtime();
+    if comptime![in_flight == 1 && !access.peeled && !access.realigned] {
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
+        total = pushed;
+        taken = as_block;
+    } else if comptime![
+        // Without block functions, one copy of the pushes has to do for large operators. Functions
+        // that may refuse are large too, and of a short output one copy takes no longer.
+        in_flight == 1
+            || !in_blocks
+            || starts && may_refuse
+            || any_load_may_be_missing(access, outer_dims)
+    ] {
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
+        total = pushed;
+        taken = as_block;
+    } else if first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access) {
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
+        total = pushed;
+        taken = as_block;
+    } else {
+        let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
+        total = pushed;
+        taken = as_block;
+    }
+    if comptime![may_refuse && access.realigned] {
+        let sure = first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access);
+        taken = taken && (sure || !ends_outside(geometry, tile, access));
+    }
+    if comptime![may_refuse] {
+        if !taken {
+            total = push_one_by_one::<N>(
+                accumulator,
+                input,
+                geometry,
+                parameters,
+                tile,
+                first,
+                stride,
+                access,
+                operator,
+            );
+        }
+    }
+    (total, taken)
+}
+
+/// Pushes loads as a block with these traits, or one after the other if the operator has no block
+/// functions. Returns also whether they were taken.
+#[cube]
+fn push_together<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    parameters: &Parameters,
+    #[comptime] traits: BlockTraits,
+    #[comptime] operator: OperatorRef,
+) -> (Accumulator<N>, bool) {
+    if comptime![operator.0.blocks.is_some()] {
+        let block = block_of(loads, traits);
+        push_block::<N>(operator, accumulator, &block, parameters)
+    } else {
+        let whole = comptime![traits.whole];
+        (push_loads::<N>(accumulator, loads, parameters, whole, operator), true.runtime())
+    }
+}
+
+/// The block of these loads.
+#[cube]
+fn block_of(loads: &Sequence<Loaded>, #[comptime] traits: BlockTraits) -> Block<Wide> {
+    let mut block = Block::<Wide>::new(traits);
+    #[unroll]
+    for k in 0..loads.len().comptime() {
+        let loaded = *loads.index(k);
+        block.add(Vector::<In, Wide>::cast_from(loaded.value), loaded.position, loaded.valid);
+    }
+    block
+}
+
+/// Pushes the loads of an operator without block functions. `N` is [`Wide`].
+#[allow(
+    clippy::if_same_then_else,
+    reason = "one condition is known when the kernel is generated, the other when it runs"
+)]
+#[cube]
+fn push_loads<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    parameters: &Parameters,
+    #[comptime] whole: bool,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let mut total = accumulator;
+    #[unroll]
+    for k in 0..loads.len().comptime() {
+        let loaded = *loads.index(k);
+        if comptime![whole] {
+            total = push_loaded::<N>(total, loaded, parameters, operator);
+        } else if loaded.valid {
+            total = push_loaded::<N>(total, loaded, parameters, operator);
+        }
+    }
+    total
+}
+
+/// Pushes the elements of a load, or the pairs of two inputs.
+#[cube]
+fn push_loaded<N: Width>(
+    accumulator: Accumulator<N>,
+    loaded: Loaded,
+    parameters: &Parameters,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let value = Vector::<In, N>::cast_from(loaded.value);
+    if comptime![operator.0.pairs.is_some()] {
+        let second = Vector::<In, N>::cast_from(loaded.second.unwrap());
+        push_pair::<N>(operator, accumulator, value, second, loaded.position, parameters)
+    } else {
+        push::<N>(operator, accumulator, value, loaded.position, parameters)
+    }
+}
+
+/// Adds the elements of a refused block one by one. Its loads are issued again, most likely from
+/// the cache. One component is pushed at a time, which takes the least code and registers.
+#[cube]
+fn push_one_by_one<N: Width>(
+    accumulator: Accumulator<N>,
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let width = Wide::value().comptime();
+    let components = N::value().comptime();
+    // Elements of each load that belong to the same component of the accumulator.
+    let each = comptime![(width / components) as u32];
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let turns = comptime![access.loads_in_flight as u32 * each] + zero;
+    let mut total = accumulator;
+    for component in 0..comptime![components as u32] + zero {
+        let mut part = total.component_at(component);
+        for turn in 0..turns {
+            let nth = first + usize::cast_from(turn / each) * stride;
+            let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Whole, access);
+            if loaded.valid {
+                let element = component + turn % each;
+                let vector = if comptime![access.realigned] {
+                    inside_block(loaded.value, tile.block)
+                } else {
+                    loaded.value
+                };
+                let value = component_at::<Stored, Wide>(vector, element);
+                let value = Vector::<In, Single>::cast_from(value);
+                let start =
+                    loaded.position.start + usize::cast_from(element) * loaded.position.step;
+                let position = Position { start, step: 0usize };
+                part = push::<Single>(operator, part, value, position, parameters);
+            }
+        }
+        total = total.with_component(component, part);
+    }
+    total
+}
+
+/// The accumulator of a share of the elements at the edges of a peeled inner dimension.
+#[cube]
+pub(super) fn accumulate_edges(
+    input: &Input,
+    geometry: &Geometry,
+    parameters: &Parameters,
+    tile: Tile,
+    share: Share,
+    #[comptime] access: Access,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Single> {
+    let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
+    // The edges of one inner dimension are too few for a chain.
+    let outer_dims = geometry.reduced.len().comptime();
+    let pairwise = is_pairwise(operator);
+    let chained = comptime![pairwise && outer_dims > 0];
+    let mut total = identity::<Single>(operator);
+    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let tree = Tree::<Single>::new(operator);
+    let mut chains: u32 = 0u32.runtime();
+    let mut link = 0usize;
+    let mut slot = share.first;
+    while slot < slots {
+        let edge = load_edge(input, geometry, tile, slot, access);
+        if edge.valid {
+            let value = Vector::<In, Single>::cast_from(edge.value);
+            if comptime![operator.0.pairs.is_some()] {
+                let second = Vector::<In, Single>::cast_from(edge.second.unwrap());
+                total =
+                    push_pair::<Single>(operator, total, value, second, edge.position, parameters);
+            } else {
+                total = push::<Single>(operator, total, value, edge.position, parameters);
+            }
+        }
+        slot += share.stride;
+        if comptime![chained] {
+            link += 1;
+            let last = slot >= slots;
+            if link == CHAIN || last {
+                total = tree.take(total, chains, last, zero, parameters, operator);
+                if !last {
+                    total = identity::<Single>(operator);
+                }
+                chains += 1;
+                link = 0;
+            }
+        }
+    }
+    total
+}

@@ -1,0 +1,395 @@
+//! The arguments of kernels: the element types, the arrays, and the numbers of a problem.
+
+use cubecl::{ir::ElemType, prelude::*};
+
+use super::companion::CompanionAccess;
+use crate::operator::{
+    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
+    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Slice, Stored, Stored2, Wide,
+};
+
+/// The element types and the vector width of one kernel. It is the first argument of every kernel,
+/// because the types of the others are looked up when they are registered.
+pub(crate) struct KernelTypes;
+
+/// The types of one launch, which [`KernelTypes`] registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelTypesArg {
+    /// Type of the input's elements in memory.
+    pub(crate) stored: ElemType,
+    /// Type of the second input's elements in memory, if there is one.
+    pub(crate) second: Option<ElemType>,
+    /// Type of the elements that are pushed.
+    pub(crate) value: ElemType,
+    /// Types of the accumulator's fields.
+    pub(crate) fields: [ElemType; 5],
+    /// Types of the results.
+    pub(crate) results: [ElemType; 3],
+    /// Components of a vector.
+    pub(crate) width: usize,
+    /// Whether to use the hardware's exponentials and logarithms; see [`HardwareMath`].
+    pub(crate) hardware_math: bool,
+    /// Whether units may have more elements than one chain takes; see [`Chains`].
+    pub(crate) chains: bool,
+    /// Types of the application of results, if they are applied.
+    pub(crate) application: Option<ApplicationTypes>,
+}
+
+/// The types of the application of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplicationTypes {
+    /// Type in which results are applied.
+    pub(crate) real: ElemType,
+    /// Type of the output's elements in memory.
+    pub(crate) output: ElemType,
+    /// Types of the operands' elements in memory. Entries beyond the last operand are not used.
+    pub(crate) operands: [ElemType; 3],
+}
+
+impl KernelTypesArg {
+    fn register(&self, scope: &Scope) {
+        let [a, b, c, d, e] = self.fields;
+        let [first, second, third] = self.results;
+        scope.register_type::<Stored>(self.stored);
+        scope.register_type::<Stored2>(self.second.unwrap_or(self.stored));
+        scope.register_type::<In>(self.value);
+        scope.register_type::<A>(a);
+        scope.register_type::<B>(b);
+        scope.register_type::<C>(c);
+        scope.register_type::<D>(d);
+        scope.register_type::<E>(e);
+        scope.register_type::<Out>(first);
+        scope.register_type::<Out2>(second);
+        scope.register_type::<Out3>(third);
+        scope.register_size::<Wide>(self.width);
+        scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
+        scope.register_size::<Chains>(1 + usize::from(self.chains));
+        if let Some(ApplicationTypes { real, output, operands: [first, second, third] }) =
+            self.application
+        {
+            scope.register_type::<Real>(real);
+            scope.register_type::<Applied>(output);
+            scope.register_type::<Operand>(first);
+            scope.register_type::<Operand2>(second);
+            scope.register_type::<Operand3>(third);
+        }
+    }
+}
+
+impl CubeType for KernelTypes {
+    type ExpandType = ();
+}
+
+impl LaunchArg for KernelTypes {
+    type RuntimeArg = KernelTypesArg;
+    type CompilationArg = KernelTypesArg;
+
+    fn register(types: KernelTypesArg, launcher: &mut KernelLauncher) -> KernelTypesArg {
+        launcher.with_scope(|scope| types.register(scope));
+        types
+    }
+
+    fn expand(types: &KernelTypesArg, builder: &mut KernelBuilder) {
+        types.register(&mut builder.scope);
+    }
+}
+
+/// The input as an array of vectors. For peeled and realigned accesses it is bound a second time,
+/// as an array of elements.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct InputArrays {
+    pub(crate) vectors: Box<[Vector<Stored, Wide>]>,
+    pub(crate) elements: ComptimeOption<Box<[Stored]>>,
+    /// The second input, if there is one: as vectors, as elements, or as both.
+    pub(crate) second: ComptimeOption<Box<[Stored2]>>,
+    pub(crate) second_wide: ComptimeOption<Box<[Vector<Stored2, Wide>]>>,
+    #[cube(comptime)]
+    pub(crate) second_access: CompanionAccess,
+}
+
+/// An array for each result: of vectors if the results of each tile lie side by side, and of
+/// elements if they do not or if some tiles have fewer results.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ResultArrays {
+    first: ComptimeOption<Box<[Vector<Out, Single>]>>,
+    second: ComptimeOption<Box<[Vector<Out2, Single>]>>,
+    third: ComptimeOption<Box<[Vector<Out3, Single>]>>,
+    first_wide: ComptimeOption<Box<[Vector<Out, Wide>]>>,
+    second_wide: ComptimeOption<Box<[Vector<Out2, Wide>]>>,
+    third_wide: ComptimeOption<Box<[Vector<Out3, Wide>]>>,
+}
+
+/// Where a reduction leaves its results, or its accumulators if partial results are wanted.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct TargetArrays {
+    /// No array is bound if there are words.
+    pub(crate) results: ResultArrays,
+    /// Accumulators as words of 32 bits: those of one word of all outputs lie side by side.
+    pub(crate) words: ComptimeOption<Box<[u32]>>,
+}
+
+/// The elements that results were applied to: as vectors where these lie as those of the input do,
+/// and as elements where they do not or at the edges of rows.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct AppliedArrays {
+    pub(crate) vectors: ComptimeOption<Box<[Vector<Applied, Wide>]>>,
+    pub(crate) elements: ComptimeOption<Box<[Applied]>>,
+}
+
+/// The operands of an application, as vectors and as elements like its output.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct OperandArrays {
+    pub(crate) first: ComptimeOption<Box<[Operand]>>,
+    pub(crate) second: ComptimeOption<Box<[Operand2]>>,
+    pub(crate) third: ComptimeOption<Box<[Operand3]>>,
+    pub(crate) first_wide: ComptimeOption<Box<[Vector<Operand, Wide>]>>,
+    pub(crate) second_wide: ComptimeOption<Box<[Vector<Operand2, Wide>]>>,
+    pub(crate) third_wide: ComptimeOption<Box<[Vector<Operand3, Wide>]>>,
+}
+
+/// An array for each field of the partial results of a split.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct PartialArrays {
+    a: ComptimeOption<Box<[Vector<A, Single>]>>,
+    b: ComptimeOption<Box<[Vector<B, Single>]>>,
+    c: ComptimeOption<Box<[Vector<C, Single>]>>,
+    d: ComptimeOption<Box<[Vector<D, Single>]>>,
+    e: ComptimeOption<Box<[Vector<E, Single>]>>,
+}
+
+/// Tensors of a list as arrays of vectors, and some of them as arrays of elements too.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ListArrays {
+    pub(crate) vectors: Sequence<Box<[Vector<Stored, Wide>]>>,
+    pub(crate) elements: Sequence<Box<[Stored]>>,
+}
+
+/// Arrays of one type, of which a cube reads one.
+#[derive(CubeType, Clone)]
+#[expand(derive(Clone))]
+pub(super) struct Among<T: CubePrimitive> {
+    slices: Sequence<Slice<T>>,
+    /// The number of the one that is read.
+    nth: u32,
+}
+
+#[cube]
+impl Among<Vector<Stored, Wide>> {
+    /// Vectors of the array that is read, which is found once for all of them.
+    pub(super) fn at_each(
+        &self,
+        indices: &Sequence<usize>,
+    ) -> Sequence<RuntimeCell<Vector<Stored, Wide>>> {
+        let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
+        #[unroll]
+        for _ in 0..indices.len().comptime() {
+            values.push(RuntimeCell::new(Vector::empty()));
+        }
+        let count = self.slices.len().comptime();
+        store_each::<Vector<Stored, Wide>>(&self.slices, self.nth, indices, &values, 0usize, count);
+        values
+    }
+}
+
+#[cube]
+impl<T: CubePrimitive> Among<T> {
+    fn new(slices: Sequence<Slice<T>>, nth: u32) -> Among<T> {
+        Among::<T> { slices, nth }
+    }
+
+    /// An element of the array that is read.
+    pub(super) fn at(&self, index: usize) -> T {
+        let count = self.slices.len().comptime();
+        at_of::<T>(&self.slices, self.nth, index, 0usize, count)
+    }
+
+    /// The number of arrays.
+    pub(super) fn count(&self) -> comptime_type!(usize) {
+        self.slices.len().comptime()
+    }
+}
+
+/// [`Among::at_each`] for one of the arrays `from..until`.
+#[cube]
+fn store_each<T: CubePrimitive>(
+    slices: &Sequence<Slice<T>>,
+    nth: u32,
+    indices: &Sequence<usize>,
+    values: &Sequence<RuntimeCell<T>>,
+    #[comptime] from: usize,
+    #[comptime] until: usize,
+) {
+    if comptime![until - from == 1] {
+        let slice = *slices.index(from);
+        #[unroll]
+        for k in 0..indices.len().comptime() {
+            values.index(k).store(slice[*indices.index(k)]);
+        }
+    } else {
+        let middle = comptime![(from + until) / 2];
+        if nth < comptime![middle as u32] {
+            store_each::<T>(slices, nth, indices, values, from, middle);
+        } else {
+            store_each::<T>(slices, nth, indices, values, middle, until);
+        }
+    }
+}
+
+/// An element of one of the arrays `from..until`. CubeCL 0.10 has no arrays of arrays, so the kernel
+/// bisects the arrays with branches, which all units of a cube take alike.
+#[cube]
+fn at_of<T: CubePrimitive>(
+    slices: &Sequence<Slice<T>>,
+    nth: u32,
+    index: usize,
+    #[comptime] from: usize,
+    #[comptime] until: usize,
+) -> T {
+    if comptime![until - from == 1] {
+        let slice = *slices.index(from);
+        slice[index]
+    } else {
+        let middle = comptime![(from + until) / 2];
+        if nth < comptime![middle as u32] {
+            at_of::<T>(slices, nth, index, from, middle)
+        } else {
+            at_of::<T>(slices, nth, index, middle, until)
+        }
+    }
+}
+
+/// The entire input, as kernels read it.
+#[derive(CubeType, Clone)]
+#[expand(derive(Clone))]
+pub(super) struct Input {
+    pub(super) vectors: Among<Vector<Stored, Wide>>,
+    /// None, or as many as `vectors`; for lists, those of the tensors that need them.
+    pub(super) elements: Among<Stored>,
+    pub(super) second: ComptimeOption<Slice<Stored2>>,
+    pub(super) second_wide: ComptimeOption<Slice<Vector<Stored2, Wide>>>,
+    #[cube(comptime)]
+    pub(super) second_access: CompanionAccess,
+}
+
+/// The entire outputs, as kernels write them.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Output {
+    pub(crate) elements: Columns<ResultTypes, Single>,
+    pub(super) vectors: Columns<ResultTypes, Wide>,
+}
+
+/// The entire operands, as kernels read them.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct OperandSlices {
+    pub(super) first: ComptimeOption<Slice<Operand>>,
+    pub(super) second: ComptimeOption<Slice<Operand2>>,
+    pub(super) third: ComptimeOption<Slice<Operand3>>,
+    pub(super) first_wide: ComptimeOption<Slice<Vector<Operand, Wide>>>,
+    pub(super) second_wide: ComptimeOption<Slice<Vector<Operand2, Wide>>>,
+    pub(super) third_wide: ComptimeOption<Slice<Vector<Operand3, Wide>>>,
+}
+
+#[cube]
+pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
+    OperandSlices {
+        first: whole_if_any(&arrays.first),
+        second: whole_if_any(&arrays.second),
+        third: whole_if_any(&arrays.third),
+        first_wide: whole_if_any(&arrays.first_wide),
+        second_wide: whole_if_any(&arrays.second_wide),
+        third_wide: whole_if_any(&arrays.third_wide),
+    }
+}
+
+#[cube]
+pub(super) fn input_of(arrays: &InputArrays) -> Input {
+    let mut vectors = Sequence::new();
+    vectors.push(whole(&arrays.vectors));
+    let mut elements = Sequence::new();
+    #[comptime]
+    match &arrays.elements {
+        ComptimeOption::Some(array) => elements.push(whole(array)),
+        ComptimeOption::None => {}
+    }
+    Input {
+        vectors: Among::new(vectors, 0u32),
+        elements: Among::new(elements, 0u32),
+        second: whole_if_any(&arrays.second),
+        second_wide: whole_if_any(&arrays.second_wide),
+        second_access: comptime![arrays.second_access],
+    }
+}
+
+/// Tensor number `nth` of a list, and number `nth_of_elements` of those that are also bound as
+/// elements.
+#[cube]
+pub(super) fn input_of_list(arrays: &ListArrays, nth: u32, nth_of_elements: u32) -> Input {
+    let mut vectors = Sequence::new();
+    #[unroll]
+    for slot in 0..arrays.vectors.len().comptime() {
+        vectors.push(whole(arrays.vectors.index(slot)));
+    }
+    let mut elements = Sequence::new();
+    #[unroll]
+    for slot in 0..arrays.elements.len().comptime() {
+        elements.push(whole(arrays.elements.index(slot)));
+    }
+    Input {
+        vectors: Among::new(vectors, nth),
+        elements: Among::new(elements, nth_of_elements),
+        second: ComptimeOption::new_None(),
+        second_wide: ComptimeOption::new_None(),
+        second_access: comptime![CompanionAccess::None],
+    }
+}
+
+#[cube]
+pub(crate) fn output_of(arrays: &mut ResultArrays) -> Output {
+    Output {
+        elements: Columns::new(
+            whole_if_any(&arrays.first),
+            whole_if_any(&arrays.second),
+            whole_if_any(&arrays.third),
+            ComptimeOption::new_None(),
+            ComptimeOption::new_None(),
+        ),
+        vectors: Columns::new(
+            whole_if_any(&arrays.first_wide),
+            whole_if_any(&arrays.second_wide),
+            whole_if_any(&arrays.third_wide),
+            ComptimeOption::new_None(),
+            ComptimeOption::new_None(),
+        ),
+    }
+}
+
+#[cube]
+pub(super) fn partials_of(arrays: &mut PartialArrays) -> Columns<AccumulatorTypes, Single> {
+    Columns::new(
+        whole_if_any(&arrays.a),
+        whole_if_any(&arrays.b),
+        whole_if_any(&arrays.c),
+        whole_if_any(&arrays.d),
+        whole_if_any(&arrays.e),
+    )
+}
+
+/// The entire array.
+#[cube]
+fn whole<T: CubePrimitive>(array: &Box<[T]>) -> Slice<T> {
+    Slice::of(array)
+}
+
+/// The entire array, if there is one.
+#[cube]
+pub(super) fn whole_if_any<T: CubePrimitive>(
+    array: &ComptimeOption<Box<[T]>>,
+) -> ComptimeOption<Slice<T>> {
+    #[comptime]
+    match array {
+        ComptimeOption::Some(array) => ComptimeOption::new_Some(whole(array)),
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}

@@ -1,0 +1,117 @@
+//! The units of a cube, through shared memory.
+
+use cubecl::prelude::*;
+
+use crate::{
+    kernels::team::Team,
+    operator::{
+        Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Width, merge,
+    },
+};
+
+/// Merges the accumulators of every `lanes`-th member of a team, in a halving tree through shared
+/// memory. It contains barriers, so every unit of the cube must call it.
+#[cube]
+pub(super) fn combine_cube<N: Width>(
+    accumulator: Accumulator<N>,
+    parameters: &Parameters,
+    zero: u32,
+    #[comptime] team: Team,
+    #[comptime] lanes: u32,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let member = UNIT_POS / comptime![team.unit_stride] % comptime![team.units_per_tile];
+    // The first of every `lanes` lanes holds the accumulator of all of them.
+    let leader = member / lanes;
+    let leads = member == leader * lanes;
+    if comptime![operator.0.merges_in_loops()] {
+        merge_components::<N>(accumulator, leader, leads, parameters, zero, team, lanes, operator)
+    } else {
+        merge_vectors::<N>(accumulator, leader, leads, parameters, team, lanes, operator)
+    }
+}
+
+/// Each leader of the first half merges its accumulator with that of a leader of the second half.
+#[cube]
+fn merge_vectors<N: Width>(
+    accumulator: Accumulator<N>,
+    leader: u32,
+    leads: bool,
+    parameters: &Parameters,
+    #[comptime] team: Team,
+    #[comptime] lanes: u32,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let slots = comptime![(team.units_per_cube / lanes) as usize];
+    let slot = (UNIT_POS / lanes) as usize;
+    let mut shared = Columns::<AccumulatorTypes, N>::shared(slots, comptime![operator.0.fields]);
+    let mut total = accumulator;
+    if leads {
+        shared.put(slot, total);
+    }
+    sync_cube();
+    #[unroll]
+    for level in 0..comptime![(team.units_per_tile / lanes).ilog2()] {
+        let half = comptime![(team.units_per_tile / lanes) >> (level + 1)];
+        if leads && leader < half {
+            let other = shared.at(slot + comptime![(half * team.unit_stride) as usize]);
+            total = merge::<N>(operator, total, other, parameters);
+            shared.put(slot, total);
+        }
+        sync_cube();
+    }
+    total
+}
+
+/// The same merges, in a loop and for one component at a time. It takes less code and fewer
+/// registers, and the components of an accumulator are merged by different units.
+#[cube]
+fn merge_components<N: Width>(
+    accumulator: Accumulator<N>,
+    leader: u32,
+    leads: bool,
+    parameters: &Parameters,
+    zero: u32,
+    #[comptime] team: Team,
+    #[comptime] lanes: u32,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let components = N::value().comptime();
+    let places = comptime![(team.units_per_cube / lanes) as usize * components];
+    let leaders = comptime![team.units_per_tile / lanes];
+    // Distance between the same components of neighbouring leaders.
+    let stride = comptime![team.unit_stride * components as u32];
+    let own = UNIT_POS / lanes * comptime![components as u32];
+    let mut shared =
+        Columns::<AccumulatorTypes, Single>::shared(places, comptime![operator.0.fields]);
+    if leads {
+        #[unroll]
+        for nth in 0..components {
+            shared.put(own as usize + nth, accumulator.component(nth));
+        }
+    }
+    sync_cube();
+    let first = own - leader * stride;
+    let mut half = comptime![leaders / 2] + zero;
+    while half > 0 {
+        let merges = half * comptime![components as u32];
+        let mut nth = leader;
+        while leads && nth < merges {
+            let pair = nth / comptime![components as u32];
+            let at = first + pair * stride + nth % comptime![components as u32];
+            let left = shared.at(at as usize);
+            let right = shared.at((at + half * stride) as usize);
+            shared.put(at as usize, merge::<Single>(operator, left, right, parameters));
+            nth += leaders;
+        }
+        sync_cube();
+        half /= 2;
+    }
+    let mut total = accumulator;
+    #[unroll]
+    for nth in 0..components {
+        let component = comptime![nth as u32].runtime();
+        total = total.with_component(component, shared.at(own as usize + nth));
+    }
+    total
+}

@@ -1,0 +1,38 @@
+//! The units of a plane.
+
+use cubecl::prelude::*;
+
+use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
+
+/// Merges the accumulators of every `lanes` units that stand `unit_stride` apart in their plane, in
+/// halving butterflies. The first of them ends up with the total.
+///
+/// Every unit of the plane must call it. The units of a cube must fill its planes in the order of
+/// their positions. They do on every backend whose cubes are one-dimensional and hold whole planes.
+#[cube]
+pub(in crate::kernels) fn combine_plane<N: Width>(
+    accumulator: Accumulator<N>,
+    parameters: &Parameters,
+    zero: u32,
+    #[comptime] lanes: u32,
+    #[comptime] unit_stride: u32,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<N> {
+    let mut total = accumulator;
+    if comptime![operator.0.merges_in_loops()] {
+        let mut mask = comptime![lanes / 2 * unit_stride] + zero;
+        while mask >= unit_stride {
+            let partner = total.shuffle_xor(mask);
+            total = merge::<N>(operator, total, partner, parameters);
+            mask /= 2;
+        }
+    } else {
+        #[unroll]
+        for level in 0..comptime![lanes.ilog2()] {
+            let mask = comptime![(lanes >> (level + 1)) * unit_stride];
+            let partner = total.shuffle_xor(mask);
+            total = merge::<N>(operator, total, partner, parameters);
+        }
+    }
+    total
+}

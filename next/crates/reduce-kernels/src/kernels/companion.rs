@@ -1,0 +1,119 @@
+//! Tensors beside the input, with strides along the same dimensions: a second input, operands of an
+//! application, and stored results.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Direction};
+
+use super::geometry::{Dim, Geometry, Tile};
+use crate::operator::{Slice, Wide};
+
+/// The strides of a tensor beside the input, for the dimensions of a [`Geometry`].
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Companion {
+    /// Strides along [`Geometry::kept`].
+    pub(crate) kept: Sequence<usize>,
+    /// Strides along [`Geometry::reduced`].
+    pub(crate) reduced: Sequence<usize>,
+    /// Stride along the inner dimension.
+    pub(crate) inner: usize,
+}
+
+/// How the components of a companion that belong to one load are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CompanionAccess {
+    /// There is no such companion.
+    None,
+    /// All components are the same element.
+    Same,
+    /// They are a vector in memory.
+    Vector,
+    /// They are read one by one.
+    Elements,
+    /// They are those of the second input, which have been read.
+    Second,
+}
+
+/// The components of a load that belong to the tile.
+#[cube]
+pub(super) fn components_inside(tile: Tile, #[comptime] access: Access) -> u32 {
+    match comptime![access.direction] {
+        Direction::Along => comptime![access.vector as u32].runtime(),
+        Direction::Across => tile.results,
+    }
+}
+
+/// The offset of a tile in a companion.
+#[cube]
+pub(super) fn tile_offset(
+    companion: &Companion,
+    geometry: &Geometry,
+    tile: Tile,
+    #[comptime] access: Access,
+) -> usize {
+    match comptime![access.direction] {
+        Direction::Along => strided(&geometry.kept, &companion.kept, tile.index),
+        Direction::Across => {
+            let row = tile.index / geometry.inner_len;
+            let column = tile.index - row * geometry.inner_len;
+            strided(&geometry.kept, &companion.kept, row) + column * companion.inner
+        }
+    }
+}
+
+/// The offset of a row-major index over `dims` with other strides.
+#[cube]
+pub(super) fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: usize) -> usize {
+    let rank = dims.len().comptime();
+    let mut rest = index;
+    let mut offset = 0usize;
+    #[unroll]
+    for i in 0..rank {
+        let nth = comptime![rank - 1 - i];
+        let dim = dims.index(nth);
+        let stride = *strides.index(nth);
+        if comptime![i + 1 < rank] {
+            let (outer, coordinate) = dim.extent.div_mod(rest);
+            offset += coordinate * stride;
+            rest = outer;
+        } else {
+            offset += rest * stride;
+        }
+    }
+    offset
+}
+
+/// The elements of a companion that go with a load. The first lies at offset `at`, and neighbours lie
+/// `inner` apart. Components beyond the tile repeat its last.
+#[cube]
+pub(super) fn load_elements<E: Float>(
+    elements: ComptimeOption<Slice<E>>,
+    vectors: ComptimeOption<Slice<Vector<E, Wide>>>,
+    at: usize,
+    inner: usize,
+    tile: Tile,
+    #[comptime] accessed: CompanionAccess,
+    #[comptime] access: Access,
+) -> Vector<E, Wide> {
+    let vector = comptime![access.vector];
+    match accessed {
+        CompanionAccess::Vector => {
+            let vectors = vectors.unwrap();
+            vectors[at / vector]
+        }
+        CompanionAccess::Same => {
+            let elements = elements.unwrap();
+            Vector::new(elements[at])
+        }
+        _ => {
+            let elements = elements.unwrap();
+            let last = clamp_min(components_inside(tile, access), 1u32) - 1;
+            let mut value = Vector::<E, Wide>::empty();
+            #[unroll]
+            for component in 0..vector {
+                let inside = clamp_max(comptime![component as u32].runtime(), last);
+                value.insert(component, elements[at + inside as usize * inner]);
+            }
+            value
+        }
+    }
+}

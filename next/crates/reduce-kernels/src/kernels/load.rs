@@ -1,0 +1,356 @@
+//! Loads: from the number of a load to a vector of elements.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Direction};
+
+use super::{
+    args::Input,
+    companion::{load_elements, strided},
+    geometry::{Geometry, Tile, offsets},
+};
+use crate::operator::{
+    Position, Single, Stored, Stored2, Wide, derived::copied_through_references,
+};
+
+/// One load.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Loaded {
+    pub(super) value: Vector<Stored, Wide>,
+    /// The elements of the second input that go with them, if there is one.
+    pub(super) second: ComptimeOption<Vector<Stored2, Wide>>,
+    pub(super) position: Position,
+    /// Whether the load exists: a peeled inner dimension may hold one vector less than others.
+    pub(super) valid: bool,
+}
+
+copied_through_references!(LoadedExpand);
+
+/// What a load of realigned rows does if its vector reaches beyond the input. Only the last load of
+/// a tile may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum AtEnd {
+    /// It is known to be another load.
+    Never,
+    /// It reads the last vector of the input instead.
+    Clamped,
+    /// It reads single elements.
+    Whole,
+}
+
+/// Issues load number `nth` of a tile.
+#[cube]
+pub(super) fn load(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] at_end: AtEnd,
+    #[comptime] access: Access,
+) -> Loaded {
+    match comptime![access.direction] {
+        Direction::Along => load_along(input, geometry, tile, nth, access),
+        Direction::Across => load_across(input, geometry, tile, nth, at_end, access),
+    }
+}
+
+/// Where a load along the reduction lies.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Place {
+    /// Index of the vector in the input.
+    index: usize,
+    position: Position,
+    valid: bool,
+    /// Index over the outer reduced dimensions, and the first element of the inner one.
+    outer: usize,
+    element: usize,
+}
+
+copied_through_references!(PlaceExpand);
+
+/// The place of load number `nth` of a tile.
+#[cube]
+fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access) -> Place {
+    let vector = comptime![access.vector];
+    let mut start = tile.input;
+    let mut position = 0usize;
+    let mut slot = nth;
+    let mut outer_index = 0usize;
+    let outer_dims = geometry.reduced.len().comptime();
+    if comptime![outer_dims > 0] {
+        let (outer, load) = geometry.loads_per_inner.div_mod(nth);
+        let at = offsets(&geometry.reduced, outer);
+        start += at.input;
+        position = at.target;
+        slot = load;
+        outer_index = outer;
+    }
+    if comptime![access.peeled] {
+        let first = start.div_ceil(vector);
+        let end = (first + slot + 1) * vector;
+        let valid = end <= start + geometry.inner_len;
+        // Every inner dimension holds its first whole vector. A load that does not exist repeats
+        // it, from the cache.
+        let index = select(valid, first + slot, first);
+        let skipped = index * vector - start;
+        Place {
+            index,
+            position: Position {
+                start: geometry.position(position + skipped * geometry.inner_target_stride),
+                step: geometry.inner_target_stride,
+            },
+            valid,
+            outer: outer_index,
+            element: skipped,
+        }
+    } else {
+        let element = slot * vector;
+        let index = if comptime![vector > 1] {
+            start / vector + slot
+        } else {
+            start + slot * geometry.inner_stride
+        };
+        Place {
+            index,
+            position: Position {
+                start: geometry.position(position + element * geometry.inner_target_stride),
+                step: geometry.inner_target_stride,
+            },
+            valid: true.runtime(),
+            outer: outer_index,
+            element,
+        }
+    }
+}
+
+/// A vector along the inner dimension: neighbouring elements of one output.
+#[cube]
+fn load_along(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] access: Access,
+) -> Loaded {
+    let place = place_along(geometry, tile, nth, access);
+    Loaded {
+        value: input.vectors.at(place.index),
+        second: second_of(input, geometry, tile, place.outer, place.element, access),
+        position: place.position,
+        valid: place.valid,
+    }
+}
+
+/// Adds the loads `first`, `first + stride`, ... of a tensor of a list, whose array is found once for
+/// all of them. A load past the end repeats the first and is not valid.
+#[cube]
+pub(super) fn load_block_of_list(
+    loads: &mut Sequence<Loaded>,
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    first: usize,
+    stride: usize,
+    #[comptime] access: Access,
+) {
+    let in_flight = comptime![access.loads_in_flight];
+    let mut places = Sequence::<Place>::new();
+    let mut indices = Sequence::<usize>::new();
+    #[unroll]
+    for k in 0..in_flight {
+        let nth = first + k * stride;
+        let inside = nth < geometry.loads_per_tile;
+        let place = place_along(geometry, tile, select(inside, nth, first), access);
+        indices.push(place.index);
+        places.push(Place {
+            index: place.index,
+            position: place.position,
+            valid: inside,
+            outer: place.outer,
+            element: place.element,
+        });
+    }
+    let values = input.vectors.at_each(&indices);
+    #[unroll]
+    for k in 0..in_flight {
+        let place = *places.index(k);
+        loads.push(Loaded {
+            value: values.index(k).read(),
+            second: ComptimeOption::new_None(),
+            position: place.position,
+            valid: place.valid,
+        });
+    }
+}
+
+/// The elements of the second input that go with a load: that of an index over the outer reduced
+/// dimensions, from an `element` of the inner one on.
+#[cube]
+fn second_of(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    outer: usize,
+    element: usize,
+    #[comptime] access: Access,
+) -> ComptimeOption<Vector<Stored2, Wide>> {
+    #[comptime]
+    match &geometry.second {
+        ComptimeOption::Some(strides) => {
+            let at = tile.second
+                + strided(&geometry.reduced, &strides.reduced, outer)
+                + element * strides.inner;
+            let accessed = comptime![input.second_access];
+            ComptimeOption::new_Some(load_elements::<Stored2>(
+                input.second,
+                input.second_wide,
+                at,
+                strides.inner,
+                tile,
+                accessed,
+                access,
+            ))
+        }
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}
+
+/// A vector across outputs: one element of each of the tile's outputs.
+#[cube]
+fn load_across(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    nth: usize,
+    #[comptime] at_end: AtEnd,
+    #[comptime] access: Access,
+) -> Loaded {
+    let vector = comptime![access.vector];
+    let start = tile.input + offsets(&geometry.reduced, nth).input;
+    let mut value = Vector::<Stored, Wide>::empty();
+    if comptime![access.peeled] {
+        if tile.results == comptime![vector as u32] {
+            value = input.vectors.at(start / vector);
+        } else {
+            // Past the end of the row, this repeats its last element. Those components have no
+            // result.
+            let last = clamp_min(tile.results, 1u32) - 1;
+            #[unroll]
+            for nth in 0..vector {
+                let column = clamp_max(comptime![nth as u32].runtime(), last);
+                value.insert(nth, input.elements.at(start + column as usize));
+            }
+        }
+    } else if comptime![access.realigned && at_end == AtEnd::Whole] {
+        let index = start / vector;
+        if index < whole_vectors(geometry, access) {
+            value = input.vectors.at(index);
+        } else {
+            // Past the end, this repeats the last element, in components that have no result.
+            let last = geometry.realigned.unwrap().elements - 1;
+            #[unroll]
+            for nth in 0..vector {
+                value.insert(nth, input.elements.at(clamp_max(index * vector + nth, last)));
+            }
+        }
+    } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
+        value = input.vectors.at(clamp_max(start / vector, whole_vectors(geometry, access) - 1));
+    } else {
+        value = input.vectors.at(start / vector);
+    }
+    let second = second_of(input, geometry, tile, nth, 0usize, access);
+    Loaded { value, second, position: position_across(geometry, nth), valid: true }
+}
+
+/// The position of load number `nth` of a tile across outputs. All of its elements have the same.
+#[cube]
+pub(super) fn position_across(geometry: &Geometry, nth: usize) -> Position {
+    Position { start: geometry.at_reduced(nth).target, step: 0usize }
+}
+
+/// Whether the last vector of a tile with realigned rows reaches beyond the input.
+#[cube]
+pub(super) fn ends_outside(geometry: &Geometry, tile: Tile, #[comptime] access: Access) -> bool {
+    let last = offsets(&geometry.reduced, geometry.loads_per_tile - 1);
+    (tile.input + last.input) / comptime![access.vector] >= whole_vectors(geometry, access)
+}
+
+/// The vectors that lie inside the input.
+#[cube]
+fn whole_vectors(geometry: &Geometry, #[comptime] access: Access) -> usize {
+    geometry.realigned.unwrap().elements / comptime![access.vector]
+}
+
+/// The largest number of elements at the edges of a peeled inner dimension: each edge is shorter
+/// than a vector.
+pub(crate) fn edge_slots(vector: usize) -> usize {
+    2 * vector
+}
+
+/// An element at an edge of a peeled inner dimension.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Edge {
+    pub(super) value: Vector<Stored, Single>,
+    /// The element of the second input that goes with it, if there is one.
+    pub(super) second: ComptimeOption<Vector<Stored2, Single>>,
+    pub(super) position: Position,
+    pub(super) valid: bool,
+    /// Number of the element in its inner dimension.
+    pub(super) element: usize,
+}
+
+/// The element of the second input that goes with one at an edge.
+#[cube]
+fn second_at_edge(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    outer: usize,
+    element: usize,
+) -> ComptimeOption<Vector<Stored2, Single>> {
+    #[comptime]
+    match &geometry.second {
+        ComptimeOption::Some(strides) => {
+            let at = tile.second
+                + strided(&geometry.reduced, &strides.reduced, outer)
+                + element * strides.inner;
+            let elements = input.second.unwrap();
+            ComptimeOption::new_Some(Vector::cast_from(elements[at]))
+        }
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}
+
+/// Loads edge element `slot` of a tile. The edges are the elements before the first whole vector of
+/// each inner dimension, and those after the last.
+#[cube]
+pub(super) fn load_edge(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    slot: usize,
+    #[comptime] access: Access,
+) -> Edge {
+    let vector = comptime![access.vector];
+    let slots = comptime![edge_slots(vector)];
+    let at = geometry.at_reduced(slot / slots);
+    let start = tile.input + at.input;
+    let head = start.div_ceil(vector) * vector - start;
+    let whole = (geometry.inner_len - head) / vector * vector;
+    let at_edge = slot % slots;
+    let element = select(at_edge < head, at_edge, at_edge + whole);
+    let valid = element < geometry.inner_len;
+    let inside = clamp_max(element, geometry.inner_len - 1);
+    Edge {
+        value: Vector::cast_from(input.elements.at(start + inside)),
+        second: second_at_edge(input, geometry, tile, slot / slots, inside),
+        position: Position {
+            start: at.target + element * geometry.inner_target_stride,
+            step: geometry.inner_target_stride,
+        },
+        valid,
+        element: inside,
+    }
+}

@@ -1,0 +1,89 @@
+//! Merging what other launches left: the second launch of a split, and partial results of shards.
+
+use cubecl::prelude::*;
+
+use super::{
+    args::{KernelTypes, PartialArrays, TargetArrays, partials_of},
+    geometry::{Dim, offsets, unknown_zero},
+    target::{accumulator_of_words, target_of},
+    team::{Team, place},
+    total::combine_team,
+};
+use crate::operator::{OperatorRef, Parameters, Single, identity, merge};
+
+/// Merges the `cubes` partial results of each output in an order that depends on nothing else, and
+/// writes the results.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn merge_partials(
+    _types: &KernelTypes,
+    partials: &mut PartialArrays,
+    target: &mut TargetArrays,
+    kept: &Sequence<Dim>,
+    parameters: &Parameters,
+    cubes: usize,
+    outputs: usize,
+    reduction_len: usize,
+    #[comptime] team: Team,
+    #[comptime] operator: OperatorRef,
+) {
+    let partials = partials_of(partials);
+    let mut target = target_of(target);
+    let place = place(team);
+    let units = comptime![team.units_per_tile as usize];
+    let number = CUBE_POS * comptime![team.tiles_per_cube()] + place.tile as usize;
+    let index = clamp_max(number, outputs - 1);
+    let mut total = identity::<Single>(operator);
+    let mut cube = place.member as usize;
+    while cube < cubes {
+        let partial = partials.at(cube * outputs + index);
+        total = merge::<Single>(operator, total, partial, parameters);
+        cube += units;
+    }
+    total = combine_team::<Single>(total, parameters, unknown_zero(cubes, outputs), team, operator);
+    if place.member == 0 && number < outputs {
+        let offset = offsets(kept, index).target;
+        target.put(offset, total, outputs, reduction_len, parameters, operator);
+    }
+}
+
+/// Partial results of shards, one slot for each. A slot has the words of all outputs.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ShardWords {
+    pub(crate) words: Box<[u32]>,
+    pub(crate) slots: usize,
+}
+
+/// Merges partial results in the order of the arrays and of their slots. A unit takes one output.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn merge_shards(
+    _types: &KernelTypes,
+    shards: &Sequence<ShardWords>,
+    target: &mut TargetArrays,
+    kept: &Sequence<Dim>,
+    parameters: &Parameters,
+    outputs: usize,
+    reduction_len: usize,
+    #[comptime] operator: OperatorRef,
+) {
+    let mut target = target_of(target);
+    let index = clamp_max(ABSOLUTE_POS, outputs - 1);
+    // The identity would turn a sum of -0 into +0, so the first slot is taken as it is.
+    let first = &shards.index(0usize).words;
+    let mut slot = 0usize;
+    let mut total = accumulator_of_words(first, slot, index, outputs, operator);
+    slot += 1;
+    #[unroll]
+    for nth in 0..shards.len().comptime() {
+        let shard = shards.index(nth);
+        while slot < shard.slots {
+            let partial = accumulator_of_words(&shard.words, slot, index, outputs, operator);
+            total = merge::<Single>(operator, total, partial, parameters);
+            slot += 1;
+        }
+        slot = 0usize;
+    }
+    if ABSOLUTE_POS < outputs {
+        let offset = if target.takes_words() { index } else { offsets(kept, index).target };
+        target.put(offset, total, outputs, reduction_len, parameters, operator);
+    }
+}

@@ -1,0 +1,59 @@
+//! The kernels and what they share.
+//!
+//! # Kernels
+//!
+//! - [`single_pass`]: the schedules unit, plane and cube. They differ only in the
+//!   [`Team`](team::Team) that works on an output tile, which is a constant of the kernel.
+//! - [`split_single_pass`]: a split whose last cube merges the partial results.
+//! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
+//!   or the partial results take too much memory. [`merge`] also merges partial results of shards.
+//! - [`list`]: many tensors at once, and the launch that merges their partials.
+//! - [`application`]: a reduction whose results are applied to its own elements, in the same launch or
+//!   in one of its own.
+//! - [`pick`]: results applied to one element of each reduction.
+//!
+//! # Glossary
+//!
+//! - *unit*, *plane*, *cube*: CubeCL's words for a thread, a warp or subgroup, a block or
+//!   workgroup.
+//! - *along*, *across*: whether neighbouring elements of the input belong to one output, or to
+//!   neighbouring outputs ([`Direction`](reduce_planner::Direction)).
+//! - *output tile*: what one team computes. It is one output along, and one vector of neighbouring
+//!   outputs across.
+//! - *team*: the units of a cube that work on one tile. Their *members* are counted from 0.
+//! - *share*: the loads of a tile that one unit takes.
+//! - *block*: the loads that a unit has in flight, which an operator may take together.
+//! - *inner dimension*: the innermost dimension in the access's direction.
+//! - *components*: the elements of a vector.
+//! - *lanes*: units of a plane that exchange values.
+//! - *peeled*: read with whole vectors in the middle and element by element at both edges.
+//! - *realigned*: read in aligned vectors although rows start elsewhere; see [`realign`].
+//! - *adjacent tiles*: tiles that the units of a cube read side by side.
+//! - *published partials*: partial results that cubes pass to the last one of their tile.
+//!
+//! # From the load to the result
+//!
+//! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, [`companion`] reads tensors
+//! beside the input, and [`team`] assigns units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
+//! [`pairwise`]; [`combine`], [`realign`] and [`total`] make one accumulator of a team's;
+//! [`partials`] passes it between cubes, and [`target`] stores what becomes of it.
+
+mod accumulate;
+pub(crate) mod application;
+pub(crate) mod args;
+mod combine;
+pub(crate) mod companion;
+pub(crate) mod geometry;
+pub(crate) mod list;
+pub(crate) mod load;
+pub(crate) mod merge;
+pub(crate) mod pairwise;
+mod partials;
+pub(crate) mod pick;
+mod realign;
+pub(crate) mod single_pass;
+pub(crate) mod split_single_pass;
+pub(crate) mod split_two_pass;
+mod target;
+pub(crate) mod team;
+mod total;

@@ -1,0 +1,203 @@
+//! Published partials: how the cubes of an output tile pass their partial results to the one that
+//! finishes last.
+//!
+//! CubeCL 0.10 has no fence that orders plain stores of one cube for another. A partial result is
+//! therefore published in atomic words of 64 bits. The low half holds 32 bits of an accumulator,
+//! the high half the number of the launch. Both are one atomic word, so a reader that sees the
+//! number of its launch also sees the payload, in whatever order memory shows the words.
+//!
+//! Numbers grow from launch to launch and words begin as 0. Whatever an earlier launch left behind,
+//! even if it was aborted, has a lower number and counts as not written. The counter of a block of
+//! tiles has the number above its count: the first cube of a launch that arrives resets it by an
+//! atomic maximum.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Combine, Direction};
+
+use super::{
+    geometry::unknown_zero,
+    team::{Team, place},
+    total::combine_team,
+};
+use crate::operator::{
+    Accumulator, AccumulatorTypes, OperatorRef, Parameters, Record, Single, identity, merge,
+    word_count,
+};
+
+/// Number of words that a unit of the last cube loads together and waits for.
+const WORDS_IN_FLIGHT: usize = 8;
+
+/// The words of one block of tiles. A counter comes first. The accumulators of `outputs` outputs
+/// follow for each of `cubes` cubes, word by word, so that the words of neighbouring outputs lie
+/// side by side.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Published {
+    first: usize,
+    cubes: usize,
+    /// The number of the launch in the high half.
+    mark: u64,
+    #[cube(comptime)]
+    outputs: usize,
+    #[cube(comptime)]
+    words: usize,
+}
+
+/// Number of outputs of one tile.
+pub(super) fn outputs_per_tile(access: Access) -> usize {
+    match access.direction {
+        Direction::Along => 1,
+        Direction::Across => access.vector,
+    }
+}
+
+/// The team of a cube that merges what all cubes of its block have published. The units of one output
+/// stand `outputs` apart, so neighbouring units read neighbouring words.
+pub(super) fn merging_team(team: Team, outputs: usize) -> Team {
+    let outputs = outputs as u32;
+    Team {
+        units_per_tile: team.units_per_cube / outputs,
+        unit_stride: outputs,
+        units_per_cube: team.units_per_cube,
+        combine: if outputs == 1 { team.combine } else { Combine::Shared },
+    }
+}
+
+/// The number of this cube among those of the launch that have begun, in the order in which they did.
+/// The first word counts them. Whoever waits for cubes with lower numbers, and for a few that follow,
+/// waits for cubes that run or that will as soon as there is room for them. Every unit of the cube
+/// must get here.
+#[cube]
+pub(super) fn nth_to_begin(published: &[Atomic<u64>], mark: u64) -> usize {
+    let mut number = Shared::<[u32]>::new_slice(1usize);
+    if UNIT_POS == 0 {
+        let mut earlier = published[0].fetch_add(1u64);
+        // The first cubes find the count of an earlier launch.
+        if earlier < mark {
+            published[0].fetch_max(mark);
+            earlier = published[0].fetch_add(1u64);
+        }
+        number[0] = u32::cast_from(earlier - mark);
+    }
+    sync_cube();
+    number[0] as usize
+}
+
+#[cube]
+impl Published {
+    pub(super) fn of(
+        block: usize,
+        cubes: usize,
+        mark: u64,
+        #[comptime] outputs: usize,
+        #[comptime] operator: OperatorRef,
+    ) -> Self {
+        let words = word_count::<AccumulatorTypes>(comptime![operator.0.fields]);
+        let per_cube = comptime![outputs * words].runtime();
+        Published { first: block * (1 + cubes * per_cube), cubes, mark, outputs, words }
+    }
+
+    /// Resets the counter for this launch. The cubes count themselves in much later, so the reset
+    /// costs nothing.
+    pub(super) fn open(&self, published: &[Atomic<u64>]) {
+        if UNIT_POS == 0 {
+            published[self.first].fetch_max(self.mark);
+        }
+    }
+
+    /// The index of word `word` of the accumulator of `output` from `cube`.
+    fn at(&self, cube: usize, output: usize, #[comptime] word: usize) -> usize {
+        let row = cube * comptime![self.words] + comptime![word];
+        self.first + 1 + row * comptime![self.outputs] + output
+    }
+
+    /// Publishes the accumulator of `output`.
+    pub(super) fn publish(
+        &self,
+        published: &[Atomic<u64>],
+        cube: usize,
+        output: usize,
+        accumulator: Accumulator<Single>,
+    ) {
+        let bits = accumulator.bits();
+        #[unroll]
+        for word in 0..comptime![self.words] {
+            let marked = u64::cast_from(*bits.index(word)) | self.mark;
+            published[self.at(cube, output, word)].store(marked);
+        }
+    }
+
+    /// Counts this cube in, and returns whether it is the last. Every unit of the cube must get
+    /// here, after [`open`](Self::open).
+    pub(super) fn is_last(&self, published: &[Atomic<u64>]) -> bool {
+        let mut last = Shared::<[u32]>::new_slice(1usize);
+        // A cube counts itself in behind its partial results, so the last one rarely waits.
+        sync_cube();
+        if UNIT_POS == 0 {
+            let earlier = published[self.first].fetch_add(1u64) - self.mark;
+            let is_last = usize::cast_from(earlier) + 1 == self.cubes;
+            last[0] = u32::cast_from(is_last);
+        }
+        sync_cube();
+        last[0] == 1
+    }
+
+    /// Merges what all cubes published: the total of output `UNIT_POS % outputs`, complete in the
+    /// first unit of each output. The order depends on the number of cubes and units alone.
+    pub(super) fn merge(
+        &self,
+        published: &[Atomic<u64>],
+        parameters: &Parameters,
+        #[comptime] team: Team,
+        #[comptime] operator: OperatorRef,
+    ) -> Accumulator<Single> {
+        let words = comptime![self.words];
+        let cubes_in_flight = comptime![(WORDS_IN_FLIGHT / words).max(1)];
+        let place = place(team);
+        let output = place.tile as usize;
+        let units = comptime![team.units_per_tile as usize];
+        let mut total = identity::<Single>(operator);
+        let rounds = self.cubes.div_ceil(comptime![cubes_in_flight * units]);
+        for round in 0..rounds {
+            let cube = place.member as usize + round * comptime![cubes_in_flight * units];
+            let mut taken = Sequence::<u64>::new();
+            #[unroll]
+            for k in 0..cubes_in_flight {
+                let from = cube + comptime![k * units];
+                #[unroll]
+                for word in 0..words {
+                    let mut found = 0u64;
+                    if from < self.cubes {
+                        found = published[self.at(from, output, word)].load();
+                    }
+                    taken.push(found);
+                }
+            }
+            #[unroll]
+            for k in 0..cubes_in_flight {
+                let from = cube + comptime![k * units];
+                if from < self.cubes {
+                    let mut bits = Sequence::<u32>::new();
+                    #[unroll]
+                    for word in 0..words {
+                        let mut found = *taken.index(comptime![k * words + word]);
+                        while found < self.mark {
+                            found = published[self.at(from, output, word)].load();
+                        }
+                        bits.push(u32::cast_from(found));
+                    }
+                    let fields = comptime![operator.0.fields];
+                    let partial = Record::<AccumulatorTypes, Single>::from_bits(&bits, fields);
+                    total = merge::<Single>(operator, total, partial, parameters);
+                }
+            }
+        }
+        combine_team::<Single>(
+            total,
+            parameters,
+            unknown_zero(self.cubes, self.first),
+            team,
+            operator,
+        )
+    }
+}

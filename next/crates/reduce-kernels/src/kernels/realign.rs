@@ -1,0 +1,144 @@
+//! Rows that start off a vector's boundary, read in aligned vectors across outputs.
+//!
+//! Units read aligned vectors all the same. The vectors of a row begin `before` elements ahead of
+//! the first output of a cube's block, where `before` is less than a vector. A plan deals rows to
+//! units so that all rows of a unit have the same `before`: two rows of odd length do if they are a
+//! vector's length of rows apart. A unit then adds its rows component by component, as if they were
+//! aligned. Its components belong to outputs by the same distance in each row, and are moved there
+//! when the cube combines.
+
+use cubecl::prelude::*;
+use reduce_planner::Access;
+
+use super::{
+    accumulate::Share,
+    geometry::{Geometry, RowBlock, Tile, offsets},
+    team::Team,
+};
+use crate::operator::{
+    Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Stored, Wide, merge,
+};
+
+/// The vectors that a unit reads, one of each of its rows.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Window {
+    /// The tile, with the offset in the input of an element of the vector in the first row.
+    pub(super) tile: Tile,
+    /// Elements from the start of the block's first vector to the block's first output.
+    pub(super) before: usize,
+}
+
+/// The window of a share of a tile. Units past the end of the block repeat its last vector.
+#[cube]
+pub(super) fn window(
+    geometry: &Geometry,
+    tile: Tile,
+    share: Share,
+    #[comptime] access: Access,
+) -> Window {
+    let vector = comptime![access.vector];
+    let block = tile.block;
+    let start = tile.input - block.before;
+    let before = (start + offsets(&geometry.reduced, share.first).input) % vector;
+    let last = (before + block.outputs - 1) / vector * vector;
+    let at = clamp_max(block.before, last);
+    // Not `clamp_max`: CUDA has no minimum of a position of 64 bits and a constant of 32.
+    let rest = before + block.outputs - at;
+    let until = select(rest < vector, rest, vector.runtime());
+    Window {
+        tile: Tile {
+            input: start + at,
+            output: tile.output,
+            index: tile.index,
+            results: tile.results,
+            block: RowBlock {
+                first: block.first,
+                before: block.before,
+                outputs: block.outputs,
+                from: clamp_min(before, at) - at,
+                until,
+            },
+            second: tile.second,
+        },
+        before,
+    }
+}
+
+/// The vector with one of its components that belong to the block in place of those that do not.
+///
+/// What lies beside the block may be anything, also NaN in memory that belongs to no tensor. An
+/// operator that asks questions about all components at once would take another path for it, on
+/// which results are rounded otherwise.
+#[cube]
+pub(super) fn inside_block(value: Vector<Stored, Wide>, block: RowBlock) -> Vector<Stored, Wide> {
+    let width = Wide::value().comptime();
+    let mut own = value.extract(0usize);
+    #[unroll]
+    for nth in 1..width {
+        own = select(block.from == nth, value.extract(nth), own);
+    }
+    let mut result = value;
+    #[unroll]
+    for nth in 0..width {
+        let inside = nth >= block.from && nth < block.until;
+        result.insert(nth, select(inside, value.extract(nth), own));
+    }
+    result
+}
+
+/// Merges the accumulators of a cube's units by output: member 0 of each team ends up with the
+/// totals of its tile. It contains barriers, so every unit of the cube must call it.
+#[cube]
+pub(super) fn combine_windows(
+    accumulator: Accumulator<Wide>,
+    before: usize,
+    block: RowBlock,
+    parameters: &Parameters,
+    zero: u32,
+    #[comptime] team: Team,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Wide> {
+    let vector = Wide::value().comptime();
+    // Each member has a row of places, one for each output of the block and a few without one.
+    let row = comptime![(team.tiles_per_cube() * vector) as u32];
+    let places = comptime![row as usize * team.units_per_tile as usize];
+    let mut shared =
+        Columns::<AccumulatorTypes, Single>::shared(places, comptime![operator.0.fields]);
+    let member = UNIT_POS / comptime![team.unit_stride];
+    let first = UNIT_POS % comptime![team.unit_stride] * comptime![vector as u32];
+    let before = u32::cast_from(before);
+    let outputs = u32::cast_from(block.outputs);
+    #[unroll]
+    for nth in 0..vector {
+        let element = first + comptime![nth as u32];
+        if element >= before && element - before < outputs {
+            shared.put((member * row + element - before) as usize, accumulator.component(nth));
+        }
+    }
+    sync_cube();
+    let mut half = comptime![team.units_per_tile / 2] + zero;
+    while half > 0 {
+        let mut place = UNIT_POS;
+        while place < half * row {
+            if place % row < outputs {
+                let left = shared.at(place as usize);
+                let right = shared.at((place + half * row) as usize);
+                shared.put(place as usize, merge::<Single>(operator, left, right, parameters));
+            }
+            place += comptime![team.units_per_cube];
+        }
+        sync_cube();
+        half /= 2;
+    }
+    // Only member 0 has the place of its tile in the row of totals.
+    let mut total = accumulator;
+    #[unroll]
+    for nth in 0..vector {
+        let component = comptime![nth as u32].runtime();
+        // Places past the last output hold nothing.
+        let place = clamp_max(first + comptime![nth as u32], outputs - 1);
+        total = total.with_component(component, shared.at(place as usize));
+    }
+    total
+}

@@ -1,0 +1,161 @@
+//! The end of a reduction: an output's accumulator is finished and its results are stored, or it is
+//! stored as it is, as a partial result.
+
+use cubecl::prelude::*;
+
+use super::{
+    args::{Output, TargetArrays, output_of, whole_if_any},
+    geometry::{Geometry, Tile},
+};
+use crate::operator::{
+    Accumulator, AccumulatorTypes, OperatorRef, Parameters, Record, Results, Single, Slice, Wide,
+    finish, word_count,
+};
+
+/// The entire target, as kernels write it.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Target {
+    output: Output,
+    words: ComptimeOption<Slice<u32>>,
+}
+
+#[cube]
+pub(super) fn target_of(arrays: &mut TargetArrays) -> Target {
+    Target { output: output_of(&mut arrays.results), words: whole_if_any(&arrays.words) }
+}
+
+#[cube]
+impl Target {
+    /// Whether accumulators are stored, in the row-major order of the outputs.
+    pub(super) fn takes_words(&self) -> comptime_type!(bool) {
+        self.words.is_some()
+    }
+
+    /// Stores what becomes of the accumulator of one output, `offset` elements into the output.
+    pub(super) fn put(
+        &mut self,
+        offset: usize,
+        accumulator: Accumulator<Single>,
+        outputs: usize,
+        reduction_len: usize,
+        parameters: &Parameters,
+        #[comptime] operator: OperatorRef,
+    ) {
+        if self.words.is_some() {
+            self.put_words(offset, outputs, accumulator);
+        } else {
+            let results = finish::<Single>(operator, accumulator, reduction_len, parameters);
+            self.output.elements.put(offset, results);
+        }
+    }
+
+    /// Member 0 of a tile's team stores what becomes of its accumulator.
+    pub(super) fn put_along(
+        &mut self,
+        geometry: &Geometry,
+        parameters: &Parameters,
+        tile: Tile,
+        member: u32,
+        accumulator: Accumulator<Single>,
+        #[comptime] operator: OperatorRef,
+    ) {
+        if self.words.is_some() {
+            if member == 0 && tile.results > 0 {
+                self.put_words(tile.output, geometry.outputs, accumulator);
+            }
+        } else {
+            let results =
+                finish::<Single>(operator, accumulator, geometry.reduction_len, parameters);
+            if member == 0 && tile.results > 0 {
+                self.output.elements.put(tile.output, results);
+            }
+        }
+    }
+
+    /// Member 0 of a tile's team stores what becomes of its vector of accumulators.
+    pub(super) fn put_across(
+        &mut self,
+        geometry: &Geometry,
+        parameters: &Parameters,
+        tile: Tile,
+        member: u32,
+        accumulator: Accumulator<Wide>,
+        #[comptime] operator: OperatorRef,
+    ) {
+        if self.words.is_some() {
+            #[unroll]
+            for nth in 0..Wide::value().comptime() {
+                if member == 0 && comptime![nth as u32] < tile.results {
+                    let offset = tile.output + nth * geometry.inner_target_stride;
+                    self.put_words(offset, geometry.outputs, accumulator.component(nth));
+                }
+            }
+        } else {
+            let results = finish::<Wide>(operator, accumulator, geometry.reduction_len, parameters);
+            write_across(&mut self.output, geometry, tile, member, results);
+        }
+    }
+
+    fn put_words(&mut self, offset: usize, outputs: usize, accumulator: Accumulator<Single>) {
+        let mut words = self.words.unwrap();
+        let bits = accumulator.bits();
+        #[unroll]
+        for word in 0..bits.len().comptime() {
+            words[outputs * comptime![word] + offset] = *bits.index(word);
+        }
+    }
+}
+
+/// The accumulator of output `offset` in slot `slot` of words that [`Target`] has stored.
+#[cube]
+pub(super) fn accumulator_of_words(
+    words: &[u32],
+    slot: usize,
+    offset: usize,
+    outputs: usize,
+    #[comptime] operator: OperatorRef,
+) -> Accumulator<Single> {
+    let fields = comptime![operator.0.fields];
+    let count = word_count::<AccumulatorTypes>(fields);
+    let first = slot * comptime![count] * outputs + offset;
+    let mut bits = Sequence::<u32>::new();
+    #[unroll]
+    for word in 0..count {
+        bits.push(words[first + outputs * comptime![word]]);
+    }
+    Record::<AccumulatorTypes, Single>::from_bits(&bits, fields)
+}
+
+/// Member 0 writes the results of its vector of outputs: together if all of them are inside the row
+/// and lie side by side.
+#[cube]
+fn write_across(
+    output: &mut Output,
+    geometry: &Geometry,
+    tile: Tile,
+    member: u32,
+    result: Results<Wide>,
+) {
+    let vector = Wide::value().comptime();
+    let in_vectors = output.vectors.is_some();
+    let in_elements = output.elements.is_some();
+    let mut elements = select(member == 0, tile.results, 0u32);
+    if comptime![in_vectors] {
+        // Without elements, every tile has all its results.
+        if elements == comptime![vector as u32] || comptime![!in_elements] && elements > 0 {
+            output.vectors.put(tile.output / comptime![vector], result);
+            elements = 0u32;
+        }
+    }
+    if comptime![in_elements] {
+        #[unroll]
+        for nth in 0..comptime![vector] {
+            if comptime![nth as u32] < elements {
+                output
+                    .elements
+                    .put(tile.output + nth * geometry.inner_target_stride, result.component(nth));
+            }
+        }
+    }
+}

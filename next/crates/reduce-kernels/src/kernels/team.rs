@@ -1,0 +1,52 @@
+//! The assignment of units to tiles.
+
+use cubecl::prelude::*;
+use reduce_planner::Combine;
+
+/// The units of a cube that work on one tile: their number, their positions, and how they combine.
+///
+/// The unit at position `p` is member `p / unit_stride % units_per_tile` of its team. The other
+/// digits of `p` say which of the cube's tiles the team works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Team {
+    /// Units per tile, a power of two.
+    pub(crate) units_per_tile: u32,
+    /// Positions between neighbouring members: 1 `Along`, the number of adjacent tiles `Across`.
+    pub(crate) unit_stride: u32,
+    /// Units of the cube.
+    pub(crate) units_per_cube: u32,
+    /// How the members combine.
+    pub(crate) combine: Combine,
+}
+
+impl Team {
+    /// Whether the units of a tile are lanes of one plane.
+    pub(super) fn is_in_plane(self) -> bool {
+        matches!(self.combine, Combine::Plane { lanes } if lanes == self.units_per_tile)
+    }
+
+    /// Tiles that a cube works on at a time.
+    pub(super) fn tiles_per_cube(self) -> usize {
+        (self.units_per_cube / self.units_per_tile) as usize
+    }
+}
+
+/// Where a unit stands in its cube.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Place {
+    /// Which of the cube's tiles.
+    pub(super) tile: u32,
+    /// Number among the members of the team. Member 0 ends up with the tile's accumulator.
+    pub(super) member: u32,
+}
+
+/// The place of this unit in its cube.
+#[cube]
+pub(super) fn place(#[comptime] team: Team) -> Place {
+    let units = comptime![team.units_per_tile];
+    let adjacent = comptime![team.unit_stride];
+    let member = UNIT_POS / adjacent % units;
+    let tile = UNIT_POS % adjacent + UNIT_POS / comptime![adjacent * units] * adjacent;
+    Place { tile, member }
+}

@@ -1,0 +1,357 @@
+//! Reductions of lists of tensors.
+
+use core::fmt;
+use std::rc::Rc;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{
+    Device, ElementType, InputSpec, ListApplication, ListChoice, ListPlan, ListProblem,
+};
+
+use crate::{
+    Apply, ClippedToNorm, Input, Map, Mapped, NormL2, Operator, Outputs, ReduceError,
+    host::{
+        application::ApplyRequest,
+        list::{ListCall, ListRequest, ListResult},
+        list_application::ApplyListCall,
+    },
+    operator::{ApplyRef, Fields, OperatorRef, ResultArity, rules},
+};
+
+/// The L2 norm of all elements of all tensors, of shape `[1]`: the global norm of gradients.
+/// [`reduce_list`] with [`NormL2`] gives the norm of each tensor too.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn global_norm<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
+) -> Result<TensorHandle, ReduceError> {
+    Ok(reduce_list(NormL2, tensors).run(client)?.all)
+}
+
+/// Scales tensors down so that their global norm is at most `max_norm`, into new tensors. Returns
+/// them and the norm that they had. [`ClippedToNorm`] says what becomes of norms that are not
+/// finite.
+///
+/// Nothing waits for the norm: the device scales by what it has computed.
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched: tensors that are not of floating point, or a
+/// `max_norm` that is not finite and above 0.
+pub fn clip_by_global_norm<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
+    max_norm: f64,
+) -> Result<(Vec<TensorHandle>, TensorHandle), ReduceError> {
+    let clipped = reduce_list(NormL2, tensors).apply(ClippedToNorm { max_norm });
+    let (tensors, norms) = clipped.run(client)?;
+    Ok((tensors, norms.all))
+}
+
+/// [`clip_by_global_norm`] in place. Returns the norm that the tensors had. Where it is at most
+/// `max_norm`, no element is read again.
+///
+/// # Errors
+///
+/// Those of [`clip_by_global_norm`], and tensors of which two elements lie in one place.
+pub fn clip_by_global_norm_in_place<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
+    max_norm: f64,
+) -> Result<TensorHandle, ReduceError> {
+    let clipped = reduce_list(NormL2, tensors).apply(ClippedToNorm { max_norm });
+    Ok(clipped.run_in_place(client)?.all)
+}
+
+/// Starts a reduction of all elements of each of `tensors`, and of all of them together, with one
+/// operator. The tensors may have any shapes, strides and types.
+///
+/// It takes one launch for many tensors, and one that merges: two launches for the gradients of a
+/// model whose parameters are all of one type. [`clip_by_global_norm`] is built on it.
+///
+/// Tensors of several types are converted to their common type first
+/// ([`rules::common`](crate::operator::rules::common)). Operators that give positions are refused.
+///
+/// ```no_run
+/// # use reduce_kernels::{MinMax, NormL2, ReduceError, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
+/// let norms = reduce_list(NormL2, gradients).run(client)?;
+/// // norms.each has shape [gradients.len()], norms.all has shape [1].
+/// let (lowest, highest) = reduce_list(MinMax, gradients).run(client)?.all;
+/// # Ok(()) }
+/// ```
+pub fn reduce_list<'a, O: Operator, T: Input + 'a>(
+    operator: O,
+    tensors: impl IntoIterator<Item = &'a T>,
+) -> ListReduction<'a, O, T> {
+    ListReduction {
+        operator,
+        tensors: tensors.into_iter().collect(),
+        accumulator: None,
+        outputs: [None; 3],
+        no_such_result: None,
+        plan: None,
+        device: None,
+    }
+}
+
+/// A reduction of a list of tensors that is being described; see [`reduce_list`]. It does nothing
+/// until it is run.
+#[must_use = "a reduction does nothing until it is run"]
+pub struct ListReduction<'a, O, T> {
+    operator: O,
+    tensors: Vec<&'a T>,
+    accumulator: Option<ElementType>,
+    outputs: [Option<ElementType>; 3],
+    /// A result that the caller asked a type for, but that the operator does not have.
+    no_such_result: Option<usize>,
+    plan: Option<ListPlan>,
+    device: Option<&'a Device>,
+}
+
+/// The results of a list: an `X` for each result of the operator, or a tuple of them.
+#[derive(Clone, Debug)]
+pub struct ListResults<X> {
+    /// Those of each tensor, in the order of the list, of shape `[tensors]`.
+    pub each: X,
+    /// That of all tensors together, of shape `[1]`.
+    pub all: X,
+}
+
+impl<O: Operator, T: Input> fmt::Debug for ListReduction<'_, O, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListReduction")
+            .field("operator", &O::NAME)
+            .field("tensors", &self.tensors)
+            .field("accumulator", &self.accumulator)
+            .field("outputs", &self.outputs)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
+    /// Asks for this type of the results, or of the first ones if the operator has several.
+    pub fn output_type(self, output: ElementType) -> Self {
+        self.nth_output_type(0, output)
+    }
+
+    /// Asks for this type of result number `nth` of the operator, counted from 0.
+    pub fn nth_output_type(mut self, nth: usize, output: ElementType) -> Self {
+        match self.outputs[..O::Results::COUNT].get_mut(nth) {
+            Some(slot) => *slot = Some(output),
+            None => self.no_such_result = self.no_such_result.or(Some(nth)),
+        }
+        self
+    }
+
+    /// Accumulates in this type; see [`Reduction::accumulate_in`](crate::Reduction::accumulate_in).
+    pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
+        self.accumulator = Some(accumulator);
+        self
+    }
+
+    /// Applies `map` to each element before the operator takes it.
+    pub fn mapped<M: Map>(self, map: M) -> ListReduction<'a, Mapped<M, O>, T> {
+        let Self { operator, tensors, accumulator, outputs, no_such_result, plan, device } = self;
+        let operator = Mapped { map, operator };
+        ListReduction { operator, tensors, accumulator, outputs, no_such_result, plan, device }
+    }
+
+    /// Applies the results of all tensors together to each element of every tensor, in one launch
+    /// more for many tensors. `apply` takes no operands.
+    ///
+    /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types
+    /// that were asked for with [`output_type`](Self::output_type) are dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example(client: &Client, parts: &[TensorHandle]) -> Result<(), ReduceError> {
+    /// // The parts of a vector of length 1.
+    /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedList<'a, O, F, T> {
+        AppliedList { list: self, apply }
+    }
+
+    /// Runs this plan instead of choosing one. It is checked against the list and the device.
+    pub fn with_plan(mut self, plan: ListPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// Plans for `device`; see [`Reduction::plan_for`](crate::Reduction::plan_for).
+    pub fn plan_for(mut self, device: &'a Device) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// The types of the results.
+    ///
+    /// # Errors
+    ///
+    /// Tensors or types that cannot be reduced.
+    pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
+        let results = self.call()?.results()?;
+        Ok(O::Results::outputs(|nth| results[nth]))
+    }
+
+    /// The canonical problem, for planning without a device.
+    ///
+    /// # Errors
+    ///
+    /// Tensors or types that cannot be reduced.
+    pub fn problem(&self) -> Result<ListProblem, ReduceError> {
+        self.call()?.problem()
+    }
+
+    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
+    ///
+    /// # Errors
+    ///
+    /// Tensors or types that cannot be reduced, and lists that the device cannot run.
+    pub fn choose(&self, client: &Client) -> Result<ListChoice, ReduceError> {
+        self.call()?.choose(client)
+    }
+
+    fn call(&self) -> Result<ListCall<'_>, ReduceError> {
+        self.call_with(self.specs()?, self.outputs)
+    }
+
+    /// Where the tensors lie.
+    fn specs(&self) -> Result<Vec<InputSpec<'_>>, ReduceError> {
+        let spec = |(nth, tensor): (usize, &&'a T)| {
+            let listed = |error| ReduceError::Listed { nth, error: Box::new(error) };
+            tensor.spec().map_err(listed)
+        };
+        self.tensors.iter().enumerate().map(spec).collect()
+    }
+
+    /// The call for tensors that lie so, with results of these types.
+    fn call_with<'s>(
+        &'s self,
+        inputs: Vec<InputSpec<'s>>,
+        outputs: [Option<ElementType>; 3],
+    ) -> Result<ListCall<'s>, ReduceError> {
+        let operator = O::DEFINITION.erased();
+        if let Some(nth) = self.no_such_result {
+            let (operator, results) = (operator.name(), operator.results);
+            return Err(ReduceError::NoSuchResult { operator, nth, results });
+        }
+        let parameters = (O::PARAMETERS)(&self.operator)
+            .map_err(|invalid| ReduceError::Parameter { operator: operator.name(), invalid })?;
+        let plan = self.plan.clone();
+        let operator = OperatorRef(operator);
+        let request = ListRequest::new(operator, &inputs, self.accumulator, outputs, plan);
+        Ok(ListCall { request: Rc::new(request), inputs, device: self.device, parameters })
+    }
+}
+
+/// The results of `O` over a list on `R`.
+pub type ResultsOfList<O> = ListResults<Outputs<O, TensorHandle>>;
+
+impl<'a, O: Operator> ListReduction<'a, O, TensorHandle> {
+    /// Launches the reduction into new tensors. Does not wait for it. Each thread caches the
+    /// prepared list, so repeating it plans nothing.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &Client) -> Result<ResultsOfList<O>, ReduceError> {
+        Ok(of_list::<O>(self.call()?.run(client, &self.tensors)?))
+    }
+}
+
+/// The tensors that results were applied to, and the results.
+pub type AppliedWithResults<O> = (Vec<TensorHandle>, ResultsOfList<O>);
+
+/// A list whose results are applied to each element; see [`ListReduction::apply`]. It does nothing
+/// until it is run. If the tensors are [`TensorDescription`](crate::TensorDescription)s, it cannot
+/// run, but answers everything else.
+#[must_use = "an applied reduction does nothing until it is run"]
+pub struct AppliedList<'a, O, F, T> {
+    list: ListReduction<'a, O, T>,
+    apply: F,
+}
+
+impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedList<'_, O, F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppliedList").field("list", &self.list).field("apply", &F::NAME).finish()
+    }
+}
+
+impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F, T> {
+    /// Chooses the launches that follow the reduction's, into new tensors or in place.
+    ///
+    /// # Errors
+    ///
+    /// Tensors or types that cannot be reduced, and lists that the device cannot run.
+    pub fn choose(&self, client: &Client, in_place: bool) -> Result<ListApplication, ReduceError> {
+        self.call()?.choose(client, in_place)
+    }
+
+    /// Whether [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would launch. It plans
+    /// the reduction and the application, and launches nothing. The memory of tensors is not
+    /// checked if these are [`TensorDescription`](crate::TensorDescription)s.
+    ///
+    /// # Errors
+    ///
+    /// The error that the run would return.
+    pub fn check(&self, client: &Client, in_place: bool) -> Result<(), ReduceError> {
+        let bytes: Vec<_> = self.list.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect();
+        self.call()?.check(client, &bytes, in_place)
+    }
+
+    fn call(&self) -> Result<ApplyListCall<'_>, ReduceError> {
+        let apply_parameters = (F::PARAMETERS)(&self.apply)
+            .map_err(|invalid| ReduceError::Parameter { operator: F::NAME.to_owned(), invalid })?;
+        let specs = self.list.specs()?;
+        let common = specs.iter().map(|spec| spec.element).reduce(rules::common);
+        let common = common.unwrap_or(ElementType::F32);
+        let real = ApplyRequest::real(common, self.list.accumulator, None);
+        let mut outputs = [None; 3];
+        outputs[..O::Results::COUNT].fill(Some(real));
+        let list = self.list.call_with(specs, outputs)?;
+        Ok(ApplyListCall { list, apply: ApplyRef(F::DEFINITION.erased()), apply_parameters })
+    }
+}
+
+impl<O: Operator, F: Apply<Results = O::Results>> AppliedList<'_, O, F, TensorHandle> {
+    /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do
+    /// where these have no gaps, and are row-major otherwise. Returns them and the results.
+    /// Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &Client) -> Result<AppliedWithResults<O>, ReduceError> {
+        let (tensors, results) = self.call()?.run(client, &self.list.tensors, false)?;
+        Ok((tensors, of_list::<O>(results)))
+    }
+
+    /// Replaces the elements of the list, and returns the results. Does not wait. No two tensors of
+    /// the list may share memory.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written, such as for a tensor of which two
+    /// elements lie in one place.
+    pub fn run_in_place(self, client: &Client) -> Result<ResultsOfList<O>, ReduceError> {
+        let (_, results) = self.call()?.run(client, &self.list.tensors, true)?;
+        Ok(of_list::<O>(results))
+    }
+}
+
+fn of_list<O: Operator>(results: Vec<ListResult>) -> ResultsOfList<O> {
+    let (each, all): (Vec<_>, Vec<_>) =
+        results.into_iter().map(|ListResult { each, all }| (each, all)).unzip();
+    let outputs = |results: Vec<TensorHandle>| {
+        let mut results = results.into_iter();
+        O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
+    };
+    ListResults { each: outputs(each), all: outputs(all) }
+}

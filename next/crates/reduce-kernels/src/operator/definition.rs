@@ -1,0 +1,338 @@
+//! An operator as data: the facts that host code needs, and the functions that write the operator's
+//! code into a kernel.
+
+use core::{
+    any::{TypeId, type_name},
+    fmt,
+    hash::{Hash, Hasher},
+    marker::PhantomData,
+};
+
+use cubecl::{prelude::*, unexpanded};
+
+use super::{
+    Fields, Operator, Parameters, Position, TypeRule,
+    block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
+    elements::{In, Single, Wide},
+    pair::{ErasedPairs, Pairs, PushPair},
+    parameters::ParametersExpand,
+    passes::{ErasedPasses, Passes},
+    position::PositionExpand,
+    record::{
+        Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
+    },
+};
+
+/// The operator `O` as data: its constants, its four functions, and its block functions if it has
+/// any.
+///
+/// [`Operator::DEFINITION`] names it. Kernels and host code take it without its type, so Rust
+/// compiles them once and not for each operator.
+#[derive(Debug)]
+pub struct Definition<O> {
+    erased: Erased,
+    operator: PhantomData<fn() -> O>,
+}
+
+impl<O: Operator> Definition<O> {
+    /// The definition of `O`.
+    #[must_use]
+    pub const fn of() -> Self {
+        Self { erased: Erased::of::<O>(), operator: PhantomData }
+    }
+
+    pub(crate) const fn erased(&'static self) -> &'static Erased {
+        &self.erased
+    }
+}
+
+/// An operator without its type.
+#[derive(Debug)]
+pub(crate) struct Erased {
+    id: TypeId,
+    type_name: fn() -> &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) map: Option<&'static str>,
+    pub(crate) fields: usize,
+    pub(crate) results: usize,
+    pub(crate) types: TypeRule,
+    pub(crate) defined_on_empty: bool,
+    pub(crate) positional: bool,
+    pub(crate) pairwise: bool,
+    pub(crate) transcendental: bool,
+    pub(crate) native_math: bool,
+    pub(crate) blocks: Option<ErasedBlocks>,
+    pub(crate) passes: Option<ErasedPasses>,
+    pub(crate) pairs: Option<ErasedPairs>,
+    wide: Functions<Wide>,
+    single: Functions<Single>,
+}
+
+type Push<N> = fn(
+    &Scope,
+    AccumulatorExpand<N>,
+    NativeExpand<Vector<In, N>>,
+    PositionExpand,
+    &ParametersExpand,
+) -> AccumulatorExpand<N>;
+
+/// The functions that write an operator's code into a kernel that is being generated, for vectors
+/// of `N` components.
+#[derive(Debug)]
+pub(crate) struct Functions<N: Size> {
+    identity: fn(&Scope) -> AccumulatorExpand<N>,
+    push: Push<N>,
+    merge: fn(
+        &Scope,
+        AccumulatorExpand<N>,
+        AccumulatorExpand<N>,
+        &ParametersExpand,
+    ) -> AccumulatorExpand<N>,
+    finish: fn(
+        &Scope,
+        AccumulatorExpand<N>,
+        NativeExpand<usize>,
+        &ParametersExpand,
+    ) -> ResultsExpand<N>,
+}
+
+impl Erased {
+    const fn of<O: Operator>() -> Self {
+        Self {
+            id: TypeId::of::<O>(),
+            type_name: type_name::<O>,
+            name: O::NAME,
+            map: O::MAP,
+            fields: <O::Fields as Fields>::COUNT,
+            results: <O::Results as Fields>::COUNT,
+            types: O::TYPES,
+            defined_on_empty: O::DEFINED_ON_EMPTY,
+            positional: O::POSITIONAL,
+            pairwise: O::PAIRWISE,
+            transcendental: O::TRANSCENDENTAL,
+            native_math: O::NATIVE_MATH,
+            blocks: match O::BLOCKS {
+                Some(Blocks { erased, .. }) => Some(erased),
+                None => None,
+            },
+            passes: match O::PASSES {
+                Some(Passes { erased, .. }) => Some(erased),
+                None => None,
+            },
+            pairs: match O::PAIRS {
+                Some(Pairs { erased, .. }) => Some(erased),
+                None => None,
+            },
+            wide: Functions::of::<O>(),
+            single: Functions::of::<O>(),
+        }
+    }
+
+    /// Whether a merge is so long that a loop over merges should not be unrolled: compilers would
+    /// take longer than the loop costs.
+    pub(crate) fn merges_in_loops(&self) -> bool {
+        self.fields > 3 || self.transcendental
+    }
+
+    /// The name of the operator in messages: `sum`, or `sum of squared_error` for a mapped one.
+    pub(crate) fn name(&self) -> String {
+        match self.map {
+            None => self.name.into(),
+            Some(map) => format!("{} of {map}", self.name),
+        }
+    }
+}
+
+impl<N: Size> Functions<N> {
+    const fn of<O: Operator>() -> Self {
+        Self {
+            identity: packed_identity::expand::<O, N>,
+            push: packed_push::expand::<O, N>,
+            merge: packed_merge::expand::<O, N>,
+            finish: packed_finish::expand::<O, N>,
+        }
+    }
+}
+
+#[cube]
+fn packed_identity<O: Operator, N: Size>() -> Accumulator<N> {
+    O::Fields::pack::<AccumulatorTypes, N>(O::identity::<N>())
+}
+
+#[cube]
+fn packed_push<O: Operator, N: Size>(
+    accumulator: Accumulator<N>,
+    value: Vector<In, N>,
+    position: Position,
+    parameters: &Parameters,
+) -> Accumulator<N> {
+    let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
+    O::Fields::pack::<AccumulatorTypes, N>(O::push::<N>(accumulator, value, position, parameters))
+}
+
+#[cube]
+fn packed_merge<O: Operator, N: Size>(
+    left: Accumulator<N>,
+    right: Accumulator<N>,
+    parameters: &Parameters,
+) -> Accumulator<N> {
+    let left = O::Fields::unpack::<AccumulatorTypes, N>(left);
+    let right = O::Fields::unpack::<AccumulatorTypes, N>(right);
+    O::Fields::pack::<AccumulatorTypes, N>(O::merge::<N>(left, right, parameters))
+}
+
+#[cube]
+fn packed_finish<O: Operator, N: Size>(
+    accumulator: Accumulator<N>,
+    count: usize,
+    parameters: &Parameters,
+) -> Results<N> {
+    let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
+    O::Results::pack::<ResultTypes, N>(O::finish::<N>(accumulator, count, parameters))
+}
+
+/// An operator as a constant of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct OperatorRef(pub(crate) &'static Erased);
+
+impl PartialEq for OperatorRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for OperatorRef {}
+
+impl Hash for OperatorRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+/// The path of the operator's type. CubeCL tells kernels apart by hash and equality, not by this.
+impl fmt::Debug for OperatorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str((self.0.type_name)())
+    }
+}
+
+/// The widths of the vectors that kernels accumulate in: that of the access, or one component.
+pub(crate) trait Width: Size {
+    /// The operator's functions for vectors of this width.
+    fn functions(operator: OperatorRef) -> &'static Functions<Self>;
+
+    /// The operator's block function for accumulators of this width.
+    fn push_block(blocks: ErasedBlocks) -> PushBlock<Self>;
+
+    /// The operator's function of pairs for accumulators of this width.
+    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
+    fn push_pair(pairs: ErasedPairs) -> PushPair<Self>;
+}
+
+impl Width for Wide {
+    fn functions(operator: OperatorRef) -> &'static Functions<Self> {
+        &operator.0.wide
+    }
+
+    fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
+        blocks.wide
+    }
+
+    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
+    fn push_pair(pairs: ErasedPairs) -> PushPair<Self> {
+        pairs.wide
+    }
+}
+
+impl Width for Single {
+    fn functions(operator: OperatorRef) -> &'static Functions<Self> {
+        &operator.0.single
+    }
+
+    fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
+        blocks.single
+    }
+
+    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
+    fn push_pair(pairs: ErasedPairs) -> PushPair<Self> {
+        pairs.single
+    }
+}
+
+/// Defines a function that kernels call by name, from the field of [`Functions`] with that name.
+/// CubeCL's macro turns `name(arguments)` into `name::expand(scope, arguments)`.
+macro_rules! call {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty as $expand:ty),*) -> $result:ty as $result_expand:ty) => {
+        $(#[$doc])*
+        pub(crate) fn $name<N: Width>(_operator: OperatorRef, $(_: $type),*) -> $result {
+            unexpanded!()
+        }
+
+        pub(crate) mod $name {
+            use super::*;
+
+            pub(crate) fn expand<N: Width>(
+                scope: &Scope,
+                operator: OperatorRef,
+                $($argument: $expand),*
+            ) -> $result_expand {
+                (N::functions(operator).$name)(scope, $($argument),*)
+            }
+        }
+    };
+}
+
+call!(
+    /// [`Operator::identity`] of an operator known when the kernel is built.
+    identity() -> Accumulator<N> as AccumulatorExpand<N>
+);
+call!(
+    /// [`Operator::push`].
+    push(
+        accumulator: Accumulator<N> as AccumulatorExpand<N>,
+        value: Vector<In, N> as NativeExpand<Vector<In, N>>,
+        position: Position as PositionExpand,
+        parameters: &Parameters as &ParametersExpand
+    ) -> Accumulator<N> as AccumulatorExpand<N>
+);
+call!(
+    /// [`Operator::merge`].
+    merge(
+        left: Accumulator<N> as AccumulatorExpand<N>,
+        right: Accumulator<N> as AccumulatorExpand<N>,
+        parameters: &Parameters as &ParametersExpand
+    ) -> Accumulator<N> as AccumulatorExpand<N>
+);
+call!(
+    /// [`Operator::finish`].
+    finish(
+        accumulator: Accumulator<N> as AccumulatorExpand<N>,
+        count: usize as NativeExpand<usize>,
+        parameters: &Parameters as &ParametersExpand
+    ) -> Results<N> as ResultsExpand<N>
+);
+
+/// [`Blockwise::push_block`](super::Blockwise::push_block) of an operator that has it.
+pub(crate) fn push_block<N: Width>(
+    _operator: OperatorRef,
+    _accumulator: Accumulator<N>,
+    _block: &Block<Wide>,
+    _parameters: &Parameters,
+) -> (Accumulator<N>, bool) {
+    unexpanded!()
+}
+
+pub(crate) mod push_block {
+    use super::*;
+
+    pub(crate) fn expand<N: Width>(
+        scope: &Scope,
+        operator: OperatorRef,
+        accumulator: AccumulatorExpand<N>,
+        block: &BlockExpand<Wide>,
+        parameters: &ParametersExpand,
+    ) -> (AccumulatorExpand<N>, NativeExpand<bool>) {
+        let blocks = operator.0.blocks.expect("kernels ask whether there are block functions");
+        N::push_block(blocks)(scope, accumulator, block, parameters)
+    }
+}

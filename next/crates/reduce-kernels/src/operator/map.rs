@@ -1,0 +1,118 @@
+//! Element maps: functions that are applied to elements before an operator takes them.
+
+use cubecl::prelude::*;
+use reduce_planner::ElementType;
+
+use super::{
+    AccumulatorOf, Blocks, In, InvalidParameter, Operator, ParameterRule, Parameters, Position,
+    ResultsOf, Signature, TypeRequest, TypeRule, parameters,
+};
+
+/// A function of single elements, which kernels apply as they load them.
+///
+/// `reduce(Sum, &x).mapped(SquaredError { target: 0.5 })` reads `x` once and stores no intermediate
+/// tensor. docs/ADDING_AN_OPERATOR.md in the repository writes this map.
+#[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
+#[cube]
+pub trait Map: Copy + Send + Sync + 'static {
+    /// The name of the map in messages.
+    const NAME: &'static str;
+    /// The type that `map` works in for an input type: 32 or 64 bits wide. Elements are converted
+    /// to it before `map` gets them. `None` refuses the input type.
+    const TYPES: fn(ElementType) -> Option<ElementType>;
+    /// Whether `map` computes exponentials, logarithms, powers or angles.
+    const TRANSCENDENTAL: bool = false;
+    /// Whether these functions are the device's own; see [`Operator::NATIVE_MATH`].
+    const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
+    /// Reads and checks the numbers that `map` gets as [`Parameters`].
+    const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
+    /// How many numbers `PARAMETERS` gives.
+    const PARAMETER_COUNT: usize = 0;
+
+    /// Maps the element in each component.
+    fn map<E: Float, N: Size>(value: Vector<E, N>, parameters: &Parameters) -> Vector<E, N>;
+}
+
+/// A map and an operator that takes the mapped elements. It is an operator itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mapped<M, O> {
+    /// The map that is applied to each element.
+    pub map: M,
+    /// The operator that takes the mapped elements.
+    pub operator: O,
+}
+
+impl<M: Map, O: Operator> Mapped<M, O> {
+    fn types(request: &TypeRequest) -> Option<Signature> {
+        let mapped = (M::TYPES)(request.input)?;
+        (O::TYPES)(&TypeRequest { input: mapped, ..*request })
+    }
+
+    fn parameters(&self) -> Result<Vec<f64>, InvalidParameter> {
+        let of_map = (M::PARAMETERS)(&self.map)?;
+        with_those_of_operator(of_map, M::PARAMETER_COUNT, &self.operator)
+    }
+}
+
+/// The numbers of a map, of which there are `count`, and those of the operator behind it.
+pub(super) fn with_those_of_operator<O: Operator>(
+    of_map: Vec<f64>,
+    count: usize,
+    operator: &O,
+) -> Result<Vec<f64>, InvalidParameter> {
+    if of_map.len() != count {
+        let expected = "as many as PARAMETERS gives";
+        return Err(InvalidParameter { name: "PARAMETER_COUNT", value: count as f64, expected });
+    }
+    Ok([of_map, (O::PARAMETERS)(operator)?].concat())
+}
+
+#[cube]
+impl<M: Map, O: Operator> Operator for Mapped<M, O> {
+    type Fields = O::Fields;
+    type Results = O::Results;
+
+    const NAME: &'static str = O::NAME;
+    const DEFINED_ON_EMPTY: bool = O::DEFINED_ON_EMPTY;
+    const TYPES: TypeRule = Self::types;
+    const POSITIONAL: bool = O::POSITIONAL;
+    const PAIRWISE: bool = O::PAIRWISE;
+    const TRANSCENDENTAL: bool = M::TRANSCENDENTAL || O::TRANSCENDENTAL;
+    const NATIVE_MATH: bool = M::NATIVE_MATH || O::NATIVE_MATH;
+    const MAP: Option<&'static str> = Some(M::NAME);
+    const PARAMETERS: ParameterRule<Self> = Self::parameters;
+    const BLOCKS: Option<Blocks<Self>> = Blocks::of_mapped();
+
+    fn identity<N: Size>() -> AccumulatorOf<O::Fields, N> {
+        O::identity::<N>()
+    }
+
+    fn push<N: Size>(
+        accumulator: AccumulatorOf<O::Fields, N>,
+        value: Vector<In, N>,
+        position: Position,
+        parameters: &Parameters,
+    ) -> AccumulatorOf<O::Fields, N> {
+        let mapped = M::map::<In, N>(value, parameters);
+        let rest = parameters.skip(M::PARAMETER_COUNT);
+        O::push::<N>(accumulator, mapped, position, &rest)
+    }
+
+    fn merge<N: Size>(
+        left: AccumulatorOf<O::Fields, N>,
+        right: AccumulatorOf<O::Fields, N>,
+        parameters: &Parameters,
+    ) -> AccumulatorOf<O::Fields, N> {
+        let rest = parameters.skip(M::PARAMETER_COUNT);
+        O::merge::<N>(left, right, &rest)
+    }
+
+    fn finish<N: Size>(
+        accumulator: AccumulatorOf<O::Fields, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<O::Results, N> {
+        let rest = parameters.skip(M::PARAMETER_COUNT);
+        O::finish::<N>(accumulator, count, &rest)
+    }
+}

@@ -1,0 +1,142 @@
+//! Which plan a reduction runs; a profile, stored plans and forbidden plans for all reductions of a
+//! process.
+
+use cubecl::prelude::*;
+use reduce_planner::{DeviceError, Plan, Profile};
+#[cfg(feature = "serde")]
+use reduce_planner::{PlanStore, StoreError};
+
+use crate::{
+    device_of,
+    host::{cache, settings},
+};
+
+/// The plan that a reduction runs, and where it comes from. [`Reduction::plan`] gives it.
+///
+/// [`Reduction::plan`]: crate::Reduction::plan
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PlanInUse {
+    /// The plan.
+    pub plan: Plan,
+    /// Where it comes from.
+    pub source: PlanSource,
+}
+
+impl PlanInUse {
+    pub(crate) fn new(plan: Plan, source: PlanSource) -> Self {
+        Self { plan, source }
+    }
+}
+
+/// Where the plan of a reduction comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PlanSource {
+    /// The caller gave it, with [`with_plan`](crate::Reduction::with_plan).
+    Given,
+    /// A store of measured plans has it.
+    Stored,
+    /// The planner chose it without measuring.
+    Chosen,
+}
+
+/// Plans with this profile for all reductions of this process on the client's device, in place of
+/// the one that [`device_of`] assumes.
+///
+/// The program `calibrate` measures a profile. From now on, every plan that is chosen in any thread
+/// rests on it: of reductions, of applied ones, and of lists. A reduction that was given a plan or
+/// a device ([`with_plan`], [`plan_for`]) does not ask it.
+///
+/// ```no_run
+/// # use reduce_kernels::{Device, device_of, use_profile, cubecl::prelude::*, planner::DeviceError};
+/// # fn example(client: &Client, calibrated: Device) -> Result<(), DeviceError> {
+/// // `calibrated` is what `serde_json` reads from the file that `calibrate --json` wrote.
+/// use_profile(client, calibrated.profile)?;
+/// # Ok(()) }
+/// ```
+///
+/// [`with_plan`]: crate::Reduction::with_plan
+/// [`plan_for`]: crate::Reduction::plan_for
+///
+/// # Errors
+///
+/// A number of the profile makes no sense. The profile that was used before is still used then.
+pub fn use_profile(client: &Client, profile: Profile) -> Result<(), DeviceError> {
+    let mut device = device_of(client);
+    device.profile = profile;
+    device.check()?;
+    settings::set_profile(cache::identity(client), Some(device.profile));
+    Ok(())
+}
+
+/// Plans with the profile that [`device_of`] assumes again; see [`use_profile`].
+pub fn stop_using_profile(client: &Client) {
+    settings::set_profile(cache::identity(client), None);
+}
+
+/// Never again lets cubes of a launch on the client's device wait for other cubes of it, in this
+/// process.
+///
+/// A row that one cube does not hold may be held by several, which wait for each other; see
+/// [`AppliedPlan::Held`]. They go on as long as all of them reside on the device together, for
+/// which plans leave twice the room that they need, and much more as a rule ("Waiting cubes" in
+/// docs/DESIGN.md). Forbid it where the device does not belong to the process alone: where MPS
+/// limits its active threads, or where work of a higher priority may keep cubes out for ever.
+///
+/// From now on, results are applied by other plans, and a plan with such cubes is refused
+/// ([`Illegal::WaitingForbidden`]). A reduction that was given a device ([`plan_for`]) asks that
+/// one: its `tuning.applied.cubes_wait` says the same.
+///
+/// [`AppliedPlan::Held`]: crate::planner::AppliedPlan::Held
+/// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden
+/// [`plan_for`]: crate::AppliedReduction::plan_for
+pub fn forbid_waiting_cubes(client: &Client) {
+    settings::set_forbids_waiting(cache::identity(client), true);
+}
+
+/// Lets cubes wait for others again, on devices where they may; see [`forbid_waiting_cubes`].
+pub fn allow_waiting_cubes(client: &Client) {
+    settings::set_forbids_waiting(cache::identity(client), false);
+}
+
+/// Uses the plans of a store for all reductions of this process on the client's device, in place of
+/// the store that was used before.
+///
+/// From now on, each [`Reduction`](crate::Reduction) and each function such as
+/// [`sum`](fn@crate::sum), in every thread, takes the store's plan for its problem if the store has
+/// one that may run ([`Plan::check`]), and the planner's choice otherwise. A reduction that was
+/// given a plan or a device ([`with_plan`], [`plan_for`]) takes no plan from the store. Nor do
+/// reductions whose results are applied, and lists of tensors: a store of format 1 has no plans for
+/// these.
+///
+/// A thread looks into the store when it sees a reduction for the first time. Repeating one costs
+/// what it costs without a store. [`Reduction::plan`](crate::Reduction::plan) says which plan would
+/// run.
+///
+/// ```no_run
+/// # use reduce_kernels::{PlanStore, device_of, use_plans, cubecl::prelude::*};
+/// # fn example(client: &Client) -> Result<(), reduce_kernels::StoreError> {
+/// use_plans(client, PlanStore::read("plans.json", &device_of(client))?)?;
+/// # Ok(()) }
+/// ```
+///
+/// [`with_plan`]: crate::Reduction::with_plan
+/// [`plan_for`]: crate::Reduction::plan_for
+///
+/// # Errors
+///
+/// [`StoreError::OtherDevice`] if the plans were measured on another device. The store that was
+/// used before is still used then.
+#[cfg(feature = "serde")]
+pub fn use_plans(client: &Client, store: PlanStore) -> Result<(), StoreError> {
+    store.check_device(&device_of(client))?;
+    settings::set_store(cache::identity(client), Some(store));
+    Ok(())
+}
+
+/// Uses no stored plans any more on the client's device; see [`use_plans`].
+#[cfg(feature = "serde")]
+pub fn stop_using_plans(client: &Client) {
+    settings::set_store(cache::identity(client), None);
+}

@@ -1,0 +1,334 @@
+//! Tensors that lie in shards on several devices of one kind.
+
+mod reduction;
+
+use core::fmt;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{ElementType, InputSpec, ProblemError, row_major_strides};
+
+use crate::{Input, ReduceError, input::sealed::Layout};
+
+/// A tensor that lies on several devices: cut into shards along one axis, or the same on each.
+///
+/// [`reduce`](crate::reduce) takes it like any other tensor, with all options of the builder, and
+/// [`run_sharded`](crate::Reduction::run_sharded) runs it on all devices.
+/// Reducing over axes that are not cut needs no exchange, and the result stays in shards. Reducing
+/// over the cut axis exchanges partial results, one accumulator for each output and device, through
+/// the collectives of the backend. They are merged in the order of the shards and finished on each
+/// device, so all devices have the same bits, and so has every run.
+///
+/// Of CubeCL 0.10's backends, CUDA has collectives: it calls NCCL, which must be installed
+/// (`libnccl.so`), and this crate needs its feature `nccl`. All devices belong to one process.
+///
+/// ```no_run
+/// # #[cfg(feature = "cuda")]
+/// # fn example(
+/// #     upper: cubecl::std::tensor::TensorHandle,
+/// #     lower: cubecl::std::tensor::TensorHandle,
+/// # ) -> Result<(), reduce_kernels::ReduceError> {
+/// use reduce_kernels::{ArgMax, Sharded, cubecl::cuda::CudaDevice, reduce};
+///
+/// // The upper rows on GPU 0, the lower ones on GPU 1.
+/// let x = Sharded::cut(0, [(CudaDevice::new(0), upper), (CudaDevice::new(1), lower)])?;
+/// let of_rows = reduce(ArgMax, &x).over(1).run_sharded()?; // in shards as x is, nothing exchanged
+/// let of_columns = reduce(ArgMax, &x).over(0).run_sharded()?; // the same on both
+/// println!("{:?}", of_columns.shards()[0].tensor().shape());
+/// # Ok(()) }
+/// ```
+pub struct Sharded {
+    shards: Vec<Shard>,
+    cut: Option<Cut>,
+    element: ElementType,
+    /// Shape of the whole, and its strides if it were one row-major tensor.
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+/// How a tensor is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cut {
+    axis: usize,
+    /// For each shard, the index of its first element along the axis.
+    starts: Vec<usize>,
+}
+
+/// What one device has of a [`Sharded`] tensor.
+pub struct Shard {
+    device: cubecl::Device,
+    client: Client,
+    tensor: TensorHandle,
+}
+
+impl Clone for Shard {
+    fn clone(&self) -> Self {
+        let Self { device, client, tensor } = self;
+        Self { device: device.clone(), client: client.clone(), tensor: tensor.clone() }
+    }
+}
+
+impl Clone for Sharded {
+    fn clone(&self) -> Self {
+        Self {
+            shards: self.shards.clone(),
+            cut: self.cut.clone(),
+            element: self.element,
+            shape: self.shape.clone(),
+            strides: self.strides.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard")
+            .field("device", &self.device)
+            .field("tensor", &self.tensor)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Sharded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharded")
+            .field("element", &self.element)
+            .field("shape", &self.shape)
+            .field("cut", &self.cut)
+            .field("shards", &self.shards)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why tensors do not make a sharded tensor, or why one cannot be reduced.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShardsError {
+    /// There is no shard.
+    #[error("a sharded tensor needs a shard")]
+    None,
+    /// Two shards lie on one device.
+    #[error("shards {first} and {second} both lie on {device}")]
+    SameDevice {
+        /// Index of a shard, counted from 0.
+        first: usize,
+        /// Index of a later shard.
+        second: usize,
+        /// The device.
+        device: String,
+    },
+    /// Two shards have elements of different types.
+    #[error("shard 0 is of {first}, and shard {nth} of {other}")]
+    Types {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// Type of the first shard.
+        first: ElementType,
+        /// Type of this shard.
+        other: ElementType,
+    },
+    /// The extents of two shards differ along an axis that is not cut.
+    #[error("shard 0 has shape {first:?}, and shard {nth} {other:?}: {}", cut_in_words(*.cut))]
+    Shapes {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// The axis along which the tensor is cut; `None` if it is the same on all devices.
+        cut: Option<usize>,
+        /// Shape of the first shard.
+        first: Vec<usize>,
+        /// Shape of this shard.
+        other: Vec<usize>,
+    },
+    /// The second input does not lie as the first does.
+    #[error("the second input does not lie as the first does: {reason}")]
+    Second {
+        /// What differs.
+        reason: String,
+    },
+    /// A shard cannot be reduced.
+    #[error("shard {nth}: {error}")]
+    Shard {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// What is wrong.
+        error: Box<ReduceError>,
+    },
+    /// The backend cannot exchange data between devices.
+    #[error(
+        "{backend} has no collectives in CubeCL: reduce over the cut axis with \
+         `run_sharded_through_host`, or exchange partial results yourself \
+         (`Reduction::partials_of_shard`, `merge_partials`)"
+    )]
+    NoCollectives {
+        /// Name of the backend.
+        backend: String,
+    },
+    /// NCCL, through which CUDA devices exchange data, cannot be called.
+    #[error("NCCL is needed to reduce over the cut axis: {reason}")]
+    NoNccl {
+        /// What is missing.
+        reason: String,
+    },
+}
+
+fn cut_in_words(cut: Option<usize>) -> String {
+    match cut {
+        None => "replicas are equal".into(),
+        Some(axis) => format!("they may differ along axis {axis} alone"),
+    }
+}
+
+impl Shard {
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &cubecl::Device {
+        &self.device
+    }
+
+    /// A client of the device.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The tensor.
+    #[must_use]
+    pub fn tensor(&self) -> &TensorHandle {
+        &self.tensor
+    }
+}
+
+impl Sharded {
+    /// A tensor that is cut along `axis`: the concatenation of these tensors, each of which lies on
+    /// the device beside it. They may have different extents along the axis, also none, and any
+    /// strides.
+    ///
+    /// # Errors
+    ///
+    /// No shard, a device given twice, different types, shapes that differ along another axis, or
+    /// an axis that is none.
+    pub fn cut(
+        axis: usize,
+        shards: impl IntoIterator<Item = (cubecl::Device, TensorHandle)>,
+    ) -> Result<Self, ReduceError> {
+        Self::new(Some(axis), shards)
+    }
+
+    /// A tensor that is the same on each of the devices.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`cut`](Self::cut), and shapes that differ. Whether the elements are the same is
+    /// not checked.
+    pub fn replicated(
+        shards: impl IntoIterator<Item = (cubecl::Device, TensorHandle)>,
+    ) -> Result<Self, ReduceError> {
+        Self::new(None, shards)
+    }
+
+    fn new(
+        axis: Option<usize>,
+        shards: impl IntoIterator<Item = (cubecl::Device, TensorHandle)>,
+    ) -> Result<Self, ReduceError> {
+        let shards: Vec<_> = shards.into_iter().collect();
+        let Some((_, first)) = shards.first() else { return Err(ShardsError::None.into()) };
+        let element = first.spec()?.element;
+        let mut shape = first.shape().to_vec();
+        if let Some(axis) = axis.filter(|&axis| axis >= shape.len()) {
+            return Err(ProblemError::AxisOutOfRange { axis, rank: shape.len() }.into());
+        }
+        let mut starts = Vec::new();
+        let mut end = 0usize;
+        for (nth, (device, tensor)) in shards.iter().enumerate() {
+            let same = |(earlier, _): &(cubecl::Device, _)| earlier.to_id() == device.to_id();
+            if let Some(first) = shards[..nth].iter().position(same) {
+                let device = format!("{device:?}");
+                return Err(ShardsError::SameDevice { first, second: nth, device }.into());
+            }
+            let other = tensor.spec()?.element;
+            if other != element {
+                return Err(ShardsError::Types { nth, first: element, other }.into());
+            }
+            let fits = tensor.shape().len() == shape.len()
+                && (0..shape.len()).all(|at| Some(at) == axis || tensor.shape()[at] == shape[at]);
+            if !fits {
+                let (first, other) = (first.shape().to_vec(), tensor.shape().to_vec());
+                return Err(ShardsError::Shapes { nth, cut: axis, first, other }.into());
+            }
+            starts.push(end);
+            let extent = axis.map_or(0, |axis| tensor.shape()[axis]);
+            end = end.checked_add(extent).ok_or_else(|| ProblemError::TooLarge {
+                tensor: "input",
+                shape: vec![end, extent],
+                strides: Vec::new(),
+            })?;
+        }
+        if let Some(axis) = axis {
+            shape[axis] = end;
+        }
+        let shards = shards.into_iter().map(|(device, tensor)| Shard {
+            client: device.client(),
+            device,
+            tensor,
+        });
+        Ok(Self {
+            shards: shards.collect(),
+            cut: axis.map(|axis| Cut { axis, starts }),
+            element,
+            strides: row_major_strides(&shape),
+            shape,
+        })
+    }
+
+    /// What each device has, in the order of the cut.
+    #[must_use]
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The tensors and their devices.
+    #[must_use]
+    pub fn into_shards(self) -> Vec<(cubecl::Device, TensorHandle)> {
+        self.shards.into_iter().map(|shard| (shard.device, shard.tensor)).collect()
+    }
+
+    /// The axis along which the tensor is cut; `None` if it is the same on all devices.
+    #[must_use]
+    pub fn axis(&self) -> Option<usize> {
+        self.cut.as_ref().map(|cut| cut.axis)
+    }
+
+    /// For each shard, the index of its first element along the cut axis.
+    #[must_use]
+    pub fn starts(&self) -> Option<&[usize]> {
+        self.cut.as_ref().map(|cut| &cut.starts[..])
+    }
+
+    /// Shape of the whole tensor.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Type of the elements.
+    #[must_use]
+    pub fn element(&self) -> ElementType {
+        self.element
+    }
+}
+
+impl Input for Sharded {}
+
+impl Layout for Sharded {
+    fn spec(&self) -> Result<InputSpec<'_>, ReduceError> {
+        Ok(InputSpec {
+            element: self.element,
+            shape: &self.shape,
+            strides: &self.strides,
+            alignment: self.element.bytes(),
+        })
+    }
+
+    fn buffer_bytes(&self) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,300 @@
+//! The suite: one corpus and random problems through every schedule, on every backend compiled in.
+//!
+//! `--features vulkan` brings it through SPIR-V (`spirv::`) and through WGSL (`wgsl::`), both on
+//! Vulkan's default adapter; `--features wgpu` through WGSL alone; `--features cuda` on an NVIDIA
+//! GPU (`cuda::`). A backend that finds no device fails its tests. Where the device reports no
+//! plane operations, as Mesa's software adapter does, plane kernels are forced all the same: it
+//! runs them.
+#![cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    allow(unused, reason = "without a backend there is no device")
+)]
+
+mod applied;
+mod backend;
+mod case;
+mod contract;
+mod corpus;
+#[cfg(any(feature = "vulkan", feature = "nccl"))]
+mod devices;
+mod documents;
+mod gradients;
+mod large;
+mod laws;
+mod list;
+mod numerics;
+mod operators;
+mod oracle;
+mod pairs;
+mod partials;
+mod plans;
+mod random;
+mod reference;
+mod run;
+#[cfg(any(feature = "vulkan", feature = "nccl"))]
+mod sharded;
+mod testing;
+mod transcendental;
+mod types;
+
+/// Tests named as given, each a function that takes a client of the backend whose module this is
+/// in.
+macro_rules! tests {
+    ($($test:ident: $function:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $function(&client());
+            }
+        )*
+    };
+}
+
+/// A test for each operator, named for it: a function of a runtime and an operator.
+macro_rules! operator_tests {
+    ($module:ident $function:ident; $($name:ident $operator:ident),*) => {
+        tests! { $($name: crate::$module::$function::<reduce_kernels::$operator>;)* }
+    };
+}
+
+/// The suite on one backend.
+macro_rules! suite {
+    ($backend:ident) => {
+        mod $backend {
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
+
+            tests! {
+                applied_by_every_plan: applied::every_plan;
+                applied_to_tiles_in_shared_memory: applied::held_in_shared_memory;
+                applied_to_tiles_of_several_cubes: applied::held_by_cubes;
+                applied_results_come_back: applied::results_come_back;
+                applied_at_the_edges: applied::at_the_edges;
+                applied_norms_do_not_overflow: applied::norms_do_not_overflow;
+                applied_in_place: applied::in_place;
+                applied_operands: applied::operands;
+                applied_contract: applied::contract;
+                applied_descriptions: applied::descriptions;
+                applied_with_few_bindings: applied::few_bindings;
+                cross_entropy: applied::cross_entropy;
+                every_applied_function: applied::every_function;
+                every_applied_type: applied::every_type;
+                pairs_through_every_schedule: pairs::every_schedule;
+                pairs_of_several_outputs: pairs::several_outputs;
+                pairs_of_every_layout: pairs::every_layout;
+                pairs_of_every_type: pairs::every_type;
+                pairs_at_the_edges: pairs::at_the_edges;
+                pairs_tolerances: pairs::tolerances;
+                pairs_of_large_magnitude: pairs::large_magnitudes;
+                pairs_of_long_inputs: pairs::long_moments;
+                pairs_contract: pairs::contract;
+                gradients_by_every_plan: gradients::every_plan;
+                gradients_of_every_type: gradients::every_type;
+                lists_by_every_operator: list::every_operator;
+                lists_of_every_layout: list::every_layout;
+                lists_of_every_type: list::every_type;
+                lists_by_every_plan: list::every_plan;
+                lists_at_the_edges: list::at_the_edges;
+                lists_contract: list::contract;
+                lists_clipped: list::clipped;
+                lists_applied: list::applied;
+                lists_descriptions: list::descriptions;
+                corpus_as_chosen: corpus::as_chosen;
+                random_problems: random::problems;
+                operator_laws: laws::hold;
+                tests_of_operators_try_everything: testing::try_everything;
+                tests_of_operators_find_what_is_wrong: testing::find_what_is_wrong;
+                tests_of_operators_that_cannot_be_built: testing::find_what_never_ran;
+                requested_types: types::requested_types;
+                more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
+                long_sums: numerics::long_sums;
+                variance_far_from_zero: numerics::variance_far_from_zero;
+                extreme_magnitudes: numerics::extreme_magnitudes;
+                last_values_have_positions: numerics::last_values_have_positions;
+                rare_elements_anywhere: numerics::rare_elements_anywhere;
+                gaps_make_no_difference: numerics::gaps_make_no_difference;
+                log_sum_exp_at_the_edges: numerics::log_sum_exp_at_the_edges;
+                wide_accumulators: numerics::wide_accumulators;
+                positions: contract::positions;
+                several_results: contract::several_results;
+                nan_rows: contract::nan_rows;
+                infinities: contract::infinities;
+                empty_reductions: contract::empty_reductions;
+                empty_outputs: contract::empty_outputs;
+                shapes_of_results: contract::shapes_of_results;
+                errors_before_launch: contract::errors_before_launch;
+                descriptions: contract::descriptions;
+                flex32_is_f32: contract::flex32_is_f32;
+                integers_wrap: contract::integers_wrap;
+                half_sums_pass_the_half_range: contract::half_sums_pass_the_half_range;
+                same_bits_every_run: contract::same_bits_every_run;
+                tensors_inside_buffers: contract::tensors_inside_buffers;
+                wide_indices: contract::wide_indices;
+                wide_divisors: contract::wide_divisors;
+                partials_through_every_schedule: partials::every_schedule;
+                partials_of_every_type: partials::every_type;
+                partials_merged: partials::merges;
+                partials_with_positions: partials::positions;
+                partials_refused: partials::refusals;
+                profiles: plans::profiles;
+                waiting_forbidden: plans::waiting_forbidden;
+                plans_from_a_store: plans::stored;
+                plans_from_a_store_in_threads: plans::stored_for_threads;
+                recorded_reductions: plans::recorded_reductions;
+                functions_of_f64: transcendental::functions_of_f64;
+                functions_of_f64_at_the_edges: transcendental::functions_of_f64_at_the_edges;
+                f64_through_every_schedule: transcendental::f64_through_every_schedule;
+                log_sum_exp_of_f64_at_the_edges: transcendental::log_sum_exp_of_f64_at_the_edges;
+                norm_p_of_f64_at_the_edges: transcendental::norm_p_of_f64_at_the_edges;
+                own_functions_of_f64: transcendental::own_functions_of_f64;
+            }
+
+            mod corpus_through_every_schedule {
+                use crate::{backend::$backend as client, corpus};
+
+                tests! {
+                    sum_in_every_width: corpus::sum_in_every_width;
+                    sum_in_the_widest: corpus::sum_in_the_widest;
+                    max_with_index: corpus::max_with_index;
+                    mean_var: corpus::mean_var;
+                }
+            }
+
+            mod every_operator_and_type {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(types every_type));
+            }
+
+            mod every_operator_in_shards {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(partials every_cut));
+            }
+
+            mod every_operator_through_every_schedule {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(types operator_through_every_schedule));
+            }
+
+            mod every_type_through_every_schedule {
+                use crate::{backend::$backend as client, types::through_every_schedule};
+                use reduce_kernels::{ElementType::*, *};
+
+                tests! {
+                    f16: |client: &_| through_every_schedule::<Max>(client, F16);
+                    bf16: |client: &_| through_every_schedule::<Mean>(client, BF16);
+                    f64: |client: &_| through_every_schedule::<Sum>(client, F64);
+                    i8: |client: &_| through_every_schedule::<Sum>(client, I8);
+                    u16: |client: &_| through_every_schedule::<SumSquares>(client, U16);
+                    u8: |client: &_| through_every_schedule::<ArgMax>(client, U8);
+                    i32: |client: &_| through_every_schedule::<Sum>(client, I32);
+                    i64: |client: &_| through_every_schedule::<MinMax>(client, I64);
+                    bool: |client: &_| through_every_schedule::<CountNonzero>(client, Bool);
+                }
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+suite!(cuda);
+
+#[cfg(feature = "vulkan")]
+suite!(spirv);
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+suite!(wgsl);
+
+/// Sharded tensors. One adapter under several names stands for several devices; partial results
+/// cannot cross them.
+#[cfg(feature = "vulkan")]
+mod sharded_on_one_adapter {
+    use reduce_kernels::{ArgMax, MeanVar, MinMax, Sum, cubecl::wgpu::WgpuRuntime};
+
+    use crate::{devices::three_devices, sharded};
+
+    #[test]
+    fn without_exchange() {
+        sharded::without_exchange(&three_devices());
+    }
+
+    #[test]
+    fn second_inputs() {
+        sharded::second_inputs(&three_devices());
+    }
+
+    #[test]
+    fn refusals() {
+        sharded::refusals(&three_devices());
+    }
+
+    #[test]
+    fn through_host() {
+        sharded::through_host(&three_devices());
+    }
+
+    #[test]
+    fn exchanged_through_host() {
+        fn exchanged<O: crate::operators::Checked>() {
+            let transport = sharded::Transport::Host;
+            sharded::with_exchange::<O>(&three_devices(), transport);
+        }
+        exchanged::<Sum>();
+        exchanged::<ArgMax>();
+        exchanged::<MeanVar>();
+        exchanged::<MinMax>();
+    }
+
+    #[test]
+    fn no_collectives() {
+        sharded::no_collectives(&three_devices());
+    }
+}
+
+/// Sharded tensors on all NVIDIA GPUs of the machine: `--ignored gpus`, with the feature `nccl`.
+#[cfg(feature = "nccl")]
+mod gpus {
+    use reduce_kernels::{cubecl::cuda::CudaRuntime, *};
+
+    use crate::{devices::gpus, operators::with_operators, sharded};
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn second_inputs() {
+        sharded::second_inputs(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn through_host() {
+        sharded::through_host(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn refusals() {
+        sharded::refusals(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn a_thousand_runs() {
+        sharded::a_thousand_runs(&gpus());
+    }
+
+    macro_rules! exchange_tests {
+        (; $($name:ident $operator:ident),*) => {
+            $(
+                #[test]
+                #[ignore = "needs several GPUs"]
+                fn $name() {
+                    let transport = sharded::Transport::Collectives;
+                    sharded::with_exchange::<$operator>(&gpus(), transport);
+                }
+            )*
+        };
+    }
+
+    with_operators!(exchange_tests!());
+}
