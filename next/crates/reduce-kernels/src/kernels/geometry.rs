@@ -51,9 +51,9 @@ impl Divisor {
 
     /// Quotient and remainder.
     pub(crate) fn div_mod(&self, dividend: usize) -> (usize, usize) {
-        let index = elem_type_of::<usize>();
+        let index_bytes = usize::size().comptime();
         let prepared = self.narrow.is_some();
-        if comptime![index.size() == 4 && prepared] {
+        if comptime![index_bytes == 4 && prepared] {
             let narrow = self.narrow.as_ref().unwrap();
             let (quotient, remainder) = narrow.div_mod(u32::cast_from(dividend));
             (usize::cast_from(quotient), usize::cast_from(remainder))

@@ -36,8 +36,8 @@ pub(crate) const NO_ELEMENTS: u32 = u32::MAX;
 #[cube]
 fn number_at(table: &[u32], at: usize) -> usize {
     let low = usize::cast_from(table[at]);
-    let index = elem_type_of::<usize>();
-    if comptime![index.size() == 4] {
+    let index_bytes = usize::size().comptime();
+    if comptime![index_bytes == 4] {
         low
     } else {
         // CubeCL 0.10 gives constants of `usize` 32 bits, so the factor must be a run-time value.
