@@ -1,0 +1,27 @@
+//! Cases, times and reports shared by the benchmarks.
+#![deny(missing_docs)]
+
+mod call;
+mod call_cost;
+mod case;
+#[cfg(feature = "cubek")]
+mod cubek;
+mod kernel_time;
+mod probe;
+mod record;
+pub mod regret;
+pub mod report;
+pub mod shards;
+mod stated;
+pub mod sweep;
+pub mod tune;
+
+pub use call::{inputs, run};
+pub use call_cost::CallCost;
+pub use case::{Case, CaseError, Over};
+#[cfg(feature = "cubek")]
+pub use cubek::fastest_routine;
+pub use kernel_time::Delay;
+pub use probe::probes;
+pub use record::{CubekTiming, Record, RecordError, Timing, Tried};
+pub use stated::{PlanTextError, Stated, StatedCase};

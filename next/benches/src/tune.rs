@@ -1,0 +1,447 @@
+//! Cases to tune, their calls, and the summary of what tuning found.
+
+use std::{collections::HashMap, fmt, time::Instant};
+
+use reduce_kernels::{
+    OfPairs, Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan,
+    Problem, RecordedError, RecordedReduction, RecordedSecond, ReduceError, TensorDescription,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
+    operator::ResultArity,
+    planner::{self, Tuned},
+    reduce, storage_type, with_operator, with_pair,
+};
+use reduce_programs::{MeasureError, largest_buffer, random_inputs, wait};
+
+use crate::{Case, CaseError};
+
+/// A line that states no reduction.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// It is in words, and no case.
+    #[error(transparent)]
+    Case(#[from] CaseError),
+    /// It is JSON, and no recorded reduction.
+    #[error(transparent)]
+    Recorded(#[from] RecordedError),
+    /// The reduction is of no tensor.
+    #[error(transparent)]
+    Reduce(#[from] ReduceError),
+}
+
+/// Why a case is left out.
+#[derive(Debug, thiserror::Error)]
+pub enum SkipReason {
+    /// The operator is not one of the library's.
+    #[error("no operator of the library is called `{0}`")]
+    Operator(String),
+    /// The device cannot run it, or it is no reduction.
+    #[error(transparent)]
+    Refused(#[from] ReduceError),
+    /// The device has no buffer for an input or a result.
+    #[error("a tensor takes {needed} bytes, and the largest buffer of the device has {available}")]
+    TooLarge {
+        /// Bytes of the largest tensor.
+        needed: u64,
+        /// Bytes of the largest buffer.
+        available: u64,
+    },
+}
+
+/// The reductions of a text with one in each line, as a [case](Case) or as the JSON of a
+/// [`RecordedReduction`]. `#` starts a comment.
+///
+/// # Errors
+///
+/// The first line that states none.
+pub fn reductions(text: &str) -> Result<Vec<RecordedReduction>, LineError> {
+    let mut reductions = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('{') {
+            reductions.push(RecordedReduction::parse(line)?);
+            continue;
+        }
+        let stated = line.split('#').next().unwrap_or("").trim();
+        if !stated.is_empty() {
+            reductions.push(of_case(&stated.parse()?)?);
+        }
+    }
+    Ok(reductions)
+}
+
+fn of_case(case: &Case) -> Result<RecordedReduction, ReduceError> {
+    let input = TensorDescription::strided(case.element, case.shape(), case.strides());
+    with_operator!(case.operator, OperatorOptions::default(), operator => {
+        reduce(operator, &input).over(case.axes()).record()
+    })
+}
+
+/// What is done with the operator of a reduction.
+trait WithOperator {
+    type Output;
+
+    fn with<O: Operator>(self, operator: O) -> Self::Output;
+}
+
+/// Does something with the operator that a reduction names; `None` if the library has none of that
+/// name.
+fn with_operator_of<W: WithOperator>(reduction: &RecordedReduction, what: W) -> Option<W::Output> {
+    fn is_of<O: Operator>(reduction: &RecordedReduction, _: O) -> bool {
+        reduction.is_of::<O>()
+    }
+    if let Ok(name) = reduction.operator.parse::<OperatorName>() {
+        return Some(with_operator!(name, OperatorOptions::default(), operator => {
+            what.with(operator)
+        }));
+    }
+    let is_named = |&name: &PairName| {
+        with_pair!(name, PairOptions::default(), operator => {
+            is_of(reduction, OfPairs(operator))
+        })
+    };
+    let name = PairName::ALL.iter().copied().find(is_named)?;
+    Some(with_pair!(name, PairOptions::default(), operator => what.with(OfPairs(operator))))
+}
+
+/// The problem of a reduction, if its operator is one of the library's.
+pub fn problem(reduction: &RecordedReduction) -> Option<Result<Problem, ReduceError>> {
+    struct ProblemOf<'a>(&'a RecordedReduction);
+
+    impl WithOperator for ProblemOf<'_> {
+        type Output = Result<Problem, ReduceError>;
+
+        fn with<O: Operator>(self, _: O) -> Self::Output {
+            self.0.problem::<O>()
+        }
+    }
+
+    with_operator_of(reduction, ProblemOf(reduction))
+}
+
+/// Checks that a device can run a reduction, and gives its problem.
+///
+/// # Errors
+///
+/// The reason why it cannot.
+pub fn check(client: &Client, reduction: &RecordedReduction) -> Result<Problem, SkipReason> {
+    struct Check<'a>(&'a Client, &'a RecordedReduction);
+
+    impl WithOperator for Check<'_> {
+        type Output = Result<(), ReduceError>;
+
+        fn with<O: Operator>(self, operator: O) -> Self::Output {
+            let Self(client, RecordedReduction { element, shape, strides, second, .. }) = self;
+            let described = |element, strides: &[usize]| {
+                TensorDescription::strided(element, &shape[..], strides)
+            };
+            let input = described(*element, strides);
+            let second = second.as_ref().map(|other| described(other.element, &other.strides));
+            self.1.reduction(operator, &input, second.as_ref()).check(client)
+        }
+    }
+
+    let unknown = || SkipReason::Operator(reduction.operator.clone());
+    let problem = problem(reduction).ok_or_else(unknown)??;
+    let bytes = |span: usize, bytes: usize| (span as u64).saturating_mul(bytes as u64);
+    let first = bytes(problem.input_span(), reduction.element.bytes());
+    let second = problem.second().map_or(0, |other| bytes(other.span(), other.element().bytes()));
+    let results =
+        problem.results().iter().map(|result| bytes(problem.output_span(), result.bytes()));
+    let needed = results.fold(first.max(second), u64::max);
+    let available = largest_buffer(client);
+    if needed > available {
+        return Err(SkipReason::TooLarge { needed, available });
+    }
+    with_operator_of(reduction, Check(client, reduction)).ok_or_else(unknown)??;
+    Ok(problem)
+}
+
+/// A reduction over inputs that its calls take in turn.
+pub struct Calls<'a> {
+    client: &'a Client,
+    reduction: &'a RecordedReduction,
+    firsts: Vec<TensorHandle>,
+    seconds: Vec<TensorHandle>,
+    turn: usize,
+    /// Calls of a sample of each plan.
+    calls: HashMap<Plan, usize>,
+}
+
+impl fmt::Debug for Calls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { client: _, reduction, firsts, seconds, turn, calls } = self;
+        f.debug_struct("Calls")
+            .field("reduction", reduction)
+            .field("firsts", &firsts.len())
+            .field("seconds", &seconds.len())
+            .field("turn", turn)
+            .field("calls", calls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Most calls of a sample.
+const MOST_CALLS: usize = 4096;
+
+impl<'a> Calls<'a> {
+    /// Calls of a reduction that [`check`] has not refused, over `rotated` bytes of random inputs.
+    pub fn new(client: &'a Client, reduction: &'a RecordedReduction, rotated: usize) -> Self {
+        let inputs = |element, strides: &[usize], alignment: usize| {
+            let span = planner::span(&reduction.shape, strides).unwrap_or(0);
+            // As the reduction reads it: an alignment that no address has counts as the largest
+            // power of two in it.
+            let alignment = alignment & alignment.wrapping_neg();
+            // An offset of the alignment, unless a buffer starts where it should.
+            let offset = if alignment < 16 { alignment.max(1) } else { 0 };
+            let elements = span + offset;
+            let flat = random_inputs(client, element, &[elements], &[1], Some(rotated));
+            let placed = flat.into_iter().map(|input| {
+                let handle = input.handle.offset_start(offset as u64);
+                TensorHandle::new(handle, &reduction.shape[..], strides, input.dtype)
+            });
+            placed.collect::<Vec<TensorHandle>>()
+        };
+        let RecordedReduction { element, strides, alignment, second, .. } = reduction;
+        let firsts = inputs(*element, strides, *alignment);
+        let of = |RecordedSecond { element, strides, alignment, .. }: &RecordedSecond| {
+            inputs(*element, strides, *alignment)
+        };
+        let seconds = second.as_ref().map_or_else(Vec::new, of);
+        Self { client, reduction, firsts, seconds, turn: 0, calls: HashMap::new() }
+    }
+
+    /// Launches one call with a plan, over the next inputs.
+    ///
+    /// # Errors
+    ///
+    /// What [`Reduction::run`](reduce_kernels::Reduction::run) refuses.
+    pub fn call(&mut self, plan: Plan) -> Result<(), ReduceError> {
+        self.turn += 1;
+        let first = &self.firsts[self.turn % self.firsts.len()];
+        let second = self.seconds.get(self.turn % self.seconds.len().max(1));
+        let call = Call { client: self.client, reduction: self.reduction, first, second, plan };
+        with_operator_of(self.reduction, call).expect("the reduction was checked")
+    }
+
+    /// Microseconds per call of back-to-back calls that take about `seconds` together.
+    ///
+    /// # Errors
+    ///
+    /// A refused call, or the device's error.
+    pub fn sample(&mut self, plan: Plan, seconds: f64) -> Result<f64, MeasureError> {
+        let mut calls = self.calls.get(&plan).copied().unwrap_or(2);
+        loop {
+            let start = Instant::now();
+            for _ in 0..calls {
+                self.call(plan)?;
+            }
+            wait(self.client)?;
+            let took = start.elapsed().as_secs_f64();
+            if took >= 0.5 * seconds || calls >= MOST_CALLS {
+                self.calls.insert(plan, calls);
+                return Ok(took / calls as f64 * 1e6);
+            }
+            let wanted = (seconds / took * calls as f64) as usize;
+            calls = wanted.clamp(2 * calls, 16 * calls).min(MOST_CALLS);
+        }
+    }
+}
+
+/// One call.
+struct Call<'a> {
+    client: &'a Client,
+    reduction: &'a RecordedReduction,
+    first: &'a TensorHandle,
+    second: Option<&'a TensorHandle>,
+    plan: Plan,
+}
+
+impl WithOperator for Call<'_> {
+    type Output = Result<(), ReduceError>;
+
+    fn with<O: Operator>(self, operator: O) -> Self::Output {
+        let Self { client, reduction, first, second, plan } = self;
+        let call = reduction.reduction(operator, first, second).with_plan(plan);
+        let Some(strides) = &reduction.output_strides else {
+            return call.run(client).map(drop);
+        };
+        let shape = reduction.kept_shape()?;
+        let span = planner::span(&shape, strides).unwrap_or(0).max(1);
+        let types = O::Results::into_list(call.output_types()?);
+        let output: Outputs<O, TensorBinding> = O::Results::outputs(|nth| {
+            let handle = client.empty(span * types[nth].bytes());
+            let dtype = storage_type(types[nth]);
+            TensorHandle::new(handle, &shape[..], &strides[..], dtype).binding()
+        });
+        call.run_into(client, output)
+    }
+}
+
+/// What tuning found for a case, in a line.
+pub fn line<E>(reduction: &RecordedReduction, tuned: &Tuned<E>) -> String {
+    let off = (tuned.untuned_ratio - 1.0) * 100.0;
+    let Tuned { plan, untuned, microseconds, untuned_microseconds, .. } = tuned;
+    if plan == untuned {
+        format!("KEPT {reduction}: {untuned_microseconds:.2} us, off by {off:.1} %  # {plan}")
+    } else {
+        format!(
+            "TUNED {reduction}: {untuned_microseconds:.2} us -> {microseconds:.2} us, off by \
+             {off:.1} %  # {plan}"
+        )
+    }
+}
+
+/// What tuning found for all cases.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// How many times as long as the tuned plan the untuned choice took, for each case.
+    ratios: Vec<f64>,
+    improved: usize,
+    worst: Option<(f64, String)>,
+    skipped: usize,
+}
+
+impl Summary {
+    /// Adds a case whose untuned choice took `ratio` times as long as the plan to run. `improved`
+    /// says whether that is another plan.
+    pub fn add(&mut self, case: impl fmt::Display, ratio: f64, improved: bool) {
+        self.ratios.push(ratio);
+        self.improved += usize::from(improved);
+        if improved && self.worst.as_ref().is_none_or(|(worst, _)| ratio > *worst) {
+            self.worst = Some((ratio, case.to_string()));
+        }
+    }
+
+    /// Adds a case that was not measured.
+    pub fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// The geometric mean of the ratios; 1 if there are none.
+    #[must_use]
+    pub fn geometric_mean(&self) -> f64 {
+        let logarithms: f64 = self.ratios.iter().map(|ratio| ratio.ln()).sum();
+        (logarithms / self.ratios.len().max(1) as f64).exp()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ratios, improved, worst, skipped } = self;
+        let mean = self.geometric_mean();
+        write!(f, "{improved} of {} cases improved, {skipped} skipped; ", ratios.len())?;
+        write!(f, "untuned over tuned time: geometric mean {mean:.3}")?;
+        match worst {
+            Some((ratio, case)) => write!(f, ", worst {ratio:.3} ({case})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reduce_kernels::{Device, ElementType, PlanStore, Product, Sum, planner::TuneOptions};
+
+    use super::*;
+
+    const LINES: &str = r#"
+        # Comments and empty lines are left out.
+        sum f32 [8192, 8192] axis 1 # columns
+
+        CUB segsum f32 [64, 1024] axis T: 136.00 us 1975.2 GB/s
+        {"operator":"max","element":"bf16","shape":[7,9],"strides":[9,1],"alignment":16,"axes":[0]}
+    "#;
+
+    #[test]
+    fn lines_are_cases_or_recorded() {
+        let found = reductions(LINES).unwrap();
+        let printed: Vec<String> = found.iter().map(RecordedReduction::to_string).collect();
+        assert_eq!(
+            printed,
+            [
+                "sum f32 [8192, 8192] axis 1",
+                "sum f32 [1024, 64] axis 1 strides [1, 1024]",
+                "max bf16 [7, 9] axis 0",
+            ]
+        );
+        for reduction in &found {
+            problem(reduction).unwrap().unwrap();
+        }
+        let case = found[0].to_string().parse().unwrap();
+        let of_case = crate::regret::problem(&case).unwrap();
+        assert_eq!(problem(&found[0]).unwrap().unwrap(), of_case);
+        let wrong = reductions("sum f32 8192 axis 1").unwrap_err().to_string();
+        assert!(wrong.contains("no shape in brackets"), "{wrong}");
+        let wrong = reductions("{\"operator\":\"sum\"}").unwrap_err().to_string();
+        assert!(wrong.contains("is no recorded reduction"), "{wrong}");
+    }
+
+    /// What cannot be reduced is stated all the same, and left out when it is checked.
+    #[test]
+    fn cases_that_are_no_reductions_are_stated() {
+        let found = reductions("min f32 [4, 4] axis 2").unwrap();
+        assert!(problem(&found[0]).unwrap().is_err());
+        let mut own = found[0].clone();
+        own.operator = "mine".into();
+        assert!(problem(&own).is_none());
+    }
+
+    #[test]
+    fn reductions_of_two_inputs_are_found_by_name() {
+        let x = TensorDescription::row_major(ElementType::F32, [16, 64]);
+        let dot = reduce(Sum, &x).paired(&x, Product).over(1);
+        let found = problem(&dot.record().unwrap()).unwrap();
+        assert_eq!(found, dot.problem());
+    }
+
+    #[test]
+    fn a_line_says_what_was_found() {
+        let reduction = &reductions("sum f32 [8192, 8192] axis 1").unwrap()[0];
+        let problem = problem(reduction).unwrap().unwrap();
+        let device = Device::h200();
+        let tune = |slow: f64| {
+            let chosen = planner::choose(&problem, &device).unwrap().plan;
+            let measure = |plan: &Plan| Ok::<f64, ()>(if *plan == chosen { slow } else { 100.0 });
+            planner::tune(&problem, &device, &TuneOptions::default(), measure).unwrap()
+        };
+        let (kept, tuned) = (line(reduction, &tune(100.0)), line(reduction, &tune(150.0)));
+        let stated = "KEPT sum f32 [8192, 8192] axis 1: 100.00 us, off by 0.0 %  # ";
+        assert!(kept.starts_with(stated), "{kept}");
+        let stated = "TUNED sum f32 [8192, 8192] axis 1: 150.00 us -> 100.00 us, off by 50.0 %  # ";
+        assert!(tuned.starts_with(stated), "{tuned}");
+    }
+
+    /// The store that is shipped has plans for these cases, that can run, and for no others.
+    #[test]
+    fn shipped_plans_are_of_the_cases() {
+        let mut device = Device::h200();
+        device.name = "cuda".into();
+        let store = PlanStore::shipped(&device).expect("there is one");
+        let cases = concat!(include_str!("../cases/facts.txt"), include_str!("../cases/heavy.txt"));
+        let mut found = std::collections::HashSet::new();
+        for case in reductions(cases).unwrap() {
+            let problem = problem(&case).unwrap().unwrap();
+            let Some(tuned) = store.get(&problem) else { continue };
+            assert_eq!(store.plan_for(&problem, &device), Some(tuned.plan), "{case}");
+            assert!(tuned.measured_ns < tuned.untuned_ns, "{case}: {tuned:?}");
+            found.insert(problem.to_string());
+        }
+        assert_eq!(found.len(), store.len());
+    }
+
+    #[test]
+    fn a_summary_has_the_mean_and_the_worst() {
+        let mut summary = Summary::default();
+        let empty =
+            "0 of 0 cases improved, 0 skipped; untuned over tuned time: geometric mean 1.000";
+        assert_eq!(summary.to_string(), empty);
+        summary.add("a", 1.0, false);
+        summary.add("b", 2.0, true);
+        summary.add("c", 4.0, true);
+        summary.skip();
+        assert_eq!(
+            summary.to_string(),
+            "2 of 3 cases improved, 1 skipped; untuned over tuned time: geometric mean 2.000, \
+             worst 4.000 (c)"
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Time per call in a stream of back-to-back calls.
+
+use std::{slice, time::Instant};
+
+use reduce_kernels::{
+    ReduceError,
+    cubecl::{future, prelude::*, server::ServerError},
+};
+
+/// Number of samples. The median counts.
+const SAMPLES: usize = 9;
+
+/// A call that takes longer than this many seconds is sampled three times, one call each.
+const SLOW_SECONDS: f64 = 0.03;
+
+/// Fewest calls of a sample, unless a call is slow.
+const FEWEST_CALLS: usize = 5;
+
+/// Most calls of a sample.
+const MOST_CALLS: usize = 10_000;
+
+/// Why a call has no time.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The reduction was refused before anything was launched.
+    #[error(transparent)]
+    Refused(#[from] ReduceError),
+    /// The device reported an error, or an earlier one: a kernel that failed to compile or to run.
+    #[error("the device failed: {0}")]
+    Device(#[from] ServerError),
+    /// Another library, which is timed beside ours, refused the call or failed.
+    #[error("{library}: {reason}")]
+    Peer {
+        /// The library.
+        library: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// Median of some numbers; the upper one of two in the middle.
+///
+/// # Panics
+///
+/// If there are none.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// A rate in 10⁹ bytes per second.
+pub fn gigabytes_per_second(bytes: u64, microseconds: f64) -> f64 {
+    bytes as f64 / microseconds / 1e3
+}
+
+/// Waits for everything enqueued so far.
+///
+/// # Errors
+///
+/// What the device reports.
+pub fn wait(client: &Client) -> Result<(), MeasureError> {
+    Ok(future::block_on(client.sync())?)
+}
+
+/// The number of calls that take about `sample_seconds`. `sample` returns the seconds per call in a
+/// sample of the given number of calls. Few calls tell little, because on wgpu waiting for the
+/// device takes some milliseconds, which the calls of a sample share.
+fn calls_to_fill<E>(
+    sample_seconds: f64,
+    sample: &mut impl FnMut(usize) -> Result<f64, E>,
+) -> Result<usize, E> {
+    let mut calls = FEWEST_CALLS;
+    loop {
+        let wanted = (sample_seconds / sample(calls)?) as usize;
+        if wanted <= 2 * calls || calls == MOST_CALLS {
+            return Ok(wanted.clamp(FEWEST_CALLS, MOST_CALLS));
+        }
+        calls = (2 * calls).min(MOST_CALLS);
+    }
+}
+
+/// Median time per call in microseconds, device and host together, over nine samples of about
+/// `sample_seconds` each. If a call takes more than 0.03 s, it is the median of three calls. `call`
+/// enqueues one call and should use another input each time.
+///
+/// # Errors
+///
+/// The errors of `call` and of the device.
+pub fn microseconds_per_call(
+    client: &Client,
+    sample_seconds: f64,
+    call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    microseconds_on_all(slice::from_ref(client), sample_seconds, call)
+}
+
+/// The time of [`microseconds_per_call`] for calls that run on the devices of all these clients: a
+/// sample ends when the last device has finished.
+///
+/// # Errors
+///
+/// The errors of `call` and of the devices.
+pub fn microseconds_on_all(
+    clients: &[Client],
+    sample_seconds: f64,
+    mut call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    let mut sample = |calls: usize| -> Result<f64, MeasureError> {
+        let start = Instant::now();
+        for _ in 0..calls {
+            call()?;
+        }
+        clients.iter().try_for_each(wait)?;
+        Ok(start.elapsed().as_secs_f64() / calls as f64)
+    };
+    // The first call compiles.
+    sample(1)?;
+    let (samples, calls) = match sample(1)? {
+        slow if slow > SLOW_SECONDS => (3, 1),
+        _ => (SAMPLES, calls_to_fill(sample_seconds, &mut sample)?),
+    };
+    let seconds = (0..samples).map(|_| sample(calls)).collect::<Result<Vec<f64>, _>>()?;
+    Ok(median(seconds) * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait of milliseconds at the end of a sample is not taken for the calls' own time.
+    #[test]
+    fn samples_are_filled_with_calls() {
+        fn calls(per_call: f64, wait: f64) -> usize {
+            let mut sample = |calls: usize| Ok::<_, ()>(per_call + wait / calls as f64);
+            calls_to_fill(0.02, &mut sample).unwrap()
+        }
+        // 253 calls and one wait take 20 ms.
+        assert!((200..=300).contains(&calls(67e-6, 0.003)), "{}", calls(67e-6, 0.003));
+        assert!((280..=300).contains(&calls(67e-6, 0.0)), "{}", calls(67e-6, 0.0));
+        assert_eq!(calls(0.01, 0.0), FEWEST_CALLS);
+        assert_eq!(calls(1e-7, 0.0), MOST_CALLS);
+    }
+}

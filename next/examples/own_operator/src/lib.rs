@@ -1,0 +1,19 @@
+//! A user's own operator, element map and application, on the public interface of `reduce-kernels`
+//! alone.
+//!
+//! - [`MeanAngle`]: an operator whose accumulator has two fields, the mean of angles;
+//! - [`SquaredError`]: a map applied to each element as it is loaded, with a number that is given
+//!   at run time;
+//! - [`ToUnitRange`]: an application, which takes the results of a reduction back to its elements.
+//!
+//! `docs/ADDING_AN_OPERATOR.md` in the repository walks through this crate.
+//! `cargo run -p reduce-own-operator --features vulkan` shows them;
+//! `cargo test -p reduce-own-operator --features vulkan` runs all under every schedule.
+
+mod mean_angle;
+mod squared_error;
+mod to_unit_range;
+
+pub use mean_angle::MeanAngle;
+pub use squared_error::SquaredError;
+pub use to_unit_range::ToUnitRange;

@@ -1,0 +1,211 @@
+//! Shows how a reduction would run on a device that need not be present.
+
+mod described;
+mod report;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use reduce_examples::{
+    AxesArgument, AxisError, Operation, OperationError, Parameters, SecondInput,
+};
+use reduce_kernels::{
+    Device, ElementType, OperatorName, PairName, Plan, ReduceError,
+    planner::{PlanError, ScheduleKind, choose, force},
+};
+use reduce_programs::{
+    FileError,
+    command_line::{self, fail, say},
+    read,
+};
+
+use crate::{
+    described::{Described, Tensor},
+    report::{Estimated, Given, Report},
+};
+
+/// Prints the plan of a reduction and the reasons for it. It needs no GPU and no data.
+///
+/// It says which plan the library would run, what that should take and why, how far that is from
+/// the floor (one launch and every byte once), why each other schedule was refused, and which plans
+/// come next.
+///
+/// Status: 0; 1 if a plan of --plan may not run; 2 if an argument is wrong or no plan can run.
+#[derive(Parser)]
+#[command(version, verbatim_doc_comment, mut_arg("temperature", |argument| argument.hide(true)))]
+struct Arguments {
+    /// The extent of each axis, such as 8192,8192.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "EXTENTS")]
+    shape: Vec<usize>,
+    /// The stride of each axis in elements, 0 to repeat elements. Row-major if not given.
+    #[arg(long, value_delimiter = ',')]
+    strides: Option<Vec<usize>>,
+    /// The axes to reduce, such as 0,2; negative ones count from the end.
+    #[arg(long, default_value = "all", allow_hyphen_values = true)]
+    axes: AxesArgument,
+    #[arg(
+        long = "type",
+        value_name = "TYPE",
+        default_value = "f32",
+        help = format!("The type of the elements: one of {}", ElementType::names())
+    )]
+    element: ElementType,
+    #[arg(
+        long,
+        help = format!(
+            "The operator: one of {}; with --second, one of {}",
+            OperatorName::names(),
+            PairName::names()
+        )
+    )]
+    op: String,
+    /// The type of a second input, for an operator of two.
+    #[arg(long, value_name = "TYPE")]
+    second: Option<ElementType>,
+    /// The extents of the second input. Its axes are the last ones of the first; where it has an
+    /// extent of 1, or fewer axes, its elements are repeated. Those of the first if not given.
+    #[arg(long, value_delimiter = ',', value_name = "EXTENTS", requires = "second")]
+    second_shape: Option<Vec<usize>>,
+    /// The strides of the second input. Row-major if not given.
+    #[arg(long, value_delimiter = ',', value_name = "STRIDES", requires = "second")]
+    second_strides: Option<Vec<usize>>,
+    #[command(flatten)]
+    parameters: Parameters,
+    /// The type of the result, or of the first of several. The operator's own if not given.
+    #[arg(long, value_name = "TYPE")]
+    output_type: Option<ElementType>,
+    /// The type to accumulate in. The operator's own if not given.
+    #[arg(long, value_name = "TYPE")]
+    accumulate_in: Option<ElementType>,
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        help = format!("The device: {}, or a file of one as JSON", device_names())
+    )]
+    device: String,
+    /// Check and estimate this plan too, given as JSON; may be repeated.
+    #[arg(long = "plan", value_name = "JSON")]
+    plans: Vec<String>,
+    /// Estimate the plan of every schedule that applies.
+    #[arg(long)]
+    every_schedule: bool,
+    /// Print everything as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What stops the program.
+#[derive(Debug, thiserror::Error)]
+enum Stop {
+    #[error("{0}")]
+    Arguments(String),
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    #[error(transparent)]
+    Axis(#[from] AxisError),
+    #[error(
+        "unknown device `{0}`: expected {names} or a file of one as JSON",
+        names = device_names()
+    )]
+    UnknownDevice(String),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{} is no device: {source}", path.display())]
+    DeviceFile { path: PathBuf, source: serde_json::Error },
+    #[error("`{text}` is no plan: {source}")]
+    NoPlan { text: String, source: serde_json::Error },
+    #[error(transparent)]
+    Problem(#[from] ReduceError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("the report cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the report cannot be printed: {0}")]
+    Print(#[from] io::Error),
+}
+
+fn main() -> ExitCode {
+    let done = command_line::arguments()
+        .map_err(Stop::Arguments)
+        .and_then(|arguments: Arguments| run(&arguments));
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(stop) => fail("plan", stop),
+    }
+}
+
+/// Whether all plans of the command line may run.
+fn run(arguments: &Arguments) -> Result<bool, Stop> {
+    let described = arguments.described()?;
+    let device = device(&arguments.device)?;
+    let problem = described.problem()?;
+    // Without outputs, nothing is launched.
+    let choice = match problem.outputs() {
+        0 => None,
+        _ => Some(choose(&problem, &device)?),
+    };
+    let mut given = Vec::with_capacity(arguments.plans.len());
+    for text in &arguments.plans {
+        let plan: Plan = serde_json::from_str(text)
+            .map_err(|source| Stop::NoPlan { text: text.clone(), source })?;
+        given.push(Given::new(plan, &problem, &device));
+    }
+    let every_schedule = (arguments.every_schedule && choice.is_some()).then(|| {
+        let plans = ScheduleKind::ALL.into_iter().filter_map(|kind| {
+            let plan = force(kind, &problem, &device).ok()?;
+            Some(Estimated::new(plan, plan.estimate(&problem, &device)))
+        });
+        plans.collect()
+    });
+    let may_run = given.iter().all(Given::may_run);
+    let report = Report::new(&described, &problem, &device, choice, every_schedule, given);
+    match arguments.json {
+        true => say(serde_json::to_string(&report)?)?,
+        false => say(&report)?,
+    }
+    Ok(may_run)
+}
+
+impl Arguments {
+    fn described(&self) -> Result<Described, Stop> {
+        let second = SecondInput { option: "second", given: self.second.is_some() };
+        let operation = Operation::new(&self.op, &self.parameters, second)?;
+        let second = self.second.map(|element| {
+            let shape = self.second_shape.as_ref().unwrap_or(&self.shape);
+            Tensor::new(element, shape.clone(), self.second_strides.clone())
+        });
+        Ok(Described {
+            operation,
+            parameters: self.parameters.given().collect(),
+            input: Tensor::new(self.element, self.shape.clone(), self.strides.clone()),
+            second,
+            axes: self.axes.from_the_front(self.shape.len())?,
+            output_type: self.output_type,
+            accumulate_in: self.accumulate_in,
+        })
+    }
+}
+
+fn device_names() -> String {
+    Device::presets().collect::<Vec<_>>().join(", ")
+}
+
+/// The preset of this name, or else the device in this file.
+fn device(name: &str) -> Result<Device, Stop> {
+    if let Some(device) = Device::preset(name) {
+        return Ok(device);
+    }
+    let path = Path::new(name);
+    let text = match read(path) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
+            return Err(Stop::UnknownDevice(name.to_owned()));
+        }
+        text => text?,
+    };
+    serde_json::from_str(&text).map_err(|source| Stop::DeviceFile { path: path.into(), source })
+}

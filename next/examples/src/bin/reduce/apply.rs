@@ -1,0 +1,175 @@
+//! `--apply`: a function of each slice that gives an array of the input's shape.
+
+use std::io;
+
+use reduce_examples::{Array, Number, OperationError, ResultError, download};
+use reduce_kernels::{
+    AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, ElementType, Input, Operator,
+    cubecl::prelude::*,
+    planner::{AppliedChoice, AppliedKind, AppliedPlan},
+    with_applied,
+};
+use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
+use serde::Serialize;
+
+use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
+
+impl Arguments {
+    /// The function and what it depends on; options that it does not have are a mistake.
+    pub(crate) fn applied(&self) -> Result<Option<(AppliedName, AppliedOptions)>, ArgumentError> {
+        use AppliedName::{LayerNorm, LogSoftmax, NormalizeL2, RmsNorm, Softmax, Standardize};
+        let Some(function) = self.apply else { return Ok(None) };
+        let takes: &[&str] = match function {
+            LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
+            Standardize => &["eps", "correction"],
+            Softmax | LogSoftmax => &["temperature"],
+            _ => &[],
+        };
+        self.parameters.check(function.name(), takes)?;
+        let others = [("keepdims", self.keepdims), ("accumulate", self.accumulate.is_some())];
+        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
+            return Err(OperationError::Option { name: function.name(), option }.into());
+        }
+        if self.output.len() > 1 {
+            let (results, files) = (1, self.output.len());
+            return Err(ArgumentError::Outputs { name: function.name(), results, files });
+        }
+        let default = AppliedOptions::default();
+        let options = AppliedOptions {
+            eps: self.parameters.eps.unwrap_or(default.eps),
+            correction: self.parameters.correction.unwrap_or(default.correction),
+            temperature: self.parameters.temperature.unwrap_or(default.temperature),
+        };
+        Ok(Some((function, options)))
+    }
+}
+
+/// What the program tells about an applied reduction.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    apply: &'static str,
+    dtype: ElementType,
+    shape: Vec<usize>,
+    axes: Vec<usize>,
+    output_dtype: ElementType,
+    device: String,
+    backend: String,
+    compiler: &'static str,
+    plan: Option<AppliedPlan>,
+    plan_in_words: String,
+    expected_microseconds: f64,
+    refused: Vec<Refused>,
+    microseconds: f64,
+    gigabytes_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<Number>>,
+}
+
+/// A plan that was not taken.
+#[derive(Serialize)]
+struct Refused {
+    plan: AppliedKind,
+    reason: String,
+}
+
+/// An applied reduction to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
+    pub(crate) function: AppliedName,
+    pub(crate) options: AppliedOptions,
+    pub(crate) output: Option<ElementType>,
+    pub(crate) input: &'a Array,
+    pub(crate) axes: &'a [usize],
+}
+
+impl OnDevice for Work<'_> {
+    type Output = Result<(Report, Array), ResultError>;
+
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
+        let tensor = upload(client, self.input);
+        let axes = || Axes::List(self.axes.to_vec());
+        let choice = with_applied!(self.function, self.options, &tensor, axes(), applied => {
+            self.typed(applied).choose(client)?
+        });
+        let (output, microseconds) = time(client, || {
+            with_applied!(self.function, self.options, &tensor, axes(), applied => {
+                Ok(self.typed(applied).run(client)?)
+            })
+        })?;
+        let mut arrays = download(client, &[output])?;
+        let array = arrays.pop().expect("an array for each tensor");
+        let report = self.report(backend, name, client.name(), choice, &array, microseconds);
+        Ok((report, array))
+    }
+}
+
+impl Work<'_> {
+    fn typed<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
+        self,
+        applied: AppliedReduction<'a, O, F, T>,
+    ) -> AppliedReduction<'a, O, F, T> {
+        match self.output {
+            Some(element) => applied.output_type(element),
+            None => applied,
+        }
+    }
+
+    fn report(
+        self,
+        backend: Backend,
+        device: &str,
+        compiler: &'static str,
+        choice: AppliedChoice,
+        array: &Array,
+        microseconds: f64,
+    ) -> Report {
+        let elements: usize = array.shape.iter().product();
+        let bytes = elements * (self.input.element.bytes() + array.element.bytes());
+        Report {
+            apply: self.function.name(),
+            dtype: self.input.element,
+            shape: self.input.shape.clone(),
+            axes: self.axes.to_vec(),
+            output_dtype: array.element,
+            device: device.to_owned(),
+            backend: backend.to_string(),
+            compiler,
+            plan: (elements > 0).then_some(choice.plan),
+            plan_in_words: match elements {
+                0 => "nothing to launch: there are no elements".into(),
+                _ => choice.plan.to_string(),
+            },
+            expected_microseconds: choice.expected_microseconds,
+            refused: choice
+                .refused
+                .iter()
+                .map(|refusal| Refused { plan: refusal.kind, reason: refusal.reason.to_string() })
+                .collect(),
+            microseconds,
+            gigabytes_per_second: gigabytes_per_second(bytes as u64, microseconds),
+            values: (elements <= MOST_SHOWN).then(|| array.values()),
+        }
+    }
+}
+
+pub(crate) fn print(report: &Report, explain: bool) -> io::Result<()> {
+    let Report { apply, dtype, shape, axes, output_dtype, .. } = report;
+    say(format_args!("{apply} of {dtype} {shape:?} over axes {axes:?} gives {output_dtype}"))?;
+    say(format_args!("plan: {}", report.plan_in_words))?;
+    if explain {
+        say(format_args!("expected: {:.1} us", report.expected_microseconds))?;
+        for Refused { plan, reason } in &report.refused {
+            say(format_args!("not {plan}: {reason}"))?;
+        }
+    }
+    say(format_args!("device: {} through {}", report.device, report.compiler))?;
+    say(format_args!(
+        "time: {:.1} us, {:.2} GB/s",
+        report.microseconds, report.gigabytes_per_second
+    ))?;
+    if let Some(values) = &report.values {
+        let text: Vec<String> = values.iter().map(Number::to_string).collect();
+        say(format_args!("values: {}", text.join(" ")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,472 @@
+//! Reduces an array from a file on a GPU.
+
+mod apply;
+
+use std::{
+    collections::BTreeMap, error::Error, io, path::PathBuf, process::ExitCode, time::Instant,
+};
+
+use clap::Parser;
+use reduce_examples::{
+    Array, AxesArgument, Number, Operation, OperationError, Parameters, ResultError, SecondInput,
+    download,
+};
+use reduce_kernels::{
+    AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName, PairName, Plan,
+    Problem, Reduction, ScheduleKind,
+    cubecl::{future, prelude::*, std::tensor::TensorHandle},
+    operator::ResultArity,
+    planner::{Estimate, reduced_axes},
+    reduce, reduce_pair, storage_type, with_operator, with_pair,
+};
+use reduce_programs::{
+    BACKEND_HELP, Backend, OnDevice, Staged,
+    command_line::{self, fail, say},
+    gigabytes_per_second, median, on_device,
+};
+use serde::Serialize;
+
+/// Results of at most so many elements are shown.
+const MOST_SHOWN: usize = 64;
+
+/// Runs, of which the median's time counts; one more before them compiles the kernels.
+const RUNS: usize = 5;
+
+/// Reduces an array in NumPy's .npy format on a GPU and says how.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// The array: bool, f16, f32, f64, or integers of 8 to 64 bits; of either byte order, in C or
+    /// Fortran order.
+    input: PathBuf,
+    #[arg(
+        long,
+        required_unless_present = "apply",
+        help = format!(
+            "The operator: one of {}; for two inputs, one of {}",
+            OperatorName::names(),
+            PairName::names()
+        )
+    )]
+    op: Option<String>,
+    /// A second array, for an operator of two inputs. Its axes are the last ones of the first
+    /// array's; where it has an extent of 1, or fewer axes, its elements are repeated.
+    #[arg(long, value_name = "FILE", conflicts_with = "apply")]
+    with: Option<PathBuf>,
+    #[arg(
+        long,
+        conflicts_with = "op",
+        value_name = "FUNCTION",
+        help = format!(
+            "Instead of an operator, a function that applies the results of reductions to each \
+             element: one of {}",
+            AppliedName::names()
+        )
+    )]
+    apply: Option<AppliedName>,
+    /// The axes to reduce, such as 0,2; negative ones count from the end.
+    #[arg(long, default_value = "all", allow_hyphen_values = true)]
+    axes: AxesArgument,
+    /// Keep the reduced axes with size 1.
+    #[arg(long)]
+    keepdims: bool,
+    #[command(flatten)]
+    parameters: Parameters,
+    #[arg(
+        long = "type",
+        value_name = "TYPE",
+        help = format!(
+            "The type of the result, or of the first of several: one of {}. If not given, the \
+             operator's own for the input's",
+            ElementType::names()
+        )
+    )]
+    result_type: Option<ElementType>,
+    /// The type to accumulate in, such as f64 for f32, or i64 for i32. If not given, the operator's
+    /// own for the input's type and the result's.
+    #[arg(long, value_name = "TYPE")]
+    accumulate: Option<ElementType>,
+    /// Write the result to this .npy file; for an operator with several results, a file for each:
+    /// LOW.npy,HIGH.npy.
+    #[arg(long, value_delimiter = ',')]
+    output: Vec<PathBuf>,
+    #[arg(long, help = BACKEND_HELP)]
+    backend: Option<Backend>,
+    /// Say why each other schedule was refused.
+    #[arg(long)]
+    explain: bool,
+    /// Print everything as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let done = command_line::arguments()
+        .map_err(Into::into)
+        .and_then(|arguments: Arguments| run(&arguments));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail("reduce", error),
+    }
+}
+
+/// Arguments that do not go together.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    #[error(
+        "`{name}` gives {} per reduction, but --output names {}",
+        counted(*results, "result"),
+        counted(*files, "file")
+    )]
+    Outputs { name: &'static str, results: usize, files: usize },
+    #[error("--output names {} more than once", .0.display())]
+    SameOutput(PathBuf),
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+impl Arguments {
+    /// A file for each result, or none at all.
+    fn check_outputs(&self, operation: Operation) -> Result<(), ArgumentError> {
+        let (results, files) = (operation.results(), self.output.len());
+        if files != 0 && files != results {
+            return Err(ArgumentError::Outputs { name: operation.name(), results, files });
+        }
+        let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
+        match (0..files).find(|&nth| again(nth)) {
+            Some(nth) => Err(ArgumentError::SameOutput(self.output[nth].clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the program tells about a reduction.
+#[derive(Serialize)]
+struct Report {
+    op: &'static str,
+    /// The parameters on the command line, each by the name of its option.
+    #[serde(flatten)]
+    parameters: BTreeMap<&'static str, f64>,
+    dtype: ElementType,
+    shape: Vec<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with: Option<Second>,
+    axes: Vec<usize>,
+    output_shape: Vec<usize>,
+    device: String,
+    backend: String,
+    compiler: &'static str,
+    plan: Option<Plan>,
+    plan_in_words: String,
+    expected_microseconds: f64,
+    /// The terms of the expected time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Estimate>,
+    refused: Vec<Refused>,
+    microseconds: f64,
+    gigabytes_per_second: f64,
+    #[serde(flatten)]
+    results: Results,
+}
+
+/// The second input.
+#[derive(Serialize)]
+struct Second {
+    dtype: ElementType,
+    shape: Vec<usize>,
+}
+
+/// The results in JSON: that of an operator with one has no list around it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Results {
+    One {
+        output_dtype: ElementType,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        values: Option<Vec<Number>>,
+    },
+    Several {
+        results: Vec<Shown>,
+    },
+}
+
+/// One of several results.
+#[derive(Serialize)]
+struct Shown {
+    dtype: ElementType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<Number>>,
+}
+
+impl Results {
+    fn new(arrays: &[Array]) -> Self {
+        let shown = |array: &Array| {
+            let count: usize = array.shape.iter().product();
+            let values = (count <= MOST_SHOWN).then(|| array.values());
+            Shown { dtype: array.element, values }
+        };
+        match arrays {
+            [array] => {
+                let Shown { dtype, values } = shown(array);
+                Results::One { output_dtype: dtype, values }
+            }
+            several => Results::Several { results: several.iter().map(shown).collect() },
+        }
+    }
+
+    /// The type of each result, and its values if they are shown.
+    fn list(&self) -> Vec<(ElementType, Option<&[Number]>)> {
+        match self {
+            Results::One { output_dtype, values } => vec![(*output_dtype, values.as_deref())],
+            Results::Several { results } => {
+                results.iter().map(|shown| (shown.dtype, shown.values.as_deref())).collect()
+            }
+        }
+    }
+}
+
+/// A schedule that was not taken.
+#[derive(Serialize)]
+struct Refused {
+    schedule: ScheduleKind,
+    reason: String,
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    // What can be wrong without a device is told before one is looked for.
+    if let Some((function, options)) = arguments.applied()? {
+        return run_applied(arguments, function, options);
+    }
+    let name = arguments.op.as_ref().expect("there is an operator or a function");
+    let with = SecondInput { option: "with", given: arguments.with.is_some() };
+    let operation = Operation::new(name, &arguments.parameters, with)?;
+    arguments.check_outputs(operation)?;
+    let (input, axes) = arguments.read()?;
+    let second = arguments.with.as_deref().map(Array::read).transpose()?;
+    let work = Work { arguments, operation, input: &input, second: second.as_ref(), axes: &axes };
+    let (report, results) = on_device(arguments.backend, work)??;
+    arguments.write(&results)?;
+    if arguments.json {
+        say(serde_json::to_string(&report)?)?;
+    } else {
+        print(&report, arguments.explain)?;
+    }
+    Ok(())
+}
+
+fn run_applied(
+    arguments: &Arguments,
+    function: AppliedName,
+    options: AppliedOptions,
+) -> Result<(), Box<dyn Error>> {
+    let (input, axes) = arguments.read()?;
+    let output = arguments.result_type;
+    let work = apply::Work { function, options, output, input: &input, axes: &axes };
+    let (report, array) = on_device(arguments.backend, work)??;
+    arguments.write(&[array])?;
+    if arguments.json {
+        say(serde_json::to_string(&report)?)?;
+    } else {
+        apply::print(&report, arguments.explain)?;
+    }
+    Ok(())
+}
+
+impl Arguments {
+    /// The array, and the axes counted from the front.
+    fn read(&self) -> Result<(Array, Vec<usize>), Box<dyn Error>> {
+        let input = Array::read(&self.input)?;
+        let axes = self.axes.from_the_front(input.shape.len())?;
+        reduced_axes(input.shape.len(), Some(&axes))?;
+        Ok((input, axes))
+    }
+
+    /// Writes the files that were asked for, all of them or none.
+    fn write(&self, results: &[Array]) -> Result<(), Box<dyn Error>> {
+        let results = results.iter().zip(&self.output);
+        let staged: Result<Vec<Staged>, _> =
+            results.map(|(result, path)| result.stage(path)).collect();
+        staged?.into_iter().try_for_each(Staged::put)?;
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    arguments: &'a Arguments,
+    operation: Operation,
+    input: &'a Array,
+    second: Option<&'a Array>,
+    axes: &'a [usize],
+}
+
+impl OnDevice for Work<'_> {
+    type Output = Result<(Report, Vec<Array>), ResultError>;
+
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
+        let tensor = upload(client, self.input);
+        let place = Place { device: name.into(), backend, compiler: client.name() };
+        match self.operation {
+            Operation::OfOne(operator, options) => with_operator!(operator, options, operator => {
+                self.reduce(client, reduce(operator, &tensor), place)
+            }),
+            Operation::OfTwo(pair, options) => {
+                let second = self.second.expect("an operation of two inputs comes from --with");
+                let second = upload(client, second);
+                with_pair!(pair, options, operator => {
+                    self.reduce(client, reduce_pair(operator, &tensor, &second), place)
+                })
+            }
+        }
+    }
+}
+
+impl Work<'_> {
+    fn reduce<O: Operator>(
+        self,
+        client: &Client,
+        mut reduction: Reduction<'_, O, TensorHandle>,
+        place: Place,
+    ) -> Result<(Report, Vec<Array>), ResultError> {
+        let arguments = self.arguments;
+        reduction = reduction.over(Axes::List(self.axes.to_vec()));
+        if !arguments.keepdims {
+            reduction = reduction.keep_dims(false);
+        }
+        if let Some(element) = arguments.result_type {
+            reduction = reduction.output_type(element);
+        }
+        if let Some(element) = arguments.accumulate {
+            reduction = reduction.accumulate_in(element);
+        }
+        let problem = reduction.problem()?;
+        let choice = match problem.outputs() {
+            0 => None,
+            _ => Some(reduction.choose(client)?),
+        };
+        let (outputs, microseconds) =
+            time(client, || Ok(O::Results::into_list(reduction.clone().run(client)?)))?;
+        let results = download(client, &outputs)?;
+        Ok((self.report(place, choice, &problem, &results, microseconds), results))
+    }
+
+    fn report(
+        self,
+        place: Place,
+        choice: Option<Choice>,
+        problem: &Problem,
+        results: &[Array],
+        microseconds: f64,
+    ) -> Report {
+        let Work { arguments, operation, input, second, axes } = self;
+        Report {
+            op: operation.name(),
+            parameters: arguments.parameters.given().collect(),
+            dtype: input.element,
+            shape: input.shape.clone(),
+            with: second
+                .map(|second| Second { dtype: second.element, shape: second.shape.clone() }),
+            axes: axes.to_vec(),
+            output_shape: results[0].shape.clone(),
+            device: place.device,
+            backend: place.backend.to_string(),
+            compiler: place.compiler,
+            plan_in_words: match &choice {
+                Some(choice) => choice.plan.to_string(),
+                None => "nothing to launch: the result has no elements".into(),
+            },
+            plan: choice.as_ref().map(|choice| choice.plan),
+            expected_microseconds: choice
+                .as_ref()
+                .map_or(0.0, |choice| choice.expected_microseconds()),
+            estimate: choice.as_ref().map(|choice| choice.estimate),
+            refused: choice
+                .iter()
+                .flat_map(|choice| &choice.refused)
+                .map(|refusal| Refused {
+                    schedule: refusal.schedule,
+                    reason: refusal.reason.to_string(),
+                })
+                .collect(),
+            microseconds,
+            gigabytes_per_second: gigabytes_per_second(problem.bytes(), microseconds),
+            results: Results::new(results),
+        }
+    }
+}
+
+/// Runs until the kernels are compiled, then for the median time in microseconds.
+fn time<T>(
+    client: &Client,
+    run: impl Fn() -> Result<T, ResultError>,
+) -> Result<(T, f64), ResultError> {
+    let waited = || {
+        let outputs = run()?;
+        future::block_on(client.sync()).map_err(ResultError::device)?;
+        Ok::<_, ResultError>(outputs)
+    };
+    let mut outputs = waited()?;
+    let mut microseconds = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        outputs = waited()?;
+        microseconds.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok((outputs, median(microseconds)))
+}
+
+/// The array on the device.
+fn upload(client: &Client, input: &Array) -> TensorHandle {
+    let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
+    TensorHandle::new(
+        client.create_from_slice(data),
+        input.shape.clone(),
+        input.strides.clone(),
+        storage_type(input.element),
+    )
+}
+
+/// Where it ran.
+struct Place {
+    device: String,
+    backend: Backend,
+    compiler: &'static str,
+}
+
+fn print(report: &Report, explain: bool) -> io::Result<()> {
+    let Report { op, dtype, shape, axes, output_shape, .. } = report;
+    let results = report.results.list();
+    let types: Vec<&str> = results.iter().map(|(element, _)| element.name()).collect();
+    let types = types.join(" and ");
+    let second = match &report.with {
+        Some(Second { dtype, shape }) => format!(" and {dtype} {shape:?}"),
+        None => String::new(),
+    };
+    say(format_args!(
+        "{op} of {dtype} {shape:?}{second} over axes {axes:?} gives {types} {output_shape:?}"
+    ))?;
+    say(format_args!("plan: {}", report.plan_in_words))?;
+    if explain {
+        if let Some(estimate) = &report.estimate {
+            say(format_args!("expected: {estimate}"))?;
+        }
+        for Refused { schedule, reason } in &report.refused {
+            say(format_args!("not {schedule}: {reason}"))?;
+        }
+    }
+    say(format_args!("device: {} through {}", report.device, report.compiler))?;
+    say(format_args!(
+        "time: {:.1} us, {:.2} GB/s",
+        report.microseconds, report.gigabytes_per_second
+    ))?;
+    for values in results.iter().filter_map(|(_, values)| *values) {
+        let text: Vec<String> = values.iter().map(Number::to_string).collect();
+        say(format_args!("values: {}", text.join(" ")))?;
+    }
+    Ok(())
+}

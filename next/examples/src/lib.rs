@@ -1,0 +1,15 @@
+//! What the example programs share: arrays in NumPy's format, numbers and results, and the
+//! operators and axes of a command line.
+
+mod array;
+mod axes;
+mod npy;
+mod number;
+mod operation;
+mod results;
+
+pub use array::{Array, ArrayError};
+pub use axes::{AxesArgument, AxisError};
+pub use number::Number;
+pub use operation::{Operation, OperationError, Parameters, SecondInput};
+pub use results::{ResultError, download};

@@ -1,0 +1,242 @@
+//! `--op`: an operator of one input, or a reduction of two; and their parameters.
+
+use clap::Args;
+use reduce_kernels::{
+    OfPairs, Operator, OperatorName, OperatorOptions, PairName, PairOptions, UnknownOperator,
+    UnknownPair,
+    operator::{Fields, InvalidParameter},
+    with_operator, with_pair,
+};
+
+/// The parameters of operators and functions. Each takes a few of them.
+#[derive(Clone, Debug, Args)]
+pub struct Parameters {
+    /// What var, std, mean_var, nanvar, nanstd, covariance and standardize subtract from the count
+    /// (NumPy's ddof). 0 if not given.
+    #[arg(long, visible_alias = "ddof", allow_negative_numbers = true)]
+    pub correction: Option<f64>,
+    /// The exponent of norm_p. 2 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub p: Option<f64>,
+    /// What keeps layer_norm, rms_norm, l2_normalize and standardize from dividing by 0, 1e-5 if
+    /// not given; and the least length of a vector in cosine_similarity, 1e-8 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub eps: Option<f64>,
+    /// What softmax and log_softmax divide the elements by. 1 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub temperature: Option<f64>,
+    /// The difference at which huber goes from a square to a line. 1 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub delta: Option<f64>,
+    /// The difference that all_close allows for any element. 1e-8 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub absolute: Option<f64>,
+    /// The difference that all_close allows in addition, as a share of the second input's element.
+    /// 1e-5 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub relative: Option<f64>,
+}
+
+impl Parameters {
+    /// The parameters on the command line, each with the name of its option.
+    pub fn given(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [
+            ("correction", self.correction),
+            ("p", self.p),
+            ("eps", self.eps),
+            ("temperature", self.temperature),
+            ("delta", self.delta),
+            ("absolute", self.absolute),
+            ("relative", self.relative),
+        ];
+        all.into_iter().filter_map(|(option, value)| Some((option, value?)))
+    }
+
+    /// Refuses a parameter that `name` does not take: it is a mistake, and would have no effect.
+    ///
+    /// # Errors
+    ///
+    /// Names one such parameter.
+    pub fn check(&self, name: &'static str, takes: &[&str]) -> Result<(), OperationError> {
+        match self.given().find(|(option, _)| !takes.contains(option)) {
+            Some((option, _)) => Err(OperationError::Option { name, option }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The reduction that `--op` names.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation {
+    /// Of one input.
+    OfOne(OperatorName, OperatorOptions),
+    /// Of two inputs.
+    OfTwo(PairName, PairOptions),
+}
+
+/// The option by which a program takes a second input.
+#[derive(Clone, Copy, Debug)]
+pub struct SecondInput {
+    /// The name of the option.
+    pub option: &'static str,
+    /// Whether it is on the command line.
+    pub given: bool,
+}
+
+/// An operation that does not exist, or does not go with the other arguments.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum OperationError {
+    /// No operator of one input has this name.
+    #[error(transparent)]
+    Operator(UnknownOperator),
+    /// No reduction of two inputs has this name.
+    #[error(transparent)]
+    Pair(UnknownPair),
+    /// The second input is missing.
+    #[error("`{pair}` reduces two inputs: --{option} names the second")]
+    NeedsSecond {
+        /// The reduction.
+        pair: PairName,
+        /// The option that is missing.
+        option: &'static str,
+    },
+    /// There is a second input for an operator of one.
+    #[error(
+        "`{operator}` reduces one input: with --{option}, --op is one of {names}",
+        names = PairName::names()
+    )]
+    TakesNoSecond {
+        /// The operator.
+        operator: OperatorName,
+        /// The option of the second input.
+        option: &'static str,
+    },
+    /// A parameter that the operation does not take.
+    #[error("`{name}` takes no --{option}")]
+    Option {
+        /// The operation.
+        name: &'static str,
+        /// The option of the parameter.
+        option: &'static str,
+    },
+    /// A parameter is out of range.
+    #[error("`{name}`: {invalid}")]
+    Parameter {
+        /// The operation.
+        name: &'static str,
+        /// The parameter and its value.
+        invalid: InvalidParameter,
+    },
+}
+
+impl Operation {
+    /// The reduction of as many inputs as are given, whose name is `name`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such operation of so many inputs, it does not take all of the parameters, or one
+    /// of them is out of range.
+    pub fn new(
+        name: &str,
+        parameters: &Parameters,
+        second: SecondInput,
+    ) -> Result<Self, OperationError> {
+        let operation = match second.given {
+            false => Self::of_one(name, parameters, second.option)?,
+            true => Self::of_two(name, parameters, second.option)?,
+        };
+        operation.check()?;
+        Ok(operation)
+    }
+
+    /// The name of the operator.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::OfOne(operator, _) => operator.name(),
+            Operation::OfTwo(pair, _) => pair.name(),
+        }
+    }
+
+    /// The number of results.
+    pub fn results(self) -> usize {
+        fn results_of<O: Operator>(_: O) -> usize {
+            O::Results::COUNT
+        }
+        match self {
+            Operation::OfOne(operator, options) => {
+                with_operator!(operator, options, operator => results_of(operator))
+            }
+            Operation::OfTwo(pair, options) => {
+                with_pair!(pair, options, operator => results_of(OfPairs(operator)))
+            }
+        }
+    }
+
+    fn check(self) -> Result<(), OperationError> {
+        fn rule<O: Operator>(operator: O) -> Result<(), InvalidParameter> {
+            (O::PARAMETERS)(&operator).map(|_| ())
+        }
+        let checked = match self {
+            Operation::OfOne(operator, options) => {
+                with_operator!(operator, options, operator => rule(operator))
+            }
+            Operation::OfTwo(pair, options) => {
+                with_pair!(pair, options, operator => rule(OfPairs(operator)))
+            }
+        };
+        checked.map_err(|invalid| OperationError::Parameter { name: self.name(), invalid })
+    }
+
+    fn of_one(
+        name: &str,
+        parameters: &Parameters,
+        option: &'static str,
+    ) -> Result<Self, OperationError> {
+        use OperatorName::{MeanVar, NanStd, NanVar, NormP, Std, Var};
+        let operator: OperatorName = name.parse().map_err(|unknown| match name.parse() {
+            Ok(pair) => OperationError::NeedsSecond { pair, option },
+            Err(_) => OperationError::Operator(unknown),
+        })?;
+        let takes: &[&str] = match operator {
+            Var | Std | MeanVar | NanVar | NanStd => &["correction"],
+            NormP => &["p"],
+            _ => &[],
+        };
+        parameters.check(operator.name(), takes)?;
+        let default = OperatorOptions::default();
+        let options = OperatorOptions {
+            correction: parameters.correction.unwrap_or(default.correction),
+            p: parameters.p.unwrap_or(default.p),
+        };
+        Ok(Self::OfOne(operator, options))
+    }
+
+    fn of_two(
+        name: &str,
+        parameters: &Parameters,
+        option: &'static str,
+    ) -> Result<Self, OperationError> {
+        use PairName::{AllCloseOf, CosineSimilarityOf, CovarianceOf, HuberMean};
+        let pair: PairName = name.parse().map_err(|unknown| match name.parse() {
+            Ok(operator) => OperationError::TakesNoSecond { operator, option },
+            Err(_) => OperationError::Pair(unknown),
+        })?;
+        let takes: &[&str] = match pair {
+            HuberMean => &["delta"],
+            CosineSimilarityOf => &["eps"],
+            CovarianceOf => &["correction"],
+            AllCloseOf => &["absolute", "relative"],
+            _ => &[],
+        };
+        parameters.check(pair.name(), takes)?;
+        let default = PairOptions::default();
+        let options = PairOptions {
+            delta: parameters.delta.unwrap_or(default.delta),
+            eps: parameters.eps.unwrap_or(default.eps),
+            correction: parameters.correction.unwrap_or(default.correction),
+            absolute: parameters.absolute.unwrap_or(default.absolute),
+            relative: parameters.relative.unwrap_or(default.relative),
+        };
+        Ok(Self::OfTwo(pair, options))
+    }
+}
