@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
+use clap::Args;
 use reduce_kernels::{
     ElementType, OperatorName, OperatorOptions, ReduceError, UnknownOperator,
     clip_by_global_norm_in_place,
@@ -17,16 +17,17 @@ use reduce_kernels::{
     reduce_list, with_operator,
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
-    command_line::{self, fail},
-    gigabytes_per_second, microseconds_per_call, on_device, random_inputs, read,
+    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,
+    microseconds_per_call, on_device, random_inputs, read,
 };
+
+use super::ended;
 
 /// Times operators over lists of tensors, and clipping: `clip` where all tensors are scaled, `unclipped`
 /// where none is. The rate of clipping is that of two reads and one write. The tensors are the same in each call, as gradients are: a
 /// list that fits the cache is read from it.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// Cases such as `norm_l2 f32 27 of 1x[64, 64, 3, 3] 2x[64]`: 27 times one tensor of the first
     /// shape and two of the second.
     cases: Vec<String>,
@@ -46,8 +47,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
@@ -68,14 +67,9 @@ enum Stop {
     Measure { what: String, source: MeasureError },
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| run(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("lists", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("lists", run(arguments))
 }
 
 /// What is timed.

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
     AppliedName, AppliedOptions, ElementType, LayerNorm, ReduceError, RmsNorm, UnknownFunction,
@@ -15,17 +15,18 @@ use reduce_kernels::{
     with_applied,
 };
 use reduce_programs::{
-    Backend, BackendError, FileError, MeasureError, OnDevice,
-    command_line::{self, fail},
-    gigabytes_per_second, microseconds_per_call, on_device, random_inputs,
+    Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,
+    microseconds_per_call, on_device, random_inputs,
 };
+
+use super::ended;
 
 /// Times cases over rotating buffers (cold cache) and prints
 /// `OURS function dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. The bytes
 /// are those of the input, read once, and of the output, written once. The classes of a
 /// cross-entropy are bytes.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     #[command(flatten)]
     stated: Stated,
 }
@@ -33,8 +34,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -51,14 +50,9 @@ enum Stop {
     Measure { what: String, source: MeasureError },
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| run(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("applied", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("applied", run(arguments))
 }
 
 /// A function and where it is applied.

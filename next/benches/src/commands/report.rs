@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, process::ExitCode};
 
-use clap::{ArgGroup, Parser};
+use clap::{ArgGroup, Args};
 use reduce_benches::{
     Record, RecordError,
     report::{
@@ -10,17 +10,14 @@ use reduce_benches::{
         sweep_picture,
     },
 };
-use reduce_programs::{
-    FileError,
-    canvas::PictureError,
-    command_line::{self, fail, say},
-    read, write,
-};
+use reduce_programs::{FileError, canvas::PictureError, command_line::say, read, write};
+
+use super::ended;
 
 /// Reports on a run: our times beside the peers', or the sweeps over neighbouring shapes.
-#[derive(Parser)]
+#[derive(Args)]
 #[command(group = ArgGroup::new("record").required(true))]
-struct Arguments {
+pub(crate) struct Arguments {
     /// JSON of `side_by_side`.
     #[arg(long, group = "record")]
     ours: Option<PathBuf>,
@@ -44,8 +41,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -56,14 +51,9 @@ enum Stop {
     Output(#[from] io::Error),
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| report(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("report", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("report", report(arguments))
 }
 
 fn report(arguments: &Arguments) -> Result<(), Stop> {

@@ -5,22 +5,23 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
     PairName, PairOptions, Plan, UnknownPair, cubecl::prelude::*, reduce_pair, with_pair,
 };
 use reduce_programs::{
-    Backend, BackendError, FileError, MeasureError, OnDevice,
-    command_line::{self, fail},
-    gigabytes_per_second, microseconds_per_call, on_device,
+    Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,
+    microseconds_per_call, on_device,
 };
+
+use super::ended;
 
 /// Times cases over rotating buffers (cold cache) and prints
 /// `OURS reduction dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. Both inputs
 /// have the same shape and type. The bytes are those of both, read once.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     #[command(flatten)]
     stated: Stated,
 }
@@ -28,8 +29,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -44,14 +43,9 @@ enum Stop {
     Measure { what: String, source: MeasureError },
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| run(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("pairs", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("pairs", run(arguments))
 }
 
 /// A reduction of two inputs and their layout.

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::{
     Case, CaseError,
     regret::{Line, Measured, Tried, problem, random_cases},
@@ -20,14 +20,15 @@ use reduce_kernels::{
     planner::{Candidate, candidates, choose},
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
-    command_line::{self, fail},
-    on_device, random_inputs, read, wait,
+    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, on_device,
+    random_inputs, read, wait,
 };
 
+use super::ended;
+
 /// Times each of many plans for each case, over rotating buffers (cold cache), in turns.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// Cases such as `sum f32 [8192, 8192] axis 1`.
     cases: Vec<String>,
     /// A file with one case a line; `#` starts a comment. May be repeated.
@@ -80,8 +81,6 @@ fn part(text: &str) -> Result<(usize, usize), String> {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -98,14 +97,9 @@ enum Stop {
     Measure { what: String, source: MeasureError },
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| regret(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("regret", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("regret", regret(arguments))
 }
 
 fn stated_cases(arguments: &Arguments) -> Result<Vec<Case>, Stop> {

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::{
     CallCost, Case, CaseError, Delay, Record, RecordError, Timing, Tried, inputs, run, sweep,
 };
@@ -20,14 +20,15 @@ use reduce_kernels::{
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, Floor, MeasureError, OnDevice,
-    command_line::{self, fail},
     gigabytes_per_second, microseconds_per_call, on_device, read,
 };
 
+use super::ended;
+
 /// Times reductions over rotating buffers (cold cache) and prints
 /// `OURS op dtype [shape] axis A: T us B GB/s`, the format of the peers' programs.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// Cases such as `sum f32 [8192, 8192] axis 1`, or `axis (0, 2, 3)`, `axis all`, `axis T`; or
     /// result lines of a peer's program.
     cases: Vec<String>,
@@ -72,8 +73,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -97,14 +96,9 @@ enum Stop {
 /// A schedule expected to take this many times the chosen one's time is not worth timing.
 const HOPELESS: f64 = 30.0;
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| side_by_side(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("side_by_side", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("side_by_side", side_by_side(arguments))
 }
 
 fn stated_cases(arguments: &Arguments) -> Result<Vec<Case>, Stop> {

@@ -3,7 +3,7 @@
 
 use std::{io, path::PathBuf, process::ExitCode};
 
-use clap::Parser;
+use clap::Args;
 use plotters::{prelude::*, style::text_anchor::HPos};
 use reduce_benches::regret::{Line, Measured, problem};
 use reduce_kernels::{
@@ -13,14 +13,16 @@ use reduce_kernels::{
 use reduce_programs::{
     FileError,
     canvas::{BLUE, FAINT_INK, GROUND, INK, PictureError, VERMILION, bold, failed, style},
-    command_line::{self, fail, say},
+    command_line::say,
     read, write,
 };
 
+use super::ended;
+
 /// Prints a table in Markdown: the choice when the plans were timed, and the choice of this version
 /// of the planner, over the best of the timed plans; and the estimates over the times.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// What `regret` wrote. The lines of several processes may stand in one file.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -38,8 +40,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error("{}, line {number}: {source}", path.display())]
@@ -58,14 +58,9 @@ enum Stop {
     Output(#[from] io::Error),
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| report(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("regret_report", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("regret_report", report(arguments))
 }
 
 /// A case with its problem, and the device to plan for.

@@ -6,7 +6,7 @@
 
 use std::{io, path::PathBuf, process::ExitCode};
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::{
     shards::{
         CutCase, ShardsArgumentError, ShardsRecord, ShardsRunError, ShardsTiming, SimulatedTiming,
@@ -22,11 +22,11 @@ use reduce_kernels::{
     device_of, reduce, storage_type,
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, Staged,
-    canvas::PictureError,
-    command_line::{self, fail, say},
-    device, largest_buffer,
+    BACKEND_HELP, Backend, BackendError, FileError, Staged, canvas::PictureError,
+    command_line::say, device, largest_buffer,
 };
+
+use super::ended;
 
 /// Times reductions over the axis along which a tensor of f32 is cut: a vector, and columns. Prints
 /// the time of a call until the last device has finished, the rate of all devices together, their
@@ -34,8 +34,8 @@ use reduce_programs::{
 /// call's time less that of the slowest shard alone. Results are checked first.
 ///
 /// With one device, or without collectives between devices, shards are simulated on one device.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// Elements of each tensor, those of all devices together. 2^32 by default; 2^28 if shards are
     /// simulated on CUDA, and 2^24 on other backends.
     #[arg(long)]
@@ -68,8 +68,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     Invalid(#[from] ShardsArgumentError),
     #[error("--sample-ms must be a positive number, not {0}")]
@@ -93,14 +91,9 @@ fn at<E: Into<ShardsRunError>>(what: impl ToString) -> impl FnOnce(E) -> Stop {
     move |source| Stop::Run { what: what.to_string(), source: source.into() }
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| shards(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("shards", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("shards", shards(arguments))
 }
 
 fn shards(arguments: &Arguments) -> Result<(), Stop> {

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::{Case, probes, regret::problem, run};
 use reduce_kernels::{
     Device, Plan, ReduceError,
@@ -16,15 +16,16 @@ use reduce_kernels::{
     planner::{Observation, Profile, candidates, fit},
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
-    command_line::{self, fail},
-    largest_buffer, on_device, progress, random_inputs, wait, write,
+    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, largest_buffer,
+    on_device, progress, random_inputs, wait, write,
 };
+
+use super::ended;
 
 /// Times plans in which each number of the cost model counts for much somewhere, and fits the
 /// numbers to the times. Takes about a minute on a GPU.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
     /// Write the device with its profile to this file, for `Device` and for `plan --device`.
@@ -42,8 +43,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error(transparent)]
@@ -56,14 +55,10 @@ enum Stop {
     Measure { what: String, source: MeasureError },
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| on_device(arguments.backend, Calibration(&arguments))?);
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("calibrate", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    let done = on_device(arguments.backend, Calibration(arguments)).map_err(Stop::from);
+    ended("calibrate", done.flatten())
 }
 
 struct Calibration<'a>(&'a Arguments);

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Parser;
+use clap::Args;
 use comfy_table::{Table, presets};
 use reduce_benches::{Case, inputs, run};
 use reduce_kernels::{
@@ -14,15 +14,15 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle},
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, MeasureError, OnDevice,
-    command_line::{self, fail, say},
-    on_device, wait,
+    BACKEND_HELP, Backend, BackendError, MeasureError, OnDevice, command_line::say, on_device, wait,
 };
+
+use super::ended;
 
 /// Times the first call of each operator in three shapes of f32 and prints how much longer it takes
 /// than the second, in milliseconds: what generating and compiling the kernels takes.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
     /// Only these operators; may be repeated. All if not given.
@@ -33,8 +33,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error(transparent)]
@@ -50,14 +48,9 @@ const SHAPES: [(&str, &str); 3] = [
     ("whole", "f32 [4194304] axis all"),
 ];
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| compile_times(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("compile_times", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("compile_times", compile_times(arguments))
 }
 
 fn compile_times(arguments: &Arguments) -> Result<(), Stop> {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, io, path::PathBuf, process::ExitCode};
 
-use clap::Parser;
+use clap::Args;
 use reduce_benches::tune::{Calls, LineError, Summary, check, line, reductions};
 use reduce_kernels::{
     PlanStore, RecordedReduction, StoreError, TunedPlan,
@@ -11,15 +11,16 @@ use reduce_kernels::{
     planner::{TuneOptions, tune},
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice,
-    command_line::{self, fail, say},
+    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, command_line::say,
     on_device, progress, read, wait,
 };
 
+use super::ended;
+
 /// Measures the most promising plans of each case over rotating buffers (cold cache), and puts each
 /// plan that is clearly faster than the planner's choice into a store.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// Cases such as `sum f32 [8192, 8192] axis 1`.
     cases: Vec<String>,
     /// A file with one case a line, in words or as the JSON of a recorded reduction; `#` starts a
@@ -51,8 +52,6 @@ struct Arguments {
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
-    #[error("{0}")]
-    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -69,14 +68,9 @@ enum Stop {
     Output(#[from] io::Error),
 }
 
-fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| run(&arguments));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => fail("tune", stop),
-    }
+/// Runs the command.
+pub(crate) fn command(arguments: &Arguments) -> ExitCode {
+    ended("tune", run(arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Stop> {

@@ -1,0 +1,24 @@
+//! Benchmarks of reduce-kernels. One program holds all of them: with CUDA, an executable has 115 MB.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use reduce_programs::command_line::{arguments, fail};
+
+use crate::commands::Command;
+
+/// Measures reduce-kernels on this machine, alone and beside peers.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match arguments::<Arguments>() {
+        Ok(Arguments { command }) => command.run(),
+        Err(mistake) => fail("reduce-benches", mistake),
+    }
+}
