@@ -90,7 +90,7 @@ impl LaunchArg for KernelTypes {
     }
 
     fn expand(types: &KernelTypesArg, builder: &mut KernelBuilder) {
-        types.register(&mut builder.scope);
+        types.register(&builder.scope);
     }
 }
 
@@ -378,7 +378,7 @@ pub(super) fn partials_of(arrays: &mut PartialArrays) -> Columns<AccumulatorType
 
 /// The entire array.
 #[cube]
-fn whole<T: CubePrimitive>(array: &Box<[T]>) -> Slice<T> {
+fn whole<T: CubePrimitive>(array: &[T]) -> Slice<T> {
     Slice::of(array)
 }
 

@@ -192,6 +192,9 @@ impl Published {
                 }
             }
         }
+        // Units that waited may have left their plane's other units behind. CubeCL's plane operations
+        // on CUDA take part with whichever units happen to be there.
+        sync_cube();
         combine_team::<Single>(
             total,
             parameters,

@@ -112,7 +112,20 @@ pub fn unless_nan<E: Float, N: Size>(value: Vector<E, N>, other: Vector<E, N>) -
 #[cube]
 pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
-    if comptime![element.is_unsigned_int()] { value } else { value.abs() }
+    if comptime![element.is_unsigned_int()] {
+        value
+    } else if comptime![element.is_float() && element.size() == 8] {
+        // LLVM 23 crashes where it compiles sums of `llvm.fabs.v2f64` for NVIDIA's GPUs, so this
+        // takes one component after the other. No GPU has instructions for pairs of f64.
+        let mut magnitude = value;
+        #[unroll]
+        for nth in 0..N::value().comptime() {
+            magnitude.insert(nth, value.extract(nth).abs());
+        }
+        magnitude
+    } else {
+        value.abs()
+    }
 }
 
 /// 1 in the components that are not zero, including NaN, otherwise 0.

@@ -417,6 +417,7 @@ fn is_zero<N: Size>(value: Vector<f64, N>) -> Vector<bool, N> {
 
 /// The value of a polynomial. Its coefficients are in order from the highest power down.
 #[cube]
+#[allow(clippy::needless_range_loop, reason = "kernels index what they know when they are made")]
 fn polynomial<N: Size>(
     value: Vector<f64, N>,
     #[comptime] coefficients: Vec<f64>,

@@ -1,0 +1,247 @@
+//! The gradients of applications: what the forward pass saves, and the formulas of the backward
+//! pass.
+//!
+//! The gradient of the input is an application of the same backend, and where there are kernels one
+//! launch. Those of operands are made of Burn's operations and of reductions, in f32 at least. The
+//! statistics of a normalisation are saved, and its input before weight and bias is computed again.
+
+use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
+use reduce_kernels::{OperatorName, PairName};
+
+use super::{Application, AppliedFunction, reduced};
+use crate::{
+    ReduceBackend, ReduceBurnError, backend,
+    geometry::repeated_axes,
+    operand::{Operand, wide},
+    pair::reduced_pair,
+};
+
+/// How the gradient of an application's result reaches its input and its operands.
+#[derive(Clone, Debug)]
+pub(crate) struct ApplicationGradient<B: Backend> {
+    application: Application,
+    formula: Formula<B>,
+}
+
+/// The formula of a gradient, with what it needs from the forward pass. A saved tensor is a second
+/// handle to its memory, not a copy.
+#[derive(Clone, Debug)]
+enum Formula<B: Backend> {
+    Softmax {
+        result: FloatTensor<B>,
+    },
+    LogSoftmax {
+        saved: LogShares<B>,
+    },
+    /// A normalisation, whose statistics are those of [`Application::statistics`].
+    Normalization {
+        x: FloatTensor<B>,
+        weight: Option<FloatTensor<B>>,
+        statistics: Vec<FloatTensor<B>>,
+    },
+}
+
+/// What a log-softmax saves. Its gradient takes exponentials, beside which a logarithm in f16 or
+/// bf16 is rounded too much.
+#[derive(Clone, Debug)]
+enum LogShares<B: Backend> {
+    /// The result, of f32 or f64.
+    Result(FloatTensor<B>),
+    /// The input of a narrower type. The backward pass computes the result again, in f32.
+    Input(FloatTensor<B>),
+}
+
+/// The result of an application of tracked tensors, and its gradient.
+pub(crate) fn forward<B: ReduceBackend>(
+    x: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
+    application: &Application,
+) -> Result<(FloatTensor<B>, ApplicationGradient<B>), ReduceBurnError> {
+    let weight = operands.first().cloned();
+    let (result, formula) = match application.function() {
+        AppliedFunction::Softmax => {
+            let result = backend::apply::<B>(x, operands, application)?;
+            (result.clone(), Formula::Softmax { result })
+        }
+        AppliedFunction::LogSoftmax => {
+            let result = backend::apply::<B>(x.clone(), operands, application)?;
+            let saved = match wide(application.dtype()) == application.dtype() {
+                true => LogShares::Result(result.clone()),
+                false => LogShares::Input(x),
+            };
+            (result, Formula::LogSoftmax { saved })
+        }
+        AppliedFunction::LayerNorm { .. } | AppliedFunction::RmsNorm { .. } => {
+            let (result, statistics) =
+                backend::apply_with_statistics::<B>(x.clone(), operands, application)?;
+            (result, Formula::Normalization { x, weight, statistics })
+        }
+        _ => unreachable!("backward passes of tracked tensors are made of operations"),
+    };
+    Ok((result, ApplicationGradient { application: application.clone(), formula }))
+}
+
+impl<B: ReduceBackend> ApplicationGradient<B> {
+    /// The gradients of the input and then of the operands, from the gradient of the result. Those
+    /// that are not `wanted` are `None`.
+    pub(crate) fn of(self, result: FloatTensor<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
+        let Self { application, formula } = self;
+        let input = (application.dtype(), application.shape().clone());
+        let targets = [&[input], application.operands()].concat();
+        if application.shape().num_elements() == 0 {
+            let device = result.device();
+            let zeros = |(dtype, shape)| Operand::<B>::zeros(shape, dtype, &device).0;
+            return targets.into_iter().map(|target| Some(zeros(target))).collect();
+        }
+        let over = Over { application: &application, wanted };
+        let gradients = over
+            .gradients(formula, Operand::<B>(result))
+            .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", application.function()));
+        let typed = gradients.into_iter().zip(targets);
+        typed.map(|(gradient, (dtype, _))| gradient.map(|found| found.cast(dtype).0)).collect()
+    }
+}
+
+/// The gradients of the input and then of the operands. `None` are those that are not wanted.
+type Gradients<B> = Vec<Option<Operand<B>>>;
+
+/// What a backward pass is about.
+struct Over<'a> {
+    application: &'a Application,
+    /// Whether the input and each operand are tracked. At least one is.
+    wanted: &'a [bool],
+}
+
+impl Over<'_> {
+    fn gradients<B: ReduceBackend>(
+        &self,
+        formula: Formula<B>,
+        gradient: Operand<B>,
+    ) -> Result<Gradients<B>, ReduceBurnError> {
+        if !self.is_wanted(0) && !self.is_wanted(1) {
+            // The bias alone needs no statistics.
+            return Ok(vec![None, None, Some(self.of_operand(1, gradient.wide())?)]);
+        }
+        match formula {
+            Formula::Softmax { result } => {
+                let function = AppliedFunction::SoftmaxGradient;
+                Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
+            }
+            Formula::LogSoftmax { saved } => {
+                let result = match saved {
+                    LogShares::Result(result) => result,
+                    LogShares::Input(x) => {
+                        let x = Operand::<B>(x).wide();
+                        self.applied(AppliedFunction::LogSoftmax, x, Vec::new())?.0
+                    }
+                };
+                let function = AppliedFunction::LogSoftmaxGradient;
+                Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
+            }
+            Formula::Normalization { x, weight, statistics } => {
+                self.of_normalization(x, statistics, weight, gradient.wide())
+            }
+        }
+    }
+
+    /// The gradients of a normalisation.
+    fn of_normalization<B: ReduceBackend>(
+        &self,
+        x: FloatTensor<B>,
+        statistics: Vec<FloatTensor<B>>,
+        weight: Option<FloatTensor<B>>,
+        gradient: Operand<B>,
+    ) -> Result<Gradients<B>, ReduceBurnError> {
+        let normalized = || -> Result<Operand<B>, ReduceBurnError> {
+            let wide = Operand::<B>(x.clone()).wide();
+            if wide.0.dtype() == x.dtype() {
+                return self.applied(self.application.function(), wide, Vec::new());
+            }
+            // The normalisation would round to the type of the input.
+            let operands: Vec<_> = statistics.iter().cloned().map(Operand::<B>).collect();
+            Ok(match operands.as_slice() {
+                [mean, rstd] => (wide - mean.clone()) * rstd.clone(),
+                [rstd] => wide * rstd.clone(),
+                _ => unreachable!("a normalisation has one statistic or two"),
+            })
+        };
+        let [of_weight, of_bias] = self.of_weight_and_bias(normalized, &gradient)?;
+        if !self.is_wanted(0) {
+            return Ok(vec![None, of_weight, of_bias]);
+        }
+        let weighted = match weight {
+            Some(weight) => gradient * Operand::<B>(weight).wide(),
+            None => gradient,
+        };
+        let function = match statistics.len() {
+            2 => AppliedFunction::LayerNormGradient,
+            _ => AppliedFunction::RmsNormGradient,
+        };
+        let operands = [vec![x.clone()], statistics.clone()].concat();
+        let of_input = self.applied(function, weighted, operands)?;
+        Ok(vec![Some(of_input), of_weight, of_bias])
+    }
+
+    /// The gradients of weight and bias, from the normalised elements before both. They are one
+    /// reduction if both operands are repeated along the same axes.
+    fn of_weight_and_bias<B: ReduceBackend>(
+        &self,
+        normalized: impl FnOnce() -> Result<Operand<B>, ReduceBurnError>,
+        gradient: &Operand<B>,
+    ) -> Result<[Option<Operand<B>>; 2], ReduceBurnError> {
+        let of_bias = || match self.is_wanted(2) {
+            true => self.of_operand(1, gradient.clone()).map(Some),
+            false => Ok(None),
+        };
+        if !self.is_wanted(1) {
+            return Ok([None, of_bias()?]);
+        }
+        let repeats = self.repeated_axes(0);
+        if repeats.is_empty() {
+            return Ok([Some(gradient.clone() * normalized()?), of_bias()?]);
+        }
+        if self.is_wanted(2) && self.repeated_axes(1) == repeats {
+            let (function, gradient) = (PairName::SumAndDotOf, gradient.clone());
+            let [sum, dot] = reduced_pair(function, gradient, normalized()?, &repeats)?;
+            return Ok([Some(dot), Some(sum)]);
+        }
+        let [dot] = reduced_pair(PairName::Dot, gradient.clone(), normalized()?, &repeats)?;
+        Ok([Some(dot), of_bias()?])
+    }
+
+    /// The axes along which an operand is repeated.
+    fn repeated_axes(&self, nth: usize) -> Vec<usize> {
+        let (_, own) = &self.application.operands()[nth];
+        repeated_axes(own, self.application.shape())
+    }
+
+    /// A backward pass over the same axes.
+    fn applied<B: ReduceBackend>(
+        &self,
+        function: AppliedFunction,
+        gradient: Operand<B>,
+        operands: Vec<FloatTensor<B>>,
+    ) -> Result<Operand<B>, ReduceBurnError> {
+        let axes = self.application.axes().into();
+        let application = Application::new::<B>(function, &gradient.0, &axes, &operands)?;
+        Ok(Operand(backend::apply::<B>(gradient.0, operands, &application)?))
+    }
+
+    fn is_wanted(&self, nth: usize) -> bool {
+        self.wanted.get(nth).is_some_and(|&wanted| wanted)
+    }
+
+    /// The gradient of an operand, from that of the operand repeated to the shape of the input.
+    fn of_operand<B: ReduceBackend>(
+        &self,
+        nth: usize,
+        repeated: Operand<B>,
+    ) -> Result<Operand<B>, ReduceBurnError> {
+        let repeats = self.repeated_axes(nth);
+        if repeats.is_empty() {
+            return Ok(repeated);
+        }
+        let [sum] = reduced(OperatorName::Sum, &repeated, &repeats)?;
+        Ok(sum)
+    }
+}

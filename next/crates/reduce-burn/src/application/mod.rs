@@ -1,0 +1,222 @@
+//! A reduction whose results are applied to the elements of its input, as data: softmax and
+//! normalisations.
+
+pub(crate) mod composed;
+mod functions;
+pub(crate) mod gradient;
+
+use core::fmt;
+
+use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
+use burn_tensor::Shape;
+use reduce_kernels::{OperatorName, OperatorOptions, ReduceError, operator::InvalidParameter};
+
+pub use functions::*;
+
+use crate::{
+    AnyTensor, AxisList, ReduceBackend, ReduceBurnError, Reduction,
+    axes::kept_axes,
+    backend,
+    geometry::broadcasts,
+    gradient::floats,
+    operand::{Operand, wide},
+};
+
+/// What is computed of each element and of the results of its slice. A slice is the elements that
+/// differ only in their indices along the given axes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum AppliedFunction {
+    /// [`softmax`].
+    Softmax,
+    /// [`log_softmax`].
+    LogSoftmax,
+    /// [`layer_norm`]. Its operands are a weight and a bias.
+    LayerNorm {
+        /// Added to the variance: a finite number, 0 or more.
+        eps: f64,
+    },
+    /// [`rms_norm`]. Its operand is a weight.
+    RmsNorm {
+        /// Added to the mean square: a finite number, 0 or more.
+        eps: f64,
+    },
+    /// The backward pass of [`softmax`], of the gradient of its output. Its operand is the output.
+    SoftmaxGradient,
+    /// The backward pass of [`log_softmax`], of the gradient of its output. Its operand is the
+    /// output.
+    LogSoftmaxGradient,
+    /// The backward pass of [`layer_norm`] without weight and bias, of the gradient of its output.
+    /// Its operands are the input, its mean, and the reciprocal of its deviation.
+    LayerNormGradient,
+    /// The backward pass of [`rms_norm`] without weight, of the gradient of its output. Its
+    /// operands are the input and the reciprocal of its root mean square.
+    RmsNormGradient,
+}
+
+impl AppliedFunction {
+    /// The name: that of the function in this crate.
+    pub fn name(self) -> &'static str {
+        match self {
+            AppliedFunction::Softmax => "softmax",
+            AppliedFunction::LogSoftmax => "log_softmax",
+            AppliedFunction::LayerNorm { .. } => "layer_norm",
+            AppliedFunction::RmsNorm { .. } => "rms_norm",
+            AppliedFunction::SoftmaxGradient => "softmax_gradient",
+            AppliedFunction::LogSoftmaxGradient => "log_softmax_gradient",
+            AppliedFunction::LayerNormGradient => "layer_norm_gradient",
+            AppliedFunction::RmsNormGradient => "rms_norm_gradient",
+        }
+    }
+
+    /// The operands that it takes, in order. The last ones may be left out, but not those of a
+    /// backward pass.
+    pub fn operands(self) -> &'static [&'static str] {
+        match self {
+            AppliedFunction::Softmax | AppliedFunction::LogSoftmax => &[],
+            AppliedFunction::LayerNorm { .. } => &["weight", "bias"],
+            AppliedFunction::RmsNorm { .. } => &["weight"],
+            AppliedFunction::SoftmaxGradient | AppliedFunction::LogSoftmaxGradient => &["output"],
+            AppliedFunction::LayerNormGradient => &["input", "mean", "rstd"],
+            AppliedFunction::RmsNormGradient => &["input", "rstd"],
+        }
+    }
+
+    /// Whether it is the backward pass of another.
+    pub(crate) fn is_backward(self) -> bool {
+        use AppliedFunction::{
+            LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, SoftmaxGradient,
+        };
+        matches!(self, SoftmaxGradient | LogSoftmaxGradient | LayerNormGradient | RmsNormGradient)
+    }
+
+    fn eps(self) -> Option<f64> {
+        match self {
+            AppliedFunction::LayerNorm { eps } | AppliedFunction::RmsNorm { eps } => Some(eps),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for AppliedFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What to compute of a float tensor and of operands: a function and the axes of its reduction. The
+/// result has the shape and the type of the tensor.
+#[derive(Clone, Debug)]
+pub struct Application {
+    function: AppliedFunction,
+    dtype: DType,
+    shape: Shape,
+    /// In ascending order.
+    axes: Vec<usize>,
+    operands: Vec<(DType, Shape)>,
+}
+
+impl Application {
+    /// A function of `tensor` over `axes`. Operands broadcast: they have the rank of the tensor,
+    /// and along each axis its extent or 1.
+    ///
+    /// # Errors
+    ///
+    /// Axes that the tensor does not have or that are named twice, more operands than the function
+    /// takes, an operand of a shape that does not broadcast to that of the tensor, and an `eps`
+    /// that is negative or not finite.
+    pub fn new<B: Backend>(
+        function: AppliedFunction,
+        tensor: &FloatTensor<B>,
+        axes: &AxisList,
+        operands: &[FloatTensor<B>],
+    ) -> Result<Self, ReduceBurnError> {
+        let shape = tensor.shape();
+        let axes = axes.resolve(shape.num_dims())?;
+        if let Some(value) = function.eps().filter(|eps| !(eps.is_finite() && *eps >= 0.0)) {
+            let expected = "a finite number, 0 or more";
+            let invalid = InvalidParameter { name: "eps", value, expected };
+            let operator = function.name().to_owned();
+            return Err(ReduceError::Parameter { operator, invalid }.into());
+        }
+        let names = function.operands();
+        let least = if function.is_backward() { names.len() } else { 0 };
+        if !(least..=names.len()).contains(&operands.len()) {
+            let (function, most, found) = (function.name(), names.len(), operands.len());
+            return Err(ReduceBurnError::OperandCount { function, most, found });
+        }
+        let operands: Vec<_> = operands.iter().map(|x| (x.dtype(), x.shape())).collect();
+        if let Some(nth) = operands.iter().position(|(_, operand)| !broadcasts(operand, &shape)) {
+            let found = operands[nth].1.to_vec();
+            return Err(ReduceBurnError::OperandShape {
+                operand: names[nth],
+                found,
+                shape: shape.to_vec(),
+            });
+        }
+        Ok(Self { function, dtype: tensor.dtype(), shape, axes, operands })
+    }
+
+    /// The function.
+    pub fn function(&self) -> AppliedFunction {
+        self.function
+    }
+
+    /// The type of the tensor and of the result.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The shape of the tensor and of the result.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The reduced axes, in ascending order.
+    pub fn axes(&self) -> &[usize] {
+        &self.axes
+    }
+
+    /// The types and the shapes of the operands.
+    pub fn operands(&self) -> &[(DType, Shape)] {
+        &self.operands
+    }
+
+    /// The number, the type and the shape of the statistics that a backward pass needs: the mean
+    /// and the reciprocal of the deviation of [`layer_norm`], the reciprocal of the root mean
+    /// square of [`rms_norm`], and none otherwise. They keep the reduced axes with size 1, and
+    /// are of f64 for a tensor of f64 and of f32 for others.
+    pub fn statistics(&self) -> (usize, DType, Shape) {
+        let count = match self.function {
+            AppliedFunction::LayerNorm { .. } => 2,
+            AppliedFunction::RmsNorm { .. } => 1,
+            _ => 0,
+        };
+        let dtype = wide(self.dtype);
+        let mut shape = self.shape.to_vec();
+        self.axes.iter().for_each(|&axis| shape[axis] = 1);
+        (count, dtype, Shape::from(shape))
+    }
+
+    /// Number of elements of a slice.
+    pub(crate) fn len(&self) -> usize {
+        self.axes.iter().map(|&axis| self.shape[axis]).product()
+    }
+
+    /// The axes that are not reduced, in ascending order.
+    fn kept_axes(&self) -> Vec<usize> {
+        kept_axes(&self.axes, self.shape.num_dims())
+    }
+}
+
+/// The results of an operator over `axes`, which they keep with size 1.
+pub(crate) fn reduced<B: ReduceBackend, const N: usize>(
+    operator: OperatorName,
+    x: &Operand<B>,
+    axes: &[usize],
+) -> Result<[Operand<B>; N], ReduceBurnError> {
+    let x = AnyTensor::Float(x.0.clone());
+    let options = OperatorOptions { correction: 0.0, ..OperatorOptions::default() };
+    let reduction = Reduction::new(operator, options, &x, &axes.into(), true)?;
+    Ok(floats(backend::reduce::<B>(x, &reduction)?).map(Operand))
+}

@@ -1,0 +1,241 @@
+//! Burn's autodiff backends: each float result is a node of the graph.
+
+use burn_autodiff::{
+    Autodiff,
+    checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
+    grads::Gradients,
+    ops::{Backward, NodeGuard, Ops, OpsKind, unary},
+};
+use burn_backend::{
+    AutodiffBackend,
+    tensor::{Device, FloatTensor},
+};
+use reduce_kernels::PairName;
+
+use crate::{
+    AnyTensor, Application, Operation, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
+    Results,
+    application::{self, gradient::ApplicationGradient},
+    backend::{floats_of, run_composed},
+    gradient::{self, Gradient},
+    pair::{
+        self,
+        gradient::{PairGradient, ResultGradient, has_gradient},
+    },
+};
+
+impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
+    fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
+        B::planner_device(device)
+    }
+
+    #[cfg(feature = "serde")]
+    fn use_plans(
+        device: &Device<Self>,
+        plans: reduce_kernels::PlanStore,
+    ) -> Result<(), reduce_kernels::StoreError> {
+        B::use_plans(device, plans)
+    }
+
+    fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check(operation, device)
+    }
+
+    /// Operations that no gradient flows through are those of the backend.
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let is_tracked = tensors.iter().any(|tensor| match tensor {
+            AnyTensor::Float(tensor) => tensor.is_tracked(),
+            _ => false,
+        });
+        match operation {
+            Operation::Reduction(reduction) if is_tracked => reduce(floats_of(tensors), &reduction),
+            Operation::Pair(pair) if is_tracked && pair.function() == PairName::MaxDifference => {
+                // The maximum of a tensor has a gradient.
+                run_composed(tensors, &Operation::Pair(pair))
+            }
+            Operation::Pair(pair) if is_tracked && has_gradient(pair.function()) => {
+                reduce_pair(floats_of(tensors), &pair)
+            }
+            Operation::Application(application)
+                if is_tracked && !application.function().is_backward() =>
+            {
+                apply(floats_of(tensors), &application)
+            }
+            // Gradients of gradients, of statistics and of clipped tensors: Burn's operations have
+            // their own.
+            operation @ (Operation::Application(_)
+            | Operation::ApplicationWithStatistics(_)
+            | Operation::Clipping(_))
+                if is_tracked =>
+            {
+                run_composed(tensors, &operation)
+            }
+            operation => {
+                let tensors = tensors.into_iter().map(|tensor| match tensor {
+                    AnyTensor::Float(tensor) => AnyTensor::Float(tensor.into_primitive()),
+                    AnyTensor::Int(tensor) => AnyTensor::Int(tensor),
+                    AnyTensor::Bool(tensor) => AnyTensor::Bool(tensor),
+                });
+                let results = B::run(tensors.collect(), operation)?;
+                Ok(results.into_iter().map(constant).collect())
+            }
+        }
+    }
+}
+
+/// A result that no gradient reaches.
+fn constant<B: ReduceBackend, C: CheckpointStrategy>(
+    result: AnyTensor<B>,
+) -> AnyTensor<Autodiff<B, C>> {
+    match result {
+        AnyTensor::Float(result) => AnyTensor::Float(Autodiff::<B, C>::from_inner(result)),
+        AnyTensor::Int(result) => AnyTensor::Int(result),
+        AnyTensor::Bool(result) => AnyTensor::Bool(result),
+    }
+}
+
+/// A reduction of a tracked tensor.
+fn reduce<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    reduction: &Reduction,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let [x] = tensors.try_into().expect("a reduction has one input");
+    let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
+    let results = gradient::forward::<B>(x.into_primitive(), reduction)?;
+    let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
+        (AnyTensor::Float(result), Some(gradient)) => {
+            AnyTensor::Float(node::<_, C, _, 1>(Step, guards, result, gradient))
+        }
+        (result, _) => constant(result),
+    });
+    Ok(nodes.collect())
+}
+
+/// A reduction of two tensors of which one is tracked at least.
+fn reduce_pair<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    pair: &PairReduction,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let [x, y] = tensors.try_into().expect("a reduction of two inputs has two");
+    let guards: Vec<_> = pair.outputs().iter().map(|_| [x.node(), y.node()]).collect();
+    let results = pair::gradient::forward::<B>(x.into_primitive(), y.into_primitive(), pair)?;
+    let nodes = results.into_iter().zip(guards).map(|((result, gradient), guards)| {
+        AnyTensor::Float(match gradient {
+            ResultGradient::OfFirst(gradient) => {
+                let [first, _] = guards;
+                node::<_, C, _, 1>(Step, [first], result, gradient)
+            }
+            ResultGradient::OfBoth(gradient) => {
+                node::<_, C, _, 2>(PairStep, guards, result, gradient)
+            }
+        })
+    });
+    Ok(nodes.collect())
+}
+
+/// An application of tensors of which one is tracked at least.
+fn apply<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    application: &Application,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let guards: Vec<_> = tensors.iter().map(|tensor| tensor.node()).collect();
+    let mut tensors = tensors.into_iter().map(|tensor| tensor.into_primitive());
+    let x = tensors.next().expect("the input is the first of the tensors");
+    let (result, gradient) =
+        application::gradient::forward::<B>(x, tensors.collect(), application)?;
+    let step = ApplicationStep;
+    let node = match guards.len() {
+        1 => node::<_, C, _, 1>(step, array(guards), result, gradient),
+        2 => node::<_, C, _, 2>(step, array(guards), result, gradient),
+        3 => node::<_, C, _, 3>(step, array(guards), result, gradient),
+        _ => unreachable!("no function takes more than two operands"),
+    };
+    Ok(vec![AnyTensor::Float(node)])
+}
+
+fn array<const N: usize>(guards: Vec<NodeGuard>) -> [NodeGuard; N] {
+    guards.try_into().expect("there are this many guards")
+}
+
+/// A node of the graph for a result, if a parent is tracked.
+fn node<B, C, S, const N: usize>(
+    step: S,
+    parents: [NodeGuard; N],
+    result: FloatTensor<B>,
+    gradient: S::State,
+) -> FloatTensor<Autodiff<B, C>>
+where
+    B: ReduceBackend,
+    C: CheckpointStrategy,
+    S: Backward<B, N>,
+{
+    match step.prepare::<C>(parents).compute_bound().stateful() {
+        OpsKind::Tracked(step) => step.finish(gradient, result),
+        OpsKind::UnTracked(step) => step.finish(result),
+    }
+}
+/// The backward pass of one result. Its state is the result's [`Gradient`].
+#[derive(Debug)]
+struct Step;
+
+impl<B: ReduceBackend> Backward<B, 1> for Step {
+    type State = Gradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 1>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        unary::<B, _>(ops.parents, ops.node, gradients, |result| ops.state.of(result));
+    }
+}
+
+/// The backward pass of one result of two inputs. Its state is the result's [`PairGradient`].
+#[derive(Debug)]
+struct PairStep;
+
+impl<B: ReduceBackend> Backward<B, 2> for PairStep {
+    type State = PairGradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 2>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let result = gradients.consume::<B>(&ops.node);
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        for (parent, gradient) in ops.parents.into_iter().zip(ops.state.of(result, wanted)) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                gradients.register::<B>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+/// The backward pass of an application. Its state is the result's [`ApplicationGradient`].
+#[derive(Debug)]
+struct ApplicationStep;
+
+impl<B: ReduceBackend, const N: usize> Backward<B, N> for ApplicationStep {
+    type State = ApplicationGradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, N>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let result = gradients.consume::<B>(&ops.node);
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        for (parent, gradient) in ops.parents.into_iter().zip(ops.state.of(result, &wanted)) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                gradients.register::<B>(parent.id, gradient);
+            }
+        }
+    }
+}

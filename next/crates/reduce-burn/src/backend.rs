@@ -1,0 +1,246 @@
+//! The trait of backends that can reduce.
+
+use core::iter;
+
+use burn_backend::{
+    Backend, DType,
+    tensor::{Device, FloatTensor},
+};
+use burn_tensor::Shape;
+
+use crate::{
+    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBurnError, Reduction, application,
+    clip::{self, Clipped},
+    composed,
+    gradient::floats,
+    pair,
+};
+
+/// The results of an operation, in the order of [`Operation::outputs`].
+pub type Results<B> = Vec<AnyTensor<B>>;
+
+/// The result of an application, and the statistics of its slices.
+pub(crate) type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+
+/// What a backend computes for this crate.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// A reduction of one tensor.
+    Reduction(Reduction),
+    /// A reduction of two tensors.
+    Pair(PairReduction),
+    /// An application of a tensor and its operands, in that order.
+    Application(Application),
+    /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
+    /// no meaning.
+    ApplicationWithStatistics(Application),
+    /// A clipping of tensors, which the norm that they had follows.
+    Clipping(Clipping),
+}
+
+impl Operation {
+    /// The name of the function.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operation::Reduction(reduction) => reduction.operator().name(),
+            Operation::Pair(pair) => pair.function().name(),
+            Operation::Application(application)
+            | Operation::ApplicationWithStatistics(application) => application.function().name(),
+            Operation::Clipping(_) => clip::NAME,
+        }
+    }
+
+    /// The kind, the type and the shape of each result.
+    pub fn outputs(&self) -> Vec<Output> {
+        let floats = |outputs: Vec<(DType, Shape)>| {
+            outputs.into_iter().map(|(dtype, shape)| (Kind::Float, dtype, shape)).collect()
+        };
+        match self {
+            Operation::Reduction(reduction) => {
+                of_one_shape(reduction.outputs(), reduction.output_shape())
+            }
+            Operation::Pair(pair) => of_one_shape(pair.outputs(), pair.output_shape()),
+            Operation::Application(application) => {
+                floats(vec![(application.dtype(), application.shape().clone())])
+            }
+            Operation::ApplicationWithStatistics(application) => {
+                let (count, dtype, shape) = application.statistics();
+                let mut outputs = vec![(application.dtype(), application.shape().clone())];
+                outputs.extend(iter::repeat_n((dtype, shape), count));
+                floats(outputs)
+            }
+            Operation::Clipping(clipping) => {
+                let norm = (clipping.norm_dtype(), clipping.norm_shape());
+                floats([clipping.tensors(), &[norm]].concat())
+            }
+        }
+    }
+}
+
+/// The kind, the type and the shape of a result.
+pub type Output = (Kind, DType, Shape);
+
+fn of_one_shape(outputs: Vec<(Kind, DType)>, shape: Shape) -> Vec<Output> {
+    outputs.into_iter().map(|(kind, dtype)| (kind, dtype, shape.clone())).collect()
+}
+
+/// A backend whose tensors this crate's functions take.
+///
+/// It is implemented for `CubeBackend` with the kernels of reduce-kernels, for `Flex` with Burn's
+/// own operations, for `Fusion` and `Autodiff` of both, and for `Dispatch`, which users' tensors
+/// are on.
+pub trait ReduceBackend: Backend {
+    /// A device as the planner of reduce-kernels sees it; see
+    /// [`planner_device`](crate::planner_device).
+    fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
+        let _ = device;
+        None
+    }
+
+    /// Takes the plans of all reductions on a device from `plans`; see
+    /// [`use_plans`](crate::use_plans).
+    ///
+    /// # Errors
+    ///
+    /// The plans are those of another device.
+    #[cfg(feature = "serde")]
+    fn use_plans(
+        device: &Device<Self>,
+        plans: reduce_kernels::PlanStore,
+    ) -> Result<(), reduce_kernels::StoreError> {
+        let _ = (device, plans);
+        Ok(())
+    }
+
+    /// Whether [`run`](Self::run) would run an operation on a device.
+    ///
+    /// `Fusion` asks this when it records an operation, because it runs on the device's thread
+    /// later, where an error could not reach the caller.
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return.
+    fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let _ = (operation, device);
+        Ok(())
+    }
+
+    /// Runs an operation on tensors, which are those that it was made of. The results have the
+    /// kinds, the types and the shapes that it says. Does not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot run. Nothing is launched then.
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        run_composed(tensors, &operation)
+    }
+}
+
+/// Runs an operation with Burn's own operations.
+pub(crate) fn run_composed<B: ReduceBackend>(
+    tensors: Vec<AnyTensor<B>>,
+    operation: &Operation,
+) -> Result<Results<B>, ReduceBurnError> {
+    match operation {
+        Operation::Reduction(reduction) => {
+            let [tensor] = these(tensors);
+            Ok(composed::reduce(tensor, reduction))
+        }
+        Operation::Pair(pair) => {
+            let [first, second] = these(tensors);
+            pair::composed::reduce(first, second, pair)
+        }
+        Operation::Application(application) => {
+            let (tensor, operands) = with_operands(tensors);
+            let result = application::composed::apply::<B>(tensor, operands, application)?;
+            Ok(vec![AnyTensor::Float(result)])
+        }
+        Operation::ApplicationWithStatistics(application) => {
+            let (tensor, operands) = with_operands(tensors);
+            let result = apply::<B>(tensor.clone(), operands, application)?;
+            let statistics = application::composed::statistics::<B>(tensor, application)?;
+            Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
+        }
+        Operation::Clipping(clipping) => {
+            let tensors = floats_of(tensors);
+            let (clipped, norm) = clip::composed::clip_by_global_norm::<B>(tensors, clipping)?;
+            Ok(clipped.into_iter().chain([norm]).map(AnyTensor::Float).collect())
+        }
+    }
+}
+
+/// The tensors of an operation that takes `N`.
+pub(crate) fn these<B: Backend, const N: usize>(tensors: Vec<AnyTensor<B>>) -> [AnyTensor<B>; N] {
+    tensors.try_into().expect("an operation is given the tensors that it was made of")
+}
+
+/// The tensors of an operation that takes float tensors.
+pub(crate) fn floats_of<B: Backend>(tensors: Vec<AnyTensor<B>>) -> Vec<FloatTensor<B>> {
+    let floats = tensors.into_iter().map(|tensor| match tensor {
+        AnyTensor::Float(tensor) => tensor,
+        _ => panic!("an operation is given the tensors that it was made of"),
+    });
+    floats.collect()
+}
+
+/// The input and the operands of an application.
+pub(crate) fn with_operands<B: Backend>(
+    tensors: Vec<AnyTensor<B>>,
+) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
+    let mut tensors = floats_of(tensors);
+    let operands = tensors.split_off(1);
+    let [tensor] = tensors.try_into().expect("an application has an input");
+    (tensor, operands)
+}
+
+pub(crate) fn reduce<B: ReduceBackend>(
+    tensor: AnyTensor<B>,
+    reduction: &Reduction,
+) -> Result<Results<B>, ReduceBurnError> {
+    B::run(vec![tensor], Operation::Reduction(reduction.clone()))
+}
+
+pub(crate) fn reduce_pair<B: ReduceBackend>(
+    first: AnyTensor<B>,
+    second: AnyTensor<B>,
+    pair: &PairReduction,
+) -> Result<Results<B>, ReduceBurnError> {
+    B::run(vec![first, second], Operation::Pair(pair.clone()))
+}
+
+pub(crate) fn apply<B: ReduceBackend>(
+    tensor: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
+    application: &Application,
+) -> Result<FloatTensor<B>, ReduceBurnError> {
+    let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
+    let results = B::run(tensors, Operation::Application(application.clone()))?;
+    let [result] = floats(results);
+    Ok(result)
+}
+
+pub(crate) fn apply_with_statistics<B: ReduceBackend>(
+    tensor: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
+    application: &Application,
+) -> Result<WithStatistics<B>, ReduceBurnError> {
+    let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
+    let operation = Operation::ApplicationWithStatistics(application.clone());
+    Ok(with_operands(B::run(tensors, operation)?))
+}
+
+pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
+    tensors: Vec<FloatTensor<B>>,
+    clipping: Clipping,
+) -> Result<Clipped<B>, ReduceBurnError> {
+    let tensors = tensors.into_iter().map(AnyTensor::Float).collect();
+    let mut results = floats_of(B::run(tensors, Operation::Clipping(clipping))?);
+    let norm = results.pop().expect("the norm is the last result");
+    Ok((results, norm))
+}
+
+#[cfg(feature = "flex")]
+impl ReduceBackend for burn_flex::Flex {}

@@ -1,0 +1,317 @@
+//! Burn's CubeCL backends: one launch of a kernel of reduce-kernels, without a copy of the input.
+
+use core::iter;
+
+use burn_backend::{BoolStore, DType, tensor::Device};
+use burn_cubecl::{
+    CubeBackend,
+    cubecl::{prelude::Client, std::tensor::TensorHandle},
+    tensor::CubeTensor,
+};
+use burn_tensor::Shape;
+use reduce_kernels::{
+    AppliedReduction, Apply, ClippedToNorm, ElementType, Input, LayerNorm, LayerNormGradient,
+    LogSoftmax, LogSoftmaxGradient, NormL2, OfPairs, Operator, PairOperator, RmsNorm,
+    RmsNormGradient, Softmax, SoftmaxGradient, TensorDescription, clip_by_global_norm,
+    clip_by_global_norm_in_place, device_of, operator::ResultArity, reduce, reduce_list,
+    reduce_pair, with_operator, with_pair,
+};
+
+use crate::{
+    AnyTensor, Application, AppliedFunction, Clipping, Kind, Operation, PairReduction,
+    ReduceBackend, ReduceBurnError, Reduction, Results,
+};
+
+/// The value of an expression of the applied reduction that an [`Application`] describes, in the
+/// words of reduce-kernels: of tensors, or of descriptions of tensors.
+macro_rules! with_function {
+    ($application:expr, $input:expr, $operands:expr, $applied:ident => $value:expr) => {{
+        let (application, input, operands) = ($application, $input, &$operands[..]);
+        let axes = application.axes();
+        let count = application.len().max(1) as f64;
+        match application.function() {
+            AppliedFunction::Softmax => {
+                let $applied = applied_with(Softmax.of(input, axes), operands, application)?;
+                $value
+            }
+            AppliedFunction::LogSoftmax => {
+                let $applied = applied_with(LogSoftmax.of(input, axes), operands, application)?;
+                $value
+            }
+            AppliedFunction::LayerNorm { eps } => {
+                let applied = LayerNorm { eps }.of(input, axes);
+                let $applied = applied_with(applied, operands, application)?;
+                $value
+            }
+            AppliedFunction::RmsNorm { eps } => {
+                let applied = RmsNorm { eps }.of(input, axes);
+                let $applied = applied_with(applied, operands, application)?;
+                $value
+            }
+            AppliedFunction::SoftmaxGradient => {
+                let applied = SoftmaxGradient.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+            AppliedFunction::LogSoftmaxGradient => {
+                let applied = LogSoftmaxGradient.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+            AppliedFunction::LayerNormGradient => {
+                let applied = LayerNormGradient { count }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+            AppliedFunction::RmsNormGradient => {
+                let applied = RmsNormGradient { count }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], application)?;
+                $value
+            }
+        }
+    }};
+}
+
+impl ReduceBackend for CubeBackend {
+    fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
+        Some(device_of(&device.client()))
+    }
+
+    #[cfg(feature = "serde")]
+    fn use_plans(
+        device: &Device<Self>,
+        plans: reduce_kernels::PlanStore,
+    ) -> Result<(), reduce_kernels::StoreError> {
+        reduce_kernels::use_plans(&device.client(), plans)
+    }
+
+    fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let client = device.client();
+        match operation {
+            Operation::Reduction(reduction) => {
+                let (_, dtype) = reduction.input();
+                let input = described_tensor(&(dtype, reduction.input_shape().clone()))?;
+                with_operator!(reduction.operator(), reduction.options(), operator => {
+                    Ok(described(operator, &input, reduction)?.check(&client)?)
+                })
+            }
+            Operation::Pair(pair) => {
+                let ([(_, first), (_, second)], shapes) = (pair.inputs(), pair.input_shapes());
+                let first = described_tensor(&(first, shapes[0].clone()))?;
+                let second = described_tensor(&(second, shapes[1].clone()))?;
+                with_pair!(pair.function(), pair.options(), operator => {
+                    Ok(described_pair(operator, &first, &second, pair)?.check(&client)?)
+                })
+            }
+            Operation::ApplicationWithStatistics(application) if application.statistics().0 > 0 => {
+                let (input, operands) = described_tensors(application)?;
+                with_function!(application, &input, &operands, applied => {
+                    Ok(applied.check_with_results(&client)?)
+                })
+            }
+            Operation::Application(application)
+            | Operation::ApplicationWithStatistics(application) => {
+                let (input, operands) = described_tensors(application)?;
+                with_function!(application, &input, &operands, applied => {
+                    Ok(applied.check(&client)?)
+                })
+            }
+            Operation::Clipping(clipping) => {
+                let tensors = clipping.tensors().iter().map(described_tensor);
+                let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+                let clipped = ClippedToNorm { max_norm: clipping.max_norm() };
+                Ok(reduce_list(NormL2, &tensors).apply(clipped).check(&client, false)?)
+            }
+        }
+    }
+
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let tensors: Vec<_> = tensors.into_iter().map(AnyTensor::into_inner).collect();
+        if let Operation::Clipping(clipping) = &operation {
+            return clip(tensors, clipping);
+        }
+        let (client, device) = (tensors[0].client.clone(), tensors[0].device.clone());
+        let inputs: Vec<_> = tensors.into_iter().map(TensorHandle::from).collect();
+        let results = launch(&client, &inputs, &operation)?;
+        let typed = results.into_iter().zip(operation.outputs());
+        let typed = typed.map(|(result, (kind, dtype, shape))| {
+            let (client, device) = (client.clone(), device.clone());
+            let tensor = CubeTensor::new_contiguous(client, device, shape, result.handle, dtype);
+            AnyTensor::of_kind(kind, tensor)
+        });
+        Ok(typed.collect())
+    }
+}
+
+/// Launches an operation other than a clipping into new row-major tensors.
+fn launch(
+    client: &Client,
+    inputs: &[TensorHandle],
+    operation: &Operation,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    match operation {
+        Operation::Reduction(reduction) => {
+            with_operator!(reduction.operator(), reduction.options(), operator => {
+                run(client, operator, &inputs[0], reduction)
+            })
+        }
+        Operation::Pair(pair) => {
+            with_pair!(pair.function(), pair.options(), operator => {
+                run_pair(client, operator, &inputs[0], &inputs[1], pair)
+            })
+        }
+        Operation::ApplicationWithStatistics(application) if application.statistics().0 > 0 => {
+            with_function!(application, &inputs[0], &inputs[1..], applied => {
+                run_with_results(client, applied)
+            })
+        }
+        Operation::Application(application) | Operation::ApplicationWithStatistics(application) => {
+            with_function!(application, &inputs[0], &inputs[1..], applied => {
+                Ok(vec![applied.run(client)?])
+            })
+        }
+        Operation::Clipping(_) => unreachable!("a clipping may work in place"),
+    }
+}
+
+/// Clips tensors, in place if nothing else uses their memory.
+fn clip(
+    tensors: Vec<CubeTensor>,
+    clipping: &Clipping,
+) -> Result<Results<CubeBackend>, ReduceBurnError> {
+    let (client, device) = (tensors[0].client.clone(), tensors[0].device.clone());
+    let max_norm = clipping.max_norm();
+    // Handles that share memory cannot be mutated, and so no two of these tensors overlap.
+    let in_place = tensors.iter().all(|tensor| {
+        let is_empty = tensor.meta.shape().num_elements() == 0;
+        is_empty || tensor.can_mut() && tensor.is_nonoverlapping()
+    });
+    let handles: Vec<TensorHandle> = tensors.iter().map(|tensor| tensor.clone().into()).collect();
+    let (clipped, norm) = if in_place {
+        let norm = clip_by_global_norm_in_place(&client, &handles, max_norm)?;
+        (tensors, norm)
+    } else {
+        let (clipped, norm) = clip_by_global_norm(&client, &handles, max_norm)?;
+        let new = clipped.into_iter().zip(&tensors).map(|(clipped, tensor)| {
+            let (client, device) = (tensor.client.clone(), tensor.device.clone());
+            CubeTensor::new(client, clipped.handle, *clipped.metadata, device, tensor.dtype)
+        });
+        (new.collect(), norm)
+    };
+    let (shape, dtype) = (clipping.norm_shape(), clipping.norm_dtype());
+    let norm = CubeTensor::new_contiguous(client, device, shape, norm.handle, dtype);
+    Ok(clipped.into_iter().chain([norm]).map(AnyTensor::Float).collect())
+}
+
+/// A row-major tensor of a type and a shape, without memory.
+fn described_tensor((dtype, shape): &(DType, Shape)) -> Result<TensorDescription, ReduceBurnError> {
+    Ok(TensorDescription::row_major(element(*dtype)?, shape.to_vec()))
+}
+
+/// The tensor and the operands of an application, without memory.
+fn described_tensors(
+    application: &Application,
+) -> Result<(TensorDescription, Vec<TensorDescription>), ReduceBurnError> {
+    let input = described_tensor(&(application.dtype(), application.shape().clone()))?;
+    let operands = application.operands().iter().map(described_tensor);
+    Ok((input, operands.collect::<Result<_, _>>()?))
+}
+
+/// An applied reduction whose output has the type of the input of `application`. The operands
+/// broadcast.
+fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
+    applied: AppliedReduction<'a, O, F, T>,
+    operands: &'a [T],
+    application: &Application,
+) -> Result<AppliedReduction<'a, O, F, T>, ReduceBurnError> {
+    let applied = applied.output_type(element(application.dtype())?);
+    Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
+}
+
+/// Launches an applied reduction into a new tensor, and its results into others, which follow.
+fn run_with_results<O: Operator, F: Apply<Results = O::Results>>(
+    client: &Client,
+    applied: AppliedReduction<'_, O, F, TensorHandle>,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    let (output, results) = applied.run_with_results(client)?;
+    Ok(iter::once(output).chain(O::Results::into_list(results)).collect())
+}
+
+/// Launches an operator into new tensors.
+fn run<O: Operator>(
+    client: &Client,
+    operator: O,
+    input: &TensorHandle,
+    reduction: &Reduction,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    let outputs = described(operator, input, reduction)?.run(client)?;
+    Ok(O::Results::into_list(outputs))
+}
+
+/// The reduction in the words of reduce-kernels.
+fn described<'a, O: Operator, T: Input>(
+    operator: O,
+    input: &'a T,
+    reduction: &Reduction,
+) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
+    let described = reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
+    with_types(described, reduction.outputs())
+}
+
+/// Launches an operator of two inputs into new tensors.
+fn run_pair<P: PairOperator>(
+    client: &Client,
+    operator: P,
+    first: &TensorHandle,
+    second: &TensorHandle,
+    pair: &PairReduction,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    let outputs = described_pair(operator, first, second, pair)?.run(client)?;
+    Ok(P::Results::into_list(outputs))
+}
+
+/// The reduction of two inputs in the words of reduce-kernels.
+fn described_pair<'a, P: PairOperator, T: Input>(
+    operator: P,
+    first: &'a T,
+    second: &'a T,
+    pair: &PairReduction,
+) -> Result<reduce_kernels::Reduction<'a, OfPairs<P>, T>, ReduceBurnError> {
+    let reduction = reduce_pair(operator, first, second);
+    let reduction = reduction.over(pair.axes()).keep_dims(pair.keep_dims());
+    with_types(reduction, pair.outputs())
+}
+
+/// Asks for these types of the results.
+fn with_types<O: Operator, T: Input>(
+    reduction: reduce_kernels::Reduction<'_, O, T>,
+    types: Vec<(Kind, DType)>,
+) -> Result<reduce_kernels::Reduction<'_, O, T>, ReduceBurnError> {
+    types.into_iter().enumerate().try_fold(reduction, |reduction, (nth, (_, dtype))| {
+        Ok(reduction.nth_output_type(nth, element(dtype)?))
+    })
+}
+
+/// The type of the elements in memory.
+fn element(dtype: DType) -> Result<ElementType, ReduceBurnError> {
+    Ok(match dtype {
+        DType::F64 => ElementType::F64,
+        DType::F32 | DType::Flex32 => ElementType::F32,
+        DType::F16 => ElementType::F16,
+        DType::BF16 => ElementType::BF16,
+        DType::I64 => ElementType::I64,
+        DType::I32 => ElementType::I32,
+        DType::I16 => ElementType::I16,
+        DType::I8 => ElementType::I8,
+        DType::U64 => ElementType::U64,
+        DType::U32 | DType::Bool(BoolStore::U32) => ElementType::U32,
+        DType::U16 => ElementType::U16,
+        DType::U8 | DType::Bool(BoolStore::U8) => ElementType::U8,
+        DType::Bool(BoolStore::Native) | DType::QFloat(_) => {
+            return Err(ReduceBurnError::Element(dtype));
+        }
+    })
+}

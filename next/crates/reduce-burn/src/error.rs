@@ -1,0 +1,101 @@
+//! The error type of this crate.
+
+use burn_backend::DType;
+use reduce_kernels::ReduceError;
+
+use crate::Kind;
+
+/// Why a reduction or an application was refused. The functions of this crate panic with its
+/// message, as Burn's own functions do; [`ReduceBackend`](crate::ReduceBackend) returns it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReduceBurnError {
+    /// The tensor has no such axis.
+    #[error("axis {axis} is out of range for a tensor of rank {rank}")]
+    AxisOutOfRange {
+        /// The axis as the caller gave it.
+        axis: i64,
+        /// The tensor's rank.
+        rank: usize,
+    },
+    /// An axis is named twice.
+    #[error("axis {axis} of a tensor of rank {rank} is given more than once")]
+    AxisRepeated {
+        /// The axis as the caller gave it the second time.
+        axis: i64,
+        /// The tensor's rank.
+        rank: usize,
+    },
+    /// The result was asked for with another rank than it has.
+    #[error("the result has shape {shape:?} and so rank {}, not {asked}", shape.len())]
+    Rank {
+        /// The rank in the type of the result.
+        asked: usize,
+        /// The result's shape.
+        shape: Vec<usize>,
+    },
+    /// The operator does not take tensors of this kind.
+    #[error("`{operator}` does not reduce tensors of kind {kind:?}")]
+    Kind {
+        /// Name of the operator.
+        operator: &'static str,
+        /// The tensor's kind.
+        kind: Kind,
+    },
+    /// The two tensors of a function are of two kinds.
+    #[error("`{function}` takes tensors of one kind, and {kinds:?} were given")]
+    Kinds {
+        /// Name of the function.
+        function: &'static str,
+        /// The kinds of the tensors.
+        kinds: [Kind; 2],
+    },
+    /// The reduction has no elements, and the operator has no value for that.
+    #[error("there are no elements to reduce, and `{operator}` has no value for that")]
+    Empty {
+        /// Name of the operator.
+        operator: &'static str,
+    },
+    /// A function of a list of tensors was given none.
+    #[error("`{function}` takes one tensor at least")]
+    NoTensors {
+        /// Name of the function.
+        function: &'static str,
+    },
+    /// The tensors of a list are on several devices.
+    #[error("`{function}` takes tensors of one device")]
+    Devices {
+        /// Name of the function.
+        function: &'static str,
+    },
+    /// More operands were given than the function takes, or fewer than a backward pass needs.
+    #[error("`{function}` takes {most} operands, and {found} were given")]
+    OperandCount {
+        /// Name of the function.
+        function: &'static str,
+        /// The number that it takes at most.
+        most: usize,
+        /// The number that was given.
+        found: usize,
+    },
+    /// The shape of an operand does not broadcast to that of the tensor.
+    #[error(
+        "the {operand} has shape {found:?}: it must have rank {}, and along each axis of \
+         {shape:?} that extent or 1",
+        shape.len()
+    )]
+    OperandShape {
+        /// What the operand is to the function.
+        operand: &'static str,
+        /// Shape of the operand.
+        found: Vec<usize>,
+        /// Shape of the tensor.
+        shape: Vec<usize>,
+    },
+    /// Kernels cannot read elements of this type.
+    #[error("tensors of {0:?} cannot be reduced")]
+    Element(DType),
+    /// reduce-kernels refused it.
+    #[error(transparent)]
+    Reduce(#[from] ReduceError),
+}

@@ -1,0 +1,241 @@
+//! Gradients of softmax and of normalisations against finite differences in f64, on burn-flex.
+
+use burn_tensor::{DType, Device, Tensor, TensorData};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use reduce_burn::*;
+
+/// The shape in memory, and that of the tensors, whose axes are in another order.
+const STORED: [usize; 3] = [5, 3, 4];
+const SHAPE: [usize; 3] = [3, 4, 5];
+
+/// A device whose tensors gradients can be asked for.
+fn tracking() -> Device {
+    Device::flex().autodiff()
+}
+
+/// A function of an input, a weight and a bias. Some ignore the last ones.
+type Function = fn(Tensor<3>, &[i64], Tensor<3>, Tensor<3>) -> Tensor<3>;
+
+/// Every function by name.
+fn functions() -> [(&'static str, Function); 7] {
+    [
+        ("softmax", |x, axes, _, _| softmax(x, axes)),
+        ("log_softmax", |x, axes, _, _| log_softmax(x, axes)),
+        ("layer_norm", |x, axes, _, _| layer_norm(x, axes, None, None, 0.1)),
+        ("layer_norm with weight", |x, axes, weight, _| {
+            layer_norm(x, axes, Some(weight), None, 0.1)
+        }),
+        ("layer_norm with both", |x, axes, weight, bias| {
+            layer_norm(x, axes, Some(weight), Some(bias), 0.1)
+        }),
+        ("rms_norm", |x, axes, _, _| rms_norm(x, axes, None, 0.1)),
+        ("rms_norm with weight", |x, axes, weight, _| rms_norm(x, axes, Some(weight), 0.1)),
+    ]
+}
+
+fn tensor(elements: &[f64], shape: [usize; 3]) -> Tensor<3> {
+    let data = TensorData::new(elements.to_vec(), shape);
+    Tensor::from_data(data, (&tracking(), DType::F64))
+}
+
+fn random(random: &mut StdRng, shape: [usize; 3]) -> Vec<f64> {
+    (0..shape.iter().product()).map(|_| random.random_range(-2.0..2.0)).collect()
+}
+
+/// The sum of the elements of a result, each with a weight of its own.
+fn weighted(result: Tensor<3>) -> Tensor<1> {
+    let count = result.shape().num_elements();
+    let weights: Vec<f64> = (0..count).map(|n| 0.3 + (n % 7) as f64 * 0.2).collect();
+    let weights = TensorData::new(weights, result.dims());
+    (result * Tensor::from_data(weights, (&Device::flex(), DType::F64))).sum()
+}
+
+fn elements<const D: usize>(x: Tensor<D>) -> Vec<f64> {
+    x.into_data().iter::<f64>().collect()
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    const STEP: f64 = 1e-5;
+
+    let mut source = StdRng::seed_from_u64(1);
+    let operand_shapes = [[1, 1, 5], [1, 4, 1], SHAPE, [1, 1, 1]];
+    let cases = [&[2i64][..], &[-3, 2], &[0, 1, 2], &[1], &[]];
+    for (name, function) in functions() {
+        for (axes, shape) in
+            cases.into_iter().flat_map(|axes| operand_shapes.map(|shape| (axes, shape)))
+        {
+            let inputs = [STORED, shape, shape].map(|shape| (random(&mut source, shape), shape));
+            let run = |leaves: [Tensor<3>; 3]| {
+                let [x, weight, bias] = leaves;
+                weighted(function(x.permute([1, 2, 0]), axes, weight, bias))
+            };
+            let leaves = || inputs.each_ref().map(|(elements, shape)| tensor(elements, *shape));
+            let tracked = leaves().map(Tensor::require_grad);
+            let gradients = run(tracked.clone()).backward();
+            for (nth, leaf) in tracked.into_iter().enumerate() {
+                let is_used = match nth {
+                    0 => true,
+                    1 => name.contains("with"),
+                    _ => name.ends_with("both"),
+                };
+                let found = leaf.grad(&gradients);
+                assert_eq!(found.is_some(), is_used, "input {nth} of {name}");
+                let Some(found) = found else { continue };
+                assert_eq!(found.dims(), inputs[nth].1, "input {nth} of {name}");
+                for (place, found) in elements(found).into_iter().enumerate() {
+                    let value_at = |step: f64| {
+                        let mut changed = leaves();
+                        let mut own = inputs[nth].0.clone();
+                        own[place] += step;
+                        changed[nth] = tensor(&own, inputs[nth].1);
+                        elements(run(changed))[0]
+                    };
+                    let expected = (value_at(STEP) - value_at(-STEP)) / (2.0 * STEP);
+                    assert!(
+                        (found - expected).abs() <= 1e-6 * expected.abs().max(1.0),
+                        "{name} over {axes:?}, operands of {shape:?}, element {place} of input \
+                         {nth}: {found}, not {expected}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Only tensors that are tracked have gradients, and these do not depend on the others.
+#[test]
+fn any_of_the_tensors_may_be_tracked() {
+    let mut source = StdRng::seed_from_u64(2);
+    let shape = [1, 1, 5];
+    let leaves = [SHAPE, shape, shape].map(|shape| (random(&mut source, shape), shape));
+    let gradients = |is_tracked: [bool; 3]| -> [Option<Vec<f64>>; 3] {
+        let leaves = leaves.each_ref().map(|(elements, shape)| tensor(elements, *shape));
+        let mut tracked = is_tracked.into_iter();
+        let leaves = leaves.map(|leaf| leaf.set_require_grad(tracked.next() == Some(true)));
+        let [x, weight, bias] = leaves.clone();
+        let result = layer_norm(x, -1, Some(weight), Some(bias), 1e-5);
+        let gradients = weighted(result).backward();
+        leaves.map(|leaf| leaf.grad(&gradients).map(elements))
+    };
+    for (nth, expected) in gradients([true; 3]).into_iter().enumerate() {
+        let mut alone = gradients(core::array::from_fn(|other| other == nth));
+        assert_eq!(alone[nth].take(), expected, "gradient {nth}");
+        assert_eq!(alone, [None, None, None], "gradients beside {nth}");
+    }
+}
+
+/// Weight and bias may be repeated along different axes, or not at all.
+#[test]
+fn weight_and_bias_of_two_shapes() {
+    let mut source = StdRng::seed_from_u64(5);
+    let [x, weight, bias] = [SHAPE; 3].map(|shape| random(&mut source, shape));
+    let gradients = |shapes: [[usize; 3]; 2]| -> [Vec<f64>; 2] {
+        let operands = [(&weight, shapes[0]), (&bias, shapes[1])].map(|(elements, shape)| {
+            let count = shape.iter().product();
+            tensor(&elements[..count], shape).require_grad()
+        });
+        let [weight, bias] = operands.clone();
+        let result = layer_norm(tensor(&x, SHAPE), 1, Some(weight), Some(bias), 1e-5);
+        let gradients = weighted(result).backward();
+        operands.map(|operand| elements(operand.grad(&gradients).expect("both are tracked")))
+    };
+    let column = [1, 4, 1];
+    let [of_weight, of_bias] = gradients([column; 2]);
+    let close = |found: &[f64], expected: &[f64]| {
+        assert_eq!(found.len(), expected.len());
+        let pairs = found.iter().zip(expected);
+        assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-9), "{found:?}, not {expected:?}");
+    };
+    close(&gradients([column, [1; 3]])[0], &of_weight);
+    close(&gradients([column, [1; 3]])[1], &[of_bias.iter().sum()]);
+    close(&gradients([column, SHAPE])[0], &of_weight);
+    close(&gradients([SHAPE, column])[1], &of_bias);
+    let each = gradients([SHAPE, column]);
+    // Rows of five elements belong to the four elements of the weight in turn.
+    let of_column = |n: usize| each[0].chunks(5).skip(n).step_by(4).flatten().sum();
+    let sums: Vec<f64> = (0..4).map(of_column).collect();
+    close(&sums, &of_weight);
+}
+
+/// Gradients of f16 are computed in f32 and rounded once. Those of operands have the operands'
+/// type.
+#[test]
+fn gradients_of_narrow_types() {
+    let device = tracking();
+    let row: Vec<f64> = (0..1000).map(|n| f64::from(n % 10) * 0.25).collect();
+    let data = TensorData::new(row, [1, 1000]).convert_dtype(DType::F16);
+    let x = Tensor::<2>::from_data(data, (&device, DType::F16)).require_grad();
+    let weight = Tensor::<2>::ones([1, 1000], (&device, DType::F32)).require_grad();
+    let result = layer_norm(x.clone(), 1, Some(weight.clone()), None, 0.0);
+    // A sum of 1000 squares of 60 is more than f16 holds, their mean is not.
+    let gradients = (result.clone() * result * 60.0).sum().backward();
+    let of_x = x.grad(&gradients).expect("the tensor is tracked");
+    let of_weight = weight.grad(&gradients).expect("the weight is tracked");
+    assert_eq!(of_x.dtype(), DType::F16);
+    assert_eq!(of_weight.dtype(), DType::F32);
+    assert!(elements(of_x).iter().all(|found| found.abs() < 0.5));
+    // The gradient 120 y of the result y, times y.
+    let found = elements(of_weight);
+    assert!((found[0] - 120.0 * 1.5667f64.powi(2)).abs() < 1.0, "{}", found[0]);
+}
+
+/// The gradient of a log-softmax takes shares of exponentials that no rounded logarithm has
+/// changed: those of f16 and bf16 are those of f64, rounded once.
+#[test]
+fn shares_of_narrow_types() {
+    fn gradient(row: &TensorData, dtype: DType) -> Vec<f64> {
+        let data = row.clone().convert_dtype(dtype);
+        let x = Tensor::<2>::from_data(data, (&tracking(), dtype)).require_grad();
+        // The gradient is 1 at the first element, and minus the share at the others.
+        let first = log_softmax(x.clone(), 1).slice([0..1, 0..1]);
+        let found = x.grad(&first.backward()).expect("the tensor is tracked");
+        assert_eq!(found.dtype(), dtype);
+        elements(found)
+    }
+
+    for (dtype, epsilon) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
+        for near in [0.0, 100.0, 1000.0] {
+            let row = (0..61).map(|n| near + f64::from(n % 3) * 4.0).collect::<Vec<_>>();
+            let row = TensorData::new(row, [1, 61]).convert_dtype(dtype);
+            let pairs = gradient(&row, dtype).into_iter().zip(gradient(&row, DType::F64));
+            for (nth, (found, expected)) in pairs.enumerate() {
+                assert!(
+                    (found - expected).abs() <= 2.0 * epsilon * expected.abs() + 1e-7,
+                    "element {nth} near {near} of {dtype:?}: {found}, not {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// A tensor without elements gives gradients of zeros to operands that have some.
+#[test]
+fn gradients_of_nothing() {
+    let device = tracking();
+    let x = Tensor::<2>::empty([0, 3], &device).require_grad();
+    let weight = Tensor::<2>::ones([1, 3], &device).require_grad();
+    let result = rms_norm(x.clone(), 1, Some(weight.clone()), 1e-5);
+    let gradients = result.sum().backward();
+    assert_eq!(x.grad(&gradients).expect("the tensor is tracked").dims(), [0, 3]);
+    let of_weight = weight.grad(&gradients).expect("the weight is tracked");
+    assert_eq!(elements(of_weight), [0.0; 3]);
+}
+
+/// Gradients flow through operations that are computed again in the backward pass.
+#[test]
+fn checkpointing_changes_no_gradient() {
+    fn gradients(device: Device) -> Vec<Vec<f64>> {
+        let of = |(_, function): (&'static str, Function)| {
+            let x = random(&mut StdRng::seed_from_u64(3), SHAPE);
+            let data = TensorData::new(x, SHAPE);
+            let x = Tensor::<3>::from_data(data, (&device, DType::F64)).require_grad();
+            let result = function(x.clone().exp(), &[1], x.clone(), x.clone().sin());
+            let gradients = weighted(result).backward();
+            let found = x.grad(&gradients).expect("the tensor is tracked").into_data();
+            found.iter::<f64>().collect()
+        };
+        functions().into_iter().map(of).collect()
+    }
+    assert_eq!(gradients(tracking()), gradients(tracking().gradient_checkpointing()));
+}

@@ -1,0 +1,139 @@
+//! reduce-burn on devices, on every runtime compiled in: values and gradients against burn-flex,
+//! the contract at its edges, and Burn's streams.
+//!
+//! `--features vulkan` brings Vulkan's default adapter through SPIR-V (`vulkan::`), `--features
+//! wgpu` the default adapter through WGSL (`wgpu::`), `--features cuda` an NVIDIA GPU (`cuda::`),
+//! and `--features fusion` makes each of them a fused backend, as Burn's users have it. A runtime
+//! that finds no device fails its tests.
+#![cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    allow(unused, reason = "without a runtime there is no device")
+)]
+
+mod applications;
+mod clip;
+mod contract;
+mod gradients;
+mod inputs;
+mod pairs;
+mod plans;
+#[cfg(feature = "fusion")]
+mod streams;
+mod values;
+
+/// Calls a function with each of these devices, in one process: they share compiled kernels, which
+/// take most of the time.
+///
+/// A function may leave launches behind that nobody reads. NVIDIA's Vulkan driver crashes if the
+/// process ends while a thread of CubeCL's still compiles their kernels, so they are waited for.
+macro_rules! on_each {
+    ([$($device:expr),*] $file:ident $function:ident) => {
+        $(
+            let device = $device;
+            println!("{device:?}");
+            $file::$function(&device);
+            device.sync().expect("the device answers");
+        )*
+    };
+}
+
+/// Tests named as given, each a function of a device.
+macro_rules! tests {
+    ($devices:tt; $($test:ident: $file:ident :: $function:ident;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                on_each! { $devices $file $function }
+            }
+        )*
+    };
+}
+
+/// The suite on one runtime.
+macro_rules! suite {
+    ($module:ident, $device:expr) => {
+        mod $module {
+            use burn_tensor::Device;
+
+            #[cfg(feature = "fusion")]
+            use crate::streams;
+            use crate::{applications, clip, contract, gradients, pairs, plans, values};
+
+            fn device() -> Device {
+                $device
+            }
+
+            tests! {
+                [device(), device().autodiff()];
+                floats: values::floats;
+                floats_with_nan_and_infinities: values::floats_with_nan_and_infinities;
+                integers: values::integers;
+                truths: values::truths;
+                narrow_types: values::narrow_types;
+                wrong_in_burn: contract::wrong_in_burn;
+                corrections_above_the_number_of_elements:
+                    contract::corrections_above_the_number_of_elements;
+                nothing_to_reduce: contract::nothing_to_reduce;
+                errors_before_launch: contract::errors_before_launch;
+                applications: applications::values;
+                applications_of_long_rows: applications::lengths_and_types;
+                applications_between_operations: applications::between_operations;
+                applications_that_are_wrong: applications::errors_before_launch;
+                pairs: pairs::values;
+                pairs_of_types: pairs::types;
+                pairs_between_operations: pairs::between_operations;
+                pairs_that_are_wrong: pairs::errors_before_launch;
+                clip_lists: clip::lists;
+                clip_types: clip::types;
+                clip_norms_that_are_not_finite: clip::norms_that_are_not_finite;
+                clip_between_operations: clip::between_operations;
+                clip_that_is_wrong: clip::errors_before_launch;
+                stored_plans: plans::stored;
+            }
+
+            tests! {
+                [device().autodiff(), device().autodiff().gradient_checkpointing()];
+                gradients: gradients::as_of_flex;
+                gradients_at_the_edges: gradients::at_the_edges;
+                gradients_of_applications: applications::gradients;
+                gradients_of_pairs: pairs::gradients;
+                gradients_of_narrow_applications: applications::gradients_of_narrow_types;
+                gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
+                gradients_of_narrow_types: gradients::of_narrow_types;
+                clip_gradients_of_a_module: clip::gradients_of_a_module;
+                clip_passes_gradients: clip::passes_gradients;
+            }
+
+            tests! {
+                [device()];
+                quantised: values::quantised;
+            }
+
+            #[cfg(feature = "fusion")]
+            tests! {
+                [device()];
+                recording_does_not_wait: streams::recording_does_not_wait;
+                order_is_kept_between_fused_operations:
+                    streams::order_is_kept_between_fused_operations;
+                threads_share_tensors: streams::threads_share_tensors;
+                clip_is_one_operation: clip::is_one_operation;
+            }
+
+            #[cfg(not(feature = "fusion"))]
+            tests! {
+                [device()];
+                clip_in_place: clip::in_place;
+                flex32_is_f32: values::flex32_is_f32;
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+suite!(cuda, Device::cuda(0));
+
+#[cfg(feature = "vulkan")]
+suite!(vulkan, Device::vulkan(burn_tensor::DeviceKind::DefaultDevice));
+
+#[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
+suite!(wgpu, Device::wgpu(burn_tensor::DeviceKind::DefaultDevice));
