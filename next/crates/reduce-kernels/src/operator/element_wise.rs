@@ -115,14 +115,9 @@ pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     if comptime![element.is_unsigned_int()] {
         value
     } else if comptime![element.is_float() && element.size() == 8] {
-        // LLVM 23 crashes where it compiles sums of `llvm.fabs.v2f64` for NVIDIA's GPUs, so this
-        // takes one component after the other. No GPU has instructions for pairs of f64.
-        let mut magnitude = value;
-        #[unroll]
-        for nth in 0..N::value().comptime() {
-            magnitude.insert(nth, value.extract(nth).abs());
-        }
-        magnitude
+        // LLVM 23 crashes where it compiles sums of `llvm.fabs.v2f64` for NVIDIA's GPUs. It makes
+        // pairs of single magnitudes too. A zero keeps its sign here, which no sum shows.
+        select_many(value.less_than(&Vector::from_int(0)), -value, value)
     } else {
         value.abs()
     }
