@@ -233,23 +233,30 @@ mod wgpu {
         Device, RuntimeId,
         prelude::*,
         wgpu::{
-            AutoGraphicsApi, RuntimeOptions, WgpuDevice, WgpuServer, WgpuSetup, WgslCompiler,
-            try_init_setup,
+            AutoGraphicsApi, RuntimeOptions, WgpuBackend, WgpuDevice, WgpuServer, WgpuSetup,
+            WgslCompiler, try_init_setup,
         },
     };
 
     use super::Backend;
 
-    /// The adapter behind CubeCL's default device, if there is one. A process can set it up only
-    /// once.
-    static SETUP: LazyLock<Option<WgpuSetup>> = LazyLock::new(|| {
-        let device = WgpuDevice::default();
-        try_init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default()).ok()
+    /// The default adapter, if there is one. A process can set it up only once.
+    ///
+    /// Vulkan is asked first: where it has a software adapter alone, CubeCL would look for a GPU
+    /// through OpenGL, which prints to stderr.
+    static SETUP: LazyLock<Option<(WgpuDevice, WgpuSetup)>> = LazyLock::new(|| {
+        let auto = WgpuDevice::default();
+        [auto.clone().on(WgpuBackend::Vulkan), auto].into_iter().find_map(|device| {
+            let options = RuntimeOptions::default();
+            let setup = try_init_setup::<AutoGraphicsApi>(&device, options).ok()?;
+            Some((device, setup))
+        })
     });
 
     fn opened(backend: Backend, client: impl FnOnce(&Device) -> Client) -> Option<super::Device> {
-        let name = SETUP.as_ref()?.adapter.get_info().name;
-        let device = Device::from(WgpuDevice::default());
+        let (device, setup) = SETUP.as_ref()?;
+        let name = setup.adapter.get_info().name;
+        let device = Device::from(device.clone());
         let client = client(&device);
         Some(super::Device { backend, device, client, name })
     }
@@ -263,7 +270,7 @@ mod wgpu {
     pub(super) fn spirv() -> Option<super::Device> {
         use reduce_kernels::cubecl::wgpu::wgpu::DeviceType;
 
-        if SETUP.as_ref()?.adapter.get_info().device_type == DeviceType::Cpu {
+        if SETUP.as_ref()?.1.adapter.get_info().device_type == DeviceType::Cpu {
             eprintln!("a software adapter does not run SPIR-V of CubeCL rightly");
             return None;
         }

@@ -51,13 +51,14 @@ element! {
 pub(crate) struct Elements {
     pub handle: Handle,
     pub length: usize,
+    pub element_bytes: usize,
 }
 
 impl Elements {
     /// An array whose content is arbitrary.
     pub(crate) fn uninitialised<E: Element>(client: &Client, length: usize) -> Self {
         let bytes = (length * size_of::<E>()).next_multiple_of(WIDEST_LOAD);
-        Self { handle: client.empty(bytes), length }
+        Self { handle: client.empty(bytes), length, element_bytes: size_of::<E>() }
     }
 
     /// A copy of an array on the host. The padding has all bits set: NaN in floats, -1 or the
@@ -65,7 +66,11 @@ impl Elements {
     pub(crate) fn upload<E: Element>(client: &Client, values: &[E]) -> Self {
         let mut bytes = E::as_bytes(values).to_vec();
         bytes.resize(bytes.len().next_multiple_of(WIDEST_LOAD), u8::MAX);
-        Self { handle: client.create_from_slice(&bytes), length: values.len() }
+        Self {
+            handle: client.create_from_slice(&bytes),
+            length: values.len(),
+            element_bytes: size_of::<E>(),
+        }
     }
 
     /// An array that is filled with a value that no array here adds up to.
@@ -75,16 +80,23 @@ impl Elements {
 
     /// The argument for a kernel.
     pub(crate) fn array(&self) -> BufferArg {
-        // SAFETY: a buffer holds at least `length` elements.
-        unsafe { BufferArg::from_raw_parts(self.handle.clone(), self.length) }
+        self.first(self.length)
+    }
+
+    /// The argument for a kernel that sees the first `elements` of the buffer, or fewer vectors.
+    /// Kernels learn the length of an array from the bytes of its handle.
+    fn first(&self, elements: usize) -> BufferArg {
+        let unused = self.handle.size_in_used() - (elements * self.element_bytes) as u64;
+        let handle = self.handle.clone().offset_end(unused);
+        // SAFETY: a buffer holds at least that many elements.
+        unsafe { BufferArg::from_raw_parts(handle, elements) }
     }
 
     /// The argument for a kernel that reads vectors of `lanes` components. The last vector may
     /// extend past the array.
     pub(crate) fn vectors(&self, lanes: usize) -> BufferArg {
-        let scalars = self.length.next_multiple_of(lanes);
-        // SAFETY: a buffer holds a whole number of the widest loads.
-        unsafe { BufferArg::from_raw_parts(self.handle.clone(), scalars) }
+        // A buffer holds a whole number of the widest loads.
+        self.first(self.length.next_multiple_of(lanes))
     }
 
     /// The argument for the library.
