@@ -252,12 +252,15 @@ pub fn fold<F: Fold, E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<
 }
 
 /// Whether a condition holds in any component.
+///
+/// Calls stand outside of `||` and `&&`: CubeCL makes a branch of an operand that is a call.
 #[cube]
 pub fn any<N: Size>(condition: Vector<bool, N>) -> bool {
     let mut found = condition.extract(0usize);
     #[unroll]
     for nth in 1..N::value().comptime() {
-        found = found || condition.extract(nth);
+        let component = condition.extract(nth);
+        found = found || component;
     }
     found
 }
@@ -268,7 +271,8 @@ pub fn all<N: Size>(condition: Vector<bool, N>) -> bool {
     let mut holds = condition.extract(0usize);
     #[unroll]
     for nth in 1..N::value().comptime() {
-        holds = holds && condition.extract(nth);
+        let component = condition.extract(nth);
+        holds = holds && component;
     }
     holds
 }

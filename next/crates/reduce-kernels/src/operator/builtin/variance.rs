@@ -161,7 +161,8 @@ fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
     let mut far = false;
     #[unroll]
     for lane in 0..N::value().comptime() {
-        far = far || is_far.extract(lane);
+        let here = is_far.extract(lane);
+        far = far || here;
     }
     far
 }
@@ -200,8 +201,10 @@ fn all_moderate<E: Float, N: Size>(value: Vector<E, N>) -> bool {
     let mut moderate = true;
     #[unroll]
     for lane in 0..N::value().comptime() {
-        moderate =
-            moderate && size.extract(lane) > power::<E>(-1) && size.extract(lane) < power::<E>(1);
+        let size = size.extract(lane);
+        let least = power::<E>(-1);
+        let most = power::<E>(1);
+        moderate = moderate && size > least && size < most;
     }
     moderate
 }
@@ -263,9 +266,9 @@ fn take<E: Float, N: Size>(
     #[unroll]
     for lane in 0..comptime![if skips { lanes } else { 1 }] {
         let count = accumulator.count.extract(lane);
-        recenters = recenters
-            || count == E::from_int(comptime![RECENTER_COUNTS[0]])
-            || count == E::from_int(comptime![RECENTER_COUNTS[1]]);
+        let early = E::from_int(comptime![RECENTER_COUNTS[0]]);
+        let late = E::from_int(comptime![RECENTER_COUNTS[1]]);
+        recenters = recenters || count == early || count == late;
     }
     if recenters || any_far::<E, N>(distance) {
         let starts = comptime![!skips] && accumulator.count.extract(0usize) == E::from_int(0);
@@ -525,7 +528,9 @@ fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments
     let mut unlike = any_far::<E, N>(right.origin - left.origin);
     #[unroll]
     for lane in 0..N::value().comptime() {
-        unlike = unlike || left.scale.extract(lane) != right.scale.extract(lane);
+        let left = left.scale.extract(lane);
+        let right = right.scale.extract(lane);
+        unlike = unlike || left != right;
     }
     if unlike {
         left = beside::<E, N>(left, right);
