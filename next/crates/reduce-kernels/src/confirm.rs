@@ -10,12 +10,11 @@ use crate::{
 /// Waits for the client's stream and reports whether its work ran. `tensors` are the inputs and
 /// results of that work.
 ///
-/// CubeCL 0.10 allocates and launches on a thread of its own, after the call that asked for it has
+/// CubeCL allocates and launches on a thread of its own, after the call that asked for it has
 /// returned. If it cannot allocate an input or a result, it drops the launch. By then, the
-/// reduction has returned `Ok`, and `client.sync()` returns `Ok` too. Reading a result that was not
-/// allocated panics. Reading an allocated result of a dropped launch gives whatever its memory held
-/// before. `confirm` detects all of this. Call it before you trust a result, wherever memory may
-/// run out.
+/// reduction has returned `Ok`, and `client.sync()` returns `Ok` too: CubeCL 0.11 keeps a failure
+/// with the buffers that were not written, and tells it to whoever reads them. `confirm` asks
+/// without reading. Call it before you trust a result, wherever memory may run out.
 ///
 /// ```no_run
 /// use reduce_kernels::{ReduceError, confirm, cubecl, sum};
@@ -29,10 +28,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// - [`ReduceError::NotAllocated`] for the first of the tensors that has no memory;
+/// - [`ReduceError::Unwritten`] for the first of the tensors whose bytes were never written;
 /// - otherwise [`ReduceError::Device`] with the error that `client.sync()` reports.
-///
-/// In both cases the errors of the stream are consumed: a later call reports only later errors.
 pub fn confirm<'a>(
     client: &Client,
     tensors: impl IntoIterator<Item = &'a TensorHandle>,

@@ -9,8 +9,8 @@
 //! use reduce_kernels::{ElementType, Mean, cubecl, mean, reduce, storage_type};
 //! use cubecl::{prelude::*, std::tensor::TensorHandle};
 //!
-//! # fn example(device: &R::Device) -> Result<(), reduce_kernels::ReduceError> {
-//! let client = R::client(device);
+//! # fn example(device: &cubecl::Device) -> Result<(), reduce_kernels::ReduceError> {
+//! let client = device.client();
 //! let data: Vec<f32> = (0..6).map(|i| i as f32).collect();
 //! let handle = client.create_from_slice(f32::as_bytes(&data));
 //! let x = TensorHandle::new_contiguous([2, 3], handle, storage_type(ElementType::F32));
@@ -25,7 +25,7 @@
 //! (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. No backend is enabled by default. `nccl` lets
 //! reductions of tensors that lie in shards on several NVIDIA GPUs cross them ([`Sharded`]).
 //!
-//! CubeCL 0.10 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
+//! CubeCL 0.11 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
 //! it `Line<T>`.
 #![deny(missing_docs)]
 

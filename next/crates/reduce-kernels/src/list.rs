@@ -251,7 +251,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 }
 
-/// The results of `O` over a list on `R`.
+/// The results of `O` over a list.
 pub type ResultsOfList<O> = ListResults<Outputs<O, TensorHandle>>;
 
 impl<'a, O: Operator> ListReduction<'a, O, TensorHandle> {

@@ -1,11 +1,10 @@
 //! Scratch memory, through which the cubes of a split pass partial results. Threads keep it between
 //! calls, so a split usually allocates nothing.
 //!
-//! CubeCL 0.10 allocates on the device's own thread, after the call that asked for the memory has
-//! returned. If the allocation fails, that thread panics, catches its panic, and from then on drops
-//! every launch that binds the handle. Waiting for such a launch succeeds nevertheless, and so does
-//! reading its other buffers. This module therefore checks that new memory exists before any launch
-//! binds it. The check is a round trip to the device's thread, once for each growth.
+//! CubeCL allocates on the device's own thread, after the call that asked for the memory has
+//! returned. If the allocation fails, it drops every launch that binds the handle, and waiting for
+//! such a launch succeeds nevertheless. This module therefore checks that new memory exists before
+//! any launch binds it. The check is a round trip to the device's thread, once for each growth.
 
 use core::cell::RefCell;
 

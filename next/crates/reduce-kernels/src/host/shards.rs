@@ -132,7 +132,7 @@ pub(crate) fn run_exchanged(
     }
     // Through the host, no device waits for another, so a launch that fails hangs none of them.
     if transport == Transport::Host {
-        check_health(&exchanges)?;
+        check_health(&exchanges, false)?;
     }
     for launch in launches {
         launch.run();
@@ -158,7 +158,7 @@ fn exchange_and_merge(
 ) -> Result<(), ReduceError> {
     match transport {
         Transport::Collectives => {
-            check_health(exchanges)?;
+            check_health(exchanges, true)?;
             gather(exchanges);
         }
         Transport::Host => {
@@ -198,26 +198,31 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Checks that the stream has run into no error and that the inputs of its launch exist, in one
-    /// round trip to the device's thread, which does not wait for the device.
+    /// Checks that the inputs of its launch exist, and once it is `launched`, that the device has
+    /// not refused the launch. That is one round trip to the device's thread, which does not wait
+    /// for the device.
     ///
-    /// A stream with an error would refuse the exchange on that thread, and the other devices would
-    /// wait for it for ever. CubeCL drops the launch of an input that does not exist, and the words
-    /// of an earlier call would be exchanged in its place.
-    fn check_health(&self) -> Result<(), ReduceError> {
-        match scratch::first_lost(self.client, &self.inputs) {
+    /// CubeCL keeps such a failure with the words that the launch should have written. It would
+    /// refuse to exchange them, and the other devices would wait for them for ever.
+    fn check_health(&self, launched: bool) -> Result<(), ReduceError> {
+        let words = launched.then_some(&self.buffers.own);
+        let asked: Vec<Handle> = self.inputs.iter().chain(words).cloned().collect();
+        match scratch::first_lost(self.client, &asked) {
             None => Ok(()),
-            Some((nth, error)) => Err(unwritten(nth, &self.inputs[nth], &error)),
+            Some((nth, error)) => Err(match self.inputs.get(nth) {
+                Some(input) => unwritten(nth, input, &error),
+                None => device_error(error),
+            }),
         }
     }
 }
 
 /// Checks each device; see [`Exchange::check_health`]. Before collectives, this comes after the
-/// launches, because a launch that a device refuses shows in the stream's error. A second question
-/// before the launches would double the round trips of a call.
-fn check_health(exchanges: &[Exchange<'_>]) -> Result<(), ReduceError> {
+/// launches, because a device may refuse one. A second question before the launches would double
+/// the round trips of a call.
+fn check_health(exchanges: &[Exchange<'_>], launched: bool) -> Result<(), ReduceError> {
     let mut each = exchanges.iter().enumerate();
-    each.try_for_each(|(nth, exchange)| exchange.check_health().map_err(of_shard(nth)))
+    each.try_for_each(|(nth, exchange)| exchange.check_health(launched).map_err(of_shard(nth)))
 }
 
 /// The slot of the device in a buffer of all slots.
@@ -249,9 +254,9 @@ fn gather(exchanges: &[Exchange<'_>]) {
 
 /// A gather by the host, which waits for all devices. Gives the words of all slots on each device.
 ///
-/// A launch that a device refused has left in its words what an earlier call wrote there. Reading
-/// does not tell on wgpu, but waiting does. All devices are waited for before the first error is
-/// returned: an error that stays would be told to a later call.
+/// Reading the words of a launch that a device refused is an error, and a fault of a device shows
+/// where it is waited for. All devices are waited for before the first error is returned: an error
+/// that stays would be told to a later call.
 fn gather_through_host(exchanges: &[Exchange<'_>]) -> Result<Vec<Handle>, ReduceError> {
     let wait = |exchange: &Exchange<'_>| block_on(exchange.client.sync());
     let waited: Vec<Result<(), ServerError>> = exchanges.iter().map(wait).collect();
@@ -302,9 +307,8 @@ fn connect(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
         let own = scratch::table(client, &words).map_err(of_shard(nth))?;
         let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
         let buffers = SlotBuffers { own, gathered };
-        let exchange = Exchange { client, device: *device, key, buffers, inputs: Vec::new() };
-        exchange.check_health().map_err(of_shard(nth))?;
-        exchanges.push(exchange);
+        let device = *device;
+        exchanges.push(Exchange { client, device, key, buffers, inputs: Vec::new() });
     }
     gather(&exchanges);
     let expected: Vec<u32> = (1..=slots as u32).collect();
