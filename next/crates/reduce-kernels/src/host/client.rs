@@ -84,7 +84,12 @@ impl Language {
 /// Whether kernels may use the hardware's exponentials and logarithms of f32; see
 /// [`HardwareMath`](crate::operator::HardwareMath).
 pub(crate) fn has_hardware_math(client: &Client) -> bool {
-    Language::of(client) == Language::Cuda
+    #[cfg(feature = "cuda")]
+    let compiler_takes_instructions =
+        cubecl::cuda::compiler::CudaBackend::default() == cubecl::cuda::compiler::CudaBackend::Cpp;
+    #[cfg(not(feature = "cuda"))]
+    let compiler_takes_instructions = false;
+    compiler_takes_instructions && Language::of(client) == Language::Cuda
 }
 
 /// Whether kernels can compute with values of `element`, beyond loading and storing them.

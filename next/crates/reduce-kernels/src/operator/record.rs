@@ -542,8 +542,7 @@ fn local<T: Float, N: Size>(
     #[comptime] exists: bool,
 ) -> ComptimeOption<Slice<Vector<T, N>>> {
     if comptime![exists] {
-        let array = Array::<Vector<T, N>>::new(len);
-        ComptimeOption::new_Some(Slice::of(array.as_slice()))
+        ComptimeOption::new_Some(Slice::<Vector<T, N>>::local(len))
     } else {
         ComptimeOption::new_None()
     }
