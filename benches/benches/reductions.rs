@@ -24,8 +24,8 @@ struct Reductions<'a>(&'a mut Criterion);
 impl OnDevice for Reductions<'_> {
     type Output = ();
 
-    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
-        let mut group = self.0.benchmark_group(R::name(client));
+    fn on(self, client: &Client, _: Backend, _: &str) {
+        let mut group = self.0.benchmark_group(client.name());
         for line in CASES {
             let case: Case = line.parse().expect("the cases are written as they should be");
             let bytes = case.input_bytes();

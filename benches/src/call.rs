@@ -13,11 +13,7 @@ use crate::Case;
 /// Enough inputs for a case that back-to-back calls over them find none in cache: `rotated` bytes
 /// of them, or 1 GiB. Floats lie evenly in [-1, 1) with random mantissas, integers in the range of
 /// a byte.
-pub fn inputs<R: Runtime>(
-    client: &ComputeClient<R>,
-    case: &Case,
-    rotated: Option<usize>,
-) -> Vec<TensorHandle<R>> {
+pub fn inputs(client: &Client, case: &Case, rotated: Option<usize>) -> Vec<TensorHandle> {
     random_inputs(client, case.element, &case.shape(), &case.strides(), rotated)
 }
 
@@ -27,12 +23,12 @@ pub fn inputs<R: Runtime>(
 /// # Errors
 ///
 /// What [`Reduction::run`](reduce_kernels::Reduction::run) refuses.
-pub fn run<R: Runtime>(
-    client: &ComputeClient<R>,
+pub fn run(
+    client: &Client,
     case: &Case,
-    input: &TensorHandle<R>,
+    input: &TensorHandle,
     plan: Option<Plan>,
-) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+) -> Result<Vec<TensorHandle>, ReduceError> {
     fn list<O: Operator, X>(_: O, each: Outputs<O, X>) -> Vec<X> {
         O::Results::into_list(each)
     }

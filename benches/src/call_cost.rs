@@ -20,7 +20,7 @@ pub struct CallCost {
 }
 
 #[cube(launch_unchecked)]
-fn idle(input: &Array<f32>, output: &mut Array<f32>) {
+fn idle(input: &[f32], output: &mut [f32]) {
     if UNIT_POS == 0 {
         output[0] = input[0];
     }
@@ -32,22 +32,19 @@ impl CallCost {
     /// # Errors
     ///
     /// What the library refuses and what the device reports.
-    pub fn measure<R: Runtime>(
-        client: &ComputeClient<R>,
-        sample_seconds: f64,
-    ) -> Result<Self, MeasureError> {
+    pub fn measure(client: &Client, sample_seconds: f64) -> Result<Self, MeasureError> {
         let case: Case = format!("sum f32 [{NEW_SHAPES}, 32] axis 1").parse().expect("a case");
         let matrix = inputs(client, &case, Some(0)).remove(0);
         let bare_launch = microseconds_per_call(client, sample_seconds, || {
             let output = client.empty(4);
             // SAFETY: both buffers hold the one element that the kernel touches.
             unsafe {
-                idle::launch_unchecked::<R>(
+                idle::launch_unchecked(
                     client,
                     CubeCount::new_1d(1),
                     CubeDim::new_1d(32),
-                    ArrayArg::from_raw_parts(matrix.handle.clone(), 1),
-                    ArrayArg::from_raw_parts(output, 1),
+                    BufferArg::from_raw_parts(matrix.handle.clone(), 1),
+                    BufferArg::from_raw_parts(output, 1),
                 );
             }
             Ok(())
@@ -55,7 +52,7 @@ impl CallCost {
         let rows = |rows: usize| {
             let case: Case = format!("sum f32 [{rows}, 32] axis 1").parse().expect("a case");
             let handle = matrix.handle.clone();
-            (TensorHandle::<R>::new_contiguous([rows, 32], handle, matrix.dtype), case)
+            (TensorHandle::new_contiguous([rows, 32], handle, matrix.dtype), case)
         };
         let (input, case) = rows(64);
         let seen_shape = microseconds_per_call(client, sample_seconds, || {

@@ -15,7 +15,9 @@ use cubek_reduce::{
 };
 use reduce_kernels::{
     ElementType, OperatorName,
-    cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle},
+    cubecl::{
+        config::autotune::AutotuneLevel, prelude::*, server::Handle, std::tensor::TensorHandle,
+    },
     storage_type,
 };
 use reduce_programs::{MeasureError, microseconds_per_call, wait};
@@ -38,8 +40,8 @@ enum Routine {
 }
 
 /// A case as cubek-reduce takes it: one axis.
-struct Call<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Call<'a> {
+    client: &'a Client,
     operation: ReduceOperationConfig,
     element: ElementType,
     shape: Vec<usize>,
@@ -50,10 +52,10 @@ struct Call<'a, R: Runtime> {
 /// The fastest of cubek-reduce's routines for a case, over `inputs` in turn. Routines that fail or
 /// compute something else are left out. `None` if it lacks the operator, cannot reduce these axes,
 /// or every routine fails.
-pub fn fastest_routine<R: Runtime>(
-    client: &ComputeClient<R>,
+pub fn fastest_routine(
+    client: &Client,
     case: &Case,
-    inputs: &[TensorHandle<R>],
+    inputs: &[TensorHandle],
     sample_seconds: f64,
 ) -> Option<CubekTiming> {
     let call = Call::of(client, case)?;
@@ -107,11 +109,7 @@ struct Expected {
 impl Expected {
     /// The library's own results for an input; `None` if its results are not f32, or too many to
     /// read each time.
-    fn of<R: Runtime>(
-        client: &ComputeClient<R>,
-        case: &Case,
-        input: &TensorHandle<R>,
-    ) -> Option<Self> {
+    fn of(client: &Client, case: &Case, input: &TensorHandle) -> Option<Self> {
         const MOST_RESULTS: usize = 1 << 20;
         let results = run(client, case, input, None).ok()?;
         let result = results.first()?;
@@ -157,7 +155,7 @@ fn operation_of(operator: OperatorName) -> Option<ReduceOperationConfig> {
     }
 }
 
-/// Every routine that cubek-reduce 0.2 offers, with its name.
+/// Every routine that cubek-reduce 0.3 offers, with its name.
 fn routines(case: &Case) -> Vec<(String, Routine)> {
     let inferred = [
         ("unit", RoutineStrategy::Unit(BlueprintStrategy::Inferred(UnitStrategy))),
@@ -171,7 +169,12 @@ fn routines(case: &Case) -> Vec<(String, Routine)> {
         for parallel_output_vectorization in [false, true] {
             let vectors = if parallel_output_vectorization { ", output vectors" } else { "" };
             let vectorization = VectorizationStrategy { parallel_output_vectorization };
-            let strategy = ReduceStrategy { routine: routine.clone(), vectorization };
+            let strategy = ReduceStrategy {
+                routine: routine.clone(),
+                vectorization,
+                // Every shape is measured on its own.
+                autotune_level: AutotuneLevel::Full,
+            };
             list.push((format!("{name}{vectors}"), Routine::Strategy(strategy)));
         }
     }
@@ -191,8 +194,8 @@ fn cube(use_planes: bool) -> RoutineStrategy {
     RoutineStrategy::Cube(BlueprintStrategy::Inferred(CubeStrategy { use_planes }))
 }
 
-impl<'a, R: Runtime> Call<'a, R> {
-    fn of(client: &'a ComputeClient<R>, case: &Case) -> Option<Self> {
+impl<'a> Call<'a> {
+    fn of(client: &'a Client, case: &Case) -> Option<Self> {
         let operation = operation_of(case.operator)?;
         let (shape, strides, axis) = match &case.over {
             Over::All => (vec![case.elements()], vec![1], 0),
@@ -217,11 +220,8 @@ impl<'a, R: Runtime> Call<'a, R> {
     fn shortest<'i>(
         &self,
         routine: &Routine,
-        next: &mut impl FnMut() -> &'i TensorHandle<R>,
-    ) -> Result<f64, MeasureError>
-    where
-        R: 'i,
-    {
+        next: &mut impl FnMut() -> &'i TensorHandle,
+    ) -> Result<f64, MeasureError> {
         let mut once = || -> Result<f64, MeasureError> {
             let start = Instant::now();
             self.launch(routine, next())?;
@@ -232,14 +232,14 @@ impl<'a, R: Runtime> Call<'a, R> {
     }
 
     /// Enqueues one call; its output.
-    fn launch(&self, routine: &Routine, input: &TensorHandle<R>) -> Result<Handle, MeasureError> {
+    fn launch(&self, routine: &Routine, input: &TensorHandle) -> Result<Handle, MeasureError> {
         let element = storage_type(self.element);
         let (shape, strides) = (self.shape.clone(), self.strides.clone());
-        let input = TensorHandle::<R>::new(input.handle.clone(), shape, strides, element).binding();
+        let input = TensorHandle::new(input.handle.clone(), shape, strides, element).binding();
         let (output, launched) = match routine {
             Routine::Strategy(strategy) => {
-                let index = storage_type(ElementType::U32).elem_type();
-                let types = self.operation.precision(element.elem_type(), Some(index));
+                let index = storage_type(ElementType::U32);
+                let types = self.operation.precision(element, Some(index));
                 let mut shape = self.shape.clone();
                 shape[self.axis] = 1;
                 let bytes = shape.iter().product::<usize>() * types.output.size();
@@ -254,7 +254,7 @@ impl<'a, R: Runtime> Call<'a, R> {
                 // The routine adds to what the output already holds.
                 let handle = self.client.create_from_slice(&vec![0; element.size()]);
                 let output = TensorHandle::new_contiguous([1], handle.clone(), element).binding();
-                (handle, shared_sum(self.client, input, output, *cubes, element.elem_type()))
+                (handle, shared_sum(self.client, input, output, *cubes, element))
             }
         };
         launched.map_err(failed)?;

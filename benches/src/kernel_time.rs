@@ -17,7 +17,7 @@ const SAMPLE_SECONDS: f64 = 0.003;
 /// Fewest calls of a sample. With fewer, the overhead of the host would distort the result.
 const FEWEST_CALLS: usize = 4;
 
-/// Most calls of a sample. CubeCL 0.10 on CUDA waits for the device after 64 uploads of launch
+/// Most calls of a sample. CubeCL 0.11 on CUDA waits for the device after 64 uploads of launch
 /// arguments, and on wgpu after 512 launches; a call behind such a wait would find the device idle.
 const MOST_CALLS: usize = 48;
 
@@ -28,7 +28,7 @@ const MARGIN_SECONDS: f64 = 2e-4;
 const MOST_ITERATIONS: u32 = 1 << 15;
 
 #[cube(launch_unchecked)]
-fn spin(output: &mut Array<u32>, iterations: u32) {
+fn spin(output: &mut [u32], iterations: u32) {
     // Each step needs the one before, and no compiler knows the last in advance (Marsaglia's
     // xorshift).
     let mut state = 1u32;
@@ -45,13 +45,13 @@ fn spin(output: &mut Array<u32>, iterations: u32) {
 ///
 /// CubeCL's own `client.profile` is not accurate enough: on CUDA it reads the host's clock before
 /// and after a synchronisation, which takes longer than a small reduction.
-pub struct Delay<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+pub struct Delay<'a> {
+    client: &'a Client,
     sink: Handle,
     iterations_per_second: f64,
 }
 
-impl<R: Runtime> fmt::Debug for Delay<'_, R> {
+impl fmt::Debug for Delay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client: _, sink: _, iterations_per_second } = self;
         f.debug_struct("Delay")
@@ -60,13 +60,13 @@ impl<R: Runtime> fmt::Debug for Delay<'_, R> {
     }
 }
 
-impl<'a, R: Runtime> Delay<'a, R> {
+impl<'a> Delay<'a> {
     /// Measures how fast the device spins.
     ///
     /// # Errors
     ///
     /// What the device reports.
-    pub fn calibrate(client: &'a ComputeClient<R>) -> Result<Self, MeasureError> {
+    pub fn calibrate(client: &'a Client) -> Result<Self, MeasureError> {
         const LONG_ENOUGH: Duration = Duration::from_millis(3);
         let sink = client.empty(size_of::<u32>());
         let mut delay = Self { client, sink, iterations_per_second: 1.0 };
@@ -96,11 +96,11 @@ impl<'a, R: Runtime> Delay<'a, R> {
             let now = left.min(MOST_ITERATIONS);
             // SAFETY: the kernel writes the one element that the buffer holds.
             unsafe {
-                spin::launch_unchecked::<R>(
+                spin::launch_unchecked(
                     self.client,
                     CubeCount::new_single(),
                     CubeDim::new_single(),
-                    ArrayArg::from_raw_parts(self.sink.clone(), 1),
+                    BufferArg::from_raw_parts(self.sink.clone(), 1),
                     now,
                 );
             }

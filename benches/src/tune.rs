@@ -122,13 +122,10 @@ pub fn problem(reduction: &RecordedReduction) -> Option<Result<Problem, ReduceEr
 /// # Errors
 ///
 /// The reason why it cannot.
-pub fn check<R: Runtime>(
-    client: &ComputeClient<R>,
-    reduction: &RecordedReduction,
-) -> Result<Problem, SkipReason> {
-    struct Check<'a, R: Runtime>(&'a ComputeClient<R>, &'a RecordedReduction);
+pub fn check(client: &Client, reduction: &RecordedReduction) -> Result<Problem, SkipReason> {
+    struct Check<'a>(&'a Client, &'a RecordedReduction);
 
-    impl<R: Runtime> WithOperator for Check<'_, R> {
+    impl WithOperator for Check<'_> {
         type Output = Result<(), ReduceError>;
 
         fn with<O: Operator>(self, operator: O) -> Self::Output {
@@ -159,17 +156,17 @@ pub fn check<R: Runtime>(
 }
 
 /// A reduction over inputs that its calls take in turn.
-pub struct Calls<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+pub struct Calls<'a> {
+    client: &'a Client,
     reduction: &'a RecordedReduction,
-    firsts: Vec<TensorHandle<R>>,
-    seconds: Vec<TensorHandle<R>>,
+    firsts: Vec<TensorHandle>,
+    seconds: Vec<TensorHandle>,
     turn: usize,
     /// Calls of a sample of each plan.
     calls: HashMap<Plan, usize>,
 }
 
-impl<R: Runtime> fmt::Debug for Calls<'_, R> {
+impl fmt::Debug for Calls<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client: _, reduction, firsts, seconds, turn, calls } = self;
         f.debug_struct("Calls")
@@ -185,13 +182,9 @@ impl<R: Runtime> fmt::Debug for Calls<'_, R> {
 /// Most calls of a sample.
 const MOST_CALLS: usize = 4096;
 
-impl<'a, R: Runtime> Calls<'a, R> {
+impl<'a> Calls<'a> {
     /// Calls of a reduction that [`check`] has not refused, over `rotated` bytes of random inputs.
-    pub fn new(
-        client: &'a ComputeClient<R>,
-        reduction: &'a RecordedReduction,
-        rotated: usize,
-    ) -> Self {
+    pub fn new(client: &'a Client, reduction: &'a RecordedReduction, rotated: usize) -> Self {
         let inputs = |element, strides: &[usize], alignment: usize| {
             let span = planner::span(&reduction.shape, strides).unwrap_or(0);
             // As the reduction reads it: an alignment that no address has counts as the largest
@@ -205,7 +198,7 @@ impl<'a, R: Runtime> Calls<'a, R> {
                 let handle = input.handle.offset_start(offset as u64);
                 TensorHandle::new(handle, &reduction.shape[..], strides, input.dtype)
             });
-            placed.collect::<Vec<TensorHandle<R>>>()
+            placed.collect::<Vec<TensorHandle>>()
         };
         let RecordedReduction { element, strides, alignment, second, .. } = reduction;
         let firsts = inputs(*element, strides, *alignment);
@@ -254,15 +247,15 @@ impl<'a, R: Runtime> Calls<'a, R> {
 }
 
 /// One call.
-struct Call<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Call<'a> {
+    client: &'a Client,
     reduction: &'a RecordedReduction,
-    first: &'a TensorHandle<R>,
-    second: Option<&'a TensorHandle<R>>,
+    first: &'a TensorHandle,
+    second: Option<&'a TensorHandle>,
     plan: Plan,
 }
 
-impl<R: Runtime> WithOperator for Call<'_, R> {
+impl WithOperator for Call<'_> {
     type Output = Result<(), ReduceError>;
 
     fn with<O: Operator>(self, operator: O) -> Self::Output {
@@ -274,10 +267,10 @@ impl<R: Runtime> WithOperator for Call<'_, R> {
         let shape = reduction.kept_shape()?;
         let span = planner::span(&shape, strides).unwrap_or(0).max(1);
         let types = O::Results::into_list(call.output_types()?);
-        let output: Outputs<O, TensorBinding<R>> = O::Results::outputs(|nth| {
+        let output: Outputs<O, TensorBinding> = O::Results::outputs(|nth| {
             let handle = client.empty(span * types[nth].bytes());
             let dtype = storage_type(types[nth]);
-            TensorHandle::<R>::new(handle, &shape[..], &strides[..], dtype).binding()
+            TensorHandle::new(handle, &shape[..], &strides[..], dtype).binding()
         });
         call.run_into(client, output)
     }

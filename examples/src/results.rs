@@ -32,10 +32,7 @@ impl ResultError {
 /// # Errors
 ///
 /// The device failed.
-pub fn download<R: Runtime>(
-    client: &ComputeClient<R>,
-    results: &[TensorHandle<R>],
-) -> Result<Vec<Array>, ResultError> {
+pub fn download(client: &Client, results: &[TensorHandle]) -> Result<Vec<Array>, ResultError> {
     let handles = results.iter().map(|result| result.handle.clone()).collect();
     let fetched = future::block_on(client.read_async(handles)).map_err(ResultError::device)?;
     let arrays = results.iter().zip(fetched).map(|(result, bytes)| {

@@ -635,8 +635,8 @@ fn machines_without_devices_are_told_what_was_tried() {
     let fails = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_reduce"));
         command.args([text(&input), "--op", "sum"]).args(arguments).env_remove("REDUCE_BACKEND");
-        // Where the Vulkan loader finds no driver.
-        for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+        // Where the loaders of Vulkan and of OpenGL find no driver.
+        for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"] {
             command.env(variable, folder.path().join("none.json"));
         }
         let run = command.output().unwrap();

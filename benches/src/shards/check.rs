@@ -67,10 +67,7 @@ pub enum Mismatch {
 /// # Errors
 ///
 /// What the device reports, and results of other types than f32, u32 and u64.
-pub fn read_values<R: Runtime>(
-    client: &ComputeClient<R>,
-    result: &TensorHandle<R>,
-) -> Result<Values, ReadError> {
+pub fn read_values(client: &Client, result: &TensorHandle) -> Result<Values, ReadError> {
     let len: usize = result.shape().iter().product();
     let bytes = client.read_one(result.handle.clone())?;
     match element_type(result.dtype)? {

@@ -24,7 +24,7 @@ const HALF_RANGE: f32 = (1u32 << 31) as f32;
 /// Element 0 has the index `first_low` + 2³² · `first_high` in the whole tensor.
 #[cube(launch_unchecked)]
 fn fill_part(
-    output: &mut Array<f32>,
+    output: &mut [f32],
     length: u32,
     first_low: u32,
     first_high: u32,
@@ -61,16 +61,13 @@ pub struct Part<'a> {
 /// # Errors
 ///
 /// What the device reports.
-pub fn fill<R: Runtime>(
-    client: &ComputeClient<R>,
-    part: &Part<'_>,
-) -> Result<TensorHandle<R>, ServerError> {
+pub fn fill(client: &Client, part: &Part<'_>) -> Result<TensorHandle, ServerError> {
     let Part { case, rows, nth } = part;
     let row_len = case.row_len();
     let (first, elements) = (rows.start * row_len, rows.len() * row_len);
     let bytes = elements * size_of::<f32>();
     // CubeCL's other pools have no buffers above a quarter of a CUDA device's memory.
-    let buffer = client.memory_persistent_allocation(bytes, |bytes| client.empty(bytes))?;
+    let buffer = client.memory_persistent_allocation(bytes, |bytes| client.empty(bytes));
     let peak = case.peak();
     let peak = peak.start * row_len..peak.end * row_len;
     for start in (0..elements).step_by(LAUNCHED) {
@@ -82,11 +79,11 @@ pub fn fill<R: Runtime>(
         let target = buffer.clone().offset_start(before).offset_end(after);
         // SAFETY: `target` has `length` elements, and the kernel writes no others.
         unsafe {
-            fill_part::launch_unchecked::<R>(
+            fill_part::launch_unchecked(
                 client,
                 CubeCount::new_1d(1024),
                 CubeDim::new_1d(256),
-                ArrayArg::from_raw_parts(target, length),
+                BufferArg::from_raw_parts(target, length),
                 length as u32,
                 index as u32,
                 (index >> 32) as u32,
@@ -103,12 +100,12 @@ pub fn fill<R: Runtime>(
 
 #[cfg(all(test, any(feature = "wgpu", feature = "vulkan")))]
 mod tests {
-    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+    use reduce_kernels::cubecl::{Device, wgpu::WgpuDevice};
 
     use super::*;
 
     fn part(rows: Range<usize>, of: usize) -> Vec<f32> {
-        let client = WgpuRuntime::client(&Default::default());
+        let client = Device::from(WgpuDevice::default()).client();
         let case = CutCase { rows: of, outputs: Some(16) };
         let elements = rows.len() * 16;
         let tensor = fill(&client, &Part { case: &case, rows, nth: 0 }).unwrap();

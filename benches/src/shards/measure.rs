@@ -2,7 +2,7 @@
 
 use reduce_kernels::{
     ElementType, Operator, Partials, ReduceError, ShardSpec, Sharded,
-    cubecl::{prelude::*, std::tensor::TensorHandle},
+    cubecl::{self, prelude::*, std::tensor::TensorHandle},
     merge_partials,
     operator::ResultArity,
     reduce, storage_type,
@@ -37,7 +37,7 @@ impl From<ReduceError> for ShardsRunError {
 }
 
 /// The shards of a tensor on one device, and those of the further tensors that calls take in turn.
-type Parts<R> = Vec<Vec<TensorHandle<R>>>;
+type Parts = Vec<Vec<TensorHandle>>;
 
 /// How many tensors calls take in turn if a device has `bytes` of each.
 fn turns(bytes: u64) -> u32 {
@@ -51,11 +51,8 @@ fn turns(bytes: u64) -> u32 {
 /// # Errors
 ///
 /// What a device reports, such as too little memory.
-pub fn cut_over<R: Runtime>(
-    devices: &[R::Device],
-    case: &CutCase,
-) -> Result<Vec<Sharded<R>>, MeasureError> {
-    let clients: Vec<_> = devices.iter().map(R::client).collect();
+pub fn cut_over(devices: &[cubecl::Device], case: &CutCase) -> Result<Vec<Sharded>, MeasureError> {
+    let clients: Vec<_> = devices.iter().map(cubecl::Device::client).collect();
     let rows = case.shards(devices.len());
     let cut = |nth: u32| {
         let shards = devices.iter().zip(&clients).zip(&rows).map(|((device, client), rows)| {
@@ -76,11 +73,7 @@ pub fn cut_over<R: Runtime>(
 /// # Errors
 ///
 /// What the device reports, such as too little memory.
-pub fn cut_on_one<R: Runtime>(
-    client: &ComputeClient<R>,
-    case: &CutCase,
-    shards: usize,
-) -> Result<Parts<R>, MeasureError> {
+pub fn cut_on_one(client: &Client, case: &CutCase, shards: usize) -> Result<Parts, MeasureError> {
     let cut = |nth: u32| {
         let parts = case.shards(shards).into_iter();
         let parts = parts.map(|rows| Ok(fill(client, &Part { case, rows, nth })?));
@@ -96,9 +89,9 @@ pub fn cut_on_one<R: Runtime>(
 /// # Errors
 ///
 /// What the library refuses and what a device reports.
-pub fn results_on_all<O: Operator, R: Runtime>(
+pub fn results_on_all<O: Operator>(
     operator: O,
-    input: &Sharded<R>,
+    input: &Sharded,
 ) -> Result<Vec<Vec<Values>>, ShardsRunError> {
     let results = O::Results::into_list(reduce(operator, input).over(0).run_sharded()?);
     let on_device = |nth: usize| {
@@ -117,9 +110,9 @@ pub fn results_on_all<O: Operator, R: Runtime>(
 /// # Errors
 ///
 /// What the library refuses and what a device reports.
-pub fn results_through_host<O: Operator, R: Runtime>(
+pub fn results_through_host<O: Operator>(
     operator: O,
-    input: &Sharded<R>,
+    input: &Sharded,
 ) -> Result<Vec<Values>, ShardsRunError> {
     let first = input.shards()[0].client();
     let starts = input.starts().expect("the tensor is cut");
@@ -145,9 +138,9 @@ pub fn results_through_host<O: Operator, R: Runtime>(
 /// # Errors
 ///
 /// What the library refuses and what a device reports.
-pub fn time_on_all<O: Operator, R: Runtime>(
+pub fn time_on_all<O: Operator>(
     operator: O,
-    inputs: &[Sharded<R>],
+    inputs: &[Sharded],
     sample_seconds: f64,
 ) -> Result<(f64, Vec<f64>), MeasureError> {
     let shards = inputs[0].shards();
@@ -178,13 +171,13 @@ pub fn time_on_all<O: Operator, R: Runtime>(
 /// # Errors
 ///
 /// What the library refuses and what the device reports.
-pub fn time_whole<O: Operator, R: Runtime>(
-    client: &ComputeClient<R>,
+pub fn time_whole<O: Operator>(
+    client: &Client,
     operator: O,
-    wholes: &Parts<R>,
+    wholes: &Parts,
     sample_seconds: f64,
 ) -> Result<(Vec<Values>, f64), ShardsRunError> {
-    let call = |whole: &[TensorHandle<R>]| reduce(operator, &whole[0]).over(0).run(client);
+    let call = |whole: &[TensorHandle]| reduce(operator, &whole[0]).over(0).run(client);
     let results = read_all(client, O::Results::into_list(call(&wholes[0])?))?;
     Ok((results, time_in_turn(client, wholes, sample_seconds, |whole| call(whole).map(drop))?))
 }
@@ -196,17 +189,17 @@ pub fn time_whole<O: Operator, R: Runtime>(
 ///
 /// What the library refuses and what the device reports, and shards with other results than the
 /// whole.
-pub fn time_parts<O: Operator, R: Runtime>(
-    client: &ComputeClient<R>,
+pub fn time_parts<O: Operator>(
+    client: &Client,
     (work, operator): (Work, O),
     case: &CutCase,
-    parts: &Parts<R>,
+    parts: &Parts,
     expected: &[Values],
     sample_seconds: f64,
 ) -> Result<f64, ShardsRunError> {
     let starts: Vec<usize> =
         case.shards(parts[0].len()).into_iter().map(|rows| rows.start).collect();
-    let call = |parts: &[TensorHandle<R>]| {
+    let call = |parts: &[TensorHandle]| {
         let partials = parts.iter().zip(&starts).map(|(part, &start)| {
             let spec = ShardSpec { axis: 0, start, of: case.rows };
             reduce(operator, part).over(0).partials_of_shard(client, spec)
@@ -217,18 +210,15 @@ pub fn time_parts<O: Operator, R: Runtime>(
     Ok(time_in_turn(client, parts, sample_seconds, |parts| call(parts).map(drop))?)
 }
 
-fn read_all<R: Runtime>(
-    client: &ComputeClient<R>,
-    results: Vec<TensorHandle<R>>,
-) -> Result<Vec<Values>, ReadError> {
+fn read_all(client: &Client, results: Vec<TensorHandle>) -> Result<Vec<Values>, ReadError> {
     results.iter().map(|result| read_values(client, result)).collect()
 }
 
-fn time_in_turn<R: Runtime>(
-    client: &ComputeClient<R>,
-    inputs: &Parts<R>,
+fn time_in_turn(
+    client: &Client,
+    inputs: &Parts,
     sample_seconds: f64,
-    call: impl Fn(&[TensorHandle<R>]) -> Result<(), ReduceError>,
+    call: impl Fn(&[TensorHandle]) -> Result<(), ReduceError>,
 ) -> Result<f64, MeasureError> {
     let mut turn = inputs.iter().cycle();
     microseconds_per_call(client, sample_seconds, || {
@@ -238,7 +228,7 @@ fn time_in_turn<R: Runtime>(
 
 #[cfg(all(test, any(feature = "wgpu", feature = "vulkan")))]
 mod tests {
-    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+    use reduce_kernels::cubecl::{Device, wgpu::WgpuDevice};
 
     use super::*;
     use crate::with_work;
@@ -247,10 +237,10 @@ mod tests {
     /// and in parts.
     #[test]
     fn all_ways_give_the_same_results() {
-        let client = WgpuRuntime::client(&Default::default());
+        let client = Device::from(WgpuDevice::default()).client();
         for outputs in [None, Some(64)] {
             let case = CutCase { rows: 1000, outputs };
-            let whole = cut_over::<WgpuRuntime>(&[Default::default()], &case).unwrap();
+            let whole = cut_over(&[Default::default()], &case).unwrap();
             let parts = cut_on_one(&client, &case, 3).unwrap();
             for work in Work::ALL {
                 let found = with_work!(work, operator => {

@@ -1,12 +1,10 @@
 //! Burn's autodiff backends: each float result is a node of the graph.
 
-use core::iter;
-
 use burn_autodiff::{
     Autodiff,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
     grads::Gradients,
-    ops::{Backward, Ops, OpsKind, OpsPrep, unary},
+    ops::{Backward, NodeGuard, Ops, OpsKind, unary},
 };
 use burn_backend::{
     AutodiffBackend,
@@ -15,11 +13,11 @@ use burn_backend::{
 use reduce_kernels::PairName;
 
 use crate::{
-    AnyTensor, Application, Clipped, Clipping, PairReduction, ReduceBackend, ReduceBurnError,
-    Reduction, Results,
+    AnyTensor, Application, Operation, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
+    Results,
     application::{self, gradient::ApplicationGradient},
-    clip,
-    gradient::{Gradient, forward},
+    backend::{floats_of, run_composed},
+    gradient::{self, Gradient},
     pair::{
         self,
         gradient::{PairGradient, ResultGradient, has_gradient},
@@ -39,179 +37,146 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
         B::use_plans(device, plans)
     }
 
-    fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        B::check(reduction, device)
+    fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        B::check(operation, device)
     }
 
-    fn reduce(
-        tensor: AnyTensor<Self>,
-        reduction: &Reduction,
+    /// Operations that no gradient flows through are those of the backend.
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
     ) -> Result<Results<Self>, ReduceBurnError> {
-        let x = match tensor {
-            AnyTensor::Float(x) => x,
-            AnyTensor::Int(x) => return Ok(inner(B::reduce(AnyTensor::Int(x), reduction)?)),
-            AnyTensor::Bool(x) => return Ok(inner(B::reduce(AnyTensor::Bool(x), reduction)?)),
-        };
-        let results = if x.is_tracked() {
-            forward::<B>(x.primitive, reduction)?
-        } else {
-            let results = B::reduce(AnyTensor::Float(x.primitive), reduction)?;
-            results.into_iter().map(|result| (result, None)).collect()
-        };
-        let node = |result, gradient| {
-            let step = Step.prepare::<C>([x.node.clone()]).compute_bound().stateful();
-            match (step, gradient) {
-                (OpsKind::Tracked(step), Some(gradient)) => step.finish(gradient, result),
-                (OpsKind::UnTracked(step), None) => step.finish(result),
-                _ => unreachable!("results of a tracked tensor, and only they, have gradients"),
-            }
-        };
-        let results = results.into_iter().map(|(result, gradient)| match result {
-            AnyTensor::Float(result) => AnyTensor::Float(node(result, gradient)),
-            AnyTensor::Int(result) => AnyTensor::Int(result),
-            AnyTensor::Bool(result) => AnyTensor::Bool(result),
+        let is_tracked = tensors.iter().any(|tensor| match tensor {
+            AnyTensor::Float(tensor) => tensor.is_tracked(),
+            _ => false,
         });
-        Ok(results.collect())
-    }
-
-    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        B::check_pair(pair, device)
-    }
-
-    fn reduce_pair(
-        first: AnyTensor<Self>,
-        second: AnyTensor<Self>,
-        pair: &PairReduction,
-    ) -> Result<Results<Self>, ReduceBurnError> {
-        let (x, y) = match (first, second) {
-            (AnyTensor::Float(x), AnyTensor::Float(y)) => (x, y),
-            (AnyTensor::Int(x), AnyTensor::Int(y)) => {
-                return Ok(inner(B::reduce_pair(AnyTensor::Int(x), AnyTensor::Int(y), pair)?));
+        match operation {
+            Operation::Reduction(reduction) if is_tracked => reduce(floats_of(tensors), &reduction),
+            Operation::Pair(pair) if is_tracked && pair.function() == PairName::MaxDifference => {
+                // The maximum of a tensor has a gradient.
+                run_composed(tensors, &Operation::Pair(pair))
             }
-            _ => unreachable!("`PairReduction::new` refuses other kinds"),
-        };
-        let is_tracked = x.is_tracked() || y.is_tracked();
-        if !is_tracked || !has_gradient(pair.function()) {
-            let [x, y] = [x, y].map(|tensor| AnyTensor::Float(tensor.primitive));
-            return Ok(inner(B::reduce_pair(x, y, pair)?));
-        }
-        if pair.function() == PairName::MaxDifference {
-            // The maximum of a tensor has a gradient.
-            let [x, y] = [x, y].map(AnyTensor::Float);
-            return pair::composed::reduce::<Self>(x, y, pair);
-        }
-        let nodes = [x.node.clone(), y.node.clone()];
-        let results = pair::gradient::forward::<B>(x.primitive, y.primitive, pair)?;
-        let results = results.into_iter().map(|(result, gradient)| {
-            AnyTensor::Float(match gradient {
-                ResultGradient::OfFirst(gradient) => {
-                    let step = Step.prepare::<C>([nodes[0].clone()]).compute_bound().stateful();
-                    match step {
-                        OpsKind::Tracked(step) => step.finish(gradient, result),
-                        OpsKind::UnTracked(step) => step.finish(result),
-                    }
-                }
-                ResultGradient::OfBoth(gradient) => {
-                    match PairStep.prepare::<C>(nodes.clone()).compute_bound().stateful() {
-                        OpsKind::Tracked(step) => step.finish(gradient, result),
-                        OpsKind::UnTracked(_) => unreachable!("one of the tensors is tracked"),
-                    }
-                }
-            })
-        });
-        Ok(results.collect())
-    }
-
-    fn check_application(
-        application: &Application,
-        device: &Device<Self>,
-    ) -> Result<(), ReduceBurnError> {
-        B::check_application(application, device)
-    }
-
-    fn check_application_with_statistics(
-        application: &Application,
-        device: &Device<Self>,
-    ) -> Result<(), ReduceBurnError> {
-        B::check_application_with_statistics(application, device)
-    }
-
-    fn apply(
-        tensor: FloatTensor<Self>,
-        operands: Vec<FloatTensor<Self>>,
-        application: &Application,
-    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
-        let tensors: Vec<_> = iter::once(tensor).chain(operands).collect();
-        let is_tracked = tensors.iter().any(|tensor| tensor.is_tracked());
-        if is_tracked && application.function().is_backward() {
-            // Gradients of gradients: the backward pass is made of operations that have their own.
-            let mut tensors = tensors.into_iter();
-            let gradient = tensors.next().expect("the gradient is the first of the tensors");
-            return application::composed::apply::<Self>(gradient, tensors.collect(), application);
-        }
-        let nodes: Vec<_> = tensors.iter().map(|tensor| tensor.node.clone()).collect();
-        let mut inner = tensors.into_iter().map(|tensor| tensor.primitive);
-        let x = inner.next().expect("the input is the first of the tensors");
-        let operands = inner.collect();
-        let (result, gradient) = if is_tracked {
-            let (result, gradient) = application::gradient::forward::<B>(x, operands, application)?;
-            (result, Some(gradient))
-        } else {
-            (B::apply(x, operands, application)?, None)
-        };
-        let step = ApplicationStep;
-        Ok(match nodes.as_slice() {
-            [x] => node(step.prepare::<C>([x].map(Clone::clone)), result, gradient),
-            [x, weight] => node(step.prepare::<C>([x, weight].map(Clone::clone)), result, gradient),
-            [x, weight, bias] => {
-                node(step.prepare::<C>([x, weight, bias].map(Clone::clone)), result, gradient)
+            Operation::Pair(pair) if is_tracked && has_gradient(pair.function()) => {
+                reduce_pair(floats_of(tensors), &pair)
             }
-            _ => unreachable!("no function takes more than two operands"),
-        })
-    }
-
-    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        B::check_clipping(clipping, device)
-    }
-
-    /// Tracked tensors are clipped by operations that have gradients. The norm has one too.
-    fn clip_by_global_norm(
-        tensors: Vec<FloatTensor<Self>>,
-        clipping: &Clipping,
-    ) -> Result<Clipped<Self>, ReduceBurnError> {
-        if tensors.iter().any(|tensor| tensor.is_tracked()) {
-            return clip::composed::clip_by_global_norm::<Self>(tensors, clipping);
+            Operation::Application(application)
+                if is_tracked && !application.function().is_backward() =>
+            {
+                apply(floats_of(tensors), &application)
+            }
+            // Gradients of gradients, of statistics and of clipped tensors: Burn's operations have
+            // their own.
+            operation @ (Operation::Application(_)
+            | Operation::ApplicationWithStatistics(_)
+            | Operation::Clipping(_))
+                if is_tracked =>
+            {
+                run_composed(tensors, &operation)
+            }
+            operation => {
+                let tensors = tensors.into_iter().map(|tensor| match tensor {
+                    AnyTensor::Float(tensor) => AnyTensor::Float(tensor.into_primitive()),
+                    AnyTensor::Int(tensor) => AnyTensor::Int(tensor),
+                    AnyTensor::Bool(tensor) => AnyTensor::Bool(tensor),
+                });
+                let results = B::run(tensors.collect(), operation)?;
+                Ok(results.into_iter().map(constant).collect())
+            }
         }
-        let tensors = tensors.into_iter().map(|tensor| tensor.primitive).collect();
-        let (clipped, norm) = B::clip_by_global_norm(tensors, clipping)?;
-        let clipped = clipped.into_iter().map(Self::from_inner).collect();
-        Ok((clipped, Self::from_inner(norm)))
     }
 }
 
-/// A node of the graph for the result of an application. It has a gradient if a parent is tracked.
-fn node<B: ReduceBackend, C: CheckpointStrategy, const N: usize>(
-    step: OpsPrep<ApplicationStep, B, ApplicationGradient<B>, C, N>,
-    result: FloatTensor<B>,
-    gradient: Option<ApplicationGradient<B>>,
-) -> FloatTensor<Autodiff<B, C>> {
-    match (step.compute_bound().stateful(), gradient) {
-        (OpsKind::Tracked(step), Some(gradient)) => step.finish(gradient, result),
-        (OpsKind::UnTracked(step), None) => step.finish(result),
-        _ => unreachable!("results of tracked tensors, and only they, have gradients"),
-    }
-}
-
-/// The results of a reduction that no gradient reaches.
-fn inner<B: ReduceBackend, C: CheckpointStrategy>(results: Results<B>) -> Results<Autodiff<B, C>> {
-    let results = results.into_iter().map(|result| match result {
+/// A result that no gradient reaches.
+fn constant<B: ReduceBackend, C: CheckpointStrategy>(
+    result: AnyTensor<B>,
+) -> AnyTensor<Autodiff<B, C>> {
+    match result {
         AnyTensor::Float(result) => AnyTensor::Float(Autodiff::<B, C>::from_inner(result)),
         AnyTensor::Int(result) => AnyTensor::Int(result),
         AnyTensor::Bool(result) => AnyTensor::Bool(result),
-    });
-    results.collect()
+    }
 }
 
+/// A reduction of a tracked tensor.
+fn reduce<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    reduction: &Reduction,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let [x] = tensors.try_into().expect("a reduction has one input");
+    let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
+    let results = gradient::forward::<B>(x.into_primitive(), reduction)?;
+    let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
+        (AnyTensor::Float(result), Some(gradient)) => {
+            AnyTensor::Float(node::<_, C, _, 1>(Step, guards, result, gradient))
+        }
+        (result, _) => constant(result),
+    });
+    Ok(nodes.collect())
+}
+
+/// A reduction of two tensors of which one is tracked at least.
+fn reduce_pair<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    pair: &PairReduction,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let [x, y] = tensors.try_into().expect("a reduction of two inputs has two");
+    let guards: Vec<_> = pair.outputs().iter().map(|_| [x.node(), y.node()]).collect();
+    let results = pair::gradient::forward::<B>(x.into_primitive(), y.into_primitive(), pair)?;
+    let nodes = results.into_iter().zip(guards).map(|((result, gradient), guards)| {
+        AnyTensor::Float(match gradient {
+            ResultGradient::OfFirst(gradient) => {
+                let [first, _] = guards;
+                node::<_, C, _, 1>(Step, [first], result, gradient)
+            }
+            ResultGradient::OfBoth(gradient) => {
+                node::<_, C, _, 2>(PairStep, guards, result, gradient)
+            }
+        })
+    });
+    Ok(nodes.collect())
+}
+
+/// An application of tensors of which one is tracked at least.
+fn apply<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    application: &Application,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let guards: Vec<_> = tensors.iter().map(|tensor| tensor.node()).collect();
+    let mut tensors = tensors.into_iter().map(|tensor| tensor.into_primitive());
+    let x = tensors.next().expect("the input is the first of the tensors");
+    let (result, gradient) =
+        application::gradient::forward::<B>(x, tensors.collect(), application)?;
+    let step = ApplicationStep;
+    let node = match guards.len() {
+        1 => node::<_, C, _, 1>(step, array(guards), result, gradient),
+        2 => node::<_, C, _, 2>(step, array(guards), result, gradient),
+        3 => node::<_, C, _, 3>(step, array(guards), result, gradient),
+        _ => unreachable!("no function takes more than two operands"),
+    };
+    Ok(vec![AnyTensor::Float(node)])
+}
+
+fn array<const N: usize>(guards: Vec<NodeGuard>) -> [NodeGuard; N] {
+    guards.try_into().expect("there are this many guards")
+}
+
+/// A node of the graph for a result, if a parent is tracked.
+fn node<B, C, S, const N: usize>(
+    step: S,
+    parents: [NodeGuard; N],
+    result: FloatTensor<B>,
+    gradient: S::State,
+) -> FloatTensor<Autodiff<B, C>>
+where
+    B: ReduceBackend,
+    C: CheckpointStrategy,
+    S: Backward<B, N>,
+{
+    match step.prepare::<C>(parents).compute_bound().stateful() {
+        OpsKind::Tracked(step) => step.finish(gradient, result),
+        OpsKind::UnTracked(step) => step.finish(result),
+    }
+}
 /// The backward pass of one result. Its state is the result's [`Gradient`].
 #[derive(Debug)]
 struct Step;

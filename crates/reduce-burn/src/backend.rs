@@ -1,49 +1,104 @@
 //! The trait of backends that can reduce.
 
+use core::iter;
+
 use burn_backend::{
-    Backend,
+    Backend, DType,
     tensor::{Device, FloatTensor},
 };
+use burn_tensor::Shape;
 
 use crate::{
-    AnyTensor, Application, Clipped, Clipping, PairReduction, ReduceBurnError, Reduction,
-    application, clip, composed, pair,
+    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBurnError, Reduction, application,
+    clip::{self, Clipped},
+    composed,
+    gradient::floats,
+    pair,
 };
 
-/// The results of a reduction, in the order of [`Reduction::outputs`] or
-/// [`PairReduction::outputs`].
+/// The results of an operation, in the order of [`Operation::outputs`].
 pub type Results<B> = Vec<AnyTensor<B>>;
 
 /// The result of an application, and the statistics of its slices.
-pub type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+pub(crate) type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+
+/// What a backend computes for this crate.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// A reduction of one tensor.
+    Reduction(Reduction),
+    /// A reduction of two tensors.
+    Pair(PairReduction),
+    /// An application of a tensor and its operands, in that order.
+    Application(Application),
+    /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
+    /// no meaning.
+    ApplicationWithStatistics(Application),
+    /// A clipping of tensors, which the norm that they had follows.
+    Clipping(Clipping),
+}
+
+impl Operation {
+    /// The name of the function.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operation::Reduction(reduction) => reduction.operator().name(),
+            Operation::Pair(pair) => pair.function().name(),
+            Operation::Application(application)
+            | Operation::ApplicationWithStatistics(application) => application.function().name(),
+            Operation::Clipping(_) => clip::NAME,
+        }
+    }
+
+    /// The kind, the type and the shape of each result.
+    pub fn outputs(&self) -> Vec<Output> {
+        let floats = |outputs: Vec<(DType, Shape)>| {
+            outputs.into_iter().map(|(dtype, shape)| (Kind::Float, dtype, shape)).collect()
+        };
+        match self {
+            Operation::Reduction(reduction) => {
+                of_one_shape(reduction.outputs(), reduction.output_shape())
+            }
+            Operation::Pair(pair) => of_one_shape(pair.outputs(), pair.output_shape()),
+            Operation::Application(application) => {
+                floats(vec![(application.dtype(), application.shape().clone())])
+            }
+            Operation::ApplicationWithStatistics(application) => {
+                let (count, dtype, shape) = application.statistics();
+                let mut outputs = vec![(application.dtype(), application.shape().clone())];
+                outputs.extend(iter::repeat_n((dtype, shape), count));
+                floats(outputs)
+            }
+            Operation::Clipping(clipping) => {
+                let norm = (clipping.norm_dtype(), clipping.norm_shape());
+                floats([clipping.tensors(), &[norm]].concat())
+            }
+        }
+    }
+}
+
+/// The kind, the type and the shape of a result.
+pub type Output = (Kind, DType, Shape);
+
+fn of_one_shape(outputs: Vec<(Kind, DType)>, shape: Shape) -> Vec<Output> {
+    outputs.into_iter().map(|(kind, dtype)| (kind, dtype, shape.clone())).collect()
+}
 
 /// A backend whose tensors this crate's functions take.
 ///
-/// It is implemented for `CubeBackend` with the kernels of reduce-kernels, for `Fusion` and
-/// `Autodiff` of every backend that has it, and for `Flex` with the feature `flex`. Any other
-/// backend takes an empty implementation in its own crate: the bodies here are made of Burn's own
-/// operations.
+/// It is implemented for `CubeBackend` with the kernels of reduce-kernels, for `Flex` with Burn's
+/// own operations, for `Fusion` and `Autodiff` of both, and for `Dispatch`, which users' tensors
+/// are on.
 pub trait ReduceBackend: Backend {
-    /// A device as the planner of reduce-kernels sees it: what a store of plans or a profile is
-    /// read with. `None` where reductions are made of Burn's operations, which no plan is for.
+    /// A device as the planner of reduce-kernels sees it; see
+    /// [`planner_device`](crate::planner_device).
     fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
         let _ = device;
         None
     }
 
-    /// Takes the plans of all reductions on a device from `plans`, in every thread, where it has
-    /// one; see [`use_plans`](reduce_kernels::use_plans). Where
-    /// [`planner_device`](Self::planner_device) is `None`, nothing changes.
-    ///
-    /// ```no_run
-    /// # use burn_tensor::{backend::Backend};
-    /// use reduce_burn::{ReduceBackend, reduce_kernels::{PlanStore, StoreError}};
-    ///
-    /// fn start<B: ReduceBackend>(device: &B::Device) -> Result<(), StoreError> {
-    ///     let Some(planned_for) = B::planner_device(device) else { return Ok(()) };
-    ///     B::use_plans(device, PlanStore::read("plans.json", &planned_for)?)
-    /// }
-    /// ```
+    /// Takes the plans of all reductions on a device from `plans`; see
+    /// [`use_plans`](crate::use_plans).
     ///
     /// # Errors
     ///
@@ -57,138 +112,134 @@ pub trait ReduceBackend: Backend {
         Ok(())
     }
 
-    /// Whether [`reduce`](Self::reduce) would run a reduction on a device.
+    /// Whether [`run`](Self::run) would run an operation on a device.
     ///
-    /// `Fusion` asks this when it records a reduction, because it runs on the device's thread
+    /// `Fusion` asks this when it records an operation, because it runs on the device's thread
     /// later, where an error could not reach the caller.
     ///
     /// # Errors
     ///
-    /// The error that `reduce` would return.
-    fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let _ = (reduction, device);
+    /// The error that `run` would return.
+    fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let _ = (operation, device);
         Ok(())
     }
 
-    /// Reduces a tensor. The results have the shape and the types that `reduction` says. Does not
-    /// wait for the device.
+    /// Runs an operation on tensors, which are those that it was made of. The results have the
+    /// kinds, the types and the shapes that it says. Does not wait for the device.
     ///
     /// # Errors
     ///
     /// What the device cannot run. Nothing is launched then.
-    fn reduce(
-        tensor: AnyTensor<Self>,
-        reduction: &Reduction,
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
     ) -> Result<Results<Self>, ReduceBurnError> {
-        Ok(composed::reduce(tensor, reduction))
+        run_composed(tensors, &operation)
     }
+}
 
-    /// Whether [`apply`](Self::apply) would run an application on a device. `Fusion` asks this as
-    /// it asks [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// The error that `apply` would return.
-    fn check_application(
-        application: &Application,
-        device: &Device<Self>,
-    ) -> Result<(), ReduceBurnError> {
-        let _ = (application, device);
-        Ok(())
+/// Runs an operation with Burn's own operations.
+pub(crate) fn run_composed<B: ReduceBackend>(
+    tensors: Vec<AnyTensor<B>>,
+    operation: &Operation,
+) -> Result<Results<B>, ReduceBurnError> {
+    match operation {
+        Operation::Reduction(reduction) => {
+            let [tensor] = these(tensors);
+            Ok(composed::reduce(tensor, reduction))
+        }
+        Operation::Pair(pair) => {
+            let [first, second] = these(tensors);
+            pair::composed::reduce(first, second, pair)
+        }
+        Operation::Application(application) => {
+            let (tensor, operands) = with_operands(tensors);
+            let result = application::composed::apply::<B>(tensor, operands, application)?;
+            Ok(vec![AnyTensor::Float(result)])
+        }
+        Operation::ApplicationWithStatistics(application) => {
+            let (tensor, operands) = with_operands(tensors);
+            let result = apply::<B>(tensor.clone(), operands, application)?;
+            let statistics = application::composed::statistics::<B>(tensor, application)?;
+            Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
+        }
+        Operation::Clipping(clipping) => {
+            let tensors = floats_of(tensors);
+            let (clipped, norm) = clip::composed::clip_by_global_norm::<B>(tensors, clipping)?;
+            Ok(clipped.into_iter().chain([norm]).map(AnyTensor::Float).collect())
+        }
     }
+}
 
-    /// Whether [`apply_with_statistics`](Self::apply_with_statistics) would run an application on a
-    /// device. `Fusion` asks this as it asks [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// The error that `apply_with_statistics` would return.
-    fn check_application_with_statistics(
-        application: &Application,
-        device: &Device<Self>,
-    ) -> Result<(), ReduceBurnError> {
-        Self::check_application(application, device)
-    }
+/// The tensors of an operation that takes `N`.
+pub(crate) fn these<B: Backend, const N: usize>(tensors: Vec<AnyTensor<B>>) -> [AnyTensor<B>; N] {
+    tensors.try_into().expect("an operation is given the tensors that it was made of")
+}
 
-    /// Applies the results of a reduction to each element of a tensor. The tensor and the operands
-    /// are those that `application` was made of. Does not wait for the device.
-    ///
-    /// # Errors
-    ///
-    /// What the device cannot run. Nothing is launched then.
-    fn apply(
-        tensor: FloatTensor<Self>,
-        operands: Vec<FloatTensor<Self>>,
-        application: &Application,
-    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
-        application::composed::apply::<Self>(tensor, operands, application)
-    }
+/// The tensors of an operation that takes float tensors.
+pub(crate) fn floats_of<B: Backend>(tensors: Vec<AnyTensor<B>>) -> Vec<FloatTensor<B>> {
+    let floats = tensors.into_iter().map(|tensor| match tensor {
+        AnyTensor::Float(tensor) => tensor,
+        _ => panic!("an operation is given the tensors that it was made of"),
+    });
+    floats.collect()
+}
 
-    /// Like [`apply`](Self::apply), and returns the statistics of the slices that
-    /// [`Application::statistics`] describes too, for a backward pass. Those of no elements have no
-    /// meaning.
-    ///
-    /// # Errors
-    ///
-    /// What the device cannot run. Nothing is launched then.
-    fn apply_with_statistics(
-        tensor: FloatTensor<Self>,
-        operands: Vec<FloatTensor<Self>>,
-        application: &Application,
-    ) -> Result<WithStatistics<Self>, ReduceBurnError> {
-        let result = Self::apply(tensor.clone(), operands, application)?;
-        Ok((result, application::composed::statistics::<Self>(tensor, application)?))
-    }
+/// The input and the operands of an application.
+pub(crate) fn with_operands<B: Backend>(
+    tensors: Vec<AnyTensor<B>>,
+) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
+    let mut tensors = floats_of(tensors);
+    let operands = tensors.split_off(1);
+    let [tensor] = tensors.try_into().expect("an application has an input");
+    (tensor, operands)
+}
 
-    /// Whether [`reduce_pair`](Self::reduce_pair) would run a reduction of two inputs on a device.
-    /// `Fusion` asks this as it asks [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// The error that `reduce_pair` would return.
-    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let _ = (pair, device);
-        Ok(())
-    }
+pub(crate) fn reduce<B: ReduceBackend>(
+    tensor: AnyTensor<B>,
+    reduction: &Reduction,
+) -> Result<Results<B>, ReduceBurnError> {
+    B::run(vec![tensor], Operation::Reduction(reduction.clone()))
+}
 
-    /// Reduces two tensors, which are those that `pair` was made of. The results have the shape and
-    /// the types that it says. Does not wait for the device.
-    ///
-    /// # Errors
-    ///
-    /// What the device cannot run. Nothing is launched then.
-    fn reduce_pair(
-        first: AnyTensor<Self>,
-        second: AnyTensor<Self>,
-        pair: &PairReduction,
-    ) -> Result<Results<Self>, ReduceBurnError> {
-        pair::composed::reduce(first, second, pair)
-    }
+pub(crate) fn reduce_pair<B: ReduceBackend>(
+    first: AnyTensor<B>,
+    second: AnyTensor<B>,
+    pair: &PairReduction,
+) -> Result<Results<B>, ReduceBurnError> {
+    B::run(vec![first, second], Operation::Pair(pair.clone()))
+}
 
-    /// Whether [`clip_by_global_norm`](Self::clip_by_global_norm) would clip tensors on a device.
-    /// `Fusion` asks this as it asks [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// The error that `clip_by_global_norm` would return.
-    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let _ = (clipping, device);
-        Ok(())
-    }
+pub(crate) fn apply<B: ReduceBackend>(
+    tensor: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
+    application: &Application,
+) -> Result<FloatTensor<B>, ReduceBurnError> {
+    let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
+    let results = B::run(tensors, Operation::Application(application.clone()))?;
+    let [result] = floats(results);
+    Ok(result)
+}
 
-    /// Scales tensors down together, which are those that `clipping` was made of. Returns them, in
-    /// the same shapes and types, and the norm that they had, of shape `[1]`. Does not wait for the
-    /// device.
-    ///
-    /// # Errors
-    ///
-    /// What the device cannot run. Nothing is launched then.
-    fn clip_by_global_norm(
-        tensors: Vec<FloatTensor<Self>>,
-        clipping: &Clipping,
-    ) -> Result<Clipped<Self>, ReduceBurnError> {
-        clip::composed::clip_by_global_norm::<Self>(tensors, clipping)
-    }
+pub(crate) fn apply_with_statistics<B: ReduceBackend>(
+    tensor: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
+    application: &Application,
+) -> Result<WithStatistics<B>, ReduceBurnError> {
+    let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
+    let operation = Operation::ApplicationWithStatistics(application.clone());
+    Ok(with_operands(B::run(tensors, operation)?))
+}
+
+pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
+    tensors: Vec<FloatTensor<B>>,
+    clipping: Clipping,
+) -> Result<Clipped<B>, ReduceBurnError> {
+    let tensors = tensors.into_iter().map(AnyTensor::Float).collect();
+    let mut results = floats_of(B::run(tensors, Operation::Clipping(clipping))?);
+    let norm = results.pop().expect("the norm is the last result");
+    Ok((results, norm))
 }
 
 #[cfg(feature = "flex")]

@@ -1,12 +1,11 @@
 //! Burn's CubeCL backends: one launch of a kernel of reduce-kernels, without a copy of the input.
 
-use burn_backend::{
-    BoolStore, DType,
-    tensor::{Device, FloatTensor},
-};
+use core::iter;
+
+use burn_backend::{BoolStore, DType, tensor::Device};
 use burn_cubecl::{
-    BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement,
-    cubecl::{client::ComputeClient, std::tensor::TensorHandle},
+    CubeBackend,
+    cubecl::{prelude::Client, std::tensor::TensorHandle},
     tensor::CubeTensor,
 };
 use burn_tensor::Shape;
@@ -19,8 +18,8 @@ use reduce_kernels::{
 };
 
 use crate::{
-    AnyTensor, Application, AppliedFunction, Clipped, Clipping, Kind, PairReduction, ReduceBackend,
-    ReduceBurnError, Reduction, Results, WithStatistics,
+    AnyTensor, Application, AppliedFunction, Clipping, Kind, Operation, PairReduction,
+    ReduceBackend, ReduceBurnError, Reduction, Results,
 };
 
 /// The value of an expression of the applied reduction that an [`Application`] describes, in the
@@ -73,15 +72,9 @@ macro_rules! with_function {
     }};
 }
 
-impl<R, F, I, BT> ReduceBackend for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
+impl ReduceBackend for CubeBackend {
     fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
-        Some(device_of(&R::client(device)))
+        Some(device_of(&device.client()))
     }
 
     #[cfg(feature = "serde")]
@@ -89,178 +82,128 @@ where
         device: &Device<Self>,
         plans: reduce_kernels::PlanStore,
     ) -> Result<(), reduce_kernels::StoreError> {
-        reduce_kernels::use_plans(&R::client(device), plans)
+        reduce_kernels::use_plans(&device.client(), plans)
     }
 
-    fn check(reduction: &Reduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let (_, dtype) = reduction.input();
-        let shape = reduction.input_shape().to_vec();
-        let description = TensorDescription::row_major(element(dtype)?, shape);
-        let client = R::client(device);
-        with_operator!(reduction.operator(), reduction.options(), operator => {
-            Ok(described(operator, &description, reduction)?.check(&client)?)
-        })
-    }
-
-    fn reduce(
-        tensor: AnyTensor<Self>,
-        reduction: &Reduction,
-    ) -> Result<Results<Self>, ReduceBurnError> {
-        let tensor = tensor.into_inner();
-        let client = tensor.client.clone();
-        let device = tensor.device.clone();
-        let input = TensorHandle::from(tensor);
-        let outputs = with_operator!(reduction.operator(), reduction.options(), operator => {
-            run(&client, operator, &input, reduction)?
-        });
-        let shape = reduction.output_shape();
-        Ok(results(&client, &device, outputs, &shape, reduction.outputs()))
-    }
-
-    fn check_pair(pair: &PairReduction, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let ([(_, first), (_, second)], shapes) = (pair.inputs(), pair.input_shapes());
-        let first = TensorDescription::row_major(element(first)?, shapes[0].to_vec());
-        let second = TensorDescription::row_major(element(second)?, shapes[1].to_vec());
-        let client = R::client(device);
-        with_pair!(pair.function(), pair.options(), operator => {
-            Ok(described_pair(operator, &first, &second, pair)?.check(&client)?)
-        })
-    }
-
-    fn reduce_pair(
-        first: AnyTensor<Self>,
-        second: AnyTensor<Self>,
-        pair: &PairReduction,
-    ) -> Result<Results<Self>, ReduceBurnError> {
-        let [first, second] = [first, second].map(AnyTensor::into_inner);
-        let client = first.client.clone();
-        let device = first.device.clone();
-        let [first, second] = [first, second].map(TensorHandle::from);
-        let outputs = with_pair!(pair.function(), pair.options(), operator => {
-            run_pair(&client, operator, &first, &second, pair)?
-        });
-        let shape = pair.output_shape();
-        Ok(results(&client, &device, outputs, &shape, pair.outputs()))
-    }
-
-    fn check_application(
-        application: &Application,
-        device: &Device<Self>,
-    ) -> Result<(), ReduceBurnError> {
-        let (client, (input, operands)) = (R::client(device), described_tensors(application)?);
-        with_function!(application, &input, &operands, applied => Ok(applied.check(&client)?))
-    }
-
-    fn check_application_with_statistics(
-        application: &Application,
-        device: &Device<Self>,
-    ) -> Result<(), ReduceBurnError> {
-        let (count, ..) = application.statistics();
-        if count == 0 {
-            return Self::check_application(application, device);
+    fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {
+        let client = device.client();
+        match operation {
+            Operation::Reduction(reduction) => {
+                let (_, dtype) = reduction.input();
+                let input = described_tensor(&(dtype, reduction.input_shape().clone()))?;
+                with_operator!(reduction.operator(), reduction.options(), operator => {
+                    Ok(described(operator, &input, reduction)?.check(&client)?)
+                })
+            }
+            Operation::Pair(pair) => {
+                let ([(_, first), (_, second)], shapes) = (pair.inputs(), pair.input_shapes());
+                let first = described_tensor(&(first, shapes[0].clone()))?;
+                let second = described_tensor(&(second, shapes[1].clone()))?;
+                with_pair!(pair.function(), pair.options(), operator => {
+                    Ok(described_pair(operator, &first, &second, pair)?.check(&client)?)
+                })
+            }
+            Operation::ApplicationWithStatistics(application) if application.statistics().0 > 0 => {
+                let (input, operands) = described_tensors(application)?;
+                with_function!(application, &input, &operands, applied => {
+                    Ok(applied.check_with_results(&client)?)
+                })
+            }
+            Operation::Application(application)
+            | Operation::ApplicationWithStatistics(application) => {
+                let (input, operands) = described_tensors(application)?;
+                with_function!(application, &input, &operands, applied => {
+                    Ok(applied.check(&client)?)
+                })
+            }
+            Operation::Clipping(clipping) => {
+                let tensors = clipping.tensors().iter().map(described_tensor);
+                let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+                let clipped = ClippedToNorm { max_norm: clipping.max_norm() };
+                Ok(reduce_list(NormL2, &tensors).apply(clipped).check(&client, false)?)
+            }
         }
-        let (client, (input, operands)) = (R::client(device), described_tensors(application)?);
-        with_function!(application, &input, &operands, applied => {
-            Ok(applied.check_with_results(&client)?)
-        })
     }
 
-    fn apply(
-        tensor: FloatTensor<Self>,
-        operands: Vec<FloatTensor<Self>>,
-        application: &Application,
-    ) -> Result<FloatTensor<Self>, ReduceBurnError> {
-        let (client, device) = (tensor.client.clone(), tensor.device.clone());
-        let input = TensorHandle::from(tensor);
-        let operands: Vec<_> = operands.into_iter().map(TensorHandle::from).collect();
-        let output = with_function!(application, &input, &operands, applied => {
-            applied.run(&client)?
-        });
-        let (dtype, shape) = (application.dtype(), application.shape().clone());
-        Ok(CubeTensor::new_contiguous(client, device, shape, output.handle, dtype))
-    }
-
-    fn apply_with_statistics(
-        tensor: FloatTensor<Self>,
-        operands: Vec<FloatTensor<Self>>,
-        application: &Application,
-    ) -> Result<WithStatistics<Self>, ReduceBurnError> {
-        let (count, wide, kept) = application.statistics();
-        if count == 0 {
-            return Ok((Self::apply(tensor, operands, application)?, Vec::new()));
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        let tensors: Vec<_> = tensors.into_iter().map(AnyTensor::into_inner).collect();
+        if let Operation::Clipping(clipping) = &operation {
+            return clip(tensors, clipping);
         }
-        let (client, device) = (tensor.client.clone(), tensor.device.clone());
-        let input = TensorHandle::from(tensor);
-        let operands: Vec<_> = operands.into_iter().map(TensorHandle::from).collect();
-        let (output, statistics) = with_function!(application, &input, &operands, applied => {
-            run_with_results(&client, applied)?
-        });
-        let of_burn = |handle: TensorHandle<R>, shape: Shape, dtype: DType| {
-            CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle.handle, dtype)
-        };
-        let statistics =
-            statistics.into_iter().map(|statistic| of_burn(statistic, kept.clone(), wide));
-        let statistics = statistics.collect();
-        Ok((of_burn(output, application.shape().clone(), application.dtype()), statistics))
-    }
-
-    fn check_clipping(clipping: &Clipping, device: &Device<Self>) -> Result<(), ReduceBurnError> {
-        let described: Vec<_> =
-            clipping.tensors().iter().map(described_tensor).collect::<Result<_, _>>()?;
-        let clipped = ClippedToNorm { max_norm: clipping.max_norm() };
-        Ok(reduce_list(NormL2, &described).apply(clipped).check(&R::client(device), false)?)
-    }
-
-    /// In place if nothing else uses the memory of the tensors.
-    fn clip_by_global_norm(
-        tensors: Vec<FloatTensor<Self>>,
-        clipping: &Clipping,
-    ) -> Result<Clipped<Self>, ReduceBurnError> {
         let (client, device) = (tensors[0].client.clone(), tensors[0].device.clone());
-        let max_norm = clipping.max_norm();
-        // Handles that share memory cannot be mutated, and so no two of these tensors overlap.
-        let in_place = tensors.iter().all(|tensor| {
-            let is_empty = tensor.meta.shape().num_elements() == 0;
-            is_empty || tensor.can_mut() && tensor.is_nonoverlapping()
+        let inputs: Vec<_> = tensors.into_iter().map(TensorHandle::from).collect();
+        let results = launch(&client, &inputs, &operation)?;
+        let typed = results.into_iter().zip(operation.outputs());
+        let typed = typed.map(|(result, (kind, dtype, shape))| {
+            let (client, device) = (client.clone(), device.clone());
+            let tensor = CubeTensor::new_contiguous(client, device, shape, result.handle, dtype);
+            AnyTensor::of_kind(kind, tensor)
         });
-        let handles: Vec<TensorHandle<R>> =
-            tensors.iter().map(|tensor| tensor.clone().into()).collect();
-        let (clipped, norm) = if in_place {
-            let norm = clip_by_global_norm_in_place(&client, &handles, max_norm)?;
-            (tensors, norm)
-        } else {
-            let (clipped, norm) = clip_by_global_norm(&client, &handles, max_norm)?;
-            let new = clipped.into_iter().zip(&tensors).map(|(clipped, tensor)| {
-                let (client, device) = (tensor.client.clone(), tensor.device.clone());
-                CubeTensor::new(client, clipped.handle, *clipped.metadata, device, tensor.dtype)
-            });
-            (new.collect(), norm)
-        };
-        let (shape, dtype) = (clipping.norm_shape(), clipping.norm_dtype());
-        Ok((clipped, CubeTensor::new_contiguous(client, device, shape, norm.handle, dtype)))
+        Ok(typed.collect())
     }
 }
 
-/// New row-major tensors as Burn's.
-fn results<R, F, I, BT>(
-    client: &ComputeClient<R>,
-    device: &R::Device,
-    outputs: Vec<TensorHandle<R>>,
-    shape: &Shape,
-    types: Vec<(Kind, DType)>,
-) -> Results<CubeBackend<R, F, I, BT>>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
-    let typed = outputs.into_iter().zip(types).map(|(output, (kind, dtype))| {
-        let (client, device, shape) = (client.clone(), device.clone(), shape.clone());
-        let tensor = CubeTensor::new_contiguous(client, device, shape, output.handle, dtype);
-        AnyTensor::of_kind(kind, tensor)
+/// Launches an operation other than a clipping into new row-major tensors.
+fn launch(
+    client: &Client,
+    inputs: &[TensorHandle],
+    operation: &Operation,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    match operation {
+        Operation::Reduction(reduction) => {
+            with_operator!(reduction.operator(), reduction.options(), operator => {
+                run(client, operator, &inputs[0], reduction)
+            })
+        }
+        Operation::Pair(pair) => {
+            with_pair!(pair.function(), pair.options(), operator => {
+                run_pair(client, operator, &inputs[0], &inputs[1], pair)
+            })
+        }
+        Operation::ApplicationWithStatistics(application) if application.statistics().0 > 0 => {
+            with_function!(application, &inputs[0], &inputs[1..], applied => {
+                run_with_results(client, applied)
+            })
+        }
+        Operation::Application(application) | Operation::ApplicationWithStatistics(application) => {
+            with_function!(application, &inputs[0], &inputs[1..], applied => {
+                Ok(vec![applied.run(client)?])
+            })
+        }
+        Operation::Clipping(_) => unreachable!("a clipping may work in place"),
+    }
+}
+
+/// Clips tensors, in place if nothing else uses their memory.
+fn clip(
+    tensors: Vec<CubeTensor>,
+    clipping: &Clipping,
+) -> Result<Results<CubeBackend>, ReduceBurnError> {
+    let (client, device) = (tensors[0].client.clone(), tensors[0].device.clone());
+    let max_norm = clipping.max_norm();
+    // Handles that share memory cannot be mutated, and so no two of these tensors overlap.
+    let in_place = tensors.iter().all(|tensor| {
+        let is_empty = tensor.meta.shape().num_elements() == 0;
+        is_empty || tensor.can_mut() && tensor.is_nonoverlapping()
     });
-    typed.collect()
+    let handles: Vec<TensorHandle> = tensors.iter().map(|tensor| tensor.clone().into()).collect();
+    let (clipped, norm) = if in_place {
+        let norm = clip_by_global_norm_in_place(&client, &handles, max_norm)?;
+        (tensors, norm)
+    } else {
+        let (clipped, norm) = clip_by_global_norm(&client, &handles, max_norm)?;
+        let new = clipped.into_iter().zip(&tensors).map(|(clipped, tensor)| {
+            let (client, device) = (tensor.client.clone(), tensor.device.clone());
+            CubeTensor::new(client, clipped.handle, *clipped.metadata, device, tensor.dtype)
+        });
+        (new.collect(), norm)
+    };
+    let (shape, dtype) = (clipping.norm_shape(), clipping.norm_dtype());
+    let norm = CubeTensor::new_contiguous(client, device, shape, norm.handle, dtype);
+    Ok(clipped.into_iter().chain([norm]).map(AnyTensor::Float).collect())
 }
 
 /// A row-major tensor of a type and a shape, without memory.
@@ -288,22 +231,22 @@ fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
     Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
 }
 
-/// Launches an applied reduction into a new tensor, and its results into others.
-fn run_with_results<O: Operator, F: Apply<Results = O::Results>, R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
-) -> Result<(TensorHandle<R>, Vec<TensorHandle<R>>), ReduceBurnError> {
+/// Launches an applied reduction into a new tensor, and its results into others, which follow.
+fn run_with_results<O: Operator, F: Apply<Results = O::Results>>(
+    client: &Client,
+    applied: AppliedReduction<'_, O, F, TensorHandle>,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
     let (output, results) = applied.run_with_results(client)?;
-    Ok((output, O::Results::into_list(results)))
+    Ok(iter::once(output).chain(O::Results::into_list(results)).collect())
 }
 
 /// Launches an operator into new tensors.
-fn run<O: Operator, R: CubeRuntime>(
-    client: &ComputeClient<R>,
+fn run<O: Operator>(
+    client: &Client,
     operator: O,
-    input: &TensorHandle<R>,
+    input: &TensorHandle,
     reduction: &Reduction,
-) -> Result<Vec<TensorHandle<R>>, ReduceBurnError> {
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
     let outputs = described(operator, input, reduction)?.run(client)?;
     Ok(O::Results::into_list(outputs))
 }
@@ -319,13 +262,13 @@ fn described<'a, O: Operator, T: Input>(
 }
 
 /// Launches an operator of two inputs into new tensors.
-fn run_pair<P: PairOperator, R: CubeRuntime>(
-    client: &ComputeClient<R>,
+fn run_pair<P: PairOperator>(
+    client: &Client,
     operator: P,
-    first: &TensorHandle<R>,
-    second: &TensorHandle<R>,
+    first: &TensorHandle,
+    second: &TensorHandle,
     pair: &PairReduction,
-) -> Result<Vec<TensorHandle<R>>, ReduceBurnError> {
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
     let outputs = described_pair(operator, first, second, pair)?.run(client)?;
     Ok(P::Results::into_list(outputs))
 }

@@ -1,25 +1,26 @@
 //! The functions that users call.
 
-use burn_backend::tensor::{Bool, Float, Int, Numeric};
-use burn_tensor::Tensor;
+use burn_dispatch::Dispatch;
+use burn_tensor::{
+    Bool, Float, Int, Tensor,
+    kind::{Basic, Kind, Numeric},
+};
 use reduce_kernels::{OperatorName, OperatorOptions};
 
-use crate::{AnyTensor, Axes, Kind, ReduceBackend, ReduceBurnError, Reducible, Reduction};
+use crate::{
+    AnyTensor, Axes, Operation, ReduceBackend, ReduceBurnError, Reduction,
+    tensor::{from_any, into_any},
+};
 
 /// The results of an operator. The caller knows how many there are, and of which kinds.
 #[track_caller]
-fn results<B, const D: usize, const R: usize, K, A>(
+fn results<const D: usize, const R: usize, K: Basic, A: Axes<D, R>>(
     operator: OperatorName,
     options: OperatorOptions,
-    tensor: Tensor<B, D, K>,
+    tensor: Tensor<D, K>,
     axes: A,
-) -> impl Iterator<Item = AnyTensor<B>> + use<B, D, R, K, A>
-where
-    B: ReduceBackend,
-    K: Reducible<B>,
-    A: Axes<D, R>,
-{
-    let tensor = K::into_any(tensor.into_primitive());
+) -> impl Iterator<Item = AnyTensor<Dispatch>> + use<D, R, K, A> {
+    let tensor = into_any(tensor);
     let shape = tensor.shape().to_vec();
     let run = || {
         let keep_dims = A::KEEPS_DIMS;
@@ -28,7 +29,7 @@ where
         if found.num_dims() != R {
             return Err(ReduceBurnError::Rank { asked: R, shape: found.to_vec() });
         }
-        B::reduce(tensor, &reduction)
+        Dispatch::run(vec![tensor], Operation::Reduction(reduction))
     };
     match run() {
         Ok(results) => results.into_iter(),
@@ -37,11 +38,10 @@ where
 }
 
 /// The next result.
-pub(crate) fn next<B: ReduceBackend, const R: usize, K: Reducible<B>>(
-    results: &mut impl Iterator<Item = AnyTensor<B>>,
-) -> Tensor<B, R, K> {
-    let result = results.next().expect("the operator has this many results");
-    Tensor::from_primitive(K::from_any(result))
+pub(crate) fn next<const R: usize, K: Basic>(
+    results: &mut impl Iterator<Item = AnyTensor<Dispatch>>,
+) -> Tensor<R, K> {
+    from_any(results.next().expect("the operator has this many results"))
 }
 
 /// A function for each operator. One result is a tensor, two are a tuple.
@@ -59,16 +59,16 @@ macro_rules! functions {
             /// As [all functions](crate#errors).
             #[track_caller]
             #[allow(unused_parens, reason = "parentheses make a tuple of two results")]
-            pub fn $function<B: ReduceBackend, const D: usize, const R: usize, $($kind)*>(
-                tensor: Tensor<B, D, $input>,
+            pub fn $function<const D: usize, const R: usize, $($kind)*>(
+                tensor: Tensor<D, $input>,
                 axes: impl Axes<D, R>,
                 $($option: f64,)?
-            ) -> ($(Tensor<B, R, $result>),+) {
+            ) -> ($(Tensor<R, $result>),+) {
                 #[allow(unused_mut, reason = "most operators have no parameter")]
                 let mut options = OperatorOptions::default();
                 $(options.$option = $option;)?
                 let mut results = results(OperatorName::$operator, options, tensor, axes);
-                ($(next::<B, R, $result>(&mut results)),+)
+                ($(next::<R, $result>(&mut results)),+)
             }
         )*
     };
@@ -76,37 +76,37 @@ macro_rules! functions {
 
 functions! {
     /// The sum over `axes`. Integers wrap in their own type.
-    sum(): Sum, [K: Reducible<B> + Numeric<B>] K -> K;
+    sum(): Sum, [K: Numeric] K -> K;
     /// The product over `axes`. Integers wrap in their own type.
-    prod(): Prod, [K: Reducible<B> + Numeric<B>] K -> K;
+    prod(): Prod, [K: Numeric] K -> K;
     /// The minimum over `axes`. It is NaN if any element is NaN.
-    min(): Min, [K: Reducible<B> + Numeric<B>] K -> K;
+    min(): Min, [K: Numeric] K -> K;
     /// The maximum over `axes`. It is NaN if any element is NaN.
-    max(): Max, [K: Reducible<B> + Numeric<B>] K -> K;
+    max(): Max, [K: Numeric] K -> K;
     /// The minimum and the maximum over `axes`, in one read.
-    min_max(): MinMax, [K: Reducible<B> + Numeric<B>] K -> K, K;
+    min_max(): MinMax, [K: Numeric] K -> K, K;
     /// The position of the minimum over `axes`, in row-major order over them: that of the first NaN
     /// if there is one, otherwise that of the first minimum.
-    argmin(): ArgMin, [K: Reducible<B> + Numeric<B>] K -> Int;
+    argmin(): ArgMin, [K: Numeric] K -> Int;
     /// The position of the maximum over `axes`, in row-major order over them: that of the first NaN
     /// if there is one, otherwise that of the first maximum.
-    argmax(): ArgMax, [K: Reducible<B> + Numeric<B>] K -> Int;
+    argmax(): ArgMax, [K: Numeric] K -> Int;
     /// The minimum over `axes` and its position, in one read: [`min`] and [`argmin`].
-    min_with_index(): MinWithIndex, [K: Reducible<B> + Numeric<B>] K -> K, Int;
+    min_with_index(): MinWithIndex, [K: Numeric] K -> K, Int;
     /// The maximum over `axes` and its position, in one read: [`max`] and [`argmax`].
-    max_with_index(): MaxWithIndex, [K: Reducible<B> + Numeric<B>] K -> K, Int;
+    max_with_index(): MaxWithIndex, [K: Numeric] K -> K, Int;
     /// Whether any element over `axes` is true, or not 0.
-    any(): Any, [K: Reducible<B>] K -> Bool;
+    any(): Any, [K: Basic] K -> Bool;
     /// Whether all elements over `axes` are true, or not 0.
-    all(): All, [K: Reducible<B>] K -> Bool;
+    all(): All, [K: Basic] K -> Bool;
     /// The number of elements over `axes` that are true, or not 0.
-    count_nonzero(): CountNonzero, [K: Reducible<B>] K -> Int;
+    count_nonzero(): CountNonzero, [K: Basic] K -> Int;
     /// Whether any element over `axes` is infinite or NaN.
     any_non_finite(): AnyNonFinite, [] Float -> Bool;
     /// The sum of magnitudes over `axes`.
-    sum_abs(): SumAbs, [K: Reducible<B> + Numeric<B>] K -> K;
+    sum_abs(): SumAbs, [K: Numeric] K -> K;
     /// The sum of squares over `axes`.
-    sum_squares(): SumSquares, [K: Reducible<B> + Numeric<B>] K -> K;
+    sum_squares(): SumSquares, [K: Numeric] K -> K;
     /// The L1 norm over `axes`: the sum of magnitudes.
     norm_l1(): NormL1, [] Float -> Float;
     /// The L2 norm over `axes`: the root of the sum of squares. It does not overflow on the way.
@@ -152,16 +152,16 @@ functions! {
 ///
 /// As [all functions](crate#errors), and for integers if there are no elements.
 #[track_caller]
-pub fn mean<B: ReduceBackend, const D: usize, const R: usize, K: Reducible<B> + Numeric<B>>(
-    tensor: Tensor<B, D, K>,
+pub fn mean<const D: usize, const R: usize, K: Numeric>(
+    tensor: Tensor<D, K>,
     axes: impl Axes<D, R>,
-) -> Tensor<B, R, K> {
+) -> Tensor<R, K> {
     let options = OperatorOptions::default();
     if K::KIND == Kind::Float {
         return next(&mut results(OperatorName::Mean, options, tensor, axes));
     }
     let elements = tensor.shape().num_elements();
-    let sum: Tensor<B, R, K> = next(&mut results(OperatorName::Sum, options, tensor, axes));
+    let sum: Tensor<R, K> = next(&mut results(OperatorName::Sum, options, tensor, axes));
     match sum.shape().num_elements() {
         0 => sum,
         _ if elements == 0 => panic!("`mean` of integers: there are no elements to reduce"),

@@ -7,12 +7,13 @@
 //! gradient that it can hold.
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};
-use burn_tensor::Shape;
+use burn_tensor::{IndexingUpdateOp, Shape};
 use reduce_kernels::OperatorName;
 
 use crate::{
     AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction,
     axes::inverse,
+    backend,
     operand::{Operand, wide},
 };
 
@@ -71,12 +72,12 @@ pub(crate) fn forward<B: ReduceBackend>(
     use OperatorName::*;
 
     let run = |operator: OperatorName, x: &FloatTensor<B>| {
-        B::reduce(AnyTensor::Float(x.clone()), &reduction.with(operator))
+        backend::reduce::<B>(AnyTensor::Float(x.clone()), &reduction.with(operator))
     };
     // The float results in the type in which they are saved.
     let run_wide = |operator: OperatorName, x: &FloatTensor<B>| {
         let reduction = reduction.with(operator).with_value_type(wide(x.dtype()));
-        B::reduce(AnyTensor::Float(x.clone()), &reduction)
+        backend::reduce::<B>(AnyTensor::Float(x.clone()), &reduction)
     };
     let rounded = |saved: &FloatTensor<B>| {
         let (_, value) = reduction.outputs()[0];
@@ -197,7 +198,7 @@ impl<B: ReduceBackend> Gradient<B> {
         let shape = reduction.input_shape().clone();
         let (_, dtype) = reduction.input();
         if shape.num_elements() == 0 {
-            return Operand::<B>::zeros(shape, dtype, &B::float_device(&result)).0;
+            return Operand::<B>::zeros(shape, dtype, &result.device()).0;
         }
         let over = Over { reduction, dtype };
         let result = over.kept(result).wide();
@@ -368,7 +369,13 @@ impl Over {
         if let [axis] = *self.reduction.axes() {
             let index = B::int_reshape(index, self.reduction.kept_shape());
             let zeros = values.zeros_like(shape.clone());
-            return Operand(B::float_scatter_add(axis, zeros.0, index, values.0));
+            return Operand(B::float_scatter(
+                axis,
+                zeros.0,
+                index,
+                values.0,
+                IndexingUpdateOp::Add,
+            ));
         }
         // A position counts over all reduced axes: one row for each result, and then the axes in
         // their order.
@@ -376,7 +383,8 @@ impl Over {
         let column = Shape::from([outputs, 1]);
         let index = B::int_reshape(index, column.clone());
         let zeros = values.zeros_like(Shape::from([outputs, len]));
-        let rows = B::float_scatter_add(1, zeros.0, index, values.reshape(column).0);
+        let values = values.reshape(column).0;
+        let rows = B::float_scatter(1, zeros.0, index, values, IndexingUpdateOp::Add);
         let kept_first = [self.reduction.kept_axes(), self.reduction.axes().to_vec()].concat();
         let extents: Vec<usize> = kept_first.iter().map(|&axis| shape[axis]).collect();
         let unordered = B::float_reshape(rows, Shape::from(extents));
@@ -386,6 +394,6 @@ impl Over {
 
 /// The results of a reduction in a backward pass.
 fn run<B: ReduceBackend>(x: AnyTensor<B>, reduction: &Reduction) -> Vec<AnyTensor<B>> {
-    B::reduce(x, reduction)
+    backend::reduce::<B>(x, reduction)
         .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", reduction.operator()))
 }

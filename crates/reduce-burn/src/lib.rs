@@ -1,29 +1,30 @@
-//! Reductions, softmax and normalisations for [Burn](https://burn.dev) 0.21, over any axes of a
+//! Reductions, softmax and normalisations for [Burn](https://burn.dev) 0.22, over any axes of a
 //! tensor, with gradients, and clipping of many tensors. A reduction is one launch.
 //!
 //! ```
-//! use burn_flex::Flex;
-//! use burn_tensor::Tensor;
-//! use reduce_burn::{ReduceBackend, max_with_index, mean_var, squeeze, sum};
+//! use burn_tensor::{Device, Tensor};
+//! use reduce_burn::{max_with_index, mean_var, squeeze, sum};
 //!
 //! /// Batch statistics of images `[batch, channels, height, width]`.
-//! fn statistics<B: ReduceBackend>(x: Tensor<B, 4>) -> (Tensor<B, 1>, Tensor<B, 1>) {
+//! fn statistics(x: Tensor<4>) -> (Tensor<1>, Tensor<1>) {
 //!     mean_var(x, squeeze([0, 2, 3]), 0.0)
 //! }
 //!
-//! let x = Tensor::<Flex, 2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Default::default());
-//! let rows = sum(x.clone(), -1); //                            shape [2, 1]
-//! let columns: Tensor<_, 1> = sum(x.clone(), squeeze(0)); //   shape [3]
-//! let total: Tensor<_, 1> = sum(x.clone(), squeeze(..)); //    shape [1]
-//! let (largest, position) = max_with_index(x, [0, 1]); //      shape [1, 1] each
-//! assert_eq!(position.into_scalar(), 5);
+//! let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+//! let rows = sum(x.clone(), -1); //                         shape [2, 1]
+//! let columns: Tensor<1> = sum(x.clone(), squeeze(0)); //   shape [3]
+//! let total: Tensor<1> = sum(x.clone(), squeeze(..)); //    shape [1]
+//! let (largest, position) = max_with_index(x, [0, 1]); //   shape [1, 1] each
+//! assert_eq!(position.into_scalar::<i32>(), 5);
 //! ```
 //!
-//! Code that calls these functions is generic over a [`ReduceBackend`] instead of a `Backend`. The
-//! trait is implemented for Burn's CubeCL backends (`burn-cuda`, `burn-wgpu`), fused or not, and
-//! for `Autodiff` of every backend that has it. Any other backend takes an empty implementation,
-//! which makes the reductions of Burn's own operations; the feature `flex` brings it for
-//! `burn-flex`.
+//! # Backends
+//!
+//! The tensor's device decides, and nothing has to be turned on in this crate. On Burn's CubeCL
+//! runtimes (CUDA, ROCm, Metal, Vulkan, WebGPU), fused or not, reductions are kernels of
+//! reduce-kernels. On Flex and every other backend of Burn they are made of Burn's own operations.
+//! Gradients are this crate's on CubeCL's runtimes and on Flex, and those of Burn's operations on
+//! the others.
 //!
 //! # Axes
 //!
@@ -74,7 +75,11 @@ mod axes;
 mod backend;
 mod clip;
 mod composed;
+#[cfg(feature = "cube")]
 mod cube;
+mod device;
+#[allow(dead_code, reason = "Burn may have all of the backends that are named there, or none")]
+mod dispatch;
 mod error;
 mod functions;
 mod fusion;
@@ -87,17 +92,21 @@ mod tensor;
 
 pub use application::{Application, AppliedFunction, layer_norm, log_softmax, rms_norm, softmax};
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
-pub use backend::{ReduceBackend, Results, WithStatistics};
+pub use backend::{Operation, Output, ReduceBackend, Results};
+pub use burn_tensor::kind::Kind;
 #[cfg(feature = "optim")]
 pub use clip::clip_gradients;
-pub use clip::{Clipped, Clipping, clip_by_global_norm};
+pub use clip::{Clipping, clip_by_global_norm};
+pub use device::planner_device;
+#[cfg(feature = "serde")]
+pub use device::use_plans;
 pub use error::ReduceBurnError;
 pub use functions::*;
 pub use pair::*;
 pub use reduce_kernels;
 pub use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
 pub use reduction::Reduction;
-pub use tensor::{AnyTensor, Kind, Reducible};
+pub use tensor::AnyTensor;
 
 /// The examples in the repository's documents, compiled as doctests of this crate.
 #[cfg(doctest)]

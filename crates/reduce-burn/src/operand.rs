@@ -23,11 +23,11 @@ impl<B: Backend> Operand<B> {
     }
 
     pub(crate) fn zeros_like(&self, shape: Shape) -> Self {
-        Self::zeros(shape, self.0.dtype(), &B::float_device(&self.0))
+        Self::zeros(shape, self.0.dtype(), &self.0.device())
     }
 
     pub(crate) fn bool_dtype(&self) -> BoolDType {
-        get_device_settings::<B>(&B::float_device(&self.0)).bool_dtype
+        get_device_settings::<B>(&self.0.device()).bool_dtype
     }
 
     pub(crate) fn reshape(self, shape: Shape) -> Self {
@@ -76,6 +76,30 @@ impl<B: Backend> Operand<B> {
         Self(B::float_clamp_max(self.0, most.into()))
     }
 
+    /// The sum along an axis, which stays with size 1.
+    pub(crate) fn sum(self, axis: usize) -> Self {
+        Self(B::float_sum_dim(self.0, axis))
+    }
+
+    /// The product along an axis, which stays with size 1.
+    pub(crate) fn product(self, axis: usize) -> Self {
+        Self(B::float_prod_dim(self.0, axis))
+    }
+
+    /// The backend's minimum along an axis, which stays with size 1.
+    pub(crate) fn least(self, axis: usize) -> Self {
+        Self(B::float_min_dim(self.0, axis))
+    }
+
+    /// The backend's maximum along an axis, which stays with size 1.
+    pub(crate) fn largest(self, axis: usize) -> Self {
+        Self(B::float_max_dim(self.0, axis))
+    }
+
+    pub(crate) fn equals_each(&self, other: Self) -> BoolTensor<B> {
+        B::float_equal(self.0.clone(), other.0, self.bool_dtype())
+    }
+
     pub(crate) fn equals(&self, value: f64) -> BoolTensor<B> {
         B::float_equal_elem(self.0.clone(), value.into(), self.bool_dtype())
     }
@@ -94,6 +118,10 @@ impl<B: Backend> Operand<B> {
 
     pub(crate) fn is_nan(&self) -> BoolTensor<B> {
         B::float_is_nan(self.0.clone(), self.bool_dtype())
+    }
+
+    pub(crate) fn is_infinite(&self) -> BoolTensor<B> {
+        B::float_is_inf(self.0.clone(), self.bool_dtype())
     }
 
     /// The tensor in f32, unless it is of f64.

@@ -1,21 +1,15 @@
 //! Tensors of any kind, without the rank and the kind in their type.
 
 use burn_backend::{
-    Backend, BackendTypes, DType, TensorMetadata,
-    tensor::{BasicOps, Bool, BoolTensor, Device, Float, FloatTensor, Int, IntTensor},
+    Backend, BackendTypes, DType, TensorMetadata, get_device_settings,
+    ops::QTensorOps,
+    tensor::{BoolTensor, Device, FloatTensor, IntTensor},
 };
-use burn_tensor::{Shape, TensorPrimitive};
-
-/// What the elements of a tensor are to Burn: the kind of a `Tensor<B, D, K>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Floating point numbers.
-    Float,
-    /// Integers.
-    Int,
-    /// Truth values.
-    Bool,
-}
+use burn_dispatch::Dispatch;
+use burn_tensor::{
+    Shape, Tensor,
+    kind::{Basic, Kind},
+};
 
 /// A backend's tensor of any kind.
 #[derive(Clone, Debug)]
@@ -59,14 +53,14 @@ impl<B: Backend> AnyTensor<B> {
     /// The device that the tensor is on.
     pub fn device(&self) -> Device<B> {
         match self {
-            AnyTensor::Float(tensor) => B::float_device(tensor),
-            AnyTensor::Int(tensor) => B::int_device(tensor),
-            AnyTensor::Bool(tensor) => B::bool_device(tensor),
+            AnyTensor::Float(tensor) => tensor.device(),
+            AnyTensor::Int(tensor) => tensor.device(),
+            AnyTensor::Bool(tensor) => tensor.device(),
         }
     }
 }
 
-/// CubeCL's backends, fused or not, have one type for tensors of every kind.
+/// CubeCL's backends, fused or not, and `Dispatch` have one type for tensors of every kind.
 impl<B, T> AnyTensor<B>
 where
     B: BackendTypes<FloatTensorPrimitive = T, IntTensorPrimitive = T, BoolTensorPrimitive = T>,
@@ -79,77 +73,32 @@ where
         }
     }
 
+    pub(crate) fn inner(&self) -> &T {
+        let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = self;
+        tensor
+    }
+
     pub(crate) fn into_inner(self) -> T {
         let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = self;
         tensor
     }
 }
 
-/// The kinds of tensors that can be reduced: `Float`, `Int` and `Bool`.
-pub trait Reducible<B: Backend>: BasicOps<B> + sealed::Sealed {
-    /// The kind.
-    const KIND: Kind;
-
-    /// The tensor without its kind. A quantised tensor is dequantised.
-    fn into_any(tensor: Self::Primitive) -> AnyTensor<B>;
-
-    /// The tensor with its kind.
-    ///
-    /// # Panics
-    ///
-    /// The tensor is of another kind.
-    fn from_any(tensor: AnyTensor<B>) -> Self::Primitive;
+/// A tensor without its rank and kind. A quantised tensor is dequantised.
+pub(crate) fn into_any<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> AnyTensor<Dispatch> {
+    let mut tensor = tensor.into_dispatch();
+    if let DType::QFloat(_) = tensor.dtype() {
+        let dtype = get_device_settings::<Dispatch>(&tensor.device()).float_dtype;
+        tensor = Dispatch::dequantize(tensor, dtype);
+    }
+    AnyTensor::of_kind(K::KIND, tensor)
 }
 
-mod sealed {
-    pub trait Sealed {}
-
-    impl Sealed for super::Float {}
-    impl Sealed for super::Int {}
-    impl Sealed for super::Bool {}
-}
-
-impl<B: Backend> Reducible<B> for Float {
-    const KIND: Kind = Kind::Float;
-
-    fn into_any(tensor: TensorPrimitive<B>) -> AnyTensor<B> {
-        AnyTensor::Float(tensor.tensor())
-    }
-
-    fn from_any(tensor: AnyTensor<B>) -> TensorPrimitive<B> {
-        match tensor {
-            AnyTensor::Float(tensor) => TensorPrimitive::Float(tensor),
-            other => panic!("expected a float tensor, found {:?}", other.kind()),
-        }
-    }
-}
-
-impl<B: Backend> Reducible<B> for Int {
-    const KIND: Kind = Kind::Int;
-
-    fn into_any(tensor: IntTensor<B>) -> AnyTensor<B> {
-        AnyTensor::Int(tensor)
-    }
-
-    fn from_any(tensor: AnyTensor<B>) -> IntTensor<B> {
-        match tensor {
-            AnyTensor::Int(tensor) => tensor,
-            other => panic!("expected an int tensor, found {:?}", other.kind()),
-        }
-    }
-}
-
-impl<B: Backend> Reducible<B> for Bool {
-    const KIND: Kind = Kind::Bool;
-
-    fn into_any(tensor: BoolTensor<B>) -> AnyTensor<B> {
-        AnyTensor::Bool(tensor)
-    }
-
-    fn from_any(tensor: AnyTensor<B>) -> BoolTensor<B> {
-        match tensor {
-            AnyTensor::Bool(tensor) => tensor,
-            other => panic!("expected a bool tensor, found {:?}", other.kind()),
-        }
-    }
+/// A tensor with its rank and kind.
+///
+/// # Panics
+///
+/// The tensor is of another kind.
+pub(crate) fn from_any<const D: usize, K: Basic>(tensor: AnyTensor<Dispatch>) -> Tensor<D, K> {
+    Tensor::from_dispatch(tensor.into_inner())
 }

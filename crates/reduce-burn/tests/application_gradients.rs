@@ -1,23 +1,23 @@
 //! Gradients of softmax and of normalisations against finite differences in f64, on burn-flex.
 
-use burn_autodiff::{Autodiff, checkpoint::strategy::BalancedCheckpointing};
-use burn_backend::{AutodiffBackend, DType};
-use burn_flex::Flex;
-use burn_tensor::{Tensor, TensorData};
+use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::*;
-
-type B = Autodiff<Flex>;
 
 /// The shape in memory, and that of the tensors, whose axes are in another order.
 const STORED: [usize; 3] = [5, 3, 4];
 const SHAPE: [usize; 3] = [3, 4, 5];
 
+/// A device whose tensors gradients can be asked for.
+fn tracking() -> Device {
+    Device::flex().autodiff()
+}
+
 /// A function of an input, a weight and a bias. Some ignore the last ones.
-type Function<B> = fn(Tensor<B, 3>, &[i64], Tensor<B, 3>, Tensor<B, 3>) -> Tensor<B, 3>;
+type Function = fn(Tensor<3>, &[i64], Tensor<3>, Tensor<3>) -> Tensor<3>;
 
 /// Every function by name.
-fn functions<B: ReduceBackend>() -> [(&'static str, Function<B>); 7] {
+fn functions() -> [(&'static str, Function); 7] {
     [
         ("softmax", |x, axes, _, _| softmax(x, axes)),
         ("log_softmax", |x, axes, _, _| log_softmax(x, axes)),
@@ -33,9 +33,9 @@ fn functions<B: ReduceBackend>() -> [(&'static str, Function<B>); 7] {
     ]
 }
 
-fn tensor<B: ReduceBackend>(elements: &[f64], shape: [usize; 3]) -> Tensor<B, 3> {
+fn tensor(elements: &[f64], shape: [usize; 3]) -> Tensor<3> {
     let data = TensorData::new(elements.to_vec(), shape);
-    Tensor::from_data(data, (&Default::default(), DType::F64))
+    Tensor::from_data(data, (&tracking(), DType::F64))
 }
 
 fn random(random: &mut StdRng, shape: [usize; 3]) -> Vec<f64> {
@@ -43,14 +43,14 @@ fn random(random: &mut StdRng, shape: [usize; 3]) -> Vec<f64> {
 }
 
 /// The sum of the elements of a result, each with a weight of its own.
-fn weighted<B: ReduceBackend>(result: Tensor<B, 3>) -> Tensor<B, 1> {
+fn weighted(result: Tensor<3>) -> Tensor<1> {
     let count = result.shape().num_elements();
     let weights: Vec<f64> = (0..count).map(|n| 0.3 + (n % 7) as f64 * 0.2).collect();
-    let weights = tensor(&weights, result.dims());
-    (result * weights).sum()
+    let weights = TensorData::new(weights, result.dims());
+    (result * Tensor::from_data(weights, (&Device::flex(), DType::F64))).sum()
 }
 
-fn elements<B: ReduceBackend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
+fn elements<const D: usize>(x: Tensor<D>) -> Vec<f64> {
     x.into_data().iter::<f64>().collect()
 }
 
@@ -61,17 +61,16 @@ fn gradients_are_those_of_finite_differences() {
     let mut source = StdRng::seed_from_u64(1);
     let operand_shapes = [[1, 1, 5], [1, 4, 1], SHAPE, [1, 1, 1]];
     let cases = [&[2i64][..], &[-3, 2], &[0, 1, 2], &[1], &[]];
-    for (name, function) in functions::<B>() {
+    for (name, function) in functions() {
         for (axes, shape) in
             cases.into_iter().flat_map(|axes| operand_shapes.map(|shape| (axes, shape)))
         {
             let inputs = [STORED, shape, shape].map(|shape| (random(&mut source, shape), shape));
-            let run = |leaves: [Tensor<B, 3>; 3]| {
+            let run = |leaves: [Tensor<3>; 3]| {
                 let [x, weight, bias] = leaves;
                 weighted(function(x.permute([1, 2, 0]), axes, weight, bias))
             };
-            let leaves =
-                || inputs.each_ref().map(|(elements, shape)| tensor::<B>(elements, *shape));
+            let leaves = || inputs.each_ref().map(|(elements, shape)| tensor(elements, *shape));
             let tracked = leaves().map(Tensor::require_grad);
             let gradients = run(tracked.clone()).backward();
             for (nth, leaf) in tracked.into_iter().enumerate() {
@@ -111,7 +110,7 @@ fn any_of_the_tensors_may_be_tracked() {
     let shape = [1, 1, 5];
     let leaves = [SHAPE, shape, shape].map(|shape| (random(&mut source, shape), shape));
     let gradients = |is_tracked: [bool; 3]| -> [Option<Vec<f64>>; 3] {
-        let leaves = leaves.each_ref().map(|(elements, shape)| tensor::<B>(elements, *shape));
+        let leaves = leaves.each_ref().map(|(elements, shape)| tensor(elements, *shape));
         let mut tracked = is_tracked.into_iter();
         let leaves = leaves.map(|leaf| leaf.set_require_grad(tracked.next() == Some(true)));
         let [x, weight, bias] = leaves.clone();
@@ -134,7 +133,7 @@ fn weight_and_bias_of_two_shapes() {
     let gradients = |shapes: [[usize; 3]; 2]| -> [Vec<f64>; 2] {
         let operands = [(&weight, shapes[0]), (&bias, shapes[1])].map(|(elements, shape)| {
             let count = shape.iter().product();
-            tensor::<B>(&elements[..count], shape).require_grad()
+            tensor(&elements[..count], shape).require_grad()
         });
         let [weight, bias] = operands.clone();
         let result = layer_norm(tensor(&x, SHAPE), 1, Some(weight), Some(bias), 1e-5);
@@ -163,11 +162,11 @@ fn weight_and_bias_of_two_shapes() {
 /// type.
 #[test]
 fn gradients_of_narrow_types() {
-    let device = Default::default();
+    let device = tracking();
     let row: Vec<f64> = (0..1000).map(|n| f64::from(n % 10) * 0.25).collect();
     let data = TensorData::new(row, [1, 1000]).convert_dtype(DType::F16);
-    let x = Tensor::<B, 2>::from_data(data, (&device, DType::F16)).require_grad();
-    let weight = Tensor::<B, 2>::ones([1, 1000], (&device, DType::F32)).require_grad();
+    let x = Tensor::<2>::from_data(data, (&device, DType::F16)).require_grad();
+    let weight = Tensor::<2>::ones([1, 1000], (&device, DType::F32)).require_grad();
     let result = layer_norm(x.clone(), 1, Some(weight.clone()), None, 0.0);
     // A sum of 1000 squares of 60 is more than f16 holds, their mean is not.
     let gradients = (result.clone() * result * 60.0).sum().backward();
@@ -187,7 +186,7 @@ fn gradients_of_narrow_types() {
 fn shares_of_narrow_types() {
     fn gradient(row: &TensorData, dtype: DType) -> Vec<f64> {
         let data = row.clone().convert_dtype(dtype);
-        let x = Tensor::<B, 2>::from_data(data, (&Default::default(), dtype)).require_grad();
+        let x = Tensor::<2>::from_data(data, (&tracking(), dtype)).require_grad();
         // The gradient is 1 at the first element, and minus the share at the others.
         let first = log_softmax(x.clone(), 1).slice([0..1, 0..1]);
         let found = x.grad(&first.backward()).expect("the tensor is tracked");
@@ -213,9 +212,9 @@ fn shares_of_narrow_types() {
 /// A tensor without elements gives gradients of zeros to operands that have some.
 #[test]
 fn gradients_of_nothing() {
-    let device = Default::default();
-    let x = Tensor::<B, 2>::empty([0, 3], &device).require_grad();
-    let weight = Tensor::<B, 2>::ones([1, 3], &device).require_grad();
+    let device = tracking();
+    let x = Tensor::<2>::empty([0, 3], &device).require_grad();
+    let weight = Tensor::<2>::ones([1, 3], &device).require_grad();
     let result = rms_norm(x.clone(), 1, Some(weight.clone()), 1e-5);
     let gradients = result.sum().backward();
     assert_eq!(x.grad(&gradients).expect("the tensor is tracked").dims(), [0, 3]);
@@ -226,56 +225,17 @@ fn gradients_of_nothing() {
 /// Gradients flow through operations that are computed again in the backward pass.
 #[test]
 fn checkpointing_changes_no_gradient() {
-    fn gradients<B: ReduceBackend + AutodiffBackend>() -> Vec<Vec<f64>> {
-        let of = |(_, function): (&'static str, Function<B>)| {
+    fn gradients(device: Device) -> Vec<Vec<f64>> {
+        let of = |(_, function): (&'static str, Function)| {
             let x = random(&mut StdRng::seed_from_u64(3), SHAPE);
-            let x = tensor::<B>(&x, SHAPE).require_grad();
+            let data = TensorData::new(x, SHAPE);
+            let x = Tensor::<3>::from_data(data, (&device, DType::F64)).require_grad();
             let result = function(x.clone().exp(), &[1], x.clone(), x.clone().sin());
             let gradients = weighted(result).backward();
             let found = x.grad(&gradients).expect("the tensor is tracked").into_data();
             found.iter::<f64>().collect()
         };
-        functions::<B>().into_iter().map(of).collect()
+        functions().into_iter().map(of).collect()
     }
-    assert_eq!(gradients::<Autodiff<Flex>>(), gradients::<Autodiff<Flex, BalancedCheckpointing>>());
-}
-
-/// Formulas are made of operations that have gradients themselves: second gradients are those of
-/// the functions written in Burn's operations.
-#[test]
-fn gradients_have_gradients() {
-    type Twice = Autodiff<B>;
-
-    fn second(function: impl Fn(Tensor<Twice, 3>) -> Tensor<Twice, 3>) -> Vec<f64> {
-        let data = random(&mut StdRng::seed_from_u64(4), SHAPE);
-        let inner = tensor::<B>(&data, SHAPE).require_grad();
-        let x = Tensor::<Twice, 3>::from_inner(inner.clone()).require_grad();
-        let first = x.grad(&weighted(function(x.clone())).backward()).expect("x is tracked");
-        let gradients = (first.clone() * first).sum().backward();
-        elements(inner.grad(&gradients).expect("the tensor is tracked"))
-    }
-    let exponentials = |x: Tensor<Twice, 3>| {
-        let exponentials = x.exp();
-        exponentials.clone() / exponentials.sum_dim(1)
-    };
-    let cases = [
-        (second(|x| softmax(x, 1)), second(exponentials)),
-        (second(|x| log_softmax(x, 1)), second(|x| exponentials(x).log())),
-        (
-            second(|x| layer_norm(x, 1, None, None, 0.1)),
-            second(|x| {
-                let centered = x.clone() - x.mean_dim(1);
-                centered.clone() / ((centered.clone() * centered).mean_dim(1) + 0.1).sqrt()
-            }),
-        ),
-        (
-            second(|x| rms_norm(x, 1, None, 0.1)),
-            second(|x| x.clone() / ((x.clone() * x).mean_dim(1) + 0.1).sqrt()),
-        ),
-    ];
-    for (nth, (found, expected)) in cases.into_iter().enumerate() {
-        for (found, expected) in found.into_iter().zip(expected) {
-            assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "function {nth}");
-        }
-    }
+    assert_eq!(gradients(tracking()), gradients(tracking().gradient_checkpointing()));
 }

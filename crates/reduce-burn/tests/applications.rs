@@ -3,10 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_autodiff::Autodiff;
-use burn_backend::DType;
-use burn_flex::Flex;
-use burn_tensor::{Tensor, TensorData};
+use burn_dispatch::Dispatch;
+use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::*;
 
@@ -101,23 +99,23 @@ fn expected(
 }
 
 /// Row-major elements as a tensor that is not row-major.
-fn tensor(elements: &[f64], dtype: DType) -> Tensor<Flex, 3> {
+fn tensor(elements: &[f64], dtype: DType) -> Tensor<3> {
     let data = TensorData::new(elements.to_vec(), SHAPE).convert_dtype(dtype);
-    let row_major = Tensor::<Flex, 3>::from_data(data, (&Default::default(), dtype));
+    let row_major = Tensor::<3>::from_data(data, (&Device::flex(), dtype));
     let mut back = [0; 3];
     ORDER.iter().enumerate().for_each(|(axis, &stored)| back[stored] = axis as isize);
     let data = row_major.permute(back).into_data();
-    assert_eq!(data.shape.to_vec(), STORED);
-    let stored = Tensor::<Flex, 3>::from_data(data, (&Default::default(), dtype));
+    assert_eq!(data.shape().to_vec(), STORED);
+    let stored = Tensor::<3>::from_data(data, (&Device::flex(), dtype));
     stored.permute(ORDER.map(|axis| axis as isize))
 }
 
-fn operand(elements: &[f64], shape: [usize; 3], dtype: DType) -> Tensor<Flex, 3> {
+fn operand(elements: &[f64], shape: [usize; 3], dtype: DType) -> Tensor<3> {
     let data = TensorData::new(elements.to_vec(), shape).convert_dtype(dtype);
-    Tensor::from_data(data, (&Default::default(), dtype))
+    Tensor::from_data(data, (&Device::flex(), dtype))
 }
 
-fn assert_close(found: Tensor<Flex, 3>, expected: &[f64], relative: f64, case: &str) {
+fn assert_close(found: Tensor<3>, expected: &[f64], relative: f64, case: &str) {
     assert_eq!(found.dims(), SHAPE, "{case}");
     let found: Vec<f64> = found.into_data().iter::<f64>().collect();
     for (n, (&found, &expected)) in found.iter().zip(expected).enumerate() {
@@ -150,7 +148,7 @@ fn every_function_is_its_definition() {
         for (axes, resolved) in AXES {
             let case = |name: &str| format!("{name} over {axes:?} in {dtype:?}");
             let of = |function| expected(function, &elements, resolved, None);
-            let check = |name: &str, found: Tensor<Flex, 3>, expected: &[f64]| {
+            let check = |name: &str, found: Tensor<3>, expected: &[f64]| {
                 assert_eq!(found.dtype(), dtype);
                 assert_close(found, expected, relative, &case(name));
             };
@@ -276,11 +274,11 @@ fn operands_of_another_type() {
 
 #[test]
 fn nothing_to_apply_to() {
-    let empty = || Tensor::<Flex, 2>::empty([3, 0], &Default::default());
+    let empty = || Tensor::<2>::empty([3, 0], &Device::flex());
     assert_eq!(softmax(empty(), 1).dims(), [3, 0]);
     assert_eq!(log_softmax(empty(), 0).dims(), [3, 0]);
     assert_eq!(rms_norm(empty(), .., None, 0.0).dims(), [3, 0]);
-    let weight = Tensor::<Flex, 2>::ones([1, 1], &Default::default());
+    let weight = Tensor::<2>::ones([1, 1], &Device::flex());
     assert_eq!(layer_norm(empty(), 1, Some(weight), None, 0.0).dims(), [3, 0]);
 }
 
@@ -289,10 +287,9 @@ fn message<T>(call: impl FnOnce() -> T) -> String {
     *panic.downcast::<String>().expect("the message has values")
 }
 
-fn each_mistake_has_its_message<B: ReduceBackend>() {
-    let device = Default::default();
-    let x = || Tensor::<B, 2>::ones([2, 3], &device);
-    let one = |shape: [usize; 2]| Some(Tensor::<B, 2>::ones(shape, &device));
+fn each_mistake_has_its_message(device: Device) {
+    let x = || Tensor::<2>::ones([2, 3], &device);
+    let one = |shape: [usize; 2]| Some(Tensor::<2>::ones(shape, &device));
     let of_shape = "of a tensor of shape [2, 3]";
     let cases = [
         (
@@ -331,15 +328,16 @@ fn each_mistake_has_its_message<B: ReduceBackend>() {
     for (found, expected) in cases {
         assert!(found.starts_with(&expected), "{found:?} is not {expected:?}");
     }
-    let tensor = |shape: [usize; 2]| Tensor::<B, 2>::ones(shape, &device).into_primitive().tensor();
+    let tensor = |shape: [usize; 2]| Tensor::<2>::ones(shape, &device).into_dispatch();
     let operands = [tensor([1, 3]), tensor([1, 3])];
     let rms = AppliedFunction::RmsNorm { eps: 0.0 };
-    let error = Application::new::<B>(rms, &tensor([2, 3]), &AxisList::All, &operands).unwrap_err();
+    let error =
+        Application::new::<Dispatch>(rms, &tensor([2, 3]), &AxisList::All, &operands).unwrap_err();
     assert_eq!(error.to_string(), "`rms_norm` takes 1 operands, and 2 were given");
 }
 
 #[test]
 fn errors() {
-    each_mistake_has_its_message::<Flex>();
-    each_mistake_has_its_message::<Autodiff<Flex>>();
+    each_mistake_has_its_message(Device::flex());
+    each_mistake_has_its_message(Device::flex().autodiff());
 }

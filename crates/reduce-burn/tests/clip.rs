@@ -3,30 +3,26 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_autodiff::Autodiff;
-use burn_backend::DType;
 // The derive macro names the crate so.
 use burn_core as burn;
 use burn_core::module::Module;
-use burn_flex::Flex;
 use burn_nn::{Linear, LinearConfig};
 use burn_optim::GradientsParams;
-use burn_tensor::{Tensor, TensorData, backend::Backend};
+use burn_tensor::{DType, Device, Tensor, TensorData};
 use reduce_burn::{clip_by_global_norm, clip_gradients};
 
 /// Tensors of these shapes, whose elements are between -1 and 1.
-fn tensors<B: Backend>(shapes: &[[usize; 2]], dtype: DType) -> Vec<Tensor<B, 2>> {
-    let device = B::Device::default();
+fn tensors(shapes: &[[usize; 2]], dtype: DType, device: &Device) -> Vec<Tensor<2>> {
     let tensor = |&[rows, columns]: &[usize; 2]| {
         let elements = (0..rows * columns).map(|n| ((n * 7 + rows) % 13) as f32 / 6.0 - 1.0);
         let data = TensorData::new(elements.collect::<Vec<_>>(), [rows, columns]);
-        Tensor::from_data(data.convert_dtype(dtype), (&device, dtype))
+        Tensor::from_data(data.convert_dtype(dtype), (device, dtype))
     };
     shapes.iter().map(tensor).collect()
 }
 
 /// The norm of all tensors in a loop over them.
-fn norm_in_a_loop<B: Backend>(tensors: &[Tensor<B, 2>]) -> f64 {
+fn norm_in_a_loop(tensors: &[Tensor<2>]) -> f64 {
     let squares = tensors.iter().map(|tensor| {
         let x = tensor.clone().cast(DType::F32);
         (x.clone() * x).sum().into_data().iter::<f64>().sum::<f64>()
@@ -35,8 +31,8 @@ fn norm_in_a_loop<B: Backend>(tensors: &[Tensor<B, 2>]) -> f64 {
 }
 
 fn assert_close(found: TensorData, expected: TensorData, relative: f64) {
-    assert_eq!(found.shape, expected.shape);
-    assert_eq!(found.dtype, expected.dtype);
+    assert_eq!(found.shape(), expected.shape());
+    assert_eq!(found.dtype(), expected.dtype());
     for (found, expected) in found.iter::<f64>().zip(expected.iter::<f64>()) {
         let error = (found - expected).abs();
         assert!(error <= relative * expected.abs().max(1e-3), "{found} is not {expected}");
@@ -45,7 +41,7 @@ fn assert_close(found: TensorData, expected: TensorData, relative: f64) {
 
 fn compare(dtype: DType, relative: f64) {
     let shapes = [[5, 4], [1, 1], [0, 3], [17, 33]];
-    let inputs = tensors::<Flex>(&shapes, dtype);
+    let inputs = tensors(&shapes, dtype, &Device::flex());
     let expected_norm = norm_in_a_loop(&inputs);
     for max_norm in [0.5, expected_norm * 0.99, expected_norm * 1.01, 1e3] {
         let (clipped, norm) = clip_by_global_norm(inputs.clone(), max_norm);
@@ -72,7 +68,7 @@ fn as_a_loop_of_burns_operations() {
 /// A sum of squares of f16 would overflow.
 #[test]
 fn norms_of_narrow_types_are_wide() {
-    let x = Tensor::<Flex, 2>::full([100, 100], 200.0, (&Default::default(), DType::F16));
+    let x = Tensor::<2>::full([100, 100], 200.0, (&Device::flex(), DType::F16));
     let (clipped, norm) = clip_by_global_norm(vec![x], 1.0);
     assert_eq!(norm.into_data(), TensorData::from([20000.0f32]));
     assert!(clipped[0].to_data().iter::<f32>().all(|x| (x - 0.01).abs() < 1e-4));
@@ -80,14 +76,13 @@ fn norms_of_narrow_types_are_wide() {
 
 #[test]
 fn norms_that_are_not_finite() {
-    let device = Default::default();
+    let device = Device::flex();
     let of = |x: f32| {
-        let tensors =
-            vec![Tensor::<Flex, 1>::from_data([1.0, x], &device), Tensor::ones([2], &device)];
+        let tensors = vec![Tensor::<1>::from_data([1.0, x], &device), Tensor::ones([2], &device)];
         let (clipped, norm) = clip_by_global_norm(tensors, 1.0);
         let elements: Vec<f32> =
             clipped.into_iter().flat_map(|x| x.into_data().iter().collect::<Vec<f32>>()).collect();
-        (elements, norm.into_scalar())
+        (elements, norm.into_scalar::<f32>())
     };
     let (elements, norm) = of(f32::NAN);
     assert!(norm.is_nan() && elements.iter().all(|x| x.is_nan()), "{elements:?}");
@@ -99,20 +94,20 @@ fn norms_that_are_not_finite() {
 
 #[test]
 fn without_elements_the_norm_is_0() {
-    let empty = Tensor::<Flex, 2>::empty([0, 3], &Default::default());
+    let empty = Tensor::<2>::empty([0, 3], &Device::flex());
     let (clipped, norm) = clip_by_global_norm(vec![empty.clone(), empty], 1.0);
-    assert_eq!(norm.into_scalar(), 0.0);
+    assert_eq!(norm.into_scalar::<f32>(), 0.0);
     assert!(clipped.iter().all(|x| x.dims() == [0, 3]));
 }
 
 #[test]
 fn errors_name_the_function_and_the_value() {
-    let message = |tensors: Vec<Tensor<Flex, 2>>, max_norm: f64| -> String {
+    let message = |tensors: Vec<Tensor<2>>, max_norm: f64| -> String {
         let call = AssertUnwindSafe(|| clip_by_global_norm(tensors, max_norm));
         let panic = catch_unwind(call).expect_err("the call panics");
         *panic.downcast().expect("the message is formatted")
     };
-    let x = || tensors(&[[2, 3]], DType::F32);
+    let x = || tensors(&[[2, 3]], DType::F32, &Device::flex());
     for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let expected = format!(
             "`clip_by_global_norm` of 1 tensors: `clip_by_global_norm`: max_norm is {max_norm}, \
@@ -131,7 +126,7 @@ fn errors_name_the_function_and_the_value() {
 fn gradients_pass_through_clipping() {
     for max_norm in [0.5, 100.0] {
         let gradients = |by_formula: bool| -> Vec<TensorData> {
-            let leaves = tensors::<Autodiff<Flex>>(&[[3, 4], [2, 5]], DType::F32);
+            let leaves = tensors(&[[3, 4], [2, 5]], DType::F32, &Device::flex().autodiff());
             let leaves: Vec<_> = leaves.into_iter().map(Tensor::require_grad).collect();
             let clipped = if by_formula {
                 let squares = leaves.iter().map(|x| (x.clone() * x.clone()).sum());
@@ -155,7 +150,7 @@ fn gradients_pass_through_clipping() {
 /// All elements of tensors that are 0 have a gradient.
 #[test]
 fn gradients_at_zero_are_finite() {
-    let x = Tensor::<Autodiff<Flex>, 1>::zeros([4], &Default::default()).require_grad();
+    let x = Tensor::<1>::zeros([4], &Device::flex().autodiff()).require_grad();
     let (clipped, _) = clip_by_global_norm(vec![x.clone()], 1.0);
     let gradients = clipped[0].clone().sum().backward();
     let gradient = x.grad(&gradients).expect("it is tracked");
@@ -163,73 +158,68 @@ fn gradients_at_zero_are_finite() {
 }
 
 #[derive(Module, Debug)]
-struct TwoLayers<B: Backend> {
-    first: Linear<B>,
-    second: Linear<B>,
-    unused: Linear<B>,
+struct TwoLayers {
+    first: Linear,
+    second: Linear,
+    unused: Linear,
 }
 
-impl<B: Backend> TwoLayers<B> {
-    fn new(device: &B::Device) -> Self {
+impl TwoLayers {
+    fn new(device: &Device) -> Self {
         let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).init(device);
         Self { first: linear(6, 5), second: linear(5, 3), unused: linear(2, 2) }
     }
 
-    fn loss(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
+    fn loss(&self, x: Tensor<2>) -> Tensor<1> {
         let y = self.second.forward(self.first.forward(x).tanh());
         (y.clone() * y * 10.0).sum()
     }
 
     /// The gradients of the parameters that take part, in the order of the module.
-    fn of(&self, gradients: &GradientsParams) -> Vec<TensorData>
-    where
-        B: burn_backend::AutodiffBackend,
-    {
+    fn of(&self, gradients: &GradientsParams) -> Vec<TensorData> {
         let layers = [&self.first, &self.second];
-        let of_layer = |layer: &&Linear<B>| {
+        let of_layer = |layer: &&Linear| {
             let bias = layer.bias.as_ref().expect("the layers have a bias");
-            let weight = gradients.get::<B::InnerBackend, 2>(layer.weight.id);
-            let bias = gradients.get::<B::InnerBackend, 1>(bias.id);
+            let weight = gradients.get::<2>(layer.weight.id);
+            let bias = gradients.get::<1>(bias.id);
             [weight.expect("there is one").into_data(), bias.expect("there is one").into_data()]
         };
         layers.iter().flat_map(of_layer).collect()
     }
 }
 
-type Tracked = Autodiff<Flex>;
-
 #[test]
 fn gradients_of_a_module() {
-    let device = Default::default();
-    let module = TwoLayers::<Tracked>::new(&device);
-    let x = || tensors::<Tracked>(&[[7, 6]], DType::F32).remove(0);
+    let device = Device::flex().autodiff();
+    let module = TwoLayers::new(&device);
+    let x = || tensors(&[[7, 6]], DType::F32, &device).remove(0);
     let gradients = || GradientsParams::from_grads(module.loss(x()).backward(), &module);
     let before = module.of(&gradients());
     let squares = before.iter().flat_map(|data| data.iter::<f64>()).map(|x| x * x);
     let expected_norm = squares.sum::<f64>().sqrt();
     for max_norm in [expected_norm / 3.0, expected_norm * 2.0] {
-        let (clipped, norm) = clip_gradients::<Tracked, _>(&module, gradients(), max_norm);
+        let (clipped, norm) = clip_gradients(&module, gradients(), max_norm);
         assert_eq!(clipped.len(), 4);
-        let norm = f64::from(norm.into_scalar());
+        let norm = f64::from(norm.into_scalar::<f32>());
         assert!((norm - expected_norm).abs() <= 1e-5 * expected_norm, "{norm}");
         let factor = (max_norm / (expected_norm + 1e-6)).min(1.0);
         for (found, before) in module.of(&clipped).into_iter().zip(&before) {
             let expected: Vec<f32> = before.iter::<f64>().map(|x| (x * factor) as f32).collect();
-            assert_close(found, TensorData::new(expected, before.shape.clone()), 1e-4);
+            assert_close(found, TensorData::new(expected, before.shape().clone()), 1e-4);
         }
     }
 }
 
 #[test]
 fn gradients_of_other_modules_stay() {
-    let device = Default::default();
-    let module = TwoLayers::<Tracked>::new(&device);
-    let x = tensors::<Tracked>(&[[7, 6]], DType::F32).remove(0);
+    let device = Device::flex().autodiff();
+    let module = TwoLayers::new(&device);
+    let x = tensors(&[[7, 6]], DType::F32, &device).remove(0);
     let gradients = GradientsParams::from_grads(module.loss(x).backward(), &module);
     let before = module.of(&gradients);
-    let (gradients, norm) = clip_gradients::<Tracked, _>(&module.unused, gradients, 1e-3);
-    assert_eq!(norm.into_scalar(), 0.0);
-    let (gradients, _) = clip_gradients::<Tracked, _>(&module.first, gradients, 1e-3);
+    let (gradients, norm) = clip_gradients(&module.unused, gradients, 1e-3);
+    assert_eq!(norm.into_scalar::<f32>(), 0.0);
+    let (gradients, _) = clip_gradients(&module.first, gradients, 1e-3);
     let after = module.of(&gradients);
     assert!(after[..2].iter().zip(&before[..2]).all(|(after, before)| after != before));
     assert_eq!(after[2..], before[2..]);

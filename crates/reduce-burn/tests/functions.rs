@@ -1,13 +1,12 @@
 //! Every function, made of Burn's own operations on burn-flex, against its definition in f64.
 //! The device suite in `examples/burn` compares devices with burn-flex.
 
-use burn_backend::DType;
-use burn_flex::Flex;
-use burn_tensor::{Bool, Int, Tensor, TensorData, bf16, f16};
+use burn_dispatch::Dispatch;
+use burn_tensor::{Bool, DType, Device, Int, Tensor, TensorData, bf16, f16};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::*;
 
-type Floats = Tensor<Flex, 3>;
+type Floats = Tensor<3>;
 
 /// Shape of the tensors; axes 0 and 2 are reduced.
 const SHAPE: [usize; 3] = [3, 4, 5];
@@ -18,8 +17,8 @@ fn call(operator: OperatorName, x: Floats) -> Vec<TensorData> {
 
     const AXES: [i32; 2] = [-1, 0];
     let one = |x: Floats| vec![x.into_data()];
-    let index = |x: Tensor<Flex, 3, Int>| vec![x.into_data()];
-    let truth = |x: Tensor<Flex, 3, Bool>| vec![x.into_data()];
+    let index = |x: Tensor<3, Int>| vec![x.into_data()];
+    let truth = |x: Tensor<3, Bool>| vec![x.into_data()];
     match operator {
         Sum => one(sum(x, AXES)),
         Prod => one(prod(x, AXES)),
@@ -149,7 +148,7 @@ fn compare(elements: &[f64], dtype: DType, relative: f64) {
     let data = TensorData::new(elements.to_vec(), SHAPE).convert_dtype(dtype);
     let elements: Vec<f64> = data.iter::<f64>().collect();
     for &operator in OperatorName::ALL {
-        let x = Floats::from_data(data.clone(), (&Default::default(), dtype));
+        let x = Floats::from_data(data.clone(), (&Device::flex(), dtype));
         let found = call(operator, x);
         for kept in 0..SHAPE[1] {
             let row: Vec<f64> = (0..SHAPE[0])
@@ -159,7 +158,7 @@ fn compare(elements: &[f64], dtype: DType, relative: f64) {
             let expected = definition(operator, &row);
             assert_eq!(found.len(), expected.len(), "{operator}");
             for (found, expected) in found.iter().zip(expected) {
-                assert_eq!(found.shape.to_vec(), [1, SHAPE[1], 1], "{operator}");
+                assert_eq!(found.shape().to_vec(), [1, SHAPE[1], 1], "{operator}");
                 let found: f64 = found.iter::<f64>().nth(kept).expect("one for each kept index");
                 let close = found == expected
                     || found.is_nan() && expected.is_nan()
@@ -202,11 +201,11 @@ fn nan_infinities_and_ties() {
 /// The magnitudes at which squares overflow or vanish.
 #[test]
 fn extreme_magnitudes() {
-    let device = Default::default();
-    let row = |scale: f32| Tensor::<Flex, 1>::from_data([3.0 * scale, -4.0 * scale], &device);
+    let device = Device::flex();
+    let row = |scale: f32| Tensor::<1>::from_data([3.0 * scale, -4.0 * scale], &device);
     for scale in [1e20f32, 1e-25] {
-        let close = |found: Tensor<Flex, 1>, expected: f64| {
-            let found = f64::from(found.into_scalar()) / f64::from(scale);
+        let close = |found: Tensor<1>, expected: f64| {
+            let found = f64::from(found.into_scalar::<f32>()) / f64::from(scale);
             assert!((found / expected - 1.0).abs() < 1e-5, "{found} at {scale}");
         };
         close(norm_l2(row(scale), 0), 5.0);
@@ -219,9 +218,9 @@ fn extreme_magnitudes() {
 /// or NaN if all elements are equal.
 #[test]
 fn corrections_above_the_number_of_elements() {
-    type Function = fn(Tensor<Flex, 2>, f64) -> Tensor<Flex, 2>;
+    type Function = fn(Tensor<2>, f64) -> Tensor<2>;
 
-    let device = Default::default();
+    let device = Device::flex();
     let functions: [(&str, Function); 6] = [
         ("var", |x, correction| var(x, 1, correction)),
         ("std", |x, correction| std(x, 1, correction)),
@@ -232,25 +231,25 @@ fn corrections_above_the_number_of_elements() {
     ];
     for (name, function) in functions {
         for correction in [2.0, 2.5, 3.0, 100.0] {
-            let x = Tensor::<Flex, 2>::from_data([[1.0f32, 3.0], [2.0, 2.0]], &device);
+            let x = Tensor::<2>::from_data([[1.0f32, 3.0], [2.0, 2.0]], &device);
             let found: Vec<f32> = function(x, correction).into_data().iter::<f32>().collect();
             assert_eq!(found[0], f32::INFINITY, "{name} with a correction of {correction}");
             assert!(found[1].is_nan(), "{name} with a correction of {correction}: {found:?}");
         }
     }
     // Of these elements, one is a number.
-    let x = Tensor::<Flex, 2>::from_data([[f32::NAN, 3.0, f32::NAN]], &device);
-    assert!(nanvar(x, 1, 2.0).into_scalar().is_nan());
+    let x = Tensor::<2>::from_data([[f32::NAN, 3.0, f32::NAN]], &device);
+    assert!(nanvar(x, 1, 2.0).into_scalar::<f32>().is_nan());
 }
 
 #[test]
 fn integers_wrap_in_their_own_type() {
-    let device = <Flex as burn_backend::BackendTypes>::Device::default();
+    let device = Device::flex();
     let ints = |dtype: DType| {
         let data = TensorData::from([[100i64, 100, 3]]).convert_dtype(dtype);
-        Tensor::<Flex, 2, Int>::from_data(data, (&device, dtype))
+        Tensor::<2, Int>::from_data(data, (&device, dtype))
     };
-    let number = |x: Tensor<Flex, 2, Int>| x.into_data().iter::<i64>().next();
+    let number = |x: Tensor<2, Int>| x.into_data().iter::<i64>().next();
     assert_eq!(number(sum(ints(DType::I8), 1)), Some(203 - 256));
     assert_eq!(sum(ints(DType::I8), 1).dtype(), DType::I8);
     assert_eq!(number(sum_squares(ints(DType::I32), 1)), Some(20009));
@@ -261,28 +260,28 @@ fn integers_wrap_in_their_own_type() {
 
 #[test]
 fn halves_do_not_overflow_on_the_way() {
-    let device = Default::default();
+    let device = Device::flex();
     let halves = TensorData::new(vec![f16::from_f32(60000.0); 100], [100]);
-    let halves = Tensor::<Flex, 1>::from_data(halves, (&device, DType::F16));
+    let halves = Tensor::<1>::from_data(halves, (&device, DType::F16));
     assert_eq!(mean(halves.clone(), 0).into_data().iter::<f32>().next(), Some(60000.0));
     assert_eq!(norm_inf(halves, 0).dtype(), DType::F16);
     let brains = TensorData::new(vec![bf16::from_f32(0.5); 4096], [4096]);
-    let brains = Tensor::<Flex, 1>::from_data(brains, (&device, DType::BF16));
+    let brains = Tensor::<1>::from_data(brains, (&device, DType::BF16));
     assert_eq!(sum(brains, 0).into_data().iter::<f32>().next(), Some(2048.0));
 }
 
 /// Every way to name axes, and every rank of the result.
 #[test]
 fn axes_and_ranks() {
-    let device = Default::default();
-    let x = Tensor::<Flex, 3>::ones([2, 3, 4], &device);
+    let device = Device::flex();
+    let x = Tensor::<3>::ones([2, 3, 4], &device);
     assert_eq!(sum(x.clone(), 1).dims(), [2, 1, 4]);
     assert_eq!(sum(x.clone(), -1).dims(), [2, 3, 1]);
     assert_eq!(sum(x.clone(), [2usize, 0]).dims(), [1, 3, 1]);
     assert_eq!(sum(x.clone(), vec![-3i64]).dims(), [1, 3, 4]);
     assert_eq!(sum(x.clone(), [0isize, 1].as_slice()).dims(), [1, 1, 4]);
     assert_eq!(sum(x.clone(), ..).dims(), [1, 1, 1]);
-    let columns: Tensor<Flex, 2> = sum(x.clone(), squeeze(-2));
+    let columns: Tensor<2> = sum(x.clone(), squeeze(-2));
     assert_eq!(columns.dims(), [2, 4]);
     assert_eq!(sum(x.clone(), squeeze::<1>([0, 2])).dims(), [3]);
     assert_eq!(sum(x.clone(), squeeze::<1>(..)).dims(), [1]);
@@ -293,9 +292,9 @@ fn axes_and_ranks() {
 /// Kinds of tensors that an operator does not take are refused, though the functions allow none.
 #[test]
 fn kinds_are_checked() {
-    let device = Default::default();
-    let truths = AnyTensor::<Flex>::Bool(
-        Tensor::<Flex, 1, Bool>::from_data([true, false], &device).into_primitive(),
+    let device = Device::flex();
+    let truths = AnyTensor::<Dispatch>::Bool(
+        Tensor::<1, Bool>::from_data([true, false], &device).into_dispatch(),
     );
     let new = |operator| {
         Reduction::new(operator, OperatorOptions::default(), &truths, &AxisList::All, true)

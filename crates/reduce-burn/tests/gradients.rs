@@ -1,49 +1,59 @@
 //! Gradients against finite differences in f64, on burn-flex.
 
-use burn_autodiff::{Autodiff, checkpoint::strategy::BalancedCheckpointing};
-use burn_backend::{AutodiffBackend, DType};
-use burn_flex::Flex;
-use burn_tensor::{Float, Tensor, TensorData};
+use burn_dispatch::Dispatch;
+use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::*;
 
-type B = Autodiff<Flex>;
-
 const SHAPE: [usize; 3] = [3, 4, 5];
+
+/// A device whose tensors gradients can be asked for.
+fn tracking() -> Device {
+    Device::flex().autodiff()
+}
+
+/// The float results of a reduction.
+fn run<const D: usize>(
+    tensor: AnyTensor<Dispatch>,
+    reduction: Reduction,
+) -> impl Iterator<Item = Tensor<D>> {
+    let results = Dispatch::run(vec![tensor], Operation::Reduction(reduction));
+    results.expect("burn-flex has these types").into_iter().filter_map(|result| match result {
+        AnyTensor::Float(result) => Some(Tensor::from_dispatch(result)),
+        _ => None,
+    })
+}
 
 /// The sum of all float results of an operator, each with a weight of its own.
 fn weighted(
     operator: OperatorName,
     options: OperatorOptions,
-    x: Tensor<B, 3>,
+    x: Tensor<3>,
     axes: &[i64],
-) -> Tensor<B, 1> {
+) -> Tensor<1> {
     // The axes are not those of the memory.
     let x = x.permute([1, 2, 0]);
-    let tensor = <Float as Reducible<B>>::into_any(x.into_primitive());
+    let tensor = AnyTensor::<Dispatch>::Float(x.into_dispatch());
     let axes = AxisList::List(axes.to_vec());
     let reduction = Reduction::new(operator, options, &tensor, &axes, true).expect("valid axes");
-    let results = B::reduce(tensor, &reduction).expect("burn-flex has f64");
-    let floats = results.into_iter().filter(|result| result.kind() == Kind::Float);
-    floats
-        .map(|result| {
-            let result: Tensor<B, 3> =
-                Tensor::from_primitive(<Float as Reducible<B>>::from_any(result));
+    let results = run(tensor, reduction);
+    results
+        .map(|result: Tensor<3>| {
             let count = result.shape().num_elements();
             let weights: Vec<f64> = (0..count).map(|n| 0.3 + (n % 5) as f64 * 0.2).collect();
             let weights = TensorData::new(weights, result.dims());
-            (result * Tensor::from_data(weights, (&Default::default(), DType::F64))).sum()
+            (result * Tensor::from_data(weights, (&Device::flex(), DType::F64))).sum()
         })
         .reduce(|total, part| total + part)
         .expect("there is a float result")
 }
 
-fn tensor(elements: &[f64]) -> Tensor<B, 3> {
+fn tensor(elements: &[f64]) -> Tensor<3> {
     let data = TensorData::new(elements.to_vec(), SHAPE);
-    Tensor::from_data(data, (&Default::default(), DType::F64))
+    Tensor::from_data(data, (&tracking(), DType::F64))
 }
 
-fn number(x: Tensor<B, 1>) -> f64 {
+fn number(x: Tensor<1>) -> f64 {
     x.into_data().iter::<f64>().next().expect("there is one element")
 }
 
@@ -76,7 +86,7 @@ fn gradients_are_those_of_finite_differences() {
                 let value_at = |x_n: f64| {
                     let mut x = x.clone();
                     x[place] = x_n;
-                    let finite: Tensor<B, 1> = weighted(operator, options, tensor(&x), axes);
+                    let finite: Tensor<1> = weighted(operator, options, tensor(&x), axes);
                     number(finite)
                 };
                 let expected =
@@ -119,18 +129,15 @@ fn narrow_rows() -> [Narrow; 6] {
 
 /// The gradient of the sum of all float results over a row, as numbers.
 fn gradient_of_row(operator: OperatorName, data: TensorData, upstream: f64) -> Vec<f64> {
-    let dtype = data.dtype;
-    let x = Tensor::<B, 2>::from_data(data, (&Default::default(), dtype)).require_grad();
-    let tensor = <Float as Reducible<B>>::into_any(x.clone().into_primitive());
+    let dtype = data.dtype();
+    let x = Tensor::<2>::from_data(data, (&tracking(), dtype)).require_grad();
+    let tensor = AnyTensor::<Dispatch>::Float(x.clone().into_dispatch());
     let options = OperatorOptions { correction: 1.0, p: 3.0 };
     let axes = AxisList::List(vec![1]);
     let reduction = Reduction::new(operator, options, &tensor, &axes, true).expect("valid axes");
-    let results = B::reduce(tensor, &reduction).expect("burn-flex has these types");
-    let floats = results.into_iter().filter(|result| result.kind() == Kind::Float);
-    let total = floats
-        .map(|result| {
-            let result: Tensor<B, 2> =
-                Tensor::from_primitive(<Float as Reducible<B>>::from_any(result));
+    let results = run(tensor, reduction);
+    let total = results
+        .map(|result: Tensor<2>| {
             assert_eq!(result.dtype(), dtype, "{operator}");
             result.cast(DType::F64) * upstream
         })
@@ -191,7 +198,7 @@ fn shares_of_narrow_types_add_up_to_one() {
 /// elements are equal, and so are gradients.
 #[test]
 fn gradients_with_a_correction_above_the_number_of_elements() {
-    type Function = fn(Tensor<B, 2>, f64) -> Tensor<B, 2>;
+    type Function = fn(Tensor<2>, f64) -> Tensor<2>;
 
     const INF: f64 = f64::INFINITY;
     const NAN: f64 = f64::NAN;
@@ -205,7 +212,7 @@ fn gradients_with_a_correction_above_the_number_of_elements() {
     for (name, function, expected) in functions {
         for correction in [3.0, 4.0, 100.0] {
             let data = TensorData::from([[1.0, 2.0, 3.0]]);
-            let x = Tensor::<B, 2>::from_data(data, (&Default::default(), DType::F64));
+            let x = Tensor::<2>::from_data(data, (&tracking(), DType::F64));
             let x = x.require_grad();
             let result = function(x.clone(), correction);
             let gradient = x.grad(&result.clone().backward()).expect("the tensor is tracked");
@@ -226,50 +233,21 @@ fn gradients_with_a_correction_above_the_number_of_elements() {
 /// Gradients flow through operations that are computed again in the backward pass.
 #[test]
 fn checkpointing_changes_no_gradient() {
-    fn gradient<B: ReduceBackend + AutodiffBackend>() -> Vec<f64> {
+    fn gradient(device: Device) -> Vec<f64> {
         let data = TensorData::from([[0.5, -1.0, 2.0], [1.5, 0.25, -0.5]]);
-        let x = Tensor::<B, 2>::from_data(data, (&Default::default(), DType::F64)).require_grad();
+        let x = Tensor::<2>::from_data(data, (&device, DType::F64)).require_grad();
         let y = var(x.clone().exp(), 1, 1.0) + logsumexp(x.clone() * 3.0, 1) + max(x.clone(), 1);
         let gradients = (y.clone() * y).sum().backward();
         x.grad(&gradients).expect("the tensor is tracked").into_data().iter::<f64>().collect()
     }
-    assert_eq!(gradient::<Autodiff<Flex>>(), gradient::<Autodiff<Flex, BalancedCheckpointing>>());
-}
-
-/// Formulas are made of operations that have gradients themselves.
-#[test]
-fn gradients_have_gradients() {
-    type Twice = Autodiff<B>;
-
-    let second = |function: &dyn Fn(Tensor<Twice, 1>) -> Tensor<Twice, 1>| -> Vec<f64> {
-        let data = TensorData::from([1.0, 2.0, 4.0]);
-        let inner =
-            Tensor::<B, 1>::from_data(data, (&Default::default(), DType::F64)).require_grad();
-        let x = Tensor::<Twice, 1>::from_inner(inner.clone()).require_grad();
-        let first = x.grad(&function(x.clone()).backward()).expect("the tensor is tracked");
-        // The squares make the second gradient depend on every entry of the second derivative.
-        let gradients = (first.clone() * first).sum().backward();
-        inner.grad(&gradients).expect("the tensor is tracked").into_data().iter::<f64>().collect()
-    };
-    // The gradient 2 x; its squares 4 x²; their gradient 8 x.
-    assert_eq!(second(&|x| sum_squares(x, 0)), [8.0, 16.0, 32.0]);
-    // The gradient of the product a b c is (b c, a c, a b) = (8, 4, 2).
-    assert_eq!(
-        second(&|x| prod(x, 0)),
-        [
-            2.0 * (4.0 * 4.0 + 2.0 * 2.0),
-            2.0 * (8.0 * 4.0 + 2.0 * 1.0),
-            2.0 * (8.0 * 2.0 + 4.0 * 1.0),
-        ]
-    );
+    assert_eq!(gradient(tracking()), gradient(tracking().gradient_checkpointing()));
 }
 
 /// The gradient of the norm of zeros is 0, also where that of what follows is infinite, as that of
 /// a root is.
 #[test]
 fn a_root_of_the_norm_of_zeros_has_no_gradient() {
-    let x =
-        Tensor::<B, 2>::from_data([[0f32, 0.0], [3.0, 4.0]], &Default::default()).require_grad();
+    let x = Tensor::<2>::from_data([[0f32, 0.0], [3.0, 4.0]], &tracking()).require_grad();
     let root = norm_l2(x.clone(), 1).sqrt().sum();
     let found = x.grad(&root.backward()).expect("it is tracked").into_data();
     let slope = 0.5 / 5f32.sqrt();

@@ -1,23 +1,23 @@
 //! Gradients of reductions of two inputs against finite differences in f64, on burn-flex.
 
-use burn_autodiff::{Autodiff, checkpoint::strategy::BalancedCheckpointing};
-use burn_backend::{AutodiffBackend, DType};
-use burn_flex::Flex;
-use burn_tensor::{Tensor, TensorData};
+use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::*;
-
-type B = Autodiff<Flex>;
 
 /// The shape of the first tensor in memory, and that after its axes are put in another order.
 const STORED: [usize; 3] = [5, 3, 4];
 const SHAPE: [usize; 3] = [3, 4, 5];
 
+/// A device whose tensors gradients can be asked for.
+fn tracking() -> Device {
+    Device::flex().autodiff()
+}
+
 /// A function of two inputs. Of two results, the second counts twice.
-type Function<B> = fn(Tensor<B, 3>, Tensor<B, 3>, &[i64]) -> Tensor<B, 3>;
+type Function = fn(Tensor<3>, Tensor<3>, &[i64]) -> Tensor<3>;
 
 /// Every function that has gradients, by name.
-fn functions<B: ReduceBackend>() -> [(&'static str, Function<B>); 14] {
+fn functions() -> [(&'static str, Function); 14] {
     [
         ("dot", |x, y, axes| dot(x, y, axes)),
         ("mean_squared_error", |x, y, axes| mean_squared_error(x, y, axes)),
@@ -44,9 +44,9 @@ fn functions<B: ReduceBackend>() -> [(&'static str, Function<B>); 14] {
     ]
 }
 
-fn tensor<B: ReduceBackend>(elements: &[f64], shape: [usize; 3]) -> Tensor<B, 3> {
+fn tensor(elements: &[f64], shape: [usize; 3]) -> Tensor<3> {
     let data = TensorData::new(elements.to_vec(), shape);
-    Tensor::from_data(data, (&Default::default(), DType::F64))
+    Tensor::from_data(data, (&tracking(), DType::F64))
 }
 
 /// Positive elements, which are weights and probabilities too.
@@ -55,14 +55,14 @@ fn random(random: &mut StdRng, shape: [usize; 3]) -> Vec<f64> {
 }
 
 /// The sum of the elements of a result, each with a weight of its own.
-fn weighted<B: ReduceBackend>(result: Tensor<B, 3>) -> Tensor<B, 1> {
+fn weighted(result: Tensor<3>) -> Tensor<1> {
     let count = result.shape().num_elements();
     let weights: Vec<f64> = (0..count).map(|n| 0.3 + (n % 7) as f64 * 0.2).collect();
-    let weights = tensor(&weights, result.dims());
-    (result * weights).sum()
+    let weights = TensorData::new(weights, result.dims());
+    (result * Tensor::from_data(weights, (&Device::flex(), DType::F64))).sum()
 }
 
-fn elements<B: ReduceBackend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
+fn elements<const D: usize>(x: Tensor<D>) -> Vec<f64> {
     x.into_data().iter::<f64>().collect()
 }
 
@@ -73,14 +73,13 @@ fn gradients_are_those_of_finite_differences() {
     let mut source = StdRng::seed_from_u64(1);
     let second_shapes = [SHAPE, [1, 1, 5], [3, 4, 1], [1, 1, 1]];
     let cases = [&[2i64][..], &[-3, 2], &[0, 1, 2], &[1], &[]];
-    for (name, function) in functions::<B>() {
+    for (name, function) in functions() {
         for (axes, second) in
             cases.into_iter().flat_map(|axes| second_shapes.map(|second| (axes, second)))
         {
             let inputs = [STORED, second].map(|shape| (random(&mut source, shape), shape));
-            let run = |[x, y]: [Tensor<B, 3>; 2]| weighted(function(x.permute([1, 2, 0]), y, axes));
-            let leaves =
-                || inputs.each_ref().map(|(elements, shape)| tensor::<B>(elements, *shape));
+            let run = |[x, y]: [Tensor<3>; 2]| weighted(function(x.permute([1, 2, 0]), y, axes));
+            let leaves = || inputs.each_ref().map(|(elements, shape)| tensor(elements, *shape));
             let tracked = leaves().map(Tensor::require_grad);
             let gradients = run(tracked.clone()).backward();
             for (nth, leaf) in tracked.into_iter().enumerate() {
@@ -113,10 +112,10 @@ fn gradients_are_those_of_finite_differences() {
 /// is used.
 #[test]
 fn gradients_of_narrow_types_are_rounded_once() {
-    fn gradients(function: Function<B>, inputs: &[TensorData; 2], dtype: DType) -> [TensorData; 2] {
+    fn gradients(function: Function, inputs: &[TensorData; 2], dtype: DType) -> [TensorData; 2] {
         let leaves = inputs.each_ref().map(|data| {
             let data = data.clone().convert_dtype(dtype);
-            Tensor::<B, 3>::from_data(data, (&Default::default(), dtype)).require_grad()
+            Tensor::<3>::from_data(data, (&tracking(), dtype)).require_grad()
         });
         let [x, y] = leaves.clone();
         // Gradients of the results are representable in every type.
@@ -137,7 +136,7 @@ fn gradients_of_narrow_types_are_rounded_once() {
     for (dtype, epsilon) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
         for (nth, (x, y)) in cases.iter().enumerate() {
             let inputs = [x, y].map(|row| TensorData::new(row.clone(), shape).convert_dtype(dtype));
-            let functions = functions::<B>();
+            let functions = functions();
             // A sum of two gradients is rounded again.
             let others = ["sum of sum_and_dot", "weighted_mean_var"];
             let of_both = functions.into_iter().filter(|(name, _)| !others.contains(name));
@@ -165,9 +164,8 @@ fn gradients_of_narrow_types_are_rounded_once() {
 #[test]
 fn covariance_with_a_correction_above_the_number_of_pairs() {
     for correction in [3.0, 4.0, 100.0] {
-        let [x, y] = [[[[1.0, 2.0, 3.0]]], [[[5.0, 4.0, 3.0]]]].map(|data| {
-            Tensor::<B, 3>::from_data(data, (&Default::default(), DType::F64)).require_grad()
-        });
+        let [x, y] = [[[[1.0, 2.0, 3.0]]], [[[5.0, 4.0, 3.0]]]]
+            .map(|data| Tensor::<3>::from_data(data, (&tracking(), DType::F64)).require_grad());
         let result = covariance(x.clone(), y.clone(), 2, correction);
         assert_eq!(elements(result.clone()), [f64::NEG_INFINITY]);
         let gradients = result.backward();
@@ -184,9 +182,9 @@ fn covariance_with_a_correction_above_the_number_of_pairs() {
 fn either_tensor_may_be_tracked() {
     let mut source = StdRng::seed_from_u64(2);
     let leaves = [SHAPE, [3, 1, 5]].map(|shape| (random(&mut source, shape), shape));
-    for (name, function) in functions::<B>() {
+    for (name, function) in functions() {
         let gradients = |is_tracked: [bool; 2]| -> [Option<Vec<f64>>; 2] {
-            let leaves = leaves.each_ref().map(|(elements, shape)| tensor::<B>(elements, *shape));
+            let leaves = leaves.each_ref().map(|(elements, shape)| tensor(elements, *shape));
             let mut tracked = is_tracked.into_iter();
             let leaves = leaves.map(|leaf| leaf.set_require_grad(tracked.next() == Some(true)));
             let [x, y] = leaves.clone();
@@ -204,7 +202,7 @@ fn either_tensor_may_be_tracked() {
 /// Counts and truth values are tracked by nothing.
 #[test]
 fn comparisons_have_no_gradient() {
-    let x = tensor::<B>(&[0.5; 60], SHAPE).require_grad();
+    let x = tensor(&[0.5; 60], SHAPE).require_grad();
     let shares = accuracy(x.clone(), x.clone(), ..);
     let gradients =
         (shares.clone().cast(DType::F64) + x.clone().sum().reshape([1, 1, 1])).backward();
@@ -218,13 +216,13 @@ fn comparisons_have_no_gradient() {
 #[test]
 fn conventions() {
     fn of(
-        function: impl Fn(Tensor<B, 1>, Tensor<B, 1>) -> Tensor<B, 1>,
+        function: impl Fn(Tensor<1>, Tensor<1>) -> Tensor<1>,
         x: &[f64],
         y: &[f64],
     ) -> [Vec<f64>; 2] {
         let [x, y] = [x, y].map(|elements| {
             let data = TensorData::new(elements.to_vec(), [elements.len()]);
-            Tensor::<B, 1>::from_data(data, (&Default::default(), DType::F64)).require_grad()
+            Tensor::<1>::from_data(data, (&tracking(), DType::F64)).require_grad()
         });
         let gradients = function(x.clone(), y.clone()).backward();
         [x, y].map(|leaf| elements(leaf.grad(&gradients).expect("both are tracked")))
@@ -247,11 +245,11 @@ fn conventions() {
 /// Gradients of f16 are computed in f32 and rounded once, and have the types of the tensors.
 #[test]
 fn gradients_of_narrow_types() {
-    let device = Default::default();
+    let device = tracking();
     let row: Vec<f64> = (0..1000).map(|n| f64::from(n % 10)).collect();
     let data = TensorData::new(row, [1, 1000]).convert_dtype(DType::F16);
-    let x = Tensor::<B, 2>::from_data(data, (&device, DType::F16)).require_grad();
-    let y = Tensor::<B, 2>::ones([1, 1], (&device, DType::F32)).require_grad();
+    let x = Tensor::<2>::from_data(data, (&device, DType::F16)).require_grad();
+    let y = Tensor::<2>::ones([1, 1], (&device, DType::F32)).require_grad();
     // Twice the gradient of the result is more than f16 holds, its share of an element is not.
     let result = mean_squared_error(x.clone(), y.clone(), 1) * 60000.0;
     let gradients = result.sum().backward();
@@ -265,9 +263,9 @@ fn gradients_of_narrow_types() {
 /// Tensors without elements give gradients of zeros to a second one that has some.
 #[test]
 fn gradients_of_nothing() {
-    let device = Default::default();
-    let x = Tensor::<B, 2>::empty([0, 3], &device).require_grad();
-    let y = Tensor::<B, 2>::ones([1, 3], &device).require_grad();
+    let device = tracking();
+    let x = Tensor::<2>::empty([0, 3], &device).require_grad();
+    let y = Tensor::<2>::ones([1, 3], &device).require_grad();
     let gradients = dot(x.clone(), y.clone(), 1).sum().backward();
     assert_eq!(x.grad(&gradients).expect("the first tensor is tracked").dims(), [0, 3]);
     assert_eq!(elements(y.grad(&gradients).expect("the second tensor is tracked")), [0.0; 3]);
@@ -276,103 +274,17 @@ fn gradients_of_nothing() {
 /// Gradients flow through operations that are computed again in the backward pass.
 #[test]
 fn checkpointing_changes_no_gradient() {
-    fn gradients<B: ReduceBackend + AutodiffBackend>() -> Vec<Vec<f64>> {
-        let of = |(_, function): (&'static str, Function<B>)| {
+    fn gradients(device: Device) -> Vec<Vec<f64>> {
+        let of = |(_, function): (&'static str, Function)| {
             let x = random(&mut StdRng::seed_from_u64(3), SHAPE);
-            let x = tensor::<B>(&x, SHAPE).require_grad();
+            let data = TensorData::new(x, SHAPE);
+            let x = Tensor::<3>::from_data(data, (&device, DType::F64)).require_grad();
             let result = function(x.clone().exp(), x.clone() * 0.5, &[1]);
             let gradients = weighted(result).backward();
             let found = x.grad(&gradients).expect("the tensor is tracked").into_data();
             found.iter::<f64>().collect()
         };
-        functions::<B>().into_iter().map(of).collect()
+        functions().into_iter().map(of).collect()
     }
-    assert_eq!(gradients::<Autodiff<Flex>>(), gradients::<Autodiff<Flex, BalancedCheckpointing>>());
-}
-
-/// Formulas are made of operations that have gradients themselves: second gradients are those of
-/// the functions written in Burn's operations.
-#[test]
-fn gradients_have_gradients() {
-    type Twice = Autodiff<B>;
-    type Of = fn(Tensor<Twice, 3>, Tensor<Twice, 3>) -> Tensor<Twice, 3>;
-
-    fn second(function: Of, second: [usize; 3]) -> [Vec<f64>; 2] {
-        let mut source = StdRng::seed_from_u64(4);
-        let inner = [SHAPE, second]
-            .map(|shape| tensor::<B>(&random(&mut source, shape), shape).require_grad());
-        let outer = inner.clone().map(|leaf| Tensor::<Twice, 3>::from_inner(leaf).require_grad());
-        let [x, y] = outer.clone();
-        let first = weighted(function(x, y)).backward();
-        let squares = outer.map(|leaf| {
-            let gradient = leaf.grad(&first).expect("both are tracked");
-            (gradient.clone() * gradient).sum()
-        });
-        let [of_x, of_y] = squares;
-        let gradients = (of_x + of_y).backward();
-        inner.map(|leaf| elements(leaf.grad(&gradients).expect("both are tracked")))
-    }
-    let cases: [(&str, Of, Of); 7] = [
-        ("dot", |x, y| dot(x, y, 1), |x, y| (x * y).sum_dim(1)),
-        (
-            "mean_squared_error",
-            |x, y| mean_squared_error(x, y, 1),
-            |x, y| {
-                let difference = x - y;
-                (difference.clone() * difference).mean_dim(1)
-            },
-        ),
-        (
-            "kl_divergence",
-            |x, y| kl_divergence(x, y, 1),
-            |x, y| (x.clone() * (x.log() - y.log())).sum_dim(1),
-        ),
-        (
-            "cosine_similarity",
-            |x, y| cosine_similarity(x, y, 1, 1e-8),
-            |x, y| {
-                let y = y.expand(SHAPE);
-                let length = |x: Tensor<Twice, 3>| (x.clone() * x).sum_dim(1).sqrt();
-                (x.clone() * y.clone()).sum_dim(1) / length(x) / length(y)
-            },
-        ),
-        (
-            "weighted_mean",
-            |x, y| weighted_mean(x, y, 1),
-            |x, y| {
-                let y = y.expand(SHAPE);
-                (x * y.clone()).sum_dim(1) / y.sum_dim(1)
-            },
-        ),
-        (
-            "weighted_mean_var",
-            |x, y| weighted_mean_var(x, y, 1).1,
-            |x, y| {
-                let y = y.expand(SHAPE);
-                let mean = (x.clone() * y.clone()).sum_dim(1) / y.clone().sum_dim(1);
-                let distance = x - mean;
-                (y.clone() * distance.clone() * distance).sum_dim(1) / y.sum_dim(1)
-            },
-        ),
-        (
-            "covariance",
-            |x, y| covariance(x, y, 1, 0.5),
-            |x, y| {
-                let y = y.expand(SHAPE);
-                let centered = |x: Tensor<Twice, 3>| x.clone() - x.mean_dim(1);
-                (centered(x) * centered(y)).sum_dim(1) * (1.0 / 3.5)
-            },
-        ),
-    ];
-    for (name, function, composed) in cases {
-        for shape in [SHAPE, [1, 4, 1], [3, 1, 5]] {
-            let (found, expected) = (second(function, shape), second(composed, shape));
-            for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
-                assert!(
-                    (found - expected).abs() <= 1e-8 * expected.abs().max(1.0),
-                    "{name} with {shape:?}: {found}, not {expected}"
-                );
-            }
-        }
-    }
+    assert_eq!(gradients(tracking()), gradients(tracking().gradient_checkpointing()));
 }

@@ -3,10 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_autodiff::Autodiff;
-use burn_backend::DType;
-use burn_flex::Flex;
-use burn_tensor::{Int, Tensor, TensorData};
+use burn_dispatch::Dispatch;
+use burn_tensor::{DType, Device, Int, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_burn::*;
 
@@ -25,16 +23,9 @@ const OPTIONS: PairOptions =
     PairOptions { delta: 0.7, eps: 1e-3, correction: 0.5, absolute: 0.5, relative: 0.4 };
 
 /// The function of each name, its results as numbers.
-fn call(
-    function: PairName,
-    x: Tensor<Flex, 3>,
-    y: Tensor<Flex, 3>,
-    axes: &[i64],
-) -> Vec<TensorData> {
+fn call(function: PairName, x: Tensor<3>, y: Tensor<3>, axes: &[i64]) -> Vec<TensorData> {
     let PairOptions { delta, eps, correction, absolute, relative } = OPTIONS;
-    let two = |(first, second): (Tensor<Flex, 3>, Tensor<Flex, 3>)| {
-        vec![first.into_data(), second.into_data()]
-    };
+    let two = |(first, second): (Tensor<3>, Tensor<3>)| vec![first.into_data(), second.into_data()];
     vec![match function {
         PairName::Dot => dot(x, y, axes).into_data(),
         PairName::MeanSquaredError => mean_squared_error(x, y, axes).into_data(),
@@ -139,16 +130,16 @@ fn expected(
     (0..slices[0].len()).map(|nth| slices.iter().map(|slice| slice[nth]).collect()).collect()
 }
 
-fn tensor(elements: &[f64], shape: [usize; 3], dtype: DType) -> Tensor<Flex, 3> {
+fn tensor(elements: &[f64], shape: [usize; 3], dtype: DType) -> Tensor<3> {
     let data = TensorData::new(elements.to_vec(), shape).convert_dtype(dtype);
-    Tensor::from_data(data, (&Default::default(), dtype))
+    Tensor::from_data(data, (&Device::flex(), dtype))
 }
 
 /// Row-major elements of [`SHAPE`] as a tensor that is not row-major.
-fn permuted(elements: &[f64], dtype: DType) -> Tensor<Flex, 3> {
+fn permuted(elements: &[f64], dtype: DType) -> Tensor<3> {
     let data = tensor(elements, SHAPE, dtype).permute([2, 0, 1]).into_data();
-    assert_eq!(data.shape.to_vec(), STORED);
-    Tensor::<Flex, 3>::from_data(data, (&Default::default(), dtype)).permute([1, 2, 0])
+    assert_eq!(data.shape().to_vec(), STORED);
+    Tensor::<3>::from_data(data, (&Device::flex(), dtype)).permute([1, 2, 0])
 }
 
 fn rounded(elements: &[f64], dtype: DType) -> Vec<f64> {
@@ -175,7 +166,7 @@ fn compare(
             assert_eq!(found.len(), expected.len(), "{function}");
             for (found, expected) in found.iter().zip(expected) {
                 let shape = [0, 1, 2].map(|n| if from_start.contains(&n) { 1 } else { SHAPE[n] });
-                assert_eq!(found.shape.to_vec(), shape, "{function}");
+                assert_eq!(found.shape().to_vec(), shape, "{function}");
                 for (found, expected) in found.iter::<f64>().zip(expected) {
                     let close = found == expected
                         || found.is_nan() && expected.is_nan()
@@ -245,16 +236,16 @@ fn types_of_results() {
     assert_eq!(dot(x.clone(), y.clone(), ..).dtype(), DType::F16);
     assert_eq!(dot(y.clone(), y.clone(), ..).dtype(), DType::F32);
     assert_eq!(accuracy(x.clone(), y.clone(), ..).dtype(), DType::F32);
-    let ints = Tensor::<Flex, 1, Int>::from_data([1, 2, 3], &Default::default());
+    let ints = Tensor::<1, Int>::from_data([1, 2, 3], &Device::flex());
     assert_eq!(count_equal(x, y, ..).dtype(), count_nonzero(ints, ..).dtype());
 }
 
 #[test]
 fn integers_are_compared_in_their_own_type() {
-    let device = Default::default();
+    let device = Device::flex();
     let ints = |elements: [i64; 3], dtype: DType| {
         let data = TensorData::from(elements).convert_dtype(dtype);
-        Tensor::<Flex, 1, Int>::from_data(data, (&device, dtype))
+        Tensor::<1, Int>::from_data(data, (&device, dtype))
     };
     // The first two differ less than f32 can tell.
     let x = ints([(1 << 24) + 1, 2, 3], DType::I32);
@@ -273,18 +264,18 @@ fn integers_are_compared_in_their_own_type() {
 fn ranks_of_results() {
     let x = || tensor(&[1.0; 60], SHAPE, DType::F32);
     let row = || tensor(&[2.0; 5], [1, 1, 5], DType::F32);
-    let columns: Tensor<Flex, 2> = dot(x(), row(), squeeze(0));
+    let columns: Tensor<2> = dot(x(), row(), squeeze(0));
     assert_eq!(columns.dims(), [4, 5]);
-    let (sum, dot): (Tensor<Flex, 1>, _) = sum_and_dot(x(), row(), squeeze(..));
-    assert_eq!((sum.into_scalar(), dot.into_scalar()), (60.0, 120.0));
+    let (sum, dot): (Tensor<1>, _) = sum_and_dot(x(), row(), squeeze(..));
+    assert_eq!((sum.into_scalar::<f32>(), dot.into_scalar::<f32>()), (60.0, 120.0));
     assert_eq!(all_close(x(), row(), squeeze::<1>([0, 2]), 1.0, 0.0).dims(), [4]);
 }
 
 #[test]
 fn nothing_to_reduce() {
-    let empty = || Tensor::<Flex, 2>::empty([3, 0], &Default::default());
-    let column = || Tensor::<Flex, 2>::ones([3, 1], &Default::default());
-    let number = |x: Tensor<Flex, 2>| {
+    let empty = || Tensor::<2>::empty([3, 0], &Device::flex());
+    let column = || Tensor::<2>::ones([3, 1], &Device::flex());
+    let number = |x: Tensor<2>| {
         assert_eq!(x.dims(), [3, 1]);
         x.into_data().iter::<f32>().next().expect("there are three results")
     };
@@ -306,7 +297,7 @@ fn errors() {
         let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("the call must panic");
         *panic.downcast::<String>().expect("the message is formatted")
     };
-    let x = |shape: [usize; 2]| Tensor::<Autodiff<Flex>, 2>::ones(shape, &Default::default());
+    let x = |shape: [usize; 2]| Tensor::<2>::ones(shape, &Device::flex().autodiff());
     let start = "of tensors of shapes [2, 3] and";
     let of = |second: [usize; 2]| (x([2, 3]), x(second));
     let (first, wrong) = of([2, 4]);
@@ -355,12 +346,10 @@ fn errors() {
 /// Kinds of tensors that a function does not take are refused, though the functions allow none.
 #[test]
 fn kinds_are_checked() {
-    let device = Default::default();
-    let floats = <burn_tensor::Float as Reducible<Flex>>::into_any(
-        Tensor::<Flex, 1>::ones([2], &device).into_primitive(),
-    );
-    let ints = AnyTensor::<Flex>::Int(Tensor::<Flex, 1, Int>::ones([2], &device).into_primitive());
-    let new = |function, first: &AnyTensor<Flex>, second: &AnyTensor<Flex>| {
+    let device = Device::flex();
+    let floats = AnyTensor::<Dispatch>::Float(Tensor::<1>::ones([2], &device).into_dispatch());
+    let ints = AnyTensor::<Dispatch>::Int(Tensor::<1, Int>::ones([2], &device).into_dispatch());
+    let new = |function, first: &AnyTensor<Dispatch>, second: &AnyTensor<Dispatch>| {
         PairReduction::new(function, PairOptions::default(), first, second, &AxisList::All, true)
             .map(|_| ())
             .map_err(|error| error.to_string())

@@ -40,7 +40,7 @@ impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, 
 }
 
 /// The elements that results were applied to, and the results.
-pub type WithResults<O, R> = (TensorHandle<R>, Outputs<O, TensorHandle<R>>);
+pub type WithResults<O> = (TensorHandle, Outputs<O, TensorHandle>);
 
 impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction<'a, O, F, T> {
     pub(crate) fn new(reduction: Reduction<'a, O, T>, apply: F) -> Self {
@@ -93,10 +93,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     /// # Errors
     ///
     /// Invalid axes, operands, types or strides, and reductions that the device cannot run.
-    pub fn choose<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-    ) -> Result<AppliedChoice, ReduceError> {
+    pub fn choose(&self, client: &Client) -> Result<AppliedChoice, ReduceError> {
         self.call(None, false)?.choose(client)
     }
 
@@ -108,7 +105,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// The error that `run` would return, but for those that only memory shows: scratch memory that
     /// the device lacks, and a tensor at an offset that the device cannot bind.
-    pub fn check<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<(), ReduceError> {
+    pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
         self.call(None, false)?.check(client, &self.buffer_bytes())
     }
 
@@ -120,10 +117,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// The error that `run_with_results` would return, but for those that [`check`](Self::check)
     /// leaves out.
-    pub fn check_with_results<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-    ) -> Result<(), ReduceError> {
+    pub fn check_with_results(&self, client: &Client) -> Result<(), ReduceError> {
         self.call(None, true)?.check(client, &self.buffer_bytes())
     }
 
@@ -181,15 +175,13 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 }
 
-impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime>
-    AppliedReduction<'a, O, F, TensorHandle<R>>
-{
+impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F, TensorHandle> {
     /// Launches into a new row-major tensor of the input's shape. Does not wait for it.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(self, client: &ComputeClient<R>) -> Result<TensorHandle<R>, ReduceError> {
+    pub fn run(self, client: &Client) -> Result<TensorHandle, ReduceError> {
         let (output, _) = self.call(None, false)?.run(client, &self.tensors())?;
         Ok(output)
     }
@@ -200,12 +192,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime>
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run_with_results(
-        self,
-        client: &ComputeClient<R>,
-    ) -> Result<WithResults<O, R>, ReduceError> {
+    pub fn run_with_results(self, client: &Client) -> Result<WithResults<O>, ReduceError> {
         let (output, results) = self.call(None, true)?.run(client, &self.tensors())?;
-        Ok((output, each::<O, R>(results)))
+        Ok((output, each::<O>(results)))
     }
 
     /// Launches into `output`, a tensor of the input's shape whose elements are of the output's
@@ -218,11 +207,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime>
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched or written.
-    pub fn run_into(
-        self,
-        client: &ComputeClient<R>,
-        output: TensorBinding<R>,
-    ) -> Result<(), ReduceError> {
+    pub fn run_into(self, client: &Client, output: TensorBinding) -> Result<(), ReduceError> {
         self.call(Some(layout_of(&output)), false)?.run_into(client, &self.tensors(), &output)?;
         Ok(())
     }
@@ -234,14 +219,14 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, R: Runtime>
     /// A [`ReduceError`] before anything is launched or written.
     pub fn run_into_with_results(
         self,
-        client: &ComputeClient<R>,
-        output: TensorBinding<R>,
-    ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
+        client: &Client,
+        output: TensorBinding,
+    ) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         let call = self.call(Some(layout_of(&output)), true)?;
-        Ok(each::<O, R>(call.run_into(client, &self.tensors(), &output)?))
+        Ok(each::<O>(call.run_into(client, &self.tensors(), &output)?))
     }
 
-    fn tensors(&self) -> Tensors<'a, R> {
+    fn tensors(&self) -> Tensors<'a> {
         let second = self.reduction.second;
         let operands = self.operands.iter().map(|&(operand, _)| operand);
         let operands = second.into_iter().chain(operands).collect();
@@ -276,12 +261,12 @@ fn operand_spec<T: Input>(
 }
 
 /// The strides and the alignment of a supplied output.
-fn layout_of<R: Runtime>(output: &TensorBinding<R>) -> (Vec<usize>, usize) {
+fn layout_of(output: &TensorBinding) -> (Vec<usize>, usize) {
     let offset = output.handle.offset_start.unwrap_or(0);
     (output.strides.to_vec(), alignment_of(offset))
 }
 
-fn each<O: Operator, R: Runtime>(results: Vec<TensorHandle<R>>) -> Outputs<O, TensorHandle<R>> {
+fn each<O: Operator>(results: Vec<TensorHandle>) -> Outputs<O, TensorHandle> {
     let mut results = results.into_iter();
     O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
 }

@@ -1,24 +1,26 @@
 //! Waiting for launched work, and finding out whether it ran.
 
-use cubecl::{future::block_on, prelude::*, std::tensor::TensorHandle};
+use cubecl::{future::block_on, prelude::*, server::Handle, std::tensor::TensorHandle};
 
-use crate::{ReduceError, host::scratch::is_allocated};
+use crate::{
+    ReduceError,
+    host::scratch::{first_lost, unwritten},
+};
 
 /// Waits for the client's stream and reports whether its work ran. `tensors` are the inputs and
 /// results of that work.
 ///
-/// CubeCL 0.10 allocates and launches on a thread of its own, after the call that asked for it has
+/// CubeCL allocates and launches on a thread of its own, after the call that asked for it has
 /// returned. If it cannot allocate an input or a result, it drops the launch. By then, the
-/// reduction has returned `Ok`, and `client.sync()` returns `Ok` too. Reading a result that was not
-/// allocated panics. Reading an allocated result of a dropped launch gives whatever its memory held
-/// before. `confirm` detects all of this. Call it before you trust a result, wherever memory may
-/// run out.
+/// reduction has returned `Ok`, and `client.sync()` returns `Ok` too: CubeCL 0.11 keeps a failure
+/// with the buffers that were not written, and tells it to whoever reads them. `confirm` asks
+/// without reading. Call it before you trust a result, wherever memory may run out.
 ///
 /// ```no_run
 /// use reduce_kernels::{ReduceError, confirm, cubecl, sum};
 /// use cubecl::{prelude::*, std::tensor::TensorHandle};
 ///
-/// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 /// let rows = sum(client, x, [1])?;
 /// confirm(client, [x, &rows])?;
 /// # Ok(()) }
@@ -26,19 +28,16 @@ use crate::{ReduceError, host::scratch::is_allocated};
 ///
 /// # Errors
 ///
-/// - [`ReduceError::NotAllocated`] for the first of the tensors that has no memory;
+/// - [`ReduceError::Unwritten`] for the first of the tensors whose bytes were never written;
 /// - otherwise [`ReduceError::Device`] with the error that `client.sync()` reports.
-///
-/// In both cases the errors of the stream are consumed: a later call reports only later errors.
-pub fn confirm<'a, R: Runtime>(
-    client: &ComputeClient<R>,
-    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
+pub fn confirm<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
 ) -> Result<(), ReduceError> {
     let synced = block_on(client.sync());
-    for (nth, tensor) in tensors.into_iter().enumerate() {
-        if !is_allocated(client, &tensor.handle) {
-            return Err(ReduceError::NotAllocated { nth, bytes: tensor.handle.size() });
-        }
+    let handles: Vec<Handle> = tensors.into_iter().map(|tensor| tensor.handle.clone()).collect();
+    if let Some((nth, error)) = first_lost(client, &handles) {
+        return Err(unwritten(nth, &handles[nth], &error));
     }
     synced.map_err(|error| ReduceError::Device { reason: error.to_string() })
 }

@@ -1,6 +1,6 @@
 //! Conversion between CubeCL's storage types and the planner's element types.
 
-use cubecl::ir::{ElemType, FloatKind, IntKind, StorageType, UIntKind};
+use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
 use reduce_planner::ElementType;
 
 use crate::ReduceError;
@@ -13,8 +13,8 @@ use crate::ReduceError;
 /// # Errors
 ///
 /// [`ReduceError::StorageType`] if this crate does not reduce tensors of that type.
-pub fn element_type(storage: StorageType) -> Result<ElementType, ReduceError> {
-    if storage == StorageType::Scalar(ElemType::Float(FloatKind::Flex32)) {
+pub fn element_type(storage: ElemType) -> Result<ElementType, ReduceError> {
+    if storage == ElemType::Float(FloatKind::Flex32) {
         return Ok(ElementType::F32);
     }
     ElementType::ALL
@@ -24,8 +24,8 @@ pub fn element_type(storage: StorageType) -> Result<ElementType, ReduceError> {
 }
 
 /// The CubeCL storage type that corresponds to an element type.
-pub fn storage_type(element: ElementType) -> StorageType {
-    let kind = match element {
+pub fn storage_type(element: ElementType) -> ElemType {
+    match element {
         ElementType::F16 => ElemType::Float(FloatKind::F16),
         ElementType::BF16 => ElemType::Float(FloatKind::BF16),
         ElementType::F32 => ElemType::Float(FloatKind::F32),
@@ -39,12 +39,11 @@ pub fn storage_type(element: ElementType) -> StorageType {
         ElementType::U32 => ElemType::UInt(UIntKind::U32),
         ElementType::U64 => ElemType::UInt(UIntKind::U64),
         ElementType::Bool => ElemType::Bool,
-    };
-    StorageType::Scalar(kind)
+    }
 }
 
 /// The storage type that kernels use for elements in memory. It is u8 for bools, which are stored
 /// as bytes.
-pub(crate) fn memory_type(element: ElementType) -> StorageType {
+pub(crate) fn memory_type(element: ElementType) -> ElemType {
     storage_type(if element == ElementType::Bool { ElementType::U8 } else { element })
 }

@@ -20,6 +20,17 @@ pub enum ReduceError {
     /// The device cannot run the reduction, or the given plan does not fit it.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The client is a software adapter that takes kernels as SPIR-V. What CubeCL 0.11 writes for it
+    /// is not valid, and Mesa's ends the process. Without the feature `vulkan`, the same adapter
+    /// takes kernels as WGSL, which is right.
+    #[error(
+        "{device} does not run CubeCL's SPIR-V: build without the feature `vulkan`, for kernels as \
+         WGSL"
+    )]
+    SoftwareSpirv {
+        /// Name of the adapter.
+        device: String,
+    },
     /// This crate does not reduce tensors of this storage type.
     #[error("tensors of {0} cannot be reduced: supported are {names}", names = ElementType::names())]
     StorageType(String),
@@ -170,15 +181,18 @@ pub enum ReduceError {
         /// What failed.
         reason: String,
     },
-    /// The device had no memory for the buffer of a tensor, so CubeCL dropped every launch that
-    /// binds it. Only [`confirm`](crate::confirm) detects this, and the exchange of shards.
-    #[error("the buffer of tensor {nth}, {bytes} bytes, was never allocated")]
-    NotAllocated {
+    /// The bytes of a tensor were never written: the device had no memory for them, or the work
+    /// that should have written them failed, perhaps because one of its own inputs is such a tensor.
+    /// [`confirm`](crate::confirm) detects this, and the exchange of shards.
+    #[error("tensor {nth}, {bytes} bytes, was never written: {reason}")]
+    Unwritten {
         /// Index of the tensor in the list given to `confirm`, or among the inputs of a shard,
         /// counted from 0.
         nth: usize,
         /// Size of its buffer in bytes.
         bytes: u64,
+        /// What failed.
+        reason: String,
     },
     /// Work that had been launched failed on the device. Launching does not wait for the device;
     /// [`confirm`](crate::confirm) does, and reports this. So does the exchange of shards.

@@ -15,12 +15,12 @@ use crate::{
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn softmax_gradient<R: Runtime>(
-    client: &ComputeClient<R>,
-    gradient: &TensorHandle<R>,
-    output: &TensorHandle<R>,
+pub fn softmax_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    output: &TensorHandle,
     axes: impl Into<Axes>,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     SoftmaxGradient.of(gradient, output, axes).run(client)
 }
 
@@ -30,12 +30,12 @@ pub fn softmax_gradient<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn log_softmax_gradient<R: Runtime>(
-    client: &ComputeClient<R>,
-    gradient: &TensorHandle<R>,
-    output: &TensorHandle<R>,
+pub fn log_softmax_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    output: &TensorHandle,
     axes: impl Into<Axes>,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     LogSoftmaxGradient.of(gradient, output, axes).run(client)
 }
 
@@ -47,13 +47,13 @@ pub fn log_softmax_gradient<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn rms_norm_gradient<R: Runtime>(
-    client: &ComputeClient<R>,
-    gradient: &TensorHandle<R>,
-    input: &TensorHandle<R>,
-    rstd: &TensorHandle<R>,
+pub fn rms_norm_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    input: &TensorHandle,
+    rstd: &TensorHandle,
     axes: impl Into<Axes>,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     let axes = axes.into();
     let count = count(gradient.shape(), &axes);
     RmsNormGradient { count }.of(gradient, input, axes).operand(rstd, ..).run(client)
@@ -67,14 +67,14 @@ pub fn rms_norm_gradient<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn layer_norm_gradient<R: Runtime>(
-    client: &ComputeClient<R>,
-    gradient: &TensorHandle<R>,
-    input: &TensorHandle<R>,
-    mean: &TensorHandle<R>,
-    rstd: &TensorHandle<R>,
+pub fn layer_norm_gradient(
+    client: &Client,
+    gradient: &TensorHandle,
+    input: &TensorHandle,
+    mean: &TensorHandle,
+    rstd: &TensorHandle,
     axes: impl Into<Axes>,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     let axes = axes.into();
     let count = count(gradient.shape(), &axes);
     let applied = LayerNormGradient { count }.of(gradient, input, axes);

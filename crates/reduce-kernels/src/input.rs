@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use cubecl::{prelude::*, std::tensor::TensorHandle};
+use cubecl::std::tensor::TensorHandle;
 use reduce_planner::{ElementType, InputSpec, row_major_strides};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 /// or a [`TensorDescription`], which answers every question that needs no data.
 pub trait Input: fmt::Debug + sealed::Layout {}
 
-impl<R: Runtime> Input for TensorHandle<R> {}
+impl Input for TensorHandle {}
 
 impl Input for TensorDescription {}
 
@@ -70,7 +70,7 @@ pub(crate) mod sealed {
         fn buffer_bytes(&self) -> Option<u64>;
     }
 
-    impl<R: Runtime> Layout for TensorHandle<R> {
+    impl Layout for TensorHandle {
         fn spec(&self) -> Result<InputSpec<'_>, ReduceError> {
             Ok(InputSpec {
                 element: element_type(self.dtype)?,

@@ -9,11 +9,11 @@
 //! use reduce_kernels::{ElementType, Mean, cubecl, mean, reduce, storage_type};
 //! use cubecl::{prelude::*, std::tensor::TensorHandle};
 //!
-//! # fn example<R: Runtime>(device: &R::Device) -> Result<(), reduce_kernels::ReduceError> {
-//! let client = R::client(device);
+//! # fn example(device: &cubecl::Device) -> Result<(), reduce_kernels::ReduceError> {
+//! let client = device.client();
 //! let data: Vec<f32> = (0..6).map(|i| i as f32).collect();
 //! let handle = client.create_from_slice(f32::as_bytes(&data));
-//! let x = TensorHandle::<R>::new_contiguous([2, 3], handle, storage_type(ElementType::F32));
+//! let x = TensorHandle::new_contiguous([2, 3], handle, storage_type(ElementType::F32));
 //!
 //! let rows = mean(&client, &x, [1])?; // shape [2, 1]
 //! let total = reduce(Mean, &x).over(..).keep_dims(false).run(&client)?; // shape []
@@ -21,11 +21,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Each backend is a feature of this crate, which enables the backend in CubeCL: `cuda`, `wgpu`
-//! (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. No backend is enabled by default. `nccl` lets
-//! reductions of tensors that lie in shards on several NVIDIA GPUs cross them ([`Sharded`]).
+//! Each backend is a feature of this crate, which enables the backend in CubeCL: `cuda` (kernels by
+//! NVRTC), `cuda-llvm`, `wgpu` (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. None is enabled by
+//! default. Beside `cuda`, `nccl` lets reductions of tensors that lie in shards on several NVIDIA
+//! GPUs cross them ([`Sharded`]). With `persistence`, compiled kernels are kept on disk.
 //!
-//! CubeCL 0.10 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
+//! CubeCL 0.11 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
 //! it `Line<T>`.
 #![deny(missing_docs)]
 
@@ -105,6 +106,9 @@ mod documents {
 
     #[doc = include_str!("../../../docs/SCALE.md")]
     struct Scale;
+
+    #[doc = include_str!("../../../docs/SEMANTICS.md")]
+    struct Semantics;
 
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/TUNING.md")]

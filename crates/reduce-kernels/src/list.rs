@@ -24,10 +24,10 @@ use crate::{
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn global_norm<'a, R: Runtime>(
-    client: &ComputeClient<R>,
-    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
-) -> Result<TensorHandle<R>, ReduceError> {
+pub fn global_norm<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
+) -> Result<TensorHandle, ReduceError> {
     Ok(reduce_list(NormL2, tensors).run(client)?.all)
 }
 
@@ -41,11 +41,11 @@ pub fn global_norm<'a, R: Runtime>(
 ///
 /// A [`ReduceError`] before anything is launched: tensors that are not of floating point, or a
 /// `max_norm` that is not finite and above 0.
-pub fn clip_by_global_norm<'a, R: Runtime>(
-    client: &ComputeClient<R>,
-    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
+pub fn clip_by_global_norm<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
     max_norm: f64,
-) -> Result<(Vec<TensorHandle<R>>, TensorHandle<R>), ReduceError> {
+) -> Result<(Vec<TensorHandle>, TensorHandle), ReduceError> {
     let clipped = reduce_list(NormL2, tensors).apply(ClippedToNorm { max_norm });
     let (tensors, norms) = clipped.run(client)?;
     Ok((tensors, norms.all))
@@ -57,11 +57,11 @@ pub fn clip_by_global_norm<'a, R: Runtime>(
 /// # Errors
 ///
 /// Those of [`clip_by_global_norm`], and tensors of which two elements lie in one place.
-pub fn clip_by_global_norm_in_place<'a, R: Runtime>(
-    client: &ComputeClient<R>,
-    tensors: impl IntoIterator<Item = &'a TensorHandle<R>>,
+pub fn clip_by_global_norm_in_place<'a>(
+    client: &Client,
+    tensors: impl IntoIterator<Item = &'a TensorHandle>,
     max_norm: f64,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     let clipped = reduce_list(NormL2, tensors).apply(ClippedToNorm { max_norm });
     Ok(clipped.run_in_place(client)?.all)
 }
@@ -77,7 +77,7 @@ pub fn clip_by_global_norm_in_place<'a, R: Runtime>(
 ///
 /// ```no_run
 /// # use reduce_kernels::{MinMax, NormL2, ReduceError, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-/// # fn example<R: Runtime>(client: &ComputeClient<R>, gradients: &[TensorHandle<R>]) -> Result<(), ReduceError> {
+/// # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
 /// let norms = reduce_list(NormL2, gradients).run(client)?;
 /// // norms.each has shape [gradients.len()], norms.all has shape [1].
 /// let (lowest, highest) = reduce_list(MinMax, gradients).run(client)?.all;
@@ -169,7 +169,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     ///
     /// ```no_run
     /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-    /// # fn example<R: Runtime>(client: &ComputeClient<R>, parts: &[TensorHandle<R>]) -> Result<(), ReduceError> {
+    /// # fn example(client: &Client, parts: &[TensorHandle]) -> Result<(), ReduceError> {
     /// // The parts of a vector of length 1.
     /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
     /// # Ok(()) }
@@ -214,7 +214,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// # Errors
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
-    pub fn choose<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<ListChoice, ReduceError> {
+    pub fn choose(&self, client: &Client) -> Result<ListChoice, ReduceError> {
         self.call()?.choose(client)
     }
 
@@ -251,23 +251,23 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 }
 
-/// The results of `O` over a list on `R`.
-pub type ResultsOfList<O, R> = ListResults<Outputs<O, TensorHandle<R>>>;
+/// The results of `O` over a list.
+pub type ResultsOfList<O> = ListResults<Outputs<O, TensorHandle>>;
 
-impl<'a, O: Operator, R: Runtime> ListReduction<'a, O, TensorHandle<R>> {
+impl<'a, O: Operator> ListReduction<'a, O, TensorHandle> {
     /// Launches the reduction into new tensors. Does not wait for it. Each thread caches the
     /// prepared list, so repeating it plans nothing.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(self, client: &ComputeClient<R>) -> Result<ResultsOfList<O, R>, ReduceError> {
-        Ok(of_list::<O, R>(self.call()?.run(client, &self.tensors)?))
+    pub fn run(self, client: &Client) -> Result<ResultsOfList<O>, ReduceError> {
+        Ok(of_list::<O>(self.call()?.run(client, &self.tensors)?))
     }
 }
 
 /// The tensors that results were applied to, and the results.
-pub type AppliedWithResults<O, R> = (Vec<TensorHandle<R>>, ResultsOfList<O, R>);
+pub type AppliedWithResults<O> = (Vec<TensorHandle>, ResultsOfList<O>);
 
 /// A list whose results are applied to each element; see [`ListReduction::apply`]. It does nothing
 /// until it is run. If the tensors are [`TensorDescription`](crate::TensorDescription)s, it cannot
@@ -290,11 +290,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     /// # Errors
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
-    pub fn choose<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        in_place: bool,
-    ) -> Result<ListApplication, ReduceError> {
+    pub fn choose(&self, client: &Client, in_place: bool) -> Result<ListApplication, ReduceError> {
         self.call()?.choose(client, in_place)
     }
 
@@ -305,11 +301,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     /// # Errors
     ///
     /// The error that the run would return.
-    pub fn check<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        in_place: bool,
-    ) -> Result<(), ReduceError> {
+    pub fn check(&self, client: &Client, in_place: bool) -> Result<(), ReduceError> {
         let bytes: Vec<_> = self.list.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect();
         self.call()?.check(client, &bytes, in_place)
     }
@@ -328,9 +320,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     }
 }
 
-impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime>
-    AppliedList<'_, O, F, TensorHandle<R>>
-{
+impl<O: Operator, F: Apply<Results = O::Results>> AppliedList<'_, O, F, TensorHandle> {
     /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do
     /// where these have no gaps, and are row-major otherwise. Returns them and the results.
     /// Does not wait.
@@ -338,9 +328,9 @@ impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime>
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(self, client: &ComputeClient<R>) -> Result<AppliedWithResults<O, R>, ReduceError> {
+    pub fn run(self, client: &Client) -> Result<AppliedWithResults<O>, ReduceError> {
         let (tensors, results) = self.call()?.run(client, &self.list.tensors, false)?;
-        Ok((tensors, of_list::<O, R>(results)))
+        Ok((tensors, of_list::<O>(results)))
     }
 
     /// Replaces the elements of the list, and returns the results. Does not wait. No two tensors of
@@ -350,19 +340,16 @@ impl<O: Operator, F: Apply<Results = O::Results>, R: Runtime>
     ///
     /// A [`ReduceError`] before anything is launched or written, such as for a tensor of which two
     /// elements lie in one place.
-    pub fn run_in_place(
-        self,
-        client: &ComputeClient<R>,
-    ) -> Result<ResultsOfList<O, R>, ReduceError> {
+    pub fn run_in_place(self, client: &Client) -> Result<ResultsOfList<O>, ReduceError> {
         let (_, results) = self.call()?.run(client, &self.list.tensors, true)?;
-        Ok(of_list::<O, R>(results))
+        Ok(of_list::<O>(results))
     }
 }
 
-fn of_list<O: Operator, R: Runtime>(results: Vec<ListResult<R>>) -> ResultsOfList<O, R> {
+fn of_list<O: Operator>(results: Vec<ListResult>) -> ResultsOfList<O> {
     let (each, all): (Vec<_>, Vec<_>) =
         results.into_iter().map(|ListResult { each, all }| (each, all)).unzip();
-    let outputs = |results: Vec<TensorHandle<R>>| {
+    let outputs = |results: Vec<TensorHandle>| {
         let mut results = results.into_iter();
         O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
     };

@@ -179,11 +179,11 @@ impl Standardize {
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn softmax<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
+pub fn softmax(
+    client: &Client,
+    input: &TensorHandle,
     axes: impl Into<Axes>,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     Softmax.of(input, axes).run(client)
 }
 
@@ -192,11 +192,11 @@ pub fn softmax<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn log_softmax<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
+pub fn log_softmax(
+    client: &Client,
+    input: &TensorHandle,
     axes: impl Into<Axes>,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     LogSoftmax.of(input, axes).run(client)
 }
 
@@ -205,12 +205,12 @@ pub fn log_softmax<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn layer_norm<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
+pub fn layer_norm(
+    client: &Client,
+    input: &TensorHandle,
     axes: impl Into<Axes>,
     eps: f64,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     LayerNorm { eps }.of(input, axes).run(client)
 }
 
@@ -219,12 +219,12 @@ pub fn layer_norm<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn rms_norm<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
+pub fn rms_norm(
+    client: &Client,
+    input: &TensorHandle,
     axes: impl Into<Axes>,
     eps: f64,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     RmsNorm { eps }.of(input, axes).run(client)
 }
 
@@ -233,12 +233,12 @@ pub fn rms_norm<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn l2_normalize<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
+pub fn l2_normalize(
+    client: &Client,
+    input: &TensorHandle,
     axes: impl Into<Axes>,
     eps: f64,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     NormalizeL2 { eps }.of(input, axes).run(client)
 }
 
@@ -247,19 +247,19 @@ pub fn l2_normalize<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn standardize<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
+pub fn standardize(
+    client: &Client,
+    input: &TensorHandle,
     axes: impl Into<Axes>,
     correction: f64,
     eps: f64,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     Standardize { correction, eps }.of(input, axes).run(client)
 }
 
 /// The normalised elements of [`batch_norm`], the mean and the reciprocal of the deviation of each
 /// channel.
-pub type BatchNormalized<R> = (TensorHandle<R>, (TensorHandle<R>, TensorHandle<R>));
+pub type BatchNormalized = (TensorHandle, (TensorHandle, TensorHandle));
 
 /// What batch normalisation does in training: [`LayerNorm`] of each channel, over all axes but
 /// axis 1, times `weight` and plus `bias`, which have an element for each channel.
@@ -267,13 +267,13 @@ pub type BatchNormalized<R> = (TensorHandle<R>, (TensorHandle<R>, TensorHandle<R
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn batch_norm<R: Runtime>(
-    client: &ComputeClient<R>,
-    input: &TensorHandle<R>,
-    weight: &TensorHandle<R>,
-    bias: &TensorHandle<R>,
+pub fn batch_norm(
+    client: &Client,
+    input: &TensorHandle,
+    weight: &TensorHandle,
+    bias: &TensorHandle,
     eps: f64,
-) -> Result<BatchNormalized<R>, ReduceError> {
+) -> Result<BatchNormalized, ReduceError> {
     let axes: Vec<usize> = (0..input.shape().len()).filter(|&axis| axis != 1).collect();
     let normalized = LayerNorm { eps }.of(input, axes);
     normalized.operand(weight, 1).operand(bias, 1).run_with_results(client)
@@ -293,12 +293,12 @@ pub fn batch_norm<R: Runtime>(
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
-pub fn cross_entropy<R: Runtime>(
-    client: &ComputeClient<R>,
-    logits: &TensorHandle<R>,
-    classes: &TensorHandle<R>,
+pub fn cross_entropy(
+    client: &Client,
+    logits: &TensorHandle,
+    classes: &TensorHandle,
     axis: usize,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     host::cross_entropy::cross_entropy(client, logits, classes, axis)
 }
 

@@ -35,12 +35,12 @@ macro_rules! operators {
             /// # Errors
             ///
             /// A [`ReduceError`] before anything is launched.
-            pub fn $function<R: Runtime>(
-                client: &ComputeClient<R>,
-                input: &TensorHandle<R>,
+            pub fn $function(
+                client: &Client,
+                input: &TensorHandle,
                 axes: impl Into<Axes>,
                 $($field: f64,)?
-            ) -> Result<Outputs<$operator, TensorHandle<R>>, ReduceError> {
+            ) -> Result<Outputs<$operator, TensorHandle>, ReduceError> {
                 reduce($operator { $($field)? }, input).over(axes).run(client)
             }
         )*

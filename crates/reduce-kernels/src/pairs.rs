@@ -45,13 +45,13 @@ macro_rules! pairs {
             /// # Errors
             ///
             /// A [`ReduceError`] before anything is launched.
-            pub fn $function<R: Runtime>(
-                client: &ComputeClient<R>,
-                first: &TensorHandle<R>,
-                second: &TensorHandle<R>,
+            pub fn $function(
+                client: &Client,
+                first: &TensorHandle,
+                second: &TensorHandle,
                 axes: impl Into<Axes>,
                 $($parameter: f64,)*
-            ) -> Result<Outputs<OfPairs<$type>, TensorHandle<R>>, ReduceError> {
+            ) -> Result<Outputs<OfPairs<$type>, TensorHandle>, ReduceError> {
                 reduce_pair($operator, first, second).over(axes).run(client)
             }
         )*

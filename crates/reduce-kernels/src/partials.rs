@@ -76,10 +76,10 @@ pub struct PartialsDescription {
 ///     cubecl::{prelude::*, std::tensor::TensorHandle},
 /// };
 ///
-/// # fn example<R: Runtime>(
-/// #     client: &ComputeClient<R>,
-/// #     upper: &TensorHandle<R>, // rows 0 to 600 of 1000
-/// #     lower: &TensorHandle<R>, // rows 600 to 1000
+/// # fn example(
+/// #     client: &Client,
+/// #     upper: &TensorHandle, // rows 0 to 600 of 1000
+/// #     lower: &TensorHandle, // rows 600 to 1000
 /// # ) -> Result<(), ReduceError> {
 /// let shard = |start| ShardSpec { axis: 0, start, of: 1000 };
 /// let upper = reduce(ArgMax, upper).over(0).partials_of_shard(client, shard(0))?;
@@ -88,13 +88,13 @@ pub struct PartialsDescription {
 /// let positions = merge_partials(&[upper, lower]).run(client)?;
 /// # Ok(()) }
 /// ```
-pub struct Partials<O, R: Runtime> {
+pub struct Partials<O> {
     operator: O,
     /// The operator's parameters.
     parameters: Vec<f64>,
     signature: Signature,
     description: PartialsDescription,
-    words: TensorHandle<R>,
+    words: TensorHandle,
     /// The device of the words, if this crate made them.
     device: Option<usize>,
 }
@@ -102,7 +102,7 @@ pub struct Partials<O, R: Runtime> {
 /// The format of [`PartialsDescription`] and of its words.
 const FORMAT: u32 = 1;
 
-impl<O: Clone, R: Runtime> Clone for Partials<O, R> {
+impl<O: Clone> Clone for Partials<O> {
     fn clone(&self) -> Self {
         Self {
             operator: self.operator.clone(),
@@ -115,7 +115,7 @@ impl<O: Clone, R: Runtime> Clone for Partials<O, R> {
     }
 }
 
-impl<O, R: Runtime> fmt::Debug for Partials<O, R> {
+impl<O> fmt::Debug for Partials<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Partials")
             .field("description", &self.description)
@@ -225,7 +225,7 @@ fn refuse<T>(error: PartialsError) -> Result<T, ReduceError> {
     Err(ReduceError::Partials(error))
 }
 
-impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
+impl<O: Operator> Reduction<'_, O, TensorHandle> {
     /// Reduces the input to partial results, which [`merge_partials`] merges with those of other
     /// tensors and finishes. Does not wait for the device.
     ///
@@ -236,7 +236,7 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn partials(self, client: &ComputeClient<R>) -> Result<Partials<O, R>, ReduceError> {
+    pub fn partials(self, client: &Client) -> Result<Partials<O>, ReduceError> {
         self.partials_of(client, None)
     }
 
@@ -249,17 +249,17 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
     /// or that reaches past the end of the larger tensor.
     pub fn partials_of_shard(
         self,
-        client: &ComputeClient<R>,
+        client: &Client,
         shard: ShardSpec,
-    ) -> Result<Partials<O, R>, ReduceError> {
+    ) -> Result<Partials<O>, ReduceError> {
         self.partials_of(client, Some(shard))
     }
 
     fn partials_of(
         self,
-        client: &ComputeClient<R>,
+        client: &Client,
         shard: Option<ShardSpec>,
-    ) -> Result<Partials<O, R>, ReduceError> {
+    ) -> Result<Partials<O>, ReduceError> {
         let mut call = self.call(None)?;
         call.request.wanted = Wanted::Partials(shard.map(|shard| {
             // Without positions, all shards of one length are prepared alike.
@@ -296,7 +296,7 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, TensorHandle<R>> {
     }
 }
 
-impl<O: Operator, R: Runtime> Partials<O, R> {
+impl<O: Operator> Partials<O> {
     /// Partial results that came from elsewhere: `words` as [`words`](Self::words) gave them, or
     /// the words of several that follow each other.
     ///
@@ -310,7 +310,7 @@ impl<O: Operator, R: Runtime> Partials<O, R> {
     pub fn from_words(
         operator: O,
         description: PartialsDescription,
-        words: TensorHandle<R>,
+        words: TensorHandle,
     ) -> Result<Self, ReduceError> {
         let erased = O::DEFINITION.erased();
         if description.operator != erased.name() {
@@ -389,7 +389,7 @@ impl<O: Operator, R: Runtime> Partials<O, R> {
     /// in row-major order. The words are those of the fields, one after the other, the low half of
     /// a field of 64 bits before the high one.
     #[must_use]
-    pub fn words(&self) -> &TensorHandle<R> {
+    pub fn words(&self) -> &TensorHandle {
         &self.words
     }
 
@@ -425,23 +425,23 @@ fn bits(parameters: &[f64]) -> Vec<u64> {
 ///
 /// With shards, the order is that of the shards, and it is checked. Without, another order gives
 /// the same up to rounding for every operator whose results do not depend on the order of elements.
-pub fn merge_partials<O: Operator, R: Runtime>(partials: &[Partials<O, R>]) -> Merge<'_, O, R> {
+pub fn merge_partials<O: Operator>(partials: &[Partials<O>]) -> Merge<'_, O> {
     Merge { partials }
 }
 
 /// A merge of partial results; see [`merge_partials`].
 #[must_use = "a merge does nothing until it is run"]
-pub struct Merge<'a, O, R: Runtime> {
-    partials: &'a [Partials<O, R>],
+pub struct Merge<'a, O> {
+    partials: &'a [Partials<O>],
 }
 
-impl<O, R: Runtime> fmt::Debug for Merge<'_, O, R> {
+impl<O> fmt::Debug for Merge<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Merge").field("partials", &self.partials).finish()
     }
 }
 
-impl<O: Operator, R: Runtime> Merge<'_, O, R> {
+impl<O: Operator> Merge<'_, O> {
     /// Merges and finishes the partial results into new row-major tensors. Does not wait for the
     /// device.
     ///
@@ -451,10 +451,7 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
     /// cover the whole in their order, no elements where the operator needs some
     /// ([`PartialsError`]); and what the device cannot compute with, index or allocate. Nothing is
     /// launched then.
-    pub fn run(
-        self,
-        client: &ComputeClient<R>,
-    ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
+    pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         let whole = self.whole()?;
         let merge = self.prepared(client, &whole, None)?;
         let signature = self.partials[0].signature;
@@ -478,8 +475,8 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
     /// Those of [`run`](Self::run), and an output that does not fit. Nothing has been written then.
     pub fn run_into(
         self,
-        client: &ComputeClient<R>,
-        output: Outputs<O, TensorBinding<R>>,
+        client: &Client,
+        output: Outputs<O, TensorBinding>,
     ) -> Result<(), ReduceError> {
         let whole = self.whole()?;
         let outputs = O::Results::into_list(output);
@@ -496,7 +493,7 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
     /// # Errors
     ///
     /// Partial results that do not belong together, or whose shards do not follow each other.
-    pub fn partials(self, client: &ComputeClient<R>) -> Result<Partials<O, R>, ReduceError> {
+    pub fn partials(self, client: &Client) -> Result<Partials<O>, ReduceError> {
         let merged = self.merged()?;
         let merge = self.prepared(client, &merged, None)?;
         let first = &self.partials[0];
@@ -515,7 +512,7 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
         })
     }
 
-    fn words(&self, client: &ComputeClient<R>) -> Result<Vec<PartialWords>, ReduceError> {
+    fn words(&self, client: &Client) -> Result<Vec<PartialWords>, ReduceError> {
         let own = identity(client);
         let words = self.partials.iter().enumerate().map(|(nth, partial)| {
             if partial.device.is_some_and(|device| device != own) {
@@ -530,7 +527,7 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
 
     fn prepared(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         merged: &PartialsDescription,
         strides: Option<&[usize]>,
     ) -> Result<PreparedMerge, ReduceError> {
@@ -580,7 +577,7 @@ impl<O: Operator, R: Runtime> Merge<'_, O, R> {
             if first.description.parameters != description.parameters {
                 return differ("parameters", &first.parameters, &other.parameters);
             }
-            let types = |partial: &Partials<O, R>| {
+            let types = |partial: &Partials<O>| {
                 let Signature { fields, results, .. } = partial.signature;
                 (fields[..O::Fields::COUNT].to_vec(), results[..O::Results::COUNT].to_vec())
             };

@@ -50,7 +50,7 @@ pub enum PlanSource {
 ///
 /// ```no_run
 /// # use reduce_kernels::{Device, device_of, use_profile, cubecl::prelude::*, planner::DeviceError};
-/// # fn example<R: Runtime>(client: &ComputeClient<R>, calibrated: Device) -> Result<(), DeviceError> {
+/// # fn example(client: &Client, calibrated: Device) -> Result<(), DeviceError> {
 /// // `calibrated` is what `serde_json` reads from the file that `calibrate --json` wrote.
 /// use_profile(client, calibrated.profile)?;
 /// # Ok(()) }
@@ -62,10 +62,7 @@ pub enum PlanSource {
 /// # Errors
 ///
 /// A number of the profile makes no sense. The profile that was used before is still used then.
-pub fn use_profile<R: Runtime>(
-    client: &ComputeClient<R>,
-    profile: Profile,
-) -> Result<(), DeviceError> {
+pub fn use_profile(client: &Client, profile: Profile) -> Result<(), DeviceError> {
     let mut device = device_of(client);
     device.profile = profile;
     device.check()?;
@@ -74,7 +71,7 @@ pub fn use_profile<R: Runtime>(
 }
 
 /// Plans with the profile that [`device_of`] assumes again; see [`use_profile`].
-pub fn stop_using_profile<R: Runtime>(client: &ComputeClient<R>) {
+pub fn stop_using_profile(client: &Client) {
     settings::set_profile(cache::identity(client), None);
 }
 
@@ -94,12 +91,12 @@ pub fn stop_using_profile<R: Runtime>(client: &ComputeClient<R>) {
 /// [`AppliedPlan::Held`]: crate::planner::AppliedPlan::Held
 /// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden
 /// [`plan_for`]: crate::AppliedReduction::plan_for
-pub fn forbid_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
+pub fn forbid_waiting_cubes(client: &Client) {
     settings::set_forbids_waiting(cache::identity(client), true);
 }
 
 /// Lets cubes wait for others again, on devices where they may; see [`forbid_waiting_cubes`].
-pub fn allow_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
+pub fn allow_waiting_cubes(client: &Client) {
     settings::set_forbids_waiting(cache::identity(client), false);
 }
 
@@ -119,7 +116,7 @@ pub fn allow_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
 ///
 /// ```no_run
 /// # use reduce_kernels::{PlanStore, device_of, use_plans, cubecl::prelude::*};
-/// # fn example<R: Runtime>(client: &ComputeClient<R>) -> Result<(), reduce_kernels::StoreError> {
+/// # fn example(client: &Client) -> Result<(), reduce_kernels::StoreError> {
 /// use_plans(client, PlanStore::read("plans.json", &device_of(client))?)?;
 /// # Ok(()) }
 /// ```
@@ -132,10 +129,7 @@ pub fn allow_waiting_cubes<R: Runtime>(client: &ComputeClient<R>) {
 /// [`StoreError::OtherDevice`] if the plans were measured on another device. The store that was
 /// used before is still used then.
 #[cfg(feature = "serde")]
-pub fn use_plans<R: Runtime>(
-    client: &ComputeClient<R>,
-    store: PlanStore,
-) -> Result<(), StoreError> {
+pub fn use_plans(client: &Client, store: PlanStore) -> Result<(), StoreError> {
     store.check_device(&device_of(client))?;
     settings::set_store(cache::identity(client), Some(store));
     Ok(())
@@ -143,6 +137,6 @@ pub fn use_plans<R: Runtime>(
 
 /// Uses no stored plans any more on the client's device; see [`use_plans`].
 #[cfg(feature = "serde")]
-pub fn stop_using_plans<R: Runtime>(client: &ComputeClient<R>) {
+pub fn stop_using_plans(client: &Client) {
     settings::set_store(cache::identity(client), None);
 }

@@ -261,8 +261,8 @@ impl fmt::Display for RecordedReduction {
 ///
 /// ```no_run
 /// # use reduce_kernels::{record_reductions, recorded, stop_recording, cubecl::prelude::*};
-/// # fn step<R: Runtime>(_: &ComputeClient<R>) {}
-/// # fn example<R: Runtime>(client: &ComputeClient<R>) -> std::io::Result<()> {
+/// # fn step(_: &Client) {}
+/// # fn example(client: &Client) -> std::io::Result<()> {
 /// record_reductions(client);
 /// step(client); // everything that the application does
 /// stop_recording(client);
@@ -270,18 +270,18 @@ impl fmt::Display for RecordedReduction {
 /// std::fs::write("reductions.jsonl", lines.collect::<String>())?;
 /// # Ok(()) }
 /// ```
-pub fn record_reductions<R: Runtime>(client: &ComputeClient<R>) {
+pub fn record_reductions(client: &Client) {
     settings::set_recording(cache::identity(client), true);
 }
 
 /// Records no more reductions on the client's device. [`recorded`] still gives those that were.
-pub fn stop_recording<R: Runtime>(client: &ComputeClient<R>) {
+pub fn stop_recording(client: &Client) {
     settings::set_recording(cache::identity(client), false);
 }
 
 /// The reductions that were recorded on the client's device since [`record_reductions`], in the
 /// order in which they were first seen.
 #[must_use]
-pub fn recorded<R: Runtime>(client: &ComputeClient<R>) -> Vec<RecordedReduction> {
+pub fn recorded(client: &Client) -> Vec<RecordedReduction> {
     settings::recorded(cache::identity(client))
 }

@@ -29,7 +29,7 @@ pub type Outputs<O, X> = <<O as Operator>::Results as ResultArity>::Outputs<X>;
 ///
 /// ```no_run
 /// # use reduce_kernels::{MinMax, Var, reduce, ReduceError, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-/// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 /// let per_channel =
 ///     reduce(Var { correction: 1.0 }, x).over([0, 2, 3]).keep_dims(false).run(client)?;
 /// let (lowest, highest) = reduce(MinMax, x).over(1).run(client)?;
@@ -58,7 +58,7 @@ pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O,
 ///
 /// ```no_run
 /// # use reduce_kernels::{CosineSimilarity, ReduceError, reduce_pair, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-/// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>, y: &TensorHandle<R>) -> Result<(), ReduceError> {
+/// # fn example(client: &Client, x: &TensorHandle, y: &TensorHandle) -> Result<(), ReduceError> {
 /// let of_rows = reduce_pair(CosineSimilarity { eps: 1e-8 }, x, y).over(1).run(client)?;
 /// # Ok(()) }
 /// ```
@@ -161,7 +161,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     ///
     /// ```no_run
     /// # use reduce_kernels::{Product, ReduceError, Sum, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-    /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>, w: &TensorHandle<R>) -> Result<(), ReduceError> {
+    /// # fn example(client: &Client, x: &TensorHandle, w: &TensorHandle) -> Result<(), ReduceError> {
     /// let weighted = reduce(Sum, x).paired(w, Product).over(0).run(client)?;
     /// # Ok(()) }
     /// ```
@@ -185,7 +185,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     ///
     /// ```no_run
     /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-    /// # fn example<R: Runtime>(client: &ComputeClient<R>, x: &TensorHandle<R>) -> Result<(), ReduceError> {
+    /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
     /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
     /// # Ok(()) }
     /// ```
@@ -257,7 +257,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// Invalid axes, types or strides, and reductions that the device cannot run. Only
     /// [`run`](Self::run) checks where buffers start and how much memory a result takes. A result
     /// without elements gets a plan too, although running it launches nothing.
-    pub fn choose<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<Choice, ReduceError> {
+    pub fn choose(&self, client: &Client) -> Result<Choice, ReduceError> {
         self.call(None)?.choose(client, self.buffer_bytes())
     }
 
@@ -268,7 +268,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// # Errors
     ///
     /// The errors of `choose`, and a plan of `with_plan` that may not run.
-    pub fn plan<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<PlanInUse, ReduceError> {
+    pub fn plan(&self, client: &Client) -> Result<PlanInUse, ReduceError> {
         self.call(None)?.plan(client, self.buffer_bytes())
     }
 
@@ -290,7 +290,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// # Errors
     ///
     /// The error that `run` would return.
-    pub fn check<R: Runtime>(&self, client: &ComputeClient<R>) -> Result<(), ReduceError> {
+    pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
         self.call(None)?.check(client, self.buffer_bytes())
     }
 
@@ -324,17 +324,14 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     }
 }
 
-impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
+impl<'a, O: Operator> Reduction<'a, O, TensorHandle> {
     /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait
     /// for it. Each thread caches the prepared reduction, so repeating it costs a look-up.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(
-        self,
-        client: &ComputeClient<R>,
-    ) -> Result<Outputs<O, TensorHandle<R>>, ReduceError> {
+    pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         let mut outputs = self.call(None)?.run(client, self.input, self.second)?.into_iter();
         Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
     }
@@ -352,8 +349,8 @@ impl<'a, O: Operator, R: Runtime> Reduction<'a, O, TensorHandle<R>> {
     /// A [`ReduceError`] before anything is launched or written.
     pub fn run_into(
         self,
-        client: &ComputeClient<R>,
-        output: Outputs<O, TensorBinding<R>>,
+        client: &Client,
+        output: Outputs<O, TensorBinding>,
     ) -> Result<(), ReduceError> {
         let outputs = O::Results::into_list(output);
         let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);

@@ -4,7 +4,7 @@
 //!
 //! An executable of its own, because its launches fill the device. It runs for a minute where cubes
 //! may wait, for seconds on other GPUs, and for two rounds on a software adapter.
-#![cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
+#![cfg(any(feature = "cuda-llvm", feature = "wgpu", feature = "vulkan"))]
 
 #[path = "suite/backend.rs"]
 mod backend;
@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const EXPECTED: &str = "REDUCE_TOGETHER_BITS";
 
 /// A row-major tensor of f32 whose elements differ from seed to seed.
-fn tensor<R: Runtime>(client: &ComputeClient<R>, seed: usize, shape: &[usize]) -> TensorHandle<R> {
+fn tensor(client: &Client, seed: usize, shape: &[usize]) -> TensorHandle {
     let value = |i: usize| (((i + seed) * 2_654_435_761) % 1_000_003) as f32 / 1e5 - 5.0;
     let data: Vec<f32> = (0..shape.iter().product()).map(value).collect();
     let handle = client.create_from_slice(f32::as_bytes(&data));
@@ -47,22 +47,22 @@ fn tensor<R: Runtime>(client: &ComputeClient<R>, seed: usize, shape: &[usize]) -
 }
 
 /// The inputs of a thread.
-struct Inputs<R: Runtime> {
-    client: ComputeClient<R>,
+struct Inputs {
+    client: Client,
     device: Device,
     /// Rows of which several cubes hold each.
-    rows: TensorHandle<R>,
+    rows: TensorHandle,
     /// Few rows, of which as many cubes hold each as may.
-    long_rows: TensorHandle<R>,
-    images: TensorHandle<R>,
-    channels: TensorHandle<R>,
+    long_rows: TensorHandle,
+    images: TensorHandle,
+    channels: TensorHandle,
 }
 
 /// A call, and its name.
-type Call<R> = (&'static str, fn(&Inputs<R>) -> TensorHandle<R>);
+type Call = (&'static str, fn(&Inputs) -> TensorHandle);
 
-impl<R: Runtime> Inputs<R> {
-    fn new(client: &ComputeClient<R>, seed: usize) -> Self {
+impl Inputs {
+    fn new(client: &Client, seed: usize) -> Self {
         // A software adapter gets few elements.
         let device = device_of(client);
         let [rows, long_rows, images]: [&[usize]; 3] = match device.plane_operations {
@@ -82,8 +82,8 @@ impl<R: Runtime> Inputs<R> {
     /// Results that are applied by several cubes for each row, where cubes may wait.
     fn by_cubes<O: Operator, F: Apply<Results = O::Results>>(
         &self,
-        applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
-    ) -> TensorHandle<R> {
+        applied: AppliedReduction<'_, O, F, TensorHandle>,
+    ) -> TensorHandle {
         let applied = if self.device.forward_progress {
             let (problem, reduction) = applied.problems().unwrap();
             let kind = AppliedKind::HeldByCubes;
@@ -94,7 +94,7 @@ impl<R: Runtime> Inputs<R> {
         applied.run(&self.client).unwrap()
     }
 
-    const CALLS: [Call<R>; 7] = [
+    const CALLS: [Call; 7] = [
         ("softmax of rows held by several cubes", |of| of.by_cubes(Softmax.of(&of.rows, 1))),
         ("softmax of long rows held by many cubes", |of| of.by_cubes(Softmax.of(&of.long_rows, 1))),
         ("layer_norm of long rows held by many cubes", |of| {
@@ -244,7 +244,7 @@ impl Load {
 
     /// Runs all calls in each thread, on a stream of its own, again and again, and compares their
     /// bits with those `expected` of it. The result is the number of calls.
-    fn run<R: Runtime>(&self, client: &ComputeClient<R>, expected: &[Vec<u64>]) -> usize {
+    fn run(&self, client: &Client, expected: &[Vec<u64>]) -> usize {
         let start = Instant::now();
         let watch = Watch::over(self.threads);
         let together = Barrier::new(self.threads);
@@ -255,13 +255,13 @@ impl Load {
             let mut round = 0;
             while round < self.least_rounds || start.elapsed() < self.time {
                 let bits = inputs.bits(|what| watched.begins(what, round));
-                let names = Inputs::<R>::CALLS.iter().map(|call| call.0);
+                let names = Inputs::CALLS.iter().map(|call| call.0);
                 for (name, (found, expected)) in names.zip(bits.iter().zip(&expected[nth])) {
                     assert_eq!(found, expected, "{name}, thread {nth}, round {round}");
                 }
                 round += 1;
             }
-            round * Inputs::<R>::CALLS.len()
+            round * Inputs::CALLS.len()
         };
         watch.during(|| {
             thread::scope(|scope| {
@@ -276,7 +276,7 @@ impl Load {
 }
 
 /// The bits that each thread's calls have when no other test of this process runs.
-fn alone<R: Runtime>(client: &ComputeClient<R>, threads: usize) -> Vec<Vec<u64>> {
+fn alone(client: &Client, threads: usize) -> Vec<Vec<u64>> {
     let watch = Watch::over(1);
     watch.during(|| {
         let watched = watch.of(0);
@@ -292,7 +292,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 }
 
 /// Threads with a stream each.
-fn threads<R: Runtime>(client: &ComputeClient<R>) {
+fn threads(client: &Client) {
     let _one = one_at_a_time();
     let load = Load::of(&device_of(client), 8);
     let calls = load.run(client, &alone(client, load.threads));
@@ -301,7 +301,7 @@ fn threads<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Two processes of a few threads each. Both run the test called `name`, and know by a variable in
 /// their environment that they are these.
-fn processes<R: Runtime>(client: &ComputeClient<R>, name: &str) {
+fn processes(client: &Client, name: &str) {
     let _one = one_at_a_time();
     let load = Load::of(&device_of(client), 3);
     let expected = alone(client, load.threads);
@@ -359,7 +359,7 @@ macro_rules! on_backend {
     };
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-llvm")]
 on_backend!(cuda);
 
 #[cfg(feature = "vulkan")]

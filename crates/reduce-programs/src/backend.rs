@@ -2,7 +2,7 @@
 
 use std::{env, fmt, str::FromStr};
 
-use reduce_kernels::cubecl::prelude::*;
+use reduce_kernels::cubecl::{self, prelude::*};
 
 /// The environment variable that names the backend of programs that are given none.
 const VARIABLE: &str = "REDUCE_BACKEND";
@@ -26,7 +26,7 @@ pub enum Backend {
 impl Backend {
     /// The backends compiled in, the preferred one first.
     pub const COMPILED_IN: &'static [Backend] = &[
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "cuda-llvm")]
         Backend::Cuda,
         #[cfg(feature = "vulkan")]
         Backend::Vulkan,
@@ -100,12 +100,7 @@ pub trait OnDevice {
 
     /// Does the work on the device behind `client`. The backend and the device's name are for
     /// reports.
-    fn on<R: Runtime>(
-        self,
-        client: &ComputeClient<R>,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output;
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output;
 }
 
 /// Does `work` on the default device of `backend`; see [`device`].
@@ -130,6 +125,8 @@ pub fn on_device<W: OnDevice>(
 ///
 /// The backend is not compiled in or finds no device, or no backend does.
 pub fn device(backend: Option<Backend>) -> Result<Device, BackendError> {
+    #[cfg(feature = "persistence")]
+    keep_kernels();
     match backend.map_or_else(|| named(env::var(VARIABLE).ok()), |b| Ok(Some(b)))? {
         Some(backend) => Device::open(backend),
         None => {
@@ -140,6 +137,18 @@ pub fn device(backend: Option<Backend>) -> Result<Device, BackendError> {
             Ok(device)
         }
     }
+}
+
+/// Lets CubeCL keep compiled kernels on disk, where its configuration says nothing of it. They are
+/// kept by the identity of the executable, so no other build finds them.
+#[cfg(feature = "persistence")]
+fn keep_kernels() {
+    use reduce_kernels::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    config.compilation.cache = true;
+    // A program that has read its configuration before keeps that one.
+    let _ = CubeClRuntimeConfig::try_set(config);
 }
 
 /// The backend that the environment variable names, if it is set.
@@ -169,66 +178,63 @@ fn first<D>(
 }
 
 /// The default device of a backend.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Device {
-    /// An NVIDIA GPU through CUDA.
-    #[cfg(feature = "cuda")]
-    Cuda(reduce_kernels::cubecl::cuda::CudaDevice),
-    /// An adapter of wgpu.
-    #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-    Wgpu {
-        /// The device, which compiles kernels as `backend` says.
-        device: reduce_kernels::cubecl::wgpu::WgpuDevice,
-        /// [`Backend::Vulkan`] or [`Backend::Wgpu`].
-        backend: Backend,
-        /// The adapter's name.
-        name: String,
-    },
+#[derive(Clone)]
+pub struct Device {
+    backend: Backend,
+    /// The device as CubeCL names it.
+    device: cubecl::Device,
+    client: Client,
+    name: String,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backend, device, name, .. } = self;
+        write!(f, "{name} ({device:?}) through {backend}")
+    }
 }
 
 impl Device {
     fn open(backend: Backend) -> Result<Self, BackendError> {
         match backend {
-            #[cfg(feature = "cuda")]
+            #[cfg(feature = "cuda-llvm")]
             Backend::Cuda => {
-                use reduce_kernels::cubecl::cuda::{CudaDevice, CudaRuntime};
-
-                let device = CudaDevice::default();
-                quietly(|| CudaRuntime::client(&device)).ok_or(BackendError::NoDevice(backend))?;
-                Ok(Device::Cuda(device))
+                let device = cubecl::Device::cuda(0);
+                let device = device.map_err(|_| BackendError::NoDevice(backend))?;
+                let client = device.client();
+                let name = client.properties().identity.name.clone();
+                Ok(Self { backend, device, client, name })
             }
             #[cfg(feature = "vulkan")]
-            Backend::Vulkan => {
-                let (device, name) = wgpu::spirv().ok_or(BackendError::NoDevice(backend))?;
-                Ok(Device::Wgpu { device, backend, name })
-            }
+            Backend::Vulkan => wgpu::spirv().ok_or(BackendError::NoDevice(backend)),
             #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-            Backend::Wgpu => {
-                let (device, name) = wgpu::wgsl().ok_or(BackendError::NoDevice(backend))?;
-                Ok(Device::Wgpu { device, backend, name })
-            }
+            Backend::Wgpu => wgpu::wgsl().ok_or(BackendError::NoDevice(backend)),
             #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
             other => Err(BackendError::NotCompiledIn(other)),
         }
     }
 
     fn run<W: OnDevice>(self, work: W) -> W::Output {
-        #[cfg(not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")))]
-        drop(work);
-        match self {
-            // CubeCL does not tell a CUDA device's name.
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => {
-                let client = reduce_kernels::cubecl::cuda::CudaRuntime::client(&device);
-                work.on(&client, Backend::Cuda, "CUDA device 0")
-            }
-            #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-            Device::Wgpu { device, backend, name } => {
-                let client = reduce_kernels::cubecl::wgpu::WgpuRuntime::client(&device);
-                work.on(&client, backend, &name)
-            }
-        }
+        work.on(&self.client, self.backend, &self.name)
+    }
+
+    /// The backend that it is the default device of.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The device as CubeCL names it. Its own client may use another compiler than
+    /// [`client`](Self::client), which is that of the backend.
+    #[must_use]
+    pub fn device(&self) -> &cubecl::Device {
+        &self.device
+    }
+
+    /// A client that compiles kernels as the backend says.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -238,68 +244,60 @@ mod wgpu {
     use std::sync::LazyLock;
 
     use reduce_kernels::cubecl::{
+        Device, RuntimeId,
         prelude::*,
         wgpu::{
-            AutoGraphicsApi, GraphicsApi, OpenGl, RuntimeOptions, WgpuDevice, WgpuRuntime,
-            WgpuSetup, init_device, init_setup,
+            AutoGraphicsApi, RuntimeOptions, WgpuBackend, WgpuDevice, WgpuServer, WgpuSetup,
+            WgslCompiler, try_init_setup,
         },
     };
 
-    use super::quietly;
+    use super::Backend;
 
-    /// A device and the adapter's name.
-    type Named = (WgpuDevice, String);
-
-    /// The adapter behind CubeCL's default device, if there is one. A process can set it up only
-    /// once.
-    static SETUP: LazyLock<Option<WgpuSetup>> = LazyLock::new(|| {
-        let device = WgpuDevice::default();
-        quietly(|| init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default()))
+    /// The default adapter, if there is one. A process can set it up only once.
+    ///
+    /// Vulkan is asked first: where it has a software adapter alone, CubeCL would look for a GPU
+    /// through OpenGL, which prints to stderr.
+    static SETUP: LazyLock<Option<(WgpuDevice, WgpuSetup)>> = LazyLock::new(|| {
+        let auto = WgpuDevice::default();
+        [auto.clone().on(WgpuBackend::Vulkan), auto].into_iter().find_map(|device| {
+            let options = RuntimeOptions::default();
+            let setup = try_init_setup::<AutoGraphicsApi>(&device, options).ok()?;
+            Some((device, setup))
+        })
     });
 
-    static WGSL: LazyLock<Option<Named>> = LazyLock::new(|| {
-        let (default, name) = default()?;
-        if !compiles_spirv(&default) {
-            return Some((default, name));
-        }
-        // CubeCL 0.10 compiles SPIR-V if the setup names Vulkan, and WGSL if it names OpenGL,
-        // whatever the adapter is.
-        let setup = WgpuSetup { backend: OpenGl::backend(), ..SETUP.clone()? };
-        Some((init_device(setup, RuntimeOptions::default()), name))
-    });
-
-    fn default() -> Option<Named> {
-        let name = SETUP.as_ref()?.adapter.get_info().name;
-        Some((WgpuDevice::default(), name))
+    fn opened(backend: Backend, client: impl FnOnce(&Device) -> Client) -> Option<super::Device> {
+        let (device, setup) = SETUP.as_ref()?;
+        let name = setup.adapter.get_info().name;
+        let device = Device::from(device.clone());
+        let client = client(&device);
+        Some(super::Device { backend, device, client, name })
     }
 
-    fn compiles_spirv(device: &WgpuDevice) -> bool {
-        WgpuRuntime::name(&WgpuRuntime::client(device)) == "wgpu<spirv>"
-    }
-
-    /// The device that takes SPIR-V, if the adapter does.
+    /// The adapter through SPIR-V, unless it does not take that.
+    ///
+    /// Mesa's software adapter says that it does, and crashes when it compiles a kernel with shared
+    /// memory: it lacks `VK_KHR_workgroup_memory_explicit_layout`, and what CubeCL 0.11.3 writes
+    /// without it is invalid.
     #[cfg(feature = "vulkan")]
-    pub(super) fn spirv() -> Option<Named> {
-        default().filter(|(device, _)| compiles_spirv(device))
+    pub(super) fn spirv() -> Option<super::Device> {
+        use reduce_kernels::cubecl::wgpu::wgpu::DeviceType;
+
+        if SETUP.as_ref()?.1.adapter.get_info().device_type == DeviceType::Cpu {
+            eprintln!("a software adapter does not run SPIR-V of CubeCL rightly");
+            return None;
+        }
+        opened(Backend::Vulkan, Device::client)
+            .filter(|device| device.client.name() == "wgpu<spirv>")
     }
 
-    /// The device that takes WGSL.
-    pub(super) fn wgsl() -> Option<Named> {
-        WGSL.clone()
+    /// The adapter through WGSL. CubeCL's own client of it uses SPIR-V where it can.
+    pub(super) fn wgsl() -> Option<super::Device> {
+        opened(Backend::Wgpu, |device| {
+            Client::load::<WgpuServer<WgslCompiler>>(RuntimeId::strip(device.to_id()))
+        })
     }
-}
-
-/// The result of `start`, or `None` if it panics. CubeCL 0.10 panics where a runtime finds no
-/// device, after it has printed a report of its own. This suppresses the report.
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
-fn quietly<T>(start: impl FnOnce() -> T) -> Option<T> {
-    use std::panic;
-
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let started = panic::catch_unwind(panic::AssertUnwindSafe(start));
-    panic::set_hook(hook);
-    started.ok()
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ impl Floor {
     /// # Errors
     ///
     /// What the library refuses and what the device reports.
-    pub fn measure<R: Runtime>(
-        client: &ComputeClient<R>,
+    pub fn measure(
+        client: &Client,
         most_bytes: u64,
         sample_seconds: f64,
     ) -> Result<Self, MeasureError> {
@@ -56,13 +56,13 @@ impl Floor {
 
 /// Most bytes that a buffer can have: CubeCL rounds what it allocates up to whole units of
 /// alignment.
-pub fn largest_buffer<R: Runtime>(client: &ComputeClient<R>) -> u64 {
+pub fn largest_buffer(client: &Client) -> u64 {
     let memory = &client.properties().memory;
     memory.max_page_size / memory.alignment * memory.alignment
 }
 
-fn sum_microseconds<R: Runtime>(
-    client: &ComputeClient<R>,
+fn sum_microseconds(
+    client: &Client,
     elements: u64,
     sample_seconds: f64,
 ) -> Result<f64, MeasureError> {
@@ -74,7 +74,7 @@ fn sum_microseconds<R: Runtime>(
         Ok(())
     })?;
     drop(inputs);
-    client.memory_cleanup();
+    client.memory_cleanup().expect("no program records a graph");
     Ok(us)
 }
 

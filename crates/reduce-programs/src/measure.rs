@@ -58,7 +58,7 @@ pub fn gigabytes_per_second(bytes: u64, microseconds: f64) -> f64 {
 /// # Errors
 ///
 /// What the device reports.
-pub fn wait<R: Runtime>(client: &ComputeClient<R>) -> Result<(), MeasureError> {
+pub fn wait(client: &Client) -> Result<(), MeasureError> {
     Ok(future::block_on(client.sync())?)
 }
 
@@ -86,8 +86,8 @@ fn calls_to_fill<E>(
 /// # Errors
 ///
 /// The errors of `call` and of the device.
-pub fn microseconds_per_call<R: Runtime>(
-    client: &ComputeClient<R>,
+pub fn microseconds_per_call(
+    client: &Client,
     sample_seconds: f64,
     call: impl FnMut() -> Result<(), MeasureError>,
 ) -> Result<f64, MeasureError> {
@@ -100,8 +100,8 @@ pub fn microseconds_per_call<R: Runtime>(
 /// # Errors
 ///
 /// The errors of `call` and of the devices.
-pub fn microseconds_on_all<R: Runtime>(
-    clients: &[ComputeClient<R>],
+pub fn microseconds_on_all(
+    clients: &[Client],
     sample_seconds: f64,
     mut call: impl FnMut() -> Result<(), MeasureError>,
 ) -> Result<f64, MeasureError> {

@@ -2,7 +2,7 @@
 
 use reduce_kernels::{
     ElementType,
-    cubecl::{self, ir::StorageType, prelude::*, std::tensor::TensorHandle},
+    cubecl::{self, ir::ElemType, prelude::*, std::tensor::TensorHandle},
     storage_type,
 };
 
@@ -47,11 +47,11 @@ impl Spread {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn fill<E: Numeric>(
-    output: &mut Array<E>,
+    output: &mut [E],
     seed: u32,
     length: usize,
     #[comptime] spread: Spread,
-    #[define(E)] _type: StorageType,
+    #[define(E)] _type: ElemType,
 ) {
     let step = CUBE_COUNT * CUBE_DIM as usize;
     let mut index = ABSOLUTE_POS;
@@ -79,13 +79,13 @@ pub fn rotated_inputs(bytes: usize, rotated: Option<usize>) -> usize {
 
 /// Tensors of one layout without gaps, as many as [`rotated_inputs`] says. Floats lie evenly in
 /// [-1, 1) with random mantissas, integers in the range of a byte.
-pub fn random_inputs<R: Runtime>(
-    client: &ComputeClient<R>,
+pub fn random_inputs(
+    client: &Client,
     element: ElementType,
     shape: &[usize],
     strides: &[usize],
     rotated: Option<usize>,
-) -> Vec<TensorHandle<R>> {
+) -> Vec<TensorHandle> {
     let elements = shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
     let elements = elements.expect("a buffer has fewer elements");
     let bytes = elements.checked_mul(element.bytes()).expect("a buffer has fewer bytes").max(1);
@@ -99,12 +99,12 @@ pub fn random_inputs<R: Runtime>(
             let handle = client.empty(bytes);
             // SAFETY: the buffer holds `elements` elements, and the kernel writes no others.
             unsafe {
-                fill::launch_unchecked::<R>(
+                fill::launch_unchecked(
                     client,
                     CubeCount::new_1d(1024),
                     CubeDim::new_1d(256),
                     AddressType::from_len(elements),
-                    ArrayArg::from_raw_parts(handle.clone(), elements),
+                    BufferArg::from_raw_parts(handle.clone(), elements),
                     seed as u32,
                     elements,
                     Spread::of(element),
@@ -118,12 +118,12 @@ pub fn random_inputs<R: Runtime>(
 
 #[cfg(all(test, any(feature = "wgpu", feature = "vulkan")))]
 mod tests {
-    use reduce_kernels::cubecl::wgpu::WgpuRuntime;
+    use reduce_kernels::cubecl::{Device, wgpu::WgpuDevice};
 
     use super::*;
 
     fn filled<E: CubeElement>(element: ElementType) -> Vec<E> {
-        let client = WgpuRuntime::client(&Default::default());
+        let client = Device::from(WgpuDevice::default()).client();
         let inputs = random_inputs(&client, element, &[65536], &[1], Some(0));
         let bytes = client.read_one(inputs[0].handle.clone()).unwrap();
         E::from_bytes(&bytes).to_vec()

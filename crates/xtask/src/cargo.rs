@@ -28,6 +28,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<(), Failure> {
     run(&mut cargo_command(arguments))
 }
 
+/// Runs a command of cargo that compiles without linking. CubeCL's CUDA backend then needs no LLVM.
+pub(crate) fn check(arguments: &[&str]) -> Result<(), Failure> {
+    run(cargo_command(arguments).env(NO_LLVM.0, NO_LLVM.1))
+}
+
+/// The environment variable with which `cubecl-llvm` compiles without LLVM, as docs.rs sets it.
+pub(crate) const NO_LLVM: (&str, &str) = ("DOCS_RS", "1");
+
 /// A test executable that cargo built, and its package.
 pub(crate) struct Built {
     /// The package's name.
@@ -89,10 +97,7 @@ fn test_executable(line: &str) -> Option<Built> {
         format!("{package} {target}")
     };
     let path = PathBuf::from(message["executable"].as_str()?);
-    Some(Built {
-        package,
-        executable: Executable { path, name, folder: Some(folder), variable: None },
-    })
+    Some(Built { package, executable: Executable { path, name, folder: Some(folder) } })
 }
 
 /// The name in a package's identity: `path+file:///folder/name#0.1.0`, or

@@ -16,8 +16,6 @@ pub(crate) struct Executable {
     pub name: String,
     /// The folder to run it in; the current one if not given.
     pub folder: Option<PathBuf>,
-    /// A variable for its environment.
-    pub variable: Option<(&'static str, &'static str)>,
 }
 
 impl Executable {
@@ -26,7 +24,7 @@ impl Executable {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         // Cargo puts a hash behind the target's name.
         let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name).to_owned();
-        Self { path: path.to_owned(), name, folder: None, variable: None }
+        Self { path: path.to_owned(), name, folder: None }
     }
 
     /// A command that runs it.
@@ -40,7 +38,7 @@ impl Executable {
             }
             None => Command::new(&self.path),
         };
-        command.envs(environment()).envs(self.variable);
+        command.envs(environment());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

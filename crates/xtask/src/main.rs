@@ -20,7 +20,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use crate::{
-    cargo::{Built, build_programs, build_tests, cargo, doc_tests, run},
+    cargo::{Built, build_programs, build_tests, cargo, check, doc_tests, run},
     executable::Executable,
     process::{Failure, environment},
     runner::Options,
@@ -39,7 +39,7 @@ enum Task {
     /// Reduces a photograph on a device.
     Demo,
     /// Runs everything that CI runs: formatting, lints, docs, the oldest Rust, packages, and all
-    /// tests through SPIR-V and WGSL.
+    /// tests through WGSL.
     Test,
     /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
     /// toolchain where the executables are given.
@@ -59,23 +59,15 @@ enum Task {
     },
 }
 
-/// The backend of the demo and the tests. On Linux it includes SPIR-V and WGSL on Vulkan; elsewhere
-/// it is WGSL on Metal or DirectX.
-const BACKEND: &str = if cfg!(target_os = "linux") { "vulkan" } else { "wgpu" };
+/// The backend of the demo and the tests: WGSL, on Vulkan, Metal or DirectX. CubeCL 0.11's SPIR-V
+/// does not run on Mesa's software adapter, which lacks `VK_KHR_workgroup_memory_explicit_layout`.
+const BACKEND: &str = "wgpu";
 
 /// The packages with a suite that runs on devices.
 const SUITE_PACKAGES: [&str; 2] = ["reduce-kernels", "reduce-burn-examples"];
 
-/// The modules that each suite must contain with this backend; each tests on a device.
-const SUITES: &[&str] =
-    if cfg!(target_os = "linux") { &["spirv::", "wgsl::"] } else { &["wgsl::"] };
-
-/// The backends that the programs' tests run on.
-const PROGRAMS_RUN_ON: &[&str] =
-    if cfg!(target_os = "linux") { &["vulkan", "wgpu"] } else { &["wgpu"] };
-
-/// The environment variable that tells the programs under test their backend.
-const PROGRAMS_BACKEND: &str = "REDUCE_BACKEND";
+/// The module that each suite must contain with this backend; it tests on a device.
+const SUITE: &str = "wgsl::";
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
@@ -126,20 +118,19 @@ fn suite(
 fn test() -> Result<(), Failure> {
     adapter::ensure()?;
     // Compiles for every backend that compiles on any machine, and for no backend.
-    let all = "reduce-kernels/nccl,reduce-kernels/vulkan,reduce-examples/cuda,\
+    let all = "reduce-kernels/nccl,reduce-kernels/vulkan,reduce-kernels/persistence,reduce-examples/cuda,\
                reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
                reduce-benches/nccl,reduce-benches/vulkan,reduce-benches/cubek,\
-               reduce-burn-examples/cuda,reduce-burn-examples/vulkan";
+               reduce-burn-examples/cuda,reduce-burn-examples/vulkan,reduce-burn-examples/fusion";
     cargo(&["fmt", "--all", "--check"])?;
     let deny = ["--", "--deny", "warnings"];
     let everything = ["clippy", "--workspace", "--all-targets"];
-    cargo(&[&everything[..], &["--features", all], &deny[..]].concat())?;
+    check(&[&everything[..], &["--features", all], &deny[..]].concat())?;
     cargo(&[&everything[..], &deny[..]].concat())?;
-    cargo(&["doc", "--workspace", "--no-deps", "--features", all])?;
+    check(&["doc", "--workspace", "--no-deps", "--features", all])?;
     oldest_rust::check(&["--features", all])?;
     package::check()?;
 
-    // One build has both compilers, for SPIR-V and for WGSL.
     let packages = [
         "reduce-kernels",
         "reduce-examples",
@@ -147,7 +138,9 @@ fn test() -> Result<(), Failure> {
         "reduce-benches",
         "reduce-burn-examples",
     ];
-    let features = packages.map(|package| format!("{package}/{BACKEND}")).join(",");
+    // Burn's users have fused backends.
+    let features = packages.map(|package| format!("{package}/{BACKEND}")).join(",")
+        + ",reduce-burn-examples/fusion";
     let arguments = ["--workspace", "--features", &features];
     let built = build_tests(&arguments)?;
     let executables = executables(built)?;
@@ -164,30 +157,16 @@ fn test() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The executables to run: the tests of the programs once for each backend, all others once.
+/// The executables to run, if each suite has tests on a device.
 fn executables(built: Vec<Built>) -> Result<Vec<Executable>, Failure> {
-    let mut executables = Vec::new();
-    let mut of_suites = SUITE_PACKAGES.map(|package| (package, Vec::new()));
-    for Built { package, executable } in built {
-        for (_, tests) in of_suites.iter_mut().filter(|(suite, _)| *suite == package) {
+    for package in SUITE_PACKAGES {
+        let mut tests = Vec::new();
+        for Built { executable, .. } in built.iter().filter(|built| built.package == package) {
             tests.extend(executable.tests()?);
         }
-        if package == "reduce-examples" {
-            executables.extend(PROGRAMS_RUN_ON.iter().map(|&backend| Executable {
-                variable: Some((PROGRAMS_BACKEND, backend)),
-                ..executable.clone()
-            }));
-        } else {
-            executables.push(executable);
+        if !tests.iter().any(|test| test.starts_with(SUITE)) {
+            return Err(Failure::Missing(format!("the suite of {package} has no tests `{SUITE}`")));
         }
     }
-    for (package, tests) in of_suites {
-        let lacks = |module: &&&str| !tests.iter().any(|test| test.starts_with(**module));
-        if let Some(module) = SUITES.iter().find(lacks) {
-            return Err(Failure::Missing(format!(
-                "the suite of {package} has no tests `{module}`"
-            )));
-        }
-    }
-    Ok(executables)
+    Ok(built.into_iter().map(|built| built.executable).collect())
 }

@@ -65,11 +65,7 @@ pub(crate) fn run(executables: &[Executable], options: &Options) -> Result<usize
         for test in executable.tests()? {
             let wanted = |filter: &String| test.starts_with(filter.as_str());
             if options.filters.is_empty() || options.filters.iter().any(wanted) {
-                let name = &executable.name;
-                let label = match executable.variable {
-                    Some((_, value)) => format!("{name} ({value}) {test}"),
-                    None => format!("{name} {test}"),
-                };
+                let label = format!("{} {test}", executable.name);
                 jobs.push(Job { executable, test, label });
             }
         }

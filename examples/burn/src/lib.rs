@@ -1,71 +1,65 @@
-//! What the programs and the tests of reduce-burn share: Burn's backends on a device that is chosen
-//! at run time, the reductions that are compared, and timing.
+//! What the programs of reduce-burn share: Burn's device for a backend that is chosen at run time,
+//! the reductions that are compared, and timing.
 #![deny(missing_docs)]
 
 mod reductions;
 mod timing;
 
-use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
-use burn_fusion::Fusion;
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "vulkan"))]
-use reduce_programs::Device;
+use burn_tensor::Device;
+#[cfg(feature = "wgpu")]
+use burn_tensor::DeviceKind;
 use reduce_programs::{Backend, BackendError};
 
 pub use reductions::{Choice, Reductions};
 pub use timing::{seconds_per_call, time};
 
-/// A CubeCL backend of Burn that runs each operation when it is called.
-pub type Bare<R, BT> = CubeBackend<R, f32, i32, BT>;
+/// Whether Burn records operations and fuses them, as its users have it: the feature `fusion`.
+pub const IS_FUSED: bool = cfg!(feature = "fusion");
 
-/// A CubeCL backend of Burn that records operations and fuses them, as `burn-cuda` and `burn-wgpu`
-/// give it to their users.
-pub type Fused<R, BT> = Fusion<Bare<R, BT>>;
-
-/// Work to do in Burn on a device of any runtime.
-pub trait OnBurnDevice {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work on `device`. `BT` is the type that Burn stores truth values in. The backend
-    /// and the device's name are for reports.
-    fn on<R: CubeRuntime, BT: BoolElement>(
-        self,
-        device: R::Device,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output;
+/// A device of Burn and what reports say of it.
+#[derive(Clone, Debug)]
+pub struct BurnDevice {
+    /// The device.
+    pub device: Device,
+    /// The same device as CubeCL and reduce-kernels see it.
+    pub of_cubecl: reduce_programs::Device,
 }
 
-/// Does `work` on the default device of `backend`, which is chosen as
-/// [`reduce_programs::device`] chooses it.
+impl BurnDevice {
+    /// The device's name.
+    pub fn name(&self) -> String {
+        self.of_cubecl.client().properties().identity.name.clone()
+    }
+
+    /// Its backend.
+    pub fn backend(&self) -> Backend {
+        self.of_cubecl.backend()
+    }
+}
+
+/// Burn's default device of `backend`, which is chosen as [`reduce_programs::device`] chooses it.
 ///
 /// # Errors
 ///
-/// The backend is not compiled in or finds no device, or no backend does.
-pub fn on_burn_device<W: OnBurnDevice>(
-    backend: Option<Backend>,
-    work: W,
-) -> Result<W::Output, BackendError> {
-    #[cfg(not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")))]
-    drop(work);
-    match reduce_programs::device(backend)? {
+/// The backend is not compiled in or finds no device, or no backend does. WGSL is not compiled in
+/// beside SPIR-V: a build of Burn has one of both.
+pub fn burn_device(backend: Option<Backend>) -> Result<BurnDevice, BackendError> {
+    let of_cubecl = reduce_programs::device(backend)?;
+    let backend = of_cubecl.backend();
+    let device = compiled_in(backend).ok_or(BackendError::NotCompiledIn(backend))?;
+    Ok(BurnDevice { device, of_cubecl })
+}
+
+/// Burn's default device of `backend`, if it is part of this build.
+fn compiled_in(backend: Backend) -> Option<Device> {
+    match backend {
         #[cfg(feature = "cuda")]
-        Device::Cuda(device) => {
-            use reduce_kernels::cubecl::cuda::CudaRuntime;
-
-            Ok(work.on::<CudaRuntime, u8>(device, Backend::Cuda, "CUDA device 0"))
-        }
-        #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-        Device::Wgpu { device, backend, name } => {
-            use reduce_kernels::cubecl::wgpu::WgpuRuntime;
-
-            // WGSL has no bytes.
-            Ok(match backend {
-                Backend::Wgpu => work.on::<WgpuRuntime, u32>(device, backend, &name),
-                _ => work.on::<WgpuRuntime, u8>(device, backend, &name),
-            })
-        }
-        #[allow(unreachable_patterns, reason = "reachable for a device that is added later")]
-        other => unreachable!("{other:?} has no backend in Burn"),
+        Backend::Cuda => Some(Device::cuda(0)),
+        #[cfg(feature = "vulkan")]
+        Backend::Vulkan => Some(Device::vulkan(DeviceKind::DefaultDevice)),
+        #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
+        Backend::Wgpu => Some(Device::wgpu(DeviceKind::DefaultDevice)),
+        #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
+        _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use burn_tensor::{Int, Tensor, activation};
 use clap::ValueEnum;
-use reduce_burn::{ReduceBackend, squeeze};
+use reduce_burn::squeeze;
 use serde::Serialize;
 
 /// Whose reductions a program runs.
@@ -33,7 +33,7 @@ impl Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reductions {
-    /// What Burn 0.21 and its modules do.
+    /// What Burn 0.22 and its modules do.
     Burn,
     /// The functions of reduce-burn.
     Ours,
@@ -54,15 +54,12 @@ impl Reductions {
     ///
     /// Burn's are those of its `BatchNorm`: a mean of the transposed images, and then a mean of
     /// squared deviations.
-    pub fn channel_moments<B: ReduceBackend>(
-        self,
-        x: Tensor<B, 4>,
-    ) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    pub fn channel_moments(self, x: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         if self == Reductions::Ours {
             return reduce_burn::mean_var(x, [0, 2, 3], 0.0);
         }
         let [batch, channels, height, width] = x.dims();
-        let channel_mean = |x: Tensor<B, 4>| {
+        let channel_mean = |x: Tensor<4>| {
             let rows = x.swap_dims(0, 1).reshape([channels, batch * height * width]);
             rows.mean_dim(1).reshape([1, channels, 1, 1])
         };
@@ -75,7 +72,7 @@ impl Reductions {
     ///
     /// Burn has no such function; this is the usual chain. The maximum cancels, so no gradient goes
     /// through it.
-    pub fn logsumexp<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+    pub fn logsumexp<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Reductions::Ours => reduce_burn::logsumexp(x, -1),
             Reductions::Burn => {
@@ -86,7 +83,7 @@ impl Reductions {
     }
 
     /// The softmax over the last axis.
-    pub fn softmax<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+    pub fn softmax<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Reductions::Ours => (x.clone() - reduce_burn::logsumexp(x, -1)).exp(),
             Reductions::Burn => activation::softmax(x, D - 1),
@@ -95,11 +92,7 @@ impl Reductions {
 
     /// The cross-entropy of rows of logits and the classes that they should name, averaged over the
     /// rows.
-    pub fn cross_entropy<B: ReduceBackend>(
-        self,
-        logits: Tensor<B, 2>,
-        classes: Tensor<B, 1, Int>,
-    ) -> Tensor<B, 1> {
+    pub fn cross_entropy(self, logits: Tensor<2>, classes: Tensor<1, Int>) -> Tensor<1> {
         let named = logits.clone().gather(1, classes.unsqueeze_dim(1));
         let losses = self.logsumexp(logits) - named;
         match self {
@@ -109,7 +102,7 @@ impl Reductions {
     }
 
     /// The position of the maximum over the last axis, which stays with size 1.
-    pub fn argmax<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D, Int> {
+    pub fn argmax<const D: usize>(self, x: Tensor<D>) -> Tensor<D, Int> {
         match self {
             Reductions::Ours => reduce_burn::argmax(x, -1),
             Reductions::Burn => x.argmax(D - 1),
@@ -117,11 +110,7 @@ impl Reductions {
     }
 
     /// The number of rows of logits whose maximum is at the class that they should name.
-    pub fn hits<B: ReduceBackend>(
-        self,
-        logits: Tensor<B, 2>,
-        classes: Tensor<B, 1, Int>,
-    ) -> Tensor<B, 1, Int> {
+    pub fn hits(self, logits: Tensor<2>, classes: Tensor<1, Int>) -> Tensor<1, Int> {
         let hits = self.argmax(logits).equal(classes.unsqueeze_dim(1));
         match self {
             Reductions::Ours => reduce_burn::count_nonzero(hits, squeeze(..)),
@@ -130,7 +119,7 @@ impl Reductions {
     }
 
     /// The mean of squares over the last axis, which stays with size 1.
-    pub fn mean_square<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+    pub fn mean_square<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Reductions::Ours => {
                 let len = x.dims()[D - 1] as f64;
@@ -141,7 +130,7 @@ impl Reductions {
     }
 
     /// The L2 norm of all elements.
-    pub fn norm<B: ReduceBackend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, 1> {
+    pub fn norm<const D: usize>(self, x: Tensor<D>) -> Tensor<1> {
         match self {
             Reductions::Ours => reduce_burn::norm_l2(x, squeeze(..)),
             Reductions::Burn => x.square().sum().sqrt(),

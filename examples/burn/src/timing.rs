@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use burn_backend::{Backend, ExecutionError};
+use burn_backend::ExecutionError;
+use burn_tensor::Device;
 use reduce_programs::median;
 
 /// Number of samples. The median counts.
@@ -23,22 +24,22 @@ const MOST_CALLS: usize = 1000;
 /// Median time per call in seconds, device and host together. The device is waited for before and
 /// after a sample, not in each call.
 ///
-/// The results of a sample, each of `result_bytes`, live until its end. Otherwise the fused backend
+/// The results of a sample, each of `result_bytes`, live until its end. Otherwise a fused backend
 /// could leave out what nobody reads.
 ///
 /// # Errors
 ///
 /// What the device reports.
-pub fn seconds_per_call<B: Backend, T>(
-    device: &B::Device,
+pub fn seconds_per_call<T>(
+    device: &Device,
     result_bytes: usize,
     call: impl Fn() -> T,
 ) -> Result<f64, ExecutionError> {
     let sample = |calls: usize| -> Result<f64, ExecutionError> {
-        B::sync(device)?;
+        device.sync()?;
         let start = Instant::now();
         let results: Vec<T> = (0..calls).map(|_| call()).collect();
-        B::sync(device)?;
+        device.sync()?;
         let seconds = start.elapsed().as_secs_f64() / calls as f64;
         drop(results);
         Ok(seconds)

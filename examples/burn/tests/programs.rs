@@ -40,7 +40,7 @@ fn both_choices_learn_the_same() {
     let report: Value = serde_json::from_str(said(&output)).unwrap();
     assert_eq!(
         (report["fused"].as_bool(), report["steps_per_epoch"].as_u64()),
-        (Some(true), Some(2))
+        (Some(cfg!(feature = "fusion")), Some(2))
     );
     let runs = report["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2);
@@ -69,20 +69,22 @@ fn both_choices_learn_the_same() {
     assert_eq!(left, 1, "a file was left behind");
 }
 
-/// One choice alone, without fusion, in words.
+/// One choice alone, in words.
 #[test]
 fn one_choice_trains_alone() {
-    let output = train(&[&SMALL[..], &["--reductions", "ours", "--bare"]].concat());
+    let output = train(&[&SMALL[..], &["--reductions", "ours"]].concat());
     let text = said(&output);
-    assert!(text.contains(", not fused; 2 steps of 700 images in an epoch, seed 0\n"), "{text}");
+    let fused = if cfg!(feature = "fusion") { "fused" } else { "not fused" };
+    let line = format!(", {fused}; 2 steps of 700 images in an epoch, seed 0\n");
+    assert!(text.contains(&line), "{text}");
     assert!(text.contains("| reduce-burn |"), "{text}");
     assert!(!text.contains("Burn runs second") && !text.contains("differ by"), "{text}");
 }
 
-/// Every step gives the same with both choices, fused and not.
+/// Every step gives the same with both choices.
 #[test]
 fn both_choices_reduce_the_same() {
-    for more in [&[][..], &["--bare", "--tokens", "33", "--vocab", "1001"]] {
+    for more in [&[][..], &["--tokens", "33", "--vocab", "1001"]] {
         let output = forward(&[&["--small", "--json"], more].concat());
         let report: Value = serde_json::from_str(said(&output)).unwrap();
         assert_eq!(report["reductions"], serde_json::json!(["burn", "ours"]));

@@ -33,7 +33,7 @@ const NAN_BITS: u32 = 0x7fc0_0000;
 /// 2π in all the digits that `E` has.
 #[cube]
 fn full_turn<E: Float>() -> E {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.size() == 8] {
         E::cast_from(core::f64::consts::TAU)
     } else {
@@ -101,7 +101,7 @@ impl Operator for MeanAngle {
         let cosines = Vector::<A, N>::cast_from(accumulator.second);
         let faintest = A::cast_from(count) * A::cast_from(FAINTEST);
         // False for NaN, and for no elements.
-        let has_direction = max(sines.abs(), cosines.abs()).greater_than(Vector::new(faintest));
+        let has_direction = max(sines.abs(), cosines.abs()).greater_than(&Vector::new(faintest));
         let direction = sines.atan2(cosines);
         let none = Vector::new(nan::<A>(count));
         Value::new(Vector::cast_from(select_many(has_direction, direction, none)))

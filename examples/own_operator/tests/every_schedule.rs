@@ -3,12 +3,12 @@
 //! `--features vulkan` runs it through SPIR-V and through WGSL, `--features wgpu` through WGSL,
 //! `--features cuda` on an NVIDIA GPU.
 #![cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    not(any(feature = "cuda-llvm", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
 )]
 
 // The clients of the library's own suite. In a repository of your own,
-// `R::client(&R::Device::default())` is one.
+// `cubecl::Device::default().client()` is one.
 #[path = "../../../crates/reduce-kernels/tests/suite/backend.rs"]
 mod backend;
 
@@ -31,7 +31,7 @@ use reduce_own_operator::{MeanAngle, SquaredError, ToUnitRange};
 const ANGLES: Tolerance = Tolerance::EXACT.with_absolute(1e-5).with_period(TAU);
 
 /// The client's device. Mesa's software adapter reports no plane operations, but runs them.
-fn device<R: Runtime>(client: &ComputeClient<R>) -> Device {
+fn device(client: &Client) -> Device {
     let mut device = device_of(client);
     device.plane_operations = true;
     device
@@ -45,7 +45,7 @@ fn mean_angle(angles: &[f64]) -> f64 {
 
 /// Protects the operator under every schedule. The directions lie on both sides of ±π, with turns
 /// added.
-fn mean_angle_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
+fn mean_angle_under_every_schedule(client: &Client) -> Result<(), TestError> {
     let angle = |random: &mut Random| {
         let turns = f64::from(random.integer(-3..=3));
         (consts::PI + random.uniform(-1.0..=1.25) + turns * TAU) as f32
@@ -56,9 +56,7 @@ fn mean_angle_under_every_schedule<R: Runtime>(client: &ComputeClient<R>) -> Res
 }
 
 /// Protects the map in front of an operator of the library, on integers, under every schedule.
-fn squared_error_under_every_schedule<R: Runtime>(
-    client: &ComputeClient<R>,
-) -> Result<(), TestError> {
+fn squared_error_under_every_schedule(client: &Client) -> Result<(), TestError> {
     let map = SquaredError { target: 2.5 };
     check_every_plan(
         client,
@@ -76,7 +74,7 @@ fn squared_error_under_every_schedule<R: Runtime>(
 
 /// Protects the application by every plan, along and across, over rows that are held and that are
 /// not.
-fn unit_range_by_every_plan<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
+fn unit_range_by_every_plan(client: &Client) -> Result<(), TestError> {
     let device = device(client);
     let mut random = Random::new(2);
     for (shape, axis) in [([5, 1001], 1), ([40, 24], 0)] {
@@ -105,7 +103,7 @@ fn unit_range_by_every_plan<R: Runtime>(client: &ComputeClient<R>) -> Result<(),
 }
 
 /// Protects the laws that every schedule relies on.
-fn laws_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
+fn laws_of_the_mean_angle(client: &Client) -> Result<(), TestError> {
     let mut triples = vec![[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-2.5, 2.5, 9.0], [1e-6, 40.0, -40.0]];
     let mut random = Random::new(1);
     triples.extend((0..1000).map(|_| [0; 3].map(|_| random.uniform(-9.0..=9.0) as f32)));
@@ -114,7 +112,7 @@ fn laws_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) -> Result<(), T
 
 /// Protects what `MeanAngle` says about its edges: both sides of ±π, many turns, directions that
 /// cancel out, NaN, infinities, no elements.
-fn edges_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
+fn edges_of_the_mean_angle(client: &Client) -> Result<(), TestError> {
     let none = f32::NAN;
     let rows: [([f32; 2], f32); 8] = [
         ([179f32.to_radians(), -179f32.to_radians()], PI),
@@ -145,7 +143,7 @@ fn edges_of_the_mean_angle<R: Runtime>(client: &ComputeClient<R>) -> Result<(), 
 }
 
 /// Protects that what cannot be done is refused by name, and nothing written.
-fn refusals<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
+fn refusals(client: &Client) -> Result<(), TestError> {
     let x = tensor(client, ElementType::F32, &[1.0f32; 4], &[4]);
     let map = SquaredError { target: f64::NAN };
 
@@ -166,7 +164,7 @@ fn refusals<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
     // SPIR-V has f64 but no sines of it; WGSL has no f64.
     let wide = tensor(client, ElementType::F64, &[0.5f64, 1.5], &[2]);
     let error = reduce(MeanAngle, &wide).run(client).err();
-    match R::name(client) {
+    match client.name() {
         "cuda" | "hip" => assert_eq!(error, None),
         _ => assert!(
             matches!(error, Some(ReduceError::Transcendental { .. } | ReduceError::Plan(_))),
@@ -176,17 +174,17 @@ fn refusals<R: Runtime>(client: &ComputeClient<R>) -> Result<(), TestError> {
     Ok(())
 }
 
-fn tensor<R: Runtime, E: CubeElement>(
-    client: &ComputeClient<R>,
+fn tensor<E: CubeElement>(
+    client: &Client,
     element: ElementType,
     data: &[E],
     shape: &[usize],
-) -> TensorHandle<R> {
+) -> TensorHandle {
     let handle = client.create_from_slice(E::as_bytes(data));
     TensorHandle::new_contiguous(shape, handle, storage_type(element))
 }
 
-fn read<R: Runtime>(client: &ComputeClient<R>, tensor: TensorHandle<R>) -> Vec<f32> {
+fn read(client: &Client, tensor: TensorHandle) -> Vec<f32> {
     let bytes = client.read_one(tensor.handle).expect("the device answers");
     f32::from_bytes(&bytes).to_vec()
 }
@@ -212,7 +210,7 @@ macro_rules! tests {
     };
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-llvm")]
 tests!(cuda);
 
 #[cfg(feature = "vulkan")]

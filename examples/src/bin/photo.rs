@@ -33,15 +33,15 @@ struct Photo(Array);
 impl OnDevice for Photo {
     type Output = Result<(), Box<dyn Error>>;
 
-    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, name: &str) -> Self::Output {
+    fn on(self, client: &Client, _: Backend, name: &str) -> Self::Output {
         let Photo(array) = self;
         say(format_args!(
             "a photograph of a cat, {:?} of {}, on {name} through {}",
             array.shape,
             array.element,
-            R::name(client)
+            client.name()
         ))?;
-        let photo = TensorHandle::<R>::new(
+        let photo = TensorHandle::new(
             client.create_from_slice(&array.bytes),
             array.shape,
             array.strides,
@@ -60,10 +60,10 @@ impl OnDevice for Photo {
 }
 
 /// Reduces, says how, and reads the results.
-fn values<O: Operator<Results = One>, R: Runtime>(
+fn values<O: Operator<Results = One>>(
     operator: O,
-    client: &ComputeClient<R>,
-    photo: &TensorHandle<R>,
+    client: &Client,
+    photo: &TensorHandle,
     axes: &[usize],
 ) -> Result<Vec<f64>, Box<dyn Error>> {
     let reduction = reduce(operator, photo).over(axes).keep_dims(false);

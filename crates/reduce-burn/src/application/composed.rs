@@ -55,7 +55,7 @@ pub(crate) fn statistics<B: ReduceBackend>(
 ) -> Result<Vec<FloatTensor<B>>, ReduceBurnError> {
     let (count, dtype, shape) = application.statistics();
     if application.shape().num_elements() == 0 {
-        let device = B::float_device(&tensor);
+        let device = tensor.device();
         return Ok((0..count)
             .map(|_| Operand::<B>::zeros(shape.clone(), dtype, &device).0)
             .collect());

@@ -1,26 +1,31 @@
 //! The functions that users call.
 
-use burn_backend::{TensorMetadata, tensor::FloatTensor};
-use burn_tensor::{Shape, Tensor, TensorPrimitive};
+use burn_backend::{TensorMetadata, ops::FloatTensorOps, tensor::FloatTensor};
+use burn_dispatch::Dispatch;
+use burn_tensor::{Shape, Tensor};
 
 use super::{Application, AppliedFunction};
-use crate::{AxisList, ReduceBackend};
+use crate::{
+    AnyTensor, AxisList, Operation, ReduceBackend,
+    tensor::{from_any, into_any},
+};
 
 #[track_caller]
-fn apply<B: ReduceBackend, const D: usize>(
+fn apply<const D: usize>(
     function: AppliedFunction,
-    tensor: Tensor<B, D>,
+    tensor: Tensor<D>,
     axes: AxisList,
-    operands: Vec<FloatTensor<B>>,
-) -> Tensor<B, D> {
-    let tensor = tensor.into_primitive().tensor();
+    operands: Vec<FloatTensor<Dispatch>>,
+) -> Tensor<D> {
+    let tensor = into_any(tensor).into_inner();
     let shape = tensor.shape().to_vec();
     let run = || {
-        let application = Application::new::<B>(function, &tensor, &axes, &operands)?;
-        B::apply(tensor, operands, &application)
+        let application = Application::new::<Dispatch>(function, &tensor, &axes, &operands)?;
+        let tensors = [tensor].into_iter().chain(operands).map(AnyTensor::Float).collect();
+        Dispatch::run(tensors, Operation::Application(application))
     };
     match run() {
-        Ok(result) => Tensor::from_primitive(TensorPrimitive::Float(result)),
+        Ok(mut results) => from_any(results.remove(0)),
         Err(error) => panic!("`{function}` of a tensor of shape {shape:?}: {error}"),
     }
 }
@@ -33,10 +38,7 @@ fn apply<B: ReduceBackend, const D: usize>(
 ///
 /// As [all functions](crate#errors).
 #[track_caller]
-pub fn softmax<B: ReduceBackend, const D: usize>(
-    tensor: Tensor<B, D>,
-    axes: impl Into<AxisList>,
-) -> Tensor<B, D> {
+pub fn softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>) -> Tensor<D> {
     apply(AppliedFunction::Softmax, tensor, axes.into(), Vec::new())
 }
 
@@ -46,10 +48,7 @@ pub fn softmax<B: ReduceBackend, const D: usize>(
 ///
 /// As [all functions](crate#errors).
 #[track_caller]
-pub fn log_softmax<B: ReduceBackend, const D: usize>(
-    tensor: Tensor<B, D>,
-    axes: impl Into<AxisList>,
-) -> Tensor<B, D> {
+pub fn log_softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>) -> Tensor<D> {
     apply(AppliedFunction::LogSoftmax, tensor, axes.into(), Vec::new())
 }
 
@@ -63,12 +62,12 @@ pub fn log_softmax<B: ReduceBackend, const D: usize>(
 ///
 /// ```
 /// # use burn_tensor::Tensor;
-/// # use reduce_burn::{ReduceBackend, layer_norm};
-/// fn normalize<B: ReduceBackend>(
-///     x: Tensor<B, 3>,      // [batch, tokens, features]
-///     weight: Tensor<B, 1>, // [features]
-///     bias: Tensor<B, 1>,
-/// ) -> Tensor<B, 3> {
+/// # use reduce_burn::layer_norm;
+/// fn normalize(
+///     x: Tensor<3>,      // [batch, tokens, features]
+///     weight: Tensor<1>, // [features]
+///     bias: Tensor<1>,
+/// ) -> Tensor<3> {
 ///     layer_norm(x, -1, Some(weight.unsqueeze()), Some(bias.unsqueeze()), 1e-5)
 /// }
 /// ```
@@ -77,20 +76,20 @@ pub fn log_softmax<B: ReduceBackend, const D: usize>(
 ///
 /// As [all functions](crate#errors), and for an `eps` that is negative or not finite.
 #[track_caller]
-pub fn layer_norm<B: ReduceBackend, const D: usize>(
-    tensor: Tensor<B, D>,
+pub fn layer_norm<const D: usize>(
+    tensor: Tensor<D>,
     axes: impl Into<AxisList>,
-    weight: Option<Tensor<B, D>>,
-    bias: Option<Tensor<B, D>>,
+    weight: Option<Tensor<D>>,
+    bias: Option<Tensor<D>>,
     eps: f64,
-) -> Tensor<B, D> {
-    let weight = weight.map(|weight| weight.into_primitive().tensor());
-    let bias = bias.map(|bias| bias.into_primitive().tensor());
+) -> Tensor<D> {
+    let weight = weight.map(|weight| into_any(weight).into_inner());
+    let bias = bias.map(|bias| into_any(bias).into_inner());
     // A bias is the second operand: without a weight, the first is a 1.
     let weight = weight.or_else(|| {
         let bias = bias.as_ref()?;
-        let (device, dtype) = (B::float_device(bias), bias.dtype().into());
-        Some(B::float_ones(Shape::from([1; D]), &device, dtype))
+        let (device, dtype) = (bias.device().inner(), bias.dtype().into());
+        Some(Dispatch::float_ones(Shape::from([1; D]), &device, dtype))
     });
     let operands = weight.into_iter().chain(bias).collect();
     apply(AppliedFunction::LayerNorm { eps }, tensor, axes.into(), operands)
@@ -103,12 +102,12 @@ pub fn layer_norm<B: ReduceBackend, const D: usize>(
 ///
 /// As [all functions](crate#errors), and for an `eps` that is negative or not finite.
 #[track_caller]
-pub fn rms_norm<B: ReduceBackend, const D: usize>(
-    tensor: Tensor<B, D>,
+pub fn rms_norm<const D: usize>(
+    tensor: Tensor<D>,
     axes: impl Into<AxisList>,
-    weight: Option<Tensor<B, D>>,
+    weight: Option<Tensor<D>>,
     eps: f64,
-) -> Tensor<B, D> {
-    let operands = weight.into_iter().map(|weight| weight.into_primitive().tensor()).collect();
+) -> Tensor<D> {
+    let operands = weight.into_iter().map(|weight| into_any(weight).into_inner()).collect();
     apply(AppliedFunction::RmsNorm { eps }, tensor, axes.into(), operands)
 }

@@ -10,7 +10,7 @@ use reduce_kernels::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction, reduced};
 use crate::{
-    ReduceBackend, ReduceBurnError,
+    ReduceBackend, ReduceBurnError, backend,
     geometry::repeated_axes,
     operand::{Operand, wide},
     pair::reduced_pair,
@@ -60,11 +60,11 @@ pub(crate) fn forward<B: ReduceBackend>(
     let weight = operands.first().cloned();
     let (result, formula) = match application.function() {
         AppliedFunction::Softmax => {
-            let result = B::apply(x, operands, application)?;
+            let result = backend::apply::<B>(x, operands, application)?;
             (result.clone(), Formula::Softmax { result })
         }
         AppliedFunction::LogSoftmax => {
-            let result = B::apply(x.clone(), operands, application)?;
+            let result = backend::apply::<B>(x.clone(), operands, application)?;
             let saved = match wide(application.dtype()) == application.dtype() {
                 true => LogShares::Result(result.clone()),
                 false => LogShares::Input(x),
@@ -72,7 +72,8 @@ pub(crate) fn forward<B: ReduceBackend>(
             (result, Formula::LogSoftmax { saved })
         }
         AppliedFunction::LayerNorm { .. } | AppliedFunction::RmsNorm { .. } => {
-            let (result, statistics) = B::apply_with_statistics(x.clone(), operands, application)?;
+            let (result, statistics) =
+                backend::apply_with_statistics::<B>(x.clone(), operands, application)?;
             (result, Formula::Normalization { x, weight, statistics })
         }
         _ => unreachable!("backward passes of tracked tensors are made of operations"),
@@ -88,7 +89,7 @@ impl<B: ReduceBackend> ApplicationGradient<B> {
         let input = (application.dtype(), application.shape().clone());
         let targets = [&[input], application.operands()].concat();
         if application.shape().num_elements() == 0 {
-            let device = B::float_device(&result);
+            let device = result.device();
             let zeros = |(dtype, shape)| Operand::<B>::zeros(shape, dtype, &device).0;
             return targets.into_iter().map(|target| Some(zeros(target))).collect();
         }
@@ -223,7 +224,7 @@ impl Over<'_> {
     ) -> Result<Operand<B>, ReduceBurnError> {
         let axes = self.application.axes().into();
         let application = Application::new::<B>(function, &gradient.0, &axes, &operands)?;
-        Ok(Operand(B::apply(gradient.0, operands, &application)?))
+        Ok(Operand(backend::apply::<B>(gradient.0, operands, &application)?))
     }
 
     fn is_wanted(&self, nth: usize) -> bool {

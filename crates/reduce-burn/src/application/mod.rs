@@ -16,6 +16,7 @@ pub use functions::*;
 use crate::{
     AnyTensor, AxisList, ReduceBackend, ReduceBurnError, Reduction,
     axes::kept_axes,
+    backend,
     geometry::broadcasts,
     gradient::floats,
     operand::{Operand, wide},
@@ -217,5 +218,5 @@ pub(crate) fn reduced<B: ReduceBackend, const N: usize>(
     let x = AnyTensor::Float(x.0.clone());
     let options = OperatorOptions { correction: 0.0, ..OperatorOptions::default() };
     let reduction = Reduction::new(operator, options, &x, &axes.into(), true)?;
-    Ok(floats(B::reduce(x, &reduction)?).map(Operand))
+    Ok(floats(backend::reduce::<B>(x, &reduction)?).map(Operand))
 }

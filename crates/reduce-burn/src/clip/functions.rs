@@ -1,22 +1,27 @@
 //! The functions that users call.
 
 use burn_backend::tensor::FloatTensor;
-use burn_tensor::{Tensor, TensorPrimitive};
+use burn_dispatch::Dispatch;
+use burn_tensor::Tensor;
 
 use super::{Clipped, Clipping, NAME};
-use crate::ReduceBackend;
+use crate::{
+    AnyTensor,
+    backend::clip_by_global_norm as clip_floats,
+    tensor::{from_any, into_any},
+};
 
 /// Clips tensors of any ranks.
 #[track_caller]
-pub(super) fn clip<B: ReduceBackend>(
+pub(super) fn clip(
     function: &str,
-    tensors: Vec<FloatTensor<B>>,
+    tensors: Vec<FloatTensor<Dispatch>>,
     max_norm: f64,
-) -> Clipped<B> {
+) -> Clipped<Dispatch> {
     let count = tensors.len();
     let run = || {
-        let clipping = Clipping::new::<B>(&tensors, max_norm)?;
-        B::clip_by_global_norm(tensors, &clipping)
+        let clipping = Clipping::new::<Dispatch>(&tensors, max_norm)?;
+        clip_floats::<Dispatch>(tensors, clipping)
     };
     match run() {
         Ok(clipped) => clipped,
@@ -31,7 +36,7 @@ pub(super) fn clip<B: ReduceBackend>(
 /// The norm is an f32, or an f64 if a tensor is. A norm of NaN makes all elements NaN. An infinite
 /// one makes them 0, and NaN where they are infinite.
 ///
-/// Tensors of several ranks can be clipped with [`ReduceBackend::clip_by_global_norm`], and the
+/// Tensors of several ranks can be clipped with [`Operation::Clipping`](crate::Operation), and the
 /// gradients of a module with `clip_gradients` of the feature `optim`.
 ///
 /// # Panics
@@ -39,12 +44,12 @@ pub(super) fn clip<B: ReduceBackend>(
 /// As [all functions](crate#errors): for no tensors, tensors on several devices, and a `max_norm`
 /// that is not finite and above 0.
 #[track_caller]
-pub fn clip_by_global_norm<B: ReduceBackend, const D: usize>(
-    tensors: Vec<Tensor<B, D>>,
+pub fn clip_by_global_norm<const D: usize>(
+    tensors: Vec<Tensor<D>>,
     max_norm: f64,
-) -> (Vec<Tensor<B, D>>, Tensor<B, 1>) {
-    let tensors = tensors.into_iter().map(|tensor| tensor.into_primitive().tensor()).collect();
-    let (clipped, norm) = clip::<B>(NAME, tensors, max_norm);
-    let clipped = clipped.into_iter().map(|x| Tensor::from_primitive(TensorPrimitive::Float(x)));
-    (clipped.collect(), Tensor::from_primitive(TensorPrimitive::Float(norm)))
+) -> (Vec<Tensor<D>>, Tensor<1>) {
+    let tensors = tensors.into_iter().map(|tensor| into_any(tensor).into_inner()).collect();
+    let (clipped, norm) = clip(NAME, tensors, max_norm);
+    let clipped = clipped.into_iter().map(|tensor| from_any(AnyTensor::Float(tensor)));
+    (clipped.collect(), from_any(AnyTensor::Float(norm)))
 }

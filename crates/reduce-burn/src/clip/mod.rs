@@ -19,7 +19,7 @@ use crate::ReduceBurnError;
 pub(crate) const NAME: &str = "clip_by_global_norm";
 
 /// Clipped tensors, and the norm that they had.
-pub type Clipped<B> = (Vec<FloatTensor<B>>, FloatTensor<B>);
+pub(crate) type Clipped<B> = (Vec<FloatTensor<B>>, FloatTensor<B>);
 
 /// Float tensors to scale down together, and the largest global norm that leaves them as they are.
 /// The global norm is the L2 norm of all elements of all tensors.
@@ -44,8 +44,8 @@ impl Clipping {
         let [first, others @ ..] = tensors else {
             return Err(ReduceBurnError::NoTensors { function: NAME });
         };
-        let device = B::float_device(first);
-        if others.iter().any(|tensor| B::float_device(tensor) != device) {
+        let device = first.device();
+        if others.iter().any(|tensor| tensor.device() != device) {
             return Err(ReduceBurnError::Devices { function: NAME });
         }
         let tensors = tensors.iter().map(|tensor| (tensor.dtype(), tensor.shape())).collect();

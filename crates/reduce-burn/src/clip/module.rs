@@ -1,17 +1,18 @@
 //! Gradients of a module's parameters.
 
-use core::{iter::Peekable, marker::PhantomData};
+use core::iter::Peekable;
 
-use burn_backend::{
-    AutodiffBackend,
-    tensor::{Device, FloatTensor},
-};
+use burn_backend::tensor::FloatTensor;
 use burn_core::module::{Module, ModuleVisitor, Param, ParamId};
+use burn_dispatch::Dispatch;
 use burn_optim::GradientsParams;
-use burn_tensor::{Tensor, TensorPrimitive};
+use burn_tensor::Tensor;
 
 use super::functions::clip;
-use crate::ReduceBackend;
+use crate::{
+    AnyTensor,
+    tensor::{from_any, into_any},
+};
 
 /// Scales the gradients of a module's parameters down together where their global norm is above
 /// `max_norm`, as [`clip_by_global_norm`](super::clip_by_global_norm) scales tensors. Returns the
@@ -21,20 +22,15 @@ use crate::ReduceBackend;
 /// as they are. Without any gradient, the norm is 0.
 ///
 /// ```
-/// use burn_core::module::AutodiffModule;
-/// use burn_optim::{GradientsParams, Optimizer};
-/// use burn_tensor::{Tensor, backend::AutodiffBackend};
-/// use reduce_burn::{ReduceBackend, clip_gradients};
+/// use burn_core::module::Module;
+/// use burn_optim::{GradientsParams, ModuleOptimizer};
+/// use burn_tensor::Tensor;
+/// use reduce_burn::clip_gradients;
 ///
 /// /// A step of an optimiser.
-/// fn step<B, M, O>(module: M, optimizer: &mut O, loss: Tensor<B, 1>) -> M
-/// where
-///     B: AutodiffBackend<InnerBackend: ReduceBackend>,
-///     M: AutodiffModule<B>,
-///     O: Optimizer<M, B>,
-/// {
+/// fn step<M: Module>(module: M, optimizer: &mut ModuleOptimizer, loss: Tensor<1>) -> M {
 ///     let gradients = GradientsParams::from_grads(loss.backward(), &module);
-///     let (gradients, _norm) = clip_gradients::<B, _>(&module, gradients, 1.0);
+///     let (gradients, _norm) = clip_gradients(&module, gradients, 1.0);
 ///     optimizer.step(1e-3, module, gradients)
 /// }
 /// ```
@@ -44,62 +40,52 @@ use crate::ReduceBackend;
 /// As [all functions](crate#errors): for gradients on several devices, and a `max_norm` that is not
 /// finite and above 0.
 #[track_caller]
-pub fn clip_gradients<B, M>(
+pub fn clip_gradients<M: Module>(
     module: &M,
     gradients: GradientsParams,
     max_norm: f64,
-) -> (GradientsParams, Tensor<B::InnerBackend, 1>)
-where
-    B: AutodiffBackend<InnerBackend: ReduceBackend>,
-    M: Module<B>,
-{
-    let mut removing = Removing::<B> { gradients, ids: Vec::new(), tensors: Vec::new() };
+) -> (GradientsParams, Tensor<1>) {
+    let mut removing = Removing { gradients, ids: Vec::new(), tensors: Vec::new() };
     module.visit(&mut removing);
     let Removing { gradients, ids, tensors } = removing;
     if tensors.is_empty() {
-        let device: Device<B> = module.devices().into_iter().next().unwrap_or_default();
+        let device = module.devices().into_iter().next().unwrap_or_default().inner();
         return (gradients, Tensor::zeros([1], &device));
     }
-    let (tensors, norm) = clip::<B::InnerBackend>("clip_gradients", tensors, max_norm);
+    let (tensors, norm) = clip("clip_gradients", tensors, max_norm);
     let clipped = ids.into_iter().zip(tensors).peekable();
-    let mut registering = Registering::<B, _> { gradients, clipped, backend: PhantomData };
+    let mut registering = Registering { gradients, clipped };
     module.visit(&mut registering);
-    (registering.gradients, Tensor::from_primitive(TensorPrimitive::Float(norm)))
+    (registering.gradients, from_any(AnyTensor::Float(norm)))
 }
 
 /// Takes the gradient of each parameter, in the order of the module.
-struct Removing<B: AutodiffBackend> {
+struct Removing {
     gradients: GradientsParams,
     ids: Vec<ParamId>,
-    tensors: Vec<FloatTensor<B::InnerBackend>>,
+    tensors: Vec<FloatTensor<Dispatch>>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Removing<B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+impl ModuleVisitor for Removing {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
             self.ids.push(param.id);
-            self.tensors.push(gradient.into_primitive().tensor());
+            self.tensors.push(into_any(gradient).into_inner());
         }
     }
 }
 
 /// Puts the gradients back, in the same order.
-struct Registering<B: AutodiffBackend, I: Iterator> {
+struct Registering<I: Iterator> {
     gradients: GradientsParams,
     clipped: Peekable<I>,
-    backend: PhantomData<B>,
 }
 
-impl<B, I> ModuleVisitor<B> for Registering<B, I>
-where
-    B: AutodiffBackend,
-    I: Iterator<Item = (ParamId, FloatTensor<B::InnerBackend>)>,
-{
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+impl<I: Iterator<Item = (ParamId, FloatTensor<Dispatch>)>> ModuleVisitor for Registering<I> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         // A parameter without a gradient, or one that the module holds twice, is not the next.
         if let Some((id, gradient)) = self.clipped.next_if(|(id, _)| *id == param.id) {
-            let gradient = Tensor::<_, D>::from_primitive(TensorPrimitive::Float(gradient));
-            self.gradients.register::<B::InnerBackend, D>(id, gradient);
+            self.gradients.register::<D>(id, from_any(AnyTensor::Float(gradient)));
         }
     }
 }

@@ -10,7 +10,7 @@ use reduce_kernels::{OperatorName, OperatorOptions, PairName};
 
 use super::{PairReduction, value_of_nothing};
 use crate::{
-    AnyTensor, ReduceBackend, ReduceBurnError, Reduction, Results, application::reduced,
+    AnyTensor, ReduceBackend, ReduceBurnError, Reduction, Results, application::reduced, backend,
     composed::of_nothing, operand::Operand,
 };
 
@@ -168,5 +168,5 @@ fn of_truths<B: ReduceBackend>(
     let truths = AnyTensor::<B>::Bool(truths);
     let options = OperatorOptions::default();
     let reduction = Reduction::new(operator, options, &truths, &pair.axes().into(), true)?;
-    B::reduce(truths, &reduction)
+    backend::reduce::<B>(truths, &reduction)
 }

@@ -1,27 +1,27 @@
 //! The functions that users call.
 
-use burn_backend::tensor::{Bool, Float, Int, Numeric};
-use burn_tensor::Tensor;
+use burn_dispatch::Dispatch;
+use burn_tensor::{
+    Bool, Float, Int, Tensor,
+    kind::{Basic, Numeric},
+};
 use reduce_kernels::{PairName, PairOptions};
 
 use super::PairReduction;
-use crate::{AnyTensor, Axes, ReduceBackend, ReduceBurnError, Reducible, functions::next};
+use crate::{
+    AnyTensor, Axes, Operation, ReduceBackend, ReduceBurnError, functions::next, tensor::into_any,
+};
 
 /// The results of a function. The caller knows how many there are, and of which kinds.
 #[track_caller]
-fn results<B, const D: usize, const R: usize, K, A>(
+fn results<const D: usize, const R: usize, K: Basic, A: Axes<D, R>>(
     function: PairName,
     options: PairOptions,
-    first: Tensor<B, D, K>,
-    second: Tensor<B, D, K>,
+    first: Tensor<D, K>,
+    second: Tensor<D, K>,
     axes: A,
-) -> impl Iterator<Item = AnyTensor<B>> + use<B, D, R, K, A>
-where
-    B: ReduceBackend,
-    K: Reducible<B>,
-    A: Axes<D, R>,
-{
-    let [first, second] = [first, second].map(|tensor| K::into_any(tensor.into_primitive()));
+) -> impl Iterator<Item = AnyTensor<Dispatch>> + use<D, R, K, A> {
+    let [first, second] = [first, second].map(into_any);
     let shapes = [&first, &second].map(|tensor| tensor.shape().to_vec());
     let run = || {
         let (axes, keep_dims) = (axes.into_list(), A::KEEPS_DIMS);
@@ -30,7 +30,7 @@ where
         if found.num_dims() != R {
             return Err(ReduceBurnError::Rank { asked: R, shape: found.to_vec() });
         }
-        B::reduce_pair(first, second, &reduction)
+        Dispatch::run(vec![first, second], Operation::Pair(reduction))
     };
     match run() {
         Ok(results) => results.into_iter(),
@@ -58,17 +58,17 @@ macro_rules! functions {
             /// As [all functions](crate#errors).
             #[track_caller]
             #[allow(unused_parens, reason = "parentheses make a tuple of two results")]
-            pub fn $function<B: ReduceBackend, const D: usize, const R: usize, $($kind)*>(
-                first: Tensor<B, D, $input>,
-                second: Tensor<B, D, $input>,
+            pub fn $function<const D: usize, const R: usize, $($kind)*>(
+                first: Tensor<D, $input>,
+                second: Tensor<D, $input>,
                 axes: impl Axes<D, R>,
                 $($option: f64,)*
-            ) -> ($(Tensor<B, R, $result>),+) {
+            ) -> ($(Tensor<R, $result>),+) {
                 #[allow(unused_mut, reason = "most functions have no parameter")]
                 let mut options = PairOptions::default();
                 $(options.$option = $option;)*
                 let mut results = results(PairName::$name, options, first, second, axes);
-                ($(next::<B, R, $result>(&mut results)),+)
+                ($(next::<R, $result>(&mut results)),+)
             }
         )*
     };
@@ -107,8 +107,8 @@ functions! {
     /// infinities are close, and NaN is close to nothing.
     all_close(absolute, relative): AllCloseOf, [] Float -> Bool;
     /// The number of equal elements over `axes`. NaN equals nothing.
-    count_equal(): CountEqualOf, [K: Reducible<B> + Numeric<B>] K -> Int;
+    count_equal(): CountEqualOf, [K: Numeric] K -> Int;
     /// The share of equal elements over `axes`, in the device's float type. Of predicted and true
     /// classes, it is the accuracy.
-    accuracy(): AccuracyOf, [K: Reducible<B> + Numeric<B>] K -> Float;
+    accuracy(): AccuracyOf, [K: Numeric] K -> Float;
 }

@@ -12,6 +12,7 @@ use super::{PairReduction, composed::divisor, reduced_pair};
 use crate::{
     AnyTensor, ReduceBackend, ReduceBurnError, Reduction,
     application::reduced,
+    backend,
     gradient::{Gradient, floats},
     operand::Operand,
 };
@@ -72,7 +73,7 @@ pub(crate) fn forward<B: ReduceBackend>(
     let inputs = [x.clone(), y.clone()];
     let [x, y] = [x, y].map(AnyTensor::Float);
     let wide = saves_results(pair.function).then(|| pair.with_wide_values());
-    let results = B::reduce_pair(x.clone(), y, wide.as_ref().unwrap_or(pair))?;
+    let results = backend::reduce_pair::<B>(x.clone(), y, wide.as_ref().unwrap_or(pair))?;
     let (_, value) = pair.outputs()[0];
     let with = |result: FloatTensor<B>, formula| {
         let gradient = PairGradient { pair: pair.clone(), inputs: inputs.clone(), formula };
@@ -120,7 +121,7 @@ impl<B: ReduceBackend> PairGradient<B> {
         let [shape, second_shape] = pair.input_shapes();
         let dtypes = inputs.each_ref().map(|input| input.dtype());
         if shape.num_elements() == 0 {
-            let device = B::float_device(&result);
+            let device = result.device();
             let targets = [(shape, dtypes[0]), (second_shape, dtypes[1])];
             return targets
                 .map(|(shape, dtype)| Some(Operand::<B>::zeros(shape.clone(), dtype, &device).0));

@@ -11,7 +11,7 @@ use reduce_kernels::{PairName, PairOperator, PairOptions, ReduceError, with_pair
 pub use functions::*;
 
 use crate::{
-    AnyTensor, AxisList, Kind, ReduceBackend, ReduceBurnError,
+    AnyTensor, AxisList, Kind, ReduceBackend, ReduceBurnError, backend,
     geometry::{Geometry, broadcasts, repeated_axes},
     gradient::floats,
     operand::Operand,
@@ -166,7 +166,7 @@ pub(crate) fn reduced_pair<B: ReduceBackend, const N: usize>(
 ) -> Result<[Operand<B>; N], ReduceBurnError> {
     let [x, y] = [x.0, y.0].map(AnyTensor::Float);
     let pair = PairReduction::new(function, PairOptions::default(), &x, &y, &axes.into(), true)?;
-    Ok(floats(B::reduce_pair(x, y, &pair)?).map(Operand))
+    Ok(floats(backend::reduce_pair::<B>(x, y, &pair)?).map(Operand))
 }
 
 fn check_parameters<P: PairOperator>(function: PairName, operator: &P) -> Result<(), ReduceError> {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use cubecl::{ir::AddressType, prelude::*, server::Binding, std::tensor::TensorHandle};
+use cubecl::{ir::AddressType, prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{
     Access, AppliedChoice, AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction,
     ElementType, Illegal, InputSpec, Plan, PlanError, Problem, applied_needs_wide_indices,
@@ -149,9 +149,9 @@ impl ApplyRequest {
         Ok((resolved, applied))
     }
 
-    fn prepare<R: Runtime>(
+    fn prepare(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         device: &Device,
     ) -> Result<PreparedApplication, ReduceError> {
         let (resolved, applied) = self.resolve()?;
@@ -177,9 +177,9 @@ impl ApplyRequest {
     }
 
     /// Checks the types that kernels compute with and those of operands.
-    fn check_types<R: Runtime>(
+    fn check_types(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         device: &Device,
         resolved: &Resolved,
         real: ElementType,
@@ -241,8 +241,8 @@ impl ApplyRequest {
 }
 
 /// Checks that kernels can apply results in the type `real`.
-pub(super) fn check_apply_types<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(super) fn check_apply_types(
+    client: &Client,
     device: &Device,
     apply: &ErasedApply,
     real: ElementType,
@@ -285,11 +285,11 @@ pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usi
 }
 
 /// The tensors of a call.
-pub(crate) struct Tensors<'a, R: Runtime> {
-    pub(crate) input: &'a TensorHandle<R>,
-    pub(crate) second: Option<&'a TensorHandle<R>>,
+pub(crate) struct Tensors<'a> {
+    pub(crate) input: &'a TensorHandle,
+    pub(crate) second: Option<&'a TensorHandle>,
     /// The second input comes first, if there is one.
-    pub(crate) operands: Vec<&'a TensorHandle<R>>,
+    pub(crate) operands: Vec<&'a TensorHandle>,
 }
 
 /// Bytes of the buffers of a call; `None` where there is no buffer.
@@ -315,10 +315,7 @@ impl ApplyCall<'_> {
         Ok((applied, resolved.problem))
     }
 
-    pub(crate) fn choose<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-    ) -> Result<AppliedChoice, ReduceError> {
+    pub(crate) fn choose(&self, client: &Client) -> Result<AppliedChoice, ReduceError> {
         let (resolved, applied) = self.request.resolve()?;
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
@@ -328,11 +325,7 @@ impl ApplyCall<'_> {
     }
 
     /// Prepares the call, and the reduction that it launches on its own.
-    pub(crate) fn check<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        bytes: &BufferBytes,
-    ) -> Result<(), ReduceError> {
+    pub(crate) fn check(&self, client: &Client, bytes: &BufferBytes) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
         self.check_buffers(&prepared, bytes.input, bytes.operands.iter().copied())?;
         let plan = match &prepared.launch {
@@ -370,10 +363,7 @@ impl ApplyCall<'_> {
         Ok(())
     }
 
-    fn prepared<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-    ) -> Result<Rc<PreparedApplication>, ReduceError> {
+    fn prepared(&self, client: &Client) -> Result<Rc<PreparedApplication>, ReduceError> {
         if let Some(device) = self.device {
             return Ok(Rc::new(self.request.prepare(client, device)?));
         }
@@ -383,11 +373,11 @@ impl ApplyCall<'_> {
     }
 
     /// Launches into a new row-major tensor. Returns it with the results, if these are wanted.
-    pub(crate) fn run<R: Runtime>(
+    pub(crate) fn run(
         self,
-        client: &ComputeClient<R>,
-        tensors: &Tensors<'_, R>,
-    ) -> Result<(TensorHandle<R>, Vec<TensorHandle<R>>), ReduceError> {
+        client: &Client,
+        tensors: &Tensors<'_>,
+    ) -> Result<(TensorHandle, Vec<TensorHandle>), ReduceError> {
         let prepared = self.prepared(client)?;
         let element = prepared.applied.output();
         // A buffer of 0 bytes cannot be bound.
@@ -400,12 +390,12 @@ impl ApplyCall<'_> {
     }
 
     /// Launches into a tensor that the caller supplies.
-    pub(crate) fn run_into<R: Runtime>(
+    pub(crate) fn run_into(
         self,
-        client: &ComputeClient<R>,
-        tensors: &Tensors<'_, R>,
-        output: &TensorBinding<R>,
-    ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+        client: &Client,
+        tensors: &Tensors<'_>,
+        output: &TensorBinding,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
         let expected = &self.request.reduction.shape;
         if output.shape[..] != expected[..] {
             let (expected, found) = (expected.to_vec(), output.shape.to_vec());
@@ -415,16 +405,16 @@ impl ApplyCall<'_> {
         self.launch(client, &prepared, tensors, output.handle.clone())
     }
 
-    fn launch<R: Runtime>(
+    fn launch(
         self,
-        client: &ComputeClient<R>,
+        client: &Client,
         prepared: &PreparedApplication,
-        tensors: &Tensors<'_, R>,
-        output: Binding,
-    ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+        tensors: &Tensors<'_>,
+        output: BufferBinding,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
         let request = &self.request;
         let problem = prepared.applied.problem();
-        let bytes = |tensor: &TensorHandle<R>| Some(buffer_bytes(&tensor.handle));
+        let bytes = |tensor: &TensorHandle| Some(buffer_bytes(&tensor.handle));
         let of_operands = tensors.operands.iter().map(|&operand| bytes(operand));
         self.check_buffers(prepared, bytes(tensors.input), of_operands)?;
         check_offset(client, "input", tensors.input.handle.offset_start, problem.input())?;
@@ -449,7 +439,7 @@ impl ApplyCall<'_> {
         };
         let words = match launch.published {
             // CubeCL does not reveal the stream of a client, but a new buffer does.
-            Some(count) => Some(words(client, client.empty(1).stream, count)?),
+            Some(count) => Some(words(client, client.empty(1).stream.value, count)?),
             None => None,
         };
         Launch {
@@ -486,11 +476,7 @@ pub(super) fn check_buffer(
 
 impl PreparedApplication {
     /// Row-major tensors for the results.
-    fn empty_results<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        request: &ApplyRequest,
-    ) -> Vec<TensorHandle<R>> {
+    fn empty_results(&self, client: &Client, request: &ApplyRequest) -> Vec<TensorHandle> {
         let Resolved { problem, signature, shape, .. } = &self.resolved;
         let elements = &signature.results[..request.reduction.operator.0.results];
         elements
@@ -504,22 +490,22 @@ impl PreparedApplication {
 }
 
 /// A call whose checks have all passed.
-struct Launch<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Launch<'a> {
+    client: &'a Client,
     request: &'a ApplyRequest,
     prepared: &'a PreparedApplication,
     launch: &'a Prepared,
-    input: Binding,
-    second: Option<Binding>,
+    input: BufferBinding,
+    second: Option<BufferBinding>,
     operands: Vec<cubecl::server::Handle>,
-    results: &'a [TensorHandle<R>],
-    output: Binding,
+    results: &'a [TensorHandle],
+    output: BufferBinding,
     words: Option<Words>,
     parameters: &'a [f64],
     apply_parameters: &'a [f64],
 }
 
-impl<R: Runtime> Launch<'_, R> {
+impl Launch<'_> {
     fn run(self) {
         let Prepared { plan, how, grid, address, cubes, .. } = *self.launch;
         let hold = match plan {
@@ -541,7 +527,7 @@ impl<R: Runtime> Launch<'_, R> {
         // stream use them, one after the other.
         unsafe {
             match plan {
-                AppliedPlan::Separately { .. } => apply_stored::launch_unchecked::<R>(
+                AppliedPlan::Separately { .. } => apply_stored::launch_unchecked(
                     self.client,
                     count(grid),
                     units,
@@ -559,7 +545,7 @@ impl<R: Runtime> Launch<'_, R> {
                 ),
                 AppliedPlan::Held { cubes_per_output: 2.., .. } => {
                     let words = self.words.as_ref().expect("the call has asked for words");
-                    reduce_and_apply_by_cubes::launch_unchecked::<R>(
+                    reduce_and_apply_by_cubes::launch_unchecked(
                         self.client,
                         count(grid),
                         units,
@@ -567,7 +553,7 @@ impl<R: Runtime> Launch<'_, R> {
                         self.types(),
                         self.input_arrays(),
                         self.operand_arrays(),
-                        ArrayArg::from_raw_parts(words.handle.clone(), words.count),
+                        BufferArg::from_raw_parts(words.handle.clone(), words.count),
                         self.result_arrays(),
                         self.output_arrays(),
                         geometry,
@@ -581,7 +567,7 @@ impl<R: Runtime> Launch<'_, R> {
                         self.request.reduction.operator,
                     );
                 }
-                _ => reduce_and_apply::launch_unchecked::<R>(
+                _ => reduce_and_apply::launch_unchecked(
                     self.client,
                     count(grid),
                     units,
@@ -635,13 +621,13 @@ impl<R: Runtime> Launch<'_, R> {
         }
     }
 
-    fn input_arrays(&self) -> InputArraysLaunch<R> {
+    fn input_arrays(&self) -> InputArraysLaunch {
         let access = self.launch.how.access;
         let problem = self.prepared.applied.problem();
         let span = problem.input_span();
         let array = |len: usize| {
             // SAFETY: the buffer was checked against the span.
-            unsafe { ArrayArg::from_raw_parts_binding(self.input.clone(), len) }
+            unsafe { BufferArg::from_raw_parts_binding(self.input.clone(), len) }
         };
         let elements = access.peeled.then(|| array(span)).into();
         let (second, second_wide, how) = second_arrays(problem, access, self.second.as_ref());
@@ -649,13 +635,13 @@ impl<R: Runtime> Launch<'_, R> {
         InputArraysLaunch::new(vectors, elements, second.into(), second_wide.into(), how)
     }
 
-    fn output_arrays(&self) -> AppliedArraysLaunch<R> {
+    fn output_arrays(&self) -> AppliedArraysLaunch {
         let Access { vector, peeled, .. } = self.launch.how.access;
         let span = self.prepared.applied.problem().output_span();
         let in_vectors = self.launch.output_in_vectors;
         let array = |len: usize| {
             // SAFETY: the buffer was checked against the span.
-            unsafe { ArrayArg::from_raw_parts_binding(self.output.clone(), len) }
+            unsafe { BufferArg::from_raw_parts_binding(self.output.clone(), len) }
         };
         AppliedArraysLaunch::new(
             in_vectors.then(|| array(span / vector)).into(),
@@ -663,7 +649,7 @@ impl<R: Runtime> Launch<'_, R> {
         )
     }
 
-    fn operand_arrays(&self) -> OperandArraysLaunch<R> {
+    fn operand_arrays(&self) -> OperandArraysLaunch {
         let Access { vector, peeled, direction, .. } = self.launch.how.access;
         let edges = peeled && direction == Direction::Along;
         let array = |nth: usize, wide: bool| {
@@ -679,7 +665,7 @@ impl<R: Runtime> Launch<'_, R> {
             let span = span(&self.request.reduction.shape, &operand.strides)?;
             let len = if wide { span / vector } else { span };
             // SAFETY: the buffer was checked against the span.
-            bound.then(|| unsafe { ArrayArg::from_raw_parts(handle.clone(), len) })
+            bound.then(|| unsafe { BufferArg::from_raw_parts(handle.clone(), len) })
         };
         OperandArraysLaunch::new(
             array(0, false).into(),
@@ -691,14 +677,14 @@ impl<R: Runtime> Launch<'_, R> {
         )
     }
 
-    fn result_arrays(&self) -> ResultArraysLaunch<R> {
+    fn result_arrays(&self) -> ResultArraysLaunch {
         // Each buffer was allocated with this length.
         let len = self.prepared.resolved.problem.outputs();
         result_arrays(self.results.iter().map(|result| result.handle.clone().binding()), len)
     }
 
     /// The strides of the results and of the operands.
-    fn companions(&self) -> SequenceArg<R, kernels::companion::Companion> {
+    fn companions(&self) -> SequenceArg<kernels::companion::Companion> {
         let direction = self.launch.how.access.direction;
         let mut sequence = SequenceArg::new();
         for companion in self.prepared.applied.companions() {
@@ -708,11 +694,11 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     /// The operator's parameters, as in a reduction alone.
-    fn parameters(&self) -> ParametersLaunch<R> {
+    fn parameters(&self) -> ParametersLaunch {
         parameters(self.parameters, &self.prepared.resolved.signature)
     }
 
-    fn apply_parameters(&self) -> ParametersLaunch<R> {
+    fn apply_parameters(&self) -> ParametersLaunch {
         ParametersLaunch::of(self.apply_parameters, storage_type(self.prepared.real))
     }
 }

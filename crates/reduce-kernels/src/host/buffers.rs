@@ -2,7 +2,7 @@
 
 use cubecl::{
     prelude::*,
-    server::{Binding, Handle},
+    server::{BufferBinding, Handle},
     std::tensor::TensorHandle,
 };
 use reduce_planner::{ElementType, Problem};
@@ -16,9 +16,9 @@ use crate::ReduceError;
 /// type without bounds checks.
 pub(crate) struct Buffers<'a> {
     resolved: &'a Resolved,
-    input: Binding,
-    second: Option<Binding>,
-    outputs: Vec<Binding>,
+    input: BufferBinding,
+    second: Option<BufferBinding>,
+    outputs: Vec<BufferBinding>,
 }
 
 impl<'a> Buffers<'a> {
@@ -27,15 +27,15 @@ impl<'a> Buffers<'a> {
     /// # Errors
     ///
     /// A buffer that is too small, or starts where the device cannot bind it.
-    pub(crate) fn check<R: Runtime>(
-        client: &ComputeClient<R>,
+    pub(crate) fn check(
+        client: &Client,
         resolved: &'a Resolved,
-        input: &TensorHandle<R>,
-        second: Option<&TensorHandle<R>>,
-        outputs: Vec<Binding>,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        outputs: Vec<BufferBinding>,
     ) -> Result<Self, ReduceError> {
         let Resolved { problem, signature, words, .. } = resolved;
-        let bytes = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
+        let bytes = |tensor: &TensorHandle| buffer_bytes(&tensor.handle);
         check_inputs(problem, [Some(bytes(input)), second.map(bytes)])?;
         check_offset(client, "input", input.handle.offset_start, problem.input())?;
         if let (Some(tensor), Some(second)) = (second, problem.second()) {
@@ -68,15 +68,15 @@ impl<'a> Buffers<'a> {
         self.resolved
     }
 
-    pub(super) fn input(&self) -> &Binding {
+    pub(super) fn input(&self) -> &BufferBinding {
         &self.input
     }
 
-    pub(super) fn second(&self) -> Option<&Binding> {
+    pub(super) fn second(&self) -> Option<&BufferBinding> {
         self.second.as_ref()
     }
 
-    pub(super) fn outputs(&self) -> &[Binding] {
+    pub(super) fn outputs(&self) -> &[BufferBinding] {
         &self.outputs
     }
 }
@@ -109,7 +109,7 @@ fn check_second(problem: &Problem, available: u64) -> Result<(), ReduceError> {
 
 /// Checks that an output's buffer holds `count` elements.
 pub(super) fn check_output(
-    output: &Binding,
+    output: &BufferBinding,
     count: usize,
     element: ElementType,
 ) -> Result<(), ReduceError> {
@@ -147,8 +147,8 @@ pub(crate) fn alignment_of(offset: u64) -> usize {
 }
 
 /// Checks that the device can bind a buffer at an offset.
-pub(crate) fn check_offset<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(crate) fn check_offset(
+    client: &Client,
     tensor: &'static str,
     offset: Option<u64>,
     element: ElementType,

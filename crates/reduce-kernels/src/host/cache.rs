@@ -178,7 +178,7 @@ impl<K, V: Holds<K>> Known<K, V> {
 
 /// A number that identifies the device of a client: the address of the properties, which all
 /// clients of one device share.
-pub(crate) fn identity<R: Runtime>(client: &ComputeClient<R>) -> usize {
+pub(crate) fn identity(client: &Client) -> usize {
     core::ptr::from_ref(client.properties()).addr()
 }
 
@@ -263,7 +263,7 @@ fn remembered<K: Hash + Eq + Clone, V: Holds<K>>(
 }
 
 /// The device behind a client, as the process plans for it.
-pub(crate) fn device<R: Runtime>(client: &ComputeClient<R>) -> Rc<Device> {
+pub(crate) fn device(client: &Client) -> Rc<Device> {
     let identity = identity(client);
     let generation = settings::generation();
     let known = CACHE.with_borrow_mut(|cache| {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use cubecl::{prelude::*, server::Binding, std::tensor::TensorHandle, stream_id::StreamId};
+use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{Choice, Device, ElementType, Plan, Problem, choose};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     launch::Launch,
     prepared::{Prepared, check_arithmetic, plan},
     request::{Request, Resolved, Wanted},
-    scratch::Scratch,
+    scratch::{Scratch, Stream},
     settings::{self, PlanStore},
 };
 use crate::{PlanInUse, ReduceError, element::storage_type, operator::Erased};
@@ -30,9 +30,9 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     /// Chooses a plan for inputs whose buffers have these many bytes; `None` if there is no buffer. A
     /// plan in the request is ignored.
-    pub(crate) fn choose<R: Runtime>(
+    pub(crate) fn choose(
         self,
-        client: &ComputeClient<R>,
+        client: &Client,
         bytes: [Option<u64>; 2],
     ) -> Result<Choice, ReduceError> {
         let Resolved { problem, signature, .. } = self.request.resolve()?;
@@ -45,9 +45,9 @@ impl Call<'_> {
 
     /// The plan that the call would run, for inputs whose buffers have these many bytes; `None` if
     /// there is no buffer.
-    pub(crate) fn plan<R: Runtime>(
+    pub(crate) fn plan(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         bytes: [Option<u64>; 2],
     ) -> Result<PlanInUse, ReduceError> {
         let resolved = self.request.resolve()?;
@@ -59,36 +59,36 @@ impl Call<'_> {
     }
 
     /// Prepares the call for inputs whose buffers have these many bytes; `None` if there is no buffer.
-    pub(crate) fn check<R: Runtime>(
+    pub(crate) fn check(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         bytes: [Option<u64>; 2],
     ) -> Result<(), ReduceError> {
         check_inputs(&self.prepared(client)?.resolved.problem, bytes)
     }
 
     /// Launches into new row-major tensors, one for each result.
-    pub(crate) fn run<R: Runtime>(
+    pub(crate) fn run(
         self,
-        client: &ComputeClient<R>,
-        input: &TensorHandle<R>,
-        second: Option<&TensorHandle<R>>,
-    ) -> Result<Vec<TensorHandle<R>>, ReduceError> {
+        client: &Client,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
         let prepared = self.prepared(client)?;
         let outputs = new_outputs(client, &prepared.resolved, self.request.operator.0);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let stream = outputs.first().map(|output| output.handle.stream);
+        let stream = outputs.first().map(|output| output.handle.stream.value);
         self.launch(client, &prepared, input, second, stream, bindings)?;
         Ok(outputs)
     }
 
     /// Launches into tensors that the caller supplies.
-    pub(crate) fn run_into<R: Runtime>(
+    pub(crate) fn run_into(
         self,
-        client: &ComputeClient<R>,
-        input: &TensorHandle<R>,
-        second: Option<&TensorHandle<R>>,
-        outputs: &[TensorBinding<R>],
+        client: &Client,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        outputs: &[TensorBinding],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
         check_layouts(&prepared.resolved.shape, outputs)?;
@@ -96,10 +96,7 @@ impl Call<'_> {
         self.launch(client, &prepared, input, second, None, bindings)
     }
 
-    pub(crate) fn prepared<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-    ) -> Result<Rc<Prepared>, ReduceError> {
+    pub(crate) fn prepared(&self, client: &Client) -> Result<Rc<Prepared>, ReduceError> {
         let prepare = |device: &Device, request: &Request<'_>| {
             let stored = |problem: &Problem| self.stored_plan(client, device, problem);
             Prepared::new(client, device, request, stored)
@@ -124,12 +121,7 @@ impl Call<'_> {
 
     /// The plan for a problem in the call's store, or else in that of the client's device. For
     /// another device, only the call's own store counts.
-    fn stored_plan<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        device: &Device,
-        problem: &Problem,
-    ) -> Option<Plan> {
+    fn stored_plan(&self, client: &Client, device: &Device, problem: &Problem) -> Option<Plan> {
         // Partial results take the plan of the results: only the end of a reduction differs.
         let of_results = match self.request.wanted {
             Wanted::Results => None,
@@ -148,14 +140,14 @@ impl Call<'_> {
     }
 
     /// Launches the kernels. `stream` is the client's stream if it is known.
-    fn launch<R: Runtime>(
+    fn launch(
         self,
-        client: &ComputeClient<R>,
+        client: &Client,
         prepared: &Prepared,
-        input: &TensorHandle<R>,
-        second: Option<&TensorHandle<R>>,
-        stream: Option<StreamId>,
-        outputs: Vec<Binding>,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        stream: Option<Stream>,
+        outputs: Vec<BufferBinding>,
     ) -> Result<(), ReduceError> {
         let launch = self.ready(client, prepared, input, second, stream, outputs)?;
         if let Some(launch) = launch {
@@ -166,25 +158,25 @@ impl Call<'_> {
 
     /// A launch of the kernels that cannot be refused any more; `None` if there is nothing to
     /// launch.
-    pub(crate) fn ready<'c, R: Runtime>(
+    pub(crate) fn ready<'c>(
         self,
-        client: &'c ComputeClient<R>,
+        client: &'c Client,
         prepared: &'c Prepared,
-        input: &TensorHandle<R>,
-        second: Option<&TensorHandle<R>>,
-        stream: Option<StreamId>,
-        outputs: Vec<Binding>,
-    ) -> Result<Option<Launch<'c, R>>, ReduceError> {
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        stream: Option<Stream>,
+        outputs: Vec<BufferBinding>,
+    ) -> Result<Option<Launch<'c>>, ReduceError> {
         let Prepared { resolved, dispatch } = prepared;
         let Some(dispatch) = dispatch else {
-            let bytes = |tensor: &TensorHandle<R>| buffer_bytes(&tensor.handle);
+            let bytes = |tensor: &TensorHandle| buffer_bytes(&tensor.handle);
             check_inputs(&resolved.problem, [Some(bytes(input)), second.map(bytes)])?;
             return Ok(None);
         };
         let operator = self.request.operator;
         let buffers = Buffers::check(client, resolved, input, second, outputs)?;
         // CubeCL does not reveal the stream of a client, but a new buffer does.
-        let stream = || stream.unwrap_or_else(|| client.empty(1).stream);
+        let stream = || stream.unwrap_or_else(|| client.empty(1).stream.value);
         let fields = &resolved.signature.fields[..operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());
         let outputs = resolved.problem.outputs();
@@ -195,9 +187,9 @@ impl Call<'_> {
 }
 
 /// Checks that supplied outputs have the shape of the result, and the same strides.
-pub(crate) fn check_layouts<R: Runtime>(
+pub(crate) fn check_layouts(
     expected: &[usize],
-    outputs: &[TensorBinding<R>],
+    outputs: &[TensorBinding],
 ) -> Result<(), ReduceError> {
     for output in outputs {
         if output.shape[..] != *expected {
@@ -213,11 +205,11 @@ pub(crate) fn check_layouts<R: Runtime>(
 }
 
 /// New row-major tensors for what a reduction leaves: one for each result, or one for its words.
-pub(crate) fn new_outputs<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(crate) fn new_outputs(
+    client: &Client,
     resolved: &Resolved,
     operator: &Erased,
-) -> Vec<TensorHandle<R>> {
+) -> Vec<TensorHandle> {
     let outputs = resolved.outputs(operator).into_iter();
     let tensor = |(element, count): (ElementType, usize)| {
         // A buffer of 0 bytes cannot be bound, so an empty result gets the memory of one element.

@@ -1,8 +1,13 @@
 //! The capabilities of a device, read from its CubeCL client.
 
+#[cfg(feature = "wgpu")]
+use core::any::TypeId;
+
+#[cfg(feature = "wgpu")]
+use cubecl::wgpu::{WgpuServer, WgslCompiler};
 use cubecl::{
     ir::{
-        AddressType, ElemType, StorageType, Type, UIntKind,
+        AddressType, ElemType, Type, UIntKind,
         features::{AtomicUsage, Plane, TypeUsage},
     },
     prelude::*,
@@ -54,8 +59,13 @@ enum Language {
 }
 
 impl Language {
-    fn of<R: Runtime>(client: &ComputeClient<R>) -> Self {
-        match R::name(client) {
+    fn of(client: &Client) -> Self {
+        // The name of a client is that of its adapter's default compiler.
+        #[cfg(feature = "wgpu")]
+        if client.service_id().service == TypeId::of::<WgpuServer<WgslCompiler>>() {
+            return Self::Wgsl;
+        }
+        match client.name() {
             "cuda" => Self::Cuda,
             "hip" => Self::Hip,
             "wgpu<wgsl>" => Self::Wgsl,
@@ -73,12 +83,27 @@ impl Language {
 
 /// Whether kernels may use the hardware's exponentials and logarithms of f32; see
 /// [`HardwareMath`](crate::operator::HardwareMath).
-pub(crate) fn has_hardware_math<R: Runtime>(client: &ComputeClient<R>) -> bool {
-    Language::of(client) == Language::Cuda
+pub(crate) fn has_hardware_math(client: &Client) -> bool {
+    #[cfg(feature = "cuda-llvm")]
+    let compiler_takes_instructions =
+        cubecl::cuda::compiler::CudaBackend::default() == cubecl::cuda::compiler::CudaBackend::Cpp;
+    #[cfg(not(feature = "cuda-llvm"))]
+    let compiler_takes_instructions = false;
+    compiler_takes_instructions && Language::of(client) == Language::Cuda
+}
+
+/// Whether the client is a software adapter that takes kernels as SPIR-V.
+///
+/// CubeCL 0.11 writes kernels with shared memory for GPUs with
+/// `VK_KHR_workgroup_memory_explicit_layout`. Without it, it exchanges two types, and Mesa's adapter,
+/// which lacks it, ends the process.
+pub(crate) fn is_software_with_spirv(client: &Client) -> bool {
+    let is_spirv = client.name() == "wgpu<spirv>" && Language::of(client) == Language::Other;
+    is_spirv && client.properties().identity.physical.is_none()
 }
 
 /// Whether kernels can compute with values of `element`, beyond loading and storing them.
-pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: ElementType) -> bool {
+pub(crate) fn computes_with(client: &Client, element: ElementType) -> bool {
     can(client, element, &[TypeUsage::Arithmetic])
 }
 
@@ -87,15 +112,14 @@ pub(crate) fn computes_with<R: Runtime>(client: &ComputeClient<R>, element: Elem
 /// With `native`, they call the device's own functions, which SPIR-V and WGSL have for 32 bits at
 /// most. Without it, they call those of [`operator::math`](crate::operator::math), which need f64
 /// and operations on its bits as u64.
-pub(crate) fn has_wide_math<R: Runtime>(client: &ComputeClient<R>, native: bool) -> bool {
+pub(crate) fn has_wide_math(client: &Client, native: bool) -> bool {
     let is_native = matches!(Language::of(client), Language::Cuda | Language::Hip);
     is_native || (!native && computes_with(client, ElementType::U64))
 }
 
-/// Whether the client's kernels can use `element` in all of these ways. CubeCL 0.10 does not list
-/// f64 for CUDA, because its matrix product fails on f64. Kernels that load, add and compare f64
-/// run nevertheless.
-fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[TypeUsage]) -> bool {
+/// Whether the client's kernels can use `element` in all of these ways. CubeCL 0.10 did not list
+/// f64 for CUDA, although kernels that load, add and compare f64 run there. CubeCL 0.11 lists it.
+fn can(client: &Client, element: ElementType, usages: &[TypeUsage]) -> bool {
     let language = Language::of(client);
     let listed = client.properties().type_usage(memory_type(element));
     language.has(element)
@@ -105,8 +129,8 @@ fn can<R: Runtime>(client: &ComputeClient<R>, element: ElementType, usages: &[Ty
 
 /// Whether kernels can add to 64-bit words in global memory atomically, and load and store them
 /// atomically.
-fn has_wide_atomics<R: Runtime>(client: &ComputeClient<R>) -> bool {
-    let word = Type::new(StorageType::Atomic(ElemType::UInt(UIntKind::U64)));
+fn has_wide_atomics(client: &Client) -> bool {
+    let word = Type::atomic(ElemType::UInt(UIntKind::U64));
     let usage = client.properties().atomic_type_usage(word);
     Language::of(client) != Language::Wgsl
         && usage.contains(AtomicUsage::Add)
@@ -116,10 +140,7 @@ fn has_wide_atomics<R: Runtime>(client: &ComputeClient<R>) -> bool {
 /// The number of bytes of which the offset of a tensor of `element` in its buffer must be a
 /// multiple. wgpu binds buffers only at multiples of an alignment. CUDA and HIP take any address
 /// that is aligned to the element.
-pub(crate) fn binding_alignment<R: Runtime>(
-    client: &ComputeClient<R>,
-    element: ElementType,
-) -> u64 {
+pub(crate) fn binding_alignment(client: &Client, element: ElementType) -> u64 {
     match Language::of(client) {
         Language::Cuda | Language::Hip => element.bytes() as u64,
         _ => client.properties().memory.alignment.max(1),
@@ -133,7 +154,7 @@ pub(crate) fn binding_alignment<R: Runtime>(
 /// reports no number of multiprocessors: 128 are assumed, or 4 without plane operations. No runtime
 /// reports the read bandwidth: 34 GB/s per multiprocessor are assumed. How much resides on a
 /// multiprocessor of a CUDA device follows from the shared memory that a cube may request.
-pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
+pub fn device_of(client: &Client) -> Device {
     let properties = client.properties();
     let hardware = &properties.hardware;
     let usable = [TypeUsage::Buffer, TypeUsage::Conversion];
@@ -151,7 +172,7 @@ pub fn device_of<R: Runtime>(client: &ComputeClient<R>) -> Device {
     let load_bytes = (hardware.load_width / 8) as usize;
     // NVIDIA's Vulkan driver reports more cubes along y and z than the 65535 that it can launch.
     let grid = [x.min(i32::MAX as u32), y.min(65535), z.min(65535)];
-    device.name = R::name(client).to_owned();
+    device.name = client.name().to_owned();
     device.plane_size_min = hardware.plane_size_min;
     device.plane_size_max = hardware.plane_size_max;
     device.plane_operations = plane_operations;

@@ -1,6 +1,6 @@
 //! Tensors beside the input: how kernels read them, and the arguments that describe them.
 
-use cubecl::{prelude::*, server::Binding};
+use cubecl::{prelude::*, server::BufferBinding};
 use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
 
 use super::launch::WIDEST_STORE;
@@ -69,11 +69,11 @@ pub(super) fn companion_access(
 }
 
 /// The second input as an array of elements and as one of vectors, and how it is read.
-pub(super) fn second_arrays<R: Runtime>(
+pub(super) fn second_arrays(
     problem: &Problem,
     access: Access,
-    binding: Option<&Binding>,
-) -> (Option<ArrayArg<R>>, Option<ArrayArg<R>>, CompanionAccess) {
+    binding: Option<&BufferBinding>,
+) -> (Option<BufferArg>, Option<BufferArg>, CompanionAccess) {
     let Some((second, binding)) = problem.second().zip(binding) else {
         return (None, None, CompanionAccess::None);
     };
@@ -81,7 +81,7 @@ pub(super) fn second_arrays<R: Runtime>(
     let how = companion_access(problem, access, second.strides(), element, alignment);
     let array = |len: usize| {
         // SAFETY: the buffer was checked against the span.
-        unsafe { ArrayArg::from_raw_parts_binding(binding.clone(), len) }
+        unsafe { BufferArg::from_raw_parts_binding(binding.clone(), len) }
     };
     let in_vectors = how == CompanionAccess::Vector;
     let elements = (!in_vectors || access.peeled).then(|| array(second.span()));
@@ -90,10 +90,7 @@ pub(super) fn second_arrays<R: Runtime>(
 }
 
 /// The launch argument for the strides of a companion.
-pub(super) fn companion_launch<R: Runtime>(
-    companion: &Companion,
-    direction: Direction,
-) -> CompanionLaunch<R> {
+pub(super) fn companion_launch(companion: &Companion, direction: Direction) -> CompanionLaunch {
     let (mut kept, mut reduced) = (&companion.kept[..], &companion.reduced[..]);
     let inner = match direction {
         Direction::Along => split_last(&mut reduced),
@@ -113,7 +110,7 @@ fn split_last(strides: &mut &[usize]) -> usize {
     }
 }
 
-pub(super) fn list<R: Runtime>(strides: &[usize]) -> SequenceArg<R, usize> {
+pub(super) fn list(strides: &[usize]) -> SequenceArg<usize> {
     let mut sequence = SequenceArg::new();
     strides.iter().for_each(|&stride| sequence.push(stride));
     sequence

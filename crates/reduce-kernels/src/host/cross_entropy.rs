@@ -33,12 +33,12 @@ const NAME: &str = "cross_entropy";
 const UNITS: u32 = 128;
 
 /// The losses of each slice along `axis`.
-pub(crate) fn cross_entropy<R: Runtime>(
-    client: &ComputeClient<R>,
-    logits: &TensorHandle<R>,
-    classes: &TensorHandle<R>,
+pub(crate) fn cross_entropy(
+    client: &Client,
+    logits: &TensorHandle,
+    classes: &TensorHandle,
     axis: usize,
-) -> Result<TensorHandle<R>, ReduceError> {
+) -> Result<TensorHandle, ReduceError> {
     let input = logits.spec()?;
     let rank = input.shape.len();
     if axis >= rank {
@@ -101,14 +101,14 @@ pub(crate) fn cross_entropy<R: Runtime>(
         true => AddressType::U64,
         false => AddressType::U32,
     };
-    let array = |tensor: &TensorHandle<R>, len: usize| {
+    let array = |tensor: &TensorHandle, len: usize| {
         // SAFETY: the buffers were checked against these spans, or allocated with them.
-        unsafe { ArrayArg::from_raw_parts(tensor.handle.clone(), len) }
+        unsafe { BufferArg::from_raw_parts(tensor.handle.clone(), len) }
     };
     // SAFETY: units past the last output do nothing. Offsets in the logits lie inside their span,
     // because classes that are out of range read the first element of their slice.
     unsafe {
-        pick_losses::launch_unchecked::<R>(
+        pick_losses::launch_unchecked(
             client,
             count(grid),
             CubeDim::new_1d(UNITS),
@@ -129,8 +129,8 @@ pub(crate) fn cross_entropy<R: Runtime>(
     Ok(losses)
 }
 
-fn types<R: Runtime>(
-    client: &ComputeClient<R>,
+fn types(
+    client: &Client,
     input: &InputSpec<'_>,
     classes: ElementType,
     real: ElementType,
@@ -150,15 +150,15 @@ fn types<R: Runtime>(
 }
 
 /// Elements from the first to the last of a tensor, which has some.
-fn outputs_span<R: Runtime>(tensor: &TensorHandle<R>) -> usize {
+fn outputs_span(tensor: &TensorHandle) -> usize {
     reduce_planner::span(tensor.shape(), tensor.strides()).unwrap_or(usize::MAX)
 }
 
 /// The strides of the classes along the axes of the logits, 0 along that of the classes. Their shape
 /// lacks this axis, or has it with size 1.
-fn class_strides<R: Runtime>(
+fn class_strides(
     shape: &[usize],
-    classes: &TensorHandle<R>,
+    classes: &TensorHandle,
     axis: usize,
 ) -> Result<Vec<usize>, ReduceError> {
     let mut without = shape.to_vec();

@@ -2,7 +2,7 @@
 
 use cubecl::{
     prelude::*,
-    server::{Binding, Handle},
+    server::{BufferBinding, Handle},
 };
 use reduce_planner::{Access, Direction, ElementType, KeptDim, Plan, Problem};
 
@@ -35,8 +35,8 @@ use crate::{
 pub(super) const WIDEST_STORE: usize = 16;
 
 /// A call whose checks have all passed, ready to launch.
-pub(crate) struct Launch<'a, R: Runtime> {
-    pub(crate) client: &'a ComputeClient<R>,
+pub(crate) struct Launch<'a> {
+    pub(crate) client: &'a Client,
     pub(crate) operator: OperatorRef,
     pub(crate) dispatch: &'a Dispatch,
     pub(crate) buffers: Buffers<'a>,
@@ -45,7 +45,7 @@ pub(crate) struct Launch<'a, R: Runtime> {
     pub(crate) parameters: Vec<f64>,
 }
 
-impl<R: Runtime> Launch<'_, R> {
+impl Launch<'_> {
     /// Launches the kernels. The dispatch's plan has been checked against the problem.
     pub(crate) fn run(self) {
         match self.scratch {
@@ -65,7 +65,7 @@ impl<R: Runtime> Launch<'_, R> {
         // input, and kernels ask whether it does. Units without work repeat the loads of
         // others and write nothing.
         unsafe {
-            reduce_single_pass::launch_unchecked::<R>(
+            reduce_single_pass::launch_unchecked(
                 self.client,
                 count(grid),
                 CubeDim::new_1d(team.units_per_cube),
@@ -87,14 +87,14 @@ impl<R: Runtime> Launch<'_, R> {
         // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for. Only
         // launches of this stream use them, one after the other.
         unsafe {
-            reduce_split_single_pass::launch_unchecked::<R>(
+            reduce_split_single_pass::launch_unchecked(
                 self.client,
                 count(grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
                 self.types(),
                 self.input(),
-                ArrayArg::from_raw_parts(words.handle.clone(), words.count),
+                BufferArg::from_raw_parts(words.handle.clone(), words.count),
                 self.target(false),
                 geometry(self.problem(), &plan),
                 self.parameters(),
@@ -113,7 +113,7 @@ impl<R: Runtime> Launch<'_, R> {
         // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
         // the outputs, which each buffer of `partials` holds.
         unsafe {
-            reduce_split_two_pass::launch_unchecked::<R>(
+            reduce_split_two_pass::launch_unchecked(
                 self.client,
                 count(first_grid),
                 CubeDim::new_1d(team.units_per_cube),
@@ -132,7 +132,7 @@ impl<R: Runtime> Launch<'_, R> {
         // SAFETY: the kernel reads the partial results that the first launch stored, and writes
         // inside the output's span.
         unsafe {
-            merge_partials::launch_unchecked::<R>(
+            merge_partials::launch_unchecked(
                 self.client,
                 grid,
                 CubeDim::new_1d(merging.units_per_cube),
@@ -178,12 +178,12 @@ impl<R: Runtime> Launch<'_, R> {
 
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
     /// realigned accesses also get it as an array of elements.
-    fn input(&self) -> InputArraysLaunch<R> {
+    fn input(&self) -> InputArraysLaunch {
         let Access { vector, peeled, realigned, .. } = self.dispatch.plan.access;
         let span = self.problem().input_span();
         let array = |len: usize| {
             // SAFETY: `Buffers` checked the buffer against the span.
-            unsafe { ArrayArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
+            unsafe { BufferArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
         };
         let elements = (peeled || realigned).then(|| array(span));
         let access = self.dispatch.plan.access;
@@ -199,7 +199,7 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     /// The outputs, or the words of accumulators.
-    fn target(&self, in_vectors: bool) -> TargetArraysLaunch<R> {
+    fn target(&self, in_vectors: bool) -> TargetArraysLaunch {
         let Resolved { problem, words, .. } = self.buffers.resolved();
         let Some(words) = words else {
             return TargetArraysLaunch::new(self.output(in_vectors), None.into());
@@ -208,7 +208,7 @@ impl<R: Runtime> Launch<'_, R> {
     }
 
     /// The outputs as arrays of vectors, of elements, or of both.
-    fn output(&self, in_vectors: bool) -> ResultArraysLaunch<R> {
+    fn output(&self, in_vectors: bool) -> ResultArraysLaunch {
         let Access { vector, peeled, .. } = self.dispatch.plan.access;
         let span = self.problem().output_span();
         let outputs = self.buffers.outputs();
@@ -217,7 +217,7 @@ impl<R: Runtime> Launch<'_, R> {
             let output = outputs.get(nth).filter(|_| is_bound)?;
             let len = if wide { span / vector } else { span };
             // SAFETY: `Buffers` checked the buffers against the span.
-            Some(unsafe { ArrayArg::from_raw_parts_binding(output.clone(), len) })
+            Some(unsafe { BufferArg::from_raw_parts_binding(output.clone(), len) })
         };
         ResultArraysLaunch::new(
             array(0, false).into(),
@@ -229,7 +229,7 @@ impl<R: Runtime> Launch<'_, R> {
         )
     }
 
-    fn partials(&self, cubes: usize, partials: &[Handle]) -> PartialArraysLaunch<R> {
+    fn partials(&self, cubes: usize, partials: &[Handle]) -> PartialArraysLaunch {
         partial_arrays(partials, cubes * self.problem().outputs())
     }
 
@@ -245,7 +245,7 @@ impl<R: Runtime> Launch<'_, R> {
             return false;
         }
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
-        let fits = |(output, element): (&Binding, &ElementType)| {
+        let fits = |(output, element): (&BufferBinding, &ElementType)| {
             let bytes = vector * element.bytes();
             bytes <= WIDEST_STORE && output.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
         };
@@ -257,16 +257,13 @@ impl<R: Runtime> Launch<'_, R> {
             && self.buffers.outputs().iter().zip(results).all(fits)
     }
 
-    fn parameters(&self) -> ParametersLaunch<R> {
+    fn parameters(&self) -> ParametersLaunch {
         parameters(&self.parameters, &self.buffers.resolved().signature)
     }
 }
 
 /// The launch argument for an operator's parameters, in the type that [`parameter_type`] names.
-pub(super) fn parameters<R: Runtime>(
-    parameters: &[f64],
-    signature: &Signature,
-) -> ParametersLaunch<R> {
+pub(super) fn parameters(parameters: &[f64], signature: &Signature) -> ParametersLaunch {
     ParametersLaunch::of(parameters, storage_type(parameter_type(signature)))
 }
 
@@ -278,19 +275,19 @@ pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
 }
 
 /// A target for `len` words of accumulators, which the buffer of `output` has been checked to hold.
-pub(super) fn words_target<R: Runtime>(output: Binding, len: usize) -> TargetArraysLaunch<R> {
+pub(super) fn words_target(output: BufferBinding, len: usize) -> TargetArraysLaunch {
     // SAFETY: the caller checked the buffer.
-    let words = unsafe { ArrayArg::from_raw_parts_binding(output, len) };
+    let words = unsafe { BufferArg::from_raw_parts_binding(output, len) };
     TargetArraysLaunch::new(result_arrays([], 0), Some(words).into())
 }
 
 /// The results as arrays of this many elements, which the buffers have been checked to hold.
-pub(crate) fn result_arrays<R: Runtime>(
-    results: impl IntoIterator<Item = Binding>,
+pub(crate) fn result_arrays(
+    results: impl IntoIterator<Item = BufferBinding>,
     len: usize,
-) -> ResultArraysLaunch<R> {
+) -> ResultArraysLaunch {
     // SAFETY: the caller checked the buffers.
-    let array = |result| unsafe { ArrayArg::from_raw_parts_binding(result, len) };
+    let array = |result| unsafe { BufferArg::from_raw_parts_binding(result, len) };
     let mut arrays = results.into_iter().map(array);
     ResultArraysLaunch::new(
         arrays.next().into(),
@@ -304,14 +301,11 @@ pub(crate) fn result_arrays<R: Runtime>(
 
 /// The buffers of partials, one for each field, as arrays of this length. Each was asked for with
 /// it.
-pub(super) fn partial_arrays<R: Runtime>(
-    partials: &[Handle],
-    len: usize,
-) -> PartialArraysLaunch<R> {
+pub(super) fn partial_arrays(partials: &[Handle], len: usize) -> PartialArraysLaunch {
     let array = |field: usize| {
         let buffer = partials.get(field)?;
         // SAFETY: each buffer was asked for with this length.
-        Some(unsafe { ArrayArg::from_raw_parts(buffer.clone(), len) })
+        Some(unsafe { BufferArg::from_raw_parts(buffer.clone(), len) })
     };
     PartialArraysLaunch::new(
         array(0).into(),
@@ -328,7 +322,7 @@ pub(super) fn count([x, y, z]: [u32; 3]) -> CubeCount {
 
 /// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
 /// the others.
-pub(super) fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLaunch<R> {
+pub(super) fn geometry(problem: &Problem, plan: &Plan) -> GeometryLaunch {
     let Plan { access, schedule, .. } = *plan;
     let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
     let (inner_len, inner_stride, inner_target_stride) = match access.direction {
@@ -373,10 +367,7 @@ pub(super) fn geometry<R: Runtime>(problem: &Problem, plan: &Plan) -> GeometryLa
     )
 }
 
-pub(super) fn dims<D, R: Runtime>(
-    dims: &[D],
-    parts: impl Fn(&D) -> (usize, usize, usize),
-) -> SequenceArg<R, Dim> {
+pub(super) fn dims<D>(dims: &[D], parts: impl Fn(&D) -> (usize, usize, usize)) -> SequenceArg<Dim> {
     let mut sequence = SequenceArg::new();
     for dim in dims {
         let (extent, stride, target_stride) = parts(dim);

@@ -94,7 +94,7 @@ pub(super) struct TableWords {
 }
 
 impl TableWords {
-    pub(super) fn new<R: Runtime>(client: &ComputeClient<R>) -> Self {
+    pub(super) fn new(client: &Client) -> Self {
         // wgpu binds buffers at multiples of an alignment.
         let alignment = client.properties().memory.alignment.max(1) as usize;
         Self { words: Vec::new(), alignment: alignment.div_ceil(size_of::<u32>()) }
@@ -113,10 +113,7 @@ impl TableWords {
     /// # Errors
     ///
     /// [`ReduceError::Scratch`] if the device has no memory for them.
-    pub(super) fn write<R: Runtime>(
-        mut self,
-        client: &ComputeClient<R>,
-    ) -> Result<Tables, ReduceError> {
+    pub(super) fn write(mut self, client: &Client) -> Result<Tables, ReduceError> {
         // A list of empty tensors has no table, and a buffer of 0 bytes cannot be made.
         self.words.resize(self.words.len().max(1), 0);
         Ok(Tables(table(client, &self.words)?))
@@ -128,10 +125,10 @@ impl TableWords {
 pub(super) struct Tables(Handle);
 
 impl Tables {
-    fn array<R: Runtime>(&self, words: &Range<usize>) -> ArrayArg<R> {
+    fn array(&self, words: &Range<usize>) -> BufferArg {
         let table = self.0.clone().offset_start((words.start * size_of::<u32>()) as u64);
         // SAFETY: the buffer was made with these words.
-        unsafe { ArrayArg::from_raw_parts(table, words.len()) }
+        unsafe { BufferArg::from_raw_parts(table, words.len()) }
     }
 
     /// Bytes on the device.
@@ -190,9 +187,9 @@ impl ListRequest {
     }
 
     /// Resolves the request, and takes its plan or chooses one.
-    fn plan<R: Runtime>(
+    fn plan(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         device: &Device,
         inputs: &[InputSpec<'_>],
     ) -> Result<(Resolved, ListPlan), ReduceError> {
@@ -209,9 +206,9 @@ impl ListRequest {
         Ok((resolved, plan))
     }
 
-    fn prepare<R: Runtime>(
+    fn prepare(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         device: &Device,
         inputs: &[InputSpec<'_>],
     ) -> Result<PreparedList, ReduceError> {
@@ -356,14 +353,11 @@ pub(super) fn prepare_launch(
 impl PreparedLaunch {
     /// The tensors as arrays. `of` gives the buffer of a tensor and the elements that it spans,
     /// against which the buffer has been checked.
-    pub(super) fn arrays<'a, R: Runtime>(
-        &self,
-        of: impl Fn(usize) -> (&'a Handle, usize),
-    ) -> ListArraysLaunch<R> {
+    pub(super) fn arrays<'a>(&self, of: impl Fn(usize) -> (&'a Handle, usize)) -> ListArraysLaunch {
         let array = |tensor: usize, vector: usize| {
             let (handle, span) = of(tensor);
             // SAFETY: the buffer has been checked against the span.
-            unsafe { ArrayArg::from_raw_parts(handle.clone(), span / vector) }
+            unsafe { BufferArg::from_raw_parts(handle.clone(), span / vector) }
         };
         let vector = self.launch.access.vector;
         ListArraysLaunch::new(
@@ -373,7 +367,7 @@ impl PreparedLaunch {
     }
 
     /// The table of the launch.
-    pub(super) fn table<R: Runtime>(&self, tables: &Tables) -> ArrayArg<R> {
+    pub(super) fn table(&self, tables: &Tables) -> BufferArg {
         tables.array(&self.words)
     }
 
@@ -407,10 +401,10 @@ impl Holds<Rc<ListRequest>> for PreparedList {
 }
 
 /// Checks that buffers hold their tensors, at offsets where the device can bind them.
-pub(super) fn check_tensors<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(super) fn check_tensors(
+    client: &Client,
     problem: &ListProblem,
-    tensors: &[&TensorHandle<R>],
+    tensors: &[&TensorHandle],
 ) -> Result<(), ReduceError> {
     check_buffers(problem, tensors.iter().map(|tensor| Some(buffer_bytes(&tensor.handle))))?;
     for (nth, (tensor, problem)) in tensors.iter().zip(problem.tensors()).enumerate() {
@@ -459,10 +453,7 @@ impl ListCall<'_> {
     }
 
     /// Chooses a plan. A plan in the request is ignored.
-    pub(crate) fn choose<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-    ) -> Result<ListChoice, ReduceError> {
+    pub(crate) fn choose(&self, client: &Client) -> Result<ListChoice, ReduceError> {
         let Resolved { problem, signature } = self.request.resolve(&self.inputs)?;
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
@@ -472,11 +463,7 @@ impl ListCall<'_> {
 
     /// Plans the call for tensors whose buffers have these many bytes; `None` if there is no
     /// buffer.
-    pub(crate) fn check<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        bytes: &[Option<u64>],
-    ) -> Result<(), ReduceError> {
+    pub(crate) fn check(&self, client: &Client, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
         let (resolved, _) = self.request.plan(client, device, &self.inputs)?;
@@ -485,11 +472,11 @@ impl ListCall<'_> {
 
     /// Launches into new tensors. Returns the result of each tensor and that of all, for each
     /// result of the operator.
-    pub(crate) fn run<R: Runtime>(
+    pub(crate) fn run(
         self,
-        client: &ComputeClient<R>,
-        tensors: &[&TensorHandle<R>],
-    ) -> Result<Vec<ListResult<R>>, ReduceError> {
+        client: &Client,
+        tensors: &[&TensorHandle],
+    ) -> Result<Vec<ListResult>, ReduceError> {
         let prepared = match self.device {
             Some(device) => Rc::new(self.request.prepare(client, device, &self.inputs)?),
             None => cache::prepared_list(cache::identity(client), &self.request, |request| {
@@ -507,7 +494,9 @@ impl ListCall<'_> {
                 client.empty(elements * result.bytes())
             })
             .collect();
-        let stream = outputs.first().map_or_else(|| client.empty(1).stream, |output| output.stream);
+        let stream = outputs
+            .first()
+            .map_or_else(|| client.empty(1).stream.value, |output| output.stream.value);
         let fields = &signature.fields[..operator.fields];
         let bytes = fields.iter().map(|field| prepared.partials.max(1) * field.bytes());
         let partials = partials(client, stream, bytes)?;
@@ -537,25 +526,25 @@ impl ListCall<'_> {
 }
 
 /// One result of an operator over a list.
-pub(crate) struct ListResult<R: Runtime> {
+pub(crate) struct ListResult {
     /// Those of each tensor, in the order of the list.
-    pub(crate) each: TensorHandle<R>,
+    pub(crate) each: TensorHandle,
     /// That of all tensors together.
-    pub(crate) all: TensorHandle<R>,
+    pub(crate) all: TensorHandle,
 }
 
 /// A call whose checks have all passed.
-struct Launch<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Launch<'a> {
+    client: &'a Client,
     operator: OperatorRef,
     prepared: &'a PreparedList,
     parameters: &'a [f64],
     partials: &'a [Handle],
 }
 
-impl<R: Runtime> Launch<'_, R> {
+impl Launch<'_> {
     /// The partials of the tensors of one launch.
-    fn read(&self, reading: &PreparedLaunch, tensors: &[&TensorHandle<R>]) {
+    fn read(&self, reading: &PreparedLaunch, tensors: &[&TensorHandle]) {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let access = launch.access;
         let problem = &self.prepared.resolved.problem;
@@ -573,7 +562,7 @@ impl<R: Runtime> Launch<'_, R> {
         // vector loads are aligned and inside their inner dimensions. The table names the tensors
         // that are bound, and partials that the buffers hold.
         unsafe {
-            reduce_list::launch_unchecked::<R>(
+            reduce_list::launch_unchecked(
                 self.client,
                 count(*grid),
                 CubeDim::new_1d(team.units_per_cube),
@@ -601,7 +590,7 @@ impl<R: Runtime> Launch<'_, R> {
         // SAFETY: the table has the partials of each tensor, which the buffers hold, and the
         // outputs have an element for each tensor.
         unsafe {
-            merge_list::launch_unchecked::<R>(
+            merge_list::launch_unchecked(
                 self.client,
                 count(*grid),
                 CubeDim::new_1d(merging.units_per_cube),
@@ -635,11 +624,11 @@ impl<R: Runtime> Launch<'_, R> {
         }
     }
 
-    fn partials(&self) -> PartialArraysLaunch<R> {
+    fn partials(&self) -> PartialArraysLaunch {
         partial_arrays(self.partials, self.prepared.partials.max(1))
     }
 
-    fn parameters(&self) -> ParametersLaunch<R> {
+    fn parameters(&self) -> ParametersLaunch {
         parameters(self.parameters, &self.prepared.resolved.signature)
     }
 }

@@ -65,7 +65,7 @@ struct StatedApplication {
 }
 
 /// New tensors, and the results of a reduction.
-pub(crate) type Outcome<R> = (Vec<TensorHandle<R>>, Vec<ListResult<R>>);
+pub(crate) type Outcome = (Vec<TensorHandle>, Vec<ListResult>);
 
 impl ApplyListRequest {
     /// States the application. New outputs lie as their inputs do where these have no gaps, and are
@@ -97,9 +97,9 @@ impl ApplyListRequest {
         Ok(StatedApplication { problem, strides, real, results })
     }
 
-    fn prepare<R: Runtime>(
+    fn prepare(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         device: &Device,
         inputs: &[InputSpec<'_>],
     ) -> Result<PreparedListApplication, ReduceError> {
@@ -149,9 +149,9 @@ impl ApplyListCall<'_> {
     }
 
     /// Chooses the launches of the application.
-    pub(crate) fn choose<R: Runtime>(
+    pub(crate) fn choose(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         in_place: bool,
     ) -> Result<ListApplication, ReduceError> {
         let request = self.request(in_place);
@@ -164,9 +164,9 @@ impl ApplyListCall<'_> {
 
     /// Plans the reduction and the application for tensors whose buffers have these many bytes;
     /// `None` if there is no buffer.
-    pub(crate) fn check<R: Runtime>(
+    pub(crate) fn check(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         bytes: &[Option<u64>],
         in_place: bool,
     ) -> Result<(), ReduceError> {
@@ -178,12 +178,12 @@ impl ApplyListCall<'_> {
 
     /// Launches the reduction and the application, into new tensors or in place. Returns the new
     /// tensors, of which there are none in place, and the results of the reduction.
-    pub(crate) fn run<R: Runtime>(
+    pub(crate) fn run(
         self,
-        client: &ComputeClient<R>,
-        tensors: &[&TensorHandle<R>],
+        client: &Client,
+        tensors: &[&TensorHandle],
         in_place: bool,
-    ) -> Result<Outcome<R>, ReduceError> {
+    ) -> Result<Outcome, ReduceError> {
         let request = self.request(in_place);
         let inputs = &self.list.inputs;
         let prepared = match self.list.device {
@@ -195,7 +195,7 @@ impl ApplyListCall<'_> {
             }
         };
         check_tensors(client, &prepared.problem, tensors)?;
-        let mut outputs: Vec<TensorHandle<R>> = Vec::new();
+        let mut outputs: Vec<TensorHandle> = Vec::new();
         if !in_place {
             for (tensor, strides) in inputs.iter().zip(&prepared.strides) {
                 let handle = client.empty(output_bytes(client, tensor)?);
@@ -222,10 +222,7 @@ impl ApplyListCall<'_> {
 
 /// Bytes of the memory of a new output that a tensor of the list becomes. A buffer of 0 bytes
 /// cannot be bound.
-fn output_bytes<R: Runtime>(
-    client: &ComputeClient<R>,
-    tensor: &InputSpec<'_>,
-) -> Result<usize, ReduceError> {
+fn output_bytes(client: &Client, tensor: &InputSpec<'_>) -> Result<usize, ReduceError> {
     let available = client.properties().memory.max_page_size;
     let needed = byte_count(tensor.shape.iter().product(), tensor.element);
     match needed > available {
@@ -235,18 +232,18 @@ fn output_bytes<R: Runtime>(
 }
 
 /// A call whose checks have all passed.
-struct Launch<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Launch<'a> {
+    client: &'a Client,
     apply: ApplyRef,
     prepared: &'a PreparedListApplication,
     parameters: &'a [f64],
-    tensors: &'a [&'a TensorHandle<R>],
+    tensors: &'a [&'a TensorHandle],
     /// None if the elements are replaced.
-    outputs: &'a [TensorHandle<R>],
-    results: &'a [ListResult<R>],
+    outputs: &'a [TensorHandle],
+    results: &'a [ListResult],
 }
 
-impl<R: Runtime> Launch<'_, R> {
+impl Launch<'_> {
     fn run(&self, reading: &PreparedLaunch) {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let PreparedListApplication { problem, units_per_cube, real, results, .. } = self.prepared;
@@ -289,7 +286,7 @@ impl<R: Runtime> Launch<'_, R> {
         // and stores are aligned and inside their inner dimensions. The table names the
         // tensors that are bound.
         unsafe {
-            apply_to_list::launch_unchecked::<R>(
+            apply_to_list::launch_unchecked(
                 self.client,
                 count(*grid),
                 CubeDim::new_1d(*units_per_cube),

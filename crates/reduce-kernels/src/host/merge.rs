@@ -3,7 +3,7 @@
 use cubecl::{
     ir::AddressType,
     prelude::*,
-    server::{Binding, Handle},
+    server::{BufferBinding, Handle},
 };
 use reduce_planner::{
     ElementType, InputSpec, OutputSpec, Problem, check_limits, row_major_strides,
@@ -58,8 +58,8 @@ pub(crate) struct PreparedMerge {
 impl PreparedMerge {
     /// Prepares the merge of `slots` partial results for outputs of this shape and these strides.
     /// `count` elements went into each output.
-    pub(crate) fn new<R: Runtime>(
-        client: &ComputeClient<R>,
+    pub(crate) fn new(
+        client: &Client,
         operator: OperatorRef,
         signature: Signature,
         shape: &[usize],
@@ -112,10 +112,10 @@ impl PreparedMerge {
     }
 
     /// Checks that the buffers of results hold all that is written.
-    pub(crate) fn check_results<R: Runtime>(
+    pub(crate) fn check_results(
         &self,
-        client: &ComputeClient<R>,
-        results: &[Binding],
+        client: &Client,
+        results: &[BufferBinding],
     ) -> Result<(), ReduceError> {
         for (output, &element) in results.iter().zip(&self.signature.results) {
             check_output(output, self.problem.output_span(), element)?;
@@ -130,12 +130,12 @@ impl PreparedMerge {
     /// # Errors
     ///
     /// [`ReduceError::Scratch`], before anything is launched.
-    pub(crate) fn finish<R: Runtime>(
+    pub(crate) fn finish(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        results: Vec<Binding>,
+        results: Vec<BufferBinding>,
     ) -> Result<(), ReduceError> {
         let span = self.problem.output_span();
         let target = || TargetArraysLaunch::new(result_arrays(results, span), None.into());
@@ -147,9 +147,9 @@ impl PreparedMerge {
     /// # Errors
     ///
     /// Those of [`finish`](Self::finish).
-    pub(crate) fn merge<R: Runtime>(
+    pub(crate) fn merge(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
         merged: &Handle,
@@ -160,12 +160,12 @@ impl PreparedMerge {
 
     /// Merges a few arrays after the other. What has been merged so far is the first of the next
     /// launch, so the order is that of one launch.
-    fn fold<R: Runtime>(
+    fn fold(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         mut partials: Vec<PartialWords>,
         numbers: &[f64],
-        target: impl FnOnce() -> TargetArraysLaunch<R>,
+        target: impl FnOnce() -> TargetArraysLaunch,
     ) -> Result<(), ReduceError> {
         if self.outputs() == 0 {
             return Ok(());
@@ -188,12 +188,12 @@ impl PreparedMerge {
         Ok(())
     }
 
-    fn launch<R: Runtime>(
+    fn launch(
         &self,
-        client: &ComputeClient<R>,
+        client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        target: TargetArraysLaunch<R>,
+        target: TargetArraysLaunch,
     ) {
         let value = memory_type(self.signature.value);
         let types = KernelTypesArg {
@@ -211,13 +211,13 @@ impl PreparedMerge {
         for PartialWords { handle, slots } in partials {
             let len = slots * self.words();
             // SAFETY: whoever made the value has checked that the buffer holds this many words.
-            let words = unsafe { ArrayArg::from_raw_parts(handle, len) };
+            let words = unsafe { BufferArg::from_raw_parts(handle, len) };
             shards.push(ShardWordsLaunch::new(words, slots));
         }
         // SAFETY: kernels read inside the arrays of words, and write inside the span of the outputs
         // or the words of all outputs, which the target's buffers hold.
         unsafe {
-            merge_shards::launch_unchecked::<R>(
+            merge_shards::launch_unchecked(
                 client,
                 count(self.grid),
                 CubeDim::new_1d(self.units),

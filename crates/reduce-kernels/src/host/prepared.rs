@@ -5,7 +5,7 @@ use reduce_planner::{Device, ElementType, Plan, PlanError, Problem, choose};
 
 use super::{
     buffers::byte_count,
-    client::{computes_with, has_wide_math},
+    client::{computes_with, has_wide_math, is_software_with_spirv},
     dispatch::Dispatch,
     request::{Request, Resolved},
 };
@@ -25,8 +25,8 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Resolves and plans a request for a device. `stored` looks up the plan of a problem that was
     /// measured and may run on the device.
-    pub(crate) fn new<R: Runtime>(
-        client: &ComputeClient<R>,
+    pub(crate) fn new(
+        client: &Client,
         device: &Device,
         request: &Request<'_>,
         stored: impl FnOnce(&Problem) -> Option<Plan>,
@@ -52,8 +52,8 @@ impl Prepared {
 
 /// The plan that a request runs: its own, or else the stored one if it can be launched, or else the
 /// planner's choice.
-pub(crate) fn plan<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(crate) fn plan(
+    client: &Client,
     device: &Device,
     request: &Request<'_>,
     resolved: &Resolved,
@@ -79,13 +79,19 @@ pub(crate) fn plan<R: Runtime>(
     Ok((PlanInUse::new(plan, PlanSource::Chosen), dispatch(plan)?))
 }
 
-/// Checks the types that kernels compute with; the planner checks those of tensors.
-pub(crate) fn check_arithmetic<R: Runtime>(
-    client: &ComputeClient<R>,
+/// Checks that CubeCL writes kernels for the client's device, and the types that they compute with;
+/// the planner checks those of tensors.
+pub(crate) fn check_arithmetic(
+    client: &Client,
     operator: &Erased,
     signature: &Signature,
     device: &Device,
 ) -> Result<(), ReduceError> {
+    if is_software_with_spirv(client) {
+        return Err(ReduceError::SoftwareSpirv {
+            device: client.properties().identity.name.clone(),
+        });
+    }
     let fields = signature.fields[..operator.fields].iter().copied();
     for element in core::iter::once(signature.value).chain(fields) {
         if !(device.has(element) && computes_with(client, element)) {

@@ -1,20 +1,17 @@
 //! Scratch memory, through which the cubes of a split pass partial results. Threads keep it between
 //! calls, so a split usually allocates nothing.
 //!
-//! CubeCL 0.10 allocates on the device's own thread, after the call that asked for the memory has
-//! returned. If the allocation fails, that thread panics, catches its panic, and from then on drops
-//! every launch that binds the handle. Waiting for such a launch succeeds nevertheless, and so does
-//! reading its other buffers. This module therefore checks that new memory exists before any launch
-//! binds it. The check is a round trip to the device's thread, once for each growth.
+//! CubeCL allocates on the device's own thread, after the call that asked for the memory has
+//! returned. If the allocation fails, it drops every launch that binds the handle, and waiting for
+//! such a launch succeeds nevertheless. This module therefore checks that new memory exists before
+//! any launch binds it. The check is a round trip to the device's thread, once for each growth.
 
 use core::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cubecl::{
     prelude::*,
     server::{Handle, ServerError},
     std::tensor::TensorHandle,
-    stream_id::StreamId,
 };
 use reduce_planner::ElementType;
 
@@ -22,11 +19,18 @@ use super::{
     cache::identity,
     dispatch::{Dispatch, Merging},
 };
-use crate::{ReduceError, element::storage_type, kernels::team::Team};
+use crate::{
+    ReduceError,
+    element::storage_type,
+    kernels::{partials::clear_words, team::Team},
+};
 
 /// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
 /// least recently loses its memory.
 const MOST_STREAMS: usize = 8;
+
+/// CubeCL's number of a stream.
+pub(crate) type Stream = u64;
 
 /// Smallest number of words of published partials to allocate, so that a buffer rarely has to grow.
 const FEWEST_WORDS: usize = 1 << 12;
@@ -48,7 +52,7 @@ thread_local! {
 /// The memory of one stream. Its launches run one after the other, so they can share it.
 struct StreamScratch {
     client: usize,
-    stream: StreamId,
+    stream: Stream,
     words: Option<KeptWords>,
     /// For each field of the widest accumulator so far, a buffer and its requested size in bytes.
     /// CubeCL rounds the size of a handle up, but wgpu binds no more bytes than were requested.
@@ -82,9 +86,9 @@ impl Scratch {
     /// # Errors
     ///
     /// [`ReduceError::Scratch`] if the device has no memory for it.
-    pub(crate) fn of<R: Runtime>(
-        client: &ComputeClient<R>,
-        stream: impl FnOnce() -> StreamId,
+    pub(crate) fn of(
+        client: &Client,
+        stream: impl FnOnce() -> Stream,
         dispatch: &Dispatch,
         fields: impl IntoIterator<Item = usize>,
         outputs: usize,
@@ -112,16 +116,13 @@ pub(crate) struct Words {
     pub(super) mark: u64,
 }
 
-/// At least `count` words for the next launch on `stream`.
+/// At least `count` words for the next launch on `stream`. While a graph is recorded, the graph clears
+/// them before the launch: see [`partials`](crate::kernels::partials).
 ///
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for them.
-pub(super) fn words<R: Runtime>(
-    client: &ComputeClient<R>,
-    stream: StreamId,
-    count: usize,
-) -> Result<Words, ReduceError> {
+pub(super) fn words(client: &Client, stream: Stream, count: usize) -> Result<Words, ReduceError> {
     with_scratch(client, stream, |scratch| {
         let usable = |words: &KeptWords| words.count >= count && words.launch < u32::MAX;
         let mut words = match scratch.words.take().filter(usable) {
@@ -131,16 +132,32 @@ pub(super) fn words<R: Runtime>(
         words.launch += 1;
         let mark = u64::from(words.launch) << 32;
         let launch = Words { handle: words.handle.clone(), count: words.count, mark };
+        if client.is_capturing() {
+            clear(client, &launch.handle, count);
+        }
         scratch.words = Some(words);
         Ok(launch)
     })
 }
 
+/// Enqueues that the first `count` words become 0.
+fn clear(client: &Client, words: &Handle, count: usize) {
+    const UNITS: u32 = 256;
+    // SAFETY: the buffer holds at least `count` words, and the kernel writes no others. Earlier
+    // launches of the stream have ended when it begins, and later ones begin when it has ended.
+    unsafe {
+        clear_words::launch_unchecked(
+            client,
+            CubeCount::new_1d(count.div_ceil(UNITS as usize) as u32),
+            CubeDim::new_1d(UNITS),
+            BufferArg::from_raw_parts(words.clone(), count),
+            count,
+        );
+    }
+}
+
 /// New words of 0, which belong to no launch.
-fn new_words<R: Runtime>(
-    client: &ComputeClient<R>,
-    count: usize,
-) -> Result<KeptWords, ReduceError> {
+fn new_words(client: &Client, count: usize) -> Result<KeptWords, ReduceError> {
     let handle = written(client, &vec![0; count * size_of::<u64>()])?;
     Ok(KeptWords { handle, count, launch: 0 })
 }
@@ -171,9 +188,9 @@ pub(super) struct SlotKey {
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for them.
-pub(super) fn slot_buffers<R: Runtime>(
-    client: &ComputeClient<R>,
-    stream: StreamId,
+pub(super) fn slot_buffers(
+    client: &Client,
+    stream: Stream,
     key: SlotKey,
 ) -> Result<SlotBuffers, ReduceError> {
     with_scratch(client, stream, |scratch| {
@@ -201,10 +218,7 @@ pub(super) fn slot_buffers<R: Runtime>(
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for it.
-pub(super) fn table<R: Runtime>(
-    client: &ComputeClient<R>,
-    numbers: &[u32],
-) -> Result<Handle, ReduceError> {
+pub(super) fn table(client: &Client, numbers: &[u32]) -> Result<Handle, ReduceError> {
     written(client, u32::as_bytes(numbers))
 }
 
@@ -217,44 +231,27 @@ pub(super) fn table<R: Runtime>(
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for it.
-pub(super) fn written<R: Runtime>(
-    client: &ComputeClient<R>,
-    bytes: &[u8],
-) -> Result<Handle, ReduceError> {
+pub(super) fn written(client: &Client, bytes: &[u8]) -> Result<Handle, ReduceError> {
     let failed = |reason: String| ReduceError::Scratch { bytes: bytes.len() as u64, reason };
     let handle = client.create_from_slice(bytes);
-    match first_missing(client, handle.stream, vec![handle.clone()]) {
-        Ok(None) => Ok(handle),
-        Ok(Some(_)) => Err(failed("the allocation failed".into())),
+    match client.check([&handle]) {
+        Ok(()) => Ok(handle),
         Err(error) => Err(failed(error.to_string())),
     }
 }
 
-/// The index of the first handle whose memory was not allocated, in one round trip to the device's
-/// thread, which does not wait for the device.
-///
-/// # Errors
-///
-/// All of them were allocated, and `stream` has an error: CubeCL's CUDA server then drops writes
-/// and launches. That of wgpu gives no such error here, and writes wherever memory was allocated.
-pub(super) fn first_missing<R: Runtime>(
-    client: &ComputeClient<R>,
-    stream: StreamId,
-    handles: Vec<Handle>,
-) -> Result<Option<usize>, ServerError> {
-    let mut asking = client.clone();
-    // SAFETY: it is the stream of the client in this thread. On the device's thread, the client
-    // would ask about the stream of that thread.
-    unsafe { asking.set_stream(stream) };
-    client.exclusive(move || {
-        let missing = handles.into_iter().position(|handle| !exists(&asking, handle));
-        if missing.is_none() {
-            // Any question would do that CubeCL's CUDA server does not answer for a stream with
-            // errors.
-            asking.memory_usage()?;
-        }
-        Ok(missing)
-    })?
+/// The index of the first of these buffers whose bytes are lost, because they were not allocated or
+/// because what should have written them failed, and why. One round trip to the device's thread if
+/// there is none, which does not wait for the device.
+pub(crate) fn first_lost(client: &Client, handles: &[Handle]) -> Option<(usize, ServerError)> {
+    client.check(handles).err()?;
+    let reason = |handle: &Handle| client.check([handle]).err();
+    handles.iter().enumerate().find_map(|(nth, handle)| Some((nth, reason(handle)?)))
+}
+
+/// The error of a buffer whose bytes are lost.
+pub(crate) fn unwritten(nth: usize, handle: &Handle, error: &ServerError) -> ReduceError {
+    ReduceError::Unwritten { nth, bytes: handle.size(), reason: error.to_string() }
 }
 
 /// For each field of an accumulator, a buffer of at least the given number of bytes. Its content is
@@ -263,9 +260,9 @@ pub(super) fn first_missing<R: Runtime>(
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for one of them.
-pub(super) fn partials<R: Runtime>(
-    client: &ComputeClient<R>,
-    stream: StreamId,
+pub(super) fn partials(
+    client: &Client,
+    stream: Stream,
     fields: impl IntoIterator<Item = usize>,
 ) -> Result<Vec<Handle>, ReduceError> {
     with_scratch(client, stream, |scratch| {
@@ -291,9 +288,9 @@ pub(super) fn partials<R: Runtime>(
 }
 
 /// Calls `work` with the memory of a stream, and marks the stream as used last.
-fn with_scratch<R: Runtime, T>(
-    client: &ComputeClient<R>,
-    stream: StreamId,
+fn with_scratch<T>(
+    client: &Client,
+    stream: Stream,
     work: impl FnOnce(&mut StreamScratch) -> T,
 ) -> T {
     let client = identity(client);
@@ -324,35 +321,16 @@ fn with_scratch<R: Runtime, T>(
 /// # Errors
 ///
 /// [`ReduceError::Scratch`] if the device has no memory for it.
-pub(super) fn allocated<R: Runtime>(
-    client: &ComputeClient<R>,
-    bytes: usize,
-) -> Result<Handle, ReduceError> {
+pub(super) fn allocated(client: &Client, bytes: usize) -> Result<Handle, ReduceError> {
     let handle = client.empty(bytes);
     check_allocated(client, &handle, bytes)?;
     Ok(handle)
 }
 
-fn check_allocated<R: Runtime>(
-    client: &ComputeClient<R>,
-    handle: &Handle,
-    bytes: usize,
-) -> Result<(), ReduceError> {
-    if is_allocated(client, handle) {
-        return Ok(());
-    }
-    Err(ReduceError::Scratch { bytes: bytes as u64, reason: "the allocation failed".into() })
-}
-
-/// Whether the memory behind a handle was allocated. Waits for the device's thread, not for the
-/// device.
-pub(crate) fn is_allocated<R: Runtime>(client: &ComputeClient<R>, handle: &Handle) -> bool {
-    let (asking, handle) = (client.clone(), handle.clone());
-    client.exclusive(move || exists(&asking, handle)).unwrap_or(false)
-}
-
-/// Whether the memory behind a handle was allocated, asked on the device's thread.
-fn exists<R: Runtime>(asking: &ComputeClient<R>, handle: Handle) -> bool {
-    // CubeCL panics where a handle without memory names the place of another one.
-    catch_unwind(AssertUnwindSafe(|| asking.get_resource(handle).is_ok())).unwrap_or(false)
+fn check_allocated(client: &Client, handle: &Handle, bytes: usize) -> Result<(), ReduceError> {
+    let failed = |error: ServerError| error.to_string();
+    client
+        .check([handle])
+        .map_err(failed)
+        .map_err(|reason| ReduceError::Scratch { bytes: bytes as u64, reason })
 }

@@ -10,7 +10,7 @@ use cubecl::{
     future::block_on,
     ir::{ElemType, UIntKind},
     prelude::*,
-    server::{Handle, ReduceOperation, ServerCommunication, ServerError},
+    server::{Handle, ReduceOperation, ServerError},
     std::tensor::TensorHandle,
 };
 
@@ -21,17 +21,17 @@ use super::{
     merge::{PartialWords, PreparedMerge},
     prepared::Prepared,
     request::Resolved,
-    scratch::{self, SlotBuffers, SlotKey},
+    scratch::{self, SlotBuffers, SlotKey, unwritten},
 };
 use crate::{PlanInUse, ReduceError, ShardsError};
 
 /// The call on the device of one shard.
-pub(crate) struct ShardCall<'a, R: Runtime> {
-    pub(crate) client: &'a ComputeClient<R>,
+pub(crate) struct ShardCall<'a> {
+    pub(crate) client: &'a Client,
     pub(crate) device: DeviceId,
     pub(crate) call: Call<'a>,
-    pub(crate) input: &'a TensorHandle<R>,
-    pub(crate) second: Option<&'a TensorHandle<R>>,
+    pub(crate) input: &'a TensorHandle,
+    pub(crate) second: Option<&'a TensorHandle>,
 }
 
 /// How partial results cross devices.
@@ -43,7 +43,7 @@ pub(crate) enum Transport {
     Host,
 }
 
-impl<R: Runtime> ShardCall<'_, R> {
+impl ShardCall<'_> {
     /// The plan that runs.
     pub(crate) fn plan(&self) -> Result<PlanInUse, ReduceError> {
         let second = self.second.map(|second| buffer_bytes(&second.handle));
@@ -57,9 +57,7 @@ fn of_shard<E: Into<ReduceError>>(nth: usize) -> impl FnOnce(E) -> ReduceError {
 }
 
 /// Runs each call on its device. Gives the results of each.
-pub(crate) fn run_each<R: Runtime>(
-    calls: Vec<ShardCall<'_, R>>,
-) -> Result<Vec<Vec<TensorHandle<R>>>, ReduceError> {
+pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
     let prepared = prepared(&calls)?;
     let mut results = Vec::new();
     let mut launches = Vec::new();
@@ -67,7 +65,7 @@ pub(crate) fn run_each<R: Runtime>(
         let ShardCall { client, call, input, second, .. } = shard;
         let outputs = new_outputs(client, &prepared.resolved, call.request.operator.0);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let stream = outputs.first().map(|output| output.handle.stream);
+        let stream = outputs.first().map(|output| output.handle.stream.value);
         let launch = call.ready(client, prepared, input, second, stream, bindings);
         launches.extend(launch.map_err(of_shard(nth))?);
         results.push(outputs);
@@ -80,11 +78,11 @@ pub(crate) fn run_each<R: Runtime>(
 
 /// Runs calls for partial results, exchanges these, and merges them on each device in the order of
 /// the calls. `whole` is the reduction of all shards together. Gives the results on each device.
-pub(crate) fn run_exchanged<R: Runtime>(
-    calls: Vec<ShardCall<'_, R>>,
+pub(crate) fn run_exchanged(
+    calls: Vec<ShardCall<'_>>,
     whole: Resolved,
     transport: Transport,
-) -> Result<Vec<Vec<TensorHandle<R>>>, ReduceError> {
+) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
     let exchanges_words = whole.problem.outputs() > 0;
     if exchanges_words && transport == Transport::Collectives {
         check_collectives(&calls)?;
@@ -108,7 +106,7 @@ pub(crate) fn run_exchanged<R: Runtime>(
         }
         let ShardCall { client, device, call, input, second } = shard;
         let parameters = call.parameters.clone();
-        let stream = outputs[0].handle.stream;
+        let stream = outputs[0].handle.stream.value;
         let bytes = merge.words() * size_of::<u32>();
         let (key, buffers) = match transport {
             Transport::Collectives => {
@@ -134,7 +132,7 @@ pub(crate) fn run_exchanged<R: Runtime>(
     }
     // Through the host, no device waits for another, so a launch that fails hangs none of them.
     if transport == Transport::Host {
-        check_health(&exchanges)?;
+        check_health(&exchanges, false)?;
     }
     for launch in launches {
         launch.run();
@@ -144,23 +142,23 @@ pub(crate) fn run_exchanged<R: Runtime>(
 }
 
 /// The merge on one device, of words that have been exchanged.
-struct Merging<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Merging<'a> {
+    client: &'a Client,
     merge: PreparedMerge,
     gathered: Handle,
     parameters: Vec<f64>,
-    outputs: Vec<TensorHandle<R>>,
+    outputs: Vec<TensorHandle>,
 }
 
 /// Exchanges what has been launched, and launches the merges.
-fn exchange_and_merge<R: Runtime>(
-    exchanges: &[Exchange<'_, R>],
-    mut merges: Vec<Merging<'_, R>>,
+fn exchange_and_merge(
+    exchanges: &[Exchange<'_>],
+    mut merges: Vec<Merging<'_>>,
     transport: Transport,
 ) -> Result<(), ReduceError> {
     match transport {
         Transport::Collectives => {
-            check_health(exchanges)?;
+            check_health(exchanges, true)?;
             gather(exchanges);
         }
         Transport::Host => {
@@ -184,14 +182,14 @@ fn device_error(error: ServerError) -> ReduceError {
     ReduceError::Device { reason: error.to_string() }
 }
 
-fn prepared<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {
+fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {
     let each = calls.iter().enumerate();
     each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
 }
 
 /// What one device gives and gets.
-struct Exchange<'a, R: Runtime> {
-    client: &'a ComputeClient<R>,
+struct Exchange<'a> {
+    client: &'a Client,
     device: DeviceId,
     key: SlotKey,
     buffers: SlotBuffers,
@@ -199,28 +197,32 @@ struct Exchange<'a, R: Runtime> {
     inputs: Vec<Handle>,
 }
 
-impl<R: Runtime> Exchange<'_, R> {
-    /// Checks that the stream has run into no error and that the inputs of its launch exist, in one
-    /// round trip to the device's thread, which does not wait for the device.
+impl Exchange<'_> {
+    /// Checks that the inputs of its launch exist, and once it is `launched`, that the device has
+    /// not refused the launch. That is one round trip to the device's thread, which does not wait
+    /// for the device.
     ///
-    /// A stream with an error would refuse the exchange on that thread, and the other devices would
-    /// wait for it for ever. CubeCL drops the launch of an input that does not exist, and the words
-    /// of an earlier call would be exchanged in its place.
-    fn check_health(&self) -> Result<(), ReduceError> {
-        let (stream, inputs) = (self.buffers.own.stream, self.inputs.clone());
-        match scratch::first_missing(self.client, stream, inputs).map_err(device_error)? {
+    /// CubeCL keeps such a failure with the words that the launch should have written. It would
+    /// refuse to exchange them, and the other devices would wait for them for ever.
+    fn check_health(&self, launched: bool) -> Result<(), ReduceError> {
+        let words = launched.then_some(&self.buffers.own);
+        let asked: Vec<Handle> = self.inputs.iter().chain(words).cloned().collect();
+        match scratch::first_lost(self.client, &asked) {
             None => Ok(()),
-            Some(nth) => Err(ReduceError::NotAllocated { nth, bytes: self.inputs[nth].size() }),
+            Some((nth, error)) => Err(match self.inputs.get(nth) {
+                Some(input) => unwritten(nth, input, &error),
+                None => device_error(error),
+            }),
         }
     }
 }
 
 /// Checks each device; see [`Exchange::check_health`]. Before collectives, this comes after the
-/// launches, because a launch that a device refuses shows in the stream's error. A second question
-/// before the launches would double the round trips of a call.
-fn check_health<R: Runtime>(exchanges: &[Exchange<'_, R>]) -> Result<(), ReduceError> {
+/// launches, because a device may refuse one. A second question before the launches would double
+/// the round trips of a call.
+fn check_health(exchanges: &[Exchange<'_>], launched: bool) -> Result<(), ReduceError> {
     let mut each = exchanges.iter().enumerate();
-    each.try_for_each(|(nth, exchange)| exchange.check_health().map_err(of_shard(nth)))
+    each.try_for_each(|(nth, exchange)| exchange.check_health(launched).map_err(of_shard(nth)))
 }
 
 /// The slot of the device in a buffer of all slots.
@@ -230,9 +232,9 @@ fn own_slot(words: &Handle, key: SlotKey) -> Handle {
     words.clone().offset_start((own * bytes) as u64).offset_end((after * bytes) as u64)
 }
 
-/// Enqueues a gather of all slots to all devices. CubeCL 0.10 has no gather: each word is the sum
+/// Enqueues a gather of all slots to all devices. CubeCL 0.11 has no gather: each word is the sum
 /// of one word and of zeros.
-fn gather<R: Runtime>(exchanges: &[Exchange<'_, R>]) {
+fn gather(exchanges: &[Exchange<'_>]) {
     /// Collectives of two threads over the same devices must be enqueued in the same order on each
     /// device. Otherwise devices wait for each other for ever.
     static IN_ORDER: Mutex<()> = Mutex::new(());
@@ -252,13 +254,11 @@ fn gather<R: Runtime>(exchanges: &[Exchange<'_, R>]) {
 
 /// A gather by the host, which waits for all devices. Gives the words of all slots on each device.
 ///
-/// A launch that a device refused has left in its words what an earlier call wrote there. Reading
-/// does not tell on wgpu, but waiting does. All devices are waited for before the first error is
-/// returned: an error that stays would be told to a later call.
-fn gather_through_host<R: Runtime>(
-    exchanges: &[Exchange<'_, R>],
-) -> Result<Vec<Handle>, ReduceError> {
-    let wait = |exchange: &Exchange<'_, R>| block_on(exchange.client.sync());
+/// Reading the words of a launch that a device refused is an error, and a fault of a device shows
+/// where it is waited for. All devices are waited for before the first error is returned: an error
+/// that stays would be told to a later call.
+fn gather_through_host(exchanges: &[Exchange<'_>]) -> Result<Vec<Handle>, ReduceError> {
+    let wait = |exchange: &Exchange<'_>| block_on(exchange.client.sync());
     let waited: Vec<Result<(), ServerError>> = exchanges.iter().map(wait).collect();
     for (nth, waited) in waited.into_iter().enumerate() {
         waited.map_err(device_error).map_err(of_shard(nth))?;
@@ -282,11 +282,11 @@ fn sorted(devices: impl Iterator<Item = DeviceId>) -> Vec<DeviceId> {
 
 /// Checks that these devices can exchange data. CubeCL's own calls would panic on the devices'
 /// threads if they cannot.
-fn check_collectives<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
+fn check_collectives(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
     static CONNECTIONS: LazyLock<Mutex<Connections>> = LazyLock::new(Mutex::default);
 
-    if !<R::Server as ServerCommunication>::SERVER_COMM_ENABLED {
-        let backend = R::name(calls[0].client).to_owned();
+    if !calls[0].client.has_device_transport() {
+        let backend = calls[0].client.name().to_owned();
         return Err(ShardsError::NoCollectives { backend }.into());
     }
     find_nccl()?;
@@ -297,7 +297,7 @@ fn check_collectives<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), Reduc
 
 /// Exchanges a known word of each device, and reads what arrived. CubeCL reports no error of NCCL's
 /// initialisation, and a device that fails there leaves the others waiting for ever.
-fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
+fn connect(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
     let slots = calls.len();
     let mut exchanges = Vec::new();
     for (nth, ShardCall { client, device, .. }) in calls.iter().enumerate() {
@@ -307,9 +307,8 @@ fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
         let own = scratch::table(client, &words).map_err(of_shard(nth))?;
         let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
         let buffers = SlotBuffers { own, gathered };
-        let exchange = Exchange { client, device: *device, key, buffers, inputs: Vec::new() };
-        exchange.check_health().map_err(of_shard(nth))?;
-        exchanges.push(exchange);
+        let device = *device;
+        exchanges.push(Exchange { client, device, key, buffers, inputs: Vec::new() });
     }
     gather(&exchanges);
     let expected: Vec<u32> = (1..=slots as u32).collect();
@@ -327,7 +326,7 @@ fn connect<R: Runtime>(calls: &[ShardCall<'_, R>]) -> Result<(), ReduceError> {
 
 /// A question for the words that arrived at a device, which any thread can ask. They are empty if
 /// the device fails.
-fn gathered_words<R: Runtime>(exchange: &Exchange<'_, R>) -> impl FnOnce() -> Vec<u32> + use<R> {
+fn gathered_words(exchange: &Exchange<'_>) -> impl FnOnce() -> Vec<u32> + use<> {
     let (mut client, gathered) = (exchange.client.clone(), exchange.buffers.gathered.clone());
     // SAFETY: it is the stream that the exchange was enqueued in. Another thread would otherwise
     // read in a stream of its own.

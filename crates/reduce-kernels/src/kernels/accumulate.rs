@@ -22,6 +22,7 @@ use crate::operator::{
 /// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
 /// work on.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Share {
     pub(super) first: usize,
     pub(super) stride: usize,
@@ -232,8 +233,8 @@ fn in_one_loop<N: Width>(
     total
 }
 
-/// Whether the operator's functions are long. Beside the time that compilers take, an optimiser of
-/// CubeCL 0.10 panics for some kernels that merge in two loops.
+/// Whether the operator's functions are long. They take compilers long, and an optimiser of CubeCL
+/// 0.10, which CubeCL 0.11 no longer has, panicked for some kernels that merge in two loops.
 fn is_large(operator: OperatorRef) -> bool {
     may_refuse(operator) || operator.0.merges_in_loops()
 }

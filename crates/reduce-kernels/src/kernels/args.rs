@@ -1,11 +1,11 @@
 //! The arguments of kernels: the element types, the arrays, and the numbers of a problem.
 
-use cubecl::{ir::StorageType, prelude::*};
+use cubecl::{ir::ElemType, prelude::*};
 
 use super::companion::CompanionAccess;
 use crate::operator::{
     A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
-    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Stored, Stored2, Wide,
+    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Slice, Stored, Stored2, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -16,15 +16,15 @@ pub(crate) struct KernelTypes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelTypesArg {
     /// Type of the input's elements in memory.
-    pub(crate) stored: StorageType,
+    pub(crate) stored: ElemType,
     /// Type of the second input's elements in memory, if there is one.
-    pub(crate) second: Option<StorageType>,
+    pub(crate) second: Option<ElemType>,
     /// Type of the elements that are pushed.
-    pub(crate) value: StorageType,
+    pub(crate) value: ElemType,
     /// Types of the accumulator's fields.
-    pub(crate) fields: [StorageType; 5],
+    pub(crate) fields: [ElemType; 5],
     /// Types of the results.
-    pub(crate) results: [StorageType; 3],
+    pub(crate) results: [ElemType; 3],
     /// Components of a vector.
     pub(crate) width: usize,
     /// Whether to use the hardware's exponentials and logarithms; see [`HardwareMath`].
@@ -39,15 +39,15 @@ pub(crate) struct KernelTypesArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApplicationTypes {
     /// Type in which results are applied.
-    pub(crate) real: StorageType,
+    pub(crate) real: ElemType,
     /// Type of the output's elements in memory.
-    pub(crate) output: StorageType,
+    pub(crate) output: ElemType,
     /// Types of the operands' elements in memory. Entries beyond the last operand are not used.
-    pub(crate) operands: [StorageType; 3],
+    pub(crate) operands: [ElemType; 3],
 }
 
 impl KernelTypesArg {
-    fn register(&self, scope: &mut Scope) {
+    fn register(&self, scope: &Scope) {
         let [a, b, c, d, e] = self.fields;
         let [first, second, third] = self.results;
         scope.register_type::<Stored>(self.stored);
@@ -81,19 +81,16 @@ impl CubeType for KernelTypes {
 }
 
 impl LaunchArg for KernelTypes {
-    type RuntimeArg<R: Runtime> = KernelTypesArg;
+    type RuntimeArg = KernelTypesArg;
     type CompilationArg = KernelTypesArg;
 
-    fn register<R: Runtime>(
-        types: KernelTypesArg,
-        launcher: &mut KernelLauncher<R>,
-    ) -> KernelTypesArg {
+    fn register(types: KernelTypesArg, launcher: &mut KernelLauncher) -> KernelTypesArg {
         launcher.with_scope(|scope| types.register(scope));
         types
     }
 
     fn expand(types: &KernelTypesArg, builder: &mut KernelBuilder) {
-        types.register(&mut builder.scope);
+        types.register(&builder.scope);
     }
 }
 
@@ -101,11 +98,11 @@ impl LaunchArg for KernelTypes {
 /// as an array of elements.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct InputArrays {
-    pub(crate) vectors: Array<Vector<Stored, Wide>>,
-    pub(crate) elements: ComptimeOption<Array<Stored>>,
+    pub(crate) vectors: Box<[Vector<Stored, Wide>]>,
+    pub(crate) elements: ComptimeOption<Box<[Stored]>>,
     /// The second input, if there is one: as vectors, as elements, or as both.
-    pub(crate) second: ComptimeOption<Array<Stored2>>,
-    pub(crate) second_wide: ComptimeOption<Array<Vector<Stored2, Wide>>>,
+    pub(crate) second: ComptimeOption<Box<[Stored2]>>,
+    pub(crate) second_wide: ComptimeOption<Box<[Vector<Stored2, Wide>]>>,
     #[cube(comptime)]
     pub(crate) second_access: CompanionAccess,
 }
@@ -114,12 +111,12 @@ pub(crate) struct InputArrays {
 /// elements if they do not or if some tiles have fewer results.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ResultArrays {
-    first: ComptimeOption<Array<Vector<Out, Single>>>,
-    second: ComptimeOption<Array<Vector<Out2, Single>>>,
-    third: ComptimeOption<Array<Vector<Out3, Single>>>,
-    first_wide: ComptimeOption<Array<Vector<Out, Wide>>>,
-    second_wide: ComptimeOption<Array<Vector<Out2, Wide>>>,
-    third_wide: ComptimeOption<Array<Vector<Out3, Wide>>>,
+    first: ComptimeOption<Box<[Vector<Out, Single>]>>,
+    second: ComptimeOption<Box<[Vector<Out2, Single>]>>,
+    third: ComptimeOption<Box<[Vector<Out3, Single>]>>,
+    first_wide: ComptimeOption<Box<[Vector<Out, Wide>]>>,
+    second_wide: ComptimeOption<Box<[Vector<Out2, Wide>]>>,
+    third_wide: ComptimeOption<Box<[Vector<Out3, Wide>]>>,
 }
 
 /// Where a reduction leaves its results, or its accumulators if partial results are wanted.
@@ -128,47 +125,48 @@ pub(crate) struct TargetArrays {
     /// No array is bound if there are words.
     pub(crate) results: ResultArrays,
     /// Accumulators as words of 32 bits: those of one word of all outputs lie side by side.
-    pub(crate) words: ComptimeOption<Array<u32>>,
+    pub(crate) words: ComptimeOption<Box<[u32]>>,
 }
 
 /// The elements that results were applied to: as vectors where these lie as those of the input do,
 /// and as elements where they do not or at the edges of rows.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct AppliedArrays {
-    pub(crate) vectors: ComptimeOption<Array<Vector<Applied, Wide>>>,
-    pub(crate) elements: ComptimeOption<Array<Applied>>,
+    pub(crate) vectors: ComptimeOption<Box<[Vector<Applied, Wide>]>>,
+    pub(crate) elements: ComptimeOption<Box<[Applied]>>,
 }
 
 /// The operands of an application, as vectors and as elements like its output.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct OperandArrays {
-    pub(crate) first: ComptimeOption<Array<Operand>>,
-    pub(crate) second: ComptimeOption<Array<Operand2>>,
-    pub(crate) third: ComptimeOption<Array<Operand3>>,
-    pub(crate) first_wide: ComptimeOption<Array<Vector<Operand, Wide>>>,
-    pub(crate) second_wide: ComptimeOption<Array<Vector<Operand2, Wide>>>,
-    pub(crate) third_wide: ComptimeOption<Array<Vector<Operand3, Wide>>>,
+    pub(crate) first: ComptimeOption<Box<[Operand]>>,
+    pub(crate) second: ComptimeOption<Box<[Operand2]>>,
+    pub(crate) third: ComptimeOption<Box<[Operand3]>>,
+    pub(crate) first_wide: ComptimeOption<Box<[Vector<Operand, Wide>]>>,
+    pub(crate) second_wide: ComptimeOption<Box<[Vector<Operand2, Wide>]>>,
+    pub(crate) third_wide: ComptimeOption<Box<[Vector<Operand3, Wide>]>>,
 }
 
 /// An array for each field of the partial results of a split.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct PartialArrays {
-    a: ComptimeOption<Array<Vector<A, Single>>>,
-    b: ComptimeOption<Array<Vector<B, Single>>>,
-    c: ComptimeOption<Array<Vector<C, Single>>>,
-    d: ComptimeOption<Array<Vector<D, Single>>>,
-    e: ComptimeOption<Array<Vector<E, Single>>>,
+    a: ComptimeOption<Box<[Vector<A, Single>]>>,
+    b: ComptimeOption<Box<[Vector<B, Single>]>>,
+    c: ComptimeOption<Box<[Vector<C, Single>]>>,
+    d: ComptimeOption<Box<[Vector<D, Single>]>>,
+    e: ComptimeOption<Box<[Vector<E, Single>]>>,
 }
 
 /// Tensors of a list as arrays of vectors, and some of them as arrays of elements too.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ListArrays {
-    pub(crate) vectors: Sequence<Array<Vector<Stored, Wide>>>,
-    pub(crate) elements: Sequence<Array<Stored>>,
+    pub(crate) vectors: Sequence<Box<[Vector<Stored, Wide>]>>,
+    pub(crate) elements: Sequence<Box<[Stored]>>,
 }
 
 /// Arrays of one type, of which a cube reads one.
 #[derive(CubeType, Clone)]
+#[expand(derive(Clone))]
 pub(super) struct Among<T: CubePrimitive> {
     slices: Sequence<Slice<T>>,
     /// The number of the one that is read.
@@ -237,8 +235,8 @@ fn store_each<T: CubePrimitive>(
     }
 }
 
-/// An element of one of the arrays `from..until`. CubeCL 0.10 has no arrays of arrays, so the kernel
-/// bisects the arrays with branches, which all units of a cube take alike.
+/// An element of one of the arrays `from..until`. CubeCL 0.11 has no arrays of arrays, so the
+/// kernel bisects the arrays with branches, which all units of a cube take alike.
 #[cube]
 fn at_of<T: CubePrimitive>(
     slices: &Sequence<Slice<T>>,
@@ -262,6 +260,7 @@ fn at_of<T: CubePrimitive>(
 
 /// The entire input, as kernels read it.
 #[derive(CubeType, Clone)]
+#[expand(derive(Clone))]
 pub(super) struct Input {
     pub(super) vectors: Among<Vector<Stored, Wide>>,
     /// None, or as many as `vectors`; for lists, those of the tensors that need them.
@@ -274,6 +273,7 @@ pub(super) struct Input {
 
 /// The entire outputs, as kernels write them.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Output {
     pub(crate) elements: Columns<ResultTypes, Single>,
     pub(super) vectors: Columns<ResultTypes, Wide>,
@@ -281,6 +281,7 @@ pub(crate) struct Output {
 
 /// The entire operands, as kernels read them.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct OperandSlices {
     pub(super) first: ComptimeOption<Slice<Operand>>,
     pub(super) second: ComptimeOption<Slice<Operand2>>,
@@ -348,16 +349,16 @@ pub(super) fn input_of_list(arrays: &ListArrays, nth: u32, nth_of_elements: u32)
 pub(crate) fn output_of(arrays: &mut ResultArrays) -> Output {
     Output {
         elements: Columns::new(
-            whole_mut(&mut arrays.first),
-            whole_mut(&mut arrays.second),
-            whole_mut(&mut arrays.third),
+            whole_if_any(&arrays.first),
+            whole_if_any(&arrays.second),
+            whole_if_any(&arrays.third),
             ComptimeOption::new_None(),
             ComptimeOption::new_None(),
         ),
         vectors: Columns::new(
-            whole_mut(&mut arrays.first_wide),
-            whole_mut(&mut arrays.second_wide),
-            whole_mut(&mut arrays.third_wide),
+            whole_if_any(&arrays.first_wide),
+            whole_if_any(&arrays.second_wide),
+            whole_if_any(&arrays.third_wide),
             ComptimeOption::new_None(),
             ComptimeOption::new_None(),
         ),
@@ -367,54 +368,28 @@ pub(crate) fn output_of(arrays: &mut ResultArrays) -> Output {
 #[cube]
 pub(super) fn partials_of(arrays: &mut PartialArrays) -> Columns<AccumulatorTypes, Single> {
     Columns::new(
-        whole_mut(&mut arrays.a),
-        whole_mut(&mut arrays.b),
-        whole_mut(&mut arrays.c),
-        whole_mut(&mut arrays.d),
-        whole_mut(&mut arrays.e),
+        whole_if_any(&arrays.a),
+        whole_if_any(&arrays.b),
+        whole_if_any(&arrays.c),
+        whole_if_any(&arrays.d),
+        whole_if_any(&arrays.e),
     )
 }
 
-/// The entire array. CubeCL 0.10 adds indices to the slice's offset in the offset's type, and the
-/// offset of `to_slice` is a constant of 32 bits. With 64-bit addresses the offset must be a
-/// run-time value: `UNIT_POS_Z`, which is 0 because every cube of this crate has one unit along z.
+/// The entire array.
 #[cube]
-fn whole<T: CubePrimitive>(array: &Array<T>) -> Slice<T> {
-    let index = storage_type_of::<usize>();
-    if comptime![index.size() == 4] {
-        array.to_slice()
-    } else {
-        array.slice(usize::cast_from(UNIT_POS_Z), array.len())
-    }
+fn whole<T: CubePrimitive>(array: &[T]) -> Slice<T> {
+    Slice::of(array)
 }
 
 /// The entire array, if there is one.
 #[cube]
-fn whole_if_any<T: CubePrimitive>(array: &ComptimeOption<Array<T>>) -> ComptimeOption<Slice<T>> {
+pub(super) fn whole_if_any<T: CubePrimitive>(
+    array: &ComptimeOption<Box<[T]>>,
+) -> ComptimeOption<Slice<T>> {
     #[comptime]
     match array {
         ComptimeOption::Some(array) => ComptimeOption::new_Some(whole(array)),
-        ComptimeOption::None => ComptimeOption::new_None(),
-    }
-}
-
-/// The entire array for writing, if there is one; see [`whole`].
-#[cube]
-pub(super) fn whole_mut<T: CubePrimitive>(
-    array: &mut ComptimeOption<Array<T>>,
-) -> ComptimeOption<SliceMut<T>> {
-    #[comptime]
-    match array {
-        ComptimeOption::Some(array) => {
-            let index = storage_type_of::<usize>();
-            let slice = if comptime![index.size() == 4] {
-                array.to_slice_mut()
-            } else {
-                let length = array.len();
-                array.slice_mut(usize::cast_from(UNIT_POS_Z), length)
-            };
-            ComptimeOption::new_Some(slice)
-        }
         ComptimeOption::None => ComptimeOption::new_None(),
     }
 }

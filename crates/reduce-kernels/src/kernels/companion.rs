@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::geometry::{Dim, Geometry, Tile};
-use crate::operator::Wide;
+use crate::operator::{Slice, Wide};
 
 /// The strides of a tensor beside the input, for the dimensions of a [`Geometry`].
 #[derive(CubeType, CubeLaunch)]
@@ -111,7 +111,7 @@ pub(super) fn load_elements<E: Float>(
             #[unroll]
             for component in 0..vector {
                 let inside = clamp_max(comptime![component as u32].runtime(), last);
-                value[component] = elements[at + inside as usize * inner];
+                value.insert(component, elements[at + inside as usize * inner]);
             }
             value
         }

@@ -1,43 +1,65 @@
 //! The shape of a problem as kernels see it, and the location of each unit's work in it.
 
-use cubecl::{prelude::*, std::FastDivmod};
+use cubecl::{ir::features::TypeUsage, prelude::*};
 use reduce_planner::{Access, Direction};
 
 use super::companion::{Companion, strided};
+use crate::operator::derived::copied_through_references;
 
-/// A number that indices are divided by. 32-bit indices are divided with a multiplication and a
-/// shift, if the host has prepared them. 64-bit indices use a division, because CubeCL 0.10 cannot
-/// pass the multiplier of a 64-bit division to a kernel.
+/// A number that indices are divided by. 32-bit indices are divided by a multiplication and a shift,
+/// if the host has prepared them. 64-bit indices are divided by an instruction of the device: few
+/// have products of 128 bits.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Divisor {
-    narrow: ComptimeOption<FastDivmod<u32>>,
+    narrow: ComptimeOption<Reciprocal>,
     wide: usize,
 }
 
-impl<R: Runtime> DivisorLaunch<R> {
+/// The constants with which 32-bit numbers are divided by multiplication: the quotient of `n` is
+/// the upper half of `n * multiplier`, plus `n`, shifted right by `shift` bits (T. Granlund, P. L.
+/// Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1). It is
+/// exact for numbers below 2^31.
+#[derive(CubeType, CubeLaunch)]
+struct Reciprocal {
+    multiplier: u32,
+    shift: u32,
+}
+
+impl DivisorLaunch {
     /// The launch argument for a divisor that is not 0.
     pub(crate) fn of(divisor: usize) -> Self {
-        Self::new(Some(narrow(divisor)).into(), divisor)
+        let (multiplier, shift) = reciprocal(divisor);
+        Self::new(Some(ReciprocalLaunch::new(multiplier, shift)).into(), divisor)
     }
 }
 
-/// The divisor for 32-bit indices. CubeCL's constants of a division overflow above 2^31. A problem
-/// with a larger divisor has 64-bit indices and does not use this one, so any number will do.
-fn narrow(divisor: usize) -> u32 {
-    u32::try_from(divisor).ok().filter(|&divisor| divisor <= 1 << 31).unwrap_or(1)
+/// Multiplier and shift for 32-bit numbers. A problem with a divisor above 2^31 has 64-bit indices
+/// and does not use them, so any will do.
+fn reciprocal(divisor: usize) -> (u32, u32) {
+    let divisor = u64::try_from(divisor).ok().filter(|&divisor| divisor <= 1 << 31).unwrap_or(1);
+    let shift = divisor.next_power_of_two().trailing_zeros();
+    let multiplier = (((1 << shift) - divisor) << 32) / divisor + 1;
+    (u32::try_from(multiplier).expect("the power of two is below twice the divisor"), shift)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::narrow;
+    use super::reciprocal;
 
-    /// CubeCL computes the next power of two of the divisor in 32 bits.
+    /// The constants of all divisors give the quotients of a division.
     #[test]
-    fn narrow_divisors_have_a_power_of_two_above_them() {
-        for divisor in [1, 3, 1 << 31, (1 << 31) + 8, u32::MAX as usize, usize::MAX] {
-            assert!(narrow(divisor).checked_next_power_of_two().is_some(), "{divisor}");
+    fn products_with_reciprocals_are_quotients() {
+        let most = (1u64 << 31) - 1;
+        for divisor in (1..2000).chain([4095, 65_537, 1 << 24, most - 1, most, 1 << 31]) {
+            let (multiplier, shift) = reciprocal(usize::try_from(divisor).unwrap());
+            let around = |n: u64| [n.saturating_sub(1), n, n + 1];
+            let numbers = [0, 1, divisor, 7 * divisor, most / divisor * divisor, most];
+            for n in numbers.into_iter().flat_map(around).filter(|&n| n <= most) {
+                let quotient = (((n * u64::from(multiplier)) >> 32) + n) >> shift;
+                assert_eq!(quotient, n / divisor, "{n} / {divisor}");
+            }
         }
-        assert_eq!((narrow(7), narrow(1 << 31)), (7, 1 << 31));
+        assert_eq!(reciprocal(usize::MAX), (1, 0));
     }
 }
 
@@ -50,16 +72,33 @@ impl Divisor {
 
     /// Quotient and remainder.
     pub(crate) fn div_mod(&self, dividend: usize) -> (usize, usize) {
-        let index = storage_type_of::<usize>();
+        let index_bytes = usize::size().comptime();
         let prepared = self.narrow.is_some();
-        if comptime![index.size() == 4 && prepared] {
+        if comptime![index_bytes == 4 && prepared] {
             let narrow = self.narrow.as_ref().unwrap();
-            let (quotient, remainder) = narrow.div_mod(u32::cast_from(dividend));
-            (usize::cast_from(quotient), usize::cast_from(remainder))
+            let quotient = usize::cast_from(narrow.quotient(u32::cast_from(dividend)));
+            (quotient, dividend - quotient * self.wide)
         } else {
             let quotient = dividend / self.wide;
             (quotient, dividend - quotient * self.wide)
         }
+    }
+}
+
+#[cube]
+impl Reciprocal {
+    /// CubeCL 0.11's `mul_hi` is not used where the device has products of 64 bits: on CUDA through
+    /// NVRTC, HIP and Metal, CubeCL takes the upper half of `1 * multiplier` for the multiplier.
+    fn quotient(&self, dividend: u32) -> u32 {
+        let properties = comptime::device_properties().comptime();
+        let wide = elem_type_of::<u64>();
+        let has_wide = comptime![properties.type_usage(wide).contains(TypeUsage::Arithmetic)];
+        let high = if comptime![has_wide] {
+            u32::cast_from((u64::cast_from(dividend) * u64::cast_from(self.multiplier)) >> 32u64)
+        } else {
+            u32::mul_hi(dividend, self.multiplier)
+        };
+        (high + dividend) >> self.shift
     }
 }
 
@@ -109,6 +148,7 @@ pub(crate) struct Geometry {
 
 /// Numbers of an access with realigned rows.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Realigned {
     /// Outputs of a block, which one cube works on. The last block of a row may have fewer.
     pub(crate) outputs_per_block: usize,
@@ -118,6 +158,7 @@ pub(crate) struct Realigned {
 
 /// The offsets of one index in the input and in the target (see [`Dim`]).
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Offsets {
     pub(crate) input: usize,
     pub(crate) target: usize,
@@ -132,9 +173,7 @@ impl Geometry {
         Offsets { input: at.input, target: self.position(at.target) }
     }
 
-    /// The position of an element that comes `target` after the first of the input. `target` must
-    /// be a run-time value: CubeCL 0.10 gives constants that are arguments 32 bits, and what is
-    /// added to them too.
+    /// The position of an element that comes `target` after the first of the input.
     pub(super) fn position(&self, target: usize) -> usize {
         #[comptime]
         match &self.first_position {
@@ -169,6 +208,7 @@ pub(crate) fn offsets(dims: &Sequence<Dim>, index: usize) -> Offsets {
 
 /// An output tile: one output (`Along`), or a vector of neighbouring outputs (`Across`).
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Tile {
     /// Offset of its first element in the input.
     pub(crate) input: usize,
@@ -184,8 +224,11 @@ pub(crate) struct Tile {
     pub(crate) second: usize,
 }
 
+copied_through_references!(TileExpand);
+
 /// The outputs of a row that one cube works on if rows are realigned, otherwise all of them.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct RowBlock {
     /// Outputs of the row before those of the block.
     pub(crate) first: usize,

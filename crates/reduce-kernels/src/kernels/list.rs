@@ -17,7 +17,7 @@ use super::{
 };
 use crate::operator::{
     ApplyRef, Operands, OperatorRef, Parameters, Real, RealTypes, Reals, Single, Stored, Wide,
-    apply_to, finish, identity, merge,
+    apply_to, derived::copied_through_references, finish, identity, merge,
 };
 
 /// Words of a tensor in a table, beside those of its outer dimensions: numbers of its first cube, its
@@ -34,13 +34,14 @@ pub(crate) const NO_ELEMENTS: u32 = u32::MAX;
 
 /// A number from two words of a table. Where indices have 32 bits, the low word is the number.
 #[cube]
-fn number_at(table: &Array<u32>, at: usize) -> usize {
+fn number_at(table: &[u32], at: usize) -> usize {
     let low = usize::cast_from(table[at]);
-    let index = storage_type_of::<usize>();
-    if comptime![index.size() == 4] {
+    let index_bytes = usize::size().comptime();
+    if comptime![index_bytes == 4] {
         low
     } else {
-        // CubeCL 0.10 gives constants of `usize` 32 bits, so the factor must be a run-time value.
+        // CubeCL 0.10 gave constants of `usize` 32 bits, so the factor is a run-time value. CubeCL
+        // 0.11 gives them the width of an index.
         let half = usize::cast_from(comptime![1u32 << 16].runtime() + UNIT_POS_Z);
         low + usize::cast_from(table[at + 1]) * half * half
     }
@@ -65,7 +66,7 @@ struct Part {
 /// Reads the part of a cube from the table: a word for each of `cubes` cubes, which names its tensor,
 /// then the words of each tensor.
 #[cube]
-fn part_of(table: &Array<u32>, number: usize, cubes: usize, #[comptime] outer_dims: usize) -> Part {
+fn part_of(table: &[u32], number: usize, cubes: usize, #[comptime] outer_dims: usize) -> Part {
     let nth = table[number];
     let words = comptime![WORDS_OF_TENSOR + WORDS_OF_DIM * outer_dims];
     let at = cubes + usize::cast_from(nth) * words;
@@ -137,7 +138,7 @@ fn whole_tensor() -> Tile {
 pub(crate) fn reduce_list(
     _types: &KernelTypes,
     tensors: &ListArrays,
-    table: &Array<u32>,
+    table: &[u32],
     partials: &mut PartialArrays,
     parameters: &Parameters,
     cubes: usize,
@@ -181,7 +182,7 @@ pub(crate) fn reduce_list(
 pub(crate) fn merge_list(
     _types: &KernelTypes,
     partials: &mut PartialArrays,
-    table: &Array<u32>,
+    table: &[u32],
     output: &mut ResultArrays,
     parameters: &Parameters,
     tensors: usize,
@@ -221,7 +222,7 @@ pub(crate) fn apply_to_list(
     _types: &KernelTypes,
     inputs: &ListArrays,
     outputs: &mut ListArrays,
-    table: &Array<u32>,
+    table: &[u32],
     results: &mut ResultArrays,
     parameters: &Parameters,
     cubes: usize,
@@ -233,7 +234,7 @@ pub(crate) fn apply_to_list(
     let results = output_of(results).elements.at(0usize).converted::<RealTypes>();
     let one = Vector::<Real, Single>::from_int(1);
     let none = Operands::<Single>::none();
-    let of_one = apply_to::<Single>(apply, one, results, none, parameters)[0];
+    let of_one = apply_to::<Single>(apply, one, results, none, parameters).extract(0usize);
     let arrays = inputs.vectors.len().comptime();
     let in_place = comptime![arrays == 0];
     let scales = comptime![apply.0.scales];
@@ -246,7 +247,7 @@ pub(crate) fn apply_to_list(
             stride: part.cubes * comptime![units as usize],
         };
         if comptime![in_place] {
-            let input = input_of_list(outputs, part.nth, part.nth_of_elements);
+            let input = input_of_list(&*outputs, part.nth, part.nth_of_elements);
             apply_to_part(
                 &input, outputs, &part, share, results, of_one, cubes, parameters, access, apply,
             );
@@ -314,7 +315,7 @@ fn apply_to_part(
                 let none = Operands::<Single>::none();
                 let output = apply_to::<Single>(apply, value, results, none, parameters);
                 let at = edge.position.start;
-                let value = Stored::cast_from(output[0]);
+                let value = Stored::cast_from(output.extract(0usize));
                 let nth = part.nth_of_elements;
                 put_element(&mut outputs.elements, nth, at, value, 0usize, arrays);
             }
@@ -325,6 +326,7 @@ fn apply_to_part(
 
 /// A vector to write.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct StoredVector {
     /// Its index in the output.
     at: usize,
@@ -333,10 +335,12 @@ struct StoredVector {
     exists: bool,
 }
 
+copied_through_references!(StoredVectorExpand);
+
 /// Writes vectors to one of the arrays `from..until`, which is found once for all of them.
 #[cube]
 fn put_each(
-    arrays: &mut Sequence<Array<Vector<Stored, Wide>>>,
+    arrays: &mut Sequence<Box<[Vector<Stored, Wide>]>>,
     nth: u32,
     vectors: &Sequence<StoredVector>,
     #[comptime] from: usize,
@@ -364,7 +368,7 @@ fn put_each(
 /// Writes an element to one of the arrays `from..until`.
 #[cube]
 fn put_element(
-    arrays: &mut Sequence<Array<Stored>>,
+    arrays: &mut Sequence<Box<[Stored]>>,
     nth: u32,
     at: usize,
     value: Stored,

@@ -8,10 +8,13 @@ use super::{
     companion::{load_elements, strided},
     geometry::{Geometry, Tile, offsets},
 };
-use crate::operator::{Position, Single, Stored, Stored2, Wide};
+use crate::operator::{
+    Position, Single, Stored, Stored2, Wide, derived::copied_through_references,
+};
 
 /// One load.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Loaded {
     pub(super) value: Vector<Stored, Wide>,
     /// The elements of the second input that go with them, if there is one.
@@ -20,6 +23,8 @@ pub(super) struct Loaded {
     /// Whether the load exists: a peeled inner dimension may hold one vector less than others.
     pub(super) valid: bool,
 }
+
+copied_through_references!(LoadedExpand);
 
 /// What a load of realigned rows does if its vector reaches beyond the input. Only the last load of
 /// a tile may.
@@ -51,6 +56,7 @@ pub(super) fn load(
 
 /// Where a load along the reduction lies.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct Place {
     /// Index of the vector in the input.
     index: usize,
@@ -60,6 +66,8 @@ struct Place {
     outer: usize,
     element: usize,
 }
+
+copied_through_references!(PlaceExpand);
 
 /// The place of load number `nth` of a tile.
 #[cube]
@@ -231,7 +239,7 @@ fn load_across(
             #[unroll]
             for nth in 0..vector {
                 let column = clamp_max(comptime![nth as u32].runtime(), last);
-                value[nth] = input.elements.at(start + column as usize);
+                value.insert(nth, input.elements.at(start + column as usize));
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Whole] {
@@ -243,7 +251,7 @@ fn load_across(
             let last = geometry.realigned.unwrap().elements - 1;
             #[unroll]
             for nth in 0..vector {
-                value[nth] = input.elements.at(clamp_max(index * vector + nth, last));
+                value.insert(nth, input.elements.at(clamp_max(index * vector + nth, last)));
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
@@ -282,6 +290,7 @@ pub(crate) fn edge_slots(vector: usize) -> usize {
 
 /// An element at an edge of a peeled inner dimension.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Edge {
     pub(super) value: Vector<Stored, Single>,
     /// The element of the second input that goes with it, if there is one.

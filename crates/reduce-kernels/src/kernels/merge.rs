@@ -49,7 +49,7 @@ pub(crate) fn merge_partials(
 /// Partial results of shards, one slot for each. A slot has the words of all outputs.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ShardWords {
-    pub(crate) words: Array<u32>,
+    pub(crate) words: Box<[u32]>,
     pub(crate) slots: usize,
 }
 

@@ -48,7 +48,7 @@ pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod merge;
 pub(crate) mod pairwise;
-mod partials;
+pub(crate) mod partials;
 pub(crate) mod pick;
 mod realign;
 pub(crate) mod single_pass;

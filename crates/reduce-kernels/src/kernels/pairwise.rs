@@ -29,6 +29,7 @@ pub(crate) const CHAIN: usize = 512;
 /// Operators with long merges hold and merge one component at a time, which takes less code and
 /// fewer registers.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Tree<N: Size> {
     vectors: Columns<AccumulatorTypes, N>,
     components: Columns<AccumulatorTypes, Single>,
@@ -142,7 +143,7 @@ fn holds(chains: u32, level: u32) -> bool {
 /// types, and units may have more elements than a chain takes.
 #[cube]
 pub(super) fn is_pairwise(#[comptime] operator: OperatorRef) -> comptime_type!(bool) {
-    let element = storage_type_of::<A>();
+    let element = elem_type_of::<A>();
     let chains = Chains::value().comptime();
     comptime![operator.0.pairwise && chains > 1 && element.is_float()]
 }

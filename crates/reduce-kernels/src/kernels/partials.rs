@@ -1,15 +1,19 @@
 //! Published partials: how the cubes of an output tile pass their partial results to the one that
 //! finishes last.
 //!
-//! CubeCL 0.10 has no fence that orders plain stores of one cube for another. A partial result is
-//! therefore published in atomic words of 64 bits. The low half holds 32 bits of an accumulator,
-//! the high half the number of the launch. Both are one atomic word, so a reader that sees the
-//! number of its launch also sees the payload, in whatever order memory shows the words.
+//! Plain stores of one cube are not ordered for another without a fence. CubeCL 0.11 has one where
+//! a device promises it (`sync_storage`); these kernels need none. A partial result is published in
+//! atomic words of 64 bits. The low half holds 32 bits of an accumulator, the high half the number
+//! of the launch. Both are one atomic word, so a reader that sees the number of its launch also
+//! sees the payload, in whatever order memory shows the words.
 //!
 //! Numbers grow from launch to launch and words begin as 0. Whatever an earlier launch left behind,
 //! even if it was aborted, has a lower number and counts as not written. The counter of a block of
 //! tiles has the number above its count: the first cube of a launch that arrives resets it by an
 //! atomic maximum.
+//!
+//! A graph replays a launch with the number that it had when it was recorded. It would take the
+//! words of the replay before for its own, so a graph records a launch of [`clear_words`] first.
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Combine, Direction};
@@ -31,6 +35,7 @@ const WORDS_IN_FLIGHT: usize = 8;
 /// follow for each of `cubes` cubes, word by word, so that the words of neighbouring outputs lie
 /// side by side.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Published {
     first: usize,
     cubes: usize,
@@ -67,8 +72,8 @@ pub(super) fn merging_team(team: Team, outputs: usize) -> Team {
 /// waits for cubes that run or that will as soon as there is room for them. Every unit of the cube
 /// must get here.
 #[cube]
-pub(super) fn nth_to_begin(published: &Array<Atomic<u64>>, mark: u64) -> usize {
-    let mut number = SharedMemory::<u32>::new(1usize);
+pub(super) fn nth_to_begin(published: &[Atomic<u64>], mark: u64) -> usize {
+    let mut number = Shared::<[u32]>::new_slice(1usize);
     if UNIT_POS == 0 {
         let mut earlier = published[0].fetch_add(1u64);
         // The first cubes find the count of an earlier launch.
@@ -80,6 +85,14 @@ pub(super) fn nth_to_begin(published: &Array<Atomic<u64>>, mark: u64) -> usize {
     }
     sync_cube();
     number[0] as usize
+}
+
+/// Turns the first `count` words into words that no launch has written.
+#[cube(launch_unchecked)]
+pub(crate) fn clear_words(published: &mut [Atomic<u64>], count: usize) {
+    if ABSOLUTE_POS < count {
+        published[ABSOLUTE_POS].store(0u64);
+    }
 }
 
 #[cube]
@@ -98,7 +111,7 @@ impl Published {
 
     /// Resets the counter for this launch. The cubes count themselves in much later, so the reset
     /// costs nothing.
-    pub(super) fn open(&self, published: &Array<Atomic<u64>>) {
+    pub(super) fn open(&self, published: &[Atomic<u64>]) {
         if UNIT_POS == 0 {
             published[self.first].fetch_max(self.mark);
         }
@@ -113,7 +126,7 @@ impl Published {
     /// Publishes the accumulator of `output`.
     pub(super) fn publish(
         &self,
-        published: &Array<Atomic<u64>>,
+        published: &[Atomic<u64>],
         cube: usize,
         output: usize,
         accumulator: Accumulator<Single>,
@@ -128,8 +141,8 @@ impl Published {
 
     /// Counts this cube in, and returns whether it is the last. Every unit of the cube must get
     /// here, after [`open`](Self::open).
-    pub(super) fn is_last(&self, published: &Array<Atomic<u64>>) -> bool {
-        let mut last = SharedMemory::<u32>::new(1usize);
+    pub(super) fn is_last(&self, published: &[Atomic<u64>]) -> bool {
+        let mut last = Shared::<[u32]>::new_slice(1usize);
         // A cube counts itself in behind its partial results, so the last one rarely waits.
         sync_cube();
         if UNIT_POS == 0 {
@@ -145,7 +158,7 @@ impl Published {
     /// first unit of each output. The order depends on the number of cubes and units alone.
     pub(super) fn merge(
         &self,
-        published: &Array<Atomic<u64>>,
+        published: &[Atomic<u64>],
         parameters: &Parameters,
         #[comptime] team: Team,
         #[comptime] operator: OperatorRef,
@@ -191,6 +204,9 @@ impl Published {
                 }
             }
         }
+        // Units that waited may have left their plane's other units behind. CubeCL's plane operations
+        // on CUDA take part with whichever units happen to be there.
+        sync_cube();
         combine_team::<Single>(
             total,
             parameters,

@@ -15,11 +15,11 @@ use crate::operator::{Applied, Operand, Out, Out2, Real, Stored, element_wise::n
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn pick_losses(
     _types: &KernelTypes,
-    logits: &Array<Stored>,
-    classes: &Array<Operand>,
-    most: &Array<Out>,
-    logarithms: &Array<Out2>,
-    losses: &mut Array<Applied>,
+    logits: &[Stored],
+    classes: &[Operand],
+    most: &[Out],
+    logarithms: &[Out2],
+    losses: &mut [Applied],
     kept: &Sequence<Dim>,
     class_strides: &Sequence<usize>,
     stride: usize,

@@ -21,6 +21,7 @@ use crate::operator::{
 
 /// The vectors that a unit reads, one of each of its rows.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Window {
     /// The tile, with the offset in the input of an element of the vector in the first row.
     pub(super) tile: Tile,
@@ -72,16 +73,16 @@ pub(super) fn window(
 #[cube]
 pub(super) fn inside_block(value: Vector<Stored, Wide>, block: RowBlock) -> Vector<Stored, Wide> {
     let width = Wide::value().comptime();
-    let mut own = value[0];
+    let mut own = value.extract(0usize);
     #[unroll]
     for nth in 1..width {
-        own = select(block.from == nth, value[nth], own);
+        own = select(block.from == nth, value.extract(nth), own);
     }
     let mut result = value;
     #[unroll]
     for nth in 0..width {
         let inside = nth >= block.from && nth < block.until;
-        result[nth] = select(inside, value[nth], own);
+        result.insert(nth, select(inside, value.extract(nth), own));
     }
     result
 }

@@ -21,7 +21,7 @@ use crate::operator::{OperatorRef, Parameters};
 pub(crate) fn reduce_split_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,
-    published: &mut Array<Atomic<u64>>,
+    published: &mut [Atomic<u64>],
     target: &mut TargetArrays,
     geometry: &Geometry,
     parameters: &Parameters,
@@ -44,13 +44,13 @@ pub(crate) fn reduce_split_single_pass(
     let tile = locate(geometry, first_tile + number, access, tiles_per_cube);
     let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
     let partials = Published::of(block, cubes, mark, comptime![tiles_per_cube * width], operator);
-    partials.open(published);
+    partials.open(&*published);
     match comptime![access.direction] {
         Direction::Along => {
             let total =
                 total_along(&input, geometry, parameters, tile, share, access, team, operator);
             if place.member == 0 {
-                partials.publish(published, cube, number, total);
+                partials.publish(&*published, cube, number, total);
             }
         }
         Direction::Across => {
@@ -60,16 +60,16 @@ pub(crate) fn reduce_split_single_pass(
                 #[unroll]
                 for nth in 0..width {
                     let output = number * width + nth;
-                    partials.publish(published, cube, output, total.component(nth));
+                    partials.publish(&*published, cube, output, total.component(nth));
                 }
             }
         }
     }
     // All units of the cube take the same branch. The grid may hold a few cubes past the last
     // block.
-    if partials.is_last(published) {
+    if partials.is_last(&*published) {
         let merging = comptime![merging_team(team, tiles_per_cube * width)];
-        let total = partials.merge(published, parameters, merging, operator);
+        let total = partials.merge(&*published, parameters, merging, operator);
         let nth_output = UNIT_POS as usize;
         let tile = locate(geometry, first_tile + nth_output / width, access, tiles_per_cube);
         let nth = nth_output % width;

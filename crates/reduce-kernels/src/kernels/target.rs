@@ -4,24 +4,25 @@
 use cubecl::prelude::*;
 
 use super::{
-    args::{Output, TargetArrays, output_of, whole_mut},
+    args::{Output, TargetArrays, output_of, whole_if_any},
     geometry::{Geometry, Tile},
 };
 use crate::operator::{
-    Accumulator, AccumulatorTypes, OperatorRef, Parameters, Record, Results, Single, Wide, finish,
-    word_count,
+    Accumulator, AccumulatorTypes, OperatorRef, Parameters, Record, Results, Single, Slice, Wide,
+    finish, word_count,
 };
 
 /// The entire target, as kernels write it.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Target {
     output: Output,
-    words: ComptimeOption<SliceMut<u32>>,
+    words: ComptimeOption<Slice<u32>>,
 }
 
 #[cube]
 pub(super) fn target_of(arrays: &mut TargetArrays) -> Target {
-    Target { output: output_of(&mut arrays.results), words: whole_mut(&mut arrays.words) }
+    Target { output: output_of(&mut arrays.results), words: whole_if_any(&arrays.words) }
 }
 
 #[cube]
@@ -109,7 +110,7 @@ impl Target {
 /// The accumulator of output `offset` in slot `slot` of words that [`Target`] has stored.
 #[cube]
 pub(super) fn accumulator_of_words(
-    words: &Array<u32>,
+    words: &[u32],
     slot: usize,
     offset: usize,
     outputs: usize,

@@ -33,6 +33,7 @@ impl Team {
 
 /// Where a unit stands in its cube.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Place {
     /// Which of the cube's tiles.
     pub(super) tile: u32,

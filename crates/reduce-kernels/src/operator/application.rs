@@ -78,6 +78,7 @@ macro_rules! applied {
 
 /// Elements of further tensors that belong to an element of the input.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub struct Operands<N: Size> {
     values: Reals<N>,
 }
@@ -157,11 +158,11 @@ impl<F: Apply> Application<F> {
 
 /// Writes the code of an application into a kernel that is being generated.
 type Expand<N> = fn(
-    &mut Scope,
+    &Scope,
     NativeExpand<Vector<Real, N>>,
     RealsExpand<N>,
     OperandsExpand<N>,
-    ParametersExpand,
+    &ParametersExpand,
 ) -> NativeExpand<Vector<Real, N>>;
 
 /// An [`Apply`] without its type.
@@ -246,12 +247,12 @@ pub(crate) mod apply_to {
     use super::*;
 
     pub(crate) fn expand<N: ApplyWidth>(
-        scope: &mut Scope,
+        scope: &Scope,
         apply: ApplyRef,
         value: NativeExpand<Vector<Real, N>>,
         results: RealsExpand<N>,
         operands: OperandsExpand<N>,
-        parameters: ParametersExpand,
+        parameters: &ParametersExpand,
     ) -> NativeExpand<Vector<Real, N>> {
         N::function(apply)(scope, value, results, operands, parameters)
     }

@@ -11,6 +11,7 @@ use cubecl::prelude::*;
 
 use super::{
     AccumulatorOf, Fields, Map, Operator, Parameters, Position,
+    derived::copied_through_references,
     elements::{In, Single, Wide},
     parameters::ParametersExpand,
     record::{Accumulator, AccumulatorExpand, AccumulatorTypes},
@@ -49,12 +50,15 @@ pub trait Blockwise: Operator {
 
 /// One load of a [`Block`].
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct Load<W: Size> {
     value: Vector<In, W>,
     position: Position,
     /// Whether the load is part of the block. If not, it repeats elements of the same output.
     inside: bool,
 }
+
+copied_through_references!(LoadExpand<W: Size>);
 
 /// What is known about a block when its kernel is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +73,7 @@ pub(crate) struct BlockTraits {
 
 /// Several loads of `W` elements each. Some of them, at times all, are not inside.
 #[derive(CubeType, Clone)]
+#[expand(derive(Clone))]
 pub struct Block<W: Size> {
     loads: Sequence<Load<W>>,
     #[cube(comptime)]
@@ -173,7 +178,11 @@ impl<W: Size> Block<W> {
 pub fn spread<E: Float, N: Size, W: Size>(value: Vector<E, N>) -> Vector<E, W> {
     let components = N::value().comptime();
     let width = W::value().comptime();
-    if comptime![components == width] { Vector::cast_from(value) } else { Vector::new(value[0]) }
+    if comptime![components == width] {
+        Vector::cast_from(value)
+    } else {
+        Vector::new(value.extract(0usize))
+    }
 }
 
 /// The components of a load for those of an accumulator: the same ones if there are as many of
@@ -182,7 +191,11 @@ pub fn spread<E: Float, N: Size, W: Size>(value: Vector<E, N>) -> Vector<E, W> {
 pub fn leading<E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<E, N> {
     let components = N::value().comptime();
     let width = W::value().comptime();
-    if comptime![components == width] { Vector::cast_from(value) } else { Vector::new(value[0]) }
+    if comptime![components == width] {
+        Vector::cast_from(value)
+    } else {
+        Vector::new(value.extract(0usize))
+    }
 }
 
 /// A way to make one value of two. It is associative up to rounding.
@@ -226,7 +239,7 @@ pub fn fold<F: Fold, E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<
         let mut parts = Sequence::<Vector<E, N>>::new();
         #[unroll]
         for nth in 0..width {
-            parts.push(Vector::new(value[nth]));
+            parts.push(Vector::new(value.extract(nth)));
         }
         #[unroll]
         for pair in 0..width - 1 {
@@ -239,12 +252,15 @@ pub fn fold<F: Fold, E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<
 }
 
 /// Whether a condition holds in any component.
+///
+/// Calls stand outside of `||` and `&&`: CubeCL makes a branch of an operand that is a call.
 #[cube]
 pub fn any<N: Size>(condition: Vector<bool, N>) -> bool {
-    let mut found = condition[0];
+    let mut found = condition.extract(0usize);
     #[unroll]
     for nth in 1..N::value().comptime() {
-        found = found || condition[nth];
+        let component = condition.extract(nth);
+        found = found || component;
     }
     found
 }
@@ -252,10 +268,11 @@ pub fn any<N: Size>(condition: Vector<bool, N>) -> bool {
 /// Whether a condition holds in all components.
 #[cube]
 pub fn all<N: Size>(condition: Vector<bool, N>) -> bool {
-    let mut holds = condition[0];
+    let mut holds = condition.extract(0usize);
     #[unroll]
     for nth in 1..N::value().comptime() {
-        holds = holds && condition[nth];
+        let component = condition.extract(nth);
+        holds = holds && component;
     }
     holds
 }
@@ -308,10 +325,10 @@ pub fn push_each<O: Operator, N: Size, W: Size>(
 
 /// Writes [`Blockwise::push_block`] into a kernel, for accumulators of `N` components.
 pub(super) type PushBlock<N> = fn(
-    &mut Scope,
+    &Scope,
     AccumulatorExpand<N>,
-    BlockExpand<Wide>,
-    ParametersExpand,
+    &BlockExpand<Wide>,
+    &ParametersExpand,
 ) -> (AccumulatorExpand<N>, NativeExpand<bool>);
 
 /// The block functions of the operator `O` as data; see [`Operator::BLOCKS`].
@@ -388,15 +405,15 @@ fn mapped_block<M: Map, W: Size>(block: &Block<W>, parameters: &Parameters) -> B
 
 /// Calls a block function with mapped elements and without the parameters of the map.
 fn mapped<M: Map, N: Size>(
-    scope: &mut Scope,
+    scope: &Scope,
     accumulator: AccumulatorExpand<N>,
-    block: BlockExpand<Wide>,
-    parameters: ParametersExpand,
+    block: &BlockExpand<Wide>,
+    parameters: &ParametersExpand,
     push: PushBlock<N>,
 ) -> (AccumulatorExpand<N>, NativeExpand<bool>) {
-    let block = mapped_block::expand::<M, Wide>(scope, block, parameters.clone());
+    let block = mapped_block::expand::<M, Wide>(scope, block, parameters);
     let rest = parameters.__expand_skip_method(scope, M::PARAMETER_COUNT);
-    push(scope, accumulator, block, rest)
+    push(scope, accumulator, &block, &rest)
 }
 
 #[cube]

@@ -69,30 +69,30 @@ pub(crate) struct Erased {
 }
 
 type Push<N> = fn(
-    &mut Scope,
+    &Scope,
     AccumulatorExpand<N>,
     NativeExpand<Vector<In, N>>,
     PositionExpand,
-    ParametersExpand,
+    &ParametersExpand,
 ) -> AccumulatorExpand<N>;
 
 /// The functions that write an operator's code into a kernel that is being generated, for vectors
 /// of `N` components.
 #[derive(Debug)]
 pub(crate) struct Functions<N: Size> {
-    identity: fn(&mut Scope) -> AccumulatorExpand<N>,
+    identity: fn(&Scope) -> AccumulatorExpand<N>,
     push: Push<N>,
     merge: fn(
-        &mut Scope,
+        &Scope,
         AccumulatorExpand<N>,
         AccumulatorExpand<N>,
-        ParametersExpand,
+        &ParametersExpand,
     ) -> AccumulatorExpand<N>,
     finish: fn(
-        &mut Scope,
+        &Scope,
         AccumulatorExpand<N>,
         NativeExpand<usize>,
-        ParametersExpand,
+        &ParametersExpand,
     ) -> ResultsExpand<N>,
 }
 
@@ -272,7 +272,7 @@ macro_rules! call {
             use super::*;
 
             pub(crate) fn expand<N: Width>(
-                scope: &mut Scope,
+                scope: &Scope,
                 operator: OperatorRef,
                 $($argument: $expand),*
             ) -> $result_expand {
@@ -292,7 +292,7 @@ call!(
         accumulator: Accumulator<N> as AccumulatorExpand<N>,
         value: Vector<In, N> as NativeExpand<Vector<In, N>>,
         position: Position as PositionExpand,
-        parameters: &Parameters as ParametersExpand
+        parameters: &Parameters as &ParametersExpand
     ) -> Accumulator<N> as AccumulatorExpand<N>
 );
 call!(
@@ -300,7 +300,7 @@ call!(
     merge(
         left: Accumulator<N> as AccumulatorExpand<N>,
         right: Accumulator<N> as AccumulatorExpand<N>,
-        parameters: &Parameters as ParametersExpand
+        parameters: &Parameters as &ParametersExpand
     ) -> Accumulator<N> as AccumulatorExpand<N>
 );
 call!(
@@ -308,7 +308,7 @@ call!(
     finish(
         accumulator: Accumulator<N> as AccumulatorExpand<N>,
         count: usize as NativeExpand<usize>,
-        parameters: &Parameters as ParametersExpand
+        parameters: &Parameters as &ParametersExpand
     ) -> Results<N> as ResultsExpand<N>
 );
 
@@ -326,11 +326,11 @@ pub(crate) mod push_block {
     use super::*;
 
     pub(crate) fn expand<N: Width>(
-        scope: &mut Scope,
+        scope: &Scope,
         operator: OperatorRef,
         accumulator: AccumulatorExpand<N>,
-        block: BlockExpand<Wide>,
-        parameters: ParametersExpand,
+        block: &BlockExpand<Wide>,
+        parameters: &ParametersExpand,
     ) -> (AccumulatorExpand<N>, NativeExpand<bool>) {
         let blocks = operator.0.blocks.expect("kernels ask whether there are block functions");
         N::push_block(blocks)(scope, accumulator, block, parameters)

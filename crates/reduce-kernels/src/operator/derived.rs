@@ -17,8 +17,8 @@ macro_rules! defined {
 /// Implements an operator of `$fields` and `$results` with another operator, `$base`. The two
 /// differ in their names and types, and in
 ///
-/// - `before`: what is pushed for an element;
-/// - `finish`: how results are made from the accumulator;
+/// - `before`: a function of `$operator`, which makes what is pushed from an element;
+/// - `finish`: a function of `$operator`, which makes the results from the accumulator;
 /// - `with`: the rule for the parameters of `finish`;
 /// - `in passes`: the operator is [`InPasses`](crate::operator::InPasses).
 macro_rules! derived {
@@ -27,17 +27,16 @@ macro_rules! derived {
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
-            value => value,
-            accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
+            [],
+            [$base finish]
         );
     };
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
-     before $value:ident => $before:expr) => {
+     before $before:ident) => {
         #[cube]
         impl crate::operator::Blockwise for $operator {
             const MAY_REFUSE: bool = <$base as crate::operator::Blockwise>::MAY_REFUSE;
 
-            // `$before` names the width of its vectors `N`, which here is that of the loads.
             fn push_block<M: Size, N: Size>(
                 accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, M>,
                 block: &crate::operator::Block<N>,
@@ -46,8 +45,7 @@ macro_rules! derived {
                 let mut mapped = block.like();
                 #[unroll]
                 for nth in 0..block.load_count() {
-                    let $value = block.value(nth);
-                    mapped.add_like($before, block, nth);
+                    mapped.add_like($operator::$before::<N>(block.value(nth)), block, nth);
                 }
                 $base::push_block::<M, N>(accumulator, &mapped, parameters)
             }
@@ -57,46 +55,45 @@ macro_rules! derived {
             crate::operator::parameters::none::<Self>,
             Some(crate::operator::Blocks::of()),
             None,
-            $value => $before,
-            accumulator, count, parameters => $base::finish::<N>(accumulator, count, parameters)
+            [$operator $before],
+            [$base finish]
         );
     };
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
-     finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+     finish $finish:ident) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
-            value => value,
-            $accumulator, $count, $parameters => $finish
+            [],
+            [$operator $finish]
         );
     };
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      with $rule:expr,
-     finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+     finish $finish:ident) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
-            value => value,
-            $accumulator, $count, $parameters => $finish
+            [],
+            [$operator $finish]
         );
     };
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      with $rule:expr, in passes,
-     finish $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+     finish $finish:ident) => {
         derived!(@implement $operator: $fields -> $results = $base, $name, $types,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             Some(crate::operator::Passes::of()),
-            value => value,
-            $accumulator, $count, $parameters => $finish
+            [],
+            [$operator $finish]
         );
     };
     (@implement $operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal,
      $types:expr, $rule:expr, $blocks:expr, $passes:expr,
-     $value:ident => $before:expr,
-     $accumulator:ident, $count:ident, $parameters:ident => $finish:expr) => {
+     [$($mapping:ident $before:ident)?], [$finishing:ident $finish:ident]) => {
         #[cube]
         impl crate::operator::Operator for $operator {
             type Fields = crate::operator::$fields;
@@ -122,11 +119,12 @@ macro_rules! derived {
 
             fn push<N: Size>(
                 accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
-                $value: Vector<crate::operator::In, N>,
+                value: Vector<crate::operator::In, N>,
                 position: crate::operator::Position,
                 parameters: &crate::operator::Parameters,
             ) -> crate::operator::AccumulatorOf<crate::operator::$fields, N> {
-                $base::push::<N>(accumulator, $before, position, parameters)
+                $(let value = $mapping::$before::<N>(value);)?
+                $base::push::<N>(accumulator, value, position, parameters)
             }
 
             fn merge<N: Size>(
@@ -138,11 +136,24 @@ macro_rules! derived {
             }
 
             fn finish<N: Size>(
-                $accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
-                $count: usize,
-                $parameters: &crate::operator::Parameters,
+                accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
+                count: usize,
+                parameters: &crate::operator::Parameters,
             ) -> crate::operator::ResultsOf<crate::operator::$results, N> {
-                $finish
+                $finishing::$finish::<N>(accumulator, count, parameters)
+            }
+        }
+    };
+}
+
+/// Lets kernels copy a record through a reference, as `*reference`.
+macro_rules! copied_through_references {
+    ($expand:ident $(<$($parameter:ident: $bound:path),+ $(,)?>)?) => {
+        impl$(<$($parameter: $bound),+>)? DerefExpand for $expand$(<$($parameter),+>)? {
+            type Target = Self;
+
+            fn __expand_deref_method(&self, _scope: &Scope) -> Self {
+                *self
             }
         }
     };
@@ -172,4 +183,5 @@ macro_rules! block_of_pushes {
 }
 
 pub(super) use block_of_pushes;
+pub(crate) use copied_through_references;
 pub(super) use derived;

@@ -16,7 +16,7 @@ const NAN_BITS: u32 = 0x7fc0_0000;
 /// A value that is not above any other: `-inf`, or the minimum of an integer type.
 #[cube]
 pub fn lowest<E: Float>() -> E {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] {
         from_bits::<E>(NEGATIVE_INFINITY_BITS)
     } else {
@@ -27,21 +27,21 @@ pub fn lowest<E: Float>() -> E {
 /// A value that is not below any other: `+inf`, or the maximum of an integer type.
 #[cube]
 pub fn highest<E: Float>() -> E {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] { from_bits::<E>(INFINITY_BITS) } else { E::max_value() }
 }
 
 /// NaN, or the minimum of an integer type.
 #[cube]
 pub fn nan_or_lowest<E: Float>() -> E {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] { from_bits::<E>(NAN_BITS) } else { E::min_value() }
 }
 
 /// NaN, or the maximum of an integer type.
 #[cube]
 pub fn nan_or_highest<E: Float>() -> E {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] { from_bits::<E>(NAN_BITS) } else { E::max_value() }
 }
 
@@ -56,20 +56,20 @@ fn from_bits<E: Float>(#[comptime] bits: u32) -> E {
 /// Whether each component is NaN. Integers never are.
 #[cube]
 pub fn is_nan<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float() && element.size() < 8] {
         value.is_nan()
     } else {
-        // In WGSL, CubeCL 0.10 tests the wrong bits of an f64. Compilers do not optimise this
-        // comparison away.
-        value.equal(value).not()
+        // In WGSL, CubeCL 0.10 tested the wrong bits of an f64; CubeCL 0.11 tests the right ones.
+        // Compilers do not optimise this comparison away.
+        value.equal(&value).not()
     }
 }
 
 /// Whether each component is finite: neither infinite nor NaN.
 #[cube]
 pub fn is_finite<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
-    value.abs().less_equal(Vector::new(E::max_value()))
+    value.abs().less_equal(&Vector::new(E::max_value()))
 }
 
 /// `condition`, but true in the components where `value` is NaN.
@@ -78,7 +78,7 @@ pub fn or_nan<E: Float, N: Size>(
     condition: Vector<bool, N>,
     value: Vector<E, N>,
 ) -> Vector<bool, N> {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] { condition.or(is_nan::<E, N>(value)) } else { condition }
 }
 
@@ -88,9 +88,9 @@ pub fn and_not_nan<E: Float, N: Size>(
     condition: Vector<bool, N>,
     value: Vector<E, N>,
 ) -> Vector<bool, N> {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] {
-        condition.and(is_nan::<E, N>(value).not())
+        condition.vec_and(is_nan::<E, N>(value).not())
     } else {
         condition
     }
@@ -99,7 +99,7 @@ pub fn and_not_nan<E: Float, N: Size>(
 /// `value`, but `other` in the components where `value` is NaN.
 #[cube]
 pub fn unless_nan<E: Float, N: Size>(value: Vector<E, N>, other: Vector<E, N>) -> Vector<E, N> {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.is_float()] {
         select_many(is_nan::<E, N>(value), other, value)
     } else {
@@ -111,14 +111,22 @@ pub fn unless_nan<E: Float, N: Size>(value: Vector<E, N>, other: Vector<E, N>) -
 /// type and stays as it is.
 #[cube]
 pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
-    let element = storage_type_of::<E>();
-    if comptime![element.is_unsigned_int()] { value } else { value.abs() }
+    let element = elem_type_of::<E>();
+    if comptime![element.is_unsigned_int()] {
+        value
+    } else if comptime![element.is_float() && element.size() == 8] {
+        // LLVM 23 crashes where it compiles sums of `llvm.fabs.v2f64` for NVIDIA's GPUs. It makes
+        // pairs of single magnitudes too. A zero keeps its sign here, which no sum shows.
+        select_many(value.less_than(&Vector::from_int(0)), -value, value)
+    } else {
+        value.abs()
+    }
 }
 
 /// 1 in the components that are not zero, including NaN, otherwise 0.
 #[cube]
 pub fn is_nonzero<E: Float, U: Float, N: Size>(value: Vector<E, N>) -> Vector<U, N> {
-    let nonzero = value.not_equal(Vector::from_int(0));
+    let nonzero = value.not_equal(&Vector::from_int(0));
     select_many(or_nan::<E, N>(nonzero, value), Vector::from_int(1), Vector::from_int(0))
 }
 
@@ -126,6 +134,6 @@ pub fn is_nonzero<E: Float, U: Float, N: Size>(value: Vector<E, N>) -> Vector<U,
 /// depend on the range of the type.
 #[cube]
 pub fn constant<E: Float>(#[comptime] narrow: f32, #[comptime] wide: f64) -> E {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.size() == 8] { E::cast_from(wide) } else { E::new(narrow) }
 }

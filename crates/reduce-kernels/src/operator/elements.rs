@@ -70,8 +70,8 @@ pub(crate) struct HardwareMathMarker;
 /// 2 if the kernel may use the hardware's exponentials and logarithms of f32 where these are exact
 /// enough, otherwise 1.
 ///
-/// CubeCL takes them if it may assume that there is no NaN and no infinity. On CUDA it only picks
-/// another instruction. In SPIR-V it lets a driver rely on the assumption, which is not true here.
+/// They are instructions of PTX, which a kernel names. CubeCL 0.11 passes those on to NVRTC, and
+/// has no way to LLVM or to another GPU's.
 pub(crate) type HardwareMath = DynamicSize<HardwareMathMarker>;
 
 /// Identifies [`Chains`].

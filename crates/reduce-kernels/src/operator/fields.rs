@@ -7,7 +7,10 @@
 
 use cubecl::prelude::*;
 
-use super::record::{AccumulatorTypes, Field, FieldTypes, Record, ResultTypes};
+use super::{
+    derived::copied_through_references,
+    record::{AccumulatorTypes, Field, FieldTypes, Record, ResultTypes},
+};
 
 /// The accumulator of an operator whose fields are `F`, with `N` independent components.
 pub type AccumulatorOf<F, N> = <F as Fields>::Of<AccumulatorTypes, N>;
@@ -16,15 +19,28 @@ pub type AccumulatorOf<F, N> = <F as Fields>::Of<AccumulatorTypes, N>;
 pub type ResultsOf<F, N> = <F as Fields>::Of<ResultTypes, N>;
 
 mod sealed {
+    use super::*;
+
     /// Kernels know one to five fields.
     pub trait Sealed {}
+
+    /// What kernels do with a struct of fields while they are generated.
+    pub trait Expanded:
+        Copy + Assign + RuntimeAssign<Expand = Self> + IntoMut + DerefExpand<Target = Self>
+    {
+    }
+
+    impl<T> Expanded for T where
+        T: Copy + Assign + RuntimeAssign<Expand = Self> + IntoMut + DerefExpand<Target = Self>
+    {
+    }
 }
 
 /// A number of fields: [`One`], [`Two`], [`Three`], [`Four`] or [`Five`].
 #[cube]
 pub trait Fields: sealed::Sealed + Copy + Send + Sync + 'static {
     /// A struct of the fields. Each field is a vector of `N` independent components.
-    type Of<T: FieldTypes, N: Size>: CubeType<ExpandType: Clone + Assign + IntoMut> + Clone + Copy;
+    type Of<T: FieldTypes, N: Size>: CubeType<ExpandType: sealed::Expanded> + Clone + Copy;
 
     /// How many fields there are.
     const COUNT: usize;
@@ -38,7 +54,7 @@ pub trait Fields: sealed::Sealed + Copy + Send + Sync + 'static {
 
 /// Defines a struct with named fields, and the marker type that stands for their number.
 macro_rules! fields {
-    ($count:literal: $(#[$number_doc:meta])* $number:ident, $(#[$doc:meta])* $fields:ident,
+    ($count:literal: $(#[$number_doc:meta])* $number:ident, $(#[$doc:meta])* $fields:ident $expand:ident,
      { $($field:ident: $type:ident by $get:ident),+ } without { $($absent:ident)* }) => {
         $(#[$number_doc])*
         #[derive(Clone, Copy, Debug)]
@@ -46,11 +62,14 @@ macro_rules! fields {
 
         $(#[$doc])*
         #[derive(CubeType, CubeTypeMut, Clone, Copy)]
+        #[expand(derive(Clone, Copy))]
         pub struct $fields<$($type: Float,)+ N: Size> {
             $(
                 pub $field: Vector<$type, N>,
             )+
         }
+
+        copied_through_references!($expand<$($type: Float,)+ N: Size>);
 
         #[cube]
         impl<$($type: Float,)+ N: Size> $fields<$($type,)+ N> {
@@ -87,35 +106,35 @@ fields!(
     /// One field: [`Value`].
     One,
     /// One field.
-    Value, { value: A by a } without { B C D E }
+    Value ValueExpand, { value: A by a } without { B C D E }
 );
 fields!(
     2:
     /// Two fields: [`Pair`].
     Two,
     /// Two fields.
-    Pair, { first: A by a, second: B by b } without { C D E }
+    Pair PairExpand, { first: A by a, second: B by b } without { C D E }
 );
 fields!(
     3:
     /// Three fields: [`Triple`].
     Three,
     /// Three fields.
-    Triple, { first: A by a, second: B by b, third: C by c } without { D E }
+    Triple TripleExpand, { first: A by a, second: B by b, third: C by c } without { D E }
 );
 fields!(
     4:
     /// Four fields: [`Quad`].
     Four,
     /// Four fields.
-    Quad, { first: A by a, second: B by b, third: C by c, fourth: D by d } without { E }
+    Quad QuadExpand, { first: A by a, second: B by b, third: C by c, fourth: D by d } without { E }
 );
 fields!(
     5:
     /// Five fields: [`Quint`].
     Five,
     /// Five fields.
-    Quint, { first: A by a, second: B by b, third: C by c, fourth: D by d, fifth: E by e } without {}
+    Quint QuintExpand, { first: A by a, second: B by b, third: C by c, fourth: D by d, fifth: E by e } without {}
 );
 
 /// The number of results of an operator. It decides what a reduction returns: one tensor, or a

@@ -4,7 +4,7 @@ mod application;
 pub mod block;
 pub(crate) mod builtin;
 mod definition;
-mod derived;
+pub(crate) mod derived;
 pub mod element_wise;
 mod elements;
 mod fields;
@@ -15,6 +15,7 @@ mod parameters;
 mod passes;
 mod position;
 mod record;
+mod slice;
 mod types;
 
 use cubecl::prelude::*;
@@ -45,6 +46,7 @@ pub use position::Position;
 pub(crate) use record::{Accumulator, Columns, Field, Reals, Results, component_at, word_count};
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, RealTypes, Record, ResultTypes};
+pub(crate) use slice::Slice;
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 
 /// A reduction operator: an accumulator and four functions.

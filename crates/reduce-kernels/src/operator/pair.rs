@@ -259,12 +259,12 @@ pub(crate) struct ErasedPairs {
 
 /// The function that writes [`PairOperator::push`] into a kernel that is being generated.
 pub(super) type PushPair<N> = fn(
-    &mut Scope,
+    &Scope,
     AccumulatorExpand<N>,
     NativeExpand<Vector<In, N>>,
     NativeExpand<Vector<In, N>>,
     PositionExpand,
-    ParametersExpand,
+    &ParametersExpand,
 ) -> AccumulatorExpand<N>;
 
 #[cube]
@@ -296,13 +296,13 @@ pub(crate) mod push_pair {
     use super::*;
 
     pub(crate) fn expand<N: Width>(
-        scope: &mut Scope,
+        scope: &Scope,
         operator: OperatorRef,
         accumulator: AccumulatorExpand<N>,
         first: NativeExpand<Vector<In, N>>,
         second: NativeExpand<Vector<In, N>>,
         position: PositionExpand,
-        parameters: ParametersExpand,
+        parameters: &ParametersExpand,
     ) -> AccumulatorExpand<N> {
         let pairs = operator.0.pairs.expect("kernels ask whether it takes pairs");
         N::push_pair(pairs)(scope, accumulator, first, second, position, parameters)

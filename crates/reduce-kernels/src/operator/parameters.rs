@@ -30,9 +30,9 @@ impl Parameters {
     }
 }
 
-impl<R: Runtime> ParametersLaunch<R> {
+impl ParametersLaunch {
     /// The launch argument for these numbers, as values of `storage`.
-    pub(crate) fn of(numbers: &[f64], storage: cubecl::ir::StorageType) -> Self {
+    pub(crate) fn of(numbers: &[f64], storage: cubecl::ir::ElemType) -> Self {
         let mut values = SequenceArg::new();
         numbers.iter().for_each(|&number| values.push(InputScalar::new(number, storage)));
         Self::new(values, 0)

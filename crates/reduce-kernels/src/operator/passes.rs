@@ -91,16 +91,16 @@ pub(crate) struct ErasedPasses {
 type Vectors<T, N> = NativeExpand<Vector<T, N>>;
 
 type AfterFirst<N> =
-    fn(&mut Scope, AccumulatorExpand<N>, NativeExpand<usize>, ParametersExpand) -> Vectors<A, N>;
+    fn(&Scope, AccumulatorExpand<N>, NativeExpand<usize>, &ParametersExpand) -> Vectors<A, N>;
 
-type Between<N> = fn(&mut Scope, Vectors<In, N>, Vectors<A, N>, ParametersExpand) -> Vectors<In, N>;
+type Between<N> = fn(&Scope, Vectors<In, N>, Vectors<A, N>, &ParametersExpand) -> Vectors<In, N>;
 
 type Finish<N> = fn(
-    &mut Scope,
+    &Scope,
     Vectors<A, N>,
     AccumulatorExpand<N>,
     NativeExpand<usize>,
-    ParametersExpand,
+    &ParametersExpand,
 ) -> ResultsExpand<N>;
 
 /// The functions that write an operator's passes into a kernel that is being generated.
@@ -200,11 +200,11 @@ pub(crate) mod after_first {
     use super::*;
 
     pub(crate) fn expand<N: PassWidth>(
-        scope: &mut Scope,
+        scope: &Scope,
         passes: PassesRef,
         first: AccumulatorExpand<N>,
         count: NativeExpand<usize>,
-        parameters: ParametersExpand,
+        parameters: &ParametersExpand,
     ) -> Vectors<A, N> {
         (N::functions_of(passes.get()).after_first)(scope, first, count, parameters)
     }
@@ -224,11 +224,11 @@ pub(crate) mod between {
     use super::*;
 
     pub(crate) fn expand<N: PassWidth>(
-        scope: &mut Scope,
+        scope: &Scope,
         passes: PassesRef,
         value: Vectors<In, N>,
         first: Vectors<A, N>,
-        parameters: ParametersExpand,
+        parameters: &ParametersExpand,
     ) -> Vectors<In, N> {
         (N::functions_of(passes.get()).between)(scope, value, first, parameters)
     }
@@ -249,12 +249,12 @@ pub(crate) mod finish_passes {
     use super::*;
 
     pub(crate) fn expand<N: PassWidth>(
-        scope: &mut Scope,
+        scope: &Scope,
         passes: PassesRef,
         first: Vectors<A, N>,
         second: AccumulatorExpand<N>,
         count: NativeExpand<usize>,
-        parameters: ParametersExpand,
+        parameters: &ParametersExpand,
     ) -> ResultsExpand<N> {
         (N::functions_of(passes.get()).finish)(scope, first, second, count, parameters)
     }

@@ -13,6 +13,7 @@ use cubecl::prelude::*;
 /// has position `start + i * step`. Operators that do not use positions pay nothing for them,
 /// because compilers drop what is not used.
 #[derive(CubeType, CubeTypeMut, Clone, Copy, Debug)]
+#[expand(derive(Clone, Copy))]
 pub struct Position {
     /// Position of component 0.
     pub start: usize,
@@ -28,7 +29,7 @@ impl Position {
         let mut positions = Vector::<I, N>::empty();
         #[unroll]
         for nth in 0..N::value().comptime() {
-            positions[nth] = I::cast_from(self.start + nth * self.step);
+            positions.insert(nth, I::cast_from(self.start + nth * self.step));
         }
         positions
     }

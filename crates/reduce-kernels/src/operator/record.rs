@@ -14,7 +14,11 @@ use core::marker::PhantomData;
 
 use cubecl::{frontend::CubeDebug, prelude::*, unexpanded};
 
-use super::elements::{A, B, C, D, E, Out, Out2, Out3, Real, Single};
+use super::{
+    derived::copied_through_references,
+    elements::{A, B, C, D, E, Out, Out2, Out3, Real, Single},
+    slice::Slice,
+};
 
 /// The element types of up to five fields.
 pub trait FieldTypes: Copy + Send + Sync + 'static {
@@ -97,25 +101,55 @@ impl<T: Float, N: Size> CubeType for Field<T, N> {
 
 impl<T: Float, N: Size> Clone for FieldExpand<T, N> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        *self
     }
 }
 
+impl<T: Float, N: Size> Copy for FieldExpand<T, N> {}
+
 impl<T: Float, N: Size> CubeDebug for FieldExpand<T, N> {}
 
+impl<T: Float, N: Size> ExpandTypeClone for FieldExpand<T, N> {
+    fn clone_unchecked(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Float, N: Size> IntoExpand for FieldExpand<T, N> {
+    type Expand = Self;
+
+    fn into_expand(self, _scope: &Scope) -> Self {
+        self
+    }
+}
+
 impl<T: Float, N: Size> IntoMut for FieldExpand<T, N> {
-    fn into_mut(self, scope: &mut Scope) -> Self {
+    fn into_mut(self, scope: &Scope) -> Self {
         Self(self.0.into_mut(scope))
     }
 }
 
-impl<T: Float, N: Size> Assign for FieldExpand<T, N> {
-    fn expand_assign(&mut self, scope: &mut Scope, value: Self) {
-        self.0.expand_assign(scope, value.0);
+impl<T: Float, N: Size> AsRefExpand for FieldExpand<T, N> {
+    fn __expand_ref_method(&self, _scope: &Scope) -> &Self {
+        self
     }
+}
 
-    fn init_mut(&self, scope: &mut Scope) -> Self {
-        Self(self.0.init_mut(scope))
+impl<T: Float, N: Size> AsMutExpand for FieldExpand<T, N> {
+    fn __expand_ref_mut_method(&mut self, _scope: &Scope) -> &mut Self {
+        self
+    }
+}
+
+impl<T: Float, N: Size> Assign for FieldExpand<T, N> {
+    fn __expand_assign_method(&mut self, scope: &Scope, value: Self) {
+        self.0.__expand_assign_method(scope, value.0);
+    }
+}
+
+impl<T: Float, N: Size> RuntimeAssign for FieldExpand<T, N> {
+    fn init_mut(&self, scope: &Scope) -> Self {
+        Self(self.0.map(|value| value.init_mut(scope)))
     }
 }
 
@@ -140,24 +174,21 @@ impl<T: Float, N: Size> Field<T, N> {
         unexpanded!()
     }
 
-    pub fn __expand_some(
-        _scope: &mut Scope,
-        value: NativeExpand<Vector<T, N>>,
-    ) -> FieldExpand<T, N> {
+    pub fn __expand_some(_scope: &Scope, value: NativeExpand<Vector<T, N>>) -> FieldExpand<T, N> {
         FieldExpand(Some(value))
     }
 
-    pub fn __expand_none(_scope: &mut Scope) -> FieldExpand<T, N> {
+    pub fn __expand_none(_scope: &Scope) -> FieldExpand<T, N> {
         FieldExpand(None)
     }
 }
 
 impl<T: Float, N: Size> FieldExpand<T, N> {
-    pub fn __expand_get_method(self, _scope: &mut Scope) -> NativeExpand<Vector<T, N>> {
+    pub fn __expand_get_method(self, _scope: &Scope) -> NativeExpand<Vector<T, N>> {
         self.0.expect("kernels read the fields that their operator has")
     }
 
-    pub fn __expand_is_some_method(&self, _scope: &mut Scope) -> bool {
+    pub fn __expand_is_some_method(&self, _scope: &Scope) -> bool {
         self.0.is_some()
     }
 }
@@ -166,7 +197,7 @@ impl<T: Float, N: Size> FieldExpand<T, N> {
 impl<T: Float, N: Size> Field<T, N> {
     fn component(self, #[comptime] nth: usize) -> Field<T, Single> {
         if self.is_some() {
-            Field::<T, Single>::some(Vector::cast_from(self.get()[nth]))
+            Field::<T, Single>::some(Vector::cast_from(self.get().extract(nth)))
         } else {
             Field::<T, Single>::none()
         }
@@ -182,11 +213,14 @@ impl<T: Float, N: Size> Field<T, N> {
 
     fn with_component(self, index: u32, component: Field<T, Single>) -> Field<T, N> {
         if self.is_some() {
-            let component = component.get()[0];
+            let component = component.get().extract(0usize);
             let mut value = self.get();
             #[unroll]
             for nth in 0..N::value().comptime() {
-                value[nth] = select(index == comptime![nth as u32], component, value[nth]);
+                value.insert(
+                    nth,
+                    select(index == comptime![nth as u32], component, value.extract(nth)),
+                );
             }
             Field::<T, N>::some(value)
         } else {
@@ -230,16 +264,17 @@ impl<T: Float, N: Size> Field<T, N> {
 /// Component `index` of a vector. The index is known only when the kernel runs.
 #[cube]
 pub(crate) fn component_at<T: Float, N: Size>(vector: Vector<T, N>, index: u32) -> T {
-    let mut component = vector[0];
+    let mut component = vector.extract(0usize);
     #[unroll]
     for nth in 1..N::value().comptime() {
-        component = select(index == comptime![nth as u32], vector[nth], component);
+        component = select(index == comptime![nth as u32], vector.extract(nth), component);
     }
     component
 }
 
 /// The fields of an accumulator or of the results: `N` independent components of each.
 #[derive(CubeType, CubeTypeMut, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub struct Record<T: FieldTypes, N: Size> {
     a: Field<T::A, N>,
     b: Field<T::B, N>,
@@ -247,6 +282,8 @@ pub struct Record<T: FieldTypes, N: Size> {
     d: Field<T::D, N>,
     e: Field<T::E, N>,
 }
+
+copied_through_references!(RecordExpand<T: FieldTypes, N: Size>);
 
 #[cube]
 impl<T: FieldTypes, N: Size> Record<T, N> {
@@ -369,7 +406,7 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
 impl<T: Float> Field<T, Single> {
     fn repeated<N: Size>(self) -> Field<T, N> {
         if self.is_some() {
-            Field::<T, N>::some(Vector::new(self.get()[0]))
+            Field::<T, N>::some(Vector::new(self.get().extract(0usize)))
         } else {
             Field::<T, N>::none()
         }
@@ -417,23 +454,24 @@ impl<T: FieldTypes> Record<T, Single> {
 
 /// Storage for records in any kind of memory: an array for each field.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Columns<T: FieldTypes, N: Size> {
-    a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
-    b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
-    c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
-    d: ComptimeOption<SliceMut<Vector<T::D, N>>>,
-    e: ComptimeOption<SliceMut<Vector<T::E, N>>>,
+    a: ComptimeOption<Slice<Vector<T::A, N>>>,
+    b: ComptimeOption<Slice<Vector<T::B, N>>>,
+    c: ComptimeOption<Slice<Vector<T::C, N>>>,
+    d: ComptimeOption<Slice<Vector<T::D, N>>>,
+    e: ComptimeOption<Slice<Vector<T::E, N>>>,
 }
 
 #[cube]
 impl<T: FieldTypes, N: Size> Columns<T, N> {
     /// Storage in these arrays.
     pub(crate) fn new(
-        a: ComptimeOption<SliceMut<Vector<T::A, N>>>,
-        b: ComptimeOption<SliceMut<Vector<T::B, N>>>,
-        c: ComptimeOption<SliceMut<Vector<T::C, N>>>,
-        d: ComptimeOption<SliceMut<Vector<T::D, N>>>,
-        e: ComptimeOption<SliceMut<Vector<T::E, N>>>,
+        a: ComptimeOption<Slice<Vector<T::A, N>>>,
+        b: ComptimeOption<Slice<Vector<T::B, N>>>,
+        c: ComptimeOption<Slice<Vector<T::C, N>>>,
+        d: ComptimeOption<Slice<Vector<T::D, N>>>,
+        e: ComptimeOption<Slice<Vector<T::E, N>>>,
     ) -> Self {
         Columns::<T, N> { a, b, c, d, e }
     }
@@ -490,9 +528,9 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
 fn shared<T: Float, N: Size>(
     #[comptime] len: usize,
     #[comptime] exists: bool,
-) -> ComptimeOption<SliceMut<Vector<T, N>>> {
+) -> ComptimeOption<Slice<Vector<T, N>>> {
     if comptime![exists] {
-        ComptimeOption::new_Some(SharedMemory::<Vector<T, N>>::new(len).to_slice_mut())
+        ComptimeOption::new_Some(Slice::of(&Shared::<[Vector<T, N>]>::new_slice(len)))
     } else {
         ComptimeOption::new_None()
     }
@@ -502,9 +540,9 @@ fn shared<T: Float, N: Size>(
 fn local<T: Float, N: Size>(
     #[comptime] len: usize,
     #[comptime] exists: bool,
-) -> ComptimeOption<SliceMut<Vector<T, N>>> {
+) -> ComptimeOption<Slice<Vector<T, N>>> {
     if comptime![exists] {
-        ComptimeOption::new_Some(Array::<Vector<T, N>>::new(len).to_slice_mut())
+        ComptimeOption::new_Some(Slice::<Vector<T, N>>::local(len))
     } else {
         ComptimeOption::new_None()
     }
@@ -512,7 +550,7 @@ fn local<T: Float, N: Size>(
 
 #[cube]
 fn put<T: Float, N: Size>(
-    column: &mut ComptimeOption<SliceMut<Vector<T, N>>>,
+    column: &mut ComptimeOption<Slice<Vector<T, N>>>,
     index: usize,
     field: Field<T, N>,
 ) {
@@ -524,7 +562,7 @@ fn put<T: Float, N: Size>(
 
 #[cube]
 fn at<T: Float, N: Size>(
-    column: &ComptimeOption<SliceMut<Vector<T, N>>>,
+    column: &ComptimeOption<Slice<Vector<T, N>>>,
     index: usize,
 ) -> Field<T, N> {
     #[comptime]
@@ -537,11 +575,11 @@ fn at<T: Float, N: Size>(
 /// How many words of 32 bits the first `fields` fields of a record take.
 #[cube]
 pub(crate) fn word_count<T: FieldTypes>(#[comptime] fields: usize) -> comptime_type!(usize) {
-    let a = storage_type_of::<T::A>();
-    let b = storage_type_of::<T::B>();
-    let c = storage_type_of::<T::C>();
-    let d = storage_type_of::<T::D>();
-    let e = storage_type_of::<T::E>();
+    let a = elem_type_of::<T::A>();
+    let b = elem_type_of::<T::B>();
+    let c = elem_type_of::<T::C>();
+    let d = elem_type_of::<T::D>();
+    let e = elem_type_of::<T::E>();
     comptime![[a, b, c, d, e][..fields].iter().map(|field| words_of(field.size())).sum::<usize>()]
 }
 
@@ -561,7 +599,7 @@ enum Carrier {
 }
 
 impl Carrier {
-    fn of(element: cubecl::ir::StorageType) -> Self {
+    fn of(element: cubecl::ir::ElemType) -> Self {
         match (element.size(), element.is_float()) {
             (8, _) => Self::Halves,
             (4, _) => Self::Same,
@@ -610,8 +648,8 @@ impl<T: FieldTypes> Record<T, Single> {
 #[cube]
 fn append_bits<T: Float>(bits: &mut Sequence<u32>, field: Field<T, Single>) {
     if field.is_some() {
-        let value = field.get()[0];
-        let element = storage_type_of::<T>();
+        let value = field.get().extract(0usize);
+        let element = elem_type_of::<T>();
         match comptime![Carrier::of(element)] {
             Carrier::Halves => {
                 let wide = u64::reinterpret(value);
@@ -634,7 +672,7 @@ fn field_of_bits<T: Float>(
     #[comptime] exists: bool,
 ) -> Field<T, Single> {
     if comptime![exists] {
-        let element = storage_type_of::<T>();
+        let element = elem_type_of::<T>();
         let low = *bits.index(word);
         let value = match comptime![Carrier::of(element)] {
             Carrier::Halves => {

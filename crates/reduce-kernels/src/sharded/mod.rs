@@ -4,7 +4,7 @@ mod reduction;
 
 use core::fmt;
 
-use cubecl::{device::Device as _, prelude::*, std::tensor::TensorHandle};
+use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, InputSpec, ProblemError, row_major_strides};
 
 use crate::{Input, ReduceError, input::sealed::Layout};
@@ -18,26 +18,26 @@ use crate::{Input, ReduceError, input::sealed::Layout};
 /// the collectives of the backend. They are merged in the order of the shards and finished on each
 /// device, so all devices have the same bits, and so has every run.
 ///
-/// Of CubeCL 0.10's backends, CUDA has collectives: it calls NCCL, which must be installed
+/// Of CubeCL 0.11's backends, CUDA has collectives: it calls NCCL, which must be installed
 /// (`libnccl.so`), and this crate needs its feature `nccl`. All devices belong to one process.
 ///
 /// ```no_run
-/// # #[cfg(feature = "cuda")]
-/// # fn example(
-/// #     upper: cubecl::std::tensor::TensorHandle<cubecl::cuda::CudaRuntime>,
-/// #     lower: cubecl::std::tensor::TensorHandle<cubecl::cuda::CudaRuntime>,
-/// # ) -> Result<(), reduce_kernels::ReduceError> {
-/// use reduce_kernels::{ArgMax, Sharded, cubecl::cuda::CudaDevice, reduce};
+/// use reduce_kernels::{ArgMax, Sharded, cubecl, reduce};
 ///
-/// // The upper rows on GPU 0, the lower ones on GPU 1.
-/// let x = Sharded::cut(0, [(CudaDevice::new(0), upper), (CudaDevice::new(1), lower)])?;
+/// # fn example(
+/// #     [first, second]: [cubecl::Device; 2],
+/// #     upper: cubecl::std::tensor::TensorHandle,
+/// #     lower: cubecl::std::tensor::TensorHandle,
+/// # ) -> Result<(), reduce_kernels::ReduceError> {
+/// // The upper rows on one GPU, `cubecl::Device::cuda(0)`, the lower ones on another.
+/// let x = Sharded::cut(0, [(first, upper), (second, lower)])?;
 /// let of_rows = reduce(ArgMax, &x).over(1).run_sharded()?; // in shards as x is, nothing exchanged
 /// let of_columns = reduce(ArgMax, &x).over(0).run_sharded()?; // the same on both
 /// println!("{:?}", of_columns.shards()[0].tensor().shape());
 /// # Ok(()) }
 /// ```
-pub struct Sharded<R: Runtime> {
-    shards: Vec<Shard<R>>,
+pub struct Sharded {
+    shards: Vec<Shard>,
     cut: Option<Cut>,
     element: ElementType,
     /// Shape of the whole, and its strides if it were one row-major tensor.
@@ -54,20 +54,20 @@ struct Cut {
 }
 
 /// What one device has of a [`Sharded`] tensor.
-pub struct Shard<R: Runtime> {
-    device: R::Device,
-    client: ComputeClient<R>,
-    tensor: TensorHandle<R>,
+pub struct Shard {
+    device: cubecl::Device,
+    client: Client,
+    tensor: TensorHandle,
 }
 
-impl<R: Runtime> Clone for Shard<R> {
+impl Clone for Shard {
     fn clone(&self) -> Self {
         let Self { device, client, tensor } = self;
         Self { device: device.clone(), client: client.clone(), tensor: tensor.clone() }
     }
 }
 
-impl<R: Runtime> Clone for Sharded<R> {
+impl Clone for Sharded {
     fn clone(&self) -> Self {
         Self {
             shards: self.shards.clone(),
@@ -79,7 +79,7 @@ impl<R: Runtime> Clone for Sharded<R> {
     }
 }
 
-impl<R: Runtime> fmt::Debug for Shard<R> {
+impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shard")
             .field("device", &self.device)
@@ -88,7 +88,7 @@ impl<R: Runtime> fmt::Debug for Shard<R> {
     }
 }
 
-impl<R: Runtime> fmt::Debug for Sharded<R> {
+impl fmt::Debug for Sharded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharded")
             .field("element", &self.element)
@@ -177,27 +177,27 @@ fn cut_in_words(cut: Option<usize>) -> String {
     }
 }
 
-impl<R: Runtime> Shard<R> {
+impl Shard {
     /// The device.
     #[must_use]
-    pub fn device(&self) -> &R::Device {
+    pub fn device(&self) -> &cubecl::Device {
         &self.device
     }
 
     /// A client of the device.
     #[must_use]
-    pub fn client(&self) -> &ComputeClient<R> {
+    pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// The tensor.
     #[must_use]
-    pub fn tensor(&self) -> &TensorHandle<R> {
+    pub fn tensor(&self) -> &TensorHandle {
         &self.tensor
     }
 }
 
-impl<R: Runtime> Sharded<R> {
+impl Sharded {
     /// A tensor that is cut along `axis`: the concatenation of these tensors, each of which lies on
     /// the device beside it. They may have different extents along the axis, also none, and any
     /// strides.
@@ -208,7 +208,7 @@ impl<R: Runtime> Sharded<R> {
     /// an axis that is none.
     pub fn cut(
         axis: usize,
-        shards: impl IntoIterator<Item = (R::Device, TensorHandle<R>)>,
+        shards: impl IntoIterator<Item = (cubecl::Device, TensorHandle)>,
     ) -> Result<Self, ReduceError> {
         Self::new(Some(axis), shards)
     }
@@ -220,14 +220,14 @@ impl<R: Runtime> Sharded<R> {
     /// Those of [`cut`](Self::cut), and shapes that differ. Whether the elements are the same is
     /// not checked.
     pub fn replicated(
-        shards: impl IntoIterator<Item = (R::Device, TensorHandle<R>)>,
+        shards: impl IntoIterator<Item = (cubecl::Device, TensorHandle)>,
     ) -> Result<Self, ReduceError> {
         Self::new(None, shards)
     }
 
     fn new(
         axis: Option<usize>,
-        shards: impl IntoIterator<Item = (R::Device, TensorHandle<R>)>,
+        shards: impl IntoIterator<Item = (cubecl::Device, TensorHandle)>,
     ) -> Result<Self, ReduceError> {
         let shards: Vec<_> = shards.into_iter().collect();
         let Some((_, first)) = shards.first() else { return Err(ShardsError::None.into()) };
@@ -239,7 +239,7 @@ impl<R: Runtime> Sharded<R> {
         let mut starts = Vec::new();
         let mut end = 0usize;
         for (nth, (device, tensor)) in shards.iter().enumerate() {
-            let same = |(earlier, _): &(R::Device, _)| earlier.to_id() == device.to_id();
+            let same = |(earlier, _): &(cubecl::Device, _)| earlier.to_id() == device.to_id();
             if let Some(first) = shards[..nth].iter().position(same) {
                 let device = format!("{device:?}");
                 return Err(ShardsError::SameDevice { first, second: nth, device }.into());
@@ -266,7 +266,7 @@ impl<R: Runtime> Sharded<R> {
             shape[axis] = end;
         }
         let shards = shards.into_iter().map(|(device, tensor)| Shard {
-            client: R::client(&device),
+            client: device.client(),
             device,
             tensor,
         });
@@ -281,13 +281,13 @@ impl<R: Runtime> Sharded<R> {
 
     /// What each device has, in the order of the cut.
     #[must_use]
-    pub fn shards(&self) -> &[Shard<R>] {
+    pub fn shards(&self) -> &[Shard] {
         &self.shards
     }
 
     /// The tensors and their devices.
     #[must_use]
-    pub fn into_shards(self) -> Vec<(R::Device, TensorHandle<R>)> {
+    pub fn into_shards(self) -> Vec<(cubecl::Device, TensorHandle)> {
         self.shards.into_iter().map(|shard| (shard.device, shard.tensor)).collect()
     }
 
@@ -316,9 +316,9 @@ impl<R: Runtime> Sharded<R> {
     }
 }
 
-impl<R: Runtime> Input for Sharded<R> {}
+impl Input for Sharded {}
 
-impl<R: Runtime> Layout for Sharded<R> {
+impl Layout for Sharded {
     fn spec(&self) -> Result<InputSpec<'_>, ReduceError> {
         Ok(InputSpec {
             element: self.element,

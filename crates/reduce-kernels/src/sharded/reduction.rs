@@ -1,6 +1,5 @@
 //! Reductions of sharded tensors.
 
-use cubecl::{device::Device as _, prelude::*};
 use reduce_planner::{ShardSpec, reduced_axes};
 
 use super::{Cut, Shard, Sharded, ShardsError};
@@ -16,7 +15,7 @@ use crate::{
     reduction::request,
 };
 
-impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
+impl<O: Operator> Reduction<'_, O, Sharded> {
     /// Launches the reduction on all devices, into new row-major tensors, and does not wait for
     /// them. The results are cut as the input is, or the same on all devices if the cut axis is
     /// reduced.
@@ -41,7 +40,7 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     ///
     /// Devices that do not connect within a minute are an error. No later call of the process
     /// exchanges over them: it returns an error at once.
-    pub fn run_sharded(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
+    pub fn run_sharded(self) -> Result<Outputs<O, Sharded>, ReduceError> {
         self.run_over(Transport::Collectives)
     }
 
@@ -55,11 +54,11 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     /// no memory for an input is found before anything is launched. A device that refuses a launch,
     /// fails during the exchange, or has no memory for the partial results of all devices, is found
     /// after launches ([`ReduceError::launched`]). Waiting consumes the errors of all devices.
-    pub fn run_sharded_through_host(self) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
+    pub fn run_sharded_through_host(self) -> Result<Outputs<O, Sharded>, ReduceError> {
         self.run_over(Transport::Host)
     }
 
-    fn run_over(self, transport: Transport) -> Result<Outputs<O, Sharded<R>>, ReduceError> {
+    fn run_over(self, transport: Transport) -> Result<Outputs<O, Sharded>, ReduceError> {
         let whole = self.resolve()?;
         let is_reduced = self.is_reduced()?;
         let exchanges = self.exchanges(&is_reduced);
@@ -109,7 +108,7 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
     }
 
     /// The call on each device: for results, or for partial results to exchange.
-    fn calls(&self, exchanges: bool) -> Result<Vec<ShardCall<'_, R>>, ReduceError> {
+    fn calls(&self, exchanges: bool) -> Result<Vec<ShardCall<'_>>, ReduceError> {
         let Self { operator, input, second, ref options } = *self;
         let erased = O::DEFINITION.erased();
         let parameters = (O::PARAMETERS)(&operator)
@@ -139,13 +138,13 @@ impl<O: Operator, R: Runtime> Reduction<'_, O, Sharded<R>> {
 
 /// Checks that each element of the second input lies on the device of the elements of the first
 /// that it belongs to.
-fn check_second<R: Runtime>(first: &Sharded<R>, second: &Sharded<R>) -> Result<(), ReduceError> {
+fn check_second(first: &Sharded, second: &Sharded) -> Result<(), ReduceError> {
     let refuse = |reason: String| Err(ShardsError::Second { reason }.into());
-    let devices = |tensor: &Sharded<R>| -> Vec<_> {
+    let devices = |tensor: &Sharded| -> Vec<_> {
         tensor.shards.iter().map(|shard| shard.device.to_id()).collect()
     };
     if devices(first) != devices(second) {
-        let devices = |tensor: &Sharded<R>| -> Vec<_> {
+        let devices = |tensor: &Sharded| -> Vec<_> {
             tensor.shards.iter().map(|shard| shard.device.clone()).collect()
         };
         return refuse(format!("on {:?} and on {:?}", devices(first), devices(second)));

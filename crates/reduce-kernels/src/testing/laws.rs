@@ -112,7 +112,7 @@ fn store(
 #[cube(launch)]
 fn reduce_in_every_form(
     _types: &KernelTypes,
-    input: &Array<In>,
+    input: &[In],
     results: &mut ResultArrays,
     parameters: &Parameters,
     #[comptime] operator: OperatorRef,
@@ -157,12 +157,12 @@ fn reduce_in_every_form(
 /// Reduces one triple of elements as a block, the last element twice.
 ///
 /// Each form is a kernel of its own. In a kernel that takes the same block in several ways, an
-/// optimiser of CubeCL 0.10 panics for some operators: it moves expressions to branches that lack
-/// their operands.
+/// optimiser of CubeCL 0.10, which CubeCL 0.11 no longer has, panicked for some operators: it moved
+/// expressions to branches that lack their operands.
 #[cube(launch)]
 fn reduce_in_block(
     _types: &KernelTypes,
-    input: &Array<In>,
+    input: &[In],
     results: &mut ResultArrays,
     parameters: &Parameters,
     #[comptime] form: BlockForm,
@@ -257,8 +257,8 @@ fn across_outputs(
 #[cube]
 fn vector(first: In, second: In) -> Vector<In, Wide> {
     let mut vector = Vector::<In, Wide>::empty();
-    vector[0] = first;
-    vector[1] = second;
+    vector.insert(0usize, first);
+    vector.insert(1usize, second);
     vector
 }
 
@@ -273,8 +273,8 @@ fn vector(first: In, second: In) -> Vector<In, Wide> {
 ///
 /// [`TestError::BrokenLaw`] with the first triple that breaks a law; [`TestError::Reduce`] if the
 /// operator takes no f32 or refuses its parameters, or the device fails.
-pub fn check_laws<R: Runtime, O: Operator>(
-    client: &ComputeClient<R>,
+pub fn check_laws<O: Operator>(
+    client: &Client,
     operator: O,
     triples: &[[f32; 3]],
     tolerance: Tolerance,
@@ -318,8 +318,8 @@ fn signature(operator: &Erased) -> Result<Signature, ReduceError> {
 }
 
 /// Each result of the operator, in every form, for each triple.
-fn forms<R: Runtime>(
-    client: &ComputeClient<R>,
+fn forms(
+    client: &Client,
     operator: &'static Erased,
     signature: &Signature,
     parameters: &[f64],
@@ -333,7 +333,7 @@ fn forms<R: Runtime>(
     elements.resize(3 * held, 0.0);
     let element = storage_type(ElementType::F32);
     let handle = client.create_from_slice(f32::as_bytes(&elements));
-    let input = TensorHandle::<R>::new_contiguous([3 * held], handle, element);
+    let input = TensorHandle::new_contiguous([3 * held], handle, element);
     let result_types = &signature.results[..operator.results];
     let len = FORMS * held;
     // wgpu wants sizes that are multiples of four bytes.
@@ -359,9 +359,9 @@ fn forms<R: Runtime>(
     };
     // Each buffer has been made with this length.
     let results = || result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
-    let elements = || input.clone().into_arg().into_array_arg();
+    let elements = || input.clone().into_arg().into_buffer_arg();
     let parameters = || ParametersLaunch::of(parameters, storage_type(parameter));
-    reduce_in_every_form::launch::<R>(
+    reduce_in_every_form::launch(
         client,
         count.clone(),
         dim,
@@ -373,7 +373,7 @@ fn forms<R: Runtime>(
     );
     for form in [BlockForm::Along, BlockForm::AlongWithMore, BlockForm::Across] {
         if operator.blocks.is_some() {
-            reduce_in_block::launch::<R>(
+            reduce_in_block::launch(
                 client,
                 count.clone(),
                 dim,

@@ -40,10 +40,10 @@ const GUARD: usize = 16;
 ///
 /// The first [`TestError`]: a plan that is refused, a result that is not close, a write outside the
 /// output, or a schedule that the device can run and that no plan has.
-pub fn check_every_plan<R: Runtime, O: Operator, E: CubeElement + ToPrimitive>(
-    client: &ComputeClient<R>,
+pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
+    client: &Client,
     device: &Device,
-    reduction: impl for<'a> Fn(&'a TensorHandle<R>) -> Reduction<'a, O, TensorHandle<R>>,
+    reduction: impl for<'a> Fn(&'a TensorHandle) -> Reduction<'a, O, TensorHandle>,
     mut sample: impl FnMut(&mut Random) -> E,
     reference: impl Fn(&[f64]) -> Outputs<O, f64>,
     tolerance: Outputs<O, Tolerance>,
@@ -117,11 +117,7 @@ impl OutputLayout {
         Self { shape, strides }
     }
 
-    fn poisoned<R: Runtime>(
-        &self,
-        client: &ComputeClient<R>,
-        element: ElementType,
-    ) -> TensorHandle<R> {
+    fn poisoned(&self, client: &Client, element: ElementType) -> TensorHandle {
         let held = span(&self.shape, &self.strides).expect("layouts are small") + GUARD;
         tensor(client, element, &vec![POISON; held * element.bytes()], &self.shape, &self.strides)
     }
@@ -164,13 +160,13 @@ impl OutputLayout {
 }
 
 /// A tensor in a new buffer, whose size wgpu wants to be a multiple of four bytes.
-fn tensor<R: Runtime>(
-    client: &ComputeClient<R>,
+fn tensor(
+    client: &Client,
     element: ElementType,
     bytes: &[u8],
     shape: &[usize],
     strides: &[usize],
-) -> TensorHandle<R> {
+) -> TensorHandle {
     let mut held = bytes.to_vec();
     held.resize(bytes.len().next_multiple_of(8), POISON);
     TensorHandle::new(client.create_from_slice(&held), shape, strides, storage_type(element))

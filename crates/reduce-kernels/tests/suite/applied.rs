@@ -12,7 +12,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    run::{POISON, decode, device_with_planes, encode, read, tensor, tensor_of},
+    run::{POISON, capable_device, decode, encode, read, tensor, tensor_of},
 };
 
 /// A function of a slice.
@@ -130,8 +130,8 @@ fn slices(case: &Case, output: &[usize]) -> Vec<Vec<(usize, usize)>> {
 }
 
 /// Runs a function on a case by a plan and compares it with f64.
-fn check<R: Runtime>(
-    client: &ComputeClient<R>,
+fn check(
+    client: &Client,
     function: Function,
     case: &Case,
     element: ElementType,
@@ -230,13 +230,13 @@ fn check<R: Runtime>(
 }
 
 /// Launches by a plan of this kind, or by the one that is chosen, and returns the plan.
-fn launch<O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
-    client: &ComputeClient<R>,
-    mut applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
+fn launch<O: Operator, F: Apply<Results = O::Results>>(
+    client: &Client,
+    mut applied: AppliedReduction<'_, O, F, TensorHandle>,
     way: Way,
-    output: &TensorHandle<R>,
+    output: &TensorHandle,
 ) -> Result<String, ReduceError> {
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let (problem, reduction) = applied.problems()?;
     let plan = match way {
         Way::Chosen => None,
@@ -276,7 +276,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Every case by every plan that applies to it.
-pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_plan(client: &Client) {
     let mut runs = [0; AppliedKind::ALL.len()];
     for case in cases() {
         for (nth, kind) in AppliedKind::ALL.into_iter().enumerate() {
@@ -296,13 +296,13 @@ pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
     let [held, _, by_cubes, read_again, separately] = runs;
     assert!(held >= 26 && read_again >= 30 && separately >= 30, "{runs:?} runs by each kind");
     assert!(
-        by_cubes >= 30 || !device_with_planes(client).forward_progress,
+        by_cubes >= 30 || !capable_device(client).forward_progress,
         "{runs:?} runs by each kind"
     );
 }
 
 /// Every function by every plan, with operands where it takes them.
-pub(crate) fn every_function<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_function(client: &Client) {
     let functions = [
         LogSoftmax,
         TemperedSoftmax,
@@ -326,11 +326,11 @@ pub(crate) fn every_function<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Every floating point type that the device has.
-pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn every_type(client: &Client) {
+    let device = capable_device(client);
     for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
         if !device.has(element) {
-            println!("{}: not run, the device has no {element}", R::name(client));
+            println!("{}: not run, the device has no {element}", client.name());
             continue;
         }
         for function in [Softmax, LayerNorm] {
@@ -343,10 +343,10 @@ pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Tiles that cubes hold together: many cubes, cubes without loads, edges of rows, every type, and
 /// launches that find the numbers which earlier ones have left.
-pub(crate) fn held_by_cubes<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn held_by_cubes(client: &Client) {
+    let device = capable_device(client);
     if !device.forward_progress {
-        println!("{}: not run, cubes may not wait for cubes", R::name(client));
+        println!("{}: not run, cubes may not wait for cubes", client.name());
         return;
     }
     let planned = |access: Access, units_per_output, outputs_per_cube, cubes_per_output| {
@@ -378,7 +378,7 @@ pub(crate) fn held_by_cubes<R: Runtime>(client: &ComputeClient<R>) {
     }
     for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
         if !device.has(element) {
-            println!("{}: not run, the device has no {element}", R::name(client));
+            println!("{}: not run, the device has no {element}", client.name());
             continue;
         }
         let way = Way::Forced(AppliedKind::HeldByCubes);
@@ -393,7 +393,7 @@ pub(crate) fn held_by_cubes<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Tiles in registers and shared memory, in cubes small enough for every device.
-pub(crate) fn held_in_shared_memory<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn held_in_shared_memory(client: &Client) {
     let cube = |access, units_per_output, outputs_per_cube| {
         let combine = Combine::Shared;
         let schedule = Schedule::Cube { units_per_output, outputs_per_cube, combine };
@@ -416,8 +416,8 @@ pub(crate) fn held_in_shared_memory<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// A mean and a reciprocal come back with the elements, by every plan.
-pub(crate) fn results_come_back<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn results_come_back(client: &Client) {
+    let device = capable_device(client);
     let (rows, columns) = (6, 1001);
     let data: Vec<f32> = (0..rows * columns).map(|i| ((i * 37) % 101) as f32 / 8.0).collect();
     let input = tensor(client, &data, &[rows, columns], &[columns, 1]);
@@ -428,8 +428,8 @@ pub(crate) fn results_come_back<R: Runtime>(client: &ComputeClient<R>) {
         let (output, (means, reciprocals)) = norm.with_plan(plan).run_with_results(client).unwrap();
         assert_eq!(output.shape()[..], [rows, columns]);
         assert_eq!(means.shape()[..], [rows, 1], "{kind}: reduced axes stay with size 1");
-        let means = read::<R, f32>(client, &means, rows);
-        let reciprocals = read::<R, f32>(client, &reciprocals, rows);
+        let means = read::<f32>(client, &means, rows);
+        let reciprocals = read::<f32>(client, &reciprocals, rows);
         for (row, values) in data.chunks(columns).enumerate() {
             let values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
             let mean = values.iter().sum::<f64>() / columns as f64;
@@ -443,7 +443,7 @@ pub(crate) fn results_come_back<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// NaN, infinities and empty rows, by every plan: what the documentation of each function says.
-pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn at_the_edges(client: &Client) {
     const NAN: f32 = f32::NAN;
     const INF: f32 = f32::INFINITY;
     let columns = 40;
@@ -455,7 +455,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     rows[5].fill(0.0);
     let count = rows.len();
     let input = tensor(client, &rows.concat(), &[count, columns], &[columns, 1]);
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let same = |found: f32, expected: f32| {
         (found - expected).abs() <= 1e-5 || found == expected || found.is_nan() && expected.is_nan()
     };
@@ -467,7 +467,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
                 let (problem, reduction) = applied.problems().unwrap();
                 if let Ok(plan) = force_applied(kind, &problem, &reduction, &device) {
                     let output = applied.with_plan(plan).run(client).unwrap();
-                    let found = read::<R, f32>(client, &output, count * columns);
+                    let found = read::<f32>(client, &output, count * columns);
                     for (row, expected) in $rows.into_iter().enumerate() {
                         let expected: [f32; 2] = expected;
                         let found = &found[row * columns..][..2];
@@ -506,19 +506,19 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
             [[unit; 2], nan, [0.0; 2], nan, [NAN, 0.0], [0.0; 2]]
         );
     }
-    let empty = tensor::<R, f32>(client, &[], &[3, 0], &[0, 1]);
+    let empty = tensor::<f32>(client, &[], &[3, 0], &[0, 1]);
     let output = reduce_kernels::softmax(client, &empty, 1).unwrap();
     assert_eq!(output.shape()[..], [3, 0]);
 }
 
 /// Elements far outside the range of squares keep their direction.
-pub(crate) fn norms_do_not_overflow<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn norms_do_not_overflow(client: &Client) {
     for size in [1e-30f32, 1e30] {
         let data: Vec<f32> = (0..700).map(|i| size * (1 + i % 5) as f32).collect();
         let input = tensor(client, &data, &[700], &[1]);
         let output = reduce_kernels::l2_normalize(client, &input, 0, 0.0).unwrap();
         let norm = data.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-        for (found, &element) in read::<R, f32>(client, &output, 700).iter().zip(&data) {
+        for (found, &element) in read::<f32>(client, &output, 700).iter().zip(&data) {
             let expected = f64::from(element) / norm;
             assert!((f64::from(*found) - expected).abs() < 1e-5 * expected, "{found} {expected}");
         }
@@ -526,7 +526,7 @@ pub(crate) fn norms_do_not_overflow<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Operands over kept and over all axes, of another type, with axes of size 1.
-pub(crate) fn operands<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn operands(client: &Client) {
     use reduce_kernels::LayerNorm;
     let shape = [3, 5, 24];
     let data: Vec<f32> = (0..360).map(|i| ((i * 29) % 83) as f32 / 16.0).collect();
@@ -537,13 +537,13 @@ pub(crate) fn operands<R: Runtime>(client: &ComputeClient<R>) {
     let residual_tensor = tensor(client, &residual, &shape, &[120, 24, 1]);
     let repeated = tensor(client, &[3.0f32], &[1, 1], &[1, 1]);
     let plain = LayerNorm { eps: EPS }.of(&input, [0, 2]).run(client).unwrap();
-    let plain = read::<R, f32>(client, &plain, 360);
+    let plain = read::<f32>(client, &plain, 360);
     let norm = LayerNorm { eps: EPS }.of(&input, [0, 2]);
     let both = norm.operand(&weight, 1).operand(&residual_tensor, ..).run(client).unwrap();
     let norm = LayerNorm { eps: EPS }.of(&input, [0, 2]);
     let scaled = norm.operand(&repeated, [2, 1]).run(client).unwrap();
-    let both = read::<R, f32>(client, &both, 360);
-    let scaled = read::<R, f32>(client, &scaled, 360);
+    let both = read::<f32>(client, &both, 360);
+    let scaled = read::<f32>(client, &scaled, 360);
     for i in 0..360 {
         let expected = plain[i] * channels[i / 24 % 5] + residual[i];
         assert!((both[i] - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{i}");
@@ -552,12 +552,12 @@ pub(crate) fn operands<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// The same bits in every run, and what is wrong is said before anything is launched.
-pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn contract(client: &Client) {
     use reduce_kernels::{LayerNorm, Softmax};
     let data: Vec<f32> = (0..5 * 3001).map(|i| ((i * 31) % 1009) as f32 / 64.0).collect();
     let input = tensor(client, &data, &[5, 3001], &[3001, 1]);
-    let bits = |output: TensorHandle<R>| -> Vec<u32> {
-        read::<R, f32>(client, &output, data.len()).into_iter().map(f32::to_bits).collect()
+    let bits = |output: TensorHandle| -> Vec<u32> {
+        read::<f32>(client, &output, data.len()).into_iter().map(f32::to_bits).collect()
     };
     let first = bits(Softmax.of(&input, 1).run(client).unwrap());
     for _ in 0..20 {
@@ -575,7 +575,7 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(error.to_string(), "`mean_rstd`: eps is -1, but must be a finite number, 0 or more");
     let error = Softmax.of(&input, 1).output_type(ElementType::I32).run(client).unwrap_err();
     assert_eq!(error.to_string(), "`exponential_share` gives floating point elements, not i32");
-    let short = TensorHandle::<R>::new(input.handle.clone(), [6, 3001], [3001, 1], input.dtype);
+    let short = TensorHandle::new(input.handle.clone(), [6, 3001], [3001, 1], input.dtype);
     let error = Softmax.of(&short, 1).run(client).unwrap_err();
     assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "input", .. }), "{error}");
     let other = tensor(client, &[0.0f32; 9], &[3, 3], &[3, 1]);
@@ -591,12 +591,12 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// An output in place of the input, by every plan. wgpu binds no buffer for reading and writing.
-pub(crate) fn in_place<R: Runtime>(client: &ComputeClient<R>) {
-    if !matches!(R::name(client), "cuda" | "hip") {
-        println!("{}: not run", R::name(client));
+pub(crate) fn in_place(client: &Client) {
+    if !matches!(client.name(), "cuda" | "hip") {
+        println!("{}: not run", client.name());
         return;
     }
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let data: Vec<f32> = (0..9 * 5003).map(|i| ((i * 31) % 1009) as f32 / 64.0).collect();
     for (shape, axis) in [([9, 5003], 1), ([5003, 9], 0)] {
         let strides = row_major_strides(&shape);
@@ -606,15 +606,15 @@ pub(crate) fn in_place<R: Runtime>(client: &ComputeClient<R>) {
             let (problem, reduction) = softmax().problems().unwrap();
             let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
             let apart = softmax().with_plan(plan).run(client).unwrap();
-            let apart = read::<R, f32>(client, &apart, data.len());
+            let apart = read::<f32>(client, &apart, data.len());
             softmax().with_plan(plan).run_into(client, input.clone().binding()).unwrap();
-            assert_eq!(read::<R, f32>(client, &input, data.len()), apart, "{plan}");
+            assert_eq!(read::<f32>(client, &input, data.len()), apart, "{plan}");
         }
     }
 }
 
 /// One loss for each slice, along and across, for classes of every integer type.
-pub(crate) fn cross_entropy<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn cross_entropy(client: &Client) {
     let (rows, columns, inner) = (7, 301, 4);
     let logits: Vec<f32> =
         (0..rows * columns * inner).map(|i| ((i * 53) % 97) as f32 / 9.0).collect();
@@ -636,9 +636,9 @@ pub(crate) fn cross_entropy<R: Runtime>(client: &ComputeClient<R>) {
     let of_slices = tensor(client, &classes, &[rows, 1, inner], &[inner, inner, 1]);
     let found = reduce_kernels::cross_entropy(client, &input, &of_slices, 1).unwrap();
     assert_eq!(found.shape()[..], [rows, inner]);
-    let found = read::<R, f32>(client, &found, rows * inner);
+    let found = read::<f32>(client, &found, rows * inner);
     let of_along = reduce_kernels::cross_entropy(client, &along, &of_rows, 1).unwrap();
-    let of_along = read::<R, f32>(client, &of_along, rows * inner);
+    let of_along = read::<f32>(client, &of_along, rows * inner);
     for (slice, &class) in classes.iter().enumerate() {
         let (row, nth) = (slice / inner, slice % inner);
         let values: Vec<f64> = (0..columns)
@@ -667,7 +667,7 @@ pub(crate) fn cross_entropy<R: Runtime>(client: &ComputeClient<R>) {
 
 /// A description of tensors has the plan and the errors of the tensors. A call is refused where its
 /// launch would bind too many buffers, also those of the results.
-pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn descriptions(client: &Client) {
     let x = tensor(client, &[1f32; 24], &[6, 4], &[4, 1]);
     let row = tensor(client, &[2f32; 4], &[4], &[1]);
     let of_x = TensorDescription::row_major(ElementType::F32, [6, 4]);
@@ -687,7 +687,7 @@ pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(gradient.check(client), Ok(()));
 
     let with_bindings = |max_bindings: u32| {
-        let mut device = device_with_planes(client);
+        let mut device = capable_device(client);
         device.max_bindings = max_bindings;
         device
     };
@@ -712,15 +712,15 @@ pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
         assert!(error.contains(expected), "{error}");
     }
     // A description has no buffer that could be too small.
-    let beyond = TensorHandle::<R>::new(row.handle.clone(), [4], [100], row.dtype);
+    let beyond = TensorHandle::new(row.handle.clone(), [4], [100], row.dtype);
     let error = norm.of(&x, 1).operand(&beyond, 1).check(client).unwrap_err();
     assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "operand", .. }), "{error}");
 }
 
 /// Elements are normalised by launches of as few buffers as WebGPU promises, where rows have edges
 /// too.
-pub(crate) fn few_bindings<R: Runtime>(client: &ComputeClient<R>) {
-    let mut few = device_with_planes(client);
+pub(crate) fn few_bindings(client: &Client) {
+    let mut few = capable_device(client);
     few.max_bindings = 7;
     let mut random = StdRng::seed_from_u64(11);
     for len in [64, 4099] {
@@ -732,10 +732,10 @@ pub(crate) fn few_bindings<R: Runtime>(client: &ComputeClient<R>) {
             let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&x, 1);
             norm.operand(&weight, 1).operand(&weight, 1)
         };
-        let expected = read::<R, f32>(client, &norm().run(client).unwrap(), 3 * len);
+        let expected = read::<f32>(client, &norm().run(client).unwrap(), 3 * len);
         let alone = norm().plan_for(&few).run(client).unwrap();
         let (beside, _) = norm().plan_for(&few).run_with_results(client).unwrap();
-        for found in [alone, beside].map(|found| read::<R, f32>(client, &found, 3 * len)) {
+        for found in [alone, beside].map(|found| read::<f32>(client, &found, 3 * len)) {
             let mut pairs = found.iter().zip(&expected);
             assert!(pairs.all(|(a, b)| (a - b).abs() < 1e-5), "rows of {len} elements");
         }

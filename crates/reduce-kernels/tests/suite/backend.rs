@@ -1,22 +1,19 @@
 //! A client of each backend compiled in.
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-llvm")]
 pub(crate) use cuda::cuda;
 #[cfg(feature = "vulkan")]
 pub(crate) use vulkan::{spirv, wgsl};
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
 pub(crate) use wgpu::wgsl;
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-llvm")]
 mod cuda {
-    use reduce_kernels::cubecl::{
-        cuda::{CudaDevice, CudaRuntime},
-        prelude::*,
-    };
+    use reduce_kernels::cubecl::{Device, prelude::*};
 
     /// The first NVIDIA GPU.
-    pub(crate) fn cuda() -> ComputeClient<CudaRuntime> {
-        CudaRuntime::client(&CudaDevice::default())
+    pub(crate) fn cuda() -> Client {
+        Device::cuda(0).expect("a GPU").client()
     }
 }
 
@@ -25,10 +22,10 @@ pub(crate) mod vulkan {
     use std::sync::LazyLock;
 
     use reduce_kernels::cubecl::{
+        Device, RuntimeId,
         prelude::*,
         wgpu::{
-            GraphicsApi, RuntimeOptions, Vulkan, WebGpu, WgpuDevice, WgpuRuntime, WgpuSetup,
-            init_device, init_setup,
+            RuntimeOptions, Vulkan, WgpuDevice, WgpuServer, WgpuSetup, WgslCompiler, init_setup,
         },
     };
 
@@ -36,38 +33,40 @@ pub(crate) mod vulkan {
     pub(crate) static SETUP: LazyLock<WgpuSetup> =
         LazyLock::new(|| init_setup::<Vulkan>(&WgpuDevice::default(), RuntimeOptions::default()));
 
-    /// The same adapter again. CubeCL compiles to SPIR-V only where a setup names Vulkan; for any
-    /// other name it gives wgpu WGSL, as it does in a browser.
-    static THROUGH_WGSL: LazyLock<WgpuDevice> = LazyLock::new(|| {
-        let setup = WgpuSetup { backend: WebGpu::backend(), ..SETUP.clone() };
-        init_device(setup, RuntimeOptions::default())
-    });
-
     /// Vulkan's default adapter, kernels as SPIR-V.
-    pub(crate) fn spirv() -> ComputeClient<WgpuRuntime> {
+    pub(crate) fn spirv() -> Client {
         LazyLock::force(&SETUP);
-        let client = WgpuRuntime::client(&WgpuDevice::default());
-        assert_eq!(WgpuRuntime::name(&client), "wgpu<spirv>");
+        let client = Device::from(WgpuDevice::default()).client();
+        assert_eq!(client.name(), "wgpu<spirv>");
         client
     }
 
-    /// Vulkan's default adapter, kernels as WGSL.
-    pub(crate) fn wgsl() -> ComputeClient<WgpuRuntime> {
-        let client = WgpuRuntime::client(&THROUGH_WGSL);
-        assert_eq!(WgpuRuntime::name(&client), "wgpu<wgsl>");
-        client
+    /// The same adapter, kernels as WGSL. CubeCL's devices of a build with SPIR-V use it wherever
+    /// Vulkan is; a client with its compiler of WGSL is asked for by name.
+    pub(crate) fn wgsl() -> Client {
+        let id = RuntimeId::strip(Device::from(WgpuDevice::default()).to_id());
+        Client::load::<WgpuServer<WgslCompiler>>(id)
     }
 }
 
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
-mod wgpu {
+pub(crate) mod wgpu {
+    use std::sync::LazyLock;
+
     use reduce_kernels::cubecl::{
+        Device,
         prelude::*,
-        wgpu::{WgpuDevice, WgpuRuntime},
+        wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuDevice, WgpuSetup, init_setup},
     };
 
+    /// wgpu's default adapter.
+    pub(crate) static SETUP: LazyLock<WgpuSetup> = LazyLock::new(|| {
+        init_setup::<AutoGraphicsApi>(&WgpuDevice::default(), RuntimeOptions::default())
+    });
+
     /// wgpu's default adapter, kernels as WGSL.
-    pub(crate) fn wgsl() -> ComputeClient<WgpuRuntime> {
-        WgpuRuntime::client(&WgpuDevice::default())
+    pub(crate) fn wgsl() -> Client {
+        LazyLock::force(&SETUP);
+        Device::from(WgpuDevice::default()).client()
     }
 }

@@ -7,7 +7,7 @@ use reduce_kernels::{
     MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum, NanVar,
     NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
     SumSquares, TensorDescription, Var,
-    cubecl::{self, prelude::*, std::tensor::TensorHandle},
+    cubecl::{ir::FloatKind, prelude::*, std::tensor::TensorHandle},
     device_of, max, mean, min, min_max, norm_p,
     planner::{PlanError, ProblemError, row_major_strides},
     prod, reduce, storage_type, sum,
@@ -18,39 +18,23 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::{Checked, for_each_operator, gives_bools, place},
-    run::{Asked, Element, device_with_planes, problem_of, read, results, sample, tensor},
+    run::{Asked, Element, capable_device, problem_of, read, results, sample, tensor},
 };
 
 /// A plan of each schedule of an f32 reduction of a row-major tensor.
-fn each_schedule<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
-    shape: &[usize],
-    axes: &[usize],
-) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(
-        client,
-        &Case::contiguous(shape, axes),
-        ElementType::F32,
-        Asked::default(),
-    )
-    .unwrap();
-    widest_plans(&problem, &device_with_planes(client))
+fn each_schedule<O: Checked>(client: &Client, shape: &[usize], axes: &[usize]) -> Vec<Plan> {
+    let problem =
+        problem_of::<O>(client, &Case::contiguous(shape, axes), ElementType::F32, Asked::default())
+            .unwrap();
+    widest_plans(&problem, &capable_device(client))
 }
 
 /// All plans of an f32 reduction of a row-major tensor.
-fn all_plans<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
-    shape: &[usize],
-    axes: &[usize],
-) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(
-        client,
-        &Case::contiguous(shape, axes),
-        ElementType::F32,
-        Asked::default(),
-    )
-    .unwrap();
-    every_plan(&problem, &device_with_planes(client))
+fn all_plans<O: Checked>(client: &Client, shape: &[usize], axes: &[usize]) -> Vec<Plan> {
+    let problem =
+        problem_of::<O>(client, &Case::contiguous(shape, axes), ElementType::F32, Asked::default())
+            .unwrap();
+    every_plan(&problem, &capable_device(client))
 }
 
 /// Rows to reduce along or columns to reduce across, operators in turn: both would take twice as many
@@ -61,10 +45,10 @@ fn one_way<O: Operator>(along: [usize; 2], across: [usize; 2]) -> ([usize; 2], u
 
 /// One NaN anywhere makes the result NaN, under every schedule, whatever else is in the row; the
 /// NaN-ignoring forms leave it out, and rows of NaN alone have the values of the table.
-pub(crate) fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
-    fn with_one_nan<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+pub(crate) fn nan_rows(client: &Client) {
+    fn with_one_nan<O: Checked>(client: &Client) {
         let (shape, axis) = one_way::<O>([3, 1030], [1030, 3]);
-        for plan in each_schedule::<R, O>(client, &shape, &[axis]) {
+        for plan in each_schedule::<O>(client, &shape, &[axis]) {
             for place in [0, 1, 500, 1029] {
                 let at =
                     |row: usize, i: usize| if axis == 1 { row * 1030 + i } else { i * 3 + row };
@@ -79,9 +63,9 @@ pub(crate) fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
             }
         }
     }
-    fn without_nan<R: Runtime, O: Checked>(client: &ComputeClient<R>, of_nan_alone: f32) {
+    fn without_nan<O: Checked>(client: &Client, of_nan_alone: f32) {
         let (shape, axis) = one_way::<O>([2, 1030], [1030, 2]);
-        for plan in each_schedule::<R, O>(client, &shape, &[axis]) {
+        for plan in each_schedule::<O>(client, &shape, &[axis]) {
             let at = |row: usize, i: usize| if axis == 1 { row * 1030 + i } else { i * 2 + row };
             let mut data = vec![f32::NAN; 2 * 1030];
             for i in [3, 40, 41, 1029] {
@@ -96,32 +80,32 @@ pub(crate) fn nan_rows<R: Runtime>(client: &ComputeClient<R>) {
             assert!(same, "{} of NaN alone: {found:?}, {plan}", O::NAME);
         }
     }
-    with_one_nan::<R, Sum>(client);
-    with_one_nan::<R, Prod>(client);
-    with_one_nan::<R, Mean>(client);
-    with_one_nan::<R, Max>(client);
-    with_one_nan::<R, Min>(client);
-    with_one_nan::<R, MinMax>(client);
-    with_one_nan::<R, SumSquares>(client);
-    with_one_nan::<R, NormL1>(client);
-    with_one_nan::<R, NormL2>(client);
-    with_one_nan::<R, NormInf>(client);
-    with_one_nan::<R, NormP>(client);
-    with_one_nan::<R, Var>(client);
-    with_one_nan::<R, MeanVar>(client);
-    with_one_nan::<R, LogSumExp>(client);
-    without_nan::<R, NanSum>(client, 0.0);
-    without_nan::<R, NanProd>(client, 1.0);
-    without_nan::<R, NanMean>(client, f32::NAN);
-    without_nan::<R, NanMax>(client, f32::NAN);
-    without_nan::<R, NanMin>(client, f32::NAN);
-    without_nan::<R, NanVar>(client, f32::NAN);
-    without_nan::<R, NanStd>(client, f32::NAN);
+    with_one_nan::<Sum>(client);
+    with_one_nan::<Prod>(client);
+    with_one_nan::<Mean>(client);
+    with_one_nan::<Max>(client);
+    with_one_nan::<Min>(client);
+    with_one_nan::<MinMax>(client);
+    with_one_nan::<SumSquares>(client);
+    with_one_nan::<NormL1>(client);
+    with_one_nan::<NormL2>(client);
+    with_one_nan::<NormInf>(client);
+    with_one_nan::<NormP>(client);
+    with_one_nan::<Var>(client);
+    with_one_nan::<MeanVar>(client);
+    with_one_nan::<LogSumExp>(client);
+    without_nan::<NanSum>(client, 0.0);
+    without_nan::<NanProd>(client, 1.0);
+    without_nan::<NanMean>(client, f32::NAN);
+    without_nan::<NanMax>(client, f32::NAN);
+    without_nan::<NanMin>(client, f32::NAN);
+    without_nan::<NanVar>(client, f32::NAN);
+    without_nan::<NanStd>(client, f32::NAN);
 }
 
 /// Positions: the first NaN, the lowest on ties, over several axes in their row-major order, in rows
 /// of infinities alone, and in 64 bits on request.
-pub(crate) fn positions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn positions(client: &Client) {
     let inf = f32::INFINITY;
     let arg = |operator: ArgMax, data: &[f32], shape: &[usize], axes: &[usize]| -> Vec<u32> {
         results(client, operator, data, shape, axes, None)
@@ -151,32 +135,32 @@ pub(crate) fn positions<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Rows of infinities alone have them as extrema; opposite ones sum to NaN.
-pub(crate) fn infinities<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn infinities(client: &Client) {
     let inf = f32::INFINITY;
     let low = vec![-inf; 300];
     let high = vec![inf; 300];
-    assert_eq!(results::<R, _, _, f32>(client, Max, &low, &[300], &[0], None), [-inf]);
-    assert_eq!(results::<R, _, _, f32>(client, Min, &high, &[300], &[0], None), [inf]);
-    assert_eq!(results::<R, _, _, f32>(client, Sum, &high, &[300], &[0], None), [inf]);
+    assert_eq!(results::<_, _, f32>(client, Max, &low, &[300], &[0], None), [-inf]);
+    assert_eq!(results::<_, _, f32>(client, Min, &high, &[300], &[0], None), [inf]);
+    assert_eq!(results::<_, _, f32>(client, Sum, &high, &[300], &[0], None), [inf]);
     let both = [low, high].concat();
-    assert!(results::<R, _, _, f32>(client, Sum, &both, &[600], &[0], None)[0].is_nan());
-    assert_eq!(results::<R, _, _, f32>(client, Max, &both, &[600], &[0], None), [inf]);
+    assert!(results::<_, _, f32>(client, Sum, &both, &[600], &[0], None)[0].is_nan());
+    assert_eq!(results::<_, _, f32>(client, Max, &both, &[600], &[0], None), [inf]);
     let half = vec![f16::NEG_INFINITY; 50];
     let found: Vec<f16> = results(client, Max, &half, &[50], &[0], None);
     assert_eq!(found, [f16::NEG_INFINITY]);
 }
 
 /// Nothing to reduce: 0, 1, NaN, or an error where no value makes sense.
-pub(crate) fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn empty_reductions(client: &Client) {
     let none: [f32; 0] = [];
     let shape = [3, 0, 2];
-    assert_eq!(results::<R, _, _, f32>(client, Sum, &none, &shape, &[1], None), [0.0; 6]);
-    assert_eq!(results::<R, _, _, f32>(client, Prod, &none, &shape, &[1], None), [1.0; 6]);
+    assert_eq!(results::<_, _, f32>(client, Sum, &none, &shape, &[1], None), [0.0; 6]);
+    assert_eq!(results::<_, _, f32>(client, Prod, &none, &shape, &[1], None), [1.0; 6]);
     let means: Vec<f32> = results(client, Mean, &none, &shape, &[1], None);
     assert!(means.len() == 6 && means.iter().all(|mean| mean.is_nan()), "{means:?}");
-    assert_eq!(results::<R, _, _, f32>(client, Sum, &none, &[0], &[0], None), [0.0]);
+    assert_eq!(results::<_, _, f32>(client, Sum, &none, &[0], &[0], None), [0.0]);
     let strided = tensor(client, &none, &[2, 3, 0], &[1 << 40, 1 << 35, 1]);
-    assert_eq!(read::<R, f32>(client, &sum(client, &strided, [2]).unwrap(), 6), [0.0; 6]);
+    assert_eq!(read::<f32>(client, &sum(client, &strided, [2]).unwrap(), 6), [0.0; 6]);
     for_each_operator!(O => {
         let input = tensor(client, &none, &[2, 0], &[0, 1]);
         // Devices without bytes have no bools.
@@ -192,7 +176,7 @@ pub(crate) fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
     });
     let empty = |found: Vec<f32>| found[0];
     // Enough outputs for several in flight at a time, were there anything to load.
-    let many = results::<R, _, _, f32>(client, Sum, &none, &[1 << 17, 0], &[1], None);
+    let many = results::<_, _, f32>(client, Sum, &none, &[1 << 17, 0], &[1], None);
     assert!(many.iter().all(|&sum| sum == 0.0));
     let of_nothing = [
         empty(results(client, NormL2, &none, &[0], &[0], None)),
@@ -221,7 +205,7 @@ pub(crate) fn empty_reductions<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// No results: an empty tensor, and extrema do not mind.
-pub(crate) fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn empty_outputs(client: &Client) {
     let none: [f32; 0] = [];
     let input = tensor(client, &none, &[0, 5], &row_major_strides(&[0, 5]));
     let output = max(client, &input, [1]).unwrap();
@@ -232,39 +216,39 @@ pub(crate) fn empty_outputs<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Kept axes of size 1 by default, none when squeezed, axes in any order, all by default.
-pub(crate) fn shapes_of_results<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn shapes_of_results(client: &Client) {
     let data: Vec<f32> = (0..24).map(|i| i as f32).collect();
     let input = tensor(client, &data, &[2, 3, 4], &row_major_strides(&[2, 3, 4]));
     let kept = sum(client, &input, [2, 0]).unwrap();
     assert_eq!(kept.shape()[..], [1, 3, 1]);
-    assert_eq!(read::<R, f32>(client, &kept, 3), [60.0, 92.0, 124.0]);
+    assert_eq!(read::<f32>(client, &kept, 3), [60.0, 92.0, 124.0]);
     let squeezed = reduce(Sum, &input).over([0, 2]).keep_dims(false).run(client).unwrap();
     assert_eq!(squeezed.shape()[..], [3]);
-    assert_eq!(read::<R, f32>(client, &squeezed, 3), [60.0, 92.0, 124.0]);
+    assert_eq!(read::<f32>(client, &squeezed, 3), [60.0, 92.0, 124.0]);
     let all = reduce(Max, &input).keep_dims(false).run(client).unwrap();
     assert_eq!(all.shape()[..], [] as [usize; 0]);
-    assert_eq!(read::<R, f32>(client, &all, 1), [23.0]);
+    assert_eq!(read::<f32>(client, &all, 1), [23.0]);
     let means = mean(client, &input, ..).unwrap();
     assert_eq!(means.shape()[..], [1, 1, 1]);
-    assert_eq!(read::<R, f32>(client, &means, 1), [11.5]);
+    assert_eq!(read::<f32>(client, &means, 1), [11.5]);
     let products = prod(client, &input, 0).unwrap();
-    assert_eq!(read::<R, f32>(client, &products, 2), [0.0, 13.0]);
+    assert_eq!(read::<f32>(client, &products, 2), [0.0, 13.0]);
     let same = reduce(Sum, &input).over(Vec::new()).run(client).unwrap();
-    assert_eq!(read::<R, f32>(client, &same, 24), data);
+    assert_eq!(read::<f32>(client, &same, 24), data);
     // Into a supplied output with the kept axes of size 1.
     let output = tensor(client, &[f32::poison(); 9], &[1, 3, 1], &[9, 3, 1]);
     reduce(Sum, &input).over([0, 2]).run_into(client, output.clone().binding()).unwrap();
     let p = f32::poison();
-    assert_eq!(read::<R, f32>(client, &output, 9), [60.0, p, p, 92.0, p, p, 124.0, p, p]);
+    assert_eq!(read::<f32>(client, &output, 9), [60.0, p, p, 92.0, p, p, 124.0, p, p]);
 }
 
 /// Each mistake gets its own error, with the values in its message, and the output keeps its poison.
-pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn errors_before_launch(client: &Client) {
     let data = [1f32; 12];
     let input = tensor(client, &data, &[3, 4], &[4, 1]);
     let output = tensor(client, &[f32::poison(); 4], &[4], &[1]);
-    let into = |reduction: reduce_kernels::Reduction<'_, Sum, TensorHandle<R>>,
-                output: &TensorHandle<R>| {
+    let into = |reduction: reduce_kernels::Reduction<'_, Sum, TensorHandle>,
+                output: &TensorHandle| {
         reduction.keep_dims(false).run_into(client, output.clone().binding()).unwrap_err()
     };
     let by = |axes: &[usize]| reduce(Sum, &input).over(axes);
@@ -326,7 +310,7 @@ pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
 
     // A handle whose offset lies behind its buffer's end.
     let outside = input.handle.clone().offset_start(1 << 30);
-    let outside = TensorHandle::<R>::new_contiguous([4], outside, storage_type(ElementType::F32));
+    let outside = TensorHandle::new_contiguous([4], outside, storage_type(ElementType::F32));
     let error = sum(client, &outside, ..).unwrap_err();
     assert!(matches!(error, ReduceError::BufferTooSmall { available: 0, .. }), "{error}");
 
@@ -336,11 +320,11 @@ pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     assert!(matches!(error, ReduceError::OutputTooLarge { .. }), "{error}");
 
     // A type that the crate does not reduce.
-    let tf32 = TensorHandle::<R>::new(
+    let tf32 = TensorHandle::new(
         input.handle.clone(),
         [12usize],
         [1usize],
-        cubecl::tf32::as_type_native_unchecked(),
+        ElemType::Float(FloatKind::TF32),
     );
     let error = sum(client, &tf32, ..).unwrap_err();
     assert!(error.to_string().contains("cannot be reduced: supported are f16, bf16"), "{error}");
@@ -370,29 +354,28 @@ pub(crate) fn errors_before_launch<R: Runtime>(client: &ComputeClient<R>) {
     let device = device_of(client);
     for element in ElementType::ALL.into_iter().filter(|&element| !device.has(element)) {
         let tensor =
-            TensorHandle::<R>::new(input.handle.clone(), [2usize], [1usize], storage_type(element));
+            TensorHandle::new(input.handle.clone(), [2usize], [1usize], storage_type(element));
         let error = sum(client, &tensor, ..).unwrap_err();
         assert!(matches!(error, ReduceError::Plan(PlanError::ElementUnsupported { .. })));
         assert!(error.to_string().contains(element.name()), "{error}");
     }
-    assert_eq!(read::<R, f32>(client, &output, 4), [f32::poison(); 4]);
+    assert_eq!(read::<f32>(client, &output, 4), [f32::poison(); 4]);
 }
 
 /// Several results, each in a tensor of its own: the types of each, the values, one read.
-pub(crate) fn several_results<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn several_results(client: &Client) {
     let data: Vec<f32> = (0..24).map(|i| ((i * 7) % 24) as f32).collect();
     let input = tensor(client, &data, &[4, 6], &row_major_strides(&[4, 6]));
     let (lowest, highest) = min_max(client, &input, [1]).unwrap();
     let rows = |pick: fn(f32, f32) -> f32| -> Vec<f32> {
         data.chunks(6).map(|row| row.iter().copied().reduce(pick).unwrap()).collect()
     };
-    assert_eq!(read::<R, f32>(client, &lowest, 4), rows(f32::min));
-    assert_eq!(read::<R, f32>(client, &highest, 4), rows(f32::max));
+    assert_eq!(read::<f32>(client, &lowest, 4), rows(f32::min));
+    assert_eq!(read::<f32>(client, &highest, 4), rows(f32::max));
     let reduction = reduce(MaxWithIndex, &input).over(0).keep_dims(false);
     assert_eq!(reduction.output_types().unwrap(), (ElementType::F32, ElementType::U32));
     let (values, indices) = reduction.run(client).unwrap();
-    let (values, indices) =
-        (read::<R, f32>(client, &values, 6), read::<R, u32>(client, &indices, 6));
+    let (values, indices) = (read::<f32>(client, &values, 6), read::<u32>(client, &indices, 6));
     for (column, (value, index)) in values.into_iter().zip(indices).enumerate() {
         assert_eq!(value, data[index as usize * 6 + column]);
         assert!((0..4).all(|row| data[row * 6 + column] <= value));
@@ -401,53 +384,50 @@ pub(crate) fn several_results<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Sums and products of integers are exact modulo 2^32, and modulo 2^64 in 64 bits; small integers are
 /// sign-extended, never saturated.
-pub(crate) fn integers_wrap<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn integers_wrap(client: &Client) {
     let big = vec![i32::MAX; 1000];
     let expected = big.iter().fold(0i32, |sum, &value| sum.wrapping_add(value));
-    assert_eq!(results::<R, _, _, i32>(client, Sum, &big, &[1000], &[0], None), [expected]);
+    assert_eq!(results::<_, _, i32>(client, Sum, &big, &[1000], &[0], None), [expected]);
     let odd = vec![-12_345_677i32; 333];
     let expected = odd.iter().fold(1i32, |product, &value| product.wrapping_mul(value));
-    assert_eq!(results::<R, _, _, i32>(client, Prod, &odd, &[333], &[0], None), [expected]);
+    assert_eq!(results::<_, _, i32>(client, Prod, &odd, &[333], &[0], None), [expected]);
     let all = vec![u32::MAX; 257];
     let expected = all.iter().fold(0u32, |sum, &value| sum.wrapping_add(value));
-    assert_eq!(results::<R, _, _, u32>(client, Sum, &all, &[257], &[0], None), [expected]);
+    assert_eq!(results::<_, _, u32>(client, Sum, &all, &[257], &[0], None), [expected]);
     let ends = [i32::MIN, i32::MAX, 0, -1];
-    assert_eq!(results::<R, _, _, i32>(client, Max, &ends, &[4], &[0], None), [i32::MAX]);
-    assert_eq!(results::<R, _, _, i32>(client, Min, &ends, &[4], &[0], None), [i32::MIN]);
+    assert_eq!(results::<_, _, i32>(client, Max, &ends, &[4], &[0], None), [i32::MAX]);
+    assert_eq!(results::<_, _, i32>(client, Min, &ends, &[4], &[0], None), [i32::MIN]);
     let lows = vec![i32::MIN; 9];
-    assert_eq!(results::<R, _, _, i32>(client, Max, &lows, &[9], &[0], None), [i32::MIN]);
-    assert_eq!(results::<R, _, _, i32>(client, SumAbs, &lows[..1], &[1], &[0], None), [i32::MIN]);
+    assert_eq!(results::<_, _, i32>(client, Max, &lows, &[9], &[0], None), [i32::MIN]);
+    assert_eq!(results::<_, _, i32>(client, SumAbs, &lows[..1], &[1], &[0], None), [i32::MIN]);
     let device = device_of(client);
     if device.has(ElementType::I8) {
         let small = vec![-128i8; 5000];
-        assert_eq!(
-            results::<R, _, _, i32>(client, Sum, &small, &[5000], &[0], None),
-            [-640_000i32]
-        );
+        assert_eq!(results::<_, _, i32>(client, Sum, &small, &[5000], &[0], None), [-640_000i32]);
         let wrapped: Vec<i8> = results(client, Sum, &small[..3], &[3], &[0], None);
         assert_eq!(wrapped, [-128i8]);
-        assert_eq!(results::<R, _, _, f32>(client, Mean, &small, &[5000], &[0], None), [-128f32]);
+        assert_eq!(results::<_, _, f32>(client, Mean, &small, &[5000], &[0], None), [-128f32]);
     }
     if device.has(ElementType::I64) {
         let wide: Vec<i64> = results(client, Sum, &big, &[1000], &[0], None);
         assert_eq!(wide, [1000 * i64::from(i32::MAX)]);
         let ends = [i64::MIN, i64::MAX, 1 << 40, -1];
         let expected = ends.iter().fold(0i64, |sum, &value| sum.wrapping_add(value));
-        assert_eq!(results::<R, _, _, i64>(client, Sum, &ends, &[4], &[0], None), [expected]);
-        assert_eq!(results::<R, _, _, i64>(client, Max, &ends, &[4], &[0], None), [i64::MAX]);
-        assert_eq!(results::<R, _, _, i64>(client, Min, &ends, &[4], &[0], None), [i64::MIN]);
-        assert_eq!(results::<R, _, _, u32>(client, ArgMin, &ends, &[4], &[0], None), [0u32]);
+        assert_eq!(results::<_, _, i64>(client, Sum, &ends, &[4], &[0], None), [expected]);
+        assert_eq!(results::<_, _, i64>(client, Max, &ends, &[4], &[0], None), [i64::MAX]);
+        assert_eq!(results::<_, _, i64>(client, Min, &ends, &[4], &[0], None), [i64::MIN]);
+        assert_eq!(results::<_, _, u32>(client, ArgMin, &ends, &[4], &[0], None), [0u32]);
         let tops = [u64::MAX, u64::MAX - 1, 7];
-        assert_eq!(results::<R, _, _, u64>(client, Max, &tops, &[3], &[0], None), [u64::MAX]);
+        assert_eq!(results::<_, _, u64>(client, Max, &tops, &[3], &[0], None), [u64::MAX]);
         assert_eq!(
-            results::<R, _, _, u32>(client, CountNonzero, &[1i64 << 32, 0, 1], &[3], &[0], None),
+            results::<_, _, u32>(client, CountNonzero, &[1i64 << 32, 0, 1], &[3], &[0], None),
             [2u32]
         );
     }
 }
 
 /// Half-precision sums run in f32: past 65504 half-way they still come back.
-pub(crate) fn half_sums_pass_the_half_range<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn half_sums_pass_the_half_range(client: &Client) {
     let up = vec![f16::from_f32(60_000.0); 40];
     let down = vec![f16::from_f32(-60_000.0); 39];
     let data = [up, down].concat();
@@ -460,7 +440,7 @@ pub(crate) fn half_sums_pass_the_half_range<R: Runtime>(client: &ComputeClient<R
 
 /// The same plan on the same data gives the same bits, whatever the schedule and whichever cube
 /// finishes last: a thousand times on a GPU, fewer on a software adapter.
-pub(crate) fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn same_bits_every_run(client: &Client) {
     let runs = if device_of(client).plane_operations { 1000 } else { 10 };
     let case = Case::contiguous(&[2, 30_011], &[1]);
     let data: Vec<f32> = sample::<Sum>(&case, ElementType::F32, 7)
@@ -471,7 +451,7 @@ pub(crate) fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
         .chunks(case.shape[1])
         .map(|row| row.iter().map(|&value| f64::from(value)).sum())
         .collect();
-    for plan in all_plans::<R, Sum>(client, &case.shape, &case.axes) {
+    for plan in all_plans::<Sum>(client, &case.shape, &case.axes) {
         let once =
             || -> Vec<f32> { results(client, Sum, &data, &case.shape, &case.axes, Some(plan)) };
         let first = once();
@@ -487,32 +467,31 @@ pub(crate) fn same_bits_every_run<R: Runtime>(client: &ComputeClient<R>) {
 
 /// A tensor that starts inside its buffer is read from there, off any vector's boundary, or refused
 /// where the device cannot bind it.
-pub(crate) fn tensors_inside_buffers<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn tensors_inside_buffers(client: &Client) {
     let data: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
     for skip in [1usize, 2, 3, 4, 64] {
         let whole = tensor(client, &data, &[5000], &[1]);
         let handle = whole.handle.offset_start(4 * skip as u64);
         let shape = [4, 1200];
-        let input =
-            TensorHandle::<R>::new_contiguous(shape, handle, storage_type(ElementType::F32));
+        let input = TensorHandle::new_contiguous(shape, handle, storage_type(ElementType::F32));
         let output = match sum(client, &input, [1]) {
             Ok(output) => output,
             Err(ReduceError::Misaligned { tensor: "input", offset, alignment }) => {
                 assert!(offset == 4 * skip as u64 && !offset.is_multiple_of(alignment));
-                assert_ne!(R::name(client), "cuda");
+                assert_ne!(client.name(), "cuda");
                 continue;
             }
             Err(other) => panic!("{other}"),
         };
         let rows = data[skip..skip + 4800].chunks(1200);
         let expected: Vec<f32> = rows.map(|row| row.iter().sum()).collect();
-        assert_eq!(read::<R, f32>(client, &output, 4), expected, "from element {skip}");
+        assert_eq!(read::<f32>(client, &output, 4), expected, "from element {skip}");
     }
 }
 
 /// More positions than 32 bits count, in a few bytes: broadcast tensors of more than 2^32 elements,
 /// along and across, in single elements, whole vectors and peeled ones.
-pub(crate) fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn wide_indices(client: &Client) {
     let cases = [
         (vec![3, 1 << 20, 1 << 12], vec![1, 0, 0], vec![1, 2]),
         (vec![1 << 22, 1024], vec![0, 1], vec![0, 1]),
@@ -548,7 +527,7 @@ pub(crate) fn wide_indices<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// A dimension of more than 2^31 elements in a few bytes, which kernels with 64-bit indices divide by.
-pub(crate) fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn wide_divisors(client: &Client) {
     if !device_of(client).has(ElementType::U8) {
         return;
     }
@@ -557,7 +536,7 @@ pub(crate) fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
     match sum(client, &input, 0) {
         Ok(output) => {
             let expected = [1, 3].map(|value| (rows as u32).wrapping_mul(value));
-            assert_eq!(read::<R, u32>(client, &output, 2), expected);
+            assert_eq!(read::<u32>(client, &output, 2), expected);
         }
         Err(ReduceError::Plan(PlanError::IndexTooNarrow { .. })) => {
             assert!(!device_of(client).wide_indices);
@@ -567,7 +546,7 @@ pub(crate) fn wide_divisors<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// A description of a tensor has the results, the plan and the errors of the tensor.
-pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn descriptions(client: &Client) {
     let x = tensor(client, &[1f32; 24], &[2, 3, 4], &[12, 4, 1]);
     let described = TensorDescription::row_major(ElementType::F32, [2, 3, 4]);
     let of_tensor = reduce(MaxWithIndex, &x).over([0, 2]).keep_dims(false);
@@ -594,16 +573,16 @@ pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
     }
 
     // A description has no buffer that could be too small.
-    let beyond = TensorHandle::<R>::new(x.handle, [4, 2], [1, 100], x.dtype);
+    let beyond = TensorHandle::new(x.handle, [4, 2], [1, 100], x.dtype);
     let error = reduce(Sum, &beyond).check(client).unwrap_err();
     assert!(matches!(error, ReduceError::BufferTooSmall { tensor: "input", .. }), "{error}");
 }
 
 /// CubeCL's `flex32` is f32 in memory, and reduced as f32.
-pub(crate) fn flex32_is_f32<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn flex32_is_f32(client: &Client) {
     let x = tensor(client, &[1.5f32, 2.5, -1.0, 4.0], &[2, 2], &[2, 1]);
-    let x = TensorHandle::<R>::new_contiguous([2, 2], x.handle, flex32::cube_type());
+    let x = TensorHandle::new_contiguous([2, 2], x.handle, flex32::cube_type());
     let rows = sum(client, &x, 1).unwrap();
     assert_eq!(rows.dtype, storage_type(ElementType::F32));
-    assert_eq!(read::<R, f32>(client, &rows, 2), [4.0, 3.0]);
+    assert_eq!(read::<f32>(client, &rows, 2), [4.0, 3.0]);
 }

@@ -9,7 +9,7 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Asked, check, device_with_planes, problem_of},
+    run::{Asked, capable_device, check, problem_of},
 };
 
 /// Every case, with lengths at and beside the boundaries of vectors, planes, cubes and splits.
@@ -83,60 +83,60 @@ pub(crate) fn corpus() -> Vec<Case> {
 }
 
 /// Runs a case through each schedule, plane kernels forced where need be. Returns how many plans ran.
-fn run<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
+fn run<O: Checked>(
+    client: &Client,
     case: &Case,
     plans: fn(&Problem, &Device) -> Vec<Plan>,
     seed: u64,
 ) -> u64 {
-    let problem = problem_of::<R, O>(client, case, ElementType::F32, Asked::default()).unwrap();
-    let plans = plans(&problem, &device_with_planes(client));
+    let problem = problem_of::<O>(client, case, ElementType::F32, Asked::default()).unwrap();
+    let plans = plans(&problem, &capable_device(client));
     assert!(!plans.is_empty(), "no plan for {case:?}");
     for &plan in &plans {
-        check::<R, O>(client, case, ElementType::F32, Some(plan), seed).unwrap();
+        check::<O>(client, case, ElementType::F32, Some(plan), seed).unwrap();
     }
     plans.len() as u64
 }
 
 /// Every case whose place is `nth` of each `of`, through each schedule.
-fn run_cases<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
+fn run_cases<O: Checked>(
+    client: &Client,
     plans: fn(&Problem, &Device) -> Vec<Plan>,
     (nth, of): (usize, usize),
 ) {
     let cases: Vec<Case> = corpus().into_iter().skip(nth).step_by(of).collect();
     let mut runs = 0;
     for case in &cases {
-        runs += run::<R, O>(client, case, plans, runs);
+        runs += run::<O>(client, case, plans, runs);
     }
-    println!("{}: {} cases, {runs} runs", R::name(client), cases.len());
+    println!("{}: {} cases, {runs} runs", client.name(), cases.len());
 }
 
 /// Sums through each schedule: every third case in every width.
-pub(crate) fn sum_in_every_width<R: Runtime>(client: &ComputeClient<R>) {
-    run_cases::<R, Sum>(client, every_plan, (0, 3));
+pub(crate) fn sum_in_every_width(client: &Client) {
+    run_cases::<Sum>(client, every_plan, (0, 3));
 }
 
 /// Sums through each schedule: the other cases in the widest vectors. Kernels take longer to compile
 /// than to run.
-pub(crate) fn sum_in_the_widest<R: Runtime>(client: &ComputeClient<R>) {
-    run_cases::<R, Sum>(client, widest_plans, (1, 3));
-    run_cases::<R, Sum>(client, widest_plans, (2, 3));
+pub(crate) fn sum_in_the_widest(client: &Client) {
+    run_cases::<Sum>(client, widest_plans, (1, 3));
+    run_cases::<Sum>(client, widest_plans, (2, 3));
 }
 
 /// An operator that carries positions, on a quarter of the cases.
-pub(crate) fn max_with_index<R: Runtime>(client: &ComputeClient<R>) {
-    run_cases::<R, MaxWithIndex>(client, widest_plans, (0, 4));
+pub(crate) fn max_with_index(client: &Client) {
+    run_cases::<MaxWithIndex>(client, widest_plans, (0, 4));
 }
 
 /// An operator of five fields, on a quarter of the cases.
-pub(crate) fn mean_var<R: Runtime>(client: &ComputeClient<R>) {
-    run_cases::<R, MeanVar>(client, widest_plans, (1, 4));
+pub(crate) fn mean_var(client: &Client) {
+    run_cases::<MeanVar>(client, widest_plans, (1, 4));
 }
 
 /// Each case with the plan that the planner chooses.
-pub(crate) fn as_chosen<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn as_chosen(client: &Client) {
     for (seed, case) in corpus().iter().enumerate() {
-        check::<R, Sum>(client, case, ElementType::F32, None, seed as u64).unwrap();
+        check::<Sum>(client, case, ElementType::F32, None, seed as u64).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    run::{decode, device_with_planes, encode, tensor_of},
+    run::{capable_device, decode, encode, tensor_of},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +53,8 @@ fn naive(backward: Backward, dy: &[f64], x: &[f64], mean: f64, rstd: f64) -> Vec
     pairs().map(one).collect()
 }
 
-fn check<R: Runtime>(
-    client: &ComputeClient<R>,
+fn check(
+    client: &Client,
     backward: Backward,
     case: &Case,
     element: ElementType,
@@ -90,7 +90,7 @@ fn check<R: Runtime>(
     let (means, rstds) = (hold(real, means), hold(real, rstds));
 
     let tensor = |element, values: &[f64], shape: &[usize]| {
-        tensor_of::<R>(client, element, &encode(element, values), shape, &row_major_strides(shape))
+        tensor_of(client, element, &encode(element, values), shape, &row_major_strides(shape))
     };
     let mut kept = case.shape.clone();
     kept[axis] = 1;
@@ -133,12 +133,12 @@ fn check<R: Runtime>(
     Ok(())
 }
 
-fn launch<O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
-    client: &ComputeClient<R>,
-    applied: AppliedReduction<'_, O, F, TensorHandle<R>>,
+fn launch<O: Operator, F: Apply<Results = O::Results>>(
+    client: &Client,
+    applied: AppliedReduction<'_, O, F, TensorHandle>,
     kind: Option<AppliedKind>,
-) -> Result<(TensorHandle<R>, String), ReduceError> {
-    let device = device_with_planes(client);
+) -> Result<(TensorHandle, String), ReduceError> {
+    let device = capable_device(client);
     let applied = applied.plan_for(&device);
     let Some(kind) = kind else { return Ok((applied.run(client)?, "as chosen".into())) };
     let (problem, reduction) = applied.problems()?;
@@ -147,7 +147,7 @@ fn launch<O: Operator, F: Apply<Results = O::Results>, R: Runtime>(
 }
 
 /// Each by every plan, along and across.
-pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_plan(client: &Client) {
     let cases = [Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 300, 24], &[1])];
     for backward in [Softmax, LogSoftmax, RmsNorm, LayerNorm(0.0)] {
         for case in &cases {
@@ -165,13 +165,13 @@ pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Every floating point type, slices that are not held, and slices far from 0.
-pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn every_type(client: &Client) {
+    let device = capable_device(client);
     let small = Case::contiguous(&[7, 512], &[1]);
     let long = Case::contiguous(&[2, 40_004], &[1]);
     for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
         if !device.has(element) {
-            println!("{}: not run, the device has no {element}", R::name(client));
+            println!("{}: not run, the device has no {element}", client.name());
             continue;
         }
         for backward in [Softmax, LogSoftmax, RmsNorm, LayerNorm(0.0)] {

@@ -12,28 +12,28 @@ use crate::run::read;
 
 /// Two rows of more than 2^31 bytes, more than 2^32 elements in all, reduced along both axes; on
 /// devices whose buffers or indices are too small for that, one error before any launch.
-pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn more_elements_than_32_bits_count(client: &Client) {
     let device = device_of(client);
     let columns = (1usize << 31) + 4099;
     let elements = 2 * columns;
     let fits = client.properties().memory.max_page_size >= elements as u64;
     if !device.has(ElementType::U8) {
-        println!("{}: not run, the device has no bytes", R::name(client));
+        println!("{}: not run, the device has no bytes", client.name());
         return;
     }
     if !fits || !device.wide_indices {
         // A small buffer, repeated: the shape alone is too large.
         let handle = client.create_from_slice(&[1u8; 8]);
         let storage = storage_type(ElementType::U8);
-        let input = TensorHandle::<R>::new(handle, [2, columns], [0, 0], storage);
+        let input = TensorHandle::new(handle, [2, columns], [0, 0], storage);
         match sum(client, &input, [1]) {
-            Ok(output) => assert_eq!(read::<R, u32>(client, &output, 2), [columns as u32; 2]),
+            Ok(output) => assert_eq!(read::<u32>(client, &output, 2), [columns as u32; 2]),
             Err(error) => assert!(
                 matches!(error, ReduceError::Plan(PlanError::IndexTooNarrow { .. })),
                 "{error}"
             ),
         }
-        println!("{}: not run, {elements} bytes pass a buffer or an index", R::name(client));
+        println!("{}: not run, {elements} bytes pass a buffer or an index", client.name());
         return;
     }
     let mut bytes = vec![0u8; elements];
@@ -44,20 +44,20 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     let handle = client.create_from_slice(&bytes);
     drop(bytes);
     let storage = storage_type(ElementType::U8);
-    let input = TensorHandle::<R>::new_contiguous([2, columns], handle, storage);
+    let input = TensorHandle::new_contiguous([2, columns], handle, storage);
 
-    assert_eq!(read::<R, u32>(client, &sum(client, &input, [1]).unwrap(), 2), [4, 4]);
-    assert_eq!(read::<R, u32>(client, &argmax(client, &input, [1]).unwrap(), 2), [5, 7]);
+    assert_eq!(read::<u32>(client, &sum(client, &input, [1]).unwrap(), 2), [4, 4]);
+    assert_eq!(read::<u32>(client, &argmax(client, &input, [1]).unwrap(), 2), [5, 7]);
     let counts = count_nonzero(client, &input, ..).unwrap();
     assert_eq!(counts.dtype, storage_type(ElementType::U64), "2^32 elements need 64 bits");
-    assert_eq!(read::<R, u64>(client, &counts, 1), [6]);
+    assert_eq!(read::<u64>(client, &counts, 1), [6]);
     let place = argmax(client, &input, ..).unwrap();
     assert_eq!(place.dtype, storage_type(ElementType::U64));
-    assert_eq!(read::<R, u64>(client, &place, 1), [(columns + 7) as u64]);
+    assert_eq!(read::<u64>(client, &place, 1), [(columns + 7) as u64]);
     let means = mean(client, &input, [1]).unwrap();
-    assert_eq!(read::<R, f32>(client, &means, 2), [4.0 / columns as f32; 2]);
+    assert_eq!(read::<f32>(client, &means, 2), [4.0 / columns as f32; 2]);
     let columns_sum = sum(client, &input, [0]).unwrap();
-    let sums = read::<R, u32>(client, &columns_sum, columns);
+    let sums = read::<u32>(client, &columns_sum, columns);
     for mark in marks {
         assert_eq!(sums[mark], 1, "column {mark}");
     }
@@ -66,7 +66,7 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     // The rows as shards: positions beyond 2^32 in the whole, and more than 2^32 words.
     let shard = |nth: usize| {
         let handle = input.handle.clone().offset_start((nth * columns) as u64);
-        let row = TensorHandle::<R>::new(handle, [1, columns], [columns, 1], storage);
+        let row = TensorHandle::new(handle, [1, columns], [columns, 1], storage);
         (row, ShardSpec { axis: 0, start: nth, of: 2 })
     };
     let places = [0, 1].map(|nth| {
@@ -74,7 +74,7 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
         reduce(ArgMax, &row).partials_of_shard(client, spec).unwrap()
     });
     let place = merge_partials(&places).run(client).unwrap();
-    assert_eq!(read::<R, u64>(client, &place, 1), [(columns + 7) as u64]);
+    assert_eq!(read::<u64>(client, &place, 1), [(columns + 7) as u64]);
     let partials = [0, 1].map(|nth| {
         let (row, spec) = shard(nth);
         reduce(ArgMax, &row).over(0).partials_of_shard(client, spec).unwrap()
@@ -84,12 +84,12 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
     drop(partials);
     let mut expected = vec![0u32; columns];
     last.iter().for_each(|&mark| expected[mark] = 1);
-    assert!(read::<R, u32>(client, &rows, columns) == expected, "rows of the largest differ");
+    assert!(read::<u32>(client, &rows, columns) == expected, "rows of the largest differ");
     drop((rows, expected));
     // The same bytes as rows of odd length, which cubes realign.
     const ODD: usize = 1023;
     let rows = elements / ODD;
-    let odd = TensorHandle::<R>::new(input.handle.clone(), [rows, ODD], [ODD, 1], storage);
+    let odd = TensorHandle::new(input.handle.clone(), [rows, ODD], [ODD, 1], storage);
     let plan = reduce(Sum, &odd).over([0]).choose(client).unwrap().plan;
     assert!(plan.access.realigned, "{plan}");
     let mut expected = vec![0u32; ODD];
@@ -98,7 +98,7 @@ pub(crate) fn more_elements_than_32_bits_count<R: Runtime>(client: &ComputeClien
         assert!(place < rows * ODD);
         expected[place % ODD] += value;
     }
-    assert_eq!(read::<R, u32>(client, &sum(client, &odd, [0]).unwrap(), ODD), expected);
+    assert_eq!(read::<u32>(client, &sum(client, &odd, [0]).unwrap(), ODD), expected);
     let narrow = reduce(ArgMax, &input).output_type(ElementType::U32).run(client).unwrap_err();
     assert!(
         narrow.to_string().contains(&format!("`argmax` of {elements} elements of u8")),

@@ -18,12 +18,12 @@ const TRIPLES: [[f32; 3]; 7] = [
     [0.0, 0.0, 0.0],
 ];
 
-fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+fn check<O: Checked>(client: &Client) {
     check_laws(client, O::operator(), &TRIPLES, Tolerance::FEW_ROUNDINGS)
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Identity, associativity, commutativity, and that pushing is merging.
-pub(crate) fn hold<R: Runtime>(client: &ComputeClient<R>) {
-    for_each_operator!(O => check::<R, O>(client));
+pub(crate) fn hold(client: &Client) {
+    for_each_operator!(O => check::<O>(client));
 }

@@ -15,9 +15,7 @@ use crate::{
     case::Case,
     operators::{Checked, for_each_operator},
     oracle::reduce_naively,
-    run::{
-        Asked, POISON, decode, device_with_planes, encode, sample, tensor, tensor_of, tolerance,
-    },
+    run::{Asked, POISON, capable_device, decode, encode, sample, tensor, tensor_of, tolerance},
 };
 
 /// A tensor of a list.
@@ -54,8 +52,8 @@ fn layouts() -> Vec<Listed> {
 
 /// Runs an operator over a list and compares the results of each tensor, and that of all, with the
 /// oracle. Returns the bytes of all results.
-fn check<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
+fn check<O: Checked>(
+    client: &Client,
     list: &[Listed],
     plan: Option<ListPlan>,
     seed: u64,
@@ -75,7 +73,7 @@ fn check<R: Runtime, O: Checked>(
     let poison = client.create_from_slice(&vec![POISON; 8192]);
     client.read_one(poison).expect("the device answers");
 
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let mut reduction = reduce_list(O::operator(), &tensors);
     let words = plan.as_ref().map_or("as chosen".into(), ToString::to_string);
     if let Some(plan) = plan {
@@ -120,7 +118,7 @@ fn check<R: Runtime, O: Checked>(
 }
 
 /// Every operator but those that give positions, over every layout.
-pub(crate) fn every_operator<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_operator(client: &Client) {
     // Long enough for several cubes, and for a tail.
     let list = [[50_000].as_slice(), &[3], &[130, 17]];
     let list = list.map(|shape| {
@@ -128,7 +126,7 @@ pub(crate) fn every_operator<R: Runtime>(client: &ComputeClient<R>) {
         Listed::f32(Case::contiguous(shape, &axes))
     });
     for_each_operator!(O => {
-        match check::<R, O>(client, &list, None, 1) {
+        match check::<O>(client, &list, None, 1) {
             Ok(_) => {}
             Err(ReduceError::Problem(ProblemError::PositionalList { operator })) => {
                 assert!(operator.contains("arg") || operator.contains("index"), "{operator}");
@@ -142,20 +140,20 @@ pub(crate) fn every_operator<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Lists of every layout, alone and together.
-pub(crate) fn every_layout<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_layout(client: &Client) {
     let layouts = layouts();
     for (nth, listed) in layouts.iter().enumerate() {
-        check::<R, Sum>(client, std::slice::from_ref(listed), None, nth as u64).unwrap();
+        check::<Sum>(client, std::slice::from_ref(listed), None, nth as u64).unwrap();
     }
-    check::<R, Sum>(client, &layouts, None, 20).unwrap();
-    check::<R, MeanVar>(client, &layouts, None, 21).unwrap();
-    check::<R, MinMax>(client, &layouts, None, 22).unwrap();
+    check::<Sum>(client, &layouts, None, 20).unwrap();
+    check::<MeanVar>(client, &layouts, None, 21).unwrap();
+    check::<MinMax>(client, &layouts, None, 22).unwrap();
 }
 
 /// Lists of one type and of several, which are converted to their common type.
-pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_type(client: &Client) {
     use ElementType::*;
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let lists: [&[ElementType]; 12] = [
         &[F16, F16],
         &[BF16, BF16],
@@ -172,7 +170,7 @@ pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
     ];
     for types in lists {
         if !types.iter().all(|&element| device.has(element)) {
-            println!("{}: not run, the device lacks one of {types:?}", R::name(client));
+            println!("{}: not run, the device lacks one of {types:?}", client.name());
             continue;
         }
         let shapes = [[5, 1001], [300, 8], [1, 3]];
@@ -181,19 +179,19 @@ pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
             element: types[nth % types.len()],
         };
         let list: Vec<Listed> = shapes.iter().enumerate().map(listed).collect();
-        check::<R, Sum>(client, &list, None, 3).unwrap();
-        check::<R, Max>(client, &list, None, 4).unwrap();
+        check::<Sum>(client, &list, None, 3).unwrap();
+        check::<Max>(client, &list, None, 4).unwrap();
     }
 }
 
 /// More tensors than a launch takes, in plans of any size, which give the same bits in every run.
-pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_plan(client: &Client) {
     let sizes = (0..90).map(|nth| [1 + nth * nth * 7 % 5000]);
     let list: Vec<Listed> = sizes.map(|size| Listed::f32(Case::contiguous(&size, &[0]))).collect();
-    let bits = check::<R, NormL2>(client, &list, None, 5).unwrap();
-    assert_eq!(bits, check::<R, NormL2>(client, &list, None, 5).unwrap(), "the same bits");
+    let bits = check::<NormL2>(client, &list, None, 5).unwrap();
+    assert_eq!(bits, check::<NormL2>(client, &list, None, 5).unwrap(), "the same bits");
 
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let stated = |list: &[Listed]| {
         let described = |listed: &Listed| {
             let Case { shape, strides, .. } = &listed.case;
@@ -216,7 +214,7 @@ pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
                     reduce_kernels::planner::choose_list(&stated(list), &device).unwrap().plan;
                 assert_eq!(matches!(plan.combine, Combine::Plane { .. }), planes, "{combine}");
                 launches.push(plan.launch_count());
-                check::<R, Sum>(client, list, Some(plan), 6).unwrap();
+                check::<Sum>(client, list, Some(plan), 6).unwrap();
             }
         }
     }
@@ -224,9 +222,9 @@ pub(crate) fn every_plan<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Empty tensors, empty lists, NaN, and tensors inside buffers.
-pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn at_the_edges(client: &Client) {
     let of = |data: &[f32]| tensor(client, data, &[data.len()], &[1]);
-    let read = |tensor: &TensorHandle<R>, len: usize| {
+    let read = |tensor: &TensorHandle, len: usize| {
         let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
         decode(ElementType::F32, &bytes[..4 * len])
     };
@@ -238,7 +236,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     let largest = reduce_list(Max, [&list[0], &list[3]]).run(client).unwrap();
     assert_eq!((read(&largest.each, 2), read(&largest.all, 1)), (vec![2.0, 4.0], vec![4.0]));
 
-    let none: [TensorHandle<R>; 0] = [];
+    let none: [TensorHandle; 0] = [];
     let sums = reduce_list(Sum, &none).run(client).unwrap();
     assert_eq!((sums.each.shape()[0], read(&sums.all, 1)), (0, vec![0.0]));
     let sums = reduce_list(Sum, [&list[1]]).run(client).unwrap();
@@ -249,7 +247,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     let whole = of(&data);
     let part = |from: u64, len: usize| {
         let handle = whole.handle.clone().offset_start(4 * from);
-        TensorHandle::<R>::new(handle, [len], [1], whole.dtype)
+        TensorHandle::new(handle, [len], [1], whole.dtype)
     };
     let (first, second) = (part(256, 5), part(512, 64));
     let sums = reduce_list(Sum, [&first, &second]).run(client).unwrap();
@@ -257,7 +255,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Bad requests are named before anything is launched.
-pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn contract(client: &Client) {
     let of = |shape: &[usize]| {
         tensor(client, &vec![1f32; shape.iter().product()], shape, &row_major_strides(shape))
     };
@@ -269,10 +267,10 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     );
     let error = reduce_list(Max, [&x, &empty]).run(client).unwrap_err().to_string();
     assert!(error.starts_with("tensor 1 of the list: `max` of no elements"), "{error}");
-    let none: [TensorHandle<R>; 0] = [];
+    let none: [TensorHandle; 0] = [];
     let error = reduce_list(Max, &none).run(client).unwrap_err();
     assert_eq!(error, ReduceError::Problem(ProblemError::EmptyList { operator: "max" }));
-    let short = TensorHandle::<R>::new(x.handle.clone(), [40, 6], [6, 1], x.dtype);
+    let short = TensorHandle::new(x.handle.clone(), [40, 6], [6, 1], x.dtype);
     let error = reduce_list(Sum, [&x, &short]).run(client).unwrap_err();
     assert!(matches!(error, ReduceError::Listed { nth: 1, .. }), "{error}");
     let wrong =
@@ -295,16 +293,11 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Clips a list to a norm, into new tensors and in place, and compares each element with the
 /// oracle.
-fn check_clipped<R: Runtime>(
-    client: &ComputeClient<R>,
-    list: &[Listed],
-    max_norm: f64,
-    in_place: bool,
-) {
+fn check_clipped(client: &Client, list: &[Listed], max_norm: f64, in_place: bool) {
     let data: Vec<Vec<f64>> = (list.iter().enumerate())
         .map(|(nth, Listed { case, element })| sample::<Sum>(case, *element, 40 + nth as u64))
         .collect();
-    let tensors: Vec<TensorHandle<R>> = (list.iter().zip(&data))
+    let tensors: Vec<TensorHandle> = (list.iter().zip(&data))
         .map(|(Listed { case, element }, data)| {
             tensor_of(client, *element, &encode(*element, data), &case.shape, &case.strides)
         })
@@ -368,7 +361,7 @@ fn check_clipped<R: Runtime>(
 }
 
 /// Clipping by the global norm, of every layout.
-pub(crate) fn clipped<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn clipped(client: &Client) {
     let layouts = layouts();
     let overlaps = |listed: &Listed| listed.case.strides.contains(&0);
     let apart: Vec<Listed> = layouts.iter().filter(|listed| !overlaps(listed)).cloned().collect();
@@ -376,10 +369,10 @@ pub(crate) fn clipped<R: Runtime>(client: &ComputeClient<R>) {
         check_clipped(client, &layouts, max_norm, false);
         check_clipped(client, &apart, max_norm, true);
     }
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     for element in [ElementType::F16, ElementType::BF16, ElementType::F64] {
         if !device.has(element) {
-            println!("{}: not run, the device lacks {element}", R::name(client));
+            println!("{}: not run, the device lacks {element}", client.name());
             continue;
         }
         let case = Case::contiguous(&[4099], &[0]);
@@ -391,9 +384,9 @@ pub(crate) fn clipped<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Any function of the elements and the results, norms that are not finite, and bad requests.
-pub(crate) fn applied<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn applied(client: &Client) {
     let of = |data: &[f32]| tensor(client, data, &[data.len()], &[1]);
-    let read = |tensor: &TensorHandle<R>, len: usize| {
+    let read = |tensor: &TensorHandle, len: usize| {
         let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
         decode(ElementType::F32, &bytes[..4 * len])
     };
@@ -416,7 +409,7 @@ pub(crate) fn applied<R: Runtime>(client: &ComputeClient<R>) {
     let list = [of(&[f32::NAN, 1.0]), of(&[2.0])];
     clip_by_global_norm_in_place(client, &list, 1.0).unwrap();
     assert!(read(&list[0], 2).iter().chain(&read(&list[1], 1)).all(|value| value.is_nan()));
-    let none: [TensorHandle<R>; 0] = [];
+    let none: [TensorHandle; 0] = [];
     assert_eq!(read(&clip_by_global_norm(client, &none, 1.0).unwrap().1, 1), [0.0]);
     assert_eq!(read(&global_norm(client, [&of(&[3.0, 4.0])]).unwrap(), 1), [5.0]);
 
@@ -426,14 +419,14 @@ pub(crate) fn applied<R: Runtime>(client: &ComputeClient<R>) {
     let integers = tensor(client, &[1i32, 2], &[2], &[1]);
     let error = clip_by_global_norm(client, [&x, &integers], 1.0).unwrap_err();
     assert!(matches!(error, ReduceError::AppliedType { .. }), "{error}");
-    let repeated = TensorHandle::<R>::new(x.handle.clone(), [3, 8], [0, 1], x.dtype);
+    let repeated = TensorHandle::new(x.handle.clone(), [3, 8], [0, 1], x.dtype);
     let error = clip_by_global_norm_in_place(client, [&x, &repeated], 1.0).unwrap_err();
     let at = matches!(&error, ReduceError::Problem(ProblemError::Listed { nth: 1, .. }));
     assert!(at && error.to_string().contains("two results in one element"), "{error}");
 }
 
 /// A description of tensors has the errors of the tensors, also those of the application.
-pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn descriptions(client: &Client) {
     let clipped = ClippedToNorm { max_norm: 1.0 };
     let check = |list: &[TensorDescription], in_place: bool| {
         reduce_list(NormL2, list).apply(clipped).check(client, in_place)
@@ -451,7 +444,7 @@ pub(crate) fn descriptions<R: Runtime>(client: &ComputeClient<R>) {
     assert!(check(&[large], false).is_err(), "no buffer holds the output");
 
     let x = tensor(client, &[3f32, 4.0], &[2], &[1]);
-    let beyond = TensorHandle::<R>::new(x.handle.clone(), [2], [100], x.dtype);
+    let beyond = TensorHandle::new(x.handle.clone(), [2], [100], x.dtype);
     let error = reduce_list(NormL2, [&x, &beyond]).apply(clipped).check(client, false).unwrap_err();
     assert!(matches!(error, ReduceError::Listed { nth: 1, .. }), "{error}");
     let mut few = device_of(client);

@@ -6,7 +6,7 @@
 //! plane operations, as Mesa's software adapter does, plane kernels are forced all the same: it
 //! runs them.
 #![cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
+    not(any(feature = "cuda-llvm", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
 )]
 
@@ -15,10 +15,11 @@ mod backend;
 mod case;
 mod contract;
 mod corpus;
-#[cfg(any(feature = "vulkan", feature = "nccl"))]
+#[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod devices;
 mod documents;
 mod gradients;
+mod graphs;
 mod large;
 mod laws;
 mod list;
@@ -31,7 +32,7 @@ mod plans;
 mod random;
 mod reference;
 mod run;
-#[cfg(any(feature = "vulkan", feature = "nccl"))]
+#[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
 mod testing;
 mod transcendental;
@@ -53,7 +54,7 @@ macro_rules! tests {
 /// A test for each operator, named for it: a function of a runtime and an operator.
 macro_rules! operator_tests {
     ($module:ident $function:ident; $($name:ident $operator:ident),*) => {
-        tests! { $($name: crate::$module::$function::<_, reduce_kernels::$operator>;)* }
+        tests! { $($name: crate::$module::$function::<reduce_kernels::$operator>;)* }
     };
 }
 
@@ -61,7 +62,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -89,6 +90,10 @@ macro_rules! suite {
                 pairs_contract: pairs::contract;
                 gradients_by_every_plan: gradients::every_plan;
                 gradients_of_every_type: gradients::every_type;
+                graphs_of_every_schedule: graphs::schedules;
+                graphs_of_applied_results: graphs::applied;
+                graphs_of_every_other_call: graphs::every_other_call;
+                graphs_without_a_first_call: graphs::without_a_first_call;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;
                 lists_of_every_type: list::every_type;
@@ -182,63 +187,63 @@ macro_rules! suite {
                 use reduce_kernels::{ElementType::*, *};
 
                 tests! {
-                    f16: |client: &_| through_every_schedule::<_, Max>(client, F16);
-                    bf16: |client: &_| through_every_schedule::<_, Mean>(client, BF16);
-                    f64: |client: &_| through_every_schedule::<_, Sum>(client, F64);
-                    i8: |client: &_| through_every_schedule::<_, Sum>(client, I8);
-                    u16: |client: &_| through_every_schedule::<_, SumSquares>(client, U16);
-                    u8: |client: &_| through_every_schedule::<_, ArgMax>(client, U8);
-                    i32: |client: &_| through_every_schedule::<_, Sum>(client, I32);
-                    i64: |client: &_| through_every_schedule::<_, MinMax>(client, I64);
-                    bool: |client: &_| through_every_schedule::<_, CountNonzero>(client, Bool);
+                    f16: |client: &_| through_every_schedule::<Max>(client, F16);
+                    bf16: |client: &_| through_every_schedule::<Mean>(client, BF16);
+                    f64: |client: &_| through_every_schedule::<Sum>(client, F64);
+                    i8: |client: &_| through_every_schedule::<Sum>(client, I8);
+                    u16: |client: &_| through_every_schedule::<SumSquares>(client, U16);
+                    u8: |client: &_| through_every_schedule::<ArgMax>(client, U8);
+                    i32: |client: &_| through_every_schedule::<Sum>(client, I32);
+                    i64: |client: &_| through_every_schedule::<MinMax>(client, I64);
+                    bool: |client: &_| through_every_schedule::<CountNonzero>(client, Bool);
                 }
             }
         }
     };
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-llvm")]
 suite!(cuda);
 
 #[cfg(feature = "vulkan")]
 suite!(spirv);
 
-#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+#[cfg(feature = "wgpu")]
 suite!(wgsl);
 
 /// Sharded tensors. One adapter under several names stands for several devices; partial results
 /// cannot cross them.
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "wgpu")]
 mod sharded_on_one_adapter {
-    use reduce_kernels::{ArgMax, MeanVar, MinMax, Sum, cubecl::wgpu::WgpuRuntime};
+    use reduce_kernels::{ArgMax, MeanVar, MinMax, Sum};
 
     use crate::{devices::three_devices, sharded};
 
     #[test]
     fn without_exchange() {
-        sharded::without_exchange::<WgpuRuntime>(&three_devices());
+        sharded::without_exchange(&three_devices());
     }
 
     #[test]
     fn second_inputs() {
-        sharded::second_inputs::<WgpuRuntime>(&three_devices());
+        sharded::second_inputs(&three_devices());
     }
 
     #[test]
     fn refusals() {
-        sharded::refusals::<WgpuRuntime>(&three_devices());
+        sharded::refusals(&three_devices());
     }
 
     #[test]
     fn through_host() {
-        sharded::through_host::<WgpuRuntime>(&three_devices());
+        sharded::through_host(&three_devices());
     }
 
     #[test]
     fn exchanged_through_host() {
         fn exchanged<O: crate::operators::Checked>() {
             let transport = sharded::Transport::Host;
-            sharded::with_exchange::<WgpuRuntime, O>(&three_devices(), transport);
+            sharded::with_exchange::<O>(&three_devices(), transport);
         }
         exchanged::<Sum>();
         exchanged::<ArgMax>();
@@ -248,39 +253,39 @@ mod sharded_on_one_adapter {
 
     #[test]
     fn no_collectives() {
-        sharded::no_collectives::<WgpuRuntime>(&three_devices());
+        sharded::no_collectives(&three_devices());
     }
 }
 
 /// Sharded tensors on all NVIDIA GPUs of the machine: `--ignored gpus`, with the feature `nccl`.
 #[cfg(feature = "nccl")]
 mod gpus {
-    use reduce_kernels::{cubecl::cuda::CudaRuntime, *};
+    use reduce_kernels::*;
 
     use crate::{devices::gpus, operators::with_operators, sharded};
 
     #[test]
     #[ignore = "needs several GPUs"]
     fn second_inputs() {
-        sharded::second_inputs::<CudaRuntime>(&gpus());
+        sharded::second_inputs(&gpus());
     }
 
     #[test]
     #[ignore = "needs several GPUs"]
     fn through_host() {
-        sharded::through_host::<CudaRuntime>(&gpus());
+        sharded::through_host(&gpus());
     }
 
     #[test]
     #[ignore = "needs several GPUs"]
     fn refusals() {
-        sharded::refusals::<CudaRuntime>(&gpus());
+        sharded::refusals(&gpus());
     }
 
     #[test]
     #[ignore = "needs several GPUs"]
     fn a_thousand_runs() {
-        sharded::a_thousand_runs::<CudaRuntime>(&gpus());
+        sharded::a_thousand_runs(&gpus());
     }
 
     macro_rules! exchange_tests {
@@ -290,7 +295,7 @@ mod gpus {
                 #[ignore = "needs several GPUs"]
                 fn $name() {
                     let transport = sharded::Transport::Collectives;
-                    sharded::with_exchange::<CudaRuntime, $operator>(&gpus(), transport);
+                    sharded::with_exchange::<$operator>(&gpus(), transport);
                 }
             )*
         };

@@ -9,23 +9,15 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Asked, Element, device_with_planes, problem_of, read, results, results_of, tensor},
+    run::{Asked, Element, capable_device, problem_of, read, results, results_of, tensor},
 };
 
 /// A plan of each schedule for a row-major tensor of f32.
-fn every_plan<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
-    shape: &[usize],
-    axes: &[usize],
-) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(
-        client,
-        &Case::contiguous(shape, axes),
-        ElementType::F32,
-        Asked::default(),
-    )
-    .unwrap();
-    widest_plans(&problem, &device_with_planes(client))
+fn every_plan<O: Checked>(client: &Client, shape: &[usize], axes: &[usize]) -> Vec<Plan> {
+    let problem =
+        problem_of::<O>(client, &Case::contiguous(shape, axes), ElementType::F32, Asked::default())
+            .unwrap();
+    widest_plans(&problem, &capable_device(client))
 }
 
 /// Each of `found` within `bound` of `expected`, relative to it.
@@ -39,14 +31,14 @@ fn assert_close(found: &[f32], expected: f64, bound: f64, what: &str) {
 /// A block that holds an element which it cannot take is pushed one by one: NaN, an infinity, an
 /// element whose square overflows or vanishes, or zeros before the first other element. The result
 /// is right wherever that element stands, in whole blocks and in the last one, along and across.
-pub(crate) fn rare_elements_anywhere<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn rare_elements_anywhere(client: &Client) {
     const LEN: usize = 1030;
-    fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>, bound: f64) {
+    fn check<O: Checked>(client: &Client, bound: f64) {
         // The naive logarithm of a sum of exponentials is NaN if an element is infinite.
         let is_infinite = |row: &[f64]| O::NAME == "logsumexp" && row.contains(&f64::INFINITY);
         for (shape, axis) in [([2, LEN], 1), ([LEN, 2], 0)] {
             let at = |row: usize, i: usize| if axis == 1 { row * LEN + i } else { i * 2 + row };
-            for plan in every_plan::<R, O>(client, &shape, &[axis]) {
+            for plan in every_plan::<O>(client, &shape, &[axis]) {
                 for rare in [1e30, 1e-30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                     for (place, zeros) in [(0, 0), (517, 40), (LEN - 1, 0)] {
                         let element = |i: usize| match i {
@@ -71,21 +63,21 @@ pub(crate) fn rare_elements_anywhere<R: Runtime>(client: &ComputeClient<R>) {
             }
         }
     }
-    check::<R, Std>(client, 1e-5);
-    check::<R, NanStd>(client, 1e-5);
-    check::<R, NormL2>(client, 1e-6);
-    check::<R, NormP>(client, 1e-5);
-    check::<R, LogSumExp>(client, 1e-6);
-    check::<R, NanMax>(client, 0.0);
+    check::<Std>(client, 1e-5);
+    check::<NanStd>(client, 1e-5);
+    check::<NormL2>(client, 1e-6);
+    check::<NormP>(client, 1e-5);
+    check::<LogSumExp>(client, 1e-6);
+    check::<NanMax>(client, 0.0);
 }
 
 /// Elements that are the last of all values in an operator's order still have a position: the first,
 /// if all elements are alike.
-pub(crate) fn last_values_have_positions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn last_values_have_positions(client: &Client) {
     const LEN: usize = 530;
-    fn check<R: Runtime, O: Checked, E: Element>(client: &ComputeClient<R>, operator: O, last: E) {
+    fn check<O: Checked, E: Element>(client: &Client, operator: O, last: E) {
         for (shape, axis) in [([2, LEN], 1), ([LEN, 2], 0)] {
-            for plan in every_plan::<R, O>(client, &shape, &[axis]) {
+            for plan in every_plan::<O>(client, &shape, &[axis]) {
                 let data = vec![last; 2 * LEN];
                 let found: Vec<u32> = results(client, operator, &data, &shape, &[axis], Some(plan));
                 assert_eq!(found, [0, 0], "{} of {last:?}, {plan}", O::NAME);
@@ -103,14 +95,14 @@ pub(crate) fn last_values_have_positions<R: Runtime>(client: &ComputeClient<R>) 
 
 /// What lies in memory between the rows of a tensor makes no difference to the bits of any result,
 /// whatever path an operator would take for it.
-pub(crate) fn gaps_make_no_difference<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn gaps_make_no_difference(client: &Client) {
     const SHAPE: [usize; 2] = [300, 9];
     const PITCH: usize = 11;
-    fn check<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+    fn check<O: Checked>(client: &Client) {
         let case = Case::pitched(&SHAPE, PITCH, &[0]);
         let asked = Asked::default();
-        let problem = problem_of::<R, O>(client, &case, ElementType::F32, asked).unwrap();
-        let plans = widest_plans(&problem, &device_with_planes(client));
+        let problem = problem_of::<O>(client, &case, ElementType::F32, asked).unwrap();
+        let plans = widest_plans(&problem, &capable_device(client));
         assert!(plans.iter().any(|plan| plan.access.realigned));
         for plan in plans {
             let with_gaps_of = |gap: f32| -> Vec<f32> {
@@ -128,16 +120,16 @@ pub(crate) fn gaps_make_no_difference<R: Runtime>(client: &ComputeClient<R>) {
             }
         }
     }
-    check::<R, Std>(client);
-    check::<R, NormL2>(client);
-    check::<R, LogSumExp>(client);
-    check::<R, NanMax>(client);
+    check::<Std>(client);
+    check::<NormL2>(client);
+    check::<LogSumExp>(client);
+    check::<NanMax>(client);
 }
 
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every
 /// schedule, one unit alone included. A million times 0.1, one after the other, would be off by 900;
 /// so many for one unit are too many on Mesa's software adapter, which leaves loops after 65535 steps.
-pub(crate) fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn long_sums(client: &Client) {
     let software = !device_of(client).plane_operations;
     let n = if software { 1usize << 16 } else { 1 << 20 };
     let bound = (512.0 + 2.0 * (n as f64).log2()) * f64::from(f32::EPSILON) / 2.0;
@@ -145,7 +137,7 @@ pub(crate) fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
     let data = vec![0.1f32; 4 * n];
     for (shape, axis) in [([1, n], 1), ([n, 4], 0)] {
         let held = shape.iter().product();
-        for plan in every_plan::<R, Sum>(client, &shape, &[axis]) {
+        for plan in every_plan::<Sum>(client, &shape, &[axis]) {
             let sums: Vec<f32> = results(client, Sum, &data[..held], &shape, &[axis], Some(plan));
             assert_close(&sums, exact, bound, &plan.to_string());
             let means: Vec<f32> = results(client, Mean, &data[..held], &shape, &[axis], Some(plan));
@@ -157,7 +149,7 @@ pub(crate) fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
     }
     // A share of 2^22 elements per lane, longer than the tree of chains has room for.
     let data = vec![0.1f32; 1 << 24];
-    let unit = every_plan::<R, Sum>(client, &[data.len()], &[0])
+    let unit = every_plan::<Sum>(client, &[data.len()], &[0])
         .into_iter()
         .find(|plan| plan.schedule.units_per_output() == 1)
         .expect("one unit can always do it");
@@ -167,13 +159,13 @@ pub(crate) fn long_sums<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Variances far from zero: at 1e8 with a spread of 1 in f64, and with a spread of a few units in
 /// the last place in f32, where the mean itself is no f32.
-pub(crate) fn variance_far_from_zero<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn variance_far_from_zero(client: &Client) {
     let n = 3000;
     let steps: Vec<f64> = (0..n).map(|i| f64::from((i * 37) % 11 - 5)).collect();
     let exact = Var::naive(&steps)[0];
     // Neighbouring f32 are 8 apart at 1e8.
     let data: Vec<f32> = steps.iter().map(|step| (1e8 + 8.0 * step) as f32).collect();
-    for plan in every_plan::<R, Var>(client, &[n as usize], &[0]) {
+    for plan in every_plan::<Var>(client, &[n as usize], &[0]) {
         let var = Var { correction: 1.0 };
         let found: Vec<f32> = results(client, var, &data, &[n as usize], &[0], Some(plan));
         assert_close(&found, 64.0 * exact, 1e-5, &plan.to_string());
@@ -203,7 +195,7 @@ pub(crate) fn variance_far_from_zero<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Norms, variances and deviations of elements whose squares no f32 holds, small and large, and of
 /// both together.
-pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn extreme_magnitudes(client: &Client) {
     let n = 5000usize;
     let steps: Vec<f64> = (0..n).map(|i| ((i * 37) % 23) as f64 - 11.0).collect();
     let has_wide = device_of(client).has(ElementType::F64);
@@ -211,11 +203,11 @@ pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     for size in [1e20, 1e-30, 1e34, 1e-34, 1.0, 1e8, 1e-10, 1e-11] {
         let data: Vec<f32> = steps.iter().map(|step| (step * size) as f32).collect();
         let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-        for plan in every_plan::<R, NormL2>(client, &[n], &[0]) {
+        for plan in every_plan::<NormL2>(client, &[n], &[0]) {
             let found: Vec<f32> = results(client, NormL2, &data, &[n], &[0], Some(plan));
             assert_close(&found, NormL2::naive(&exact)[0], 1e-6, &format!("norm at {size}"));
         }
-        for plan in every_plan::<R, Std>(client, &[n], &[0]) {
+        for plan in every_plan::<Std>(client, &[n], &[0]) {
             let std = Std { correction: 0.0 };
             let found: Vec<f32> = results(client, std, &data, &[n], &[0], Some(plan));
             assert_close(&found, Std::naive(&exact)[0], 1e-5, &format!("std at {size}, {plan}"));
@@ -249,7 +241,7 @@ pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     let data: Vec<f32> =
         (0..n).map(|i| (steps[i] * 10f64.powi((i % 61) as i32 - 31)) as f32).collect();
     let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-    for plan in every_plan::<R, NormL2>(client, &[n], &[0]) {
+    for plan in every_plan::<NormL2>(client, &[n], &[0]) {
         let found: Vec<f32> = results(client, NormL2, &data, &[n], &[0], Some(plan));
         assert_close(&found, NormL2::naive(&exact)[0], 1e-6, &format!("all magnitudes, {plan}"));
     }
@@ -265,7 +257,7 @@ pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
         let mut data: Vec<f32> = steps.iter().map(|step| (step * others) as f32).collect();
         data[place] = (1e6 * others.max(1e-20)) as f32;
         let exact: Vec<f64> = data.iter().map(|&value| f64::from(value)).collect();
-        for plan in every_plan::<R, Std>(client, &[n], &[0]) {
+        for plan in every_plan::<Std>(client, &[n], &[0]) {
             let std = Std { correction: 0.0 };
             let found: Vec<f32> = results(client, std, &data, &[n], &[0], Some(plan));
             let what = format!("element {place} far from others of {others}, {plan}");
@@ -289,11 +281,11 @@ pub(crate) fn extreme_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Infinities, values whose exponentials no f32 holds, and values that vanish beside others.
-pub(crate) fn log_sum_exp_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn log_sum_exp_at_the_edges(client: &Client) {
     let inf = f32::INFINITY;
-    for plan in every_plan::<R, LogSumExp>(client, &[2000], &[0]) {
+    for plan in every_plan::<LogSumExp>(client, &[2000], &[0]) {
         let of = |data: Vec<f32>| -> f32 {
-            results::<R, _, f32, f32>(client, LogSumExp, &data, &[2000], &[0], Some(plan))[0]
+            results::<_, f32, f32>(client, LogSumExp, &data, &[2000], &[0], Some(plan))[0]
         };
         assert_close(&[of(vec![1e4; 2000])], 1e4 + 2000f64.ln(), 1e-6, "values of 1e4");
         assert_close(&[of(vec![-1e4; 2000])], -1e4 + 2000f64.ln(), 1e-6, "values of -1e4");
@@ -326,7 +318,7 @@ pub(crate) fn log_sum_exp_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Elements of f32 that are lost beside each other in f32 are not in f64, and i32 that wrap in 32 bits
 /// do not in 64.
-pub(crate) fn wide_accumulators<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn wide_accumulators(client: &Client) {
     let device = device_of(client);
     if device.has(ElementType::F64) {
         let mut data = vec![1e-3f32; 1000];
@@ -334,11 +326,11 @@ pub(crate) fn wide_accumulators<R: Runtime>(client: &ComputeClient<R>) {
         data[501] = -1e9;
         let input = tensor(client, &data, &[1000], &[1]);
         let wide = reduce(Sum, &input).accumulate_in(ElementType::F64).run(client).unwrap();
-        assert_close(&read::<R, f32>(client, &wide, 1), 0.998, 1e-6, "1e9 less itself");
+        assert_close(&read::<f32>(client, &wide, 1), 0.998, 1e-6, "1e9 less itself");
     }
     if device.has(ElementType::I64) {
         let input = tensor(client, &[i32::MAX; 7], &[7], &[1]);
         let wide = reduce(Sum, &input).accumulate_in(ElementType::I64).run(client).unwrap();
-        assert_eq!(read::<R, i64>(client, &wide, 1), [7 * i64::from(i32::MAX)]);
+        assert_eq!(read::<i64>(client, &wide, 1), [7 * i64::from(i32::MAX)]);
     }
 }

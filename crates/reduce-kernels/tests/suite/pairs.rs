@@ -14,7 +14,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    run::{decode, device_with_planes, encode, read, tensor, tensor_of},
+    run::{capable_device, decode, encode, read, tensor, tensor_of},
 };
 
 const OPTIONS: PairOptions =
@@ -145,8 +145,8 @@ enum Way {
 }
 
 /// Reduces two inputs of these types by a plan, and compares the results with f64.
-fn check<R: Runtime>(
-    client: &ComputeClient<R>,
+fn check(
+    client: &Client,
     pair: PairName,
     case: &Case,
     second: Second,
@@ -226,14 +226,14 @@ fn check<R: Runtime>(
 /// The type and the elements of each result, and the plan in words.
 type Found = (Vec<(ElementType, Vec<f64>)>, String);
 
-fn launch<P: PairOperator, R: Runtime>(
-    client: &ComputeClient<R>,
-    reduction: Reduction<'_, OfPairs<P>, TensorHandle<R>>,
+fn launch<P: PairOperator>(
+    client: &Client,
+    reduction: Reduction<'_, OfPairs<P>, TensorHandle>,
     way: Way,
 ) -> Result<Found, ReduceError> {
     use reduce_kernels::operator::ResultArity;
 
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     // WGSL has no bool.
     let reduction = match P::NAME {
         "all_close" => reduction.output_type(ElementType::U32),
@@ -254,7 +254,7 @@ fn launch<P: PairOperator, R: Runtime>(
         None => reduction,
     };
     let results = P::Results::into_list(reduction.run(client)?);
-    let read = |(element, tensor): (ElementType, TensorHandle<R>)| {
+    let read = |(element, tensor): (ElementType, TensorHandle)| {
         let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
         (element, decode(element, &bytes[..outputs * element.bytes()]))
     };
@@ -265,7 +265,7 @@ fn launch<P: PairOperator, R: Runtime>(
 const F32: (ElementType, ElementType) = (ElementType::F32, ElementType::F32);
 
 /// Every reduction of two inputs through every schedule, along and across.
-pub(crate) fn every_schedule<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_schedule(client: &Client) {
     let cases = [Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 300, 24], &[1])];
     for &pair in PairName::ALL {
         for case in &cases {
@@ -283,7 +283,7 @@ pub(crate) fn every_schedule<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Short reductions, of which units and planes have several in flight.
-pub(crate) fn several_outputs<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn several_outputs(client: &Client) {
     let lanes = Schedule::Plane { lanes_per_output: 8, units_per_cube: 64 };
     let unit = Schedule::Unit { units_per_cube: 32 };
     let in_flight = |access: Access, loads, outputs| {
@@ -305,7 +305,7 @@ pub(crate) fn several_outputs<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Inputs of any layout, the second of which broadcasts or not.
-pub(crate) fn every_layout<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_layout(client: &Client) {
     let cases = [
         Case::contiguous(&[7, 64], &[1]),
         Case::contiguous(&[600, 3], &[1]),
@@ -338,14 +338,14 @@ pub(crate) fn every_layout<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Inputs of two types.
-pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn every_type(client: &Client) {
     use ElementType::*;
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let (rows, columns) =
         (Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 40, 24], &[1]));
     for elements in [(F16, F32), (BF16, BF16), (F64, F64), (F32, F64), (F16, BF16), (F32, I8)] {
         if !(device.has(elements.0) && device.has(elements.1)) {
-            println!("{}: not run, the device lacks one of {elements:?}", R::name(client));
+            println!("{}: not run, the device lacks one of {elements:?}", client.name());
             continue;
         }
         for pair in [PairName::Dot, PairName::MeanSquaredError, PairName::CosineSimilarityOf] {
@@ -356,7 +356,7 @@ pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
     }
     for elements in [(I32, I32), (U8, I32), (Bool, U8), (I64, I64), (U32, F32)] {
         if !(device.has(elements.0) && device.has(elements.1)) {
-            println!("{}: not run, the device lacks one of {elements:?}", R::name(client));
+            println!("{}: not run, the device lacks one of {elements:?}", client.name());
             continue;
         }
         for pair in [PairName::CountEqualOf, PairName::AccuracyOf, PairName::Dot] {
@@ -366,10 +366,10 @@ pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// NaN, infinities, empty reductions, and integers that only their own type tells apart.
-pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn at_the_edges(client: &Client) {
     const NAN: f32 = f32::NAN;
     const INF: f32 = f32::INFINITY;
-    let read = |output: TensorHandle<R>, element: ElementType, len: usize| {
+    let read = |output: TensorHandle, element: ElementType, len: usize| {
         let bytes = client.read_one(output.handle.clone()).expect("the device answers");
         decode(element, &bytes[..len * element.bytes()])
     };
@@ -377,7 +377,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     let x = of(&[1.0, NAN, 2.0, INF, INF, 1.0, INF, 0.0], &[4, 2]);
     let y = of(&[1.0, NAN, 2.0, INF, -INF, 1.0, 5.0, 0.0], &[4, 2]);
     let close = |equal_nan| reduce_kernels::AllClose { absolute: 0.0, relative: 0.1, equal_nan };
-    let truth = match device_with_planes(client).has(ElementType::Bool) {
+    let truth = match capable_device(client).has(ElementType::Bool) {
         true => ElementType::Bool,
         false => ElementType::U32,
     };
@@ -399,7 +399,7 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
     assert!(read(error, ElementType::F32, 3).iter().all(|mean| mean.is_nan()));
     assert!(reduce_kernels::max_difference(client, &none, &none, 1).is_err());
 
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     if device.has(ElementType::I32) {
         let (a, b) = ([(1i32 << 24) + 1, 7], [1i32 << 24, 7]);
         let (a, b) = (tensor(client, &a, &[2], &[1]), tensor(client, &b, &[2], &[1]));
@@ -410,9 +410,9 @@ pub(crate) fn at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Tolerances are those of the elements' type: in f64, none is rounded to f32, and in f32, one that
 /// is beyond its range takes every difference.
-pub(crate) fn tolerances<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn tolerances(client: &Client) {
     let close = |absolute| reduce_kernels::AllClose { absolute, relative: 0.0, equal_nan: false };
-    let read = |output: TensorHandle<R>| read::<R, u32>(client, &output, 3);
+    let read = |output: TensorHandle| read::<u32>(client, &output, 3);
     // The largest difference of two f32 is larger than any f32.
     let x = tensor(client, &[1f32, f32::MAX, f32::INFINITY], &[3, 1], &[1, 1]);
     let y = tensor(client, &[2f32, -f32::MAX, 0.0], &[3, 1], &[1, 1]);
@@ -421,8 +421,8 @@ pub(crate) fn tolerances<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(read(of(close(f64::from(f32::MAX))).run(client).unwrap()), [1, 0, 0]);
     let scaled = reduce_kernels::AllClose { relative: 3.0, ..close(0.0) };
     assert_eq!(read(of(scaled).run(client).unwrap()), [1, 1, 0]);
-    if !device_with_planes(client).has(ElementType::F64) {
-        println!("{}: f64 not run, the device lacks it", R::name(client));
+    if !capable_device(client).has(ElementType::F64) {
+        println!("{}: f64 not run, the device lacks it", client.name());
         return;
     }
     let x = tensor(client, &[0f64, 0.0, 1e-50], &[3, 1], &[1, 1]);
@@ -435,10 +435,10 @@ pub(crate) fn tolerances<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Weighted variances and covariances of elements whose squares no f32 holds, and of elements whose
 /// squares do not add up in f32, through every schedule.
-pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn large_magnitudes(client: &Client) {
     let len = 70_001;
     let shape = [1, len];
-    let row = |value: &dyn Fn(usize) -> f64| -> TensorHandle<R> {
+    let row = |value: &dyn Fn(usize) -> f64| -> TensorHandle {
         let row: Vec<f32> = (0..len).map(|i| value(i) as f32).collect();
         tensor(client, &row, &shape, &[len, 1])
     };
@@ -449,7 +449,7 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
     let light_weights = row(&|i| if i == 0 { 1e-9 } else { 1.0 });
     let weights = row(&|_| 0.5);
     let problem = reduce_pair(WeightedMeanVar, &same, &weights).over(1).problem().unwrap();
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let mut ways = vec![Way::Chosen];
     for kind in ScheduleKind::ALL {
         ways.extend(force(kind, &problem, &device).ok().map(Way::Planned));
@@ -490,11 +490,11 @@ pub(crate) fn large_magnitudes<R: Runtime>(client: &ComputeClient<R>) {
 /// Long weighted variances and covariances are as exact as sums, under every schedule, one unit
 /// alone included. Where there are planes, a share has more elements in each component than f32
 /// counts one by one.
-pub(crate) fn long_moments<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn long_moments(client: &Client) {
     let software = !reduce_kernels::device_of(client).plane_operations;
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     // All rows lie in the same memory.
-    let broadcast = |len: usize, value: &dyn Fn(usize) -> f32| -> TensorHandle<R> {
+    let broadcast = |len: usize, value: &dyn Fn(usize) -> f32| -> TensorHandle {
         let row: Vec<f32> = (0..1024).map(value).collect();
         tensor(client, &row, &[len / 1024, 1024], &[0, 1])
     };
@@ -538,7 +538,7 @@ pub(crate) fn long_moments<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Bad requests are named before anything is launched.
-pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn contract(client: &Client) {
     let of = |shape: &[usize]| {
         tensor(client, &vec![1f32; shape.iter().product()], shape, &row_major_strides(shape))
     };
@@ -563,7 +563,7 @@ pub(crate) fn contract<R: Runtime>(client: &ComputeClient<R>) {
     assert_eq!(dot.problem().unwrap().bytes(), 24 * 2 + 6 * 8 + 6 * 8);
     // A buffer that ends before the second input does.
     let short = of(&[2]);
-    let long = TensorHandle::<R>::new(short.handle.clone(), [6], [1], x.dtype);
+    let long = TensorHandle::new(short.handle.clone(), [6], [1], x.dtype);
     let reduction = reduce(Sum, &x).paired(&long, Product);
     let checked = reduction.check(client).unwrap_err();
     let error = reduction.run(client).unwrap_err();

@@ -15,7 +15,7 @@ use crate::{
     case::Case,
     operators::{Checked, for_each_operator, gives_bools},
     oracle::reduce_naively,
-    run::{Asked, decode, device_with_planes, encode, sample, tensor, tensor_of, tolerance},
+    run::{Asked, capable_device, decode, encode, sample, tensor, tensor_of, tolerance},
 };
 
 /// The first indices of `pieces` shards of `extent` indices and the end of the last. Shards are
@@ -65,9 +65,9 @@ impl Cut<'_> {
     }
 
     /// The partial results of all shards.
-    fn partials<R: Runtime, O: Checked>(&self, client: &ComputeClient<R>) -> Vec<Partials<O, R>> {
+    fn partials<O: Checked>(&self, client: &Client) -> Vec<Partials<O>> {
         let Self { case, element, data, axis, ref ends, plan, .. } = *self;
-        let device = device_with_planes(client);
+        let device = capable_device(client);
         let shards = ends.windows(2).enumerate().map(|(nth, window)| {
             let elements = shard_of(data, &case.shape, axis, window[0], window[1]);
             let strided = self.shard(nth);
@@ -98,9 +98,9 @@ impl Cut<'_> {
     }
 
     /// Merges all shards and compares the results with the oracle. Gives the bytes of the results.
-    fn check<R: Runtime, O: Checked>(&self, client: &ComputeClient<R>) -> Vec<Vec<u8>> {
+    fn check<O: Checked>(&self, client: &Client) -> Vec<Vec<u8>> {
         let Self { case, element, data, axis, ref ends, plan, .. } = *self;
-        let partials = self.partials::<R, O>(client);
+        let partials = self.partials::<O>(client);
         let outputs = merge_partials(&partials).run(client).unwrap();
         let expected = reduce_naively(data, &case.shape, &case.strides, &case.axes, |values| {
             (O::naive(values), O::scale(values))
@@ -136,7 +136,7 @@ fn one_by_one() -> Plan {
 }
 
 /// An operator over a tensor that is cut along every reduced axis into 1 to 7 shards, twice.
-pub(crate) fn every_cut<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+pub(crate) fn every_cut<O: Checked>(client: &Client) {
     let mut rng = StdRng::seed_from_u64(18);
     for case in [Case::contiguous(&[4, 9, 3, 5], &[0, 1, 3]), Case::contiguous(&[11, 13], &[0, 1])]
     {
@@ -147,7 +147,7 @@ pub(crate) fn every_cut<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
                 let ends = cut(case.shape[axis], pieces, &mut rng);
                 let plan = Some(one_by_one());
                 let cut = Cut { case: &case, element, data: &data, axis, ends, plan, padded: true };
-                let (first, again) = (cut.check::<R, O>(client), cut.check::<R, O>(client));
+                let (first, again) = (cut.check::<O>(client), cut.check::<O>(client));
                 assert_eq!(first, again, "{}: other bits in the second run", O::NAME);
             }
         }
@@ -155,15 +155,15 @@ pub(crate) fn every_cut<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
 }
 
 /// Shards through every schedule, along and across, whole and peeled.
-pub(crate) fn every_schedule<R: Runtime>(client: &ComputeClient<R>) {
-    every_schedule_of::<R, Sum>(client);
-    every_schedule_of::<R, ArgMax>(client);
-    every_schedule_of::<R, MeanVar>(client);
+pub(crate) fn every_schedule(client: &Client) {
+    every_schedule_of::<Sum>(client);
+    every_schedule_of::<ArgMax>(client);
+    every_schedule_of::<MeanVar>(client);
 }
 
-fn every_schedule_of<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+fn every_schedule_of<O: Checked>(client: &Client) {
     let mut rng = StdRng::seed_from_u64(19);
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     let element = ElementType::F32;
     for case in [
         Case::contiguous(&[3, 6, 1031], &[1, 2]),
@@ -185,45 +185,41 @@ fn every_schedule_of<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
         for plan in plans {
             let (ends, plan) = (ends.clone(), Some(plan));
             let cut = Cut { case: &case, element, data: &data, axis, ends, plan, padded: false };
-            cut.check::<R, O>(client);
+            cut.check::<O>(client);
         }
         let ends = cut(case.shape[axis], 4, &mut rng);
         let plan = None;
         let cut = Cut { case: &case, element, data: &data, axis, ends, plan, padded: true };
-        cut.check::<R, O>(client);
+        cut.check::<O>(client);
     }
 }
 
 /// Accumulators of every width: halves, bytes, 64 bits.
-pub(crate) fn every_type<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn every_type(client: &Client) {
+    let device = capable_device(client);
     let case = Case::contiguous(&[7, 12], &[0, 1]);
     let mut passed = 0;
     for element in ElementType::ALL.into_iter().filter(|&element| device.has(element)) {
-        fn check<R: Runtime, O: Checked>(
-            client: &ComputeClient<R>,
-            case: &Case,
-            element: ElementType,
-        ) {
+        fn check<O: Checked>(client: &Client, case: &Case, element: ElementType) {
             let data = sample::<O>(case, element, 20);
             let (ends, plan) = (vec![0, 2, 2, 7], Some(one_by_one()));
             let cut = Cut { case, element, data: &data, axis: 0, ends, plan, padded: true };
-            cut.check::<R, O>(client);
+            cut.check::<O>(client);
         }
-        check::<R, Max>(client, &case, element);
-        check::<R, ArgMax>(client, &case, element);
-        check::<R, Sum>(client, &case, element);
+        check::<Max>(client, &case, element);
+        check::<ArgMax>(client, &case, element);
+        check::<Sum>(client, &case, element);
         passed += 1;
     }
     assert!(passed >= 3, "{passed} types");
 }
 
-fn f32s<R: Runtime>(client: &ComputeClient<R>, shape: &[usize]) -> TensorHandle<R> {
+fn f32s(client: &Client, shape: &[usize]) -> TensorHandle {
     let data: Vec<f32> = (0..shape.iter().product()).map(|i| (i * 7 % 31) as f32 - 9.5).collect();
     tensor(client, &data, shape, &row_major_strides(shape))
 }
 
-fn read<R: Runtime>(client: &ComputeClient<R>, output: TensorHandle<R>, len: usize) -> Vec<f32> {
+fn read(client: &Client, output: TensorHandle, len: usize) -> Vec<f32> {
     let bytes = client.read_one(output.handle).expect("the device answers");
     f32::from_bytes(&bytes)[..len].to_vec()
 }
@@ -245,7 +241,7 @@ impl Map for FromTwo {
 
 /// Merging a few first, merging in a list longer than a launch binds, words that went through
 /// memory of the host, outputs of the caller, two inputs, maps, and tensors that are no shards.
-pub(crate) fn merges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn merges(client: &Client) {
     let x = f32s(client, &[12, 10]);
     let rows = |from: usize, until: usize| {
         let data: Vec<f32> = (from * 10..until * 10).map(|i| (i * 7 % 31) as f32 - 9.5).collect();
@@ -290,7 +286,7 @@ pub(crate) fn merges<R: Runtime>(client: &ComputeClient<R>) {
     let line = serde_json::to_string(&description).unwrap();
     let description = serde_json::from_str(&line).unwrap();
     let words = each[0].words().shape()[1];
-    let gathered = TensorHandle::<R>::new_contiguous(
+    let gathered = TensorHandle::new_contiguous(
         [12, words, 10],
         client.create_from_slice(&bytes),
         storage_type(ElementType::U32),
@@ -338,7 +334,7 @@ pub(crate) fn merges<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Positions in a tensor of more than 2^32 elements, and of two axes of which the outer is whole.
-pub(crate) fn positions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn positions(client: &Client) {
     let rows = tensor(client, &[1.0f32, 3.0, 2.0, 5.0], &[2, 2], &[2, 1]);
     let spec = ShardSpec { axis: 1, start: 3_000_000_000, of: 4_000_000_000 };
     let reduction = reduce(ArgMax, &rows).over([0, 1]);
@@ -363,13 +359,13 @@ fn refusal<T>(result: Result<T, ReduceError>) -> PartialsError {
 }
 
 /// What cannot be merged is refused, and says why.
-pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn refusals(client: &Client) {
     let x = f32s(client, &[6, 4]);
     let of = |start: usize, of: usize| {
         reduce(ArgMax, &x).over(0).partials_of_shard(client, ShardSpec { axis: 0, start, of })
     };
     let (first, second) = (of(0, 12).unwrap(), of(6, 12).unwrap());
-    let merge = |list: &[Partials<ArgMax, R>]| refusal(merge_partials(list).run(client));
+    let merge = |list: &[Partials<ArgMax>]| refusal(merge_partials(list).run(client));
 
     assert_eq!(merge(&[]), PartialsError::None);
     assert_eq!(
@@ -441,7 +437,7 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
         change(&mut description);
         refusal(Partials::from_words(ArgMax, description, words.clone()))
     };
-    let operator = refusal(Partials::<_, R>::from_words(Max, described.clone(), words.clone()));
+    let operator = refusal(Partials::<_>::from_words(Max, described.clone(), words.clone()));
     assert!(matches!(operator, PartialsError::Operator { .. }), "{operator}");
     for error in [
         joined(&|description| description.format = 2),
@@ -463,17 +459,17 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
     ] {
         assert!(matches!(error, PartialsError::Words { .. }), "{error}");
     }
-    let with = |words: TensorHandle<R>| {
+    let with = |words: TensorHandle| {
         Partials::from_words(ArgMax, described.clone(), words).map(|_| ()).unwrap_err()
     };
     let [shape, strides] = [words.shape().to_vec(), words.strides().to_vec()];
-    let floats = TensorHandle::<R>::new(
+    let floats = TensorHandle::new(
         words.handle.clone(),
         &shape[..],
         &strides[..],
         storage_type(ElementType::F32),
     );
-    let swapped = TensorHandle::<R>::new(words.handle.clone(), &shape[..], [8, 1, 2], words.dtype);
+    let swapped = TensorHandle::new(words.handle.clone(), &shape[..], [8, 1, 2], words.dtype);
     for error in [with(floats), with(swapped)] {
         assert!(matches!(error, ReduceError::Partials(PartialsError::Words { .. })), "{error}");
     }
@@ -481,7 +477,7 @@ pub(crate) fn refusals<R: Runtime>(client: &ComputeClient<R>) {
     let few = with(few).to_string();
     assert!(few.starts_with("the words spans"), "{few}");
     // Strides along axes of one index mean nothing.
-    let any = TensorHandle::<R>::new(words.handle.clone(), &shape[..], [77, 4, 1], words.dtype);
+    let any = TensorHandle::new(words.handle.clone(), &shape[..], [77, 4, 1], words.dtype);
     Partials::from_words(ArgMax, described.clone(), any).unwrap();
 
     // Counts of each batch fit 32 bits, and those of both do not.

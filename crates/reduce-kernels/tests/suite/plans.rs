@@ -23,14 +23,14 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Rows of a shape that no other test has. The sums of a row differ with the order of additions.
-struct Rows<R: Runtime> {
-    client: ComputeClient<R>,
-    x: TensorHandle<R>,
+struct Rows {
+    client: Client,
+    x: TensorHandle,
     rows: usize,
 }
 
-impl<R: Runtime> Rows<R> {
-    fn new(client: &ComputeClient<R>, rows: usize) -> Self {
+impl Rows {
+    fn new(client: &Client, rows: usize) -> Self {
         let value = |i: usize| ((i * 2_654_435_761) % 1_000_003) as f32 / 1e3 - 500.0;
         let data: Vec<f32> = (0..rows * 1031).map(value).collect();
         let x = tensor(client, &data, &[rows, 1031], &[1031, 1]);
@@ -53,7 +53,7 @@ impl<R: Runtime> Rows<R> {
             None => reduction,
         };
         let sums = reduction.run(&self.client).unwrap();
-        read::<R, f32>(&self.client, &sums, self.rows).into_iter().map(f32::to_bits).collect()
+        read::<f32>(&self.client, &sums, self.rows).into_iter().map(f32::to_bits).collect()
     }
 
     /// The planner's choice, and a plan that gives other bits.
@@ -75,7 +75,7 @@ fn store_of(device: &Device, problem: &Problem, plan: Plan) -> PlanStore {
 
 /// Every thread plans with the profile of the process from its next call on, and no longer when it
 /// is taken away. Here it changes nothing but the time of a launch, so that no plan changes.
-pub(crate) fn profiles<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn profiles(client: &Client) {
     let _alone = alone();
     let rows = Rows::new(client, 47);
     let launch_ns = || reduce(Sum, &rows.x).over(1).choose(client).unwrap().estimate.launch_ns;
@@ -106,7 +106,7 @@ pub(crate) fn profiles<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Plans whose cubes wait are refused once the process has forbidden them, in every thread, and are
 /// what they were when it allows them again.
-pub(crate) fn waiting_forbidden<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn waiting_forbidden(client: &Client) {
     let _alone = alone();
     let x = tensor(client, &[0.5f32; 2000], &[2, 1000], &[1000, 1]);
     let schedule =
@@ -116,7 +116,7 @@ pub(crate) fn waiting_forbidden<R: Runtime>(client: &ComputeClient<R>) {
     let run = || {
         let softmax = Softmax.of(&x, 1).with_plan(plan);
         let output = softmax.run(client).map_err(|error| error.to_string())?;
-        Ok::<_, String>(read::<R, f32>(client, &output, 2000))
+        Ok::<_, String>(read::<f32>(client, &output, 2000))
     };
     let before = run();
     assert_eq!(before.is_ok(), device_of(client).forward_progress, "{before:?}");
@@ -133,7 +133,7 @@ pub(crate) fn waiting_forbidden<R: Runtime>(client: &ComputeClient<R>) {
 
 /// A store's plan is run where it fits, from the next call on, and no longer when the store is
 /// taken away.
-pub(crate) fn stored<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn stored(client: &Client) {
     let _alone = alone();
     let device = device_of(client);
     let rows = Rows::new(client, 37);
@@ -174,7 +174,7 @@ pub(crate) fn stored<R: Runtime>(client: &ComputeClient<R>) {
     let once = reduction.clone().with_plans(&store);
     assert_eq!(once.plan(client).unwrap().source, PlanSource::Stored);
     let sums = once.run(client).unwrap();
-    let sums: Vec<u32> = read::<R, f32>(client, &sums, 37).into_iter().map(f32::to_bits).collect();
+    let sums: Vec<u32> = read::<f32>(client, &sums, 37).into_iter().map(f32::to_bits).collect();
     assert_eq!(sums, rows.sums(Some(other)));
     is(chosen, PlanSource::Chosen);
 
@@ -193,7 +193,7 @@ pub(crate) fn stored<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Every thread takes a new store at its next call, whatever it has cached.
-pub(crate) fn stored_for_threads<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn stored_for_threads(client: &Client) {
     const THREADS: usize = 3;
     let _alone = alone();
     let device = device_of(client);
@@ -236,7 +236,7 @@ pub(crate) fn stored_for_threads<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// What runs while it is recorded is recorded once, and makes its problem again.
-pub(crate) fn recorded_reductions<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn recorded_reductions(client: &Client) {
     let _alone = alone();
     let of_test = || -> Vec<RecordedReduction> {
         let all = recorded(client).into_iter();
@@ -251,8 +251,8 @@ pub(crate) fn recorded_reductions<R: Runtime>(client: &ComputeClient<R>) {
         reduce(Sum, x).over(1).run(client).unwrap();
     }
     // The order of the axes of a view, a second input, and types.
-    let columns = TensorHandle::<R>::new(x.handle.clone(), [1031, 43], [1, 1031], x.dtype);
-    let row = TensorHandle::<R>::new(x.handle.clone(), [1031], [1], x.dtype);
+    let columns = TensorHandle::new(x.handle.clone(), [1031, 43], [1, 1031], x.dtype);
+    let row = TensorHandle::new(x.handle.clone(), [1031], [1], x.dtype);
     reduce(Max, &columns).over(1).run(client).unwrap();
     let dot = reduce(Sum, x).paired(&row, Product).over(1);
     dot.run(client).unwrap();

@@ -10,7 +10,7 @@ use reduce_kernels::{
 
 use crate::{
     case::Case,
-    run::{Asked, check, device_with_planes, problem_of},
+    run::{Asked, capable_device, check, problem_of},
 };
 
 /// Most elements of a buffer: enough for every schedule, little enough for a software adapter.
@@ -50,8 +50,8 @@ fn any_case() -> impl Strategy<Value = Case> {
 }
 
 /// Random problems, each as chosen and with one plan picked from all that apply.
-pub(crate) fn problems<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn problems(client: &Client) {
+    let device = capable_device(client);
     let config = Config {
         cases: 200,
         // The same problems every time: a failure here must fail in CI too.
@@ -63,12 +63,12 @@ pub(crate) fn problems<R: Runtime>(client: &ComputeClient<R>) {
     let strategy = (any_case(), any::<prop::sample::Index>(), any::<u64>());
     TestRunner::new(config)
         .run(&strategy, |(case, pick, seed)| {
-            check::<R, Sum>(client, &case, ElementType::F32, None, seed).unwrap();
+            check::<Sum>(client, &case, ElementType::F32, None, seed).unwrap();
             let problem =
-                problem_of::<R, ArgMax>(client, &case, ElementType::F32, Asked::default()).unwrap();
+                problem_of::<ArgMax>(client, &case, ElementType::F32, Asked::default()).unwrap();
             let plans = every_plan(&problem, &device);
             let plan = plans[pick.index(plans.len())];
-            check::<R, ArgMax>(client, &case, ElementType::F32, Some(plan), seed).unwrap();
+            check::<ArgMax>(client, &case, ElementType::F32, Some(plan), seed).unwrap();
             Ok(())
         })
         .unwrap();

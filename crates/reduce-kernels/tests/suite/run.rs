@@ -94,31 +94,33 @@ pub(crate) fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
     })
 }
 
-/// The client's device, with plane operations whether it reports them or not.
-pub(crate) fn device_with_planes<R: Runtime>(client: &ComputeClient<R>) -> Device {
+/// The client's device, with plane operations and atomic words of 64 bits whether it reports them
+/// or not. Mesa's software adapter runs both: CubeCL lists no atomics of 64 bits for WGSL.
+pub(crate) fn capable_device(client: &Client) -> Device {
     let mut device = device_of(client);
     device.plane_operations = true;
+    device.wide_atomics |= device.has(ElementType::U64);
     device
 }
 
 /// A tensor of `data` with this shape and these strides.
-pub(crate) fn tensor<R: Runtime, E: Element>(
-    client: &ComputeClient<R>,
+pub(crate) fn tensor<E: Element>(
+    client: &Client,
     data: &[E],
     shape: &[usize],
     strides: &[usize],
-) -> TensorHandle<R> {
+) -> TensorHandle {
     tensor_of(client, E::TYPE, bytemuck::cast_slice(data), shape, strides)
 }
 
 /// A tensor of bytes that hold elements of a type.
-pub(crate) fn tensor_of<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(crate) fn tensor_of(
+    client: &Client,
     element: ElementType,
     bytes: &[u8],
     shape: &[usize],
     strides: &[usize],
-) -> TensorHandle<R> {
+) -> TensorHandle {
     // A buffer must hold something, even if the tensor does not; and on wgpu a multiple of 4 bytes.
     let mut held = bytes.to_vec();
     held.resize(bytes.len().max(1).next_multiple_of(8), POISON);
@@ -126,11 +128,7 @@ pub(crate) fn tensor_of<R: Runtime>(
 }
 
 /// The first `len` elements of a tensor's buffer.
-pub(crate) fn read<R: Runtime, E: Element>(
-    client: &ComputeClient<R>,
-    tensor: &TensorHandle<R>,
-    len: usize,
-) -> Vec<E> {
+pub(crate) fn read<E: Element>(client: &Client, tensor: &TensorHandle, len: usize) -> Vec<E> {
     let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
     bytemuck::pod_collect_to_vec::<u8, E>(&bytes[..len * size_of::<E>()])
 }
@@ -149,8 +147,8 @@ pub(crate) fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -
 }
 
 /// The canonical problem of a case with the types asked for, its output strided as [`check`] has it.
-pub(crate) fn problem_of<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
+pub(crate) fn problem_of<O: Checked>(
+    client: &Client,
     case: &Case,
     element: ElementType,
     asked: Asked,
@@ -176,10 +174,10 @@ impl From<Option<Plan>> for Asked {
 
 impl Asked {
     /// A reduction with the types asked for.
-    fn of<'a, O: Operator, R: Runtime>(
+    fn of<'a, O: Operator>(
         self,
-        mut reduction: Reduction<'a, O, TensorHandle<R>>,
-    ) -> Reduction<'a, O, TensorHandle<R>> {
+        mut reduction: Reduction<'a, O, TensorHandle>,
+    ) -> Reduction<'a, O, TensorHandle> {
         if let Some(accumulator) = self.accumulator {
             reduction = reduction.accumulate_in(accumulator);
         }
@@ -194,8 +192,8 @@ impl Asked {
 
 /// Runs a case and compares every result with the oracle. The outputs are strided, poisoned, and must
 /// keep their poison between the results. Returns the error where the reduction was refused.
-pub(crate) fn check<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
+pub(crate) fn check<O: Checked>(
+    client: &Client,
     case: &Case,
     element: ElementType,
     asked: impl Into<Asked>,
@@ -211,7 +209,7 @@ pub(crate) fn check<R: Runtime, O: Checked>(
 
     let reduction = reduce(O::operator(), &input).over(case.axes.as_slice()).keep_dims(false);
     let mut reduction = asked.of(reduction);
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     if let Some(plan) = asked.plan {
         reduction = reduction.with_plan(plan).plan_for(&device);
     }
@@ -219,7 +217,7 @@ pub(crate) fn check<R: Runtime, O: Checked>(
     let poisoned = |output: &ElementType| {
         tensor_of(client, *output, &vec![POISON; held * output.bytes()], &kept, &strides)
     };
-    let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
+    let outputs: Vec<TensorHandle> = types.iter().map(poisoned).collect();
     let bindings = O::Results::outputs(|nth| outputs[nth].clone().binding());
     reduction.run_into(client, bindings)?;
 
@@ -283,8 +281,8 @@ pub(crate) fn tolerance(
 }
 
 /// The first result of a row-major tensor over `axes`.
-pub(crate) fn results<R: Runtime, O: Operator, E: Element, U: Element>(
-    client: &ComputeClient<R>,
+pub(crate) fn results<O: Operator, E: Element, U: Element>(
+    client: &Client,
     operator: O,
     data: &[E],
     shape: &[usize],
@@ -296,15 +294,15 @@ pub(crate) fn results<R: Runtime, O: Operator, E: Element, U: Element>(
 }
 
 /// The first result of a tensor over `axes`.
-pub(crate) fn results_of<R: Runtime, O: Operator, U: Element>(
-    client: &ComputeClient<R>,
+pub(crate) fn results_of<O: Operator, U: Element>(
+    client: &Client,
     operator: O,
-    input: &TensorHandle<R>,
+    input: &TensorHandle,
     axes: &[usize],
     plan: Option<Plan>,
 ) -> Vec<U> {
     let mut reduction = reduce(operator, input).over(axes).output_type(U::TYPE);
-    let device = device_with_planes(client);
+    let device = capable_device(client);
     if let Some(plan) = plan {
         reduction = reduction.with_plan(plan).plan_for(&device);
     }
@@ -315,7 +313,7 @@ pub(crate) fn results_of<R: Runtime, O: Operator, U: Element>(
         let bytes = vec![POISON; len * output.bytes()];
         tensor_of(client, *output, &bytes, &shape, &row_major_strides(&shape))
     };
-    let outputs: Vec<TensorHandle<R>> = types.iter().map(poisoned).collect();
+    let outputs: Vec<TensorHandle> = types.iter().map(poisoned).collect();
     let bindings = O::Results::outputs(|nth| outputs[nth].clone().binding());
     reduction.run_into(client, bindings).unwrap();
     read(client, &outputs[0], len)

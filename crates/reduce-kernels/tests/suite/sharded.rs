@@ -22,13 +22,13 @@ fn f32s(shape: &[usize]) -> Vec<f32> {
 
 /// A tensor of these elements, cut along an axis before each of `starts`. Shard `nth` lies on
 /// device `nth`.
-fn cut<R: Runtime, E: Element>(
-    devices: &[R::Device],
+fn cut<E: Element>(
+    devices: &[cubecl::Device],
     data: &[E],
     shape: &[usize],
     axis: usize,
     starts: &[usize],
-) -> Sharded<R> {
+) -> Sharded {
     let inner: usize = shape[axis + 1..].iter().product();
     let ends = starts.iter().skip(1).copied().chain([shape[axis]]);
     let shards = starts.iter().zip(ends).zip(devices).map(|((&start, end), device)| {
@@ -38,13 +38,13 @@ fn cut<R: Runtime, E: Element>(
         let mut shape = shape.to_vec();
         shape[axis] = end - start;
         let strides = row_major_strides(&shape);
-        (device.clone(), tensor(&R::client(device), &own, &shape, &strides))
+        (device.clone(), tensor(&device.client(), &own, &shape, &strides))
     });
     Sharded::cut(axis, shards.collect::<Vec<_>>()).unwrap()
 }
 
 /// The elements of each shard of a row-major result.
-fn read<R: Runtime>(sharded: &Sharded<R>) -> Vec<Vec<f32>> {
+fn read(sharded: &Sharded) -> Vec<Vec<f32>> {
     let shards = sharded.shards().iter().map(|shard| {
         let bytes = shard.client().read_one(shard.tensor().handle.clone());
         let len = shard.tensor().shape().iter().product();
@@ -54,10 +54,10 @@ fn read<R: Runtime>(sharded: &Sharded<R>) -> Vec<Vec<f32>> {
 }
 
 /// Reductions over axes that are not cut stay in shards, and those of replicas are replicas.
-pub(crate) fn without_exchange<R: Runtime>(devices: &[R::Device]) {
+pub(crate) fn without_exchange(devices: &[cubecl::Device]) {
     let shape = [3, 4, 10];
     let data = f32s(&shape);
-    let x = cut::<R, _>(&devices[..3], &data, &shape, 2, &[0, 7, 7]);
+    let x = cut::<_>(&devices[..3], &data, &shape, 2, &[0, 7, 7]);
     assert_eq!((x.shape(), x.axis(), x.starts()), (&shape[..], Some(2), Some(&[0, 7, 7][..])));
     assert_eq!(reduce(Sum, &x).over(1).output_shape().unwrap(), [3, 1, 10]);
 
@@ -75,7 +75,7 @@ pub(crate) fn without_exchange<R: Runtime>(devices: &[R::Device]) {
     assert_eq!(reduce(Sum, &x).over(1).plans().unwrap().len(), 3);
 
     let replicas = devices[..2].iter().map(|device| {
-        (device.clone(), tensor(&R::client(device), &data, &shape, &row_major_strides(&shape)))
+        (device.clone(), tensor(&device.client(), &data, &shape, &row_major_strides(&shape)))
     });
     let replicas = Sharded::replicated(replicas.collect::<Vec<_>>()).unwrap();
     let highest = reduce(Max, &replicas).run_sharded().unwrap();
@@ -84,23 +84,23 @@ pub(crate) fn without_exchange<R: Runtime>(devices: &[R::Device]) {
     assert_eq!(read(&highest), [[max], [max]]);
 
     // One shard is the whole: nobody to exchange with.
-    let alone = cut::<R, _>(&devices[..1], &data, &shape, 2, &[0]);
+    let alone = cut::<_>(&devices[..1], &data, &shape, 2, &[0]);
     let highest = reduce(Max, &alone).run_sharded().unwrap();
     assert_eq!((read(&highest), highest.axis()), (vec![vec![max]], None));
 }
 
 /// Second inputs that are cut as the first, or not at all where they repeat along the cut axis.
-pub(crate) fn second_inputs<R: Runtime>(devices: &[R::Device]) {
+pub(crate) fn second_inputs(devices: &[cubecl::Device]) {
     let data = f32s(&[6, 5]);
     let devices = &devices[..2];
-    let x = cut::<R, _>(devices, &data, &[6, 5], 0, &[0, 4]);
+    let x = cut::<_>(devices, &data, &[6, 5], 0, &[0, 4]);
     let replicated = |data: &[f32], shape: &[usize]| {
         let each = devices.iter().map(|device| {
-            (device.clone(), tensor(&R::client(device), data, shape, &row_major_strides(shape)))
+            (device.clone(), tensor(&device.client(), data, shape, &row_major_strides(shape)))
         });
-        Sharded::<R>::replicated(each.collect::<Vec<_>>()).unwrap()
+        Sharded::replicated(each.collect::<Vec<_>>()).unwrap()
     };
-    let dots = |y: &Sharded<R>| reduce(Sum, &x).paired(y, Product).over(1).run_sharded();
+    let dots = |y: &Sharded| reduce(Sum, &x).paired(y, Product).over(1).run_sharded();
 
     let of_rows = read(&dots(&x).unwrap()).concat();
     let squares: Vec<f32> =
@@ -110,23 +110,23 @@ pub(crate) fn second_inputs<R: Runtime>(devices: &[R::Device]) {
     let weighted: Vec<f32> = data.chunks(5).map(|row| row[0] + 2.0 * row[2]).collect();
     assert_eq!(read(&dots(&row).unwrap()).concat(), weighted);
 
-    let refused = |y: &Sharded<R>| match dots(y) {
+    let refused = |y: &Sharded| match dots(y) {
         Err(ReduceError::Shards(ShardsError::Second { reason })) => reason,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it ran"),
     };
     refused(&replicated(&data, &[6, 5]));
-    refused(&cut::<R, _>(devices, &data, &[6, 5], 0, &[0, 3]));
-    refused(&cut::<R, _>(devices, &data, &[6, 5], 1, &[0, 4]));
+    refused(&cut::<_>(devices, &data, &[6, 5], 0, &[0, 3]));
+    refused(&cut::<_>(devices, &data, &[6, 5], 1, &[0, 4]));
     let swapped = [devices[1].clone(), devices[0].clone()];
-    refused(&cut::<R, _>(&swapped, &data, &[6, 5], 0, &[0, 4]));
+    refused(&cut::<_>(&swapped, &data, &[6, 5], 0, &[0, 4]));
 }
 
 /// Over the cut axis, through the host: two inputs, maps of pairs, dropped axes, results without
 /// elements.
-pub(crate) fn through_host<R: Runtime>(devices: &[R::Device]) {
+pub(crate) fn through_host(devices: &[cubecl::Device]) {
     let data = f32s(&[6, 5]);
-    let x = cut::<R, _>(&devices[..2], &data, &[6, 5], 0, &[0, 4]);
+    let x = cut::<_>(&devices[..2], &data, &[6, 5], 0, &[0, 4]);
     let dots = reduce(Sum, &x).paired(&x, Product).over(0).keep_dims(false);
     let dots = dots.run_sharded_through_host().unwrap();
     assert_eq!((dots.shape(), dots.axis()), (&[5][..], None));
@@ -134,28 +134,28 @@ pub(crate) fn through_host<R: Runtime>(devices: &[R::Device]) {
         (0..5).map(|column| data.chunks(5).map(|row| row[column] * row[column]).sum()).collect();
     assert_eq!(read(&dots), [expected.clone(), expected]);
 
-    let none = cut::<R, f32>(&devices[..2], &[], &[6, 0], 0, &[0, 4]);
+    let none = cut::<f32>(&devices[..2], &[], &[6, 0], 0, &[0, 4]);
     let none = reduce(Sum, &none).over(0).run_sharded().unwrap();
     assert_eq!((none.shape(), none.shards().len()), (&[1, 0][..], 2));
 
     // An error says which shard it is of.
     let [a, b] = [&devices[0], &devices[1]];
-    let whole = tensor(&R::client(a), &data, &[6, 5], &[5, 1]);
-    let short = tensor(&R::client(b), &data[..10], &[6, 5], &[5, 1]);
-    let cut = Sharded::<R>::cut(0, [(a.clone(), whole), (b.clone(), short)]).unwrap();
+    let whole = tensor(&a.client(), &data, &[6, 5], &[5, 1]);
+    let short = tensor(&b.client(), &data[..10], &[6, 5], &[5, 1]);
+    let cut = Sharded::cut(0, [(a.clone(), whole), (b.clone(), short)]).unwrap();
     let error = reduce(Sum, &cut).over(0).run_sharded_through_host().unwrap_err();
     let of_shard = matches!(error, ReduceError::Shards(ShardsError::Shard { nth: 1, .. }));
     assert!(of_shard, "{error}");
 }
 
 /// What is not a valid sharded tensor is refused.
-pub(crate) fn refusals<R: Runtime>(devices: &[R::Device]) {
+pub(crate) fn refusals(devices: &[cubecl::Device]) {
     let [a, b] = [&devices[0], &devices[1]];
-    let on = |device: &R::Device, shape: &[usize]| -> (R::Device, TensorHandle<R>) {
-        let client = R::client(device);
+    let on = |device: &cubecl::Device, shape: &[usize]| -> (cubecl::Device, TensorHandle) {
+        let client = device.client();
         (device.clone(), tensor(&client, &f32s(shape), shape, &row_major_strides(shape)))
     };
-    let refused = |axis, shards| match Sharded::<R>::cut(axis, shards) {
+    let refused = |axis, shards| match Sharded::cut(axis, shards) {
         Err(ReduceError::Shards(error)) => error,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it is a tensor"),
@@ -167,20 +167,20 @@ pub(crate) fn refusals<R: Runtime>(devices: &[R::Device]) {
     assert!(matches!(shapes, ShardsError::Shapes { nth: 1, cut: Some(0), .. }), "{shapes}");
     let rank = refused(0, vec![on(a, &[2, 3]), on(b, &[2])]);
     assert!(matches!(rank, ShardsError::Shapes { nth: 1, .. }), "{rank}");
-    let ints = (b.clone(), tensor(&R::client(b), &[1i32; 6], &[2, 3], &[3, 1]));
+    let ints = (b.clone(), tensor(&b.client(), &[1i32; 6], &[2, 3], &[3, 1]));
     let types = refused(0, vec![on(a, &[2, 3]), ints]);
     assert!(matches!(types, ShardsError::Types { nth: 1, .. }), "{types}");
-    let axis = Sharded::<R>::cut(2, vec![on(a, &[2, 3]), on(b, &[2, 3])]).unwrap_err();
+    let axis = Sharded::cut(2, vec![on(a, &[2, 3]), on(b, &[2, 3])]).unwrap_err();
     assert!(matches!(axis, ReduceError::Problem(ProblemError::AxisOutOfRange { .. })), "{axis}");
-    let replicas = Sharded::<R>::replicated(vec![on(a, &[2, 3]), on(b, &[1, 3])]).unwrap_err();
+    let replicas = Sharded::replicated(vec![on(a, &[2, 3]), on(b, &[1, 3])]).unwrap_err();
     let replicas = replicas.to_string();
     assert!(replicas.ends_with("replicas are equal"), "{replicas}");
 }
 
 /// Without collectives, a reduction over the cut axis is refused.
-pub(crate) fn no_collectives<R: Runtime>(devices: &[R::Device]) {
+pub(crate) fn no_collectives(devices: &[cubecl::Device]) {
     let data = f32s(&[8]);
-    let x = cut::<R, _>(&devices[..2], &data, &[8], 0, &[0, 5]);
+    let x = cut::<_>(&devices[..2], &data, &[8], 0, &[0, 5]);
     let error = reduce(Sum, &x).run_sharded().unwrap_err();
     let missing = matches!(error, ReduceError::Shards(ShardsError::NoCollectives { .. }));
     assert!(missing, "{error}");
@@ -199,9 +199,9 @@ pub(crate) enum Transport {
 
 /// Over the cut axis: the same bits on all devices as one device gets of the same shards, run after
 /// run.
-pub(crate) fn with_exchange<R: Runtime, O: Checked>(devices: &[R::Device], transport: Transport) {
+pub(crate) fn with_exchange<O: Checked>(devices: &[cubecl::Device], transport: Transport) {
     let mut rng = StdRng::seed_from_u64(7);
-    let bytes = |client: &ComputeClient<R>, tensor: TensorHandle<R>| {
+    let bytes = |client: &Client, tensor: TensorHandle| {
         let element = reduce_kernels::element_type(tensor.dtype).unwrap();
         let len: usize = tensor.shape().iter().product();
         let bytes = client.read_one(tensor.handle).expect("the device answers");
@@ -226,9 +226,9 @@ pub(crate) fn with_exchange<R: Runtime, O: Checked>(devices: &[R::Device], trans
             };
             starts[0] = 0;
             starts.sort_unstable();
-            let x = cut::<R, _>(devices, &data, &shape, axis, &starts);
+            let x = cut::<_>(devices, &data, &shape, axis, &starts);
             // The same shards on the first device alone.
-            let client = R::client(&devices[0]);
+            let client = devices[0].client();
             let partials: Vec<_> = (0..devices.len())
                 .map(|nth| {
                     let end = starts.get(nth + 1).copied().unwrap_or(shape[axis]);
@@ -269,14 +269,14 @@ pub(crate) fn with_exchange<R: Runtime, O: Checked>(devices: &[R::Device], trans
     }
 }
 
-fn shard_alone<R: Runtime>(
-    client: &ComputeClient<R>,
+fn shard_alone(
+    client: &Client,
     data: &[f32],
     shape: &[usize],
     axis: usize,
     start: usize,
     end: usize,
-) -> TensorHandle<R> {
+) -> TensorHandle {
     let inner: usize = shape[axis + 1..].iter().product();
     let rows = data.chunks((shape[axis] * inner).max(1));
     let own: Vec<f32> =
@@ -289,7 +289,7 @@ fn shard_alone<R: Runtime>(
 /// A thousand runs on all devices: the same bits each time, on each device, also when two threads
 /// reduce at once.
 #[cfg_attr(not(feature = "nccl"), allow(dead_code, reason = "they need collectives"))]
-pub(crate) fn a_thousand_runs<R: Runtime>(devices: &[R::Device]) {
+pub(crate) fn a_thousand_runs(devices: &[cubecl::Device]) {
     let shape = [1_000_003];
     let work = |turned: usize| {
         // Other data in each thread: exchanges that were swapped would show.
@@ -298,13 +298,13 @@ pub(crate) fn a_thousand_runs<R: Runtime>(devices: &[R::Device]) {
         data[turned] = 1e3;
         let starts: Vec<usize> =
             (0..devices.len()).map(|nth| nth * shape[0] / devices.len() + nth % 2).collect();
-        let x = cut::<R, _>(devices, &data, &shape, 0, &starts);
+        let x = cut::<_>(devices, &data, &shape, 0, &starts);
         let run = || {
             let sum = reduce(Sum, &x).run_sharded().unwrap();
             let var = reduce(Var { correction: 1.0 }, &x).run_sharded().unwrap();
             let log = reduce(LogSumExp, &x).run_sharded().unwrap();
             let position = reduce(ArgMax, &x).run_sharded().unwrap();
-            let bits = |sharded: &Sharded<R>| -> Vec<u32> {
+            let bits = |sharded: &Sharded| -> Vec<u32> {
                 read(sharded).concat().into_iter().map(f32::to_bits).collect()
             };
             [bits(&sum), bits(&var), bits(&log), bits(&position)]

@@ -11,7 +11,7 @@ use reduce_kernels::{
     testing::{Law, Random, TestError, Tolerance, check_every_plan, check_laws},
 };
 
-use crate::run::device_with_planes;
+use crate::run::capable_device;
 
 /// An operator that breaks a law: to merge is to subtract.
 #[derive(Clone, Copy, Debug)]
@@ -113,8 +113,8 @@ fn highest(elements: &[f64]) -> (f64, f64) {
 
 /// Protects that a test of an operator runs each schedule with each way of reading, in both
 /// directions, for operators of one result and of several, of wide and of narrow elements.
-pub(crate) fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn try_everything(client: &Client) {
+    let device = capable_device(client);
     let plans = check_every_plan(
         client,
         &device,
@@ -178,8 +178,8 @@ pub(crate) fn try_everything<R: Runtime>(client: &ComputeClient<R>) {
 
 /// Protects that a test of an operator names what is wrong: a result that differs, a law that is
 /// broken by the last of many triples, types that the operator refuses.
-pub(crate) fn find_what_is_wrong<R: Runtime>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn find_what_is_wrong(client: &Client) {
+    let device = capable_device(client);
     let off_by_one = check_every_plan(
         client,
         &device,
@@ -225,7 +225,7 @@ pub(crate) fn find_what_is_wrong<R: Runtime>(client: &ComputeClient<R>) {
 }
 
 /// Protects that an operator whose kernel cannot be built does not pass for one that keeps the laws.
-pub(crate) fn find_what_never_ran<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn find_what_never_ran(client: &Client) {
     let found = check_laws(client, Unbuildable, &[[1.0, 2.0, 3.0]], Tolerance::FEW_ROUNDINGS);
     assert!(found.is_err(), "{found:?}");
 }

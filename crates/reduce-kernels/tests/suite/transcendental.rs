@@ -14,7 +14,7 @@ use crate::{
     case::Case,
     operators::Checked,
     reference::{Exact, exp, ln, pow},
-    run::{Asked, check, device_with_planes, problem_of, read, results, tensor},
+    run::{Asked, capable_device, check, problem_of, read, results, tensor},
 };
 
 /// What the documentation of `operator::math` promises, in units in the last place.
@@ -30,9 +30,9 @@ const PER_CUBE: usize = 128;
 
 #[cube(launch)]
 fn functions(
-    x: &Array<Vector<f64, Const<2>>>,
-    y: &Array<Vector<f64, Const<2>>>,
-    results: &mut Array<Vector<f64, Const<2>>>,
+    x: &[Vector<f64, Const<2>>],
+    y: &[Vector<f64, Const<2>>],
+    results: &mut [Vector<f64, Const<2>>],
 ) {
     let at = ABSOLUTE_POS;
     if at < x.len() {
@@ -45,7 +45,7 @@ fn functions(
 }
 
 /// What the device makes of pairs: the results of each function in the order of the pairs.
-fn evaluate<R: Runtime>(client: &ComputeClient<R>, pairs: &[(f64, f64)]) -> [Vec<f64>; FUNCTIONS] {
+fn evaluate(client: &Client, pairs: &[(f64, f64)]) -> [Vec<f64>; FUNCTIONS] {
     let mut pairs = pairs.to_vec();
     let asked = pairs.len();
     pairs.resize(asked.next_multiple_of(PER_CUBE), (1.0, 1.0));
@@ -54,13 +54,13 @@ fn evaluate<R: Runtime>(client: &ComputeClient<R>, pairs: &[(f64, f64)]) -> [Vec
     let x = column(pairs.iter().map(|pair| pair.0).collect());
     let y = column(pairs.iter().map(|pair| pair.1).collect());
     let output = column(vec![0.0; FUNCTIONS * len]);
-    functions::launch::<R>(
+    functions::launch(
         client,
         CubeCount::Static((len / PER_CUBE) as u32, 1, 1),
         CubeDim::new_1d((PER_CUBE / 2) as u32),
-        x.into_arg().into_array_arg(),
-        y.into_arg().into_array_arg(),
-        output.clone().into_arg().into_array_arg(),
+        x.into_arg().into_buffer_arg(),
+        y.into_arg().into_buffer_arg(),
+        output.clone().into_arg().into_buffer_arg(),
     );
     let found: Vec<f64> = read(client, &output, FUNCTIONS * len);
     let of = |function: usize| {
@@ -71,7 +71,7 @@ fn evaluate<R: Runtime>(client: &ComputeClient<R>, pairs: &[(f64, f64)]) -> [Vec
 }
 
 /// Whether the device computes in f64 at all.
-fn has_f64<R: Runtime>(client: &ComputeClient<R>) -> bool {
+fn has_f64(client: &Client) -> bool {
     let device = device_of(client);
     device.has(ElementType::F64) && device.has(ElementType::U64)
 }
@@ -138,7 +138,7 @@ fn arguments(rng: &mut StdRng, each: usize) -> Vec<(f64, f64)> {
 }
 
 /// Every function is within its documented bound of the exact result.
-pub(crate) fn functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn functions_of_f64(client: &Client) {
     if !has_f64(client) {
         return;
     }
@@ -155,12 +155,12 @@ pub(crate) fn functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
         }
     }
     for (worst, bound) in worst.iter().zip([EXP_BOUND, LN_BOUND, POW_BOUND, POW_BOUND]) {
-        worst.within(bound, R::name(client));
+        worst.within(bound, client.name());
     }
 }
 
 /// Zeros, infinities, NaN, and arguments outside of a function's domain.
-pub(crate) fn functions_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn functions_of_f64_at_the_edges(client: &Client) {
     if !has_f64(client) {
         return;
     }
@@ -246,49 +246,49 @@ pub(crate) fn functions_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R
 }
 
 /// A plan of each schedule for a row of f64.
-fn every_plan<R: Runtime, O: Checked>(client: &ComputeClient<R>, len: usize) -> Vec<Plan> {
-    let problem = problem_of::<R, O>(
+fn every_plan<O: Checked>(client: &Client, len: usize) -> Vec<Plan> {
+    let problem = problem_of::<O>(
         client,
         &Case::contiguous(&[len], &[0]),
         ElementType::F64,
         Asked::default(),
     );
     let problem = problem.expect("the operator takes f64");
-    widest_plans(&problem, &device_with_planes(client))
+    widest_plans(&problem, &capable_device(client))
 }
 
 /// The operators in f64 through every schedule: peeled vectors along, and whole ones across.
-pub(crate) fn f64_through_every_schedule<R: Runtime>(client: &ComputeClient<R>) {
-    fn forced<R: Runtime, O: Checked>(client: &ComputeClient<R>) -> u64 {
+pub(crate) fn f64_through_every_schedule(client: &Client) {
+    fn forced<O: Checked>(client: &Client) -> u64 {
         let cases = [Case::contiguous(&[3, 5001], &[1]), Case::contiguous(&[3000, 12], &[0])];
         let mut runs = 0;
         for case in cases {
-            let problem = problem_of::<R, O>(client, &case, ElementType::F64, Asked::default());
+            let problem = problem_of::<O>(client, &case, ElementType::F64, Asked::default());
             let problem = problem.expect("the operator takes f64");
-            for plan in widest_plans(&problem, &device_with_planes(client)) {
-                check::<R, O>(client, &case, ElementType::F64, Some(plan), runs).unwrap();
+            for plan in widest_plans(&problem, &capable_device(client)) {
+                check::<O>(client, &case, ElementType::F64, Some(plan), runs).unwrap();
                 runs += 1;
             }
         }
         runs
     }
     if has_f64(client) {
-        let runs = forced::<R, LogSumExp>(client) + forced::<R, NormP>(client);
-        println!("{}: {runs} runs", R::name(client));
+        let runs = forced::<LogSumExp>(client) + forced::<NormP>(client);
+        println!("{}: {runs} runs", client.name());
     }
 }
 
 /// As `log_sum_exp_at_the_edges`, to the last digits that f64 has.
-pub(crate) fn log_sum_exp_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn log_sum_exp_of_f64_at_the_edges(client: &Client) {
     if !has_f64(client) {
         return;
     }
     let inf = f64::INFINITY;
     let len = 2000usize;
     let row = |data: &[f64], plan: Option<Plan>| -> f64 {
-        results::<R, _, f64, f64>(client, LogSumExp, data, &[data.len()], &[0], plan)[0]
+        results::<_, f64, f64>(client, LogSumExp, data, &[data.len()], &[0], plan)[0]
     };
-    for plan in every_plan::<R, LogSumExp>(client, len) {
+    for plan in every_plan::<LogSumExp>(client, len) {
         let of = |data: Vec<f64>| row(&data, Some(plan));
         let close = |found: f64, expected: f64| {
             let error = (found - expected).abs() / expected.abs();
@@ -326,17 +326,17 @@ pub(crate) fn log_sum_exp_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient
 }
 
 /// Norms of elements whose powers f64 does not hold, and of few elements to the last digits.
-pub(crate) fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn norm_p_of_f64_at_the_edges(client: &Client) {
     if !has_f64(client) {
         return;
     }
     let inf = f64::INFINITY;
     let norm = |p: f64, data: &[f64], plan: Option<Plan>| -> f64 {
-        results::<R, _, f64, f64>(client, NormP { p }, data, &[data.len()], &[0], plan)[0]
+        results::<_, f64, f64>(client, NormP { p }, data, &[data.len()], &[0], plan)[0]
     };
     let len = 3000usize;
     let steps: Vec<f64> = (0..len).map(|i| ((i * 37) % 23) as f64 - 11.0).collect();
-    for plan in every_plan::<R, NormP>(client, len) {
+    for plan in every_plan::<NormP>(client, len) {
         for size in [1e300, 1e-300, 1.0] {
             let data: Vec<f64> = steps.iter().map(|step| step * size).collect();
             let expected = NormP::naive(&steps)[0] * size;
@@ -363,7 +363,7 @@ pub(crate) fn norm_p_of_f64_at_the_edges<R: Runtime>(client: &ComputeClient<R>) 
         let error = exp(sum.ln().over(p)).ulps(found);
         let bound = 3.0 + 8.0 / p;
         assert!(error <= bound, "norm_p with p = {p} is off by {error} ulp, more than {bound}");
-        println!("ULP {} | norm_p of 97, p = {p} | {error:.3}", R::name(client));
+        println!("ULP {} | norm_p of 97, p = {p} | {error:.3}", client.name());
     }
 }
 
@@ -400,7 +400,7 @@ impl Map for NativeExponential {
 
 /// A map or an operator of one's own computes in f64 with `operator::math`; one that calls the device's
 /// functions is refused where there are none, unless it says that it does not.
-pub(crate) fn own_functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn own_functions_of_f64(client: &Client) {
     if !has_f64(client) {
         return;
     }
@@ -408,10 +408,10 @@ pub(crate) fn own_functions_of_f64<R: Runtime>(client: &ComputeClient<R>) {
     let expected = data.iter().map(|x| x.exp()).sum::<f64>() / 100.0;
     let input = tensor(client, &data, &[100], &[1]);
     let mean = reduce(Mean, &input).mapped(Exponential).run(client).unwrap();
-    let found = read::<R, f64>(client, &mean, 1)[0];
+    let found = read::<f64>(client, &mean, 1)[0];
     assert!((found - expected).abs() <= 1e-14 * expected, "{found}, expected {expected}");
     let refused = reduce(Mean, &input).mapped(NativeExponential).run(client).err();
-    match R::name(client) {
+    match client.name() {
         "cuda" | "hip" => assert_eq!(refused, None),
         _ => {
             let Some(error @ ReduceError::Transcendental { .. }) = refused else {

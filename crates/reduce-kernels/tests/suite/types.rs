@@ -12,15 +12,11 @@ use reduce_kernels::{
 use crate::{
     case::Case,
     operators::{Checked, gives_bools, place},
-    run::{Asked, check, device_with_planes, problem_of},
+    run::{Asked, capable_device, check, problem_of},
 };
 
 /// What became of an operator on a type.
-fn outcome<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
-    element: ElementType,
-    asked: Asked,
-) -> &'static str {
+fn outcome<O: Checked>(client: &Client, element: ElementType, asked: Asked) -> &'static str {
     // Peeled vectors along or whole ones across, in turn: compiling takes longer than running.
     let case = match (place::<O>() + element as usize) % 2 {
         0 => Case::contiguous(&[13, 1001], &[1]),
@@ -29,10 +25,10 @@ fn outcome<R: Runtime, O: Checked>(
     let device = device_of(client);
     // A kernel of one cube compiles in a fraction of the time that one of a split takes. There is none
     // for a type that the device lacks.
-    let problem = problem_of::<R, O>(client, &case, element, asked).unwrap();
+    let problem = problem_of::<O>(client, &case, element, asked).unwrap();
     let plans = widest_plans(&problem, &device);
     let plan = plans.into_iter().find(|plan| plan.schedule.kind() == ScheduleKind::Cube);
-    match check::<R, O>(client, &case, element, Asked { plan, ..asked }, element as u64) {
+    match check::<O>(client, &case, element, Asked { plan, ..asked }, element as u64) {
         Ok(()) => {
             assert!(device.has(element), "{element} ran on a device without it");
             "passed"
@@ -47,20 +43,20 @@ fn outcome<R: Runtime, O: Checked>(
 
 /// A row of the table of operators and types: each cell passes, or is refused for a type the device
 /// lacks.
-pub(crate) fn every_type<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
+pub(crate) fn every_type<O: Checked>(client: &Client) {
     let mut passed = 0;
     let cells = ElementType::ALL.map(|element| {
-        let outcome = outcome::<R, O>(client, element, Asked::default());
+        let outcome = outcome::<O>(client, element, Asked::default());
         passed += usize::from(outcome == "passed");
         format!("{element} {outcome}")
     });
-    println!("TABLE {} | {} | {}", R::name(client), O::NAME, cells.join(" | "));
+    println!("TABLE {} | {} | {}", client.name(), O::NAME, cells.join(" | "));
     let truth = gives_bools::<O>();
     assert!(truth || passed >= 3, "f32, i32 and u32 pass everywhere: {passed}");
 }
 
 /// Accumulators and outputs of another type than the rule's.
-pub(crate) fn requested_types<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn requested_types(client: &Client) {
     use ElementType::*;
     use reduce_kernels::*;
 
@@ -68,45 +64,42 @@ pub(crate) fn requested_types<R: Runtime>(client: &ComputeClient<R>) {
     let within = |accumulator| Asked { accumulator: Some(accumulator), ..Asked::default() };
     let mut refused = 0;
     let mut count = |outcome: &str| refused += usize::from(outcome == "refused");
-    count(outcome::<R, Sum>(client, F16, to(F32)));
-    count(outcome::<R, Sum>(client, F32, to(F64)));
-    count(outcome::<R, Sum>(client, F32, within(F64)));
-    count(outcome::<R, Sum>(client, F64, within(F32)));
-    count(outcome::<R, Sum>(client, I32, within(I64)));
-    count(outcome::<R, Sum>(client, I32, to(I64)));
-    count(outcome::<R, Sum>(client, I8, to(I64)));
-    count(outcome::<R, Sum>(client, U8, to(U64)));
-    count(outcome::<R, Sum>(client, I32, to(F64)));
-    count(outcome::<R, Sum>(client, I8, to(F32)));
-    count(outcome::<R, Mean>(client, I32, to(F64)));
-    count(outcome::<R, Mean>(client, BF16, to(F32)));
-    count(outcome::<R, Var>(client, F32, to(F64)));
-    count(outcome::<R, NormL2>(client, I16, to(F64)));
-    count(outcome::<R, LogSumExp>(client, F64, within(F32)));
-    count(outcome::<R, NormP>(client, F64, within(F32)));
-    count(outcome::<R, Max>(client, F32, to(F64)));
-    count(outcome::<R, Min>(client, I32, to(F32)));
-    count(outcome::<R, Max>(client, U8, to(U32)));
-    count(outcome::<R, ArgMax>(client, F32, to(U64)));
-    count(outcome::<R, ArgMin>(client, U8, to(I32)));
-    count(outcome::<R, CountNonzero>(client, F32, to(F32)));
-    count(outcome::<R, CountNonzero>(client, F32, within(U64)));
-    count(outcome::<R, Any>(client, F32, to(U32)));
-    count(outcome::<R, All>(client, I32, to(F32)));
+    count(outcome::<Sum>(client, F16, to(F32)));
+    count(outcome::<Sum>(client, F32, to(F64)));
+    count(outcome::<Sum>(client, F32, within(F64)));
+    count(outcome::<Sum>(client, F64, within(F32)));
+    count(outcome::<Sum>(client, I32, within(I64)));
+    count(outcome::<Sum>(client, I32, to(I64)));
+    count(outcome::<Sum>(client, I8, to(I64)));
+    count(outcome::<Sum>(client, U8, to(U64)));
+    count(outcome::<Sum>(client, I32, to(F64)));
+    count(outcome::<Sum>(client, I8, to(F32)));
+    count(outcome::<Mean>(client, I32, to(F64)));
+    count(outcome::<Mean>(client, BF16, to(F32)));
+    count(outcome::<Var>(client, F32, to(F64)));
+    count(outcome::<NormL2>(client, I16, to(F64)));
+    count(outcome::<LogSumExp>(client, F64, within(F32)));
+    count(outcome::<NormP>(client, F64, within(F32)));
+    count(outcome::<Max>(client, F32, to(F64)));
+    count(outcome::<Min>(client, I32, to(F32)));
+    count(outcome::<Max>(client, U8, to(U32)));
+    count(outcome::<ArgMax>(client, F32, to(U64)));
+    count(outcome::<ArgMin>(client, U8, to(I32)));
+    count(outcome::<CountNonzero>(client, F32, to(F32)));
+    count(outcome::<CountNonzero>(client, F32, within(U64)));
+    count(outcome::<Any>(client, F32, to(U32)));
+    count(outcome::<All>(client, I32, to(F32)));
     let both = Asked { outputs: [Some(F32), Some(U64), None], ..Asked::default() };
-    count(outcome::<R, MaxWithIndex>(client, F16, both));
-    println!("{}: {refused} of 26 refused for a type", R::name(client));
+    count(outcome::<MaxWithIndex>(client, F16, both));
+    println!("{}: {refused} of 26 refused for a type", client.name());
 }
 
 /// Wide vectors of small types, narrow ones of large types, and integers, through every schedule:
 /// whole and peeled, along and across.
-pub(crate) fn through_every_schedule<R: Runtime, O: Checked>(
-    client: &ComputeClient<R>,
-    element: ElementType,
-) {
-    let device = device_with_planes(client);
+pub(crate) fn through_every_schedule<O: Checked>(client: &Client, element: ElementType) {
+    let device = capable_device(client);
     if !device.has(element) {
-        println!("{}: not run, the device has no {element}", R::name(client));
+        println!("{}: not run, the device has no {element}", client.name());
         return;
     }
     let cases = [
@@ -117,19 +110,19 @@ pub(crate) fn through_every_schedule<R: Runtime, O: Checked>(
     ];
     let mut runs = 0;
     for case in cases {
-        let problem = problem_of::<R, O>(client, &case, element, Asked::default()).unwrap();
+        let problem = problem_of::<O>(client, &case, element, Asked::default()).unwrap();
         for plan in widest_plans(&problem, &device) {
-            check::<R, O>(client, &case, element, Some(plan), runs).unwrap();
+            check::<O>(client, &case, element, Some(plan), runs).unwrap();
             runs += 1;
         }
     }
-    println!("{}: {runs} runs", R::name(client));
+    println!("{}: {runs} runs", client.name());
 }
 
 /// An operator through every schedule: long outputs, peeled vectors along, whole and realigned ones
 /// across, and outputs so short that several are in flight, both ways.
-pub(crate) fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &ComputeClient<R>) {
-    let device = device_with_planes(client);
+pub(crate) fn operator_through_every_schedule<O: Checked>(client: &Client) {
+    let device = capable_device(client);
     let cases = [
         Case::contiguous(&[3, 20_001], &[1]),
         Case::contiguous(&[9000, 8], &[0]),
@@ -143,7 +136,7 @@ pub(crate) fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &C
     // Devices without bytes have no bools.
     let output = truth.then_some(ElementType::U32);
     let asked = Asked { outputs: [output, None, None], ..Asked::default() };
-    let problem = |case| problem_of::<R, O>(client, case, ElementType::F32, asked).unwrap();
+    let problem = |case| problem_of::<O>(client, case, ElementType::F32, asked).unwrap();
     let mut problems = cases.each_ref().map(problem).to_vec();
     assert_all_tried(&problems, &device);
     assert_all_tried(&problems, &Device::h200());
@@ -159,11 +152,11 @@ pub(crate) fn operator_through_every_schedule<R: Runtime, O: Checked>(client: &C
         // Where rows are realigned, other cases bring the kernels of single elements.
         for plan in plans.into_iter().filter(|plan| plan.access.realigned == realigned) {
             let asked = Asked { plan: Some(plan), ..asked };
-            check::<R, O>(client, case, ElementType::F32, asked, runs).unwrap();
+            check::<O>(client, case, ElementType::F32, asked, runs).unwrap();
             runs += 1;
         }
     }
-    println!("{}: {runs} runs", R::name(client));
+    println!("{}: {runs} runs", client.name());
 }
 
 /// That these problems bring every schedule on `device`, both ways, with several outputs in flight

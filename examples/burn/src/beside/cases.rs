@@ -2,14 +2,11 @@
 
 use std::fmt;
 
-use burn_autodiff::Autodiff;
-use burn_backend::tensor::BasicOps;
+use burn_linalg::{Norm, vector_norm};
 use burn_tensor::{
-    Bool, DType, Distribution, Int, Tensor, TensorData,
-    activation::relu,
-    linalg::{Norm, vector_norm},
+    Bool, DType, Device, Distribution, Int, Tensor, TensorData, activation::relu, kind::Basic,
 };
-use reduce_burn::{ReduceBackend, squeeze};
+use reduce_burn::squeeze;
 
 /// The inputs of one rotation hold at least this many bytes together, several times the size of
 /// the largest L2 cache, so that each call reads from memory.
@@ -149,23 +146,23 @@ impl Case {
         self
     }
 
-    /// Random inputs, the same ones on every backend of a device. The device may still be making
+    /// Random inputs, the same ones in every process. The device may still be making
     /// them.
-    pub(crate) fn inputs<B: ReduceBackend>(&self, device: &B::Device) -> Vec<Input<B>> {
-        B::seed(device, 1);
+    pub(crate) fn inputs(&self, device: &Device) -> Vec<Input> {
+        device.seed(1);
         let count = ROTATED_BYTES.div_ceil(self.bytes()).clamp(2, MOST_INPUTS);
         (0..count).map(|_| self.input(device)).collect()
     }
 
-    fn input<B: ReduceBackend>(&self, device: &B::Device) -> Input<B> {
+    fn input(&self, device: &Device) -> Input {
         let (low, high) = self.range;
         let values = Distribution::Uniform(low, high);
         fn shaped<const D: usize>(shape: &[usize]) -> [usize; D] {
             shape.try_into().expect("the rank is the form's")
         }
-        let flat = || Tensor::<B, 1>::random(shaped::<1>(&self.shape), values, device);
-        let matrix = || Tensor::<B, 2>::random(shaped::<2>(&self.shape), values, device);
-        let images = || Tensor::<B, 4>::random(shaped::<4>(&self.shape), values, device);
+        let flat = || Tensor::<1>::random(shaped::<1>(&self.shape), values, device);
+        let matrix = || Tensor::<2>::random(shaped::<2>(&self.shape), values, device);
+        let images = || Tensor::<4>::random(shaped::<4>(&self.shape), values, device);
         match self.form {
             Form::Flat => Input::Flat(flat()),
             Form::Matrix => Input::Matrix(matrix()),
@@ -186,20 +183,21 @@ impl Case {
 }
 
 /// An input.
-pub(crate) enum Input<B: ReduceBackend> {
-    Flat(Tensor<B, 1>),
-    Matrix(Tensor<B, 2>),
-    Transposed(Tensor<B, 2>),
-    Half(Tensor<B, 2>),
-    Images(Tensor<B, 4>),
-    Weighted(Weighted<B>),
-    Ints(Tensor<B, 2, Int>),
-    FlatBools(Tensor<B, 1, Bool>),
-    Bools(Tensor<B, 2, Bool>),
+#[allow(clippy::large_enum_variant, reason = "a case has 32 of them at most")]
+pub(crate) enum Input {
+    Flat(Tensor<1>),
+    Matrix(Tensor<2>),
+    Transposed(Tensor<2>),
+    Half(Tensor<2>),
+    Images(Tensor<4>),
+    Weighted(Weighted),
+    Ints(Tensor<2, Int>),
+    FlatBools(Tensor<1, Bool>),
+    Bools(Tensor<2, Bool>),
 }
 
 /// Images, and a weight and a bias of each channel.
-type Weighted<B> = (Tensor<B, 4>, Tensor<B, 4>, Tensor<B, 4>);
+type Weighted = (Tensor<4>, Tensor<4>, Tensor<4>);
 
 /// The results of a call, which may still be in the making.
 pub(crate) trait Outputs {
@@ -207,7 +205,7 @@ pub(crate) trait Outputs {
     fn read(self: Box<Self>) -> Vec<TensorData>;
 }
 
-impl<B: ReduceBackend, const D: usize, K: BasicOps<B>> Outputs for Tensor<B, D, K> {
+impl<const D: usize, K: Basic> Outputs for Tensor<D, K> {
     fn read(self: Box<Self>) -> Vec<TensorData> {
         vec![self.into_data()]
     }
@@ -223,19 +221,19 @@ impl<S: Outputs, T: Outputs> Outputs for (S, T) {
 }
 
 /// A call of one engine.
-pub(crate) type Call<B> = fn(&Input<B>) -> Box<dyn Outputs>;
+pub(crate) type Call = fn(&Input) -> Box<dyn Outputs>;
 
 /// The two ways to compute a case.
-pub(crate) struct Calls<B: ReduceBackend> {
+pub(crate) struct Calls {
     /// With Burn's own methods.
-    pub(crate) burn: Call<B>,
+    pub(crate) burn: Call,
     /// With reduce-burn.
-    pub(crate) ours: Call<B>,
+    pub(crate) ours: Call,
 }
 
-/// The mean and the variance of each channel as `BatchNorm::forward_train` of burn-nn 0.21 computes
+/// The mean and the variance of each channel as `BatchNorm::forward_train` of burn-nn 0.22 computes
 /// them.
-fn batch_statistics<B: ReduceBackend>(x: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>) {
+fn batch_statistics(x: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
     let [batch, channels, height, width] = x.dims();
     let rows = [channels, batch * height * width];
     let per_channel = [1, channels, 1, 1];
@@ -245,8 +243,8 @@ fn batch_statistics<B: ReduceBackend>(x: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<
     (mean, var)
 }
 
-/// What `BatchNorm::forward_train` of burn-nn 0.21 computes, without the running statistics.
-fn batch_norm<B: ReduceBackend>((x, weight, bias): Weighted<B>) -> Tensor<B, 4> {
+/// What `BatchNorm::forward_train` of burn-nn 0.22 computes, without the running statistics.
+fn batch_norm((x, weight, bias): Weighted) -> Tensor<4> {
     let (mean, var) = batch_statistics(x.clone());
     let normalised = x.sub(mean).div(var.add_scalar(EPSILON).sqrt());
     normalised.mul(weight).add(bias)
@@ -255,29 +253,26 @@ fn batch_norm<B: ReduceBackend>((x, weight, bias): Weighted<B>) -> Tensor<B, 4> 
 /// The gradients that a layer of images, a batch normalisation and a rectifier, gives for its
 /// input, its weight and its bias. Without the rectifier, every gradient of the result would be 1,
 /// and that of the input 0.
-fn layer_gradients<B: ReduceBackend>(
-    inputs: Weighted<B>,
-    normalise: impl FnOnce(Weighted<Autodiff<B>>) -> Tensor<Autodiff<B>, 4>,
-) -> (Tensor<B, 4>, (Tensor<B, 4>, Tensor<B, 4>)) {
-    let tracked = |x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad();
+fn layer_gradients(
+    inputs: Weighted,
+    normalise: impl FnOnce(Weighted) -> Tensor<4>,
+) -> (Tensor<4>, (Tensor<4>, Tensor<4>)) {
+    let tracked = |x: Tensor<4>| x.autodiff().require_grad();
     let (x, weight, bias) = (tracked(inputs.0), tracked(inputs.1), tracked(inputs.2));
     let result = relu(normalise((x.clone(), weight.clone(), bias.clone())));
     let gradients = result.backward();
-    let of = |x: Tensor<_, 4>| x.grad(&gradients).expect("a tracked tensor has a gradient");
+    let of = |x: Tensor<4>| x.grad(&gradients).expect("a tracked tensor has a gradient");
     (of(x), (of(weight), of(bias)))
 }
 
-fn composed_logsumexp<B: ReduceBackend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+fn composed_logsumexp(x: Tensor<2>) -> Tensor<2> {
     let largest = x.clone().max_dim(1);
     x.sub(largest.clone()).exp().sum_dim(1).log().add(largest)
 }
 
 /// The gradient that `forward` followed by `backward` gives for its input.
-fn gradient<B: ReduceBackend>(
-    x: Tensor<B, 2>,
-    forward: impl FnOnce(Tensor<Autodiff<B>, 2>) -> Tensor<Autodiff<B>, 2>,
-) -> Tensor<B, 2> {
-    let x = Tensor::<Autodiff<B>, 2>::from_inner(x).require_grad();
+fn gradient(x: Tensor<2>, forward: impl FnOnce(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
+    let x = x.autodiff().require_grad();
     let gradients = forward(x.clone()).backward();
     x.grad(&gradients).expect("a tracked tensor has a gradient")
 }
@@ -299,8 +294,8 @@ macro_rules! cases {
             }),*]
         }
 
-        /// How to compute each of [`cases()`] on a backend, in the same order.
-        pub(crate) fn calls<B: ReduceBackend>() -> Vec<Calls<B>> {
+        /// How to compute each of [`cases()`], in the same order.
+        pub(crate) fn calls() -> Vec<Calls> {
             vec![$(Calls {
                 burn: |input| {
                     let Input::$form($x) = input else { unreachable!("the form is the case's") };

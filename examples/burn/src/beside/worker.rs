@@ -9,15 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use burn_cubecl::{BoolElement, CubeRuntime};
-use burn_tensor::TensorData;
+use burn_tensor::{Device, TensorData};
 use clap::ValueEnum;
-use reduce_burn::ReduceBackend;
-use reduce_burn_examples::{Bare, Fused, OnBurnDevice};
+use reduce_burn_examples::BurnDevice;
 use reduce_kernels::cubecl::config::{
     CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig, profiling::ProfilingLogLevel,
 };
-use reduce_programs::{Backend, median};
+use reduce_programs::median;
 use serde::{Deserialize, Serialize};
 
 use crate::cases::{Call, Case, Input, Outputs, calls};
@@ -26,23 +24,17 @@ use crate::cases::{Call, Case, Input, Outputs, calls};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Engine {
-    /// Burn's own methods on the backend that runs each operation when it is called.
-    BurnBare,
-    /// Burn's own methods on the backend that fuses operations, which Burn's users have.
-    BurnFused,
-    /// reduce-burn on the backend that fuses operations.
+    /// Burn's own methods.
+    Burn,
+    /// reduce-burn.
     Ours,
-    /// reduce-burn on the backend that runs each operation when it is called.
-    OursBare,
 }
 
 impl Engine {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Engine::BurnBare => "burn bare",
-            Engine::BurnFused => "burn fused",
+            Engine::Burn => "Burn",
             Engine::Ours => "ours",
-            Engine::OursBare => "ours bare",
         }
     }
 }
@@ -127,7 +119,7 @@ impl Worker {
     /// Sets CubeCL's configuration, which is possible before a device is looked for only.
     pub(crate) fn configure(&self) {
         let mut config = CubeClRuntimeConfig::default();
-        config.autotune.cache = CacheConfig::File(self.folder.clone());
+        config.environment.path = CacheConfig::Directory(self.folder.clone());
         if self.task == Task::Launches {
             // The names of kernels, without times: nothing waits for the device.
             config.profiling.logger.level = ProfilingLogLevel::Minimal;
@@ -136,15 +128,18 @@ impl Worker {
         CubeClRuntimeConfig::set(config);
     }
 
-    fn work<B: ReduceBackend>(&self, device: &B::Device, name: &str) {
-        let calls = calls::<B>().swap_remove(self.nth);
+    /// Does it, and tells the parent.
+    pub(crate) fn work(&self, device: &BurnDevice) {
+        let calls = calls().swap_remove(self.nth);
         let call = match self.engine {
-            Engine::BurnBare | Engine::BurnFused => calls.burn,
-            Engine::Ours | Engine::OursBare => calls.ours,
+            Engine::Burn => calls.burn,
+            Engine::Ours => calls.ours,
         };
+        let name = device.name();
+        let device = &device.device;
         let inputs = self.case.inputs(device);
         let mut stream =
-            Stream::<B> { device, call, inputs: &inputs, next: 0, kept_results: self.kept_results };
+            Stream { device, call, inputs: &inputs, next: 0, kept_results: self.kept_results };
         stream.wait();
         match self.task {
             Task::Time => {
@@ -152,7 +147,7 @@ impl Worker {
                 let results = call(&inputs[0]).read();
                 let seconds = start.elapsed().as_secs_f64();
                 drop(results);
-                Message::FirstCall { device: name.into(), seconds }.send();
+                Message::FirstCall { device: name, seconds }.send();
                 // Other children may be at their first calls; the parent says when none is.
                 let _ = io::stdin().lock().read_line(&mut String::new());
                 let microseconds = 1e6 * stream.seconds_per_call(self.sample_seconds);
@@ -174,17 +169,6 @@ impl Worker {
                 let alone = (settled_lines(&log) - before) as f64;
                 Message::Launches { per_call, alone }.send();
             }
-        }
-    }
-}
-
-impl OnBurnDevice for Worker {
-    type Output = ();
-
-    fn on<R: CubeRuntime, BT: BoolElement>(self, device: R::Device, _: Backend, name: &str) {
-        match self.engine {
-            Engine::BurnBare | Engine::OursBare => self.work::<Bare<R, BT>>(&device, name),
-            Engine::BurnFused | Engine::Ours => self.work::<Fused<R, BT>>(&device, name),
         }
     }
 }
@@ -217,18 +201,18 @@ fn settled_lines(log: &Path) -> usize {
 }
 
 /// Back-to-back calls over rotating inputs.
-struct Stream<'a, B: ReduceBackend> {
-    device: &'a B::Device,
-    call: Call<B>,
-    inputs: &'a [Input<B>],
+struct Stream<'a> {
+    device: &'a Device,
+    call: Call,
+    inputs: &'a [Input],
     next: usize,
     kept_results: usize,
 }
 
-impl<B: ReduceBackend> Stream<'_, B> {
+impl Stream<'_> {
     /// Runs what is recorded and waits for the device.
     fn wait(&self) {
-        if let Err(error) = B::sync(self.device) {
+        if let Err(error) = self.device.sync() {
             panic!("the device failed: {error}");
         }
     }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
-use reduce_burn_examples::on_burn_device;
+use reduce_burn_examples::{IS_FUSED, burn_device};
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError,
     command_line::{self, fail, say},
@@ -32,9 +32,10 @@ use children::Running;
 use report::{Measured, Row, markdown};
 use worker::{Engine, Message, Task, Worker};
 
-/// Times reductions with Burn's own methods and with reduce-burn, on Burn's backends with and
-/// without fusion, and prints a table in Markdown: the time per call over rotating inputs (cold
-/// cache), the kernels launched per call, and the time of the first call in a new process.
+/// Times reductions with Burn's own methods and with reduce-burn, and prints a table in Markdown:
+/// the time per call over rotating inputs (cold cache), the kernels launched per call, and the time
+/// of the first call in a new process. Burn fuses operations if this was built with the feature
+/// `fusion`, as its users have it; a build without it tells how Burn does when it does not.
 #[derive(Parser)]
 struct Arguments {
     #[arg(long, help = BACKEND_HELP)]
@@ -43,7 +44,7 @@ struct Arguments {
     #[arg(long)]
     cases: Vec<String>,
     /// The engines, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values = ["burn-bare", "burn-fused", "ours", "ours-bare"])]
+    #[arg(long, value_delimiter = ',', default_values = ["burn", "ours"])]
     engines: Vec<Engine>,
     /// Append what is measured to this file, one line of JSON for each case and engine.
     #[arg(long)]
@@ -134,7 +135,8 @@ fn work(arguments: &Arguments, task: Task, nth: usize) -> Result<(), Stop> {
         folder: env::current_dir().map_err(Stop::Process)?,
     };
     worker.configure();
-    Ok(on_burn_device(arguments.backend, worker)?)
+    worker.work(&burn_device(arguments.backend)?);
+    Ok(())
 }
 
 fn compare(arguments: &Arguments) -> Result<(), Stop> {
@@ -150,7 +152,8 @@ fn compare(arguments: &Arguments) -> Result<(), Stop> {
     if arguments.list {
         return Ok(chosen.iter().try_for_each(|(_, case)| say(case))?);
     }
-    let backend = backend(arguments)?;
+    // This may start a runtime here; nothing is measured in this process.
+    let backend = burn_device(arguments.backend)?.backend();
     let is_autotuned = cfg!(feature = "autotune");
     if !is_autotuned {
         say(
@@ -189,25 +192,9 @@ fn compare(arguments: &Arguments) -> Result<(), Stop> {
     }
     let device = rows.iter().flatten().map(|measured| measured.device.as_str());
     let device = device.max_by_key(|name| name.len()).unwrap_or_default();
-    say(format_args!("\n{device}, {backend}, Burn 0.21\n"))?;
+    let fused = if IS_FUSED { "fused" } else { "not fused" };
+    say(format_args!("\n{device}, {backend}, Burn 0.22, {fused}\n"))?;
     Ok(say(markdown(&rows, &arguments.engines))?)
-}
-
-/// The backend that children are told to use, so that they all use the same.
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
-    allow(unreachable_code, reason = "no device is compiled in")
-)]
-fn backend(arguments: &Arguments) -> Result<Backend, Stop> {
-    // This may start a runtime here; nothing is measured in this process.
-    Ok(match reduce_programs::device(arguments.backend)? {
-        #[cfg(feature = "cuda")]
-        reduce_programs::Device::Cuda(_) => Backend::Cuda,
-        #[cfg(any(feature = "wgpu", feature = "vulkan"))]
-        reduce_programs::Device::Wgpu { backend, .. } => backend,
-        #[allow(unreachable_patterns, reason = "reachable for a device that is added later")]
-        other => unreachable!("{other:?} has no backend in Burn"),
-    })
 }
 
 /// One case with one engine.
@@ -241,6 +228,7 @@ impl Part<'_> {
         Measured {
             backend: self.backend.to_string(),
             device: String::new(),
+            fused: IS_FUSED,
             autotune: cfg!(feature = "autotune"),
             case: self.case.to_string(),
             bytes: self.case.bytes(),
@@ -321,9 +309,7 @@ fn unexpected(answer: Result<Message, String>) -> String {
 /// The row of a case: the results of all engines for the same input are compared with those of
 /// reduce-burn.
 fn compared(row: Vec<(Measured, Vec<f64>)>, case: &Case) -> Row {
-    let ours = [Engine::Ours, Engine::OursBare]
-        .into_iter()
-        .find_map(|engine| row.iter().find(|(m, values)| m.engine == engine && !values.is_empty()));
+    let ours = row.iter().find(|(m, values)| m.engine == Engine::Ours && !values.is_empty());
     let expected = ours.map(|(_, values)| values.clone());
     let checked = row.into_iter().map(|(mut measured, values)| {
         let is_wrong = |expected: &&Vec<f64>| !case.tolerance.holds(&values, expected);

@@ -9,17 +9,13 @@
 use std::{error::Error, fmt, process::ExitCode};
 
 use burn_backend::ExecutionError;
-use burn_cubecl::{BoolElement, CubeRuntime};
-use burn_tensor::{
-    Distribution, ElementConversion, Int, Tensor, TensorData, backend::Backend as BurnBackend,
-};
+use burn_tensor::{Device, Distribution, Int, Tensor, TensorData};
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::ReduceBackend;
 use reduce_burn_examples::{
-    Bare, Choice, Fused, OnBurnDevice, Reductions, on_burn_device, seconds_per_call, time,
+    BurnDevice, Choice, IS_FUSED, Reductions, burn_device, seconds_per_call, time,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend,
@@ -45,9 +41,6 @@ struct Arguments {
     /// Whose reductions run.
     #[arg(long, value_enum, default_value = "both")]
     reductions: Choice,
-    /// Run each operation when it is called, without Burn's fusion.
-    #[arg(long)]
-    bare: bool,
     /// Take sizes for a software adapter where none is given.
     #[arg(long)]
     small: bool,
@@ -148,7 +141,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let report = on_burn_device(arguments.backend, Work(arguments))??;
+    let report = report(arguments, &burn_device(arguments.backend)?)?;
     if arguments.json {
         say(serde_json::to_string(&report)?)?;
     } else {
@@ -157,46 +150,27 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-struct Work<'a>(&'a Arguments);
-
-impl OnBurnDevice for Work<'_> {
-    type Output = Result<Report, Box<dyn Error>>;
-
-    fn on<R: CubeRuntime, BT: BoolElement>(
-        self,
-        device: R::Device,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output {
-        let Work(arguments) = self;
-        let sizes = Sizes::of(arguments);
-        sizes.check(largest_buffer(&R::client(&device)))?;
-        let steps = if arguments.bare {
-            steps::<Bare<R, BT>>(arguments, &sizes, device)?
-        } else {
-            steps::<Fused<R, BT>>(arguments, &sizes, device)?
-        };
-        let (device, backend) = (name.into(), backend.to_string());
-        let reductions = arguments.reductions.reductions();
-        Ok(Report {
-            device,
-            backend,
-            fused: !arguments.bare,
-            seed: arguments.seed,
-            reductions,
-            steps,
-        })
-    }
+fn report(arguments: &Arguments, device: &BurnDevice) -> Result<Report, Box<dyn Error>> {
+    let sizes = Sizes::of(arguments);
+    sizes.check(largest_buffer(device.of_cubecl.client()))?;
+    Ok(Report {
+        device: device.name(),
+        backend: device.backend().to_string(),
+        fused: IS_FUSED,
+        seed: arguments.seed,
+        reductions: arguments.reductions.reductions(),
+        steps: steps(arguments, &sizes, &device.device)?,
+    })
 }
 
 /// All steps of the pass. Each creates its input and frees it.
-fn steps<B: ReduceBackend>(
+fn steps(
     arguments: &Arguments,
     sizes: &Sizes,
-    device: B::Device,
+    device: &Device,
 ) -> Result<Vec<Step>, ExecutionError> {
-    B::seed(&device, arguments.seed);
-    let bench = Bench::<B> {
+    device.seed(arguments.seed);
+    let bench = Bench {
         reductions: arguments.reductions.reductions(),
         progress: progress(5, "{bar:30} {pos} of {len} {wide_msg}", arguments.json),
         device: device.clone(),
@@ -216,14 +190,14 @@ fn steps<B: ReduceBackend>(
     let [tokens, vocab] = sizes.logits;
     let mut random = StdRng::seed_from_u64(arguments.seed);
     let classes: Vec<i32> = (0..tokens).map(|_| random.random_range(0..vocab) as i32).collect();
-    let classes = Tensor::<B, 1, Int>::from_data(TensorData::new(classes, [tokens]), &device);
+    let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [tokens]), device);
     let cross_entropy = bench.step("cross-entropy", x.clone(), |reductions, x| {
         reductions.cross_entropy(x, classes.clone())
     })?;
 
     // Half of the classes are the maxima.
     let maxima = Reductions::Burn.argmax(x.clone()).reshape([tokens]);
-    let rows = Tensor::arange(0..tokens as i64, &device);
+    let rows = Tensor::arange(0..tokens as i64, device);
     let classes = maxima.mask_where(rows.lower_elem((tokens / 2) as i64), classes);
     let hits = |reductions: Reductions, x| reductions.hits(x, classes.clone());
     let hits = bench.step("hits of the maxima", x, hits)?;
@@ -236,15 +210,15 @@ fn steps<B: ReduceBackend>(
 }
 
 /// What all steps have in common.
-struct Bench<B: ReduceBackend> {
+struct Bench {
     reductions: &'static [Reductions],
     progress: ProgressBar,
-    device: B::Device,
+    device: Device,
 }
 
-impl<B: ReduceBackend> Bench<B> {
+impl Bench {
     /// Normally distributed numbers.
-    fn random<const D: usize>(&self, shape: [usize; D]) -> Tensor<B, D> {
+    fn random<const D: usize>(&self, shape: [usize; D]) -> Tensor<D> {
         Tensor::random(shape, Distribution::Normal(0.0, 1.0), &self.device)
     }
 
@@ -252,8 +226,8 @@ impl<B: ReduceBackend> Bench<B> {
     fn step<const D: usize, T: Results>(
         &self,
         name: &'static str,
-        input: Tensor<B, D>,
-        call: impl Fn(Reductions, Tensor<B, D>) -> T,
+        input: Tensor<D>,
+        call: impl Fn(Reductions, Tensor<D>) -> T,
     ) -> Result<Step, ExecutionError> {
         self.progress.set_message(name);
         let mut results = self.reductions.iter().map(|&reductions| call(reductions, input.clone()));
@@ -261,7 +235,7 @@ impl<B: ReduceBackend> Bench<B> {
         let bytes = one.bytes();
         let difference = results.next().map(|other| one.relative_difference(other));
         let seconds = self.reductions.iter().map(|&reductions| {
-            seconds_per_call::<B, T>(&self.device, bytes, || call(reductions, input.clone()))
+            seconds_per_call(&self.device, bytes, || call(reductions, input.clone()))
         });
         let step = Step {
             name,
@@ -283,7 +257,7 @@ trait Results {
     fn relative_difference(self, other: Self) -> f64;
 }
 
-impl<B: BurnBackend, const D: usize> Results for Tensor<B, D> {
+impl<const D: usize> Results for Tensor<D> {
     fn bytes(&self) -> usize {
         self.shape().num_elements() * size_of::<f32>()
     }
@@ -291,11 +265,11 @@ impl<B: BurnBackend, const D: usize> Results for Tensor<B, D> {
     fn relative_difference(self, other: Self) -> f64 {
         let larger = self.clone().abs().max_pair(other.clone().abs());
         let shares = (self - other).abs() / larger.clamp_min(f32::MIN_POSITIVE);
-        shares.max().into_scalar().elem()
+        shares.max().into_scalar()
     }
 }
 
-impl<B: BurnBackend> Results for Tensor<B, 1, Int> {
+impl Results for Tensor<1, Int> {
     fn bytes(&self) -> usize {
         self.shape().num_elements() * size_of::<i32>()
     }

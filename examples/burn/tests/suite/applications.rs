@@ -3,17 +3,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_autodiff::Autodiff;
-use burn_backend::{AutodiffBackend, DType};
-use burn_flex::Flex;
-use burn_tensor::{Tensor, TensorData};
+use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::Rng;
-use reduce_burn::{ReduceBackend, layer_norm, log_softmax, rms_norm, softmax};
+use reduce_burn::{layer_norm, log_softmax, rms_norm, softmax};
 
 use crate::{
     contract::{message, too_large},
     inputs::{Cases, Layout, RANK},
-    values::{assert_close, has},
+    values::{assert_close, flex, has},
 };
 
 const NAMES: [&str; 7] = [
@@ -27,13 +24,13 @@ const NAMES: [&str; 7] = [
 ];
 
 /// A function by name. Some ignore the weight and the bias.
-fn call<B: ReduceBackend>(
+fn call(
     name: &str,
-    x: Tensor<B, RANK>,
+    x: Tensor<RANK>,
     axes: &[i64],
-    weight: Tensor<B, RANK>,
-    bias: Tensor<B, RANK>,
-) -> Tensor<B, RANK> {
+    weight: Tensor<RANK>,
+    bias: Tensor<RANK>,
+) -> Tensor<RANK> {
     const EPS: f64 = 1e-2;
 
     match name {
@@ -60,7 +57,7 @@ fn case(cases: &mut Cases, dtype: DType, along: bool) -> Case {
     let layout = cases.layout();
     let element = |random: &mut rand::rngs::StdRng| random.random_range(-2.0f32..2.0);
     let data = cases.data(&layout, element).convert_dtype(dtype);
-    let shape = layout.of::<Flex, burn_tensor::Float>(&data, &Default::default()).dims();
+    let shape = layout.of::<burn_tensor::Float>(&data, &flex()).dims();
     let is_reduced =
         |axis: usize| layout.axes.iter().any(|&own| own.rem_euclid(RANK as i64) == axis as i64);
     let own: [usize; RANK] =
@@ -74,21 +71,17 @@ fn case(cases: &mut Cases, dtype: DType, along: bool) -> Case {
 }
 
 impl Case {
-    fn result<B: ReduceBackend>(&self, name: &str, device: &B::Device) -> Tensor<B, RANK> {
+    fn result(&self, name: &str, device: &Device) -> Tensor<RANK> {
         let x = self.layout.of(&self.data, device);
-        let operand = |data: &TensorData| Tensor::from_data(data.clone(), (device, data.dtype));
+        let operand = |data: &TensorData| Tensor::from_data(data.clone(), (device, data.dtype()));
         let [weight, bias] = self.operands.each_ref().map(operand);
         call(name, x, &self.layout.axes, weight, bias)
     }
 
     /// The gradients of a weighted sum of the result, at the tensor in memory and at the operands.
-    fn gradients<B: ReduceBackend + AutodiffBackend>(
-        &self,
-        name: &str,
-        device: &B::Device,
-    ) -> Vec<TensorData> {
+    fn gradients(&self, name: &str, device: &Device) -> Vec<TensorData> {
         let leaf = |data: &TensorData| {
-            Tensor::<B, RANK>::from_data(data.clone(), (device, data.dtype)).require_grad()
+            Tensor::<RANK>::from_data(data.clone(), (device, data.dtype())).require_grad()
         };
         let [weight, bias] = self.operands.each_ref().map(leaf);
         let leaves = [leaf(&self.data), weight, bias];
@@ -107,22 +100,22 @@ impl Case {
 }
 
 /// Every function over random layouts.
-pub(crate) fn values<B: ReduceBackend>(device: &B::Device) {
+pub(crate) fn values(device: &Device) {
     let mut cases = Cases::new(11);
     for name in NAMES {
         for along in [true, false] {
             let case = case(&mut cases, DType::F32, along);
-            let found = case.result::<B>(name, device).into_data();
-            let expected = case.result::<Flex>(name, &Default::default()).into_data();
+            let found = case.result(name, device).into_data();
+            let expected = case.result(name, &flex()).into_data();
             assert_close(&found, &expected, 2e-5, &format!("{name} {:?}", case.layout));
         }
     }
 }
 
 /// Long odd rows and columns, and types other than f32.
-pub(crate) fn lengths_and_types<B: ReduceBackend>(device: &B::Device) {
+pub(crate) fn lengths_and_types(device: &Device) {
     let types = [(DType::F32, 2e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)];
-    for (dtype, relative) in types.into_iter().filter(|&(dtype, _)| has::<B>(device, dtype)) {
+    for (dtype, relative) in types.into_iter().filter(|&(dtype, _)| has(device, dtype)) {
         for (shape, axis) in [([3, 1, 1, 5001], 3), ([2, 1027, 1, 37], 1)] {
             let count: usize = shape.iter().product();
             let elements: Vec<f32> = (0..count).map(|n| (n * 7919 % 1013) as f32 * 4e-3).collect();
@@ -133,19 +126,19 @@ pub(crate) fn lengths_and_types<B: ReduceBackend>(device: &B::Device) {
             // Weights of f32, whatever the tensor has.
             let operand = TensorData::new(operand, own);
             for name in ["softmax", "layer_norm with both"] {
-                fn result<B: ReduceBackend>(
+                fn result(
                     name: &str,
                     axis: usize,
                     [data, operand]: [&TensorData; 2],
-                    device: &B::Device,
+                    device: &Device,
                 ) -> TensorData {
                     let [x, operand] = [data, operand]
-                        .map(|data| Tensor::from_data(data.clone(), (device, data.dtype)));
-                    call::<B>(name, x, &[axis as i64], operand.clone(), operand).into_data()
+                        .map(|data| Tensor::from_data(data.clone(), (device, data.dtype())));
+                    call(name, x, &[axis as i64], operand.clone(), operand).into_data()
                 }
-                let found = result::<B>(name, axis, [&data, &operand], device);
-                let expected = result::<Flex>(name, axis, [&data, &operand], &Default::default());
-                assert_eq!(found.dtype, dtype);
+                let found = result(name, axis, [&data, &operand], device);
+                let expected = result(name, axis, [&data, &operand], &flex());
+                assert_eq!(found.dtype(), dtype);
                 assert_close(&found, &expected, relative, &format!("{name} {shape:?} {dtype:?}"));
             }
         }
@@ -153,12 +146,12 @@ pub(crate) fn lengths_and_types<B: ReduceBackend>(device: &B::Device) {
 }
 
 /// Every gradient over random layouts.
-pub(crate) fn gradients<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+pub(crate) fn gradients(device: &Device) {
     let mut cases = Cases::new(12);
     for (nth, name) in NAMES.into_iter().enumerate() {
         let case = case(&mut cases, DType::F32, nth % 2 == 0);
-        let found = case.gradients::<B>(name, device);
-        let expected = case.gradients::<Autodiff<Flex>>(name, &Default::default());
+        let found = case.gradients(name, device);
+        let expected = case.gradients(name, &flex().autodiff());
         assert_eq!(found.len(), expected.len(), "{name}");
         for (input, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let case = format!("gradient {input} of {name}, {:?}", case.layout);
@@ -168,25 +161,25 @@ pub(crate) fn gradients<B: ReduceBackend + AutodiffBackend>(device: &B::Device) 
 }
 
 /// The gradient of a log-softmax of f16, which is computed again in f32.
-pub(crate) fn gradients_of_narrow_types<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
-    fn gradient<B: ReduceBackend + AutodiffBackend>(device: &B::Device) -> TensorData {
+pub(crate) fn gradients_of_narrow_types(device: &Device) {
+    fn gradient(device: &Device) -> TensorData {
         let row: Vec<f32> = (0..61).map(|n| 100.0 + (n % 3) as f32 * 4.0).collect();
         let data = TensorData::new(row, [1, 61]).convert_dtype(DType::F16);
-        let x = Tensor::<B, 2>::from_data(data, (device, DType::F16)).require_grad();
+        let x = Tensor::<2>::from_data(data, (device, DType::F16)).require_grad();
         let first = log_softmax(x.clone(), 1).slice([0..1, 0..1]);
         x.grad(&first.backward()).expect("the tensor is tracked").into_data()
     }
 
-    if has::<B>(device, DType::F16) {
-        let expected = gradient::<Autodiff<Flex>>(&Default::default());
-        assert_close(&gradient::<B>(device), &expected, 1e-3, "gradient of log_softmax of f16");
+    if has(device, DType::F16) {
+        let expected = gradient(&flex().autodiff());
+        assert_close(&gradient(device), &expected, 1e-3, "gradient of log_softmax of f16");
     }
 }
 
 /// Each mistake is found when the function is called, with a message that names the values.
-pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
-    let x = || Tensor::<B, 2>::ones([2, 3], device);
-    let wrong = || Some(Tensor::<B, 2>::ones([1, 4], device));
+pub(crate) fn errors_before_launch(device: &Device) {
+    let x = || Tensor::<2>::ones([2, 3], device);
+    let wrong = || Some(Tensor::<2>::ones([1, 4], device));
     let cases = [
         (
             message(|| softmax(x(), 2)),
@@ -205,25 +198,25 @@ pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
     for (found, expected) in cases {
         assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
     }
-    if let Some(large) = too_large::<B>(device) {
+    if let Some(large) = too_large(device) {
         // The reduction alone fits.
         let found = message(|| softmax(large, 1));
         let expected = "`softmax` of a tensor of shape [32768, 32768]: the result takes 4294967296";
         assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
     }
-    if !has::<B>(device, DType::F64) {
+    if !has(device, DType::F64) {
         return;
     }
     // Burn says so of devices whose kernels do not compute with f64: the call is refused then.
     let wide = TensorData::from([[1.0f64; 3]; 2]);
-    let wide = Tensor::<B, 2>::from_data(wide, (device, DType::F64));
-    let weight = Tensor::<B, 2>::from_data([[2.0f64; 3]], (device, DType::F64));
+    let wide = Tensor::<2>::from_data(wide, (device, DType::F64));
+    let weight = Tensor::<2>::from_data([[2.0f64; 3]], (device, DType::F64));
     let call = || {
         let softmax = softmax(wide.clone(), 1);
         (softmax, rms_norm(wide, -1, Some(weight), 0.0))
     };
     if let Ok((softmax, norm)) = catch_unwind(AssertUnwindSafe(call)) {
-        let close = |found: Tensor<B, 2>, expected: f64| {
+        let close = |found: Tensor<2>, expected: f64| {
             let found: Vec<f64> = found.into_data().iter::<f64>().collect();
             assert!(found.iter().all(|found| (found - expected).abs() < 1e-12), "{found:?}");
         };
@@ -233,8 +226,8 @@ pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
 }
 
 /// A function of no elements, and results that are used by fused operations.
-pub(crate) fn between_operations<B: ReduceBackend>(device: &B::Device) {
-    let x = Tensor::<B, 2>::from_data([[0.0f32, 1.0, 2.0], [3.0, 3.0, 3.0]], device);
+pub(crate) fn between_operations(device: &Device) {
+    let x = Tensor::<2>::from_data([[0.0f32, 1.0, 2.0], [3.0, 3.0, 3.0]], device);
     // The same tensor is the input and the weight.
     let doubled = x.clone() * 2.0;
     let found = rms_norm(doubled.clone(), 1, Some(doubled.clone()), 0.0) + doubled;
@@ -242,6 +235,6 @@ pub(crate) fn between_operations<B: ReduceBackend>(device: &B::Device) {
     let first = [0.0, 4.0 / root + 2.0, 16.0 / root + 4.0];
     let expected = TensorData::from([first, [12.0; 3]]);
     assert_close(&found.into_data(), &expected, 1e-5, "rms_norm between operations");
-    let empty = Tensor::<B, 2>::empty([3, 0], device);
+    let empty = Tensor::<2>::empty([3, 0], device);
     assert_eq!(softmax(empty, 1).dims(), [3, 0]);
 }

@@ -2,93 +2,92 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_backend::{Backend, DType};
-use burn_tensor::{Bool, Int, Tensor, TensorData, f16};
+use burn_tensor::{Bool, DType, Device, Int, Tensor, TensorData, f16};
 use reduce_burn::{
-    ReduceBackend, all, any, argmax, argmin, count_nonzero, covariance, logsumexp, max, mean,
-    mean_var, min, nanstd, nanvar, norm_l2, prod, squeeze, std, sum, var,
+    all, any, argmax, argmin, count_nonzero, covariance, logsumexp, max, mean, mean_var, min,
+    nanstd, nanvar, norm_l2, prod, squeeze, std, sum, var,
 };
 
-use crate::values::{assert_close, has};
+use crate::values::{assert_close, has, name};
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
 
-fn row<B: Backend>(elements: &[f32], device: &B::Device) -> Tensor<B, 2> {
+fn row(elements: &[f32], device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(elements.to_vec(), [1, elements.len()]), device)
 }
 
 /// Rows of no elements. On CUDA, Burn can neither fill, upload nor read a tensor without elements.
-fn without_elements<B: Backend>(rows: usize, device: &B::Device) -> Tensor<B, 2> {
+fn without_elements(rows: usize, device: &Device) -> Tensor<2> {
     Tensor::empty([rows, 0], device)
 }
 
-fn one<B: Backend>(tensor: Tensor<B, 2>) -> f32 {
+fn one(tensor: Tensor<2>) -> f32 {
     tensor.into_data().iter::<f32>().next().expect("there is an element")
 }
 
-fn position<B: Backend>(tensor: Tensor<B, 2, Int>) -> i64 {
+fn position(tensor: Tensor<2, Int>) -> i64 {
     tensor.into_data().iter::<i64>().next().expect("there is an element")
 }
 
-fn truth<B: Backend, const D: usize>(tensor: Tensor<B, D, Bool>) -> bool {
+fn truth<const D: usize>(tensor: Tensor<D, Bool>) -> bool {
     tensor.into_data().iter::<bool>().next().expect("there is an element")
 }
 
 /// What Burn 0.21 answers wrongly on Vulkan.
-pub(crate) fn wrong_in_burn<B: ReduceBackend>(device: &B::Device) {
+pub(crate) fn wrong_in_burn(device: &Device) {
     // Burn: -3.4e38 and -1.
-    let nothing = row::<B>(&[-INF; 5], device);
+    let nothing = row(&[-INF; 5], device);
     assert_eq!(one(max(nothing.clone(), 1)), -INF);
     assert_eq!(position(argmax(nothing, 1)), 0);
-    let nothing = row::<B>(&[INF; 5], device);
+    let nothing = row(&[INF; 5], device);
     assert_eq!(one(min(nothing.clone(), 1)), INF);
     assert_eq!(position(argmin(nothing, 1)), 0);
 
     // Burn drops NaN.
-    let numbers = row::<B>(&[1.0, NAN, 3.0, NAN], device);
+    let numbers = row(&[1.0, NAN, 3.0, NAN], device);
     assert!(one(max(numbers.clone(), 1)).is_nan());
     assert!(one(min(numbers.clone(), 1)).is_nan());
     assert_eq!(position(argmax(numbers.clone(), 1)), 1);
     assert_eq!(position(argmin(numbers, 1)), 1);
 
     // Burn: true, because it compares a sum of 4096 in f16 with 4097.
-    if has::<B>(device, DType::F16) {
+    if has(device, DType::F16) {
         let mut elements = vec![f16::ONE; 4097];
         elements[1234] = f16::ZERO;
         let data = TensorData::new(elements, [1, 4097]);
-        let ones = Tensor::<B, 2>::from_data(data, (device, DType::F16));
+        let ones = Tensor::<2>::from_data(data, (device, DType::F16));
         assert!(!truth(all(ones.clone(), 1)));
         let counted = count_nonzero(ones, 1);
         assert_eq!(position(counted), 4096);
     }
 
     // Burn: a panic beyond 127 elements.
-    if has::<B>(device, DType::I8) {
+    if has(device, DType::I8) {
         let data = TensorData::new(vec![1i8; 200], [1, 200]);
-        let ones = Tensor::<B, 2, Int>::from_data(data, (device, DType::I8));
+        let ones = Tensor::<2, Int>::from_data(data, (device, DType::I8));
         assert!(truth(all(ones, 1)));
     }
 
     // Burn: a sum that overflows in f16 on the way to a mean.
-    if has::<B>(device, DType::F16) {
+    if has(device, DType::F16) {
         let data = TensorData::new(vec![f16::from_f32(60000.0); 2000], [2, 1000]);
-        let large = Tensor::<B, 2>::from_data(data, (device, DType::F16));
+        let large = Tensor::<2>::from_data(data, (device, DType::F16));
         let found = mean(large, [0, 1]).into_data();
         assert_eq!(found.iter::<f32>().next(), Some(60000.0));
     }
 
     // Burn takes magnitudes above 1.8e19 for infinite.
-    let large = row::<B>(&[3e20, -4e20], device);
+    let large = row(&[3e20, -4e20], device);
     assert!((one(norm_l2(large.clone(), 1)) / 5e20 - 1.0).abs() < 1e-6);
     assert!((one(std(large, 1, 0.0)) / 3.5e20 - 1.0).abs() < 1e-5);
 }
 
 /// The divisor of a variance is never below 0.
-pub(crate) fn corrections_above_the_number_of_elements<B: ReduceBackend>(device: &B::Device) {
-    let (unequal, equal) = (row::<B>(&[1.0, 3.0], device), row::<B>(&[2.0, 2.0], device));
+pub(crate) fn corrections_above_the_number_of_elements(device: &Device) {
+    let (unequal, equal) = (row(&[1.0, 3.0], device), row(&[2.0, 2.0], device));
     for correction in [2.0, 3.0, 100.0] {
-        let each = |x: &Tensor<B, 2>| {
+        let each = |x: &Tensor<2>| {
             [
                 one(var(x.clone(), 1, correction)),
                 one(std(x.clone(), 1, correction)),
@@ -105,9 +104,9 @@ pub(crate) fn corrections_above_the_number_of_elements<B: ReduceBackend>(device:
 }
 
 /// Empty reductions, empty results and tensors of rank 1.
-pub(crate) fn nothing_to_reduce<B: ReduceBackend>(device: &B::Device) {
-    let empty = without_elements::<B>(3, device);
-    let each = |tensor: Tensor<B, 2>, expected: f32| {
+pub(crate) fn nothing_to_reduce(device: &Device) {
+    let empty = without_elements(3, device);
+    let each = |tensor: Tensor<2>, expected: f32| {
         let expected = TensorData::new(vec![expected; 3], [3, 1]);
         assert_close(&tensor.into_data(), &expected, 0.0, "no elements");
     };
@@ -122,20 +121,20 @@ pub(crate) fn nothing_to_reduce<B: ReduceBackend>(device: &B::Device) {
     assert_eq!(position(count_nonzero(empty.clone(), 1)), 0);
 
     assert_eq!(max(empty.clone(), 0).dims(), [1, 0]);
-    let columns: Tensor<B, 1> = sum(empty, squeeze(0));
+    let columns: Tensor<1> = sum(empty, squeeze(0));
     assert_eq!(columns.dims(), [0]);
 
-    let list = Tensor::<B, 1>::from_data([3.0f32, 1.0, 2.0], device);
+    let list = Tensor::<1>::from_data([3.0f32, 1.0, 2.0], device);
     assert_eq!(sum(list.clone(), ..).into_data(), TensorData::from([6.0f32]));
-    let total: Tensor<B, 1> = sum(list.clone(), squeeze(0));
+    let total: Tensor<1> = sum(list.clone(), squeeze(0));
     assert_eq!(total.into_data(), TensorData::from([6.0f32]));
     let same = sum(list, [0i64; 0]);
     assert_eq!(same.into_data(), TensorData::from([3.0f32, 1.0, 2.0]));
 
-    let total: Tensor<B, 1> = sum(Tensor::<B, 3>::ones([2, 3, 4], device), squeeze(..));
+    let total: Tensor<1> = sum(Tensor::<3>::ones([2, 3, 4], device), squeeze(..));
     assert_eq!(total.into_data(), TensorData::from([24.0f32]));
 
-    let integers = Tensor::<B, 2, Int>::from_data([[1, 2, 4], [-1, -2, -4]], device);
+    let integers = Tensor::<2, Int>::from_data([[1, 2, 4], [-1, -2, -4]], device);
     let means = mean(integers, 1).into_data();
     assert_eq!(means.iter::<i64>().collect::<Vec<_>>(), [2, -2]);
 }
@@ -152,14 +151,14 @@ pub(crate) fn message<T>(call: impl FnOnce() -> T) -> String {
 
 /// A tensor that needs little memory, but whose elements on their own need more than a buffer has.
 /// `None` where a buffer may hold them.
-pub(crate) fn too_large<B: Backend>(device: &B::Device) -> Option<Tensor<B, 2>> {
-    let is_limited = B::name(device).contains("wgpu");
-    is_limited.then(|| Tensor::<B, 2>::ones([1, 1], device).expand([1 << 15, 1 << 15]))
+pub(crate) fn too_large(device: &Device) -> Option<Tensor<2>> {
+    let is_limited = name(device).contains("wgpu");
+    is_limited.then(|| Tensor::<2>::ones([1, 1], device).expand([1 << 15, 1 << 15]))
 }
 
 /// Each mistake is found when the function is called, with a message that names the values.
-pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
-    let x = Tensor::<B, 2>::ones([2, 3], device);
+pub(crate) fn errors_before_launch(device: &Device) {
+    let x = Tensor::<2>::ones([2, 3], device);
     let cases = [
         (
             message(|| sum(x.clone(), 2)),
@@ -178,7 +177,7 @@ pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
             "`sum` of a tensor of shape [2, 3]: the result has shape [2] and so rank 1, not 2",
         ),
         (
-            message(|| argmax(without_elements::<B>(2, device), 1)),
+            message(|| argmax(without_elements(2, device), 1)),
             "`argmax` of a tensor of shape [2, 0]: there are no elements to reduce, and `argmax` has \
              no value for that",
         ),

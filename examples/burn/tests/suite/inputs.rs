@@ -1,7 +1,6 @@
 //! Random tensors in random layouts, the same on two backends.
 
-use burn_backend::{Backend, DType, tensor::BasicOps};
-use burn_tensor::{Element, Slice, Tensor, TensorData};
+use burn_tensor::{DType, Device, Element, Slice, Tensor, TensorData, kind::Basic};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// The rank of the random tensors.
@@ -74,24 +73,17 @@ impl Cases {
 
 impl Layout {
     /// The tensor in this layout.
-    pub(crate) fn of<B: Backend, K: BasicOps<B>>(
-        &self,
-        data: &TensorData,
-        device: &B::Device,
-    ) -> Tensor<B, RANK, K> {
+    pub(crate) fn of<K: Basic>(&self, data: &TensorData, device: &Device) -> Tensor<RANK, K> {
         // Burn stores truth values in a type of the device's.
-        let stored = match data.dtype {
-            DType::Bool(_) => Tensor::<B, RANK, K>::from_data(data.clone(), device),
-            dtype => Tensor::<B, RANK, K>::from_data(data.clone(), (device, dtype)),
+        let stored = match data.dtype() {
+            DType::Bool(_) => Tensor::<RANK, K>::from_data(data.clone(), device),
+            dtype => Tensor::<RANK, K>::from_data(data.clone(), (device, dtype)),
         };
         self.arranged(stored)
     }
 
     /// A tensor of the stored shape, in this layout.
-    pub(crate) fn arranged<B: Backend, K: BasicOps<B>>(
-        &self,
-        stored: Tensor<B, RANK, K>,
-    ) -> Tensor<B, RANK, K> {
+    pub(crate) fn arranged<K: Basic>(&self, stored: Tensor<RANK, K>) -> Tensor<RANK, K> {
         let slices =
             self.sliced.map(|(first, end)| Slice::new(first as isize, Some(end as isize), 1));
         let sliced = stored.permute(self.permuted.map(|axis| axis as isize)).slice(slices);

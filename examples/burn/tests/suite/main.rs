@@ -1,12 +1,13 @@
-//! reduce-burn on devices, on every backend compiled in: values and gradients against burn-flex,
+//! reduce-burn on devices, on every runtime compiled in: values and gradients against burn-flex,
 //! the contract at its edges, and Burn's streams.
 //!
-//! `--features vulkan` brings Vulkan's default adapter through SPIR-V (`spirv::`) and through WGSL
-//! (`wgsl::`), `--features cuda` an NVIDIA GPU (`cuda::`). A backend that finds no device fails its
-//! tests.
+//! `--features vulkan` brings Vulkan's default adapter through SPIR-V (`vulkan::`), `--features
+//! wgpu` the default adapter through WGSL (`wgsl::`), `--features cuda` an NVIDIA GPU (`cuda::`),
+//! and `--features fusion` makes each of them a fused backend, as Burn's users have it. A runtime
+//! that finds no device fails its tests.
 #![cfg_attr(
     not(any(feature = "cuda", feature = "wgpu", feature = "vulkan")),
-    allow(unused, reason = "without a backend there is no device")
+    allow(unused, reason = "without a runtime there is no device")
 )]
 
 mod applications;
@@ -16,31 +17,33 @@ mod gradients;
 mod inputs;
 mod pairs;
 mod plans;
+#[cfg(feature = "fusion")]
 mod streams;
 mod values;
 
-/// Calls a function of a backend with each of these backends, in one process: they share compiled
-/// kernels, which take most of the time.
+/// Calls a function with each of these devices, in one process: they share compiled kernels, which
+/// take most of the time.
 ///
 /// A function may leave launches behind that nobody reads. NVIDIA's Vulkan driver crashes if the
 /// process ends while a thread of CubeCL's still compiles their kernels, so they are waited for.
 macro_rules! on_each {
-    ([$($backend:ty),*] $file:ident $function:ident) => {
+    ([$($device:expr),*] $file:ident $function:ident) => {
         $(
-            println!("{}", <$backend as burn_backend::Backend>::name(&device()));
-            $file::$function::<$backend>(&device());
-            <$backend as burn_backend::Backend>::sync(&device()).expect("the device answers");
+            let device = $device;
+            println!("{device:?}");
+            $file::$function(&device);
+            device.sync().expect("the device answers");
         )*
     };
 }
 
-/// Tests named as given, each a function of a backend that takes its device.
+/// Tests named as given, each a function of a device.
 macro_rules! tests {
-    ($backends:tt; $($test:ident: $file:ident :: $function:ident;)*) => {
+    ($devices:tt; $($test:ident: $file:ident :: $function:ident;)*) => {
         $(
             #[test]
             fn $test() {
-                on_each! { $backends $file $function }
+                on_each! { $devices $file $function }
             }
         )*
     };
@@ -48,26 +51,20 @@ macro_rules! tests {
 
 /// The suite on one runtime.
 macro_rules! suite {
-    ($module:ident, $runtime:ty, $bool:ty, $chosen:expr, $device:pat => $found:expr) => {
+    ($module:ident, $device:expr) => {
         mod $module {
-            use burn_autodiff::Autodiff;
-            use reduce_programs::{Backend, Device};
+            use burn_tensor::Device;
 
-            use crate::{applications, clip, contract, gradients, pairs, plans, streams, values};
+            #[cfg(feature = "fusion")]
+            use crate::streams;
+            use crate::{applications, clip, contract, gradients, pairs, plans, values};
 
-            type Bare = reduce_burn_examples::Bare<$runtime, $bool>;
-            type Fused = reduce_burn_examples::Fused<$runtime, $bool>;
-
-            fn device() -> <$runtime as reduce_kernels::cubecl::Runtime>::Device {
-                match reduce_programs::device(Some($chosen)).expect("there is a device") {
-                    $device => $found,
-                    #[allow(unreachable_patterns, reason = "reachable if there are more backends")]
-                    other => panic!("expected {}, found {other:?}", $chosen),
-                }
+            fn device() -> Device {
+                $device
             }
 
             tests! {
-                [Bare, Fused, Autodiff<Bare>];
+                [device(), device().autodiff()];
                 floats: values::floats;
                 floats_with_nan_and_infinities: values::floats_with_nan_and_infinities;
                 integers: values::integers;
@@ -91,36 +88,30 @@ macro_rules! suite {
                 clip_norms_that_are_not_finite: clip::norms_that_are_not_finite;
                 clip_between_operations: clip::between_operations;
                 clip_that_is_wrong: clip::errors_before_launch;
+                stored_plans: plans::stored;
             }
 
             tests! {
-                [Autodiff<Bare>, Autodiff<Fused>];
+                [device().autodiff(), device().autodiff().gradient_checkpointing()];
                 gradients: gradients::as_of_flex;
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
                 gradients_of_narrow_applications: applications::gradients_of_narrow_types;
                 gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
-                clip_gradients_of_a_module: clip::gradients_of_a_module;
-            }
-
-            // Through SPIR-V, NVIDIA's compiler crashes at kernels that Burn fuses from the second two
-            // (docs/BURN.md, "What it cannot do"), which therefore have processes of their own.
-            tests! {
-                [Autodiff<Bare>];
                 gradients_of_narrow_types: gradients::of_narrow_types;
+                clip_gradients_of_a_module: clip::gradients_of_a_module;
                 clip_passes_gradients: clip::passes_gradients;
             }
 
             tests! {
-                [Autodiff<Fused>];
-                fused_gradients_of_narrow_types: gradients::of_narrow_types;
-                fused_clip_passes_gradients: clip::passes_gradients;
+                [device()];
+                quantised: values::quantised;
             }
 
+            #[cfg(feature = "fusion")]
             tests! {
-                [Bare];
-                quantised: values::quantised;
+                [device()];
                 recording_does_not_wait: streams::recording_does_not_wait;
                 order_is_kept_between_fused_operations:
                     streams::order_is_kept_between_fused_operations;
@@ -128,33 +119,21 @@ macro_rules! suite {
                 clip_is_one_operation: clip::is_one_operation;
             }
 
-            #[test]
-            fn flex32_is_f32() {
-                values::flex32_is_f32::<$runtime, $bool>(&device());
-            }
-
-            #[test]
-            fn stored_plans() {
-                plans::stored::<$runtime, Bare>(&device());
-                plans::stored::<$runtime, Autodiff<Fused>>(&device());
-            }
-
-            #[test]
-            fn clip_in_place() {
-                clip::in_place::<$runtime, $bool>(&device());
+            #[cfg(not(feature = "fusion"))]
+            tests! {
+                [device()];
+                clip_in_place: clip::in_place;
+                flex32_is_f32: values::flex32_is_f32;
             }
         }
     };
 }
 
 #[cfg(feature = "cuda")]
-suite!(cuda, reduce_kernels::cubecl::cuda::CudaRuntime, u8, Backend::Cuda,
-    Device::Cuda(device) => device);
+suite!(cuda, Device::cuda(0));
 
 #[cfg(feature = "vulkan")]
-suite!(spirv, reduce_kernels::cubecl::wgpu::WgpuRuntime, u8, Backend::Vulkan,
-    Device::Wgpu { device, .. } => device);
+suite!(vulkan, Device::vulkan(burn_tensor::DeviceKind::DefaultDevice));
 
-#[cfg(any(feature = "wgpu", feature = "vulkan"))]
-suite!(wgsl, reduce_kernels::cubecl::wgpu::WgpuRuntime, u32, Backend::Wgpu,
-    Device::Wgpu { device, .. } => device);
+#[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
+suite!(wgsl, Device::wgpu(burn_tensor::DeviceKind::DefaultDevice));

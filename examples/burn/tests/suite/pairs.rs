@@ -3,20 +3,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_autodiff::Autodiff;
-use burn_backend::{AutodiffBackend, Backend, DType};
-use burn_flex::Flex;
-use burn_tensor::{Float, Int, Tensor, TensorData};
+use burn_backend::ops::FloatTensorOps;
+use burn_dispatch::Dispatch;
+use burn_tensor::{DType, Device, Float, Int, Tensor, TensorData, kind::Basic};
 use rand::Rng;
 use reduce_burn::{
-    AnyTensor, AxisList, PairName, PairOptions, PairReduction, ReduceBackend, Reducible, accuracy,
+    AnyTensor, AxisList, Operation, PairName, PairOptions, PairReduction, ReduceBackend, accuracy,
     all_close, any_non_finite, count_equal, dot, huber, max_difference, sum_and_dot,
 };
 
 use crate::{
     contract::message,
     inputs::{Cases, Layout, RANK},
-    values::{assert_close, has, read},
+    values::{any_kind, assert_close, flex, has, read},
 };
 
 const OPTIONS: PairOptions =
@@ -36,10 +35,12 @@ fn case(cases: &mut Cases, dtype: DType) -> Case {
     let element =
         |random: &mut rand::rngs::StdRng| [0.25f32, 0.5, 0.75, 1.5][random.random_range(0..4)];
     let first = cases.data(&layout, element).convert_dtype(dtype);
-    let shape = layout.of::<Flex, Float>(&first, &Default::default()).dims();
+    let shape = layout.of::<Float>(&first, &flex()).dims();
     let own: [usize; RANK] =
         core::array::from_fn(
-            |axis| if (axis + shape[0]).is_multiple_of(2) { 1 } else { shape[axis] },
+            |axis| {
+                if (axis + shape[0]).is_multiple_of(2) { 1 } else { shape[axis] }
+            },
         );
     let count = own.iter().product();
     let second: Vec<f32> = (0..count).map(|n| 0.25 + (n % 5) as f32 * 0.25).collect();
@@ -48,19 +49,18 @@ fn case(cases: &mut Cases, dtype: DType) -> Case {
 
 impl Case {
     /// The results of a function for this second tensor and the first in this layout.
-    fn results<B: ReduceBackend, K: Reducible<B>>(
+    fn results<K: Basic>(
         &self,
         function: PairName,
-        first: Tensor<B, RANK, K>,
-        second: Tensor<B, RANK, K>,
-    ) -> Vec<AnyTensor<B>> {
-        let [first, second] = [self.layout.arranged(first), second]
-            .map(|tensor| K::into_any(tensor.into_primitive()));
+        first: Tensor<RANK, K>,
+        second: Tensor<RANK, K>,
+    ) -> Vec<AnyTensor<Dispatch>> {
+        let [first, second] = [self.layout.arranged(first), second].map(any_kind);
         let axes = AxisList::List(self.layout.axes.clone());
         let keep_dims = self.layout.keep_dims;
         let pair = PairReduction::new(function, OPTIONS, &first, &second, &axes, keep_dims)
             .unwrap_or_else(|error| panic!("{function} {:?}: {error}", self.layout));
-        let results = B::reduce_pair(first, second, &pair)
+        let results = Dispatch::run(vec![first, second], Operation::Pair(pair.clone()))
             .unwrap_or_else(|error| panic!("{function} {:?}: {error}", self.layout));
         let found: Vec<_> = results.iter().map(|result| (result.kind(), result.dtype())).collect();
         assert_eq!(found, pair.outputs(), "{function}");
@@ -68,30 +68,22 @@ impl Case {
         results
     }
 
-    fn values<B: ReduceBackend, K: Reducible<B>>(
-        &self,
-        function: PairName,
-        device: &B::Device,
-    ) -> Vec<TensorData> {
+    fn values<K: Basic>(&self, function: PairName, device: &Device) -> Vec<TensorData> {
         let [first, second] = [&self.first, &self.second]
-            .map(|data| Tensor::<B, RANK, K>::from_data(data.clone(), (device, data.dtype)));
+            .map(|data| Tensor::<RANK, K>::from_data(data.clone(), (device, data.dtype())));
         self.results(function, first, second).into_iter().map(read).collect()
     }
 
     /// The gradients of a weighted sum of the results, at both tensors in memory.
-    fn gradients<B: ReduceBackend + AutodiffBackend>(
-        &self,
-        function: PairName,
-        device: &B::Device,
-    ) -> Vec<TensorData> {
+    fn gradients(&self, function: PairName, device: &Device) -> Vec<TensorData> {
         let leaves = [&self.first, &self.second].map(|data| {
-            Tensor::<B, RANK>::from_data(data.clone(), (device, data.dtype)).require_grad()
+            Tensor::<RANK>::from_data(data.clone(), (device, data.dtype())).require_grad()
         });
         let [first, second] = leaves.clone();
         let total = self
             .results(function, first, second)
             .into_iter()
-            .map(|result| weighted::<B>(result, device))
+            .map(|result| weighted(result, device))
             .reduce(|total, part| total + part * 2.0)
             .expect("there is a result");
         let gradients = total.backward();
@@ -99,19 +91,16 @@ impl Case {
         found.into()
     }
 
-    fn compare<B: ReduceBackend, K: Reducible<B> + Reducible<Flex>>(
-        &self,
-        function: PairName,
-        relative: f64,
-        device: &B::Device,
-    ) {
-        let found = self.values::<B, K>(function, device);
-        let expected = self.values::<Flex, K>(function, &Default::default());
+    fn compare<K: Basic>(&self, function: PairName, relative: f64, device: &Device) {
+        let found = self.values::<K>(function, device);
+        let expected = self.values::<K>(function, &flex());
         assert_eq!(found.len(), expected.len(), "{function}");
         for (nth, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let case = format!(
                 "result {nth} of {function} of {:?} and {:?}, {:?}",
-                self.first.dtype, self.second.shape, self.layout
+                self.first.dtype(),
+                self.second.shape(),
+                self.layout
             );
             assert_close(found, expected, relative, &case);
         }
@@ -119,12 +108,11 @@ impl Case {
 }
 
 /// The sum of the elements of a result, each with a weight of its own.
-fn weighted<B: ReduceBackend>(result: AnyTensor<B>, device: &B::Device) -> Tensor<B, 1> {
+fn weighted(result: AnyTensor<Dispatch>, device: &Device) -> Tensor<1> {
     let count = result.shape().num_elements();
     let AnyTensor::Float(result) = result else { panic!("expected floats") };
-    let result: Tensor<B, 1> = Tensor::from_primitive(<Float as Reducible<B>>::from_any(
-        AnyTensor::Float(B::float_reshape(result, [count].into())),
-    ));
+    let result = Dispatch::float_reshape(result, [count].into());
+    let result = Tensor::<1>::from_dispatch(result);
     let weights: Vec<f32> = (0..count).map(|n| 0.5 + (n % 7) as f32 * 0.25).collect();
     let dtype = result.dtype();
     let weights = TensorData::new(weights, [count]).convert_dtype(dtype);
@@ -132,50 +120,50 @@ fn weighted<B: ReduceBackend>(result: AnyTensor<B>, device: &B::Device) -> Tenso
 }
 
 /// Every function over random layouts.
-pub(crate) fn values<B: ReduceBackend>(device: &B::Device) {
+pub(crate) fn values(device: &Device) {
     let mut cases = Cases::new(21);
     for &function in PairName::ALL {
-        case(&mut cases, DType::F32).compare::<B, Float>(function, 1e-4, device);
+        case(&mut cases, DType::F32).compare::<Float>(function, 1e-4, device);
     }
 }
 
 /// Types besides f32, and integers.
-pub(crate) fn types<B: ReduceBackend>(device: &B::Device) {
+pub(crate) fn types(device: &Device) {
     let mut cases = Cases::new(22);
     let functions =
         [PairName::Dot, PairName::HuberMean, PairName::SumAndDotOf, PairName::AccuracyOf];
     for (dtype, relative) in [(DType::F16, 2e-3), (DType::BF16, 1e-2), (DType::F64, 1e-6)] {
         // Burn's kernels may not compute with f64 where the device does.
         let is_refused = |case: &Case| {
-            let call = AssertUnwindSafe(|| case.values::<B, Float>(PairName::Dot, device));
+            let call = AssertUnwindSafe(|| case.values::<Float>(PairName::Dot, device));
             dtype == DType::F64 && catch_unwind(call).is_err()
         };
         let own = functions.map(|function| (function, case(&mut cases, dtype)));
-        if !has::<B>(device, dtype) || is_refused(&own[0].1) {
+        if !has(device, dtype) || is_refused(&own[0].1) {
             continue;
         }
         for (function, case) in own {
-            case.compare::<B, Float>(function, relative, device);
+            case.compare::<Float>(function, relative, device);
         }
     }
     for function in [PairName::CountEqualOf, PairName::AccuracyOf] {
         let case = case(&mut cases, DType::F32);
         let [first, second] = [&case.first, &case.second].map(|data| {
             let elements: Vec<i32> = data.iter::<f32>().map(|x| (x * 4.0) as i32).collect();
-            TensorData::new(elements, data.shape.clone())
+            TensorData::new(elements, data.shape().clone())
         });
-        Case { layout: case.layout, first, second }.compare::<B, Int>(function, 1e-6, device);
+        Case { layout: case.layout, first, second }.compare::<Int>(function, 1e-6, device);
     }
 }
 
 /// Every gradient over random layouts.
-pub(crate) fn gradients<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
+pub(crate) fn gradients(device: &Device) {
     let others = [PairName::AllCloseOf, PairName::CountEqualOf, PairName::AccuracyOf];
     let mut cases = Cases::new(23);
     for &function in PairName::ALL.iter().filter(|function| !others.contains(function)) {
         let case = case(&mut cases, DType::F32);
-        let found = case.gradients::<B>(function, device);
-        let expected = case.gradients::<Autodiff<Flex>>(function, &Default::default());
+        let found = case.gradients(function, device);
+        let expected = case.gradients(function, &flex().autodiff());
         for (nth, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let case = format!("gradient {nth} of {function}, {:?}", case.layout);
             assert_close(found, expected, 5e-4, &case);
@@ -184,8 +172,8 @@ pub(crate) fn gradients<B: ReduceBackend + AutodiffBackend>(device: &B::Device) 
 }
 
 /// Gradients of f16 that are computed from results saved in f32.
-pub(crate) fn gradients_of_narrow_types<B: ReduceBackend + AutodiffBackend>(device: &B::Device) {
-    if !has::<B>(device, DType::F16) {
+pub(crate) fn gradients_of_narrow_types(device: &Device) {
+    if !has(device, DType::F16) {
         return;
     }
     let mut cases = Cases::new(29);
@@ -193,8 +181,8 @@ pub(crate) fn gradients_of_narrow_types<B: ReduceBackend + AutodiffBackend>(devi
         [PairName::CosineSimilarityOf, PairName::WeightedMeanOf, PairName::WeightedMeanVarOf]
     {
         let case = case(&mut cases, DType::F16);
-        let found = case.gradients::<B>(function, device);
-        let expected = case.gradients::<Autodiff<Flex>>(function, &Default::default());
+        let found = case.gradients(function, device);
+        let expected = case.gradients(function, &flex().autodiff());
         for (nth, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let case = format!("gradient {nth} of {function} of f16, {:?}", case.layout);
             assert_close(found, expected, 4e-3, &case);
@@ -203,8 +191,8 @@ pub(crate) fn gradients_of_narrow_types<B: ReduceBackend + AutodiffBackend>(devi
 }
 
 /// Inputs and results of fused operations, a tensor that is both inputs, and no elements.
-pub(crate) fn between_operations<B: ReduceBackend>(device: &B::Device) {
-    let x = Tensor::<B, 2>::from_data([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]], device);
+pub(crate) fn between_operations(device: &Device) {
+    let x = Tensor::<2>::from_data([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]], device);
     let doubled = x.clone() * 2.0;
     let squares = dot(doubled.clone(), doubled.clone(), 1) + 1.0;
     assert_eq!(numbers(squares), [57.0, 309.0]);
@@ -222,18 +210,18 @@ pub(crate) fn between_operations<B: ReduceBackend>(device: &B::Device) {
             .all(|close| close)
     );
 
-    let empty = || Tensor::<B, 2>::empty([3, 0], device);
+    let empty = || Tensor::<2>::empty([3, 0], device);
     assert!(numbers(accuracy(empty(), empty(), 1)).iter().all(|share| share.is_nan()));
     assert_eq!(numbers(reduce_burn::dot(empty(), Tensor::ones([3, 1], device), 1)), [0.0; 3]);
 }
 
-fn numbers<B: Backend>(x: Tensor<B, 2>) -> Vec<f32> {
+fn numbers(x: Tensor<2>) -> Vec<f32> {
     x.into_data().iter::<f32>().collect()
 }
 
 /// Each mistake is found when the function is called, with a message that names the values.
-pub(crate) fn errors_before_launch<B: ReduceBackend>(device: &B::Device) {
-    let x = |shape: [usize; 2]| Tensor::<B, 2>::ones(shape, device);
+pub(crate) fn errors_before_launch(device: &Device) {
+    let x = |shape: [usize; 2]| Tensor::<2>::ones(shape, device);
     let cases = [
         (
             message(|| dot(x([2, 3]), x([2, 4]), 1)),

@@ -1,25 +1,25 @@
 //! Stored plans, as Burn's users pass them on.
 
-use burn_tensor::{Tensor, TensorData};
-use reduce_burn::{ReduceBackend, squeeze, sum};
+use burn_dispatch::DispatchDevice;
+use burn_tensor::{Device, Tensor, TensorData};
+use reduce_burn::{planner_device, squeeze, sum, use_plans};
 use reduce_kernels::{
     ElementType, Plan, PlanStore, Sum, TensorDescription, TunedPlan,
-    cubecl::{CubeElement, Runtime, std::tensor::TensorHandle},
+    cubecl::{CubeElement, std::tensor::TensorHandle},
     planner::{Access, Direction, Schedule},
     reduce, stop_using_plans, storage_type,
 };
 
 /// A sum whose rounding tells one chain of additions from the planner's choice.
-pub(crate) fn stored<R, B>(device: &R::Device)
-where
-    R: Runtime,
-    B: ReduceBackend + burn_backend::Backend<Device = R::Device>,
-{
+pub(crate) fn stored(device: &Device) {
     const LEN: usize = 7919;
     let data: Vec<f32> = (0..LEN).map(|i| ((i * 7919 % 1009) as f32).sqrt() - 7.0).collect();
-    let client = R::client(device);
+    let DispatchDevice::Cube(cube) = device.clone().inner().as_dispatch().clone() else {
+        panic!("expected a device of CubeCL")
+    };
+    let client = cube.client();
     let handle = client.create_from_slice(f32::as_bytes(&data));
-    let x = TensorHandle::<R>::new_contiguous([LEN], handle, storage_type(ElementType::F32));
+    let x = TensorHandle::new_contiguous([LEN], handle, storage_type(ElementType::F32));
     let one_unit = Plan::new(Access::new(Direction::Along), Schedule::Unit { units_per_cube: 32 });
     let bits = |plan: Option<Plan>| {
         let reduction = reduce(Sum, &x).keep_dims(false);
@@ -32,20 +32,20 @@ where
         f32::from_bytes(&bytes)[0].to_bits()
     };
     let through_burn = || {
-        let x = Tensor::<B, 1>::from_data(TensorData::new(data.clone(), [LEN]), device);
-        let total: Tensor<B, 1> = sum(x, squeeze(..));
-        total.into_data().to_vec::<f32>().unwrap()[0].to_bits()
+        let x = Tensor::<1>::from_data(TensorData::new(data.clone(), [LEN]), device);
+        let total: Tensor<1> = sum(x, squeeze(..));
+        total.into_data().try_to_vec::<f32>().unwrap()[0].to_bits()
     };
     let (chosen, as_stored) = (bits(None), bits(Some(one_unit)));
     assert_ne!(chosen, as_stored, "both plans round alike");
     assert_eq!(through_burn(), chosen);
 
-    let planned_for = B::planner_device(device).expect("there are kernels");
+    let planned_for = planner_device(device).expect("there are kernels");
     let mut store = PlanStore::new(&planned_for);
     let described = TensorDescription::row_major(ElementType::F32, [LEN]);
     let problem = reduce(Sum, &described).problem().unwrap();
     store.insert(&problem, &planned_for, TunedPlan::new(one_unit, 1, 2)).unwrap();
-    B::use_plans(device, store).unwrap();
+    use_plans(device, store).unwrap();
     let found = through_burn();
     stop_using_plans(&client);
     assert_eq!(found, as_stored);

@@ -9,15 +9,13 @@ use std::{
     time::Duration,
 };
 
-use burn_backend::Backend;
-use burn_fusion::{
-    Fusion, FusionBackend, FusionRuntime, get_client,
-    inspect::FusionInspector,
-    stream::{Operation, OperationStreams},
-};
+use burn_cubecl::CubeBackend;
+use burn_dispatch::DispatchDevice;
+use burn_fusion::{FusionRuntime, get_client, inspect::FusionInspector, stream::Operation};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr};
-use burn_tensor::{StreamId, Tensor, TensorData};
-use reduce_burn::{ReduceBackend, max, mean_var, squeeze, sum};
+use burn_std::ExecutionError;
+use burn_tensor::{Device, StreamId, Tensor, TensorData};
+use reduce_burn::{max, mean_var, squeeze, sum};
 
 /// An operation that holds up the device's thread until it is let go.
 #[derive(Debug)]
@@ -27,26 +25,33 @@ struct Gate {
 }
 
 impl<R: FusionRuntime> Operation<R> for Gate {
-    fn execute(&self, _handles: &mut HandleContainer<R::FusionHandle>) {
+    fn execute(
+        &self,
+        _handles: &mut HandleContainer<R::FusionHandle>,
+    ) -> Result<(), ExecutionError> {
         self.entered.lock().expect("no test panics here").send(()).expect("the test waits");
         // A test that waits for the device's thread fails after this time instead of for ever.
         let _ =
             self.open.lock().expect("no test panics here").recv_timeout(Duration::from_secs(20));
+        Ok(())
     }
 }
 
 /// While the device's thread is held up, a reduction is recorded and the call returns.
-pub(crate) fn recording_does_not_wait<B: FusionBackend + ReduceBackend>(device: &B::Device) {
-    let x = Tensor::<Fusion<B>, 2>::from_data([[1.0f32, 2.0], [3.0, 4.0]], device);
+pub(crate) fn recording_does_not_wait(device: &Device) {
+    let x = Tensor::<2>::from_data([[1.0f32, 2.0], [3.0, 4.0]], device);
     // The first call of a reduction may ask the device what it can do.
     let _ = mean_var(x.clone(), 1, 1.0).0.into_data();
 
     let (entered, has_entered) = channel();
     let (open, is_open) = channel();
     let gate = Gate { entered: Mutex::new(entered), open: Mutex::new(is_open) };
-    let client = get_client::<B>(device);
+    let DispatchDevice::Cube(device) = device.as_dispatch() else {
+        panic!("expected a device of CubeCL")
+    };
+    let client = get_client::<CubeBackend>(device);
     let nothing = CustomOpIr::new("gate", &[], &[]);
-    client.register(OperationStreams::default(), OperationIr::Custom(nothing), gate);
+    client.register(StreamId::current(), OperationIr::Custom(nothing), gate);
     client.flush_queue();
     has_entered.recv_timeout(Duration::from_secs(20)).expect("the gate is run");
 
@@ -58,25 +63,23 @@ pub(crate) fn recording_does_not_wait<B: FusionBackend + ReduceBackend>(device: 
 
 /// Operations before and after a reduction are fused, see each other's results in order, and leave
 /// nothing behind.
-pub(crate) fn order_is_kept_between_fused_operations<B: FusionBackend + ReduceBackend>(
-    device: &B::Device,
-) {
+pub(crate) fn order_is_kept_between_fused_operations(device: &Device) {
     let run = || {
-        let x = Tensor::<Fusion<B>, 2>::ones([64, 32], device);
+        let x = Tensor::<2>::ones([64, 32], device);
         let before = (x + 1.0) * 3.0;
         let rows = sum(before.clone(), 1);
         let after = (before - rows) / 2.0 + 4.0;
-        let total: Tensor<_, 1> = sum(after, squeeze(..));
+        let total: Tensor<1> = sum(after, squeeze(..));
         total.into_data()
     };
     let expected = TensorData::from([((6.0 - 192.0) / 2.0 + 4.0) * 2048.0f32]);
     assert_eq!(run(), expected);
 
     let inspector = FusionInspector::install(StreamId::current());
-    Fusion::<B>::sync(device).expect("the device answers");
+    device.sync().expect("the device answers");
     inspector.set_baseline();
     assert_eq!(run(), expected);
-    Fusion::<B>::sync(device).expect("the device answers");
+    device.sync().expect("the device answers");
     let reports = inspector.drain();
     let names: Vec<String> = reports
         .iter()
@@ -94,13 +97,13 @@ pub(crate) fn order_is_kept_between_fused_operations<B: FusionBackend + ReduceBa
 }
 
 /// Threads have streams of their own. A tensor of one is reduced by others, and results go back.
-pub(crate) fn threads_share_tensors<B: FusionBackend + ReduceBackend>(device: &B::Device) {
+pub(crate) fn threads_share_tensors(device: &Device) {
     const THREADS: usize = 4;
     const TURNS: usize = 10;
 
     // Long enough for a plan that splits outputs between cubes, which needs memory of its own.
-    let x = Tensor::<Fusion<B>, 2>::ones([2, 1 << 17], device);
-    let results: Vec<Vec<Tensor<Fusion<B>, 2>>> = thread::scope(|scope| {
+    let x = Tensor::<2>::ones([2, 1 << 17], device);
+    let results: Vec<Vec<Tensor<2>>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|nth| {
                 let x = x.clone();

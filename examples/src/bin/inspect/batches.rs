@@ -72,8 +72,8 @@ impl Admitted {
     /// # Errors
     ///
     /// The library or the device lacks the type, or the device lacks the room.
-    fn new<R: Runtime>(
-        client: &ComputeClient<R>,
+    fn new(
+        client: &Client,
         device: &Device,
         nth: usize,
         tensor: Described,
@@ -102,7 +102,7 @@ impl Admitted {
     }
 
     /// Uploads the bytes of the file.
-    fn uploaded<R: Runtime>(&self, client: &ComputeClient<R>, bytes: Vec<u8>) -> TensorHandle<R> {
+    fn uploaded(&self, client: &Client, bytes: Vec<u8>) -> TensorHandle {
         let is_stored = self.stored == self.element;
         let bytes = if is_stored { bytes } else { widened(self.element, &bytes) };
         let buffer = client.create(Bytes::from_bytes_vec(bytes));
@@ -137,8 +137,8 @@ fn batches(mut tensors: Vec<Admitted>, most_bytes: u64) -> VecDeque<Vec<Admitted
 /// `read` gets the bytes of a tensor, and `decide` is told the outcome of each once, in no
 /// particular order. The tensors of a batch that fails are read and tried again one by one. The
 /// result is the total of the tensors that have figures.
-pub(crate) fn inspect<R: Runtime>(
-    client: &ComputeClient<R>,
+pub(crate) fn inspect(
+    client: &Client,
     device: &Device,
     most_bytes: u64,
     tensors: &[Described],
@@ -194,11 +194,11 @@ pub(crate) fn inspect<R: Runtime>(
 /// # Errors
 ///
 /// The library refuses the reductions, or the device fails.
-fn reduced<R: Runtime>(
-    client: &ComputeClient<R>,
+fn reduced(
+    client: &Client,
     device: &Device,
     tensors: &[Admitted],
-    handles: &[TensorHandle<R>],
+    handles: &[TensorHandle],
 ) -> Result<(Vec<Findings>, Findings), FiguresError> {
     let float = if device.has(ElementType::F64) { ElementType::F64 } else { ElementType::F32 };
     let moments = reduce_list(MeanStd, handles).output_type(float).nth_output_type(1, float);
@@ -246,8 +246,8 @@ mod tests {
     use super::*;
 
     /// The outcomes in the order of the file, and the total.
-    fn outcomes<R: Runtime>(
-        client: &ComputeClient<R>,
+    fn outcomes(
+        client: &Client,
         device: &Device,
         most_bytes: u64,
         tensors: &[(Dtype, &[u8])],
@@ -272,7 +272,7 @@ mod tests {
     impl OnDevice for FewTypes {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let elements = vec![ElementType::F32, ElementType::I32, ElementType::U32];
             let mut device = device_of(client);
             device.elements = elements;
@@ -334,7 +334,7 @@ mod tests {
     impl OnDevice for SeveralBatches {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let device = device_of(client);
             let floats: Vec<f32> = (0..1000).map(|nth| nth as f32 - 300.0).collect();
             let integers = [-5i32, 0, 2_000_000];
@@ -393,7 +393,7 @@ mod tests {
     impl OnDevice for Failing {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let read = |nth: usize| match nth {
                 1 => Err(CheckpointError::NotSafetensors {
                     path: "model".into(),

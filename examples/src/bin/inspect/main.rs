@@ -101,12 +101,7 @@ struct Work<'a> {
 impl OnDevice for Work<'_> {
     type Output = Report;
 
-    fn on<R: Runtime>(
-        self,
-        client: &ComputeClient<R>,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output {
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
         let Work { checkpoint, progress } = self;
         let device = device_of(client);
         let tensors = checkpoint.tensors();

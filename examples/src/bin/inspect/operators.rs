@@ -72,15 +72,15 @@ fn counters(request: &TypeRequest) -> Option<Signature> {
     as_it_is.then(|| Signature::one(rules::held(input), counter, counter))
 }
 
-/// Whether each component is NaN, and whether it is infinite. In WGSL, CubeCL 0.10 tests the wrong
-/// bits of f64, so this compares instead. A NaN never equals itself; whether it differs from itself
-/// depends on the backend.
+/// Whether each component is NaN, and whether it is infinite. f64 are compared instead of tested:
+/// in WGSL, CubeCL 0.10 tested the wrong bits of them, which CubeCL 0.11 no longer does. A NaN
+/// never equals itself; whether it differs from itself depends on the backend.
 #[cube]
 fn not_finite<E: Float, N: Size>(value: Vector<E, N>) -> (Vector<bool, N>, Vector<bool, N>) {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     if comptime![element.size() == 8] {
-        let infinite = value.abs().greater_than(Vector::new(E::max_value()));
-        (value.equal(value).not(), infinite)
+        let infinite = value.abs().greater_than(&Vector::new(E::max_value()));
+        (value.equal(&value).not(), infinite)
     } else {
         (value.is_nan(), value.is_inf())
     }
@@ -111,8 +111,8 @@ impl Operator for Census {
         _position: Position,
         parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
-        let nonzero = value.not_equal(Vector::from_int(0));
-        let element = storage_type_of::<In>();
+        let nonzero = value.not_equal(&Vector::from_int(0));
+        let element = elem_type_of::<In>();
         // Integers have neither NaN nor infinities, and no functions that test for them.
         let one = if comptime![element.is_float()] {
             let (nan, infinite) = not_finite::<In, N>(value);

@@ -3,10 +3,7 @@
 use std::{collections::HashMap, time::Instant};
 
 use indicatif::ProgressBar;
-use reduce_kernels::{
-    ReduceError,
-    cubecl::{prelude::*, server::ServerError},
-};
+use reduce_kernels::{ReduceError, cubecl::server::ServerError};
 use reduce_programs::{
     MeasureError, gigabytes_per_second, microseconds_per_call, rotated_inputs, wait,
 };
@@ -63,8 +60,8 @@ struct Timed {
 }
 
 /// What all ladders of a run have in common.
-pub(crate) struct Climber<'a, R: Runtime> {
-    pub gpu: Gpu<'a, R>,
+pub(crate) struct Climber<'a> {
+    pub gpu: Gpu<'a>,
     /// Whether the device is Mesa's software adapter.
     pub software: bool,
     /// Its read bandwidth, in 10⁹ bytes per second.
@@ -77,7 +74,7 @@ pub(crate) struct Climber<'a, R: Runtime> {
     pub progress: &'a ProgressBar,
 }
 
-impl<R: Runtime> Climber<'_, R> {
+impl Climber<'_> {
     /// The full reduction of so many elements.
     pub(crate) fn full<E: Element>(&self, length: usize) -> Ladder {
         let inputs = self.inputs::<E>(length);
@@ -89,20 +86,20 @@ impl<R: Runtime> Climber<'_, R> {
         });
         let title = format!("sum of {} {}", short(length), E::TYPE);
         self.climb::<E, _>(title, &[length], steps, |rung| {
-            if let Some(reason) = rung.lacks::<E, R>(&self.gpu) {
+            if let Some(reason) = rung.lacks::<E>(&self.gpu) {
                 return Err(Stop::NotAvailable(reason));
             }
             let inputs = if rung.in_place() { &inputs[..1] } else { &inputs };
-            let result = Elements::poisoned::<E, R>(self.gpu.client, 1);
+            let result = Elements::poisoned::<E>(self.gpu.client, 1);
             let launch = |input: &Elements, length, result: &Elements| {
                 let input = Elements { length, ..input.clone() };
-                rung.launch::<E, R>(&self.gpu, &input, result)
+                rung.launch::<E>(&self.gpu, &input, result)
             };
             let most = if self.software { rung.most_in_software() } else { length };
             let try_part = |part| launch(&inputs[0], part, &self.uninitialised::<E>(1));
             let part = self.affordable(length.min(most), try_part)?;
             // A rung in place has overwritten it.
-            fill::<E, R>(self.gpu.client, &inputs[0], 0);
+            fill::<E>(self.gpu.client, &inputs[0], 0);
             launch(&inputs[0], part, &result)?;
             self.check::<E>(&result, &[*oracle.entry(part).or_insert_with(|| total(0..part))])?;
             let call = |input: &Elements, result: &Elements| launch(input, part, result);
@@ -133,9 +130,9 @@ impl<R: Runtime> Climber<'_, R> {
                 );
                 return Err(Stop::NotAvailable(reason));
             }
-            let totals = Elements::poisoned::<E, R>(self.gpu.client, expected.len());
+            let totals = Elements::poisoned::<E>(self.gpu.client, expected.len());
             let launch = |input: &Elements, totals: &Elements| {
-                rung.launch::<E, R>(&self.gpu, input, matrix, axis, totals)
+                rung.launch::<E>(&self.gpu, input, matrix, axis, totals)
             };
             launch(&inputs[0], &totals)?;
             self.check::<E>(&totals, &expected)?;
@@ -153,15 +150,15 @@ impl<R: Runtime> Climber<'_, R> {
         let dims = shape.map(short).join(" × ");
         let title = format!("sums of {dims} {}, axes counted from 1", E::TYPE);
         self.climb::<E, _>(title, &shape, steps, |axes| {
-            let launches = rank5::launches::<E, R>(&self.gpu, &inputs[0], shape, axes)?;
+            let launches = rank5::launches::<E>(&self.gpu, &inputs[0], shape, axes)?;
             if launches != 1 {
                 let reason = format!("the plan for this device takes {launches} launches, not one");
                 return Err(Stop::NotAvailable(reason));
             }
             let expected = rank5::expected(shape, axes);
-            let totals = Elements::poisoned::<E, R>(self.gpu.client, expected.len());
+            let totals = Elements::poisoned::<E>(self.gpu.client, expected.len());
             let launch = |input: &Elements, totals: &Elements| {
-                rank5::launch::<E, R>(&self.gpu, input, shape, axes, totals)
+                rank5::launch::<E>(&self.gpu, input, shape, axes, totals)
             };
             launch(&inputs[0], &totals)?;
             self.check::<E>(&totals, &expected)?;
@@ -173,9 +170,9 @@ impl<R: Runtime> Climber<'_, R> {
     /// So many inputs that calls over them in turn find none in cache, unless they are small.
     fn inputs<E: Element>(&self, length: usize) -> Vec<Elements> {
         // What the ladder before has left.
-        self.gpu.client.memory_cleanup();
+        self.gpu.client.memory_cleanup().expect("no program records a graph");
         let count = rotated_inputs(length * size_of::<E>(), None);
-        (0..count).map(|seed| filled::<E, R>(self.gpu.client, length, seed as u32)).collect()
+        (0..count).map(|seed| filled::<E>(self.gpu.client, length, seed as u32)).collect()
     }
 
     fn climb<E: Element, T>(
@@ -240,7 +237,7 @@ impl<R: Runtime> Climber<'_, R> {
     }
 
     fn uninitialised<E: Element>(&self, length: usize) -> Elements {
-        Elements::uninitialised::<E, R>(self.gpu.client, length)
+        Elements::uninitialised::<E>(self.gpu.client, length)
     }
 
     /// Whether the totals are the oracle's, to the last bit.

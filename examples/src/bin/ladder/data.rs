@@ -51,50 +51,56 @@ element! {
 pub(crate) struct Elements {
     pub handle: Handle,
     pub length: usize,
+    pub element_bytes: usize,
 }
 
 impl Elements {
     /// An array whose content is arbitrary.
-    pub(crate) fn uninitialised<E: Element, R: Runtime>(
-        client: &ComputeClient<R>,
-        length: usize,
-    ) -> Self {
+    pub(crate) fn uninitialised<E: Element>(client: &Client, length: usize) -> Self {
         let bytes = (length * size_of::<E>()).next_multiple_of(WIDEST_LOAD);
-        Self { handle: client.empty(bytes), length }
+        Self { handle: client.empty(bytes), length, element_bytes: size_of::<E>() }
     }
 
     /// A copy of an array on the host. The padding has all bits set: NaN in floats, -1 or the
     /// maximum in integers. A rung that adds it up gives a wrong sum.
-    pub(crate) fn upload<E: Element, R: Runtime>(client: &ComputeClient<R>, values: &[E]) -> Self {
+    pub(crate) fn upload<E: Element>(client: &Client, values: &[E]) -> Self {
         let mut bytes = E::as_bytes(values).to_vec();
         bytes.resize(bytes.len().next_multiple_of(WIDEST_LOAD), u8::MAX);
-        Self { handle: client.create_from_slice(&bytes), length: values.len() }
+        Self {
+            handle: client.create_from_slice(&bytes),
+            length: values.len(),
+            element_bytes: size_of::<E>(),
+        }
     }
 
     /// An array that is filled with a value that no array here adds up to.
-    pub(crate) fn poisoned<E: Element, R: Runtime>(
-        client: &ComputeClient<R>,
-        length: usize,
-    ) -> Self {
+    pub(crate) fn poisoned<E: Element>(client: &Client, length: usize) -> Self {
         Self::upload(client, &vec![E::of(POISON); length])
     }
 
     /// The argument for a kernel.
-    pub(crate) fn array<R: Runtime>(&self) -> ArrayArg<R> {
-        // SAFETY: a buffer holds at least `length` elements.
-        unsafe { ArrayArg::from_raw_parts(self.handle.clone(), self.length) }
+    pub(crate) fn array(&self) -> BufferArg {
+        self.first(self.length)
+    }
+
+    /// The argument for a kernel that sees the first `elements` of the buffer, or fewer vectors.
+    /// Kernels learn the length of an array from the bytes of its handle.
+    fn first(&self, elements: usize) -> BufferArg {
+        let unused = self.handle.size_in_used() - (elements * self.element_bytes) as u64;
+        let handle = self.handle.clone().offset_end(unused);
+        // SAFETY: a buffer holds at least that many elements.
+        unsafe { BufferArg::from_raw_parts(handle, elements) }
     }
 
     /// The argument for a kernel that reads vectors of `lanes` components. The last vector may
     /// extend past the array.
-    pub(crate) fn vectors<R: Runtime>(&self, lanes: usize) -> ArrayArg<R> {
-        let scalars = self.length.next_multiple_of(lanes);
-        // SAFETY: a buffer holds a whole number of the widest loads.
-        unsafe { ArrayArg::from_raw_parts(self.handle.clone(), scalars) }
+    pub(crate) fn vectors(&self, lanes: usize) -> BufferArg {
+        // A buffer holds a whole number of the widest loads.
+        self.first(self.length.next_multiple_of(lanes))
     }
 
     /// The argument for the library.
-    pub(crate) fn tensor<E: Element, R: Runtime>(&self, shape: &[usize]) -> TensorHandle<R> {
+    pub(crate) fn tensor<E: Element>(&self, shape: &[usize]) -> TensorHandle {
         TensorHandle::new_contiguous(shape, self.handle.clone(), storage_type(E::TYPE))
     }
 }
@@ -109,7 +115,7 @@ fn hash(key: u32) -> u32 {
 }
 
 #[cube(launch_unchecked)]
-fn write<E: Numeric>(output: &mut Array<E>, seed: u32) {
+fn write<E: Numeric>(output: &mut [E], seed: u32) {
     let mut index = ABSOLUTE_POS;
     while index < output.len() {
         let bits = hash(u32::cast_from(index) ^ seed) >> 28u32;
@@ -123,14 +129,10 @@ fn write<E: Numeric>(output: &mut Array<E>, seed: u32) {
 ///
 /// f32 sums are exact in any order as long as the sum and every part of it stay below 2²⁴, which is
 /// 50 standard deviations of 2³⁰ elements. A rung is then correct to the last bit, or wrong.
-pub(crate) fn fill<E: Element, R: Runtime>(
-    client: &ComputeClient<R>,
-    elements: &Elements,
-    seed: u32,
-) {
+pub(crate) fn fill<E: Element>(client: &Client, elements: &Elements, seed: u32) {
     // SAFETY: the kernel writes the array's elements and no others.
     unsafe {
-        write::launch_unchecked::<E, R>(
+        write::launch_unchecked::<E>(
             client,
             CubeCount::new_1d(1024),
             CubeDim::new_1d(256),
@@ -141,13 +143,9 @@ pub(crate) fn fill<E: Element, R: Runtime>(
 }
 
 /// A new array that [`fill`] has written.
-pub(crate) fn filled<E: Element, R: Runtime>(
-    client: &ComputeClient<R>,
-    length: usize,
-    seed: u32,
-) -> Elements {
-    let elements = Elements::uninitialised::<E, R>(client, length);
-    fill::<E, R>(client, &elements, seed);
+pub(crate) fn filled<E: Element>(client: &Client, length: usize, seed: u32) -> Elements {
+    let elements = Elements::uninitialised::<E>(client, length);
+    fill::<E>(client, &elements, seed);
     elements
 }
 

@@ -4,7 +4,7 @@ use reduce_kernels::{
     Device, ElementType,
     cubecl::{
         ir::{
-            StorageType, Type,
+            Type,
             features::{AtomicUsage, Plane},
         },
         prelude::*,
@@ -18,13 +18,13 @@ use crate::data::{Element, WIDEST_LOAD};
 const MOST_CUBES: usize = 65535;
 
 /// A device, and the client that reaches it.
-pub(crate) struct Gpu<'a, R: Runtime> {
-    pub client: &'a ComputeClient<R>,
+pub(crate) struct Gpu<'a> {
+    pub client: &'a Client,
     pub device: Device,
 }
 
-impl<'a, R: Runtime> Gpu<'a, R> {
-    pub(crate) fn new(client: &'a ComputeClient<R>) -> Self {
+impl<'a> Gpu<'a> {
+    pub(crate) fn new(client: &'a Client) -> Self {
         Self { client, device: device_of(client) }
     }
 
@@ -48,10 +48,7 @@ impl<'a, R: Runtime> Gpu<'a, R> {
 
     /// Why kernels cannot add to an element in memory atomically; `None` if they can.
     pub(crate) fn lacks_atomic_add(&self, element: ElementType) -> Option<String> {
-        let StorageType::Scalar(scalar) = storage_type(element) else {
-            return Some(format!("{element} is no scalar type"));
-        };
-        let atomic = Type::new(StorageType::Atomic(scalar));
+        let atomic = Type::atomic(Type::new(storage_type(element)));
         let usage = self.client.properties().atomic_type_usage(atomic);
         // WGSL has no 64-bit atomics, but a client that compiles WGSL for a Vulkan adapter lists
         // them.

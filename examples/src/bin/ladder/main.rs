@@ -131,10 +131,10 @@ struct Experiments;
 impl OnDevice for Experiments {
     type Output = Result<Numerics, Box<dyn Error>>;
 
-    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, name: &str) -> Self::Output {
+    fn on(self, client: &Client, _: Backend, name: &str) -> Self::Output {
         Ok(Numerics {
             device: name.into(),
-            backend: R::name(client).into(),
+            backend: client.name().into(),
             experiments: numerics::experiments(&Gpu::new(client))?,
         })
     }
@@ -145,7 +145,7 @@ struct Climb<'a>(&'a Arguments);
 impl OnDevice for Climb<'_> {
     type Output = Result<Report, Box<dyn Error>>;
 
-    fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, name: &str) -> Self::Output {
+    fn on(self, client: &Client, _: Backend, name: &str) -> Self::Output {
         let Climb(arguments) = self;
         let software = name.contains(SOFTWARE_ADAPTER);
         let gpu = Gpu::new(client);
@@ -175,7 +175,7 @@ impl OnDevice for Climb<'_> {
         progress.finish_and_clear();
         Ok(Report {
             device: name.into(),
-            backend: R::name(client).into(),
+            backend: client.name().into(),
             read_gigabytes_per_second: floor.read_gigabytes_per_second,
             ladders,
         })

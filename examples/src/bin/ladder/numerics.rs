@@ -5,11 +5,7 @@ use std::{collections::HashSet, fmt};
 use half::f16;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_examples::ResultError;
-use reduce_kernels::{
-    ElementType, Sum,
-    cubecl::{prelude::*, server::Handle},
-    reduce,
-};
+use reduce_kernels::{ElementType, Sum, cubecl::server::Handle, reduce};
 use serde::Serialize;
 
 use crate::{
@@ -67,7 +63,7 @@ pub(crate) enum Found {
 /// # Errors
 ///
 /// What the library refuses, and what the device reports.
-pub(crate) fn experiments<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Vec<Experiment>, ResultError> {
+pub(crate) fn experiments(gpu: &Gpu<'_>) -> Result<Vec<Experiment>, ResultError> {
     Ok(vec![
         order(gpu)?,
         short_accumulators(gpu, "1000 + 0.001", &[1000.0, 0.001])?,
@@ -81,7 +77,7 @@ fn thousandths() -> Vec<f64> {
 }
 
 /// Small numbers beside large ones that cancel, from left to right and as the library does.
-fn order<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Experiment, ResultError> {
+fn order(gpu: &Gpu<'_>) -> Result<Experiment, ResultError> {
     let small = [1e-20f32; 10];
     let large = [1e20f32, -1e20];
     let exact = small.iter().map(|&small| f64::from(small)).sum();
@@ -102,8 +98,8 @@ fn order<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Experiment, ResultError> {
 }
 
 /// Numbers in f16, added up in f16 and in f32.
-fn short_accumulators<R: Runtime>(
-    gpu: &Gpu<'_, R>,
+fn short_accumulators(
+    gpu: &Gpu<'_>,
     title: &str,
     values: &[f64],
 ) -> Result<Experiment, ResultError> {
@@ -112,13 +108,13 @@ fn short_accumulators<R: Runtime>(
     let found = if gpu.device.has(ElementType::F16) {
         let input = Elements::upload(gpu.client, &values);
         let in_f16: f16 = sum(gpu, Rung::OneUnit, &input)?;
-        let tensor = input.tensor::<f16, R>(&[values.len()]);
+        let tensor = input.tensor::<f16>(&[values.len()]);
         let rounded = reduce(Sum, &tensor).run(gpu.client)?;
         let in_f32 = reduce(Sum, &tensor).output_type(ElementType::F32).run(gpu.client)?;
         [
             Found::Sum(in_f16.to_f64()),
-            Found::Sum(first::<f16, R>(gpu, rounded.handle)?.to_f64()),
-            Found::Sum(first::<f32, R>(gpu, in_f32.handle)?.into()),
+            Found::Sum(first::<f16>(gpu, rounded.handle)?.to_f64()),
+            Found::Sum(first::<f32>(gpu, in_f32.handle)?.into()),
         ]
     } else {
         [(); 3].map(|()| Found::NotAvailable("the device has no f16".into()))
@@ -134,14 +130,14 @@ fn short_accumulators<R: Runtime>(
 }
 
 /// The same sum many times: additions by atomics come in the order in which cubes finish.
-fn runs<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Experiment, ResultError> {
+fn runs(gpu: &Gpu<'_>) -> Result<Experiment, ResultError> {
     let mut random = StdRng::seed_from_u64(5);
     let values: Vec<f32> = (0..RUN_ELEMENTS).map(|_| random.random_range(-1.0..1.0)).collect();
     let exact = values.iter().map(|&value| f64::from(value)).sum();
     let input = Elements::upload(gpu.client, &values);
     let mut sums = Vec::new();
     for rung in [Rung::Segmented, Rung::OnePass, Rung::Coarsened, Rung::Vectorised, Rung::Library] {
-        let found = match rung.lacks::<f32, R>(gpu) {
+        let found = match rung.lacks::<f32>(gpu) {
             Some(reason) => Found::NotAvailable(reason),
             None => {
                 let run = |_| sum(gpu, rung, &input);
@@ -161,18 +157,14 @@ fn runs<R: Runtime>(gpu: &Gpu<'_, R>) -> Result<Experiment, ResultError> {
 }
 
 /// What a rung makes of an array.
-fn sum<E: Element, R: Runtime>(
-    gpu: &Gpu<'_, R>,
-    rung: Rung,
-    input: &Elements,
-) -> Result<E, ResultError> {
-    let result = Elements::uninitialised::<E, R>(gpu.client, 1);
-    rung.launch::<E, R>(gpu, input, &result)?;
+fn sum<E: Element>(gpu: &Gpu<'_>, rung: Rung, input: &Elements) -> Result<E, ResultError> {
+    let result = Elements::uninitialised::<E>(gpu.client, 1);
+    rung.launch::<E>(gpu, input, &result)?;
     first(gpu, result.handle)
 }
 
 /// The first element of a buffer.
-fn first<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, buffer: Handle) -> Result<E, ResultError> {
+fn first<E: Element>(gpu: &Gpu<'_>, buffer: Handle) -> Result<E, ResultError> {
     let bytes = gpu.client.read_one(buffer).map_err(ResultError::device)?;
     Ok(E::from_bytes(&bytes)[0])
 }

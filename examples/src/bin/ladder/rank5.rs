@@ -2,7 +2,7 @@
 
 use std::array;
 
-use reduce_kernels::{ReduceError, Sum, cubecl::prelude::*, reduce};
+use reduce_kernels::{ReduceError, Sum, reduce};
 
 use crate::{
     data::{Element, Elements, value},
@@ -26,15 +26,15 @@ pub(crate) fn name(axes: &[usize]) -> String {
 /// # Errors
 ///
 /// What the library refuses.
-pub(crate) fn launch<E: Element, R: Runtime>(
-    gpu: &Gpu<'_, R>,
+pub(crate) fn launch<E: Element>(
+    gpu: &Gpu<'_>,
     input: &Elements,
     shape: [usize; RANK],
     axes: &[usize],
     totals: &Elements,
 ) -> Result<(), ReduceError> {
-    let tensor = input.tensor::<E, R>(&shape);
-    let totals = totals.tensor::<E, R>(&kept(shape, axes));
+    let tensor = input.tensor::<E>(&shape);
+    let totals = totals.tensor::<E>(&kept(shape, axes));
     reduce(Sum, &tensor).over(from_0(axes)).run_into(gpu.client, totals.binding())
 }
 
@@ -48,13 +48,13 @@ pub(crate) fn kept(shape: [usize; RANK], axes: &[usize]) -> [usize; RANK] {
 /// # Errors
 ///
 /// What the library refuses.
-pub(crate) fn launches<E: Element, R: Runtime>(
-    gpu: &Gpu<'_, R>,
+pub(crate) fn launches<E: Element>(
+    gpu: &Gpu<'_>,
     input: &Elements,
     shape: [usize; RANK],
     axes: &[usize],
 ) -> Result<u32, ReduceError> {
-    let tensor = input.tensor::<E, R>(&shape);
+    let tensor = input.tensor::<E>(&shape);
     Ok(reduce(Sum, &tensor).over(from_0(axes)).choose(gpu.client)?.plan.schedule.launches())
 }
 

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use reduce_kernels::{Device, ElementType, cubecl::prelude::*};
+use reduce_kernels::{Device, ElementType};
 
 use crate::{
     climb::Climber,
@@ -236,7 +236,7 @@ impl Sizes {
     }
 
     /// Climbs all ladders.
-    pub(crate) fn climb<R: Runtime>(&self, climber: &Climber<'_, R>) -> Vec<Ladder> {
+    pub(crate) fn climb(&self, climber: &Climber<'_>) -> Vec<Ladder> {
         let full = self.full.iter().map(|&(summed, length)| match summed {
             Summed::I32 => climber.full::<i32>(length),
             Summed::U32 => climber.full::<u32>(length),

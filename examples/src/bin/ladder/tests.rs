@@ -23,11 +23,11 @@ fn on_default(work: impl OnDevice) {
 }
 
 /// Of the devices that tests run on, Mesa's software adapter alone reports no plane operations.
-fn runs_in_software<R: Runtime>(gpu: &Gpu<'_, R>) -> bool {
+fn runs_in_software(gpu: &Gpu<'_>) -> bool {
     gpu.lacks_planes().is_some()
 }
 
-fn download<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, elements: &Elements) -> Vec<E> {
+fn download<E: Element>(gpu: &Gpu<'_>, elements: &Elements) -> Vec<E> {
     let bytes = gpu.client.read_one(elements.handle.clone()).unwrap();
     E::from_bytes(&bytes)[..elements.length].to_vec()
 }
@@ -38,7 +38,7 @@ fn random(length: usize) -> Vec<i64> {
     (0..length).map(|_| random.random_range(-100..100)).collect()
 }
 
-fn upload<E: Element, R: Runtime>(gpu: &Gpu<'_, R>, values: &[i64]) -> Elements {
+fn upload<E: Element>(gpu: &Gpu<'_>, values: &[i64]) -> Elements {
     let values: Vec<E> = values.iter().map(|&value| E::of(value)).collect();
     Elements::upload(gpu.client, &values)
 }
@@ -58,7 +58,7 @@ const LONG_LENGTHS: [usize; 2] = [1_100_003, (1 << 24) + 1];
 fn every_rung_of_the_full_reduction_is_exact() {
     struct Check;
 
-    fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
+    fn check<E: Element>(gpu: &Gpu<'_>) {
         let software = runs_in_software(gpu);
         if !gpu.device.has(E::TYPE) {
             return;
@@ -73,12 +73,12 @@ fn every_rung_of_the_full_reduction_is_exact() {
                 if !within || atomic && gpu.lacks_atomic_add(E::TYPE).is_some() {
                     continue;
                 }
-                let input = upload::<E, R>(gpu, &values);
-                let result = Elements::poisoned::<E, R>(gpu.client, 1);
-                rung.launch::<E, R>(gpu, &input, &result).unwrap();
-                let found = download::<E, R>(gpu, &result)[0];
+                let input = upload::<E>(gpu, &values);
+                let result = Elements::poisoned::<E>(gpu.client, 1);
+                rung.launch::<E>(gpu, &input, &result).unwrap();
+                let found = download::<E>(gpu, &result)[0];
                 let what =
-                    format!("{rung:?} of {length} {} through {}", E::TYPE, R::name(gpu.client));
+                    format!("{rung:?} of {length} {} through {}", E::TYPE, gpu.client.name());
                 assert!(found == expected, "{what}: {found}, not {expected}");
             }
         }
@@ -87,14 +87,14 @@ fn every_rung_of_the_full_reduction_is_exact() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
-            check::<i32, R>(&gpu);
-            check::<f32, R>(&gpu);
-            check::<u32, R>(&gpu);
-            check::<i64, R>(&gpu);
-            check::<u64, R>(&gpu);
-            check::<f64, R>(&gpu);
+            check::<i32>(&gpu);
+            check::<f32>(&gpu);
+            check::<u32>(&gpu);
+            check::<i64>(&gpu);
+            check::<u64>(&gpu);
+            check::<f64>(&gpu);
         }
     }
     on_default(Check);
@@ -119,12 +119,12 @@ fn every_rung_of_a_matrix_is_exact() {
         (7, 1000),
     ];
 
-    fn check<E: Element, R: Runtime>(gpu: &Gpu<'_, R>) {
+    fn check<E: Element>(gpu: &Gpu<'_>) {
         let software = runs_in_software(gpu);
         for (rows, columns) in SHAPES {
             let matrix = Matrix { rows, columns };
             let values = random(matrix.elements());
-            let input = upload::<E, R>(gpu, &values);
+            let input = upload::<E>(gpu, &values);
             for axis in Axis::ALL {
                 let mut sums = vec![0; matrix.totals(axis)];
                 for (index, value) in values.iter().enumerate() {
@@ -137,10 +137,10 @@ fn every_rung_of_a_matrix_is_exact() {
                     if software && length > rung.most_in_software() {
                         continue;
                     }
-                    let totals = Elements::poisoned::<E, R>(gpu.client, expected.len());
-                    rung.launch::<E, R>(gpu, &input, matrix, axis, &totals).unwrap();
-                    let found = download::<E, R>(gpu, &totals);
-                    let name = R::name(gpu.client);
+                    let totals = Elements::poisoned::<E>(gpu.client, expected.len());
+                    rung.launch::<E>(gpu, &input, matrix, axis, &totals).unwrap();
+                    let found = download::<E>(gpu, &totals);
+                    let name = gpu.client.name();
                     let what = format!("{rung:?} of {matrix:?} along {axis:?} through {name}");
                     assert!(found == expected, "{what}: {found:?}, not {expected:?}");
                 }
@@ -151,10 +151,10 @@ fn every_rung_of_a_matrix_is_exact() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
-            check::<i32, R>(&gpu);
-            check::<f32, R>(&gpu);
+            check::<i32>(&gpu);
+            check::<f32>(&gpu);
         }
     }
     on_default(Check);
@@ -168,22 +168,18 @@ fn every_set_of_axes_of_rank_5_is_exact_in_one_launch() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
             for shape in [[3, 4, 5, 6, 7], [4, 8, 16, 8, 16]] {
-                let input = filled::<f32, R>(client, shape.iter().product(), 0);
+                let input = filled::<f32>(client, shape.iter().product(), 0);
                 for axes in rank5::RUNGS {
-                    let launches = rank5::launches::<f32, R>(&gpu, &input, shape, axes).unwrap();
+                    let launches = rank5::launches::<f32>(&gpu, &input, shape, axes).unwrap();
                     assert_eq!(launches, 1, "axes {axes:?} of {shape:?}");
                     let expected = rank5::expected(shape, axes).into_iter().map(f32::of);
                     let expected: Vec<f32> = expected.collect();
-                    let totals = Elements::poisoned::<f32, R>(client, expected.len());
-                    rank5::launch::<f32, R>(&gpu, &input, shape, axes, &totals).unwrap();
-                    assert_eq!(
-                        download::<f32, R>(&gpu, &totals),
-                        expected,
-                        "{axes:?} of {shape:?}"
-                    );
+                    let totals = Elements::poisoned::<f32>(client, expected.len());
+                    rank5::launch::<f32>(&gpu, &input, shape, axes, &totals).unwrap();
+                    assert_eq!(download::<f32>(&gpu, &totals), expected, "{axes:?} of {shape:?}");
                 }
             }
         }
@@ -212,13 +208,13 @@ fn host_and_device_make_the_same_numbers() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
             for seed in [0, 3] {
-                let elements = Elements::poisoned::<f32, R>(client, LENGTH);
-                fill::<f32, R>(client, &elements, seed);
+                let elements = Elements::poisoned::<f32>(client, LENGTH);
+                fill::<f32>(client, &elements, seed);
                 let expected = (0..LENGTH).map(|index| f32::of(value(index, seed)));
-                assert!(download::<f32, R>(&gpu, &elements).into_iter().eq(expected));
+                assert!(download::<f32>(&gpu, &elements).into_iter().eq(expected));
             }
         }
     }
@@ -234,10 +230,7 @@ fn host_and_device_make_the_same_numbers() {
     assert!(alike < tiles.len() / 20, "{alike} of {} neighbours", tiles.len());
 }
 
-fn climber<'a, R: Runtime>(
-    client: &'a ComputeClient<R>,
-    progress: &'a ProgressBar,
-) -> Climber<'a, R> {
+fn climber<'a>(client: &'a Client, progress: &'a ProgressBar) -> Climber<'a> {
     Climber {
         gpu: Gpu::new(client),
         software: true,
@@ -256,7 +249,7 @@ fn a_wrong_total_is_found() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let progress = ProgressBar::hidden();
             let climber = climber(client, &progress);
             let totals = Elements::upload(client, &[1.0f32, 2.0, 3.0]);
@@ -276,7 +269,7 @@ fn only_missing_features_make_rungs_unavailable() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let progress = ProgressBar::hidden();
             let climber = climber(client, &progress);
             let ladder = climber.full::<i32>(10_000);
@@ -304,7 +297,7 @@ fn the_experiments_on_numbers_show_what_they_should() {
     impl OnDevice for Check {
         type Output = ();
 
-        fn on<R: Runtime>(self, client: &ComputeClient<R>, _: Backend, _: &str) {
+        fn on(self, client: &Client, _: Backend, _: &str) {
             let gpu = Gpu::new(client);
             let [order, two, many, runs] =
                 <[_; 4]>::try_from(experiments(&gpu).unwrap()).ok().unwrap();

@@ -85,12 +85,7 @@ pub(crate) struct Work<'a> {
 impl OnDevice for Work<'_> {
     type Output = Result<(Report, Array), ResultError>;
 
-    fn on<R: Runtime>(
-        self,
-        client: &ComputeClient<R>,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output {
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
         let tensor = upload(client, self.input);
         let axes = || Axes::List(self.axes.to_vec());
         let choice = with_applied!(self.function, self.options, &tensor, axes(), applied => {
@@ -103,7 +98,7 @@ impl OnDevice for Work<'_> {
         })?;
         let mut arrays = download(client, &[output])?;
         let array = arrays.pop().expect("an array for each tensor");
-        let report = self.report(backend, name, R::name(client), choice, &array, microseconds);
+        let report = self.report(backend, name, client.name(), choice, &array, microseconds);
         Ok((report, array))
     }
 }

@@ -308,14 +308,9 @@ struct Work<'a> {
 impl OnDevice for Work<'_> {
     type Output = Result<(Report, Vec<Array>), ResultError>;
 
-    fn on<R: Runtime>(
-        self,
-        client: &ComputeClient<R>,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output {
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
         let tensor = upload(client, self.input);
-        let place = Place { device: name.into(), backend, compiler: R::name(client) };
+        let place = Place { device: name.into(), backend, compiler: client.name() };
         match self.operation {
             Operation::OfOne(operator, options) => with_operator!(operator, options, operator => {
                 self.reduce(client, reduce(operator, &tensor), place)
@@ -332,10 +327,10 @@ impl OnDevice for Work<'_> {
 }
 
 impl Work<'_> {
-    fn reduce<O: Operator, R: Runtime>(
+    fn reduce<O: Operator>(
         self,
-        client: &ComputeClient<R>,
-        mut reduction: Reduction<'_, O, TensorHandle<R>>,
+        client: &Client,
+        mut reduction: Reduction<'_, O, TensorHandle>,
         place: Place,
     ) -> Result<(Report, Vec<Array>), ResultError> {
         let arguments = self.arguments;
@@ -406,8 +401,8 @@ impl Work<'_> {
 }
 
 /// Runs until the kernels are compiled, then for the median time in microseconds.
-fn time<R: Runtime, T>(
-    client: &ComputeClient<R>,
+fn time<T>(
+    client: &Client,
     run: impl Fn() -> Result<T, ResultError>,
 ) -> Result<(T, f64), ResultError> {
     let waited = || {
@@ -426,7 +421,7 @@ fn time<R: Runtime, T>(
 }
 
 /// The array on the device.
-fn upload<R: Runtime>(client: &ComputeClient<R>, input: &Array) -> TensorHandle<R> {
+fn upload(client: &Client, input: &Array) -> TensorHandle {
     let data: &[u8] = if input.bytes.is_empty() { &[0; 8] } else { &input.bytes };
     TensorHandle::new(
         client.create_from_slice(data),

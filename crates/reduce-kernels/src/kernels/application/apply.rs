@@ -11,19 +11,22 @@ use super::{
 use crate::{
     kernels::{
         accumulate::{Share, load_inside},
-        args::{AppliedArrays, Input, OperandArrays, OperandSlices, operands_of, whole_mut},
+        args::{AppliedArrays, Input, OperandArrays, OperandSlices, operands_of, whole_if_any},
         companion::{Companion, CompanionAccess, components_inside},
         geometry::{Geometry, Tile, offsets, unknown_zero},
         load::{AtEnd, Loaded, edge_slots, load_edge},
     },
-    operator::{Applied, Operands, Parameters, Real, Reals, Single, Stored2, Wide, apply_to},
+    operator::{
+        Applied, Operands, Parameters, Real, Reals, Single, Slice, Stored2, Wide, apply_to,
+    },
 };
 
 /// What an application reads and writes beside the input.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Beside {
-    output: ComptimeOption<SliceMut<Vector<Applied, Wide>>>,
-    elements: ComptimeOption<SliceMut<Applied>>,
+    output: ComptimeOption<Slice<Vector<Applied, Wide>>>,
+    elements: ComptimeOption<Slice<Applied>>,
     pub(super) operands: OperandSlices,
     /// The offset of the tile in each operand.
     pub(super) first: usize,
@@ -51,8 +54,8 @@ pub(super) fn apply_to_share(
 ) {
     let access = comptime![how.access];
     let beside = Beside {
-        output: whole_mut(&mut output.vectors),
-        elements: whole_mut(&mut output.elements),
+        output: whole_if_any(&output.vectors),
+        elements: whole_if_any(&output.elements),
         operands: operands_of(operands),
         first: operand_offset(companions, geometry, tile, 0usize, how),
         second: operand_offset(companions, geometry, tile, 1usize, how),
@@ -136,7 +139,8 @@ pub(super) fn apply_to_share(
                     parameters,
                 );
                 let mut elements = beside.elements.unwrap();
-                elements[tile.output + edge.position.start] = Applied::cast_from(value[0]);
+                elements[tile.output + edge.position.start] =
+                    Applied::cast_from(value.extract(0usize));
             }
             slot += share.stride;
         }
@@ -165,6 +169,7 @@ fn second_of_load(
 
 /// Where a load lies.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Spot {
     /// Index over the reduced dimensions of the geometry.
     pub(super) outer: usize,
@@ -262,7 +267,7 @@ fn apply_to_load(
             #[unroll]
             for nth in 0..vector {
                 if comptime![nth as u32] < elements {
-                    output[spot.output + nth * geometry.inner_target_stride] = value[nth];
+                    output[spot.output + nth * geometry.inner_target_stride] = value.extract(nth);
                 }
             }
         }

@@ -38,7 +38,7 @@ pub(crate) fn reduce_and_apply_by_cubes(
     _types: &KernelTypes,
     input: &InputArrays,
     operands: &OperandArrays,
-    published: &mut Array<Atomic<u64>>,
+    published: &mut [Atomic<u64>],
     results: &mut ResultArrays,
     output: &mut AppliedArrays,
     geometry: &Geometry,
@@ -60,7 +60,7 @@ pub(crate) fn reduce_and_apply_by_cubes(
     let tiles_per_cube = comptime![team.tiles_per_cube()];
     let width = comptime![outputs_per_tile(access)];
     let outputs = comptime![tiles_per_cube * width];
-    let nth = nth_to_begin(published, mark);
+    let nth = nth_to_begin(&*published, mark);
     let block = nth / cubes;
     let cube = nth - block * cubes;
     let number = place.tile as usize;
@@ -75,10 +75,17 @@ pub(crate) fn reduce_and_apply_by_cubes(
                 &mut held, &input, geometry, parameters, tile, share, access, team, hold, operator,
             );
             if place.member == 0 {
-                partials.publish(published, cube, number, total);
+                partials.publish(&*published, cube, number, total);
             }
-            let of_cube =
-                merged_results(&partials, published, geometry, parameters, outputs, team, operator);
+            let of_cube = merged_results(
+                &partials,
+                &*published,
+                geometry,
+                parameters,
+                outputs,
+                team,
+                operator,
+            );
             store_and_apply_along(
                 of_cube.at(number),
                 &held,
@@ -104,11 +111,18 @@ pub(crate) fn reduce_and_apply_by_cubes(
                 #[unroll]
                 for component in 0..width {
                     let output = number * width + component;
-                    partials.publish(published, cube, output, total.component(component));
+                    partials.publish(&*published, cube, output, total.component(component));
                 }
             }
-            let of_cube =
-                merged_results(&partials, published, geometry, parameters, outputs, team, operator);
+            let of_cube = merged_results(
+                &partials,
+                &*published,
+                geometry,
+                parameters,
+                outputs,
+                team,
+                operator,
+            );
             let mut own = of_cube.at(number * width).repeated::<Wide>();
             #[unroll]
             for component in 1..width {
@@ -140,7 +154,7 @@ pub(crate) fn reduce_and_apply_by_cubes(
 #[cube]
 fn merged_results(
     partials: &Published,
-    published: &Array<Atomic<u64>>,
+    published: &[Atomic<u64>],
     geometry: &Geometry,
     parameters: &Parameters,
     #[comptime] outputs: usize,

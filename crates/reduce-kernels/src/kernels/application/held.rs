@@ -16,7 +16,7 @@ use crate::{
         total::combine_team,
     },
     operator::{
-        Accumulator, In, OperatorRef, Parameters, Real, Single, Stored, Wide, Width, merge,
+        Accumulator, In, OperatorRef, Parameters, Real, Single, Slice, Stored, Wide, Width, merge,
     },
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Held {
     /// 16-bit element are the same. Empty if units have no registers left for them; see
     /// [`Hold::is_converted`].
     values: Sequence<Vector<In, Wide>>,
-    pub(super) kept: ComptimeOption<SliceMut<Vector<Stored, Wide>>>,
+    pub(super) kept: ComptimeOption<Slice<Vector<Stored, Wide>>>,
 }
 
 #[cube]
@@ -47,8 +47,8 @@ impl Held {
     /// The same elements in the type in which results are applied. They do not pass through a
     /// narrower type that an operator accumulates in.
     pub(super) fn applied_to(&self, #[comptime] nth: usize) -> Vector<Real, Wide> {
-        let pushed = storage_type_of::<In>();
-        let real = storage_type_of::<Real>();
+        let pushed = elem_type_of::<In>();
+        let real = elem_type_of::<Real>();
         if comptime![pushed == real] {
             Vector::cast_from(self.value(nth))
         } else {
@@ -85,8 +85,8 @@ pub(super) fn hold_loads(
     }
     let places = comptime![hold.in_shared() * team.units_per_cube as usize];
     let kept = if comptime![places > 0] {
-        let mut memory = SharedMemory::<Vector<Stored, Wide>>::new(places);
-        ComptimeOption::new_Some(memory.to_slice_mut())
+        let memory = Shared::<[Vector<Stored, Wide>]>::new_slice(places);
+        ComptimeOption::new_Some(Slice::of(&memory))
     } else {
         ComptimeOption::new_None()
     };

@@ -359,7 +359,7 @@ fn results_along(
     if comptime![takes_passes(operator, hold)] {
         let passes = comptime![PassesRef(operator)];
         results_in_passes::<Single>(
-            held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
+            &*held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
         )
     } else {
         let total = if comptime![holds] {
@@ -392,7 +392,7 @@ fn results_across(
     if comptime![takes_passes(operator, hold)] {
         let passes = comptime![PassesRef(operator)];
         results_in_passes::<Wide>(
-            held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
+            &*held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
         )
     } else {
         let total = if comptime![holds] {

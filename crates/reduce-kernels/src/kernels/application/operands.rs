@@ -12,7 +12,8 @@ use crate::{
         geometry::{Geometry, Tile},
     },
     operator::{
-        Field, Operand, Operand2, Operand3, Real, RealTypes, Reals, Record, Single, Stored2, Wide,
+        Field, Operand, Operand2, Operand3, Real, RealTypes, Reals, Record, Single, Slice, Stored2,
+        Wide,
     },
 };
 

@@ -65,7 +65,7 @@ fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter
 /// of 16 bits do not show.
 #[cube]
 pub(super) fn exponential<E: Float, N: Size>(difference: Vector<E, N>) -> Vector<E, N> {
-    let output = storage_type_of::<Applied>();
+    let output = elem_type_of::<Applied>();
     if comptime![output.size() < 4] {
         exp_of_negative::<E, N>(difference)
     } else {
@@ -184,7 +184,7 @@ impl Apply for ClippedToNorm {
         let one = Vector::from_int(1);
         let norm = results.value + Vector::new(Real::cast_from(CLIP_EPS));
         let factor = Vector::new(parameters.get::<Real>(0usize)) / norm;
-        let most = select_many(factor.greater_than(one), one, factor);
+        let most = select_many(factor.greater_than(&one), one, factor);
         // Drivers make a minimum of that, which drops a NaN.
         value * select_many(is_nan::<Real, N>(results.value), results.value, most)
     }

@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::extrema::{Better, Greater, Lesser, Preference, nan_is_ahead};
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, In, One, Operator, Out, Pair, Parameters, Position, Two,
-    TypeRule, Value,
+    A, AccumulatorOf, B, Block, Blocks, Blockwise, In, One, Operator, Out, Pair, Parameters,
+    Position, ResultsOf, Two, TypeRule, Value,
     block::{any, fold, leading, spread},
     derived::derived,
     element_wise::{and_not_nan, highest, is_nan, unless_nan},
@@ -36,6 +36,7 @@ pub struct MinWithIndex;
 
 /// Elements with their positions, one of each per component.
 #[derive(CubeType, CubeTypeMut, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Candidate<N: Size> {
     pub(super) value: Vector<A, N>,
     pub(super) position: Vector<B, N>,
@@ -69,14 +70,14 @@ pub(super) trait Order: Preference {
 #[cube]
 impl Order for Greater {
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        nan_is_ahead::<E, N>(left, right, right.greater_than(left))
+        nan_is_ahead::<E, N>(left, right, right.greater_than(&left))
     }
 
     fn is_number_ahead<E: Float, N: Size>(
         left: Vector<E, N>,
         right: Vector<E, N>,
     ) -> Vector<bool, N> {
-        right.greater_than(left)
+        right.greater_than(&left)
     }
 }
 
@@ -84,14 +85,14 @@ impl Order for Greater {
 #[cube]
 impl Order for Lesser {
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        nan_is_ahead::<E, N>(left, right, right.less_than(left))
+        nan_is_ahead::<E, N>(left, right, right.less_than(&left))
     }
 
     fn is_number_ahead<E: Float, N: Size>(
         left: Vector<E, N>,
         right: Vector<E, N>,
     ) -> Vector<bool, N> {
-        right.less_than(left)
+        right.less_than(&left)
     }
 }
 
@@ -104,8 +105,8 @@ pub(super) struct First<O>(PhantomData<O>);
 fn first<O: Order, N: Size>(left: Candidate<N>, right: Candidate<N>) -> Candidate<N> {
     let ahead = O::is_ahead::<A, N>(left.value, right.value);
     let behind = O::is_ahead::<A, N>(right.value, left.value);
-    let earlier = right.position.less_than(left.position);
-    let taken = ahead.or(behind.not().and(earlier));
+    let earlier = right.position.less_than(&left.position);
+    let taken = ahead.or(behind.not().vec_and(earlier));
     Candidate::<N> {
         value: select_many(taken, right.value, left.value),
         position: select_many(taken, right.position, left.position),
@@ -196,7 +197,7 @@ fn first_across<O: Order, N: Size, W: Size>(
     total: Candidate<N>,
     block: &Block<W>,
 ) -> (Candidate<N>, bool) {
-    let storage = storage_type_of::<A>();
+    let storage = elem_type_of::<A>();
     let mut winner = total;
     let mut best = Vector::<A, W>::cast_from(block.value(0usize));
     let mut matters = true.runtime();
@@ -217,7 +218,7 @@ fn first_across<O: Order, N: Size, W: Size>(
         // An element wins over no elements even if it is the last of all values. If it is NaN and
         // skipped, there is still none, and the block is refused unless a number follows.
         let element = Vector::<A, W>::cast_from(block.value(0usize));
-        let none = and_not_nan::<A, W>(position.equal(Vector::new(highest::<B>())), element);
+        let none = and_not_nan::<A, W>(position.equal(&Vector::new(highest::<B>())), element);
         value = select_many(none, element, value);
         position = select_many(none, block.position(0usize).components::<B, W>(), position);
         let ascending = block.is_ascending();
@@ -228,7 +229,7 @@ fn first_across<O: Order, N: Size, W: Size>(
             // Comparisons with NaN are false: NaN does not win, and a candidate that is NaN stays.
             let mut wins = O::is_number_ahead::<A, W>(value, element);
             if comptime![!ascending] {
-                wins = wins.or(element.equal(value).and(here.less_than(position)));
+                wins = wins.or(element.equal(&value).vec_and(here.less_than(&position)));
             }
             value = select_many(wins, element, value);
             position = select_many(wins, here, position);
@@ -252,11 +253,11 @@ fn first_across<O: Order, N: Size, W: Size>(
 /// Whether NaN could not have changed the winner of a block.
 #[cube]
 fn is_sure<O: Order, N: Size, W: Size>(block: &Block<W>, winner: Vector<A, N>) -> bool {
-    let element = storage_type_of::<A>();
+    let element = elem_type_of::<A>();
     if comptime![!element.is_float()] {
         true.runtime()
     } else if comptime![O::SKIPS_NAN] {
-        !any::<N>(winner.equal(Vector::new(O::worst_number::<A>())))
+        !any::<N>(winner.equal(&Vector::new(O::worst_number::<A>())))
     } else {
         !has_nan::<W>(block)
     }
@@ -280,7 +281,7 @@ fn first_along<O: Order, N: Size, W: Size>(
     // False if the candidate is NaN. The lookup then keeps it.
     let behind = O::is_number_ahead::<A, N>(best, total.value);
     let mut winner = total;
-    if taken && !behind[0] {
+    if taken && !behind.extract(0usize) {
         // First the load of the winner, then its component.
         let width = W::value().comptime();
         let mut value = block.value(0usize);
@@ -288,12 +289,12 @@ fn first_along<O: Order, N: Size, W: Size>(
         let step = block.position(0usize).step;
         let ascending = block.is_ascending();
         let best_of_all = spread::<A, N, W>(best);
-        let mut found = any::<W>(Vector::<A, W>::cast_from(value).equal(best_of_all));
+        let mut found = any::<W>(Vector::<A, W>::cast_from(value).equal(&best_of_all));
         #[unroll]
         for nth in 1..block.load_count() {
             let here = block.position(nth).start;
             let value_here = Vector::<A, W>::cast_from(block.value(nth));
-            let wins = any::<W>(value_here.equal(best_of_all));
+            let wins = any::<W>(value_here.equal(&best_of_all));
             let mut earlier = wins && !found;
             if comptime![!ascending] {
                 // Positions of several loads interleave only if the step is not 1.
@@ -309,7 +310,8 @@ fn first_along<O: Order, N: Size, W: Size>(
         #[unroll]
         for back in 1..width {
             let nth = comptime![width - 1 - back];
-            component = select(value[nth] == best[0], nth.runtime(), component);
+            component =
+                select(value.extract(nth) == best.extract(0usize), nth.runtime(), component);
         }
         let position = Vector::<B, N>::cast_from(start + component * step);
         winner = first::<O, N>(total, Candidate::<N> { value: best, position });
@@ -343,7 +345,29 @@ type FirstLeast = First<Lesser>;
 
 derived!(ArgMax: Two -> One = FirstGreatest, "argmax", rules::index);
 derived!(ArgMin: Two -> One = FirstLeast, "argmin", rules::index);
-derived!(MaxWithIndex: Two -> Two = FirstGreatest, "max_with_index", rules::value_and_index, finish accumulator, _count, _parameters =>
-        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second)));
-derived!(MinWithIndex: Two -> Two = FirstLeast, "min_with_index", rules::value_and_index, finish accumulator, _count, _parameters =>
-        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second)));
+derived!(MaxWithIndex: Two -> Two = FirstGreatest, "max_with_index", rules::value_and_index,
+finish results);
+
+#[cube]
+impl MaxWithIndex {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Two, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
+        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second))
+    }
+}
+derived!(MinWithIndex: Two -> Two = FirstLeast, "min_with_index", rules::value_and_index,
+finish results);
+
+#[cube]
+impl MinWithIndex {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Two, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
+        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second))
+    }
+}

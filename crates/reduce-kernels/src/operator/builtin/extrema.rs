@@ -113,14 +113,14 @@ pub(super) fn nan_is_ahead<E: Float, N: Size>(
 /// The greater value of each component; NaN if either is NaN.
 #[cube]
 pub(super) fn greater<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-    let taken = nan_is_ahead::<E, N>(left, right, right.greater_than(left));
+    let taken = nan_is_ahead::<E, N>(left, right, right.greater_than(&left));
     select_many(taken, right, left)
 }
 
 /// The smaller value of each component; NaN if either is NaN.
 #[cube]
 fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-    let taken = nan_is_ahead::<E, N>(left, right, right.less_than(left));
+    let taken = nan_is_ahead::<E, N>(left, right, right.less_than(&left));
     select_many(taken, right, left)
 }
 
@@ -181,9 +181,9 @@ impl<P: Preference> Blockwise for Extremum<P> {
         _parameters: &Parameters,
     ) -> (Value<A, N>, bool) {
         let best = best_of_block::<P, A, N, W>(block);
-        let element = storage_type_of::<A>();
+        let element = elem_type_of::<A>();
         let taken = if comptime![P::SKIPS_NAN && element.is_float()] {
-            !any::<N>(best.equal(Vector::new(P::worst_number::<A>())))
+            !any::<N>(best.equal(&Vector::new(P::worst_number::<A>())))
         } else {
             true.runtime()
         };
@@ -195,7 +195,7 @@ impl<P: Preference> Blockwise for Extremum<P> {
 /// of all numbers.
 #[cube]
 fn best_of_block<P: Preference, E: Float, N: Size, W: Size>(block: &Block<W>) -> Vector<E, N> {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     let asks = comptime![element.is_float() && !P::SKIPS_NAN];
     let worst = Vector::new(P::worst_number::<E>());
     let first = Vector::<E, W>::cast_from(block.value(0usize));
@@ -203,7 +203,7 @@ fn best_of_block<P: Preference, E: Float, N: Size, W: Size>(block: &Block<W>) ->
     if comptime![P::SKIPS_NAN] {
         best = unless_nan::<E, W>(first, worst);
     }
-    let mut nan = first.not_equal(first);
+    let mut nan = first.not_equal(&first);
     if comptime![asks] {
         nan = is_nan::<E, W>(first);
     }
@@ -250,6 +250,7 @@ derived!(Min: One -> One = Least, "min", rules::select);
 
 /// The smallest and the largest element. The two fields may have different types.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct Range<N: Size> {
     min: Vector<A, N>,
     max: Vector<B, N>,

@@ -61,4 +61,12 @@ impl Operator for Largest {
 block_of_pushes!(Largest: One);
 
 derived!(LargestMagnitude: One -> One = Largest, "largest_magnitude", rules::floating,
-    before value => value.abs());
+    before element);
+
+#[cube]
+impl LargestMagnitude {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        value.abs()
+    }
+}

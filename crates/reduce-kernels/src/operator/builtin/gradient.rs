@@ -158,7 +158,7 @@ impl PairOperator for SumAndShiftedDot {
         _position: Position,
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
-        let starts = accumulator.fourth.equal(Vector::from_int(0));
+        let starts = accumulator.fourth.equal(&Vector::from_int(0));
         let shift = select_many(starts, Vector::cast_from(second), accumulator.third);
         let distance = second - Vector::cast_from(shift);
         Quad::new(
@@ -174,7 +174,7 @@ impl PairOperator for SumAndShiftedDot {
         right: Quad<A, B, C, D, N>,
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
-        let empty = left.fourth.equal(Vector::from_int(0));
+        let empty = left.fourth.equal(&Vector::from_int(0));
         let shift = select_many(empty, right.third, left.third);
         let of_left = Vector::<A, N>::cast_from(left.third - shift) * left.first;
         let of_right = Vector::<A, N>::cast_from(right.third - shift) * right.first;

@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 
 use super::{Sum, applied::exponential, first_pass::Largest};
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out, Out2, Pair,
-    Parameters, Position, Two, TypeRule, Value,
+    A, AccumulatorOf, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out,
+    Out2, Pair, Parameters, Position, ResultsOf, Two, TypeRule, Value,
     block::{Add, Most, any, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
@@ -24,6 +24,7 @@ pub struct LogSumExp;
 
 /// The largest element so far, and the sum of the exponentials of differences from it.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct ScaledSum<N: Size> {
     max: Vector<A, N>,
     sum: Vector<A, N>,
@@ -75,7 +76,7 @@ impl Operator for LogSumExp {
         let zero = Vector::from_int(0);
         let share =
             select_many(has_nan_bits::<A, N>(delta), value, exp::<A, N>(zero - delta.abs()));
-        let grows = delta.greater_than(zero);
+        let grows = delta.greater_than(&zero);
         let sum = select_many(grows, total.sum * share + one, total.sum + share);
         fields::<N>(ScaledSum::<N> { max: max(total.max, value), sum })
     }
@@ -92,7 +93,7 @@ impl Operator for LogSumExp {
         let zero = Vector::from_int(0);
         let share =
             select_many(has_nan_bits::<A, N>(delta), right.sum, exp::<A, N>(zero - delta.abs()));
-        let grows = delta.greater_than(zero);
+        let grows = delta.greater_than(&zero);
         let sum = select_many(grows, left.sum * share + right.sum, right.sum * share + left.sum);
         fields::<N>(ScaledSum::<N> { max: max(left.max, right.max), sum })
     }
@@ -108,9 +109,9 @@ impl Operator for LogSumExp {
         let half = Vector::new(constant::<A>(0.5, 0.5));
         let none = Vector::new(lowest::<A>());
         let result =
-            select_many(total.sum.less_than(half), none, total.max + ln::<A, N>(total.sum));
+            select_many(total.sum.less_than(&half), none, total.max + ln::<A, N>(total.sum));
         // On some backends the logarithm of an infinity is not infinite.
-        let infinite = total.max.greater_than(Vector::new(A::max_value()));
+        let infinite = total.max.greater_than(&Vector::new(A::max_value()));
         let result = select_many(infinite, total.max, result);
         // Backends differ in the logarithms of NaN.
         let is_nan = has_nan_bits::<A, N>(total.sum);
@@ -168,28 +169,64 @@ pub struct LogSoftmaxSums;
 /// The sum of exponentials; NaN if an element was NaN or `inf`.
 #[cube]
 fn defined_sum<N: Size>(total: ScaledSum<N>) -> Vector<A, N> {
-    let infinite = total.max.greater_than(Vector::new(A::max_value()));
+    let infinite = total.max.greater_than(&Vector::new(A::max_value()));
     select_many(infinite, Vector::new(nan_or_lowest::<A>()), total.sum)
 }
 
 derived!(SoftmaxSums: Two -> Two = LogSumExp, "softmax_sums", rules::floating,
 with none, in passes,
-finish accumulator, _count, _parameters => {
-    let total = scaled_sum::<N>(accumulator);
-    let reciprocal = Vector::<A, N>::from_int(1) / defined_sum::<N>(total);
-    Pair::new(Vector::cast_from(total.max), Vector::cast_from(reciprocal))
-});
+finish results);
+
+#[cube]
+impl SoftmaxSums {
+    // The exponentials that `ExponentialShare` takes, which compilers keep where they can.
+    fn exponential<N: Size>(difference: Vector<In, N>) -> Vector<In, N> {
+        exponential::<In, N>(difference)
+    }
+
+    fn of_sum<N: Size>(sum: Vector<A, N>) -> Vector<A, N> {
+        Vector::<A, N>::from_int(1) / sum
+    }
+
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Two, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
+        let total = scaled_sum::<N>(accumulator);
+        let reciprocal = Vector::<A, N>::from_int(1) / defined_sum::<N>(total);
+        Pair::new(Vector::cast_from(total.max), Vector::cast_from(reciprocal))
+    }
+}
 derived!(LogSoftmaxSums: Two -> Two = LogSumExp, "log_softmax_sums", rules::floating,
 with none, in passes,
-finish accumulator, _count, _parameters => {
-    let total = scaled_sum::<N>(accumulator);
-    let sum = defined_sum::<N>(total);
-    // Backends differ in the logarithms of NaN and of 0.
-    let logarithm = select_many(has_nan_bits::<A, N>(sum), sum, ln::<A, N>(sum));
-    let empty = sum.equal(Vector::from_int(0));
-    let logarithm = select_many(empty, Vector::new(lowest::<A>()), logarithm);
-    Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
-});
+finish results);
+
+#[cube]
+impl LogSoftmaxSums {
+    fn exponential<N: Size>(difference: Vector<In, N>) -> Vector<In, N> {
+        exp_of_negative::<In, N>(difference)
+    }
+
+    /// Backends differ in the logarithm of NaN.
+    fn of_sum<N: Size>(sum: Vector<A, N>) -> Vector<A, N> {
+        select_many(has_nan_bits::<A, N>(sum), sum, ln::<A, N>(sum))
+    }
+
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Two, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
+        let total = scaled_sum::<N>(accumulator);
+        let sum = defined_sum::<N>(total);
+        // Backends differ in the logarithms of NaN and of 0.
+        let logarithm = select_many(has_nan_bits::<A, N>(sum), sum, ln::<A, N>(sum));
+        let empty = sum.equal(&Vector::from_int(0));
+        let logarithm = select_many(empty, Vector::new(lowest::<A>()), logarithm);
+        Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
+    }
+}
 
 /// The sum of exponentials of differences from the largest element; NaN if that is not finite. The
 /// differences of infinities say so already, but drivers of Vulkan may assume that there are none.
@@ -198,10 +235,10 @@ fn or_nan_unless_finite<N: Size>(sum: Vector<A, N>, most: Vector<A, N>) -> Vecto
     select_many(is_finite::<A, N>(most), sum, Vector::new(nan_or_lowest::<A>()))
 }
 
-/// Two passes: the maximum, then the sum of exponentials of differences from it. `$exponential` takes
-/// them, and `$result` is made from `$sum`.
+/// Two passes: the maximum, then the sum of exponentials of differences from it.
+/// `$operator::exponential` takes them, and `$operator::of_sum` makes the second result.
 macro_rules! sums_in_passes {
-    ($operator:ident, $exponential:ident, $sum:ident => $result:expr) => {
+    ($operator:ident) => {
         #[cube]
         impl InPasses for $operator {
             type First = Largest;
@@ -220,7 +257,7 @@ macro_rules! sums_in_passes {
                 first: Vector<A, N>,
                 _parameters: &Parameters,
             ) -> Vector<In, N> {
-                $exponential::<In, N>(value - Vector::cast_from(first))
+                $operator::exponential::<N>(value - Vector::cast_from(first))
             }
 
             fn finish_passes<N: Size>(
@@ -229,14 +266,12 @@ macro_rules! sums_in_passes {
                 _count: usize,
                 _parameters: &Parameters,
             ) -> Pair<Out, Out2, N> {
-                let $sum = or_nan_unless_finite::<N>(second, first);
-                Pair::new(Vector::cast_from(first), Vector::cast_from($result))
+                let sum = $operator::of_sum::<N>(or_nan_unless_finite::<N>(second, first));
+                Pair::new(Vector::cast_from(first), Vector::cast_from(sum))
             }
         }
     };
 }
 
-// These exponentials are the ones that `ExponentialShare` takes, which compilers keep where they can.
-sums_in_passes!(SoftmaxSums, exponential, sum => Vector::<A, N>::from_int(1) / sum);
-sums_in_passes!(LogSoftmaxSums, exp_of_negative, sum =>
-    select_many(has_nan_bits::<A, N>(sum), sum, ln::<A, N>(sum)));
+sums_in_passes!(SoftmaxSums);
+sums_in_passes!(LogSoftmaxSums);

@@ -127,12 +127,20 @@ derived!(Any: One -> One = AnyTrue, "any", rules::truth);
 derived!(All: One -> One = AllTrue, "all", rules::truth);
 derived!(CountNonzero: One -> One = Counted, "count_nonzero", rules::count);
 derived!(AnyNonFinite: One -> One = AnyTrue, "any_non_finite", rules::truth,
-    before value => non_finite::<In, N>(value));
+    before element);
+
+#[cube]
+impl AnyNonFinite {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        non_finite::<In, N>(value)
+    }
+}
 
 /// 1 in the components that are infinite or NaN, otherwise 0.
 #[cube]
 fn non_finite<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
-    let element = storage_type_of::<E>();
+    let element = elem_type_of::<E>();
     let zero = Vector::from_int(0);
     if comptime![element.is_float()] {
         select_many(is_finite::<E, N>(value), zero, Vector::from_int(1))

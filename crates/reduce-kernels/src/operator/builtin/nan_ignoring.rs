@@ -51,12 +51,29 @@ pub struct NanArgMax;
 pub struct NanArgMin;
 
 derived!(NanSum: One -> One = Sum, "nansum", rules::accumulate,
-    before value => unless_nan::<In, N>(value, Vector::from_int(0)));
+    before element);
+
+#[cube]
+impl NanSum {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        unless_nan::<In, N>(value, Vector::from_int(0))
+    }
+}
 derived!(NanProd: One -> One = Prod, "nanprod", rules::accumulate,
-    before value => unless_nan::<In, N>(value, Vector::from_int(1)));
+    before element);
+
+#[cube]
+impl NanProd {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        unless_nan::<In, N>(value, Vector::from_int(1))
+    }
+}
 
 /// The sum and the number of the elements that are not NaN.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct CountedSum<N: Size> {
     sum: Vector<A, N>,
     count: Vector<B, N>,
@@ -124,13 +141,13 @@ block_of_pushes!(NanMean: Two);
 /// Whether `right` is greater than `left`, or `left` is NaN and `right` is not.
 #[cube]
 fn is_above<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-    and_not_nan::<E, N>(or_nan::<E, N>(right.greater_than(left), left), right)
+    and_not_nan::<E, N>(or_nan::<E, N>(right.greater_than(&left), left), right)
 }
 
 /// Whether `right` is less than `left`, or `left` is NaN and `right` is not.
 #[cube]
 fn is_below<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-    and_not_nan::<E, N>(or_nan::<E, N>(right.less_than(left), left), right)
+    and_not_nan::<E, N>(or_nan::<E, N>(right.less_than(&left), left), right)
 }
 
 /// Prefers the greater of two values, and any number to NaN.
@@ -193,7 +210,7 @@ impl Order for GreaterNumber {
         left: Vector<E, N>,
         right: Vector<E, N>,
     ) -> Vector<bool, N> {
-        right.greater_than(left)
+        right.greater_than(&left)
     }
 }
 
@@ -207,7 +224,7 @@ impl Order for LesserNumber {
         left: Vector<E, N>,
         right: Vector<E, N>,
     ) -> Vector<bool, N> {
-        right.less_than(left)
+        right.less_than(&left)
     }
 }
 

@@ -4,8 +4,9 @@ use cubecl::prelude::*;
 
 use super::{Sum, SumSquares, extrema::greater, first_pass::LargestMagnitude};
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter, One, Operator,
-    Out, Pair, ParameterRule, Parameters, Position, Three, Triple, Two, TypeRule, Value,
+    A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter,
+    One, Operator, Out, Pair, ParameterRule, Parameters, Position, ResultsOf, Three, Triple, Two,
+    TypeRule, Value,
     block::{Add, Most, all, fold, spread},
     derived::{block_of_pushes, derived},
     element_wise::{constant, is_nan, magnitude},
@@ -38,7 +39,15 @@ pub struct NormP {
     pub p: f64,
 }
 
-derived!(NormL1: One -> One = Sum, "norm_l1", rules::floating, before value => magnitude::<In, N>(value));
+derived!(NormL1: One -> One = Sum, "norm_l1", rules::floating, before element);
+
+#[cube]
+impl NormL1 {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        magnitude::<In, N>(value)
+    }
+}
 
 /// Elements of larger magnitude are scaled down: 2^47, or 2^480 in f64. The sum of 2^32 squares of
 /// this is finite.
@@ -79,6 +88,7 @@ fn least_plain_sum<E: Float>() -> E {
 /// The sums of the squares of the elements: of those that are added as they are, of those that are
 /// scaled down, and of those that are scaled up.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct Squares<N: Size> {
     plain: Vector<A, N>,
     scaled_down: Vector<A, N>,
@@ -108,13 +118,14 @@ fn fields<N: Size>(squares: Squares<N>) -> Triple<A, B, C, N> {
 #[cube]
 pub(super) fn hypotenuse<N: Size>(left: Vector<A, N>, right: Vector<A, N>) -> Vector<A, N> {
     let one = Vector::from_int(1);
-    let grows = right.greater_than(left);
+    let grows = right.greater_than(&left);
     let most = select_many(grows, right, left);
     let least = select_many(grows, left, right);
     // This is also what is right if both are 0 or the larger one is infinite.
     let ratio = least / most;
     let sum = most * (one + ratio * ratio).sqrt();
-    let alone = least.equal(Vector::from_int(0)).or(most.greater_than(Vector::new(A::max_value())));
+    let alone =
+        least.equal(&Vector::from_int(0)).or(most.greater_than(&Vector::new(A::max_value())));
     select_many(alone, most, sum)
 }
 
@@ -155,8 +166,8 @@ impl Operator for NormL2 {
     ) -> Triple<A, B, C, N> {
         let value = Vector::<A, N>::cast_from(value);
         let zero = Vector::from_int(0);
-        let large = value.abs().greater_than(Vector::new(largest_plain::<A>()));
-        let small = value.abs().less_than(Vector::new(smallest_plain::<A>()));
+        let large = value.abs().greater_than(&Vector::new(largest_plain::<A>()));
+        let small = value.abs().less_than(&Vector::new(smallest_plain::<A>()));
         let down = select_many(large, value * Vector::new(scale_down::<A>()), zero);
         let up = select_many(small, value * Vector::new(scale_up::<A>()), zero);
         let plain = select_many(large.or(small), zero, value);
@@ -205,42 +216,58 @@ pub struct NormL2Reciprocal {
     pub eps: f64,
 }
 
-/// The reciprocal of the root of the mean square plus the square of `least`, for this norm.
-#[cube]
-fn rms_reciprocal<N: Size>(
-    norm: Vector<A, N>,
-    count: usize,
-    parameters: &Parameters,
-) -> Vector<A, N> {
-    let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
-    let least = Vector::new(parameters.get::<A>(0usize));
-    let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least);
-    // Drivers of Vulkan may make a maximum of a comparison and a selection, which prefers numbers.
-    select_many(is_nan::<A, N>(norm), norm, reciprocal)
-}
-
-/// The reciprocal of this norm, or of `least` if that is larger.
-#[cube]
-fn norm_reciprocal<N: Size>(norm: Vector<A, N>, parameters: &Parameters) -> Vector<A, N> {
-    let least = Vector::new(parameters.get::<A>(0usize));
-    let divisor = select_many(norm.less_than(least), least, norm);
-    let reciprocal = Vector::<A, N>::from_int(1) / divisor;
-    // As above.
-    select_many(is_nan::<A, N>(norm), norm, reciprocal)
-}
-
 derived!(RmsReciprocal: Three -> One = NormL2, "rms_reciprocal", rules::floating,
 with |operator| Ok(vec![not_negative("eps", operator.eps)?.sqrt()]), in passes,
-finish accumulator, count, parameters => {
-    let norm = norm::<N>(squares::<N>(accumulator));
-    Value::new(Vector::cast_from(rms_reciprocal::<N>(norm, count, parameters)))
-});
+finish results);
+
+#[cube]
+impl RmsReciprocal {
+    /// The reciprocal of the root of the mean square plus the square of `least`, for this norm.
+    fn of_norm<N: Size>(norm: Vector<A, N>, count: usize, parameters: &Parameters) -> Vector<A, N> {
+        let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
+        let least = Vector::new(parameters.get::<A>(0usize));
+        let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least);
+        // Drivers of Vulkan may make a maximum of a comparison and a selection, which prefers numbers.
+        select_many(is_nan::<A, N>(norm), norm, reciprocal)
+    }
+
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Three, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
+        let norm = norm::<N>(squares::<N>(accumulator));
+        Value::new(Vector::cast_from(RmsReciprocal::of_norm::<N>(norm, count, parameters)))
+    }
+}
 derived!(NormL2Reciprocal: Three -> One = NormL2, "norm_l2_reciprocal", rules::floating,
 with |operator| Ok(vec![not_negative("eps", operator.eps)?]), in passes,
-finish accumulator, _count, parameters => {
-    let norm = norm::<N>(squares::<N>(accumulator));
-    Value::new(Vector::cast_from(norm_reciprocal::<N>(norm, parameters)))
-});
+finish results);
+
+#[cube]
+impl NormL2Reciprocal {
+    /// The reciprocal of this norm, or of `least` if that is larger.
+    fn of_norm<N: Size>(
+        norm: Vector<A, N>,
+        _count: usize,
+        parameters: &Parameters,
+    ) -> Vector<A, N> {
+        let least = Vector::new(parameters.get::<A>(0usize));
+        let divisor = select_many(norm.less_than(&least), least, norm);
+        let reciprocal = Vector::<A, N>::from_int(1) / divisor;
+        // As above.
+        select_many(is_nan::<A, N>(norm), norm, reciprocal)
+    }
+
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Three, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
+        let norm = norm::<N>(squares::<N>(accumulator));
+        Value::new(Vector::cast_from(NormL2Reciprocal::of_norm::<N>(norm, count, parameters)))
+    }
+}
 
 /// A power of two near the reciprocal of the largest magnitude.
 #[cube]
@@ -248,15 +275,15 @@ fn factor_of<N: Size>(most: Vector<A, N>) -> Vector<A, N> {
     let one = Vector::from_int(1);
     let down = Vector::new(scale_down::<A>());
     let up = Vector::new(scale_up::<A>());
-    let large = most.greater_than(Vector::new(largest_plain::<A>()));
-    let small = most.less_than(Vector::new(smallest_plain::<A>()));
+    let large = most.greater_than(&Vector::new(largest_plain::<A>()));
+    let small = most.less_than(&Vector::new(smallest_plain::<A>()));
     select_many(large, down, select_many(small, up, one))
 }
 
 /// Two passes for an operator made from the L2 norm: the largest magnitude, then the sum of squares
-/// of shares of it, which neither overflow nor vanish. `$result` is made from `$norm`.
+/// of shares of it, which neither overflow nor vanish. `$operator::of_norm` makes the result.
 macro_rules! norm_in_passes {
-    ($operator:ident, $norm:ident, $count:ident, $parameters:ident => $result:expr) => {
+    ($operator:ident) => {
         #[cube]
         impl InPasses for $operator {
             type First = LargestMagnitude;
@@ -281,21 +308,20 @@ macro_rules! norm_in_passes {
             fn finish_passes<N: Size>(
                 first: Vector<A, N>,
                 second: Vector<A, N>,
-                $count: usize,
-                $parameters: &Parameters,
+                count: usize,
+                parameters: &Parameters,
             ) -> Value<Out, N> {
                 let norm = second.sqrt() / factor_of::<N>(first);
-                let $norm = select_many(is_nan::<A, N>(second), second, norm);
-                Value::new(Vector::cast_from($result))
+                let norm = select_many(is_nan::<A, N>(second), second, norm);
+                let result = $operator::of_norm::<N>(norm, count, parameters);
+                Value::new(Vector::cast_from(result))
             }
         }
     };
 }
 
-norm_in_passes!(RmsReciprocal, norm, count, parameters =>
-    rms_reciprocal::<N>(norm, count, parameters));
-norm_in_passes!(NormL2Reciprocal, norm, _count, parameters =>
-    norm_reciprocal::<N>(norm, parameters));
+norm_in_passes!(RmsReciprocal);
+norm_in_passes!(NormL2Reciprocal);
 
 /// A block costs one multiplication and addition per element.
 #[cube]
@@ -318,7 +344,8 @@ impl Blockwise for NormL2 {
         }
         let sum = fold::<Add, A, N, W>(sum);
         let most = Vector::new(largest_plain::<A>() * largest_plain::<A>());
-        let fits = sum.less_than(most).and(sum.greater_than(Vector::new(least_plain_sum::<A>())));
+        let fits =
+            sum.less_than(&most).vec_and(sum.greater_than(&Vector::new(least_plain_sum::<A>())));
         let mut taken = all::<N>(fits);
         if !taken {
             let mut size = Vector::<A, W>::cast_from(block.value(0usize)).abs();
@@ -328,7 +355,7 @@ impl Blockwise for NormL2 {
             }
             let size = fold::<Most, A, N, W>(size);
             // NaN is not equal to 0, but it may be lost in a maximum. The sum is NaN then.
-            let nothing = size.equal(Vector::from_int(0)).and(sum.equal(Vector::from_int(0)));
+            let nothing = size.equal(&Vector::from_int(0)).vec_and(sum.equal(&Vector::from_int(0)));
             taken = all::<N>(nothing.or(fits));
         }
         let total = squares::<N>(accumulator);
@@ -387,6 +414,7 @@ block_of_pushes!(NormInf: One);
 
 /// The largest magnitude, and the sum of the powers of magnitudes divided by it.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct ScaledPowers<N: Size> {
     max: Vector<A, N>,
     sum: Vector<A, N>,
@@ -406,15 +434,15 @@ fn join<N: Size>(
 ) -> Pair<A, B, N> {
     let zero = Vector::from_int(0);
     let one = Vector::from_int(1);
-    let grows = right.max.greater_than(left.max);
+    let grows = right.max.greater_than(&left.max);
     let most = select_many(grows, right.max, left.max);
     let least = select_many(grows, left.max, right.max);
     // The ratio is between 0 and 1. It is 1 if both are equal, including two infinities and two
     // zeros.
-    let ratio = select_many(least.equal(most), one, least / most);
+    let ratio = select_many(least.equal(&most), one, least / most);
     let power = pow::<A, N>(ratio, Vector::new(parameters.get::<A>(0usize)));
-    let power = select_many(least.equal(zero), zero, power);
-    let power = select_many(ratio.equal(one), one, power);
+    let power = select_many(least.equal(&zero), zero, power);
+    let power = select_many(ratio.equal(&one), one, power);
     let of_most = select_many(grows, right.sum, left.sum);
     let of_least = select_many(grows, left.sum, right.sum);
     Pair::new(most, Vector::cast_from(of_most + of_least * power))
@@ -450,7 +478,7 @@ impl Operator for NormP {
         let is_nan = is_nan::<A, N>(size);
         let zero = Vector::<A, N>::from_int(0);
         let one = Vector::<A, N>::from_int(1);
-        let own = select_many(size.equal(zero), zero, one);
+        let own = select_many(size.equal(&zero), zero, one);
         let element = ScaledPowers::<N> {
             max: select_many(is_nan, zero, size),
             sum: select_many(is_nan, size, own),
@@ -475,7 +503,7 @@ impl Operator for NormP {
         let degree = Vector::new(parameters.get::<A>(0usize));
         let zero = Vector::<A, N>::from_int(0);
         let norm = total.max * root::<A, N>(total.sum, degree);
-        let norm = select_many(total.sum.equal(zero), zero, norm);
+        let norm = select_many(total.sum.equal(&zero), zero, norm);
         // Backends differ in the powers of NaN.
         let is_nan = is_nan::<A, N>(total.sum);
         Value::new(Vector::cast_from(select_many(is_nan, total.sum, norm)))
@@ -512,20 +540,20 @@ impl Blockwise for NormP {
             let size = Vector::<A, W>::cast_from(block.value(nth)).abs();
             let ratio = ratio::<W>(size, wide_most);
             let power = pow_of_share::<A, W>(ratio, Vector::new(p));
-            let power = select_many(size.equal(zero), zero, power);
+            let power = select_many(size.equal(&zero), zero, power);
             sum += block.inside_or::<A>(nth, power, zero);
             ratios += ratio;
         }
         let sum = fold::<Add, A, N, W>(sum);
         let none = Vector::from_int(0);
         let share = pow_of_share::<A, N>(ratio::<N>(total.max, most), Vector::new(p));
-        let share = select_many(total.max.equal(none), none, share);
+        let share = select_many(total.max.equal(&none), none, share);
         // Backends differ in the maxima and powers of NaN, but not in sums.
         let finite = Vector::new(A::max_value());
         let ratios = fold::<Add, A, N, W>(ratios) + ratio::<N>(total.max, most);
-        let fits = ratios.less_equal(finite).and(total.sum.less_equal(finite));
+        let fits = ratios.less_equal(&finite).vec_and(total.sum.less_equal(&finite));
         // The reciprocal of a larger maximum is denormal, and some devices take it for 0.
-        let taken = all::<N>(fits.and(most.less_equal(Vector::new(largest_divisor::<A>()))));
+        let taken = all::<N>(fits.vec_and(most.less_equal(&Vector::new(largest_divisor::<A>()))));
         (Pair::new(most, Vector::cast_from(total.sum * share + sum)), taken)
     }
 }
@@ -542,14 +570,14 @@ fn largest_divisor<E: Float>() -> E {
 /// accurate than that.
 #[cube]
 fn ratio<N: Size>(size: Vector<A, N>, most: Vector<A, N>) -> Vector<A, N> {
-    let element = storage_type_of::<A>();
+    let element = elem_type_of::<A>();
     let zero = Vector::from_int(0);
     let ratio = if comptime![element.size() == 8] {
         size / most
     } else {
         size * (Vector::from_int(1) / most)
     };
-    select_many(most.equal(zero), size, ratio)
+    select_many(most.equal(&zero), size, ratio)
 }
 
 fn exponent(p: f64) -> Result<Vec<f64>, InvalidParameter> {

@@ -108,7 +108,7 @@ impl PairMap for Huber {
         let magnitude = (first - second).abs();
         let line = delta * (magnitude - half * delta);
         // A comparison with NaN fails, and the line keeps the NaN.
-        select_many(magnitude.less_equal(delta), half * magnitude * magnitude, line)
+        select_many(magnitude.less_equal(&delta), half * magnitude * magnitude, line)
     }
 }
 
@@ -131,7 +131,7 @@ impl PairMap for Divergence {
     ) -> Vector<E, N> {
         let zero = Vector::from_int(0);
         let term = first * (ln::<E, N>(first) - ln::<E, N>(second));
-        select_many(first.equal(zero), zero, term)
+        select_many(first.equal(&zero), zero, term)
     }
 }
 
@@ -156,7 +156,7 @@ fn plus_equal<N: Size>(
     second: Vector<In, N>,
 ) -> Vector<A, N> {
     let one = Vector::<A, N>::from_int(1);
-    count + select_many(first.equal(second), one, Vector::from_int(0))
+    count + select_many(first.equal(&second), one, Vector::from_int(0))
 }
 
 #[cube]
@@ -298,13 +298,13 @@ impl PairOperator for AllClose {
         let relative = Vector::new(parameters.get::<In>(1usize));
         let nan = parameters.get::<f32>(2usize) > 0.5f32;
         let tolerance = absolute + relative * second.abs();
-        let near = (first - second).abs().less_equal(tolerance);
+        let near = (first - second).abs().less_equal(&tolerance);
         // The tolerance of a finite pair may be infinite in its type. It then exceeds any
         // difference.
-        let finite = is_finite::<In, N>(first).and(is_finite::<In, N>(second));
-        let equal = first.equal(second);
-        let close = equal.or(near.and(finite));
-        let both = is_nan::<In, N>(first).and(is_nan::<In, N>(second));
+        let finite = is_finite::<In, N>(first).vec_and(is_finite::<In, N>(second));
+        let equal = first.equal(&second);
+        let close = equal.or(near.vec_and(finite));
+        let both = is_nan::<In, N>(first).vec_and(is_nan::<In, N>(second));
         let close = select(nan, close.or(both), close);
         let one = Vector::<A, N>::from_int(1);
         let holds = select_many(close, one, Vector::from_int(0));
@@ -480,8 +480,8 @@ impl PairOperator for CosineSimilarity {
         let eps = Vector::<A, N>::new(parameters.get::<A>(0usize));
         let first = Vector::<A, N>::cast_from(accumulator.second).sqrt();
         let second = Vector::<A, N>::cast_from(accumulator.third).sqrt();
-        let first = select_many(first.less_than(eps), eps, first);
-        let second = select_many(second.less_than(eps), eps, second);
+        let first = select_many(first.less_than(&eps), eps, first);
+        let second = select_many(second.less_than(&eps), eps, second);
         Value::new(Vector::cast_from(accumulator.first / first / second))
     }
 }
@@ -500,7 +500,7 @@ pub struct WeightedMeanVar;
 #[cube]
 fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector<E, N> {
     let zero = Vector::from_int(0);
-    select_many(whole.equal(zero), zero, part / whole)
+    select_many(whole.equal(&zero), zero, part / whole)
 }
 
 /// The covariance of a part and of another one that has no covariance of its own, such as one
@@ -521,7 +521,7 @@ fn grown<E: Float, N: Size>(
 ) -> Vector<E, N> {
     let shares = share * rest;
     let zero = Vector::from_int(0);
-    let part = select_many(shares.equal(zero), zero, distance_x * shares);
+    let part = select_many(shares.equal(&zero), zero, distance_x * shares);
     covariance * rest + part * distance_y
 }
 
@@ -588,7 +588,7 @@ impl PairOperator for WeightedMeanVar {
         _parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
         let nan = Vector::new(nan_or_lowest::<A>());
-        let undefined = accumulator.first.equal(Vector::from_int(0));
+        let undefined = accumulator.first.equal(&Vector::from_int(0));
         let mean = select_many(undefined, nan, Vector::cast_from(accumulator.second));
         let variance = select_many(undefined, nan, Vector::cast_from(accumulator.third));
         Pair::new(Vector::cast_from(mean), Vector::cast_from(variance))
@@ -632,10 +632,10 @@ impl PairOperator for Covariance {
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
         // All components have seen the same number of elements, so one division serves all of them.
-        let count = accumulator.first[0] + A::from_int(1);
+        let count = accumulator.first.extract(0usize) + A::from_int(1);
         let one_part = A::from_int(1) / count;
         let share = Vector::new(one_part);
-        let rest = Vector::new(accumulator.first[0] * one_part);
+        let rest = Vector::new(accumulator.first.extract(0usize) * one_part);
         let mean_x = Vector::<A, N>::cast_from(accumulator.second);
         let mean_y = Vector::<A, N>::cast_from(accumulator.third);
         let distance_x = Vector::<A, N>::cast_from(first) - mean_x;

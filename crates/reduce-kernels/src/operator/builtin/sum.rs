@@ -70,5 +70,21 @@ impl Operator for Sum {
 
 block_of_pushes!(Sum: One);
 
-derived!(SumAbs: One -> One = Sum, "sum_abs", rules::accumulate, before value => magnitude::<In, N>(value));
-derived!(SumSquares: One -> One = Sum, "sum_squares", rules::accumulate, before value => value * value);
+derived!(SumAbs: One -> One = Sum, "sum_abs", rules::accumulate, before element);
+
+#[cube]
+impl SumAbs {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        magnitude::<In, N>(value)
+    }
+}
+derived!(SumSquares: One -> One = Sum, "sum_squares", rules::accumulate, before element);
+
+#[cube]
+impl SumSquares {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        value * value
+    }
+}

@@ -34,7 +34,7 @@ use cubecl::prelude::*;
 use super::{Sum, SumSquares, norm::hypotenuse};
 use crate::operator::{
     A, AccumulatorOf, Block, Blocks, Blockwise, Five, In, InPasses, InvalidParameter, One,
-    Operator, Out, Out2, Pair, Parameters, Position, Quint, TypeRule, Value,
+    Operator, Out, Out2, Pair, Parameters, Position, Quint, ResultsOf, Two, TypeRule, Value,
     block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
@@ -87,6 +87,7 @@ pub struct NanStd {
 /// The accumulator by name. The count is a float: in f32 it is exact up to 2^24, and larger counts
 /// are rounded but do not wrap.
 #[derive(CubeType, CubeTypeMut, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 struct Moments<E: Float, N: Size> {
     count: Vector<E, N>,
     /// The origin, scaled.
@@ -142,7 +143,7 @@ fn finer<E: Float, N: Size>(
     #[comptime] most: i32,
     #[comptime] other: i32,
 ) -> Vector<E, N> {
-    let small = size.less_equal(Vector::new(power::<E>(most)));
+    let small = size.less_equal(&Vector::new(power::<E>(most)));
     select_many(small, Vector::new(power::<E>(other)), scale)
 }
 
@@ -150,7 +151,7 @@ fn finer<E: Float, N: Size>(
 /// between an element and an origin can be at the right scale.
 #[cube]
 fn is_far<E: Float, N: Size>(distance: Vector<E, N>) -> Vector<bool, N> {
-    distance.abs().greater_than(Vector::new(E::from_int(4) * power::<E>(1)))
+    distance.abs().greater_than(&Vector::new(E::from_int(4) * power::<E>(1)))
 }
 
 /// Whether [`is_far`] holds in any component.
@@ -160,7 +161,8 @@ fn any_far<E: Float, N: Size>(distance: Vector<E, N>) -> bool {
     let mut far = false;
     #[unroll]
     for lane in 0..N::value().comptime() {
-        far = far || is_far[lane];
+        let here = is_far.extract(lane);
+        far = far || here;
     }
     far
 }
@@ -176,7 +178,7 @@ fn empty<E: Float, N: Size>() -> Moments<E, N> {
 /// NaN.
 #[cube]
 fn rescaled<E: Float, N: Size>(total: Moments<E, N>, scale: Vector<E, N>) -> Moments<E, N> {
-    let none = total.scale.equal(Vector::from_int(0));
+    let none = total.scale.equal(&Vector::from_int(0));
     let ratio = select_many(none, Vector::from_int(1), scale / total.scale);
     let squares = total.squares * ratio * ratio;
     Moments::<E, N>::new(total.count, total.origin * ratio, total.sum * ratio, squares, scale)
@@ -199,7 +201,10 @@ fn all_moderate<E: Float, N: Size>(value: Vector<E, N>) -> bool {
     let mut moderate = true;
     #[unroll]
     for lane in 0..N::value().comptime() {
-        moderate = moderate && size[lane] > power::<E>(-1) && size[lane] < power::<E>(1);
+        let size = size.extract(lane);
+        let least = power::<E>(-1);
+        let most = power::<E>(1);
+        moderate = moderate && size > least && size < most;
     }
     moderate
 }
@@ -213,7 +218,7 @@ fn fitted<E: Float, N: Size>(
     far: Vector<bool, N>,
 ) -> Moments<E, N> {
     let zero = Vector::from_int(0);
-    let first = far.and(total.scale.equal(zero));
+    let first = far.vec_and(total.scale.equal(&zero));
     let fit = scale_of::<E, N>(value);
     let coarser = select_many(first, fit, min(total.scale, fit));
     let scale = select_many(far, coarser, total.scale);
@@ -239,8 +244,8 @@ fn share_of<E: Float, N: Size>(count: Vector<E, N>) -> Vector<E, N> {
     let late = E::from_int(comptime![RECENTER_COUNTS[1]]);
     let one = E::from_int(1);
     let share =
-        select_many(count.equal(Vector::new(late)), Vector::new(one / late), Vector::from_int(0));
-    select_many(count.equal(Vector::new(early)), Vector::new(one / early), share)
+        select_many(count.equal(&Vector::new(late)), Vector::new(one / late), Vector::from_int(0));
+    select_many(count.equal(&Vector::new(early)), Vector::new(one / early), share)
 }
 
 /// Adds one element per component. With `skips`, elements that are NaN are left out. Without it,
@@ -260,13 +265,13 @@ fn take<E: Float, N: Size>(
     let mut recenters = false;
     #[unroll]
     for lane in 0..comptime![if skips { lanes } else { 1 }] {
-        let count = accumulator.count[lane];
-        recenters = recenters
-            || count == E::from_int(comptime![RECENTER_COUNTS[0]])
-            || count == E::from_int(comptime![RECENTER_COUNTS[1]]);
+        let count = accumulator.count.extract(lane);
+        let early = E::from_int(comptime![RECENTER_COUNTS[0]]);
+        let late = E::from_int(comptime![RECENTER_COUNTS[1]]);
+        recenters = recenters || count == early || count == late;
     }
     if recenters || any_far::<E, N>(distance) {
-        let starts = comptime![!skips] && accumulator.count[0] == E::from_int(0);
+        let starts = comptime![!skips] && accumulator.count.extract(0usize) == E::from_int(0);
         if starts && all_moderate::<E, N>(value) {
             total = Moments::<E, N>::new(zero, value, zero, zero, one);
             distance = zero;
@@ -277,7 +282,7 @@ fn take<E: Float, N: Size>(
                 // predict.
                 let share = share_of::<E, N>(total.count);
                 let mean = total.origin + total.sum * share;
-                let moves = share.greater_than(zero);
+                let moves = share.greater_than(&zero);
                 total = recentered::<E, N>(total, select_many(moves, mean, total.origin));
                 distance = distance_of::<E, N>(total, value, skips);
             }
@@ -290,7 +295,7 @@ fn take<E: Float, N: Size>(
     let count = if comptime![skips] {
         total.count + select_many(nan, zero, one)
     } else {
-        Vector::new(accumulator.count[0] + E::from_int(1))
+        Vector::new(accumulator.count.extract(0usize) + E::from_int(1))
     };
     Moments::<E, N>::new(
         count,
@@ -363,7 +368,7 @@ fn measured<E: Float, N: Size, W: Size>(
         total.count + (Vector::new(seen) - fold::<Add, E, N, W>(skipped))
     } else {
         // All components have seen the same number of elements.
-        Vector::new(total.count[0] + seen)
+        Vector::new(total.count.extract(0usize) + seen)
     };
     let sum = total.sum + fold::<Add, E, N, W>(sum);
     let moments =
@@ -377,7 +382,7 @@ fn measured<E: Float, N: Size, W: Size>(
 fn in_range<E: Float, N: Size>(total: Moments<E, N>) -> Vector<bool, N> {
     let most = Vector::new(most_squares::<E>());
     let least = Vector::new(least_squares::<E>());
-    total.squares.less_than(most).and(total.squares.greater_than(least))
+    total.squares.less_than(&most).vec_and(total.squares.greater_than(&least))
 }
 
 /// Adds a block: a distance, a sum and a square per element. Returns whether the block was taken.
@@ -410,7 +415,7 @@ fn take_block<E: Float, N: Size, W: Size>(
         taken = fits;
     }
     let half = total.count * Vector::new(E::new(0.5));
-    let moves = (total.sum * total.sum).greater_than(half * total.squares);
+    let moves = (total.sum * total.sum).greater_than(&(half * total.squares));
     if any::<N>(moves) {
         total = moved::<E, N>(total, moves, skips);
     }
@@ -429,13 +434,13 @@ fn moved<E: Float, N: Size>(
         Vector::new(one) / total.count
     } else {
         // All components have seen the same number of elements.
-        Vector::new(one / total.count[0])
+        Vector::new(one / total.count.extract(0usize))
     };
     // Compilers simplify `(origin + shift) - origin` to `shift`, even if the addition rounds. They
     // do not simplify it across a select whose condition they cannot predict: that one element of
     // an output moves the origin, or that there are elements.
     let mean = total.origin + total.sum * share;
-    let moves = moves.and(total.count.greater_than(Vector::from_int(0)));
+    let moves = moves.vec_and(total.count.greater_than(&Vector::from_int(0)));
     recentered::<E, N>(total, select_many(moves, mean, total.origin))
 }
 
@@ -447,7 +452,7 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
     #[comptime] skips: bool,
 ) -> (Moments<E, N>, bool) {
     let zero = Vector::<E, N>::from_int(0);
-    let starts = accumulator.scale.equal(zero);
+    let starts = accumulator.scale.equal(&zero);
     let start = leading::<E, N, W>(Vector::cast_from(block.value(0usize)));
     let begun = Moments::<E, N>::new(
         accumulator.count,
@@ -475,13 +480,13 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
             }
             size = max(size, distance);
         }
-        let equal = fold::<Most, E, N, W>(size).equal(zero).and(added.equal(zero));
+        let equal = fold::<Most, E, N, W>(size).equal(&zero).vec_and(added.equal(&zero));
         let most = Vector::new(most_squares::<E>());
-        taken = all::<N>(fits.or(equal.and(total.squares.less_than(most))));
+        taken = all::<N>(fits.or(equal.vec_and(total.squares.less_than(&most))));
         // The scale of elements that are all equal so far is that of the origin. Their sums are 0
         // at every scale. They are not multiplied by the ratio of scales, whose square may be
         // infinite: compilers for SPIR-V may square it first.
-        let moves = starts.and(total.squares.equal(zero));
+        let moves = starts.vec_and(total.squares.equal(&zero));
         let fit = scale_of::<E, N>(start);
         result = Moments::<E, N>::new(
             total.count,
@@ -493,7 +498,7 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
         if comptime![skips] {
             // Where all elements are NaN, the accumulator has no origin yet.
             let none = empty::<E, N>();
-            let unused = result.count.equal(zero);
+            let unused = result.count.equal(&zero);
             let origin = select_many(unused, none.origin, result.origin);
             let scale = select_many(unused, none.scale, result.scale);
             result = Moments::<E, N>::new(result.count, origin, result.sum, result.squares, scale);
@@ -505,7 +510,7 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
 /// The accumulator itself. Components without elements get the origin and the scale of `other`.
 #[cube]
 fn beside<E: Float, N: Size>(total: Moments<E, N>, other: Moments<E, N>) -> Moments<E, N> {
-    let none = total.scale.equal(Vector::from_int(0));
+    let none = total.scale.equal(&Vector::from_int(0));
     Moments::<E, N>::new(
         total.count,
         select_many(none, other.origin, total.origin),
@@ -523,7 +528,9 @@ fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments
     let mut unlike = any_far::<E, N>(right.origin - left.origin);
     #[unroll]
     for lane in 0..N::value().comptime() {
-        unlike = unlike || left.scale[lane] != right.scale[lane];
+        let left = left.scale.extract(lane);
+        let right = right.scale.extract(lane);
+        unlike = unlike || left != right;
     }
     if unlike {
         left = beside::<E, N>(left, right);
@@ -536,9 +543,9 @@ fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments
     let half = Vector::new(E::new(0.5));
     let origin = (left.origin + right.origin) * half;
     let origin =
-        select_many(left.count.greater_than(right.count + right.count), left.origin, origin);
+        select_many(left.count.greater_than(&(right.count + right.count)), left.origin, origin);
     let origin =
-        select_many(right.count.greater_than(left.count + left.count), right.origin, origin);
+        select_many(right.count.greater_than(&(left.count + left.count)), right.origin, origin);
     let count = left.count + right.count;
     let left = recentered::<E, N>(left, origin);
     let right = recentered::<E, N>(right, origin);
@@ -565,9 +572,9 @@ fn corrected<E: Float, N: Size>(
     let squares = max(accumulator.squares - excess, zero);
     let nan = Vector::new(nan_or_lowest::<E>());
     let defined = is_finite::<E, N>(accumulator.squares)
-        .and(count.not_equal(zero))
+        .vec_and(count.not_equal(&zero))
         // On some backends 0 / 0 is not NaN.
-        .and(squares.not_equal(zero).or(count.greater_than(correction)));
+        .vec_and(squares.not_equal(&zero).or(count.greater_than(&correction)));
     select_many(defined, squares / max(count - correction, zero), nan)
 }
 
@@ -581,7 +588,7 @@ fn variance<E: Float, N: Size>(
     // A compiler may combine the divisions into one by the square of the scale. The square of the
     // coarsest scale underflows to 0, and 0 / 0 would be NaN, so the select keeps a variance of 0.
     let variance = scaled / accumulator.scale / accumulator.scale;
-    select_many(scaled.equal(Vector::from_int(0)), scaled, variance)
+    select_many(scaled.equal(&Vector::from_int(0)), scaled, variance)
 }
 
 #[cube]
@@ -597,7 +604,7 @@ fn deviation<E: Float, N: Size>(
 #[cube]
 fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
     let defined = is_finite::<E, N>(accumulator.squares)
-        .and(accumulator.count.not_equal(Vector::from_int(0)));
+        .vec_and(accumulator.count.not_equal(&Vector::from_int(0)));
     let mean = (accumulator.origin + accumulator.sum / accumulator.count) / accumulator.scale;
     select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
 }
@@ -698,40 +705,85 @@ fn count_of<N: Size>(count: usize) -> Vector<A, N> {
 
 derived!(Var: Five -> One = SpreadOfAll, "var", rules::floating,
 with |operator| correction(operator.correction),
-    finish accumulator, count, parameters => {
-    let total = moments::<N>(accumulator);
-    let count = count_of::<N>(count);
-    Value::new(Vector::cast_from(variance::<A, N>(total, count, parameters)))
-});
+finish results);
+
+#[cube]
+impl Var {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
+        let total = moments::<N>(accumulator);
+        let count = count_of::<N>(count);
+        Value::new(Vector::cast_from(variance::<A, N>(total, count, parameters)))
+    }
+}
 derived!(Std: Five -> One = SpreadOfAll, "std", rules::floating,
 with |operator| correction(operator.correction),
-    finish accumulator, count, parameters => {
-    let total = moments::<N>(accumulator);
-    let count = count_of::<N>(count);
-    Value::new(Vector::cast_from(deviation::<A, N>(total, count, parameters)))
-});
+finish results);
+
+#[cube]
+impl Std {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
+        let total = moments::<N>(accumulator);
+        let count = count_of::<N>(count);
+        Value::new(Vector::cast_from(deviation::<A, N>(total, count, parameters)))
+    }
+}
 derived!(MeanVar: Five -> Two = SpreadOfAll, "mean_var", rules::floating,
 with |operator| correction(operator.correction),
-    finish accumulator, count, parameters => {
-    let total = moments::<N>(accumulator);
-    let count = count_of::<N>(count);
-    Pair::new(
-        Vector::cast_from(mean::<A, N>(total)),
-        Vector::cast_from(variance::<A, N>(total, count, parameters)),
-    )
-});
+finish results);
+
+#[cube]
+impl MeanVar {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
+        let total = moments::<N>(accumulator);
+        let count = count_of::<N>(count);
+        Pair::new(
+            Vector::cast_from(mean::<A, N>(total)),
+            Vector::cast_from(variance::<A, N>(total, count, parameters)),
+        )
+    }
+}
 derived!(NanVar: Five -> One = SpreadOfNumbers, "nanvar", rules::floating,
 with |operator| correction(operator.correction),
-    finish accumulator, _count, parameters => {
-    let total = moments::<N>(accumulator);
-    Value::new(Vector::cast_from(variance::<A, N>(total, total.count, parameters)))
-});
+finish results);
+
+#[cube]
+impl NanVar {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        _count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
+        let total = moments::<N>(accumulator);
+        Value::new(Vector::cast_from(variance::<A, N>(total, total.count, parameters)))
+    }
+}
 derived!(NanStd: Five -> One = SpreadOfNumbers, "nanstd", rules::floating,
 with |operator| correction(operator.correction),
-    finish accumulator, _count, parameters => {
-    let total = moments::<N>(accumulator);
-    Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, parameters)))
-});
+finish results);
+
+#[cube]
+impl NanStd {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        _count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
+        let total = moments::<N>(accumulator);
+        Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, parameters)))
+    }
+}
 
 /// What normalisations apply to elements: the mean, and the reciprocal of the root of the variance
 /// plus `eps`.
@@ -749,15 +801,24 @@ with |operator| {
     numbers.push(not_negative("eps", operator.eps)?.sqrt());
     Ok(numbers)
 }, in passes,
-finish accumulator, count, parameters => {
-    let total = moments::<N>(accumulator);
-    let deviation = deviation::<A, N>(total, count_of::<N>(count), parameters);
-    let least = Vector::new(parameters.get::<A>(1usize));
-    Pair::new(
-        Vector::cast_from(mean::<A, N>(total)),
-        Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least)),
-    )
-});
+finish results);
+
+#[cube]
+impl MeanRstd {
+    fn results<N: Size>(
+        accumulator: AccumulatorOf<Five, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
+        let total = moments::<N>(accumulator);
+        let deviation = deviation::<A, N>(total, count_of::<N>(count), parameters);
+        let least = Vector::new(parameters.get::<A>(1usize));
+        Pair::new(
+            Vector::cast_from(mean::<A, N>(total)),
+            Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least)),
+        )
+    }
+}
 
 /// The mean, then the sum of squared distances from it.
 #[cube]

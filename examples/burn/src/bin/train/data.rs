@@ -1,6 +1,6 @@
 //! The digits of `data/digits.bin`; data/README.md tells where they come from.
 
-use burn_tensor::{Int, Tensor, TensorData, backend::Backend};
+use burn_tensor::{Device, Int, Tensor, TensorData};
 
 /// Height and width of an image.
 pub(crate) const SIDE: usize = 8;
@@ -38,7 +38,7 @@ impl Digits {
     }
 
     /// These images on a device.
-    pub(crate) fn upload<B: Backend>(&self, which: &[usize], device: &B::Device) -> Batch<B> {
+    pub(crate) fn upload(&self, which: &[usize], device: &Device) -> Batch {
         let images = || which.iter().map(|&nth| self.0[nth]);
         let pixels: Vec<f32> = images()
             .flat_map(|image| &image[..PIXELS])
@@ -55,16 +55,16 @@ impl Digits {
     }
 
     /// All images on a device.
-    pub(crate) fn upload_all<B: Backend>(&self, device: &B::Device) -> Batch<B> {
+    pub(crate) fn upload_all(&self, device: &Device) -> Batch {
         self.upload(&(0..self.len()).collect::<Vec<_>>(), device)
     }
 }
 
 /// Images and their digits on a device.
 #[derive(Clone, Debug)]
-pub(crate) struct Batch<B: Backend> {
+pub(crate) struct Batch {
     /// `[batch, 1, height, width]`, from 0 to 1.
-    pub images: Tensor<B, 4>,
+    pub images: Tensor<4>,
     /// `[batch]`.
-    pub digits: Tensor<B, 1, Int>,
+    pub digits: Tensor<1, Int>,
 }

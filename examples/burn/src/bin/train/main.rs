@@ -14,10 +14,8 @@ mod training;
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
-use burn_cubecl::{BoolElement, CubeRuntime};
 use clap::Parser;
-use reduce_burn::ReduceBackend;
-use reduce_burn_examples::{Bare, Choice, Fused, OnBurnDevice, on_burn_device};
+use reduce_burn_examples::{BurnDevice, Choice, IS_FUSED, burn_device};
 use reduce_programs::{
     BACKEND_HELP, Backend, Staged,
     command_line::{self, fail, say},
@@ -46,9 +44,6 @@ struct Arguments {
     /// networks, in turn for an epoch each.
     #[arg(long, value_enum, default_value = "both")]
     reductions: Choice,
-    /// Run each operation when it is called, without Burn's fusion.
-    #[arg(long)]
-    bare: bool,
     /// The seed of the weights and of the order of images.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -96,7 +91,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         return Err(BatchTooLarge { batch, images }.into());
     }
     let file = arguments.curve.as_deref().map(Staged::beside).transpose()?;
-    let report = on_burn_device(arguments.backend, Work { arguments, learnt, test })??;
+    let report = train(arguments, &learnt, &test, &burn_device(arguments.backend)?)?;
     if arguments.json {
         say(serde_json::to_string(&report)?)?;
     } else {
@@ -109,69 +104,41 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-struct Work<'a> {
-    arguments: &'a Arguments,
-    learnt: Digits,
-    test: Digits,
-}
-
-impl OnBurnDevice for Work<'_> {
-    type Output = Result<Report, Box<dyn Error>>;
-
-    fn on<R: CubeRuntime, BT: BoolElement>(
-        self,
-        device: R::Device,
-        backend: Backend,
-        name: &str,
-    ) -> Self::Output {
-        if self.arguments.bare {
-            self.train::<Bare<R, BT>>(device, backend, name)
-        } else {
-            self.train::<Fused<R, BT>>(device, backend, name)
+fn train(
+    arguments: &Arguments,
+    learnt: &Digits,
+    test: &Digits,
+    device: &BurnDevice,
+) -> Result<Report, Box<dyn Error>> {
+    let Arguments { reductions, seed, epochs, json, .. } = *arguments;
+    let settings =
+        Settings { seed, batch: arguments.batch.into(), channels: arguments.channels.into() };
+    let digits = (learnt, test);
+    let steps_per_epoch = learnt.len() / settings.batch;
+    let reductions = reductions.reductions();
+    let mut trainings: Vec<Training<'_>> = reductions
+        .iter()
+        .map(|&reductions| Training::new(reductions, settings, digits, device.device.clone()))
+        .collect();
+    let steps = steps_per_epoch * usize::from(epochs) * trainings.len();
+    let progress = progress(steps as u64, "{bar:30} step {pos} of {len} {wide_msg}", json);
+    for _ in 0..epochs {
+        // reduce-burn goes first, so that it compiles the kernels that both use.
+        for training in trainings.iter_mut().rev() {
+            progress.set_message(format!("reductions of {}", training.reductions()));
+            training.epoch(&progress)?;
         }
     }
-}
-
-impl Work<'_> {
-    fn train<B: ReduceBackend>(
-        &self,
-        device: B::Device,
-        backend: Backend,
-        name: &str,
-    ) -> Result<Report, Box<dyn Error>> {
-        let Arguments { reductions, bare, seed, epochs, json, .. } = *self.arguments;
-        let settings = Settings {
-            seed,
-            batch: self.arguments.batch.into(),
-            channels: self.arguments.channels.into(),
-        };
-        let digits = (&self.learnt, &self.test);
-        let steps_per_epoch = self.learnt.len() / settings.batch;
-        let reductions = reductions.reductions();
-        let mut trainings: Vec<Training<'_, B>> = reductions
-            .iter()
-            .map(|&reductions| Training::new(reductions, settings, digits, device.clone()))
-            .collect();
-        let steps = steps_per_epoch * usize::from(epochs) * trainings.len();
-        let progress = progress(steps as u64, "{bar:30} step {pos} of {len} {wide_msg}", json);
-        for _ in 0..epochs {
-            // reduce-burn goes first, so that it compiles the kernels that both use.
-            for training in trainings.iter_mut().rev() {
-                progress.set_message(format!("reductions of {}", training.reductions()));
-                training.epoch(&progress)?;
-            }
-        }
-        progress.finish_and_clear();
-        let runs: Vec<_> = trainings.into_iter().map(Training::into_run).collect();
-        Ok(Report {
-            device: name.into(),
-            backend: backend.to_string(),
-            fused: !bare,
-            seed,
-            batch: settings.batch,
-            steps_per_epoch,
-            difference: Difference::between(&runs),
-            runs,
-        })
-    }
+    progress.finish_and_clear();
+    let runs: Vec<_> = trainings.into_iter().map(Training::into_run).collect();
+    Ok(Report {
+        device: device.name(),
+        backend: device.backend().to_string(),
+        fused: IS_FUSED,
+        seed,
+        batch: settings.batch,
+        steps_per_epoch,
+        difference: Difference::between(&runs),
+        runs,
+    })
 }

@@ -7,27 +7,26 @@ use burn_nn::{
     Linear, LinearConfig, PaddingConfig2d,
     conv::{Conv2d, Conv2dConfig},
 };
-use burn_tensor::{Tensor, TensorData, activation::relu, backend::Backend};
+use burn_tensor::{Device, Tensor, TensorData, activation::relu};
 use rand::{Rng, rngs::StdRng};
-use reduce_burn::ReduceBackend;
 use reduce_burn_examples::Reductions;
 
 use crate::data::{CLASSES, SIDE};
 
 /// Two convolutions of 3 × 3, each with batch normalisation and a rectifier, and a linear layer.
 #[derive(Module, Debug)]
-pub(crate) struct Network<B: Backend> {
-    first: Conv2d<B>,
-    first_norm: BatchNorm<B>,
-    second: Conv2d<B>,
-    second_norm: BatchNorm<B>,
-    linear: Linear<B>,
+pub(crate) struct Network {
+    first: Conv2d,
+    first_norm: BatchNorm,
+    second: Conv2d,
+    second_norm: BatchNorm,
+    linear: Linear,
 }
 
-impl<B: Backend> Network<B> {
+impl Network {
     /// A network whose first convolution has so many channels and whose second has twice as many.
     /// The weights depend on `random` alone: the backend's own random numbers are not used.
-    pub(crate) fn new(channels: usize, random: &mut StdRng, device: &B::Device) -> Self {
+    pub(crate) fn new(channels: usize, random: &mut StdRng, device: &Device) -> Self {
         let convolution = |inputs, outputs, stride, random: &mut StdRng| {
             let config = Conv2dConfig::new([inputs, outputs], [3, 3])
                 .with_stride([stride, stride])
@@ -52,21 +51,21 @@ impl<B: Backend> Network<B> {
 
 /// Random weights: uniform, with a variance of 2 / `inputs`, which suits rectifiers (He et al.,
 /// "Delving Deep into Rectifiers", 2015).
-fn weights<B: Backend, const D: usize>(
+fn weights<const D: usize>(
     shape: [usize; D],
     inputs: usize,
     random: &mut StdRng,
-    device: &B::Device,
-) -> Param<Tensor<B, D>> {
+    device: &Device,
+) -> Param<Tensor<D>> {
     let bound = (6.0 / inputs as f32).sqrt();
     let len = shape.iter().product();
     let weights: Vec<f32> = (0..len).map(|_| random.random_range(-bound..bound)).collect();
     Param::from_data(TensorData::new(weights, shape), device)
 }
 
-impl<B: ReduceBackend> Network<B> {
+impl Network {
     /// The logits of images, `[batch, classes]`.
-    pub(crate) fn forward(&self, images: Tensor<B, 4>, reductions: Reductions) -> Tensor<B, 2> {
+    pub(crate) fn forward(&self, images: Tensor<4>, reductions: Reductions) -> Tensor<2> {
         let x = relu(self.first_norm.forward(self.first.forward(images), reductions));
         let x = relu(self.second_norm.forward(self.second.forward(x), reductions));
         self.linear.forward(x.flatten(1, 3))
@@ -75,21 +74,21 @@ impl<B: ReduceBackend> Network<B> {
 
 /// Batch normalisation over the batch and the image, as in `burn-nn`, with a choice of reductions.
 #[derive(Module, Debug)]
-struct BatchNorm<B: Backend> {
-    scale: Param<Tensor<B, 1>>,
-    shift: Param<Tensor<B, 1>>,
-    running_mean: RunningState<Tensor<B, 1>>,
-    running_var: RunningState<Tensor<B, 1>>,
+struct BatchNorm {
+    scale: Param<Tensor<1>>,
+    shift: Param<Tensor<1>>,
+    running_mean: RunningState<Tensor<1>>,
+    running_var: RunningState<Tensor<1>>,
 }
 
-impl<B: Backend> BatchNorm<B> {
+impl BatchNorm {
     /// What is added to a variance before its root divides.
     const EPSILON: f64 = 1e-5;
 
     /// The share of a step in the running mean and variance.
     const MOMENTUM: f64 = 0.1;
 
-    fn new(channels: usize, device: &B::Device) -> Self {
+    fn new(channels: usize, device: &Device) -> Self {
         Self {
             scale: Param::from_tensor(Tensor::ones([channels], device)),
             shift: Param::from_tensor(Tensor::zeros([channels], device)),
@@ -99,12 +98,12 @@ impl<B: Backend> BatchNorm<B> {
     }
 }
 
-impl<B: ReduceBackend> BatchNorm<B> {
+impl BatchNorm {
     /// With autodiff, the statistics are those of this batch. Without, they are the running ones.
-    fn forward(&self, x: Tensor<B, 4>, reductions: Reductions) -> Tensor<B, 4> {
+    fn forward(&self, x: Tensor<4>, reductions: Reductions) -> Tensor<4> {
         let channels = x.dims()[1];
-        let per_channel = |values: Tensor<B, 1>| values.reshape([1, channels, 1, 1]);
-        let (mean, var) = if B::ad_enabled(&x.device()) {
+        let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
+        let (mean, var) = if x.is_autodiff() {
             let (mean, var) = reductions.channel_moments(x.clone());
             update(&self.running_mean, mean.clone(), Self::MOMENTUM);
             update(&self.running_var, var.clone(), Self::MOMENTUM);
@@ -118,7 +117,7 @@ impl<B: ReduceBackend> BatchNorm<B> {
 }
 
 /// Moves a running statistic towards that of a batch.
-fn update<B: Backend>(running: &RunningState<Tensor<B, 1>>, batch: Tensor<B, 4>, momentum: f64) {
+fn update(running: &RunningState<Tensor<1>>, batch: Tensor<4>, momentum: f64) {
     let before = running.value_sync();
     let batch = batch.detach().reshape(before.dims());
     running.update((before * (1.0 - momentum) + batch * momentum).detach());

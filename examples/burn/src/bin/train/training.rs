@@ -2,16 +2,12 @@
 
 use std::time::Instant;
 
-use burn_autodiff::Autodiff;
 use burn_backend::ExecutionError;
-use burn_core::module::AutodiffModule;
-use burn_optim::{
-    GradientsParams, Optimizer, Sgd, SgdConfig, adaptor::OptimizerAdaptor, momentum::MomentumConfig,
-};
-use burn_tensor::{ElementConversion, Tensor};
+use burn_core::module::Module;
+use burn_optim::{GradientsParams, ModuleOptimizer, SgdConfig, momentum::MomentumConfig};
+use burn_tensor::{Device, Tensor};
 use indicatif::ProgressBar;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
-use reduce_burn::ReduceBackend;
 use reduce_burn_examples::Reductions;
 use reduce_programs::median;
 
@@ -36,14 +32,14 @@ pub(crate) struct Settings {
 }
 
 /// A network in training.
-pub(crate) struct Training<'a, B: ReduceBackend> {
+pub(crate) struct Training<'a> {
     reductions: Reductions,
     settings: Settings,
     learnt: &'a Digits,
     test: &'a Digits,
-    device: B::Device,
-    network: Network<Autodiff<B>>,
-    optimizer: OptimizerAdaptor<Sgd<B>, Network<Autodiff<B>>, Autodiff<B>>,
+    device: Device,
+    network: Network,
+    optimizer: ModuleOptimizer,
     /// Weights, and then the order of images, come from it.
     random: StdRng,
     first_step_seconds: Option<f64>,
@@ -53,12 +49,12 @@ pub(crate) struct Training<'a, B: ReduceBackend> {
     epochs: Vec<EpochReport>,
 }
 
-impl<'a, B: ReduceBackend> Training<'a, B> {
+impl<'a> Training<'a> {
     pub(crate) fn new(
         reductions: Reductions,
         settings: Settings,
         (learnt, test): (&'a Digits, &'a Digits),
-        device: B::Device,
+        device: Device,
     ) -> Self {
         let mut random = StdRng::seed_from_u64(settings.seed);
         let momentum = MomentumConfig::new().with_dampening(0.0);
@@ -67,7 +63,7 @@ impl<'a, B: ReduceBackend> Training<'a, B> {
             settings,
             learnt,
             test,
-            network: Network::new(settings.channels, &mut random, &device),
+            network: Network::new(settings.channels, &mut random, &device.clone().autodiff()),
             optimizer: SgdConfig::new().with_momentum(Some(momentum)).init(),
             device,
             random,
@@ -87,26 +83,27 @@ impl<'a, B: ReduceBackend> Training<'a, B> {
     ///
     /// The device is waited for when the clock starts and when it stops, not in each step.
     pub(crate) fn epoch(&mut self, progress: &ProgressBar) -> Result<(), ExecutionError> {
+        let tracked = self.device.clone().autodiff();
         let mut order: Vec<usize> = (0..self.learnt.len()).collect();
         order.shuffle(&mut self.random);
         let mut losses = Vec::new();
         let mut untimed = WARM_UP_STEPS.saturating_sub(self.losses.len());
-        B::sync(&self.device)?;
+        self.device.sync()?;
         let mut start = Instant::now();
         for which in order.chunks_exact(self.settings.batch) {
-            let batch = self.learnt.upload(which, &self.device);
+            let batch = self.learnt.upload(which, &tracked);
             losses.push(self.step(batch));
             progress.inc(1);
             if self.first_step_seconds.is_none() {
-                B::sync(&self.device)?;
+                self.device.sync()?;
                 self.first_step_seconds = Some(start.elapsed().as_secs_f64());
             }
             if losses.len() == untimed {
-                B::sync(&self.device)?;
+                self.device.sync()?;
                 start = Instant::now();
             }
         }
-        B::sync(&self.device)?;
+        self.device.sync()?;
         untimed = untimed.min(losses.len());
         if losses.len() > untimed {
             let steps = (losses.len() - untimed) as f64;
@@ -122,7 +119,7 @@ impl<'a, B: ReduceBackend> Training<'a, B> {
     }
 
     /// One step of gradient descent. Returns the loss without waiting for it.
-    fn step(&mut self, batch: Batch<Autodiff<B>>) -> Tensor<B, 1> {
+    fn step(&mut self, batch: Batch) -> Tensor<1> {
         let logits = self.network.forward(batch.images, self.reductions);
         let loss = self.reductions.cross_entropy(logits, batch.digits);
         let gradients = GradientsParams::from_grads(loss.backward(), &self.network);
@@ -132,9 +129,9 @@ impl<'a, B: ReduceBackend> Training<'a, B> {
 
     /// The share of test images whose digit the network names.
     fn test_accuracy(&self) -> f64 {
-        let Batch { images, digits } = self.test.upload_all::<B>(&self.device);
+        let Batch { images, digits } = self.test.upload_all(&self.device);
         let logits = self.network.valid().forward(images, self.reductions);
-        let hits: i64 = self.reductions.hits(logits, digits).into_scalar().elem();
+        let hits: i64 = self.reductions.hits(logits, digits).into_scalar();
         hits as f64 / self.test.len() as f64
     }
 

@@ -8,17 +8,17 @@ use super::{
     steps::{element, lanes_before, share, store, total_of_last_plane},
 };
 
-/// Differs from [`shared_memory()`](super::one_cube::shared_memory()) in that one plane adds up the
+/// Differs from [`shared_memory()`](crate::full::one_cube::shared_memory()) in that one plane adds up the
 /// last values.
 #[cube(launch_unchecked)]
-pub(super) fn last_plane<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn last_plane<E: Numeric>(input: &[E], totals: &mut [E]) {
     let total = total_of_last_plane::<E>(share::<E>(input));
     store::<E>(totals, total);
 }
 
 /// Differs from [`last_plane()`] in that each cube adds its total to the one result.
 #[cube(launch_unchecked)]
-pub(super) fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
+pub(super) fn one_pass<E: Numeric>(input: &[E], result: &mut [Atomic<E>]) {
     let total = total_of_last_plane::<E>(share::<E>(input));
     if UNIT_POS == 0 {
         result[0].fetch_add(total);
@@ -27,13 +27,13 @@ pub(super) fn one_pass<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E
 
 /// What the kernels with atomics need first.
 #[cube(launch_unchecked)]
-pub(super) fn clear<E: Numeric>(result: &mut Array<E>) {
+pub(super) fn clear<E: Numeric>(result: &mut [E]) {
     result[0] = E::from_int(0);
 }
 
 /// Each unit reads several neighbouring elements at a time, one by one.
 #[cube(launch_unchecked)]
-pub(super) fn batched<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn batched<E: Numeric>(input: &[E], totals: &mut [E]) {
     let mut total = E::from_int(0);
     let mut first = ABSOLUTE_POS * PER_UNIT;
     while first < input.len() {
@@ -50,9 +50,9 @@ pub(super) fn batched<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
 /// Each unit reads several neighbouring elements at a time, in one load.
 #[cube(launch_unchecked)]
 pub(super) fn vectorised<E: Numeric, N: Size>(
-    input: &Array<Vector<E, N>>,
+    input: &[Vector<E, N>],
     length: usize,
-    totals: &mut Array<E>,
+    totals: &mut [E],
 ) {
     let whole = length / N::value();
     let mut sums = Vector::<E, N>::new(E::from_int(0));

@@ -85,7 +85,7 @@ impl Rung {
     }
 
     /// What the rung needs and the device lacks.
-    pub(crate) fn lacks<E: Element, R: Runtime>(self, gpu: &Gpu<'_, R>) -> Option<String> {
+    pub(crate) fn lacks<E: Element>(self, gpu: &Gpu<'_>) -> Option<String> {
         let planes = match self {
             Rung::LastPlane
             | Rung::OnePass
@@ -122,63 +122,63 @@ impl Rung {
     /// # Errors
     ///
     /// What the library refuses, on its rung.
-    pub(crate) fn launch<E: Element, R: Runtime>(
+    pub(crate) fn launch<E: Element>(
         self,
-        gpu: &Gpu<'_, R>,
+        gpu: &Gpu<'_>,
         input: &Elements,
         result: &Elements,
     ) -> Result<(), ReduceError> {
-        let work = Work::<E, R> { gpu, input, result, element: PhantomData };
+        let work = Work::<E> { gpu, input, result, element: PhantomData };
         match self {
-            Rung::OneUnit => work.one_cube(1, one_cube::one_unit::launch_unchecked::<E, R>),
+            Rung::OneUnit => work.one_cube(1, one_cube::one_unit::launch_unchecked::<E>),
             Rung::PairwiseDivergent => {
-                work.one_cube(UNITS, one_cube::pairwise_divergent::launch_unchecked::<E, R>)
+                work.one_cube(UNITS, one_cube::pairwise_divergent::launch_unchecked::<E>)
             }
             Rung::PairwiseHalving => {
-                work.one_cube(UNITS, one_cube::pairwise_halving::launch_unchecked::<E, R>)
+                work.one_cube(UNITS, one_cube::pairwise_halving::launch_unchecked::<E>)
             }
             Rung::SharedMemory => {
-                work.one_cube(UNITS, one_cube::shared_memory::launch_unchecked::<E, R>)
+                work.one_cube(UNITS, one_cube::shared_memory::launch_unchecked::<E>)
             }
             Rung::InterleavedModulo => {
-                work.tiles(1, scalar(tiles::interleaved_modulo::launch_unchecked::<E, R>))
+                work.tiles(1, scalar(tiles::interleaved_modulo::launch_unchecked::<E>))
             }
             Rung::InterleavedStrided => {
-                work.tiles(1, scalar(tiles::interleaved_strided::launch_unchecked::<E, R>))
+                work.tiles(1, scalar(tiles::interleaved_strided::launch_unchecked::<E>))
             }
-            Rung::Sequential => work.tiles(1, scalar(tiles::sequential::launch_unchecked::<E, R>)),
+            Rung::Sequential => work.tiles(1, scalar(tiles::sequential::launch_unchecked::<E>)),
             Rung::FirstCombine => {
-                work.tiles(PER_UNIT, scalar(tiles::first_combine::launch_unchecked::<E, R>))
+                work.tiles(PER_UNIT, scalar(tiles::first_combine::launch_unchecked::<E>))
             }
             Rung::Segmented => {
                 let cubes = input.length.div_ceil(UNITS as usize * PER_UNIT);
-                work.atomically(cubes, tiles::segmented::launch_unchecked::<E, R>)
+                work.atomically(cubes, tiles::segmented::launch_unchecked::<E>)
             }
             Rung::Coarsened => {
-                work.two_passes(1, scalar(one_cube::shared_memory::launch_unchecked::<E, R>))
+                work.two_passes(1, scalar(one_cube::shared_memory::launch_unchecked::<E>))
             }
             Rung::LastPlane => {
-                work.two_passes(1, scalar(coarse::last_plane::launch_unchecked::<E, R>))
+                work.two_passes(1, scalar(coarse::last_plane::launch_unchecked::<E>))
             }
             Rung::OnePass => {
                 let cubes = gpu.side_by_side(UNITS, input.length.div_ceil(UNITS as usize));
-                work.atomically(cubes, coarse::one_pass::launch_unchecked::<E, R>)
+                work.atomically(cubes, coarse::one_pass::launch_unchecked::<E>)
             }
             Rung::Batched => {
-                work.two_passes(PER_UNIT, scalar(coarse::batched::launch_unchecked::<E, R>))
+                work.two_passes(PER_UNIT, scalar(coarse::batched::launch_unchecked::<E>))
             }
             Rung::Vectorised => {
                 let lanes = gpu.lanes::<E>();
-                work.two_passes(lanes, vectors(lanes, coarse::vectorised::launch_unchecked::<E, R>))
+                work.two_passes(lanes, vectors(lanes, coarse::vectorised::launch_unchecked::<E>))
             }
             Rung::Decomposed => {
                 let lanes = gpu.lanes::<E>();
-                let kernel = vectors(lanes, tiles::vector_tile::launch_unchecked::<E, R>);
+                let kernel = vectors(lanes, tiles::vector_tile::launch_unchecked::<E>);
                 work.tiles(PER_UNIT * lanes, kernel)
             }
             Rung::Library => {
-                let result = result.tensor::<E, R>(&[1]).binding();
-                let input = input.tensor::<E, R>(&[input.length]);
+                let result = result.tensor::<E>(&[1]).binding();
+                let input = input.tensor::<E>(&[input.length]);
                 return reduce(Sum, &input).run_into(gpu.client, result);
             }
         }
@@ -187,17 +187,14 @@ impl Rung {
 }
 
 /// A kernel from one array to another.
-type Kernel<R> = unsafe fn(&ComputeClient<R>, CubeCount, CubeDim, ArrayArg<R>, ArrayArg<R>);
+type Kernel = unsafe fn(&Client, CubeCount, CubeDim, BufferArg, BufferArg);
 
 /// A kernel from vectors to another array. It gets the number of components of a vector and the
 /// number of elements of the input.
-type VectorKernel<R> =
-    unsafe fn(&ComputeClient<R>, CubeCount, CubeDim, usize, ArrayArg<R>, usize, ArrayArg<R>);
+type VectorKernel = unsafe fn(&Client, CubeCount, CubeDim, usize, BufferArg, usize, BufferArg);
 
 /// A launch of `cubes` of [`UNITS`] from one array to another.
-fn scalar<R: Runtime>(
-    kernel: Kernel<R>,
-) -> impl Fn(&ComputeClient<R>, usize, &Elements, &Elements) {
+fn scalar(kernel: Kernel) -> impl Fn(&Client, usize, &Elements, &Elements) {
     move |client, cubes, input, totals| {
         // SAFETY: every kernel masks what lies past the ends of its arrays.
         unsafe {
@@ -207,10 +204,7 @@ fn scalar<R: Runtime>(
 }
 
 /// A launch of a kernel that reads vectors; see [`scalar`].
-fn vectors<R: Runtime>(
-    lanes: usize,
-    kernel: VectorKernel<R>,
-) -> impl Fn(&ComputeClient<R>, usize, &Elements, &Elements) {
+fn vectors(lanes: usize, kernel: VectorKernel) -> impl Fn(&Client, usize, &Elements, &Elements) {
     move |client, cubes, input, totals| {
         let units = CubeDim::new_1d(UNITS);
         let (vectors, length) = (input.vectors(lanes), input.length);
@@ -222,20 +216,20 @@ fn vectors<R: Runtime>(
 }
 
 /// The ways in which rungs launch their kernels.
-struct Work<'a, E, R: Runtime> {
-    gpu: &'a Gpu<'a, R>,
+struct Work<'a, E> {
+    gpu: &'a Gpu<'a>,
     input: &'a Elements,
     result: &'a Elements,
     element: PhantomData<E>,
 }
 
-impl<E: Element, R: Runtime> Work<'_, E, R> {
+impl<E: Element> Work<'_, E> {
     fn totals(&self, length: usize) -> Elements {
-        Elements::uninitialised::<E, R>(self.gpu.client, length)
+        Elements::uninitialised::<E>(self.gpu.client, length)
     }
 
     /// One launch of one cube.
-    fn one_cube(&self, units: u32, kernel: Kernel<R>) {
+    fn one_cube(&self, units: u32, kernel: Kernel) {
         let (one, units) = (CubeCount::new_single(), CubeDim::new_1d(units));
         // SAFETY: the kernels stay inside their arrays.
         unsafe { kernel(self.gpu.client, one, units, self.input.array(), self.result.array()) };
@@ -243,11 +237,7 @@ impl<E: Element, R: Runtime> Work<'_, E, R> {
 
     /// Launches a cube for each tile of the input, then a cube for each tile of their totals, until
     /// one total is left. All cubes can wait only for the end of a launch.
-    fn tiles(
-        &self,
-        per_unit: usize,
-        kernel: impl Fn(&ComputeClient<R>, usize, &Elements, &Elements),
-    ) {
+    fn tiles(&self, per_unit: usize, kernel: impl Fn(&Client, usize, &Elements, &Elements)) {
         let mut input = self.input.clone();
         loop {
             let tiles = input.length.div_ceil(UNITS as usize * per_unit);
@@ -261,11 +251,7 @@ impl<E: Element, R: Runtime> Work<'_, E, R> {
     }
 
     /// As many cubes as run side by side, then one cube for their totals.
-    fn two_passes(
-        &self,
-        per_unit: usize,
-        kernel: impl Fn(&ComputeClient<R>, usize, &Elements, &Elements),
-    ) {
+    fn two_passes(&self, per_unit: usize, kernel: impl Fn(&Client, usize, &Elements, &Elements)) {
         let tiles = self.input.length.div_ceil(UNITS as usize * per_unit);
         let totals = self.totals(self.gpu.side_by_side(UNITS, tiles));
         kernel(self.gpu.client, totals.length, self.input, &totals);
@@ -273,11 +259,11 @@ impl<E: Element, R: Runtime> Work<'_, E, R> {
     }
 
     /// Cubes that add to one result, after a launch that clears it.
-    fn atomically(&self, cubes: usize, kernel: Kernel<R>) {
+    fn atomically(&self, cubes: usize, kernel: Kernel) {
         let client = self.gpu.client;
         // SAFETY: the kernels stay inside their arrays.
         unsafe {
-            coarse::clear::launch_unchecked::<E, R>(
+            coarse::clear::launch_unchecked::<E>(
                 client,
                 CubeCount::new_single(),
                 CubeDim::new_single(),

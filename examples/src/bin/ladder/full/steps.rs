@@ -6,7 +6,7 @@ use super::UNITS;
 
 /// The element at an index, or 0 past the end.
 #[cube]
-pub(super) fn element<E: Numeric>(input: &Array<E>, index: usize) -> E {
+pub(super) fn element<E: Numeric>(input: &[E], index: usize) -> E {
     let mut value = E::from_int(0);
     if index < input.len() {
         value = input[index];
@@ -17,7 +17,7 @@ pub(super) fn element<E: Numeric>(input: &Array<E>, index: usize) -> E {
 /// A unit's share of the array: as many elements as there are units apart, so that neighbouring
 /// units read neighbouring elements.
 #[cube]
-pub(super) fn share<E: Numeric>(input: &Array<E>) -> E {
+pub(super) fn share<E: Numeric>(input: &[E]) -> E {
     let mut total = E::from_int(0);
     let mut index = ABSOLUTE_POS;
     while index < input.len() {
@@ -33,7 +33,7 @@ pub(super) fn share<E: Numeric>(input: &Array<E>) -> E {
 #[cube]
 pub(super) fn total_of_halves<E: Numeric>(value: E) -> E {
     let unit = UNIT_POS as usize;
-    let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
+    let mut shared = Shared::<[E]>::new_slice(comptime![UNITS as usize]);
     shared[unit] = value;
     sync_cube();
     let mut half = CUBE_DIM / 2;
@@ -53,7 +53,7 @@ pub(super) fn total_of_halves<E: Numeric>(value: E) -> E {
 #[cube]
 pub(super) fn total_of_last_plane<E: Numeric>(value: E) -> E {
     let unit = UNIT_POS as usize;
-    let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
+    let mut shared = Shared::<[E]>::new_slice(comptime![UNITS as usize]);
     shared[unit] = value;
     sync_cube();
     let mut half = CUBE_DIM / 2;
@@ -69,7 +69,7 @@ pub(super) fn total_of_last_plane<E: Numeric>(value: E) -> E {
 
 /// Stores a cube's total in its place. A grid may have more cubes than there are places.
 #[cube]
-pub(super) fn store<E: Numeric>(totals: &mut Array<E>, total: E) {
+pub(super) fn store<E: Numeric>(totals: &mut [E], total: E) {
     if UNIT_POS == 0 && CUBE_POS < totals.len() {
         totals[CUBE_POS] = total;
     }
@@ -87,7 +87,7 @@ pub(super) fn lanes_before<E: Numeric, N: Size>(
     #[unroll]
     for lane in 0..N::value() {
         if first + lane < length {
-            total += vector[lane];
+            total += vector.extract(lane);
         }
     }
     total

@@ -11,9 +11,9 @@ use super::{
 /// the units that work. They are spread over all planes.
 #[cube(launch_unchecked)]
 #[allow(clippy::manual_is_multiple_of, reason = "the remainder is what this rung is about")]
-pub(super) fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn interleaved_modulo<E: Numeric>(input: &[E], totals: &mut [E]) {
     let unit = UNIT_POS as usize;
-    let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
+    let mut shared = Shared::<[E]>::new_slice(comptime![UNITS as usize]);
     shared[unit] = element::<E>(input, ABSOLUTE_POS);
     sync_cube();
     let mut stride = 1u32;
@@ -30,8 +30,8 @@ pub(super) fn interleaved_modulo<E: Numeric>(input: &Array<E>, totals: &mut Arra
 /// Adds the same pairs, but with the first units, which form whole planes. The words that a plane
 /// accesses lie a power of two apart, so they fall in a few banks of shared memory.
 #[cube(launch_unchecked)]
-pub(super) fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
-    let mut shared = SharedMemory::<E>::new(comptime![UNITS as usize]);
+pub(super) fn interleaved_strided<E: Numeric>(input: &[E], totals: &mut [E]) {
+    let mut shared = Shared::<[E]>::new_slice(comptime![UNITS as usize]);
     shared[UNIT_POS as usize] = element::<E>(input, ABSOLUTE_POS);
     sync_cube();
     let mut stride = 1u32;
@@ -49,7 +49,7 @@ pub(super) fn interleaved_strided<E: Numeric>(input: &Array<E>, totals: &mut Arr
 
 /// Adds the upper half to the lower half: whole planes work, on neighbouring words.
 #[cube(launch_unchecked)]
-pub(super) fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn sequential<E: Numeric>(input: &[E], totals: &mut [E]) {
     let total = total_of_halves::<E>(element::<E>(input, ABSOLUTE_POS));
     store::<E>(totals, total);
 }
@@ -57,7 +57,7 @@ pub(super) fn sequential<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
 /// The sum of the elements that a unit of [`first_combine()`] and [`segmented()`] loads. They lie
 /// the width of a cube apart.
 #[cube]
-fn combined_on_load<E: Numeric>(input: &Array<E>) -> E {
+fn combined_on_load<E: Numeric>(input: &[E]) -> E {
     let first = CUBE_POS * comptime![UNITS as usize * PER_UNIT] + UNIT_POS as usize;
     let mut total = E::from_int(0);
     #[unroll]
@@ -69,14 +69,14 @@ fn combined_on_load<E: Numeric>(input: &Array<E>) -> E {
 
 /// Each unit adds up several elements while it loads them, before the tree.
 #[cube(launch_unchecked)]
-pub(super) fn first_combine<E: Numeric>(input: &Array<E>, totals: &mut Array<E>) {
+pub(super) fn first_combine<E: Numeric>(input: &[E], totals: &mut [E]) {
     let total = total_of_halves::<E>(combined_on_load::<E>(input));
     store::<E>(totals, total);
 }
 
 /// Differs from [`first_combine()`] in that each cube adds its total to the one result.
 #[cube(launch_unchecked)]
-pub(super) fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<E>>) {
+pub(super) fn segmented<E: Numeric>(input: &[E], result: &mut [Atomic<E>]) {
     let total = total_of_halves::<E>(combined_on_load::<E>(input));
     if UNIT_POS == 0 {
         result[0].fetch_add(total);
@@ -86,9 +86,9 @@ pub(super) fn segmented<E: Numeric>(input: &Array<E>, result: &mut Array<Atomic<
 /// Each unit loads several vectors, none of which waits for another.
 #[cube(launch_unchecked)]
 pub(super) fn vector_tile<E: Numeric, N: Size>(
-    input: &Array<Vector<E, N>>,
+    input: &[Vector<E, N>],
     length: usize,
-    totals: &mut Array<E>,
+    totals: &mut [E],
 ) {
     let first = CUBE_POS * comptime![UNITS as usize * PER_UNIT] + UNIT_POS as usize;
     let mut total = E::from_int(0);

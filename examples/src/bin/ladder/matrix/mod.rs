@@ -114,9 +114,9 @@ impl Rung {
     /// # Errors
     ///
     /// What the library refuses, on its rung.
-    pub(crate) fn launch<E: Element, R: Runtime>(
+    pub(crate) fn launch<E: Element>(
         self,
-        gpu: &Gpu<'_, R>,
+        gpu: &Gpu<'_>,
         input: &Elements,
         matrix: Matrix,
         axis: Axis,
@@ -133,7 +133,7 @@ impl Rung {
                         Axis::Columns => (rows, 1, columns),
                         Axis::Rows => (columns, columns, 1),
                     };
-                    per_output::unit_per_output::launch_unchecked::<E, R>(
+                    per_output::unit_per_output::launch_unchecked::<E>(
                         gpu.client,
                         per_unit,
                         CubeDim::new_1d(UNITS),
@@ -147,7 +147,7 @@ impl Rung {
                 Rung::VectorisedRows => {
                     // The widest vectors that rows consist of.
                     let lanes = 1 << gpu.lanes::<E>().ilog2().min(columns.trailing_zeros());
-                    per_output::vectorised_rows::launch_unchecked::<E, R>(
+                    per_output::vectorised_rows::launch_unchecked::<E>(
                         gpu.client,
                         per_unit,
                         CubeDim::new_1d(UNITS),
@@ -159,7 +159,7 @@ impl Rung {
                 }
                 Rung::Tile32x32 | Rung::Tile32x8 => {
                     let tile_rows = if self == Rung::Tile32x32 { TILE } else { LOW_TILE_ROWS };
-                    tile::tiled_rows::launch_unchecked::<E, R>(
+                    tile::tiled_rows::launch_unchecked::<E>(
                         gpu.client,
                         grid(rows.div_ceil(tile_rows)),
                         CubeDim::new_1d(TILE as u32),
@@ -170,10 +170,10 @@ impl Rung {
                     );
                 }
                 Rung::Library => {
-                    let tensor = input.tensor::<E, R>(&[rows, columns]);
+                    let tensor = input.tensor::<E>(&[rows, columns]);
                     let totals = match axis {
-                        Axis::Columns => totals.tensor::<E, R>(&[1, columns]),
-                        Axis::Rows => totals.tensor::<E, R>(&[rows, 1]),
+                        Axis::Columns => totals.tensor::<E>(&[1, columns]),
+                        Axis::Rows => totals.tensor::<E>(&[rows, 1]),
                     };
                     let axis = axis as usize;
                     return reduce(Sum, &tensor).over(axis).run_into(gpu.client, totals.binding());

@@ -7,8 +7,8 @@ use reduce_kernels::cubecl::{self, prelude::*};
 /// each unit reads a line of its own.
 #[cube(launch_unchecked)]
 pub(super) fn unit_per_output<E: Numeric>(
-    input: &Array<E>,
-    totals: &mut Array<E>,
+    input: &[E],
+    totals: &mut [E],
     length: usize,
     distance: usize,
     step: usize,
@@ -27,8 +27,8 @@ pub(super) fn unit_per_output<E: Numeric>(
 /// components; this kernel does, at the end.
 #[cube(launch_unchecked)]
 pub(super) fn vectorised_rows<E: Numeric, N: Size>(
-    input: &Array<Vector<E, N>>,
-    totals: &mut Array<E>,
+    input: &[Vector<E, N>],
+    totals: &mut [E],
     vectors: usize,
 ) {
     if ABSOLUTE_POS < totals.len() {
@@ -39,7 +39,7 @@ pub(super) fn vectorised_rows<E: Numeric, N: Size>(
         let mut total = E::from_int(0);
         #[unroll]
         for lane in 0..N::value() {
-            total += sums[lane];
+            total += sums.extract(lane);
         }
         totals[ABSOLUTE_POS] = total;
     }

@@ -13,8 +13,8 @@ const ROW_WORDS: usize = TILE + 1;
 /// each.
 #[cube(launch_unchecked)]
 pub(super) fn tiled_rows<E: Numeric>(
-    input: &Array<E>,
-    totals: &mut Array<E>,
+    input: &[E],
+    totals: &mut [E],
     columns: usize,
     #[comptime] tile_rows: usize,
 ) {
@@ -23,7 +23,7 @@ pub(super) fn tiled_rows<E: Numeric>(
     // The row that this unit adds up, and where its part of it begins.
     let row = unit / comptime![TILE / tile_rows];
     let first = unit % comptime![TILE / tile_rows] * tile_rows;
-    let mut tile = SharedMemory::<E>::new(comptime![tile_rows * ROW_WORDS]);
+    let mut tile = Shared::<[E]>::new_slice(comptime![tile_rows * ROW_WORDS]);
     let mut total = E::from_int(0);
     let mut left = 0usize;
     while left < columns {
