@@ -7,8 +7,8 @@
 //! - [`ToUnitRange`]: an application, which takes the results of a reduction back to its elements.
 //!
 //! `docs/ADDING_AN_OPERATOR.md` in the repository walks through this crate.
-//! `cargo run -p reduce-own-operator --features vulkan` shows them;
-//! `cargo test -p reduce-own-operator --features vulkan` runs all under every schedule.
+//! `cargo run -p reduce-own-operator --features wgpu` shows them;
+//! `cargo test -p reduce-own-operator --features wgpu` runs all under every schedule.
 
 mod mean_angle;
 mod squared_error;
