@@ -43,8 +43,8 @@ fn spin(output: &mut [u32], iterations: u32) {
 /// A kernel that keeps the device busy for a chosen time. Calls that are enqueued meanwhile then
 /// run back to back, however long the host takes to enqueue them.
 ///
-/// CubeCL's own `client.profile` is not accurate enough: on CUDA it reads the host's clock before
-/// and after a synchronisation, which takes longer than a small reduction.
+/// CubeCL's own `client.profile` times a window of the stream. Where the device waits for the host,
+/// as it does between small reductions, the window holds these gaps too.
 pub struct Delay<'a> {
     client: &'a Client,
     sink: Handle,

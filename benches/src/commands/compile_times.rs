@@ -1,8 +1,9 @@
 //! Times how long kernels take to compile, per operator, and prints a table in Markdown.
 
 use std::{
-    io,
+    fmt, io,
     process::ExitCode,
+    str::FromStr,
     time::{Duration, Instant},
 };
 
@@ -10,8 +11,9 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use reduce_benches::{Case, inputs, run};
 use reduce_kernels::{
-    OperatorName,
+    AppliedName, AppliedOptions, OperatorName, ReduceError, UnknownOperator,
     cubecl::{prelude::*, std::tensor::TensorHandle},
+    with_applied,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, MeasureError, OnDevice, command_line::say, on_device, wait,
@@ -19,15 +21,41 @@ use reduce_programs::{
 
 use super::ended;
 
-/// Times the first call of each operator in three shapes of f32 and prints how much longer it takes
-/// than the second, in milliseconds: what generating and compiling the kernels takes.
+/// Times the first call of each operator and of each function of a reduction's elements, in three
+/// shapes of f32, and prints how much longer it takes than the second, in milliseconds: what
+/// generating and compiling the kernels takes.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
-    /// Only these operators; may be repeated. All if not given.
+    /// Only these, such as `sum` or `softmax`; may be repeated. All if not given.
     #[arg(long = "op")]
-    operators: Vec<OperatorName>,
+    reductions: Vec<Name>,
+}
+
+/// What is timed.
+#[derive(Clone, Copy)]
+enum Name {
+    Operator(OperatorName),
+    Applied(AppliedName),
+}
+
+impl FromStr for Name {
+    type Err = UnknownOperator;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        name.parse()
+            .map_or_else(|_| name.parse().map(Name::Operator), |name| Ok(Name::Applied(name)))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Operator(name) => name.fmt(f),
+            Name::Applied(name) => name.fmt(f),
+        }
+    }
 }
 
 /// What stops the program.
@@ -54,36 +82,45 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
 }
 
 fn compile_times(arguments: &Arguments) -> Result<(), Stop> {
-    let operators = match arguments.operators.as_slice() {
-        [] => OperatorName::ALL.to_vec(),
+    let reductions = match arguments.reductions.as_slice() {
+        [] => {
+            let operators = OperatorName::ALL.iter().copied().map(Name::Operator);
+            operators.chain(AppliedName::ALL.iter().copied().map(Name::Applied)).collect()
+        }
         some => some.to_vec(),
     };
-    on_device(arguments.backend, Compiles { operators })?
+    on_device(arguments.backend, Compiles { reductions })?
 }
 
-/// The operators to time.
+/// What to time.
 struct Compiles {
-    operators: Vec<OperatorName>,
+    reductions: Vec<Name>,
 }
 
 impl OnDevice for Compiles {
     type Output = Result<(), Stop>;
 
     fn on(self, client: &Client, backend: Backend, device: &str) -> Self::Output {
-        let cases = |operator: OperatorName| {
-            SHAPES.map(|(_, shape)| format!("{operator} {shape}").parse::<Case>().expect("a case"))
+        let case = |operator: OperatorName, shape: &str| -> Case {
+            format!("{operator} {shape}").parse().expect("a case")
         };
-        let inputs = cases(OperatorName::Sum).map(|case| inputs(client, &case, Some(0)).remove(0));
+        let places = SHAPES.map(|(_, shape)| case(OperatorName::Sum, shape));
+        let inputs = places.each_ref().map(|place| inputs(client, place, Some(0)).remove(0));
         wait(client)?;
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
         let titles = SHAPES.map(|(title, _)| title.to_owned());
-        table.set_header(["operator".to_owned()].into_iter().chain(titles));
-        for &operator in &self.operators {
-            let mut cells = vec![format!("`{operator}`")];
-            for (case, input) in cases(operator).iter().zip(&inputs) {
-                let first = timed(client, case, input)?;
-                let second = timed(client, case, input)?;
+        table.set_header(["reduction".to_owned()].into_iter().chain(titles));
+        for &name in &self.reductions {
+            let mut cells = vec![format!("`{name}`")];
+            for (((_, shape), place), input) in SHAPES.iter().zip(&places).zip(&inputs) {
+                let call = || match name {
+                    Name::Operator(operator) => {
+                        run(client, &case(operator, shape), input, None).map(drop)
+                    }
+                    Name::Applied(name) => apply(client, name, place, input),
+                };
+                let (first, second) = (timed(client, call)?, timed(client, call)?);
                 cells.push(format!("{:.0}", first.saturating_sub(second).as_secs_f64() * 1e3));
             }
             table.add_row(cells);
@@ -93,10 +130,25 @@ impl OnDevice for Compiles {
     }
 }
 
+/// Applies a function without operands.
+fn apply(
+    client: &Client,
+    name: AppliedName,
+    place: &Case,
+    input: &TensorHandle,
+) -> Result<(), ReduceError> {
+    with_applied!(name, AppliedOptions::default(), input, place.axes(), applied => {
+        applied.run(client).map(drop)
+    })
+}
+
 /// The time of one call, until its result is there.
-fn timed(client: &Client, case: &Case, input: &TensorHandle) -> Result<Duration, MeasureError> {
+fn timed(
+    client: &Client,
+    call: impl FnOnce() -> Result<(), ReduceError>,
+) -> Result<Duration, MeasureError> {
     let start = Instant::now();
-    run(client, case, input, None)?;
+    call()?;
     wait(client)?;
     Ok(start.elapsed())
 }

@@ -6,8 +6,8 @@ mod reductions;
 mod timing;
 
 use burn_tensor::Device;
-#[cfg(feature = "wgpu")]
-use burn_tensor::DeviceKind;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use reduce_kernels::cubecl;
 use reduce_programs::{Backend, BackendError};
 
 pub use reductions::{Choice, Reductions};
@@ -45,21 +45,23 @@ impl BurnDevice {
 /// beside SPIR-V: a build of Burn has one of both.
 pub fn burn_device(backend: Option<Backend>) -> Result<BurnDevice, BackendError> {
     let of_cubecl = reduce_programs::device(backend)?;
-    let backend = of_cubecl.backend();
-    let device = compiled_in(backend).ok_or(BackendError::NotCompiledIn(backend))?;
+    let device = in_burn(&of_cubecl);
+    let device = device.ok_or_else(|| BackendError::NotCompiledIn(of_cubecl.backend()))?;
     Ok(BurnDevice { device, of_cubecl })
 }
 
-/// Burn's default device of `backend`, if it is part of this build.
-fn compiled_in(backend: Backend) -> Option<Device> {
-    match backend {
+/// The same device in Burn, if its backend is part of this build.
+///
+/// It is not named anew: CubeCL takes an adapter that it finds through Vulkan for another device
+/// than one that it finds through any API, and these may be two adapters.
+fn in_burn(device: &reduce_programs::Device) -> Option<Device> {
+    match (device.backend(), device.device()) {
         #[cfg(feature = "cuda")]
-        Backend::Cuda => Some(Device::cuda(0)),
+        (Backend::Cuda, cubecl::Device::Cuda(device)) => Some(device.clone().into()),
         #[cfg(feature = "vulkan")]
-        Backend::Vulkan => Some(Device::vulkan(DeviceKind::DefaultDevice)),
+        (Backend::Vulkan, cubecl::Device::Wgpu(device)) => Some(device.clone().into()),
         #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
-        Backend::Wgpu => Some(Device::wgpu(DeviceKind::DefaultDevice)),
-        #[allow(unreachable_patterns, reason = "reachable unless every backend is compiled in")]
+        (Backend::Wgpu, cubecl::Device::Wgpu(device)) => Some(device.clone().into()),
         _ => None,
     }
 }

@@ -117,14 +117,10 @@ pub(crate) fn has_wide_math(client: &Client, native: bool) -> bool {
     is_native || (!native && computes_with(client, ElementType::U64))
 }
 
-/// Whether the client's kernels can use `element` in all of these ways. CubeCL 0.10 did not list
-/// f64 for CUDA, although kernels that load, add and compare f64 run there. CubeCL 0.11 lists it.
+/// Whether the client's kernels can use `element` in all of these ways.
 fn can(client: &Client, element: ElementType, usages: &[TypeUsage]) -> bool {
-    let language = Language::of(client);
     let listed = client.properties().type_usage(memory_type(element));
-    language.has(element)
-        && (usages.iter().all(|&usage| listed.contains(usage))
-            || (element == ElementType::F64 && language == Language::Cuda))
+    Language::of(client).has(element) && usages.iter().all(|&usage| listed.contains(usage))
 }
 
 /// Whether kernels can add to 64-bit words in global memory atomically, and load and store them

@@ -233,8 +233,7 @@ fn in_one_loop<N: Width>(
     total
 }
 
-/// Whether the operator's functions are long. They take compilers long, and an optimiser of CubeCL
-/// 0.10, which CubeCL 0.11 no longer has, panicked for some kernels that merge in two loops.
+/// Whether the operator's functions are long, which compilers take long for.
 fn is_large(operator: OperatorRef) -> bool {
     may_refuse(operator) || operator.0.merges_in_loops()
 }

@@ -40,10 +40,7 @@ fn number_at(table: &[u32], at: usize) -> usize {
     if comptime![index_bytes == 4] {
         low
     } else {
-        // CubeCL 0.10 gave constants of `usize` 32 bits, so the factor is a run-time value. CubeCL
-        // 0.11 gives them the width of an index.
-        let half = usize::cast_from(comptime![1u32 << 16].runtime() + UNIT_POS_Z);
-        low + usize::cast_from(table[at + 1]) * half * half
+        low + usize::cast_from(table[at + 1]) * comptime![1usize << 32]
     }
 }
 

@@ -57,13 +57,7 @@ fn from_bits<E: Float>(#[comptime] bits: u32) -> E {
 #[cube]
 pub fn is_nan<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
     let element = elem_type_of::<E>();
-    if comptime![element.is_float() && element.size() < 8] {
-        value.is_nan()
-    } else {
-        // In WGSL, CubeCL 0.10 tested the wrong bits of an f64; CubeCL 0.11 tests the right ones.
-        // Compilers do not optimise this comparison away.
-        value.equal(&value).not()
-    }
+    if comptime![element.is_float()] { value.is_nan() } else { Vector::new(false) }
 }
 
 /// Whether each component is finite: neither infinite nor NaN.

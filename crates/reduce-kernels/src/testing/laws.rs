@@ -156,9 +156,7 @@ fn reduce_in_every_form(
 
 /// Reduces one triple of elements as a block, the last element twice.
 ///
-/// Each form is a kernel of its own. In a kernel that takes the same block in several ways, an
-/// optimiser of CubeCL 0.10, which CubeCL 0.11 no longer has, panicked for some operators: it moved
-/// expressions to branches that lack their operands.
+/// Each form is a kernel of its own.
 #[cube(launch)]
 fn reduce_in_block(
     _types: &KernelTypes,

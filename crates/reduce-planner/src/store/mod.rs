@@ -92,7 +92,8 @@ impl PlanStore {
     /// The store that comes with this crate for a device like this one, if there is one.
     ///
     /// There is one for an NVIDIA H200 through CUDA, with plans for cases of the benchmarks that
-    /// were measured on it. No runtime tells an H100 from an H200, so an H100 gets it too.
+    /// were measured on it. A store knows a device by its numbers and by its runtime, not by its
+    /// name. Those of an H100 are the same, so an H100 gets it too.
     ///
     /// ```
     /// use reduce_planner::{Device, PlanStore};

@@ -1,7 +1,5 @@
 //! Two operators of this program: they find in one read what the extrema do not tell.
 
-use core::ops::Not;
-
 use reduce_kernels::{
     MeanVar, Operator, Std,
     cubecl::{self, prelude::*},
@@ -72,20 +70,6 @@ fn counters(request: &TypeRequest) -> Option<Signature> {
     as_it_is.then(|| Signature::one(rules::held(input), counter, counter))
 }
 
-/// Whether each component is NaN, and whether it is infinite. f64 are compared instead of tested:
-/// in WGSL, CubeCL 0.10 tested the wrong bits of them, which CubeCL 0.11 no longer does. A NaN
-/// never equals itself; whether it differs from itself depends on the backend.
-#[cube]
-fn not_finite<E: Float, N: Size>(value: Vector<E, N>) -> (Vector<bool, N>, Vector<bool, N>) {
-    let element = elem_type_of::<E>();
-    if comptime![element.size() == 8] {
-        let infinite = value.abs().greater_than(&Vector::new(E::max_value()));
-        (value.equal(&value).not(), infinite)
-    } else {
-        (value.is_nan(), value.is_inf())
-    }
-}
-
 /// 1 in the components in which `condition` is true, otherwise 0.
 #[cube]
 fn counted<U: Float, N: Size>(condition: Vector<bool, N>) -> Vector<U, N> {
@@ -115,7 +99,7 @@ impl Operator for Census {
         let element = elem_type_of::<In>();
         // Integers have neither NaN nor infinities, and no functions that test for them.
         let one = if comptime![element.is_float()] {
-            let (nan, infinite) = not_finite::<In, N>(value);
+            let (nan, infinite) = (value.is_nan(), value.is_inf());
             // Backends differ in whether a NaN differs from zero.
             Triple::new(
                 counted::<A, N>(nonzero.or(nan)),
