@@ -1,7 +1,7 @@
 //! One call of a reduction whose results are applied to its elements, without the types of its
 //! operator and of the function.
 
-use std::rc::Rc;
+use std::{cell::RefCell, rc::Rc, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{
@@ -12,7 +12,7 @@ use reduce_planner::{
 
 use super::{
     buffers::{buffer_bytes, byte_count, bytes_between, check_input, check_offset},
-    cache,
+    cache::{self, Held, Known, Remembered},
     call::Call,
     client::{computes_with, has_hardware_math, has_wide_math},
     companion::{companion_access, companion_launch, lies_alike, second_arrays},
@@ -89,6 +89,22 @@ struct Prepared {
     cubes: usize,
     /// Words in which cubes publish partials.
     published: Option<usize>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<ApplyRequest>> = RefCell::default();
+}
+
+impl Remembered for ApplyRequest {
+    type Prepared = PreparedApplication;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, _: &PreparedApplication) -> Held {
+        Held::of_axes::<Self, PreparedApplication>(self.reduction.shape.len())
+    }
 }
 
 impl ApplyRequest {
@@ -367,7 +383,7 @@ impl ApplyCall<'_> {
         if let Some(device) = self.device {
             return Ok(Rc::new(self.request.prepare(client, device)?));
         }
-        cache::prepared_application(cache::identity(client), &self.request, |request| {
+        cache::prepared(cache::identity(client), &self.request, |request| {
             request.prepare(client, &cache::device(client))
         })
     }

@@ -1,24 +1,20 @@
-//! The cache of a thread: devices and prepared reductions. Repeating a request costs one look-up.
+//! What a thread remembers: devices, and what was prepared for requests. Repeating a request costs
+//! one look-up.
+//!
+//! A kind of request says with [`Remembered`] what is prepared for it. Nothing here knows a kind.
 
 use core::hash::{BuildHasher, Hash};
 use std::{
     cell::RefCell,
     collections::{HashMap, hash_map::RandomState},
     rc::Rc,
+    thread::LocalKey,
 };
 
 use cubecl::prelude::*;
 use reduce_planner::Device;
 
-use super::{
-    application::{ApplyRequest, PreparedApplication},
-    client::device_of,
-    list::{ListRequest, PreparedList},
-    list_application::{ApplyListRequest, PreparedListApplication},
-    prepared::Prepared,
-    request::Request,
-    settings,
-};
+use super::{client::device_of, settings};
 use crate::ReduceError;
 
 /// Most requests of one kind that a thread caches. A training step has some hundred different
@@ -38,35 +34,46 @@ const MOST_HELD: Held = Held { host: 32 << 20, device: 4 << 20 };
 /// some fifteen lists have an item for each axis, of at most 32 bytes.
 const BYTES_OF_AXIS: usize = 512;
 
+/// The devices of clients, under the settings of a number.
+type Devices = (u64, Vec<(usize, Rc<Device>)>);
+
 thread_local! {
-    static CACHE: RefCell<Cache> = RefCell::default();
+    static DEVICES: RefCell<Devices> = RefCell::default();
 }
 
-#[derive(Default)]
-struct Cache {
-    hasher: RandomState,
-    /// The number of the settings under which everything here was prepared.
-    generation: u64,
-    reductions: Known<Request<'static>, Prepared>,
-    applications: Known<ApplyRequest, PreparedApplication>,
-    lists: Known<Rc<ListRequest>, PreparedList>,
-    list_applications: Known<ApplyListRequest, PreparedListApplication>,
-    devices: Vec<(usize, Rc<Device>)>,
+/// A request for which a thread remembers what was prepared.
+pub(crate) trait Remembered: Hash + Eq + Sized + 'static {
+    /// What is prepared.
+    type Prepared;
+
+    /// What this thread remembers of requests of this kind.
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>>;
+
+    /// The memory that an entry holds with this request and what was prepared for it.
+    fn held(&self, prepared: &Self::Prepared) -> Held;
 }
 
-impl Cache {
-    /// The cache under the settings of this number. What was prepared under others is forgotten.
-    fn under(&mut self, generation: u64) -> &mut Self {
-        if self.generation != generation {
-            let hasher = core::mem::take(&mut self.hasher);
-            *self = Self { hasher, generation, ..Self::default() };
-        }
-        self
+/// A request as a call has it: a reference to what is remembered, or lists that it has borrowed.
+pub(crate) trait Asked: Hash {
+    /// The request that is remembered. Its hash is that of this one.
+    type Request: Remembered;
+
+    /// Whether it is this request.
+    fn is(&self, known: &Self::Request) -> bool;
+
+    /// The request to remember.
+    fn into_request(self) -> Self::Request;
+}
+
+impl<K: Remembered + Clone> Asked for &K {
+    type Request = K;
+
+    fn is(&self, known: &K) -> bool {
+        *self == known
     }
 
-    /// The cache, if its settings are still those of this number.
-    fn still_under(&mut self, generation: u64) -> Option<&mut Self> {
-        (self.generation == generation).then_some(self)
+    fn into_request(self) -> K {
+        self.clone()
     }
 }
 
@@ -92,57 +99,62 @@ impl Held {
 
     /// A request and what was prepared for it, where both have a fixed number of lists with an item
     /// for each axis.
-    fn of_axes<K, V>(axes: usize) -> Self {
+    pub(crate) fn of_axes<K, V>(axes: usize) -> Self {
         let host = size_of::<K>() + size_of::<V>() + axes.saturating_mul(BYTES_OF_AXIS);
         Self { host, device: 0 }
     }
 }
 
-/// What was prepared for requests of type `K`.
-pub(crate) trait Holds<K> {
-    /// The memory that the cache holds with this and its request.
-    fn held(&self, request: &K) -> Held;
-}
-
-impl Holds<Request<'static>> for Prepared {
-    fn held(&self, request: &Request<'static>) -> Held {
-        Held::of_axes::<Request<'static>, Self>(request.shape.len())
-    }
-}
-
-impl Holds<ApplyRequest> for PreparedApplication {
-    fn held(&self, request: &ApplyRequest) -> Held {
-        Held::of_axes::<ApplyRequest, Self>(request.reduction.shape.len())
-    }
-}
-
-/// What was prepared, by the hash of client and request. Looking up a hash copies none of the lists
-/// in a request, and allocates nothing.
-struct Known<K, V> {
-    entries: HashMap<u64, Entry<K, V>>,
+/// What was prepared for requests of one kind, by the hash of client and request. Looking up a hash
+/// copies none of the lists in a request, and allocates nothing.
+pub(crate) struct Known<K: Remembered> {
+    hasher: RandomState,
+    /// The number of the settings under which everything here was prepared.
+    generation: u64,
+    entries: HashMap<u64, Entry<K>>,
     /// What all entries hold.
     held: Held,
     /// The number of uses of all entries so far.
     uses: u64,
 }
 
-struct Entry<K, V> {
+struct Entry<K: Remembered> {
     client: usize,
     request: K,
-    prepared: Rc<V>,
+    prepared: Rc<K::Prepared>,
     held: Held,
     /// The number of the last use.
     used: u64,
 }
 
-impl<K, V> Default for Known<K, V> {
+impl<K: Remembered> Default for Known<K> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), held: Held::default(), uses: 0 }
+        Self {
+            hasher: RandomState::default(),
+            generation: 0,
+            entries: HashMap::new(),
+            held: Held::default(),
+            uses: 0,
+        }
     }
 }
 
-impl<K, V: Holds<K>> Known<K, V> {
-    fn find(&mut self, hash: u64, client: usize, is_same: impl Fn(&K) -> bool) -> Option<Rc<V>> {
+impl<K: Remembered> Known<K> {
+    /// What was prepared under the settings of this number. What was prepared under others is
+    /// forgotten.
+    fn under(&mut self, generation: u64) -> &mut Self {
+        if self.generation != generation {
+            *self = Self { generation, ..Self::default() };
+        }
+        self
+    }
+
+    fn find(
+        &mut self,
+        hash: u64,
+        client: usize,
+        is_same: impl Fn(&K) -> bool,
+    ) -> Option<Rc<K::Prepared>> {
         let found = self.entries.get_mut(&hash);
         let found = found.filter(|found| found.client == client && is_same(&found.request))?;
         self.uses += 1;
@@ -152,8 +164,8 @@ impl<K, V: Holds<K>> Known<K, V> {
 
     /// Keeps an entry, and forgets those that were used least recently until the limits hold. An
     /// entry that is larger than the limits is not kept.
-    fn insert(&mut self, hash: u64, client: usize, request: K, prepared: &Rc<V>) {
-        let held = prepared.held(&request);
+    fn insert(&mut self, hash: u64, client: usize, request: K, prepared: &Rc<K::Prepared>) {
+        let held = request.held(prepared);
         if !held.is_kept() {
             return;
         }
@@ -182,81 +194,29 @@ pub(crate) fn identity(client: &Client) -> usize {
     core::ptr::from_ref(client.properties()).addr()
 }
 
-/// Looks up how a request was prepared. If it is not cached, calls `prepare` and caches what it
-/// returns; errors are not cached. What was prepared under other settings of the process counts as
-/// not cached.
-pub(crate) fn prepared(
+/// What is prepared for a request. If it is not remembered, calls `prepare` and remembers what that
+/// returns; errors are not remembered. What was prepared under other settings of the process counts
+/// as not remembered.
+pub(crate) fn prepared<Q: Asked>(
     client: usize,
-    request: Request<'_>,
-    prepare: impl FnOnce(&Request<'_>) -> Result<Prepared, ReduceError>,
-) -> Result<Rc<Prepared>, ReduceError> {
-    // The number is read before the settings are. If they change meanwhile, the reduction is
+    asked: Q,
+    prepare: impl FnOnce(&Q) -> Result<<Q::Request as Remembered>::Prepared, ReduceError>,
+) -> Result<Rc<<Q::Request as Remembered>::Prepared>, ReduceError> {
+    // The number is read before the settings are. If they change meanwhile, the request is
     // prepared once more.
     let generation = settings::generation();
-    let (hash, known) = CACHE.with_borrow_mut(|cache| {
-        let cache = cache.under(generation);
-        let hash = cache.hasher.hash_one((client, &request));
-        (hash, cache.reductions.find(hash, client, |known| *known == request))
+    let (hash, found) = Q::Request::known().with_borrow_mut(|known| {
+        let known = known.under(generation);
+        let hash = known.hasher.hash_one((client, &asked));
+        (hash, known.find(hash, client, |request| asked.is(request)))
     });
-    if let Some(known) = known {
-        return Ok(known);
+    if let Some(found) = found {
+        return Ok(found);
     }
-    let prepared = Rc::new(prepare(&request)?);
-    CACHE.with_borrow_mut(|cache| {
-        if let Some(cache) = cache.still_under(generation) {
-            cache.reductions.insert(hash, client, request.into_owned(), &prepared);
-        }
-    });
-    Ok(prepared)
-}
-
-/// [`prepared`] for reductions whose results are applied.
-pub(crate) fn prepared_application(
-    client: usize,
-    request: &ApplyRequest,
-    prepare: impl FnOnce(&ApplyRequest) -> Result<PreparedApplication, ReduceError>,
-) -> Result<Rc<PreparedApplication>, ReduceError> {
-    remembered(|cache| &mut cache.applications, client, request, prepare)
-}
-
-/// [`prepared`] for lists of tensors.
-pub(crate) fn prepared_list(
-    client: usize,
-    request: &Rc<ListRequest>,
-    prepare: impl FnOnce(&Rc<ListRequest>) -> Result<PreparedList, ReduceError>,
-) -> Result<Rc<PreparedList>, ReduceError> {
-    remembered(|cache| &mut cache.lists, client, request, prepare)
-}
-
-/// [`prepared`] for applications of the results of lists.
-pub(crate) fn prepared_list_application(
-    client: usize,
-    request: &ApplyListRequest,
-    prepare: impl FnOnce(&ApplyListRequest) -> Result<PreparedListApplication, ReduceError>,
-) -> Result<Rc<PreparedListApplication>, ReduceError> {
-    remembered(|cache| &mut cache.list_applications, client, request, prepare)
-}
-
-/// Looks a request up among those of its kind, and prepares and caches it if it is not there.
-fn remembered<K: Hash + Eq + Clone, V: Holds<K>>(
-    of_kind: impl Fn(&mut Cache) -> &mut Known<K, V>,
-    client: usize,
-    request: &K,
-    prepare: impl FnOnce(&K) -> Result<V, ReduceError>,
-) -> Result<Rc<V>, ReduceError> {
-    let generation = settings::generation();
-    let (hash, known) = CACHE.with_borrow_mut(|cache| {
-        let cache = cache.under(generation);
-        let hash = cache.hasher.hash_one((client, request));
-        (hash, of_kind(cache).find(hash, client, |known| known == request))
-    });
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let prepared = Rc::new(prepare(request)?);
-    CACHE.with_borrow_mut(|cache| {
-        if let Some(cache) = cache.still_under(generation) {
-            of_kind(cache).insert(hash, client, request.clone(), &prepared);
+    let prepared = Rc::new(prepare(&asked)?);
+    Q::Request::known().with_borrow_mut(|known| {
+        if known.generation == generation {
+            known.insert(hash, client, asked.into_request(), &prepared);
         }
     });
     Ok(prepared)
@@ -266,17 +226,20 @@ fn remembered<K: Hash + Eq + Clone, V: Holds<K>>(
 pub(crate) fn device(client: &Client) -> Rc<Device> {
     let identity = identity(client);
     let generation = settings::generation();
-    let known = CACHE.with_borrow_mut(|cache| {
-        let mut devices = cache.under(generation).devices.iter();
-        devices.find(|(client, _)| *client == identity).map(|(_, device)| Rc::clone(device))
+    let known = DEVICES.with_borrow_mut(|(under, devices)| {
+        if *under != generation {
+            *under = generation;
+            devices.clear();
+        }
+        devices.iter().find(|(client, _)| *client == identity).map(|(_, device)| Rc::clone(device))
     });
     known.unwrap_or_else(|| {
         let mut device = device_of(client);
         settings::apply_to(&mut device, identity);
         let device = Rc::new(device);
-        CACHE.with_borrow_mut(|cache| {
-            if let Some(cache) = cache.still_under(generation) {
-                cache.devices.push((identity, Rc::clone(&device)));
+        DEVICES.with_borrow_mut(|(under, devices)| {
+            if *under == generation {
+                devices.push((identity, Rc::clone(&device)));
             }
         });
         device
@@ -287,20 +250,28 @@ pub(crate) fn device(client: &Client) -> Rc<Device> {
 mod tests {
     use super::*;
 
-    /// An entry that says what it holds.
-    struct Stated(Held);
+    thread_local! {
+        static KNOWN: RefCell<Known<u64>> = RefCell::default();
+    }
 
-    impl Holds<u64> for Stated {
-        fn held(&self, _: &u64) -> Held {
-            self.0
+    /// What is prepared for a number is what it holds.
+    impl Remembered for u64 {
+        type Prepared = Held;
+
+        fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+            &KNOWN
+        }
+
+        fn held(&self, prepared: &Held) -> Held {
+            *prepared
         }
     }
 
-    fn insert(known: &mut Known<u64, Stated>, request: u64, host: usize, device: usize) {
-        known.insert(request, 0, request, &Rc::new(Stated(Held { host, device })));
+    fn insert(known: &mut Known<u64>, request: u64, host: usize, device: usize) {
+        known.insert(request, 0, request, &Rc::new(Held { host, device }));
     }
 
-    fn find(known: &mut Known<u64, Stated>, request: u64) -> Option<Rc<Stated>> {
+    fn find(known: &mut Known<u64>, request: u64) -> Option<Rc<Held>> {
         known.find(request, 0, |found| *found == request)
     }
 
@@ -342,7 +313,7 @@ mod tests {
     fn a_hash_that_two_requests_have_is_counted_once() {
         let mut known = Known::default();
         insert(&mut known, 1, 1000, 1000);
-        known.insert(1, 0, 2, &Rc::new(Stated(Held { host: 500, device: 0 })));
+        known.insert(1, 0, 2, &Rc::new(Held { host: 500, device: 0 }));
         assert_eq!(known.held, Held { host: 500, device: 0 });
         assert!(find(&mut known, 1).is_none());
     }

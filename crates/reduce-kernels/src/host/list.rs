@@ -1,7 +1,7 @@
 //! One call over a list of tensors, without the type of its operator.
 
 use core::ops::Range;
-use std::rc::Rc;
+use std::{cell::RefCell, rc::Rc, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{
@@ -11,7 +11,7 @@ use reduce_planner::{
 
 use super::{
     buffers::{buffer_bytes, check_input, check_offset},
-    cache::{self, Held, Holds},
+    cache::{self, Held, Known, Remembered},
     client::has_hardware_math,
     launch::{count, parameters, partial_arrays, result_arrays},
     prepared::check_arithmetic,
@@ -392,11 +392,22 @@ pub(super) fn problem_bytes(problem: &ListProblem) -> usize {
     problem.tensors().iter().map(of_tensor).sum()
 }
 
-impl Holds<Rc<ListRequest>> for PreparedList {
-    fn held(&self, request: &Rc<ListRequest>) -> Held {
-        let launches: usize = self.launches.iter().map(PreparedLaunch::bytes).sum();
-        let host = size_of::<Self>() + problem_bytes(&self.resolved.problem) + launches;
-        Held { host: host + request.bytes(), device: self.tables.bytes() }
+thread_local! {
+    static KNOWN: RefCell<Known<Rc<ListRequest>>> = RefCell::default();
+}
+
+impl Remembered for Rc<ListRequest> {
+    type Prepared = PreparedList;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, prepared: &PreparedList) -> Held {
+        let PreparedList { resolved, launches, tables, .. } = prepared;
+        let launches: usize = launches.iter().map(PreparedLaunch::bytes).sum();
+        let host = size_of::<PreparedList>() + problem_bytes(&resolved.problem) + launches;
+        Held { host: host + self.bytes(), device: tables.bytes() }
     }
 }
 
@@ -479,7 +490,7 @@ impl ListCall<'_> {
     ) -> Result<Vec<ListResult>, ReduceError> {
         let prepared = match self.device {
             Some(device) => Rc::new(self.request.prepare(client, device, &self.inputs)?),
-            None => cache::prepared_list(cache::identity(client), &self.request, |request| {
+            None => cache::prepared(cache::identity(client), &self.request, |request| {
                 request.prepare(client, &cache::device(client), &self.inputs)
             })?,
         };

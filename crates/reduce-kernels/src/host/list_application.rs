@@ -1,6 +1,6 @@
 //! One call that applies the results of a list to its elements.
 
-use std::rc::Rc;
+use std::{cell::RefCell, rc::Rc, thread::LocalKey};
 
 use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{
@@ -11,7 +11,7 @@ use reduce_planner::{
 use super::{
     application::check_apply_types,
     buffers::byte_count,
-    cache::{self, Held, Holds},
+    cache::{self, Held, Known, Remembered},
     client::has_hardware_math,
     launch::{count, result_arrays},
     list::{
@@ -126,13 +126,25 @@ impl ApplyListRequest {
     }
 }
 
-impl Holds<ApplyListRequest> for PreparedListApplication {
-    fn held(&self, request: &ApplyListRequest) -> Held {
-        let launches: usize = self.launches.iter().map(PreparedLaunch::bytes).sum();
+thread_local! {
+    static KNOWN: RefCell<Known<ApplyListRequest>> = RefCell::default();
+}
+
+impl Remembered for ApplyListRequest {
+    type Prepared = PreparedListApplication;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, prepared: &PreparedListApplication) -> Held {
+        let PreparedListApplication { problem, strides, launches, tables, .. } = prepared;
+        let launches: usize = launches.iter().map(PreparedLaunch::bytes).sum();
         let of_strides = |strides: &Vec<usize>| size_of_val(strides) + size_of_val(&strides[..]);
-        let strides: usize = self.strides.iter().map(of_strides).sum();
-        let host = size_of::<Self>() + problem_bytes(&self.problem) + launches + strides;
-        Held { host: host + request.list.bytes(), device: self.tables.bytes() }
+        let strides: usize = strides.iter().map(of_strides).sum();
+        let own = size_of::<PreparedListApplication>();
+        let host = own + problem_bytes(problem) + launches + strides;
+        Held { host: host + self.list.bytes(), device: tables.bytes() }
     }
 }
 
@@ -188,11 +200,9 @@ impl ApplyListCall<'_> {
         let inputs = &self.list.inputs;
         let prepared = match self.list.device {
             Some(device) => Rc::new(request.prepare(client, device, inputs)?),
-            None => {
-                cache::prepared_list_application(cache::identity(client), &request, |request| {
-                    request.prepare(client, &cache::device(client), inputs)
-                })?
-            }
+            None => cache::prepared(cache::identity(client), &request, |request| {
+                request.prepare(client, &cache::device(client), inputs)
+            })?,
         };
         check_tensors(client, &prepared.problem, tensors)?;
         let mut outputs: Vec<TensorHandle> = Vec::new();

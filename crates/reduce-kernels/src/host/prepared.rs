@@ -1,10 +1,13 @@
 //! A reduction that is ready to launch, except for its buffers.
 
+use std::{cell::RefCell, thread::LocalKey};
+
 use cubecl::prelude::*;
 use reduce_planner::{Device, ElementType, Plan, PlanError, Problem, choose};
 
 use super::{
     buffers::byte_count,
+    cache::{Asked, Held, Known, Remembered},
     client::{computes_with, has_wide_math, is_software_with_spirv},
     dispatch::Dispatch,
     request::{Request, Resolved},
@@ -20,6 +23,34 @@ pub(crate) struct Prepared {
     pub(crate) resolved: Resolved,
     /// `None` if the result has no elements. Nothing is launched then.
     pub(crate) dispatch: Option<Dispatch>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<Request<'static>>> = RefCell::default();
+}
+
+impl Remembered for Request<'static> {
+    type Prepared = Prepared;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, _: &Prepared) -> Held {
+        Held::of_axes::<Self, Prepared>(self.shape.len())
+    }
+}
+
+impl Asked for Request<'_> {
+    type Request = Request<'static>;
+
+    fn is(&self, known: &Request<'static>) -> bool {
+        self == known
+    }
+
+    fn into_request(self) -> Request<'static> {
+        self.into_owned()
+    }
 }
 
 impl Prepared {

@@ -108,9 +108,10 @@ pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
     if comptime![element.is_unsigned_int()] {
         value
-    } else if comptime![element.is_float() && element.size() == 8] {
-        // LLVM 23 crashes where it compiles sums of `llvm.fabs.v2f64` for NVIDIA's GPUs. It makes
-        // pairs of single magnitudes too. A zero keeps its sign here, which no sum shows.
+    } else if comptime![!element.is_float() || element.size() == 8] {
+        // LLVM 23 crashes for NVIDIA's GPUs where it simplifies CubeCL 0.11.3's magnitude of a
+        // signed integer, and where it compiles sums of `llvm.fabs.v2f64`, of which it makes pairs
+        // of single magnitudes too. A zero keeps its sign here, which no sum shows.
         select_many(value.less_than(&Vector::from_int(0)), -value, value)
     } else {
         value.abs()
