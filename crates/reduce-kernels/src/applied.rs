@@ -3,16 +3,23 @@
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
+#[cfg(feature = "serde")]
+use reduce_planner::PlanStore;
 use reduce_planner::{AppliedChoice, AppliedPlan, AppliedProblem, Device, ElementType, Problem};
 
 use crate::{
-    Apply, Axes, Input, Operator, Outputs, ReduceError, Reduction,
+    Apply, Axes, Input, Operator, Outputs, PlanInUse, ReduceError, Reduction,
     host::{
-        application::{ApplyCall, ApplyRequest, BufferBytes, OperandSpec, Tensors},
+        apply::{
+            launch::Tensors,
+            request::{ApplyRequest, OperandSpec},
+        },
         buffers::alignment_of,
+        call::Call,
+        types::applied_type,
     },
     operator::{ApplyRef, Fields, ResultArity, rules},
-    reduction::request,
+    reduction::{Options, request},
 };
 
 /// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
@@ -72,6 +79,13 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         self
     }
 
+    /// Takes the plan from `plans`, if it has one for the problem; see [`Reduction::with_plans`].
+    #[cfg(feature = "serde")]
+    pub fn with_plans(mut self, plans: &'a PlanStore) -> Self {
+        self.reduction = self.reduction.with_plans(plans);
+        self
+    }
+
     /// Plans for `device`; see [`Reduction::plan_for`].
     pub fn plan_for(mut self, device: &'a Device) -> Self {
         self.reduction = self.reduction.plan_for(device);
@@ -85,7 +99,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// Invalid axes, operands, types or strides.
     pub fn problems(&self) -> Result<(AppliedProblem, Problem), ReduceError> {
-        self.call(None, false)?.problems()
+        Ok(self.call(None, false)?.stated()?.problems)
     }
 
     /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
@@ -94,7 +108,17 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     ///
     /// Invalid axes, operands, types or strides, and reductions that the device cannot run.
     pub fn choose(&self, client: &Client) -> Result<AppliedChoice, ReduceError> {
-        self.call(None, false)?.choose(client)
+        self.call(None, false)?.choose(client, &self.buffer_bytes())
+    }
+
+    /// The plan that [`run`](Self::run) would run now, and where it comes from; see
+    /// [`Reduction::plan`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of `choose`, and a plan of `with_plan` that may not run.
+    pub fn plan(&self, client: &Client) -> Result<PlanInUse<AppliedPlan>, ReduceError> {
+        self.call(None, false)?.plan(client, &self.buffer_bytes())
     }
 
     /// Whether [`run`](Self::run) would launch. It checks and plans the call, and caches both, but
@@ -122,13 +146,11 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// Bytes of the buffers of all tensors, where they exist.
-    fn buffer_bytes(&self) -> BufferBytes {
-        let second = self.reduction.second;
-        let operands = second.into_iter().chain(self.operands.iter().map(|&(operand, _)| operand));
-        BufferBytes {
-            input: self.reduction.input.buffer_bytes(),
-            operands: operands.map(|operand| operand.buffer_bytes()).collect(),
-        }
+    fn buffer_bytes(&self) -> Vec<Option<u64>> {
+        let Reduction { input, second, .. } = self.reduction;
+        let operands = self.operands.iter().map(|&(operand, _)| operand);
+        let all = core::iter::once(input).chain(second).chain(operands);
+        all.map(|tensor| tensor.buffer_bytes()).collect()
     }
 
     /// The call. `layout` is the strides and the alignment of a supplied output.
@@ -136,7 +158,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         &self,
         layout: Option<(Vec<usize>, usize)>,
         wants_results: bool,
-    ) -> Result<ApplyCall<'a>, ReduceError> {
+    ) -> Result<Call<'_, ApplyRequest<'_>>, ReduceError> {
         let invalid = |operator, invalid| ReduceError::Parameter { operator, invalid };
         let operator = O::DEFINITION.erased();
         let parameters = (O::PARAMETERS)(&self.reduction.operator)
@@ -144,15 +166,14 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         let apply_parameters =
             (F::PARAMETERS)(&self.apply).map_err(|found| invalid(F::NAME.to_owned(), found))?;
         let input = self.reduction.input.spec()?;
-        let mut options = self.reduction.options.clone();
         let second = self.reduction.second.map(|second| second.spec()).transpose()?;
         let common =
             second.map_or(input.element, |second| rules::common(input.element, second.element));
-        let real = ApplyRequest::real(common, options.accumulator, self.output);
-        options.outputs = [None; 3];
-        options.outputs[..O::Results::COUNT].fill(Some(real));
-        options.plan = None;
-        let reduction = request(operator, input, second, &options, None)?.into_owned();
+        let real = applied_type(common, self.reduction.options.accumulator, self.output);
+        let mut reduction = request(operator, input, second, &self.reduction.options, None)?;
+        reduction.outputs = [None; 3];
+        reduction.outputs[..O::Results::COUNT].fill(Some(real));
+        reduction.plan = None;
         let mut operands = Vec::with_capacity(1 + self.operands.len());
         operands.extend(reduction.second.clone().map(|second| OperandSpec {
             element: second.element,
@@ -162,7 +183,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         for (nth, &(operand, ref axes)) in self.operands.iter().enumerate() {
             operands.push(operand_spec(nth, input.shape, operand, axes)?);
         }
-        let request = ApplyRequest {
+        let task = ApplyRequest {
             reduction,
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
@@ -171,7 +192,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
             wants_results,
             plan: self.plan,
         };
-        Ok(ApplyCall { request, device: options.device, parameters, apply_parameters })
+        let Options { device, plans, .. } = self.reduction.options;
+        Ok(Call { task, device, plans, parameters, apply_parameters })
     }
 }
 

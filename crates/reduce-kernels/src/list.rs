@@ -5,15 +5,21 @@ use std::rc::Rc;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    Device, ElementType, InputSpec, ListApplication, ListChoice, ListPlan, ListProblem,
+    AppliedListPlan, AppliedListProblem, Device, ElementType, InputSpec, ListChoice, ListPlan,
+    ListProblem,
 };
 
 use crate::{
-    Apply, ClippedToNorm, Input, Map, Mapped, NormL2, Operator, Outputs, ReduceError,
+    Apply, ClippedToNorm, Input, Map, Mapped, NormL2, Operator, Outputs, PlanInUse, ReduceError,
     host::{
-        application::ApplyRequest,
-        list::{ListCall, ListRequest, ListResult},
-        list_application::ApplyListCall,
+        call::Call,
+        list::{
+            apply::{ApplyListRequest, ApplyListTask},
+            launch::ListResult,
+            request::{ListRequest, ListTask},
+        },
+        settings::PlanStore,
+        types::applied_type,
     },
     operator::{ApplyRef, Fields, OperatorRef, ResultArity, rules},
 };
@@ -95,6 +101,7 @@ pub fn reduce_list<'a, O: Operator, T: Input + 'a>(
         no_such_result: None,
         plan: None,
         device: None,
+        plans: None,
     }
 }
 
@@ -110,6 +117,7 @@ pub struct ListReduction<'a, O, T> {
     no_such_result: Option<usize>,
     plan: Option<ListPlan>,
     device: Option<&'a Device>,
+    plans: Option<&'a PlanStore>,
 }
 
 /// The results of a list: an `X` for each result of the operator, or a tuple of them.
@@ -156,16 +164,25 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
 
     /// Applies `map` to each element before the operator takes it.
     pub fn mapped<M: Map>(self, map: M) -> ListReduction<'a, Mapped<M, O>, T> {
-        let Self { operator, tensors, accumulator, outputs, no_such_result, plan, device } = self;
-        let operator = Mapped { map, operator };
-        ListReduction { operator, tensors, accumulator, outputs, no_such_result, plan, device }
+        let Self { operator, tensors, accumulator, outputs, no_such_result, plan, device, plans } =
+            self;
+        ListReduction {
+            operator: Mapped { map, operator },
+            tensors,
+            accumulator,
+            outputs,
+            no_such_result,
+            plan,
+            device,
+            plans,
+        }
     }
 
     /// Applies the results of all tensors together to each element of every tensor, in one launch
     /// more for many tensors. `apply` takes no operands.
     ///
     /// Results are of f32 then, or of f64 if that is the common type or the accumulator's. Types
-    /// that were asked for with [`output_type`](Self::output_type) are dropped.
+    /// that were asked for with [`output_type`](Self::output_type) and a plan are dropped.
     ///
     /// ```no_run
     /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
@@ -175,12 +192,20 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// # Ok(()) }
     /// ```
     pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedList<'a, O, F, T> {
-        AppliedList { list: self, apply }
+        AppliedList { list: ListReduction { plan: None, ..self }, apply, plan: None }
     }
 
     /// Runs this plan instead of choosing one. It is checked against the list and the device.
     pub fn with_plan(mut self, plan: ListPlan) -> Self {
         self.plan = Some(plan);
+        self
+    }
+
+    /// Takes the plan from `plans`, if it has one for the list; see
+    /// [`Reduction::with_plans`](crate::Reduction::with_plans).
+    #[cfg(feature = "serde")]
+    pub fn with_plans(mut self, plans: &'a PlanStore) -> Self {
+        self.plans = Some(plans);
         self
     }
 
@@ -196,7 +221,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     ///
     /// Tensors or types that cannot be reduced.
     pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
-        let results = self.call()?.results()?;
+        let results = self.call()?.stated()?.signature.results;
         Ok(O::Results::outputs(|nth| results[nth]))
     }
 
@@ -206,7 +231,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     ///
     /// Tensors or types that cannot be reduced.
     pub fn problem(&self) -> Result<ListProblem, ReduceError> {
-        self.call()?.problem()
+        Ok(self.call()?.stated()?.problem)
     }
 
     /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
@@ -215,10 +240,36 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
     pub fn choose(&self, client: &Client) -> Result<ListChoice, ReduceError> {
-        self.call()?.choose(client)
+        self.call()?.choose(client, &self.buffer_bytes())
     }
 
-    fn call(&self) -> Result<ListCall<'_>, ReduceError> {
+    /// The plan that [`run`](Self::run) would run now, and where it comes from; see
+    /// [`Reduction::plan`](crate::Reduction::plan).
+    ///
+    /// # Errors
+    ///
+    /// The errors of `choose`, and a plan of `with_plan` that may not run.
+    pub fn plan(&self, client: &Client) -> Result<PlanInUse<ListPlan>, ReduceError> {
+        self.call()?.plan(client, &self.buffer_bytes())
+    }
+
+    /// Whether [`run`](Self::run) would launch. It checks and plans the list, and caches both, but
+    /// launches nothing. The memory of tensors is not checked if these are
+    /// [`TensorDescription`](crate::TensorDescription)s.
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return.
+    pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
+        self.call()?.check(client, &self.buffer_bytes())
+    }
+
+    /// Bytes of the buffers of the tensors, where they exist.
+    fn buffer_bytes(&self) -> Vec<Option<u64>> {
+        self.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect()
+    }
+
+    fn call(&self) -> Result<Call<'_, ListTask<'_>>, ReduceError> {
         self.call_with(self.specs()?, self.outputs)
     }
 
@@ -236,7 +287,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         &'s self,
         inputs: Vec<InputSpec<'s>>,
         outputs: [Option<ElementType>; 3],
-    ) -> Result<ListCall<'s>, ReduceError> {
+    ) -> Result<Call<'s, ListTask<'s>>, ReduceError> {
         let operator = O::DEFINITION.erased();
         if let Some(nth) = self.no_such_result {
             let (operator, results) = (operator.name(), operator.results);
@@ -247,7 +298,9 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         let plan = self.plan.clone();
         let operator = OperatorRef(operator);
         let request = ListRequest::new(operator, &inputs, self.accumulator, outputs, plan);
-        Ok(ListCall { request: Rc::new(request), inputs, device: self.device, parameters })
+        let task = ListTask { request: Rc::new(request), inputs };
+        let Self { device, plans, .. } = *self;
+        Ok(Call { task, device, plans, parameters, apply_parameters: Vec::new() })
     }
 }
 
@@ -276,6 +329,7 @@ pub type AppliedWithResults<O> = (Vec<TensorHandle>, ResultsOfList<O>);
 pub struct AppliedList<'a, O, F, T> {
     list: ListReduction<'a, O, T>,
     apply: F,
+    plan: Option<AppliedListPlan>,
 }
 
 impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedList<'_, O, F, T> {
@@ -285,38 +339,73 @@ impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedList<'_, O, F, T> {
 }
 
 impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F, T> {
-    /// Chooses the launches that follow the reduction's, into new tensors or in place.
+    /// Runs this plan instead of choosing one. It is checked against the list and the device.
+    pub fn with_plan(mut self, plan: AppliedListPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// The canonical problem of an application into new tensors or in place, for planning without a
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// Tensors or types that cannot be reduced.
+    pub fn problem(&self, in_place: bool) -> Result<AppliedListProblem, ReduceError> {
+        Ok(self.call(in_place)?.stated()?.problem)
+    }
+
+    /// Chooses a plan of an application into new tensors or in place, even if
+    /// [`with_plan`](Self::with_plan) has set one.
     ///
     /// # Errors
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
-    pub fn choose(&self, client: &Client, in_place: bool) -> Result<ListApplication, ReduceError> {
-        self.call()?.choose(client, in_place)
+    pub fn choose(&self, client: &Client, in_place: bool) -> Result<AppliedListPlan, ReduceError> {
+        self.call(in_place)?.choose(client, &self.list.buffer_bytes())
     }
 
-    /// Whether [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would launch. It plans
-    /// the reduction and the application, and launches nothing. The memory of tensors is not
-    /// checked if these are [`TensorDescription`](crate::TensorDescription)s.
+    /// The plan that [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would run now, and
+    /// where it comes from; see [`Reduction::plan`](crate::Reduction::plan).
+    ///
+    /// # Errors
+    ///
+    /// The errors of `choose`, and a plan of `with_plan` that may not run.
+    pub fn plan(
+        &self,
+        client: &Client,
+        in_place: bool,
+    ) -> Result<PlanInUse<AppliedListPlan>, ReduceError> {
+        self.call(in_place)?.plan(client, &self.list.buffer_bytes())
+    }
+
+    /// Whether [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would launch. It checks
+    /// and plans the reduction and the application, and caches both, but launches nothing. The
+    /// memory of tensors is not checked if these are
+    /// [`TensorDescription`](crate::TensorDescription)s.
     ///
     /// # Errors
     ///
     /// The error that the run would return.
     pub fn check(&self, client: &Client, in_place: bool) -> Result<(), ReduceError> {
-        let bytes: Vec<_> = self.list.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect();
-        self.call()?.check(client, &bytes, in_place)
+        self.call(in_place)?.check(client, &self.list.buffer_bytes())
     }
 
-    fn call(&self) -> Result<ApplyListCall<'_>, ReduceError> {
+    fn call(&self, in_place: bool) -> Result<Call<'_, ApplyListTask<'_>>, ReduceError> {
         let apply_parameters = (F::PARAMETERS)(&self.apply)
             .map_err(|invalid| ReduceError::Parameter { operator: F::NAME.to_owned(), invalid })?;
         let specs = self.list.specs()?;
         let common = specs.iter().map(|spec| spec.element).reduce(rules::common);
         let common = common.unwrap_or(ElementType::F32);
-        let real = ApplyRequest::real(common, self.list.accumulator, None);
+        let real = applied_type(common, self.list.accumulator, None);
         let mut outputs = [None; 3];
         outputs[..O::Results::COUNT].fill(Some(real));
-        let list = self.list.call_with(specs, outputs)?;
-        Ok(ApplyListCall { list, apply: ApplyRef(F::DEFINITION.erased()), apply_parameters })
+        let Call { task, device, plans, parameters, .. } = self.list.call_with(specs, outputs)?;
+        let ListTask { request: list, inputs } = task;
+        let apply = ApplyRef(F::DEFINITION.erased());
+        let request = ApplyListRequest { list, apply, in_place, plan: self.plan.clone() };
+        let task = ApplyListTask { request, inputs };
+        Ok(Call { task, device, plans, parameters, apply_parameters })
     }
 }
 
@@ -329,7 +418,7 @@ impl<O: Operator, F: Apply<Results = O::Results>> AppliedList<'_, O, F, TensorHa
     ///
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<AppliedWithResults<O>, ReduceError> {
-        let (tensors, results) = self.call()?.run(client, &self.list.tensors, false)?;
+        let (tensors, results) = self.call(false)?.run(client, &self.list.tensors)?;
         Ok((tensors, of_list::<O>(results)))
     }
 
@@ -341,7 +430,7 @@ impl<O: Operator, F: Apply<Results = O::Results>> AppliedList<'_, O, F, TensorHa
     /// A [`ReduceError`] before anything is launched or written, such as for a tensor of which two
     /// elements lie in one place.
     pub fn run_in_place(self, client: &Client) -> Result<ResultsOfList<O>, ReduceError> {
-        let (_, results) = self.call()?.run(client, &self.list.tensors, true)?;
+        let (_, results) = self.call(true)?.run(client, &self.list.tensors)?;
         Ok(of_list::<O>(results))
     }
 }

@@ -299,7 +299,10 @@ pub fn cross_entropy(
     classes: &TensorHandle,
     axis: usize,
 ) -> Result<TensorHandle, ReduceError> {
-    host::cross_entropy::cross_entropy(client, logits, classes, axis)
+    host::apply::cross_entropy::cross_entropy(client, logits, classes, axis, |real| {
+        let sums = reduce(LogSoftmaxSums, logits).over(axis).keep_dims(false);
+        sums.output_type(real).nth_output_type(1, real).run(client)
+    })
 }
 
 /// The parameters of functions that are chosen by name, for programs that take both from their

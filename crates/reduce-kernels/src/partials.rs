@@ -11,9 +11,12 @@ use crate::{
     host::{
         buffers::{buffer_bytes, check_offset},
         cache::identity,
-        call::check_layouts,
-        merge::{PartialWords, PreparedMerge},
-        request::{Wanted, word_count},
+        reduce::{
+            check_layouts,
+            merge::{PartialWords, PreparedMerge},
+            request::Wanted,
+        },
+        types::word_count,
     },
     operator::{Fields, Operator, OperatorRef, ResultArity, Signature, TypeRequest},
 };
@@ -261,7 +264,7 @@ impl<O: Operator> Reduction<'_, O, TensorHandle> {
         shard: Option<ShardSpec>,
     ) -> Result<Partials<O>, ReduceError> {
         let mut call = self.call(None)?;
-        call.request.wanted = Wanted::Partials(shard.map(|shard| {
+        call.task.wanted = Wanted::Partials(shard.map(|shard| {
             // Without positions, all shards of one length are prepared alike.
             let extent = self.input.shape().get(shard.axis).copied().unwrap_or(0);
             let fits = shard.start.checked_add(extent).is_some_and(|end| end <= shard.of);

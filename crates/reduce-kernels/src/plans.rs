@@ -11,20 +11,21 @@ use crate::{
     host::{cache, settings},
 };
 
-/// The plan that a reduction runs, and where it comes from. [`Reduction::plan`] gives it.
+/// The plan that a call runs, and where it comes from. [`Reduction::plan`] gives it, and so do the
+/// other kinds of calls, each with the plans of its kind.
 ///
 /// [`Reduction::plan`]: crate::Reduction::plan
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct PlanInUse {
+pub struct PlanInUse<P = Plan> {
     /// The plan.
-    pub plan: Plan,
+    pub plan: P,
     /// Where it comes from.
     pub source: PlanSource,
 }
 
-impl PlanInUse {
-    pub(crate) fn new(plan: Plan, source: PlanSource) -> Self {
+impl<P> PlanInUse<P> {
+    pub(crate) fn new(plan: P, source: PlanSource) -> Self {
         Self { plan, source }
     }
 }
@@ -103,12 +104,11 @@ pub fn allow_waiting_cubes(client: &Client) {
 /// Uses the plans of a store for all reductions of this process on the client's device, in place of
 /// the store that was used before.
 ///
-/// From now on, each [`Reduction`](crate::Reduction) and each function such as
-/// [`sum`](fn@crate::sum), in every thread, takes the store's plan for its problem if the store has
-/// one that may run ([`Plan::check`]), and the planner's choice otherwise. A reduction that was
-/// given a plan or a device ([`with_plan`], [`plan_for`]) takes no plan from the store. Nor do
-/// reductions whose results are applied, and lists of tensors: a store of format 1 has no plans for
-/// these.
+/// From now on, each [`Reduction`](crate::Reduction), each function such as
+/// [`sum`](fn@crate::sum), each applied reduction and each list, in every thread, takes the store's
+/// plan for its problem if the store has one that may run ([`Plan::check`]), and the planner's
+/// choice otherwise. A call that was given a plan or a device ([`with_plan`], [`plan_for`]) takes no
+/// plan from the store.
 ///
 /// A thread looks into the store when it sees a reduction for the first time. Repeating one costs
 /// what it costs without a store. [`Reduction::plan`](crate::Reduction::plan) says which plan would

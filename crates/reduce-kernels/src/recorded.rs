@@ -12,7 +12,7 @@ use crate::{
     host::{
         buffers::alignment_of,
         cache,
-        request::{Request, SecondRequest, Wanted},
+        reduce::request::{Request, SecondRequest, Wanted},
         settings,
     },
     operator::OperatorRef,

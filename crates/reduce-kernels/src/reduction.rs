@@ -12,7 +12,7 @@ use crate::{
     AppliedReduction, Apply, Axes, Input, PlanInUse, ReduceError,
     host::{
         call::Call,
-        request::{Request, Resolved, SecondRequest, Wanted},
+        reduce::request::{Request, Resolved, SecondRequest, Wanted},
         settings::PlanStore,
     },
     operator::{
@@ -258,7 +258,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// [`run`](Self::run) checks where buffers start and how much memory a result takes. A result
     /// without elements gets a plan too, although running it launches nothing.
     pub fn choose(&self, client: &Client) -> Result<Choice, ReduceError> {
-        self.call(None)?.choose(client, self.buffer_bytes())
+        self.call(None)?.choose(client, &self.buffer_bytes())
     }
 
     /// The plan that [`run`](Self::run) would run now, and where it comes from: from
@@ -269,7 +269,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     ///
     /// The errors of `choose`, and a plan of `with_plan` that may not run.
     pub fn plan(&self, client: &Client) -> Result<PlanInUse, ReduceError> {
-        self.call(None)?.plan(client, self.buffer_bytes())
+        self.call(None)?.plan(client, &self.buffer_bytes())
     }
 
     /// The reduction as data, as [`record_reductions`](crate::record_reductions) would record it.
@@ -280,7 +280,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// A parameter out of range, or a tensor that cannot be reduced.
     #[cfg(feature = "serde")]
     pub fn record(&self) -> Result<RecordedReduction, ReduceError> {
-        Ok(RecordedReduction::of(&self.call(None)?.request))
+        Ok(RecordedReduction::of(&self.call(None)?.task))
     }
 
     /// Whether [`run`](Self::run) would launch. It checks and plans the reduction, and caches both,
@@ -291,7 +291,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     ///
     /// The error that `run` would return.
     pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
-        self.call(None)?.check(client, self.buffer_bytes())
+        self.call(None)?.check(client, &self.buffer_bytes())
     }
 
     /// Bytes of the buffers of both inputs, where they exist.
@@ -304,7 +304,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     pub(crate) fn call<'s>(
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
-    ) -> Result<Call<'s>, ReduceError>
+    ) -> Result<Call<'s, Request<'s>>, ReduceError>
     where
         'a: 's,
     {
@@ -313,8 +313,9 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         })?;
         let input = self.input.spec()?;
         let second = self.second.map(|second| second.spec()).transpose()?;
-        let request = request(O::DEFINITION.erased(), input, second, &self.options, output)?;
-        Ok(Call { request, device: self.options.device, plans: self.options.plans, parameters })
+        let task = request(O::DEFINITION.erased(), input, second, &self.options, output)?;
+        let Options { device, plans, .. } = self.options;
+        Ok(Call { task, device, plans, parameters, apply_parameters: Vec::new() })
     }
 
     pub(crate) fn resolve(&self) -> Result<Resolved, ReduceError> {

@@ -68,6 +68,7 @@ mod kind;
 mod limits;
 mod list;
 mod plan;
+mod planned;
 mod problem;
 mod profile;
 mod refusal;
@@ -90,10 +91,11 @@ pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
 pub use limits::{applied_needs_wide_indices, check_limits, needs_wide_indices};
 pub use list::{
-    ListApplication, ListChoice, ListLaunch, ListPlan, ListShare, choose_list,
-    choose_list_application,
+    AppliedListPlan, AppliedListProblem, ListApplication, ListChoice, ListLaunch, ListPlan,
+    ListShare, choose_applied_list, choose_list,
 };
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
+pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, ListProblem,
     OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, ShardSpec, reduced_axes,

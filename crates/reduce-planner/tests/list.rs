@@ -1,9 +1,9 @@
 //! Lists of tensors: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, ListLaunch, ListPlan,
-    ListProblem, ListShare, OperatorClass, PlanError, ProblemError, choose_list,
-    choose_list_application, row_major_strides,
+    Access, AppliedListPlan, AppliedListProblem, Combine, Device, Direction, ElementType, Illegal,
+    InputSpec, ListLaunch, ListPlan, ListProblem, ListShare, OperatorClass, PlanError,
+    ProblemError, choose_applied_list, choose_list, row_major_strides,
 };
 
 const NORM: OperatorClass = OperatorClass::new("norm", 4);
@@ -231,18 +231,42 @@ fn applications_bind_outputs() {
         InputSpec { element: ElementType::F32, shape: &shape, strides: &strides, alignment: 256 };
     let inputs = [input; 40];
     let outputs = [&strides[..]; 40];
-    let list = ListProblem::applied(NORM, &inputs, &outputs).unwrap();
+    let applied = |inputs: &[InputSpec<'_>], outputs: &[&[usize]], in_place| {
+        let reduction = ListProblem::new(NORM, inputs, &[ElementType::F32]).unwrap();
+        AppliedListProblem::new(reduction, inputs, outputs, in_place).unwrap()
+    };
     let mut device = Device::h200();
     device.max_bindings = 34;
-    let launches =
-        |in_place| choose_list_application(&list, 1, in_place, &device).unwrap().launches.len();
+    let launches = |in_place| {
+        let list = applied(&inputs, &outputs, in_place);
+        let plan = choose_applied_list(&list, &device).unwrap();
+        plan.check(&list, &device).unwrap();
+        plan.apply.launches.len()
+    };
     assert_eq!((launches(true), launches(false)), (2, 3));
+    // A plan that binds each tensor once does not run into new tensors.
+    let plan = choose_applied_list(&applied(&inputs, &outputs, true), &device).unwrap();
+    let error = plan.check(&applied(&inputs, &outputs, false), &device).unwrap_err();
+    let bindings = 2 + 2 * plan.apply.launches[0].slots();
+    assert_eq!(*unfit(&error), Illegal::Bindings { bindings, available: 34 });
     // Rows whose output lies without gaps, though their input does not, are written in vectors
     // where rows are whole vectors.
     let padded = InputSpec { shape: &[6, 48], strides: &[64, 1], ..input };
     let odd = InputSpec { shape: &[6, 50], strides: &[64, 1], ..input };
-    let list = ListProblem::applied(NORM, &[padded, odd], &[&[48, 1], &[50, 1]]).unwrap();
-    let chosen = choose_list_application(&list, 1, false, &device).unwrap();
-    let vectors: Vec<usize> = chosen.launches.iter().map(|launch| launch.access.vector).collect();
+    let list = applied(&[padded, odd], &[&[48, 1], &[50, 1]], false);
+    let AppliedListPlan { reduce, mut apply, .. } = choose_applied_list(&list, &device).unwrap();
+    let vectors: Vec<usize> = apply.launches.iter().map(|launch| launch.access.vector).collect();
     assert_eq!(vectors, [4, 1]);
+    // The odd rows cannot be stored in vectors.
+    apply.launches[1].access = apply.launches[0].access;
+    let error = AppliedListPlan::new(reduce, apply).check(&list, &device).unwrap_err();
+    assert_eq!(*unfit(&error), Illegal::RowsMisaligned { vector: 4 });
+}
+
+/// The rule that a plan breaks.
+fn unfit(error: &PlanError) -> &Illegal {
+    match error {
+        PlanError::Unfit { reason, .. } => reason,
+        other => panic!("{other}"),
+    }
 }

@@ -11,8 +11,9 @@ use std::{
 
 use proptest::prelude::*;
 use reduce_planner::{
-    Access, Device, Direction, ElementType, InputSpec, OperatorClass, OutputSpec, Plan, PlanStore,
-    Problem, SecondSpec, StoreError, TunedPlan, choose, row_major_strides,
+    Access, AppliedListProblem, AppliedProblem, AppliedSpec, Device, Direction, ElementType,
+    InputSpec, ListProblem, OperatorClass, OutputSpec, Plan, PlanStore, Planned, Problem,
+    SecondSpec, StoreError, TunedPlan, choose, row_major_strides,
 };
 use support::Bytes;
 
@@ -70,7 +71,7 @@ fn problems_have_these_lines() {
 fn stores_have_this_form_in_a_file() {
     let text = store([64]).to_json().unwrap();
     let expected = r#"{
-  "format": 1,
+  "format": 2,
   "planner": "PLANNER",
   "plan_version": PLANS,
   "device": {
@@ -117,7 +118,7 @@ fn plans_survive_a_file_and_its_order_is_fixed() {
     assert_eq!((read.len(), read.is_empty()), (3, false));
     for rows in [8, 64, 100] {
         assert_eq!(read.plan_for(&problem(rows), &device), Some(tuned(rows, 900).plan));
-        assert_eq!(read.get(&problem(rows)), Some(&tuned(rows, 900)));
+        assert_eq!(read.get(&problem(rows)), Some(tuned(rows, 900)));
     }
     assert_eq!(read.plan_for(&problem(65), &device), None);
     let text = fs::read_to_string(&path).unwrap();
@@ -185,7 +186,7 @@ fn stores_of_other_versions_are_refused() {
         assert!(error.is_other_version(), "{error}");
         assert!(error.to_string().contains(message), "{error}");
     };
-    refused("\"format\": 1", "\"format\": 2, \"new\": []", "has format 2, and this planner reads");
+    refused("\"format\": 2", "\"format\": 3, \"new\": []", "has format 3, and this planner reads");
     let planner = format!("\"planner\": \"{}\"", env!("CARGO_PKG_VERSION"));
     refused(&planner, "\"planner\": \"0.0.9\"", "reduce-planner 0.0.9 wrote");
     // The fields of plans of another version may be others too.
@@ -273,7 +274,7 @@ fn other_files_are_never_overwritten() {
     let of_other = PlanStore::new(&other).to_json().unwrap();
     let whole = store([64]).to_json().unwrap();
     let truncated = &whole[..whole.len() / 2];
-    let newer = whole.replace("\"format\": 1", "\"format\": 2");
+    let newer = whole.replace("\"format\": 2", "\"format\": 3");
     for text in [&of_other, truncated, &newer, "", "my notes"] {
         fs::write(&path, text).unwrap();
         let mut store = store([8]);
@@ -377,4 +378,71 @@ proptest! {
             prop_assert_eq!(first.to_string().lines().count(), 1);
         }
     }
+}
+
+/// A store has plans of each kind of problem, whatever the others are.
+#[test]
+fn a_store_keeps_plans_of_every_kind() {
+    fn keep<P: Planned>(store: &mut PlanStore, problem: &P, device: &Device) -> P::Plan {
+        let plan: P::Plan = problem.choose(device).unwrap().into();
+        store.insert(problem, device, TunedPlan::new(plan.clone(), 10, 20)).unwrap();
+        plan
+    }
+    let device = Device::h200();
+    let (shape, strides) = ([64, 4096], [4096, 1]);
+    let element = ElementType::F32;
+    let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+    let class = OperatorClass::new("sum", 4);
+    let reduction = problem(64);
+    let spec =
+        AppliedSpec { element, strides: None, second: None, companions: &[&[1, 0], &[0, 1]] };
+    let applied = AppliedProblem::new(class, &input, Some(&[1]), &spec).unwrap();
+    let applied = (applied, reduction.clone());
+    let with_results = (applied.0.clone().storing_results(), reduction.clone());
+    let list = ListProblem::new(class, &[input, input], &[element]).unwrap();
+    let applied_list = |in_place| {
+        AppliedListProblem::new(list.clone(), &[input; 2], &[&strides[..]; 2], in_place).unwrap()
+    };
+
+    let mut store = PlanStore::new(&device);
+    let of_reduction = keep(&mut store, &reduction, &device);
+    let of_applied = keep(&mut store, &applied, &device);
+    let of_list = keep(&mut store, &list, &device);
+    let of_applied_list = keep(&mut store, &applied_list(true), &device);
+    let text = store.to_json().unwrap();
+    let store = PlanStore::parse(&text, &device).unwrap();
+    assert_eq!(store.len(), 4);
+    assert_eq!(store.plan_for(&reduction, &device), Some(of_reduction));
+    assert_eq!(store.plan_for(&applied, &device), Some(of_applied));
+    assert_eq!(store.plan_for(&list, &device), Some(of_list));
+    assert_eq!(store.plan_for(&applied_list(true), &device), Some(of_applied_list));
+    // What differs in any way is another problem.
+    assert_eq!(store.plan_for(&with_results, &device), None);
+    assert_eq!(store.plan_for(&applied_list(false), &device), None);
+    let one = ListProblem::new(class, &[input], &[element]).unwrap();
+    assert_eq!(store.plan_for(&one, &device), None);
+
+    // A plan that breaks a rule is not run, and a version that this planner does not run is an
+    // error.
+    let eight = text.replace("\"vector\": 4", "\"vector\": 8");
+    let read = PlanStore::parse(&eight, &device).unwrap();
+    assert_eq!(read.plan_for(&applied, &device), None);
+    assert_eq!(read.plan_for(&list, &device), None);
+    assert_eq!(read.plan_for(&applied_list(true), &device), None);
+    let lines = [applied.line(), list.line(), applied_list(true).line()];
+    assert_eq!(
+        lines,
+        [
+            "applied sum(4 bytes, 1 field) f32 -> f32 | kept 64:4096:4096 | reduced 4096:1:1 | \
+             aligned 256 | spans 262144, 262144 | companion kept 1 reduced 0 | companion kept 0 \
+             reduced 1 | companions span 4096 | results sum(4 bytes, 1 field) f32 -> f32 | kept \
+             64:4096:1 | reduced 4096:1:0 | aligned 256 | spans 262144, 64",
+            "list sum(4 bytes, 1 field) -> f32 | 2 times (sum(4 bytes, 1 field) f32 -> f32 | kept \
+             none | reduced 262144:1:0 | aligned 256 | spans 262144, 1)",
+            "applied in place: list sum(4 bytes, 1 field) -> f32 | 2 times (sum(4 bytes, 1 field) \
+             f32 -> f32 | kept none | reduced 262144:1:0 | aligned 256 | spans 262144, 1) | \
+             elements list sum(4 bytes, 1 field) -> none | 2 times (sum(4 bytes, 1 field) f32 -> \
+             f32 | kept none | reduced 262144:1:1 | aligned 256 | spans 262144, 262144)",
+        ]
+    );
 }

@@ -62,19 +62,7 @@ pub(crate) trait Asked: Hash {
     fn is(&self, known: &Self::Request) -> bool;
 
     /// The request to remember.
-    fn into_request(self) -> Self::Request;
-}
-
-impl<K: Remembered + Clone> Asked for &K {
-    type Request = K;
-
-    fn is(&self, known: &K) -> bool {
-        *self == known
-    }
-
-    fn into_request(self) -> K {
-        self.clone()
-    }
+    fn to_request(&self) -> Self::Request;
 }
 
 /// Bytes of memory, estimated from the lists that an entry has.
@@ -85,7 +73,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { host: self.host + other.host, device: self.device + other.device }
     }
 
@@ -194,29 +182,29 @@ pub(crate) fn identity(client: &Client) -> usize {
     core::ptr::from_ref(client.properties()).addr()
 }
 
-/// What is prepared for a request. If it is not remembered, calls `prepare` and remembers what that
-/// returns; errors are not remembered. What was prepared under other settings of the process counts
-/// as not remembered.
+/// What is prepared for a request. If it is not remembered, calls `prepare` with the client and
+/// remembers what that returns; errors are not remembered. What was prepared under other settings of
+/// the process counts as not remembered.
 pub(crate) fn prepared<Q: Asked>(
     client: usize,
-    asked: Q,
-    prepare: impl FnOnce(&Q) -> Result<<Q::Request as Remembered>::Prepared, ReduceError>,
+    asked: &Q,
+    prepare: impl FnOnce(usize) -> Result<<Q::Request as Remembered>::Prepared, ReduceError>,
 ) -> Result<Rc<<Q::Request as Remembered>::Prepared>, ReduceError> {
     // The number is read before the settings are. If they change meanwhile, the request is
     // prepared once more.
     let generation = settings::generation();
     let (hash, found) = Q::Request::known().with_borrow_mut(|known| {
         let known = known.under(generation);
-        let hash = known.hasher.hash_one((client, &asked));
+        let hash = known.hasher.hash_one((client, asked));
         (hash, known.find(hash, client, |request| asked.is(request)))
     });
     if let Some(found) = found {
         return Ok(found);
     }
-    let prepared = Rc::new(prepare(&asked)?);
+    let prepared = Rc::new(prepare(client)?);
     Q::Request::known().with_borrow_mut(|known| {
         if known.generation == generation {
-            known.insert(hash, client, asked.into_request(), &prepared);
+            known.insert(hash, client, asked.to_request(), &prepared);
         }
     });
     Ok(prepared)

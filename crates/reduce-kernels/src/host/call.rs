@@ -1,224 +1,228 @@
-//! One call, without the type of its operator.
+//! One call of any kind of task, without the types of its operator and of its function.
+//!
+//! A kind of task is a reduction, an application of its results, a list, or an application of a
+//! list's results. It says how it is stated as a problem, and which launches a plan of the problem
+//! becomes. Everything else is here, once for all kinds: the device that is planned for, the plan
+//! that runs, and what a thread remembers.
 
 use std::rc::Rc;
 
-use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{Choice, Device, ElementType, Plan, Problem, choose};
+use cubecl::prelude::*;
+use reduce_planner::{Device, Planned};
 
 use super::{
-    buffers::{Buffers, buffer_bytes, check_inputs},
-    cache,
-    launch::Launch,
-    prepared::{Prepared, check_arithmetic, plan},
-    request::{Request, Resolved, Wanted},
-    scratch::{Scratch, Stream},
+    cache::{self, Asked, Remembered},
     settings::{self, PlanStore},
 };
-use crate::{PlanInUse, ReduceError, element::storage_type, operator::Erased};
+use crate::{PlanInUse, PlanSource, ReduceError};
 
-/// A request and the device to plan for.
-pub(crate) struct Call<'a> {
-    pub(crate) request: Request<'a>,
+/// A kind of work, as one call asks for it.
+pub(crate) trait Task: Asked {
+    /// The task with its axes, types and strides checked.
+    type Stated;
+    /// The problem that is planned.
+    type Problem: Planned;
+    /// The numbers of the launches that a plan becomes.
+    type Launch;
+
+    /// Checks axes, types and strides.
+    fn state(&self) -> Result<Self::Stated, ReduceError>;
+
+    /// The problem of a task that was stated.
+    fn problem(stated: &Self::Stated) -> &Self::Problem;
+
+    /// The plan that the caller gave.
+    fn given(&self) -> Option<&PlanOf<Self>>;
+
+    /// Checks the types that kernels compute with.
+    fn check_types(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &Self::Stated,
+    ) -> Result<(), ReduceError>;
+
+    /// Checks that buffers of these many bytes hold what is read; `None` where there is no buffer.
+    /// The buffers have the order in which the kind of task lists its tensors.
+    fn check_bytes(&self, stated: &Self::Stated, bytes: &[Option<u64>]) -> Result<(), ReduceError>;
+
+    /// Checks that the device has buffers as large as the outputs that the caller does not supply.
+    fn check_outputs(&self, client: &Client, stated: &Self::Stated) -> Result<(), ReduceError>;
+
+    /// Whether there is nothing to launch.
+    fn is_empty(stated: &Self::Stated) -> bool;
+
+    /// The launches of a plan, which has been checked.
+    ///
+    /// # Errors
+    ///
+    /// A buffer that the launches need is larger than the device's largest.
+    fn launch(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &Self::Stated,
+        plan: &PlanOf<Self>,
+    ) -> Result<Self::Launch, ReduceError>;
+
+    /// What is remembered for the task. `launch` is `None` if the task is empty.
+    fn prepare(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: Self::Stated,
+        launch: Option<Self::Launch>,
+    ) -> Result<PreparedOf<Self>, ReduceError>;
+
+    /// Looks up the stored plan of the task with `find`.
+    fn stored(
+        &self,
+        stated: &Self::Stated,
+        _device: &Device,
+        find: impl Fn(&Self::Problem) -> Option<PlanOf<Self>>,
+    ) -> Option<PlanOf<Self>> {
+        find(Self::problem(stated))
+    }
+
+    /// Records the task if the process records those of the client.
+    fn record(&self, _client: usize) {}
+}
+
+/// The plans of a kind of task.
+pub(crate) type PlanOf<T> = <<T as Task>::Problem as Planned>::Plan;
+
+/// The choice of a plan for a kind of task.
+pub(crate) type ChoiceOf<T> = <<T as Task>::Problem as Planned>::Choice;
+
+/// What is prepared for a kind of task.
+pub(crate) type PreparedOf<T> = <<T as Asked>::Request as Remembered>::Prepared;
+
+/// A task and the device to plan for.
+pub(crate) struct Call<'a, T> {
+    pub(crate) task: T,
     /// The device to plan for; `None` means that of the client.
     pub(crate) device: Option<&'a Device>,
     /// The store to take the plan from.
     pub(crate) plans: Option<&'a PlanStore>,
     /// The operator's parameters.
     pub(crate) parameters: Vec<f64>,
+    /// Those of the function that results are applied with; none if they are not applied.
+    pub(crate) apply_parameters: Vec<f64>,
 }
 
-impl Call<'_> {
-    /// Chooses a plan for inputs whose buffers have these many bytes; `None` if there is no buffer. A
-    /// plan in the request is ignored.
-    pub(crate) fn choose(
-        self,
-        client: &Client,
-        bytes: [Option<u64>; 2],
-    ) -> Result<Choice, ReduceError> {
-        let Resolved { problem, signature, .. } = self.request.resolve()?;
-        check_inputs(&problem, bytes)?;
-        let of_client = cache::device(client);
-        let device = self.device.unwrap_or(&of_client);
-        check_arithmetic(client, self.request.operator.0, &signature, device)?;
-        Ok(choose(&problem, device)?)
+impl<T: Task> Call<'_, T> {
+    /// The task as it was stated.
+    pub(crate) fn stated(&self) -> Result<T::Stated, ReduceError> {
+        self.task.state()
     }
 
-    /// The plan that the call would run, for inputs whose buffers have these many bytes; `None` if
-    /// there is no buffer.
+    /// Chooses a plan for tensors whose buffers have these many bytes; `None` where there is no
+    /// buffer. A plan that the caller gave is ignored.
+    pub(crate) fn choose(
+        &self,
+        client: &Client,
+        bytes: &[Option<u64>],
+    ) -> Result<ChoiceOf<T>, ReduceError> {
+        let stated = self.task.state()?;
+        self.task.check_bytes(&stated, bytes)?;
+        let of_client = cache::device(client);
+        let device = self.device.unwrap_or(&of_client);
+        self.task.check_types(client, device, &stated)?;
+        Ok(T::problem(&stated).choose(device)?)
+    }
+
+    /// The plan that the call would run, for tensors whose buffers have these many bytes; `None`
+    /// where there is no buffer.
     pub(crate) fn plan(
         &self,
         client: &Client,
-        bytes: [Option<u64>; 2],
-    ) -> Result<PlanInUse, ReduceError> {
-        let resolved = self.request.resolve()?;
-        check_inputs(&resolved.problem, bytes)?;
+        bytes: &[Option<u64>],
+    ) -> Result<PlanInUse<PlanOf<T>>, ReduceError> {
+        let stated = self.task.state()?;
+        self.task.check_bytes(&stated, bytes)?;
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
-        let stored = |problem: &Problem| self.stored_plan(client, device, problem);
-        Ok(plan(client, device, &self.request, &resolved, stored)?.0)
+        let stored = |problem: &T::Problem| self.stored(client, device, problem);
+        Ok(planned(&self.task, client, device, &stated, stored)?.0)
     }
 
-    /// Prepares the call for inputs whose buffers have these many bytes; `None` if there is no buffer.
-    pub(crate) fn check(
-        &self,
-        client: &Client,
-        bytes: [Option<u64>; 2],
-    ) -> Result<(), ReduceError> {
-        check_inputs(&self.prepared(client)?.resolved.problem, bytes)
+    /// Prepares the call for tensors whose buffers have these many bytes; `None` where there is no
+    /// buffer.
+    pub(crate) fn check(&self, client: &Client, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
+        self.prepared(client)?;
+        self.task.check_bytes(&self.task.state()?, bytes)
     }
 
-    /// Launches into new row-major tensors, one for each result.
-    pub(crate) fn run(
-        self,
-        client: &Client,
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
-    ) -> Result<Vec<TensorHandle>, ReduceError> {
-        let prepared = self.prepared(client)?;
-        let outputs = new_outputs(client, &prepared.resolved, self.request.operator.0);
-        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let stream = outputs.first().map(|output| output.handle.stream.value);
-        self.launch(client, &prepared, input, second, stream, bindings)?;
-        Ok(outputs)
-    }
-
-    /// Launches into tensors that the caller supplies.
-    pub(crate) fn run_into(
-        self,
-        client: &Client,
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
-        outputs: &[TensorBinding],
-    ) -> Result<(), ReduceError> {
-        let prepared = self.prepared(client)?;
-        check_layouts(&prepared.resolved.shape, outputs)?;
-        let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
-        self.launch(client, &prepared, input, second, None, bindings)
-    }
-
-    pub(crate) fn prepared(&self, client: &Client) -> Result<Rc<Prepared>, ReduceError> {
-        let prepare = |device: &Device, request: &Request<'_>| {
-            let stored = |problem: &Problem| self.stored_plan(client, device, problem);
-            Prepared::new(client, device, request, stored)
+    /// What is prepared for the task. The thread remembers it, unless the call has a device or a
+    /// store of its own.
+    pub(crate) fn prepared(&self, client: &Client) -> Result<Rc<PreparedOf<T>>, ReduceError> {
+        let new = |device: &Device| {
+            let stored = |problem: &T::Problem| self.stored(client, device, problem);
+            prepare(&self.task, client, device, stored)
         };
-        match self.device {
-            Some(device) => Ok(Rc::new(prepare(device, &self.request)?)),
-            None if self.plans.is_some() => {
-                Ok(Rc::new(prepare(&cache::device(client), &self.request)?))
-            }
-            None => {
-                let identity = cache::identity(client);
-                cache::prepared(identity, self.request.clone(), |request| {
-                    let prepared = prepare(&cache::device(client), request)?;
-                    if request.plan.is_none() && request.wanted == Wanted::Results {
-                        settings::record(identity, request);
-                    }
-                    Ok(prepared)
-                })
-            }
+        match (self.device, self.plans) {
+            (Some(device), _) => Ok(Rc::new(new(device)?)),
+            (None, Some(_)) => Ok(Rc::new(new(&cache::device(client))?)),
+            (None, None) => cache::prepared(cache::identity(client), &self.task, |identity| {
+                let prepared = new(&cache::device(client))?;
+                self.task.record(identity);
+                Ok(prepared)
+            }),
         }
     }
 
     /// The plan for a problem in the call's store, or else in that of the client's device. For
     /// another device, only the call's own store counts.
-    fn stored_plan(&self, client: &Client, device: &Device, problem: &Problem) -> Option<Plan> {
-        // Partial results take the plan of the results: only the end of a reduction differs.
-        let of_results = match self.request.wanted {
-            Wanted::Results => None,
-            Wanted::Partials(_) => {
-                let request = Request { wanted: Wanted::Results, ..self.request.clone() };
-                Some(request.resolve().ok()?.problem)
-            }
-        };
-        let known = of_results.as_ref().unwrap_or(problem);
-        let own = self.plans.and_then(|plans| plans.plan_for(known, device));
-        let plan = own.or_else(|| match self.device {
+    fn stored(&self, client: &Client, device: &Device, problem: &T::Problem) -> Option<PlanOf<T>> {
+        let own = self.plans.and_then(|plans| plans.plan_for(problem, device));
+        own.or_else(|| match self.device {
             Some(_) => None,
-            None => settings::stored_plan(cache::identity(client), known, device),
-        });
-        plan.filter(|plan| of_results.is_none() || plan.check(problem, device).is_ok())
-    }
-
-    /// Launches the kernels. `stream` is the client's stream if it is known.
-    fn launch(
-        self,
-        client: &Client,
-        prepared: &Prepared,
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
-        stream: Option<Stream>,
-        outputs: Vec<BufferBinding>,
-    ) -> Result<(), ReduceError> {
-        let launch = self.ready(client, prepared, input, second, stream, outputs)?;
-        if let Some(launch) = launch {
-            launch.run();
-        }
-        Ok(())
-    }
-
-    /// A launch of the kernels that cannot be refused any more; `None` if there is nothing to
-    /// launch.
-    pub(crate) fn ready<'c>(
-        self,
-        client: &'c Client,
-        prepared: &'c Prepared,
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
-        stream: Option<Stream>,
-        outputs: Vec<BufferBinding>,
-    ) -> Result<Option<Launch<'c>>, ReduceError> {
-        let Prepared { resolved, dispatch } = prepared;
-        let Some(dispatch) = dispatch else {
-            let bytes = |tensor: &TensorHandle| buffer_bytes(&tensor.handle);
-            check_inputs(&resolved.problem, [Some(bytes(input)), second.map(bytes)])?;
-            return Ok(None);
-        };
-        let operator = self.request.operator;
-        let buffers = Buffers::check(client, resolved, input, second, outputs)?;
-        // CubeCL does not reveal the stream of a client, but a new buffer does.
-        let stream = || stream.unwrap_or_else(|| client.empty(1).stream.value);
-        let fields = &resolved.signature.fields[..operator.0.fields];
-        let fields = fields.iter().map(|field| field.bytes());
-        let outputs = resolved.problem.outputs();
-        let scratch = Scratch::of(client, stream, dispatch, fields, outputs)?;
-        let parameters = self.parameters;
-        Ok(Some(Launch { client, operator, dispatch, buffers, scratch, parameters }))
+            None => settings::stored_plan(cache::identity(client), problem, device),
+        })
     }
 }
 
-/// Checks that supplied outputs have the shape of the result, and the same strides.
-pub(crate) fn check_layouts(
-    expected: &[usize],
-    outputs: &[TensorBinding],
-) -> Result<(), ReduceError> {
-    for output in outputs {
-        if output.shape[..] != *expected {
-            let (expected, found) = (expected.to_vec(), output.shape.to_vec());
-            return Err(ReduceError::OutputShape { expected, found });
-        }
-        if output.strides != outputs[0].strides {
-            let (first, other) = (outputs[0].strides.to_vec(), output.strides.to_vec());
-            return Err(ReduceError::OutputStrides { first, other });
-        }
-    }
-    Ok(())
-}
-
-/// New row-major tensors for what a reduction leaves: one for each result, or one for its words.
-pub(crate) fn new_outputs(
+/// States, plans and prepares a task. `stored` looks up the plan of a problem that was measured and
+/// may run on the device.
+pub(super) fn prepare<T: Task>(
+    task: &T,
     client: &Client,
-    resolved: &Resolved,
-    operator: &Erased,
-) -> Vec<TensorHandle> {
-    let outputs = resolved.outputs(operator).into_iter();
-    let tensor = |(element, count): (ElementType, usize)| {
-        // A buffer of 0 bytes cannot be bound, so an empty result gets the memory of one element.
-        let handle = client.empty(count.max(1) * element.bytes());
-        let shape = match resolved.words {
-            Some(words) => vec![1, words, resolved.problem.outputs()],
-            None => resolved.shape.clone(),
-        };
-        TensorHandle::new_contiguous(shape, handle, storage_type(element))
+    device: &Device,
+    stored: impl Fn(&T::Problem) -> Option<PlanOf<T>>,
+) -> Result<PreparedOf<T>, ReduceError> {
+    let stated = task.state()?;
+    task.check_outputs(client, &stated)?;
+    let launch = match T::is_empty(&stated) {
+        true => None,
+        false => Some(planned(task, client, device, &stated, stored)?.1),
     };
-    outputs.map(tensor).collect()
+    task.prepare(client, device, stated, launch)
+}
+
+/// The plan that a task runs, and its launches: the plan that the caller gave, or else the stored
+/// one if it can be launched, or else the planner's choice.
+fn planned<T: Task>(
+    task: &T,
+    client: &Client,
+    device: &Device,
+    stated: &T::Stated,
+    stored: impl Fn(&T::Problem) -> Option<PlanOf<T>>,
+) -> Result<(PlanInUse<PlanOf<T>>, T::Launch), ReduceError> {
+    task.check_types(client, device, stated)?;
+    let problem = T::problem(stated);
+    let launch = |plan: &PlanOf<T>| task.launch(client, device, stated, plan);
+    if let Some(plan) = task.given() {
+        problem.check(plan, device)?;
+        let launch = launch(plan)?;
+        return Ok((PlanInUse::new(plan.clone(), PlanSource::Given), launch));
+    }
+    if let Some(plan) = task.stored(stated, device, stored) {
+        // Partial results may take more memory than one buffer has.
+        if let Ok(launch) = launch(&plan) {
+            return Ok((PlanInUse::new(plan, PlanSource::Stored), launch));
+        }
+    }
+    let plan = problem.choose(device)?.into();
+    let launch = launch(&plan)?;
+    Ok((PlanInUse::new(plan, PlanSource::Chosen), launch))
 }

@@ -3,8 +3,10 @@
 use cubecl::{prelude::*, server::BufferBinding};
 use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
 
-use super::launch::WIDEST_STORE;
 use crate::kernels::companion::{CompanionAccess, CompanionLaunch};
+
+/// Size of the widest store of one unit, in bytes.
+pub(super) const WIDEST_STORE: usize = 16;
 
 /// The inner stride of a companion, and whether its vectors begin where those of the input do.
 fn inner_and_alike(

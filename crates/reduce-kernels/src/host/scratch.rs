@@ -15,15 +15,8 @@ use cubecl::{
 };
 use reduce_planner::ElementType;
 
-use super::{
-    cache::identity,
-    dispatch::{Dispatch, Merging},
-};
-use crate::{
-    ReduceError,
-    element::storage_type,
-    kernels::{partials::clear_words, team::Team},
-};
+use super::cache::identity;
+use crate::{ReduceError, element::storage_type, kernels::partials::clear_words};
 
 /// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
 /// least recently loses its memory.
@@ -66,45 +59,6 @@ struct KeptWords {
     count: usize,
     /// Number of the last launch that used the words; 0 before the first launch.
     launch: u32,
-}
-
-/// The scratch memory of one launch.
-pub(crate) enum Scratch {
-    /// The launch passes no partial results.
-    None,
-    /// Words for published partials, which the last of `cubes` cubes merges.
-    Words { cubes: usize, words: Words },
-    /// A buffer for each field of the partial results of `cubes` cubes, which a second launch
-    /// merges.
-    Partials { cubes: usize, buffers: Vec<Handle>, team: Team, grid: [u32; 3] },
-}
-
-impl Scratch {
-    /// The memory that a dispatch needs. `fields` gives the bytes of each accumulator field,
-    /// `outputs` the number of outputs. `stream` is called only if memory is needed.
-    ///
-    /// # Errors
-    ///
-    /// [`ReduceError::Scratch`] if the device has no memory for it.
-    pub(crate) fn of(
-        client: &Client,
-        stream: impl FnOnce() -> Stream,
-        dispatch: &Dispatch,
-        fields: impl IntoIterator<Item = usize>,
-        outputs: usize,
-    ) -> Result<Self, ReduceError> {
-        match dispatch.merging {
-            Merging::None => Ok(Scratch::None),
-            Merging::LastCube { cubes, words: count } => {
-                Ok(Scratch::Words { cubes, words: words(client, stream(), count)? })
-            }
-            Merging::SecondLaunch { cubes, team, grid } => {
-                let bytes = fields.into_iter().map(|field| cubes * outputs * field);
-                let buffers = partials(client, stream(), bytes)?;
-                Ok(Scratch::Partials { cubes, buffers, team, grid })
-            }
-        }
-    }
 }
 
 /// 64-bit words for one launch.

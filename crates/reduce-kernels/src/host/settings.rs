@@ -8,9 +8,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use reduce_planner::{Device, Plan, Problem, Profile};
+use reduce_planner::{Device, Planned, Profile};
 
-use super::request::Request;
+use super::reduce::request::Request;
 
 /// Counts the changes of the settings.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -81,12 +81,12 @@ mod without_stores {
     pub(crate) enum PlanStore {}
 
     impl PlanStore {
-        pub(crate) fn plan_for(&self, _: &Problem, _: &Device) -> Option<Plan> {
+        pub(crate) fn plan_for<P: Planned>(&self, _: &P, _: &Device) -> Option<P::Plan> {
             match *self {}
         }
     }
 
-    pub(crate) fn stored_plan(_: usize, _: &Problem, _: &Device) -> Option<Plan> {
+    pub(crate) fn stored_plan<P: Planned>(_: usize, _: &P, _: &Device) -> Option<P::Plan> {
         None
     }
 
@@ -141,7 +141,11 @@ mod with_stores {
     }
 
     /// The stored plan for a problem, if it may run on the device.
-    pub(crate) fn stored_plan(client: usize, problem: &Problem, device: &Device) -> Option<Plan> {
+    pub(crate) fn stored_plan<P: Planned>(
+        client: usize,
+        problem: &P,
+        device: &Device,
+    ) -> Option<P::Plan> {
         let store = settings().get(&client)?.store.clone()?;
         store.plan_for(problem, device)
     }

@@ -7,7 +7,7 @@ use crate::{
     Outputs, PlanInUse, ReduceError, Reduction,
     host::{
         call::Call,
-        request::Wanted,
+        reduce::request::Wanted,
         shards::{ShardCall, Transport, run_each, run_exchanged},
     },
     input::sealed::Layout,
@@ -128,8 +128,14 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
             }
             let Shard { client, device, tensor } = shard;
             let parameters = parameters.clone();
-            let (of_call, plans) = (options.device, options.plans);
-            let call = Call { request, device: of_call, plans, parameters };
+            let (device_of_plan, apply_parameters) = (options.device, Vec::new());
+            let call = Call {
+                task: request,
+                device: device_of_plan,
+                plans: options.plans,
+                parameters,
+                apply_parameters,
+            };
             Ok(ShardCall { client, device: device.to_id(), call, input: tensor, second })
         });
         calls.collect()

@@ -10,10 +10,10 @@ use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     host::{
+        arguments::{parameter_type, result_arrays},
         cache,
         client::has_hardware_math,
-        launch::{parameter_type, result_arrays},
-        prepared::check_arithmetic,
+        types::check_arithmetic,
     },
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, output_of},
     operator::{

@@ -144,6 +144,7 @@ macro_rules! suite {
                 waiting_forbidden: plans::waiting_forbidden;
                 plans_from_a_store: plans::stored;
                 plans_from_a_store_in_threads: plans::stored_for_threads;
+                plans_of_every_kind_from_a_store: plans::stored_of_every_kind;
                 recorded_reductions: plans::recorded_reductions;
                 functions_of_f64: transcendental::functions_of_f64;
                 functions_of_f64_at_the_edges: transcendental::functions_of_f64_at_the_edges;

@@ -4,12 +4,16 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use reduce_kernels::{
     Device, ElementType, MappedPair, Max, OfPairs, Plan, PlanInUse, PlanSource, PlanStore, Problem,
-    Product, RecordedReduction, ReduceError, Softmax, Sum, TensorDescription, TunedPlan,
+    Product, RecordedReduction, ReduceError, Scaled, Softmax, Sum, TensorDescription, TunedPlan,
     allow_waiting_cubes,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, forbid_waiting_cubes,
-    planner::{Access, AppliedPlan, Combine, Direction, Schedule, candidates, choose},
-    record_reductions, recorded, reduce, softmax, stop_recording, stop_using_plans,
+    planner::{
+        Access, AppliedKind, AppliedListPlan, AppliedPlan, ApplyLaunch, Combine, Direction,
+        ListPlan, Planned, Schedule, candidates, choose, choose_applied, choose_applied_list,
+        choose_list, force_applied,
+    },
+    record_reductions, recorded, reduce, reduce_list, softmax, stop_recording, stop_using_plans,
     stop_using_profile, use_plans, use_profile,
 };
 
@@ -190,6 +194,106 @@ pub(crate) fn stored(client: &Client) {
     use_plans(client, store).unwrap();
     is(chosen, PlanSource::Chosen);
     stop_using_plans(client);
+}
+
+/// A call of one kind, for [`check_stored`]: its plan, and the bits of its results.
+struct Kind<'a, P: Planned> {
+    problem: P,
+    /// The plan that runs. The call asks the store that it is given, or else the process.
+    plan: &'a dyn Fn(Option<&PlanStore>) -> PlanInUse<P::Plan>,
+    /// The bits of the results, by this plan if it is given.
+    run: &'a dyn Fn(Option<P::Plan>) -> Vec<u32>,
+}
+
+/// `other` is run where a store has it, from the next call on, and no longer when the store is
+/// taken away.
+fn check_stored<P: Planned>(client: &Client, kind: &Kind<'_, P>, other: P::Plan) {
+    let device = device_of(client);
+    let chosen = kind.problem.choose(&device).unwrap().into();
+    assert_ne!(chosen, other);
+    kind.problem.check(&other, &device).unwrap();
+    let of_other = (kind.run)(Some(other.clone()));
+    assert_ne!((kind.run)(Some(chosen.clone())), of_other, "orders of additions differ");
+    let is = |plan: &P::Plan, source| {
+        let found = (kind.plan)(None);
+        assert_eq!((&found.plan, found.source), (plan, source));
+        // What is asked for is what runs, the second time too.
+        for _ in 0..2 {
+            assert_eq!((kind.run)(None), (kind.run)(Some(plan.clone())), "{plan}");
+        }
+    };
+    is(&chosen, PlanSource::Chosen);
+    let mut store = PlanStore::new(&device);
+    store.insert(&kind.problem, &device, TunedPlan::new(other.clone(), 1, 2)).unwrap();
+    let store = PlanStore::parse(&store.to_json().unwrap(), &device).unwrap();
+    let own = (kind.plan)(Some(&store));
+    assert_eq!((own.plan, own.source), (other.clone(), PlanSource::Stored));
+    use_plans(client, store).unwrap();
+    is(&other, PlanSource::Stored);
+    stop_using_plans(client);
+    is(&chosen, PlanSource::Chosen);
+}
+
+/// Applied reductions, lists and applied lists take their plans from a store as reductions do.
+pub(crate) fn stored_of_every_kind(client: &Client) {
+    let _alone = alone();
+    let device = device_of(client);
+    let rows = Rows::new(client, 43);
+    let bits = |tensor: &TensorHandle, count: usize| -> Vec<u32> {
+        read::<f32>(client, tensor, count).into_iter().map(f32::to_bits).collect()
+    };
+
+    let scaled = || reduce(Sum, &rows.x).over(1).apply(Scaled);
+    let problems = scaled().problems().unwrap();
+    let chosen = choose_applied(&problems.0, &problems.1, &device).unwrap().plan;
+    let run = |plan: Option<AppliedPlan>| {
+        let call = plan.map_or_else(scaled, |plan| scaled().with_plan(plan));
+        bits(&call.run(client).unwrap(), 43 * 1031)
+    };
+    let of_chosen = run(Some(chosen));
+    let others = AppliedKind::ALL.into_iter();
+    let others =
+        others.filter_map(|kind| force_applied(kind, &problems.0, &problems.1, &device).ok());
+    let alone = AppliedPlan::Separately {
+        reduce: Plan::new(Access::new(Direction::Along), Schedule::Unit { units_per_cube: 32 }),
+        apply: ApplyLaunch::new(Access::new(Direction::Along), 32, 1, 1),
+    };
+    let other = others.chain([alone]).find(|&plan| run(Some(plan)) != of_chosen).unwrap();
+    let plan = |store: Option<&PlanStore>| match store {
+        Some(store) => scaled().with_plans(store).plan(client).unwrap(),
+        None => scaled().plan(client).unwrap(),
+    };
+    check_stored(client, &Kind { problem: problems, plan: &plan, run: &run }, other);
+
+    let list = || reduce_list(Sum, [&rows.x, &rows.x]);
+    let run = |plan: Option<ListPlan>| {
+        let call = plan.map_or_else(list, |plan| list().with_plan(plan));
+        let results = call.run(client).unwrap();
+        [bits(&results.each, 2), bits(&results.all, 1)].concat()
+    };
+    let plan = |store: Option<&PlanStore>| match store {
+        Some(store) => list().with_plans(store).plan(client).unwrap(),
+        None => list().plan(client).unwrap(),
+    };
+    let problem = list().problem().unwrap();
+    let mut other = choose_list(&problem, &device).unwrap().plan;
+    other.units_per_cube /= 2;
+    check_stored(client, &Kind { problem, plan: &plan, run: &run }, other);
+
+    let applied = || list().apply(Scaled);
+    let run = |plan: Option<AppliedListPlan>| {
+        let call = plan.map_or_else(applied, |plan| applied().with_plan(plan));
+        let (tensors, results) = call.run(client).unwrap();
+        [bits(&tensors[1], 43 * 1031), bits(&results.all, 1)].concat()
+    };
+    let plan = |store: Option<&PlanStore>| match store {
+        Some(store) => list().with_plans(store).apply(Scaled).plan(client, false).unwrap(),
+        None => applied().plan(client, false).unwrap(),
+    };
+    let problem = applied().problem(false).unwrap();
+    let mut other = choose_applied_list(&problem, &device).unwrap();
+    other.reduce.units_per_cube /= 2;
+    check_stored(client, &Kind { problem, plan: &plan, run: &run }, other);
 }
 
 /// Every thread takes a new store at its next call, whatever it has cached.

@@ -54,17 +54,19 @@ impl Access {
     /// offsets in the output, whose vectors must lie as those of the input do.
     pub(crate) fn of_applied_list(problem: &Problem, device: &Device) -> Self {
         let access = Self::of_listed(problem, device);
-        let aligned = match problem.reduced().split_last() {
-            None => true,
-            Some((inner, outer)) => {
-                let mut strides = outer.iter().map(|dim| dim.position_stride);
-                inner.position_stride == 1
-                    && strides.all(|stride| stride.is_multiple_of(access.vector))
-            }
-        };
+        let aligned = Self::output_takes_vectors(problem, access.vector);
         let vector = if aligned { access.vector } else { 1 };
         let loads = device.tuning.applied.apply_loads_in_flight.min(Self::MOST_LOADS_IN_FLIGHT);
         access.with_vector(vector).with_loads_in_flight(loads)
+    }
+
+    /// Whether the output of a tensor of a list takes vectors of this length: it lies without gaps
+    /// along the inner dimension, and its rows begin at a multiple of the length.
+    pub(crate) fn output_takes_vectors(problem: &Problem, vector: usize) -> bool {
+        let Some((inner, outer)) = problem.reduced().split_last() else { return true };
+        let mut strides = outer.iter().map(|dim| dim.position_stride);
+        vector == 1
+            || inner.position_stride == 1 && strides.all(|stride| stride.is_multiple_of(vector))
     }
 
     /// The access with realigned rows, where [`widest`](Self::widest) has shorter vectors than the

@@ -1,14 +1,10 @@
 //! The choice of a plan for a list, step by step. Read [`choose_list`] from top to bottom.
 
-use super::plan::{
-    ListApplication, ListLaunch, ListPlan, ListShare, beside_tensors, fits_bindings, outer_dims,
-    slots,
-};
+use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, outer_dims, slots};
 use crate::{
     Access, Combine, Device, ElementType, Estimate, ListProblem, PlanError, Problem,
     choose::{cubes_wanted, floor_power_of_two},
     limits::{self, INDEX_SLACK},
-    plan::check::fits_grid,
 };
 
 /// A plan for a list, and what it should take.
@@ -23,7 +19,7 @@ pub struct ListChoice {
 }
 
 /// Tensors that one kernel can read: of one type, with one access and as many outer dimensions.
-struct Group {
+pub(super) struct Group {
     element: ElementType,
     access: Access,
     outer_dims: usize,
@@ -78,45 +74,8 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, Pl
     Ok(ListChoice { plan, estimate })
 }
 
-/// Chooses the launches that apply the results of a list to its elements. `list` is
-/// [`ListProblem::applied`]; `results` is the number of results. If they are applied `in_place`,
-/// each tensor is bound once.
-///
-/// # Errors
-///
-/// The description of the device makes no sense, or the device lacks an element type, wide indices
-/// or bindings.
-pub fn choose_list_application(
-    list: &ListProblem,
-    results: usize,
-    in_place: bool,
-    device: &Device,
-) -> Result<ListApplication, PlanError> {
-    limits::check_list(list, device)?;
-    let mut groups = grouped(list, |tensor| Access::of_applied_list(tensor, device));
-    let wanted = wanted_units(list, device).min(device.max_units_per_cube);
-    let units = floor_power_of_two(wanted.into()) as u32;
-    let each = loads_per_unit(&mut groups, units, device);
-    let times = if in_place { 1 } else { 2 };
-    let beside = results + 1;
-    let available = (device.max_bindings as usize).saturating_sub(beside) / times;
-    let launches = launches(&groups, list, units, each, available, device);
-    let application = ListApplication { units_per_cube: units, launches };
-    for launch in &application.launches {
-        let bindings = beside + times * (launch.slots() + launch.tail_slots(list));
-        let fits =
-            fits_bindings(bindings, device).and_then(|()| fits_grid(launch.cubes(), false, device));
-        fits.map_err(|reason| PlanError::Unfit {
-            plan: application.to_string(),
-            device: device.name.clone(),
-            reason,
-        })?;
-    }
-    Ok(application)
-}
-
 /// About as many loads for each unit of all cubes. Units have no more in flight.
-fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) -> u64 {
+pub(super) fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) -> u64 {
     let tuning = device.tuning.list;
     let tensors = groups.iter().flat_map(|group| &group.tensors);
     let loads = tensors.fold(0u64, |sum, &(_, loads)| sum.saturating_add(loads));
@@ -130,7 +89,7 @@ fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) -> u64 {
 }
 
 /// The launches of all groups, each of which may bind so many buffers of tensors.
-fn launches(
+pub(super) fn launches(
     groups: &[Group],
     list: &ListProblem,
     units: u32,
@@ -152,7 +111,7 @@ fn launches(
 }
 
 /// The tensors that are not empty, by what one kernel can read, in the order of the list.
-fn grouped(list: &ListProblem, access: impl Fn(&Problem) -> Access) -> Vec<Group> {
+pub(super) fn grouped(list: &ListProblem, access: impl Fn(&Problem) -> Access) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (nth, tensor) in list.tensors().iter().enumerate() {
         if tensor.reduction_len() == 0 {
@@ -205,7 +164,7 @@ fn tensors_per_launch(
 }
 
 /// The units that a cube should have.
-fn wanted_units(list: &ListProblem, device: &Device) -> u32 {
+pub(super) fn wanted_units(list: &ListProblem, device: &Device) -> u32 {
     let narrow = |tensor: &Problem| tensor.input().bytes() < size_of::<f32>();
     match list.tensors().iter().all(narrow) {
         true => device.tuning.list.narrow_units_per_cube,

@@ -4,8 +4,10 @@
 //! and store partials. A last launch merges those of each tensor, and those of all tensors. The floor
 //! is to read each element once; a framework that launches for each tensor pays for its launches.
 
+mod application;
 mod choose;
 mod plan;
 
-pub use choose::{ListChoice, choose_list, choose_list_application};
-pub use plan::{ListApplication, ListLaunch, ListPlan, ListShare};
+pub use application::{AppliedListPlan, AppliedListProblem, ListApplication, choose_applied_list};
+pub use choose::{ListChoice, choose_list};
+pub use plan::{ListLaunch, ListPlan, ListShare};

@@ -95,28 +95,67 @@ impl ListLaunch {
         slots(tails.count())
     }
 
-    /// Buffers that the launch binds.
-    fn bindings(&self, list: &ListProblem) -> usize {
-        beside_tensors(list) + self.slots() + self.tail_slots(list)
+    /// Buffers of tensors that the launch binds.
+    pub(super) fn bindings(&self, list: &ListProblem) -> usize {
+        self.slots() + self.tail_slots(list)
+    }
+
+    /// Checks a launch of cubes of so many units.
+    pub(super) fn check(
+        &self,
+        units_per_cube: u32,
+        list: &ListProblem,
+        device: &Device,
+    ) -> Result<(), Illegal> {
+        let tensors = list.tensors();
+        let mut element = None;
+        if self.tensors.is_empty() {
+            return Err(Illegal::ListedNothing);
+        }
+        let most = tensors.iter().map(outer_dims).max().unwrap_or(0);
+        if self.outer_dims > most {
+            return Err(Illegal::TooManyOuterDims { dims: self.outer_dims, most });
+        }
+        for &ListShare { tensor, cubes } in &self.tensors {
+            let Some(problem) = tensors.get(tensor) else {
+                return Err(Illegal::NotListed { tensor, tensors: tensors.len() });
+            };
+            if problem.reduction_len() == 0 {
+                return Err(Illegal::ListedTimes { tensor, times: 1 });
+            }
+            check_listed(self.access, problem, device)?;
+            if *element.get_or_insert(problem.input()) != problem.input() {
+                return Err(Illegal::ListedTypes { tensor });
+            }
+            let found = outer_dims(problem);
+            if found > self.outer_dims {
+                let expected = self.outer_dims;
+                return Err(Illegal::OuterDims { tensor, found, expected });
+            }
+            if cubes == 0 {
+                return Err(Illegal::ListedNothing);
+            }
+            let loads = self.access.loads_in_flight as u64;
+            if u64::from(cubes) * u64::from(units_per_cube) * loads > INDEX_SLACK {
+                return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
+            }
+        }
+        fits_grid(self.cubes(), false, device)
     }
 }
 
-/// The launches that apply the results of a list to its elements.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct ListApplication {
-    /// Units of a cube, a power of two.
-    pub units_per_cube: u32,
-    /// The launches. An empty tensor is in none.
-    pub launches: Vec<ListLaunch>,
-}
-
-impl fmt::Display for ListApplication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (launches, units) = (self.launches.len(), self.units_per_cube);
-        write!(f, "applied to a list: {launches} launches of cubes of {units} units")?;
-        self.launches.iter().try_for_each(|launch| write!(f, "; {launch}"))
+/// Checks that launches take each tensor that is not empty once.
+pub(super) fn check_each_once(launches: &[ListLaunch], list: &ListProblem) -> Result<(), Illegal> {
+    let mut times = vec![0; list.tensors().len()];
+    for share in launches.iter().flat_map(|launch| &launch.tensors) {
+        times[share.tensor] += 1;
     }
+    for ((tensor, problem), times) in list.tensors().iter().enumerate().zip(times) {
+        if times != usize::from(problem.reduction_len() > 0) {
+            return Err(Illegal::ListedTimes { tensor, times });
+        }
+    }
+    Ok(())
 }
 
 /// Buffers that a launch binds beside those of tensors: partials and the table.
@@ -188,72 +227,18 @@ impl ListPlan {
         }
         let largest = self.units_per_cube.max(self.merging_units) as usize;
         fits_shared(largest.saturating_mul(list.operator().accumulator_bytes), device)?;
-        self.launches.iter().try_for_each(|launch| self.check_launch(launch, list, device))?;
+        for launch in &self.launches {
+            launch.check(self.units_per_cube, list, device)?;
+            fits_bindings(beside_tensors(list) + launch.bindings(list), device)?;
+        }
         let partials = self.partials();
         if partials > MOST_CUBES {
             return Err(Illegal::TooManyPartials { partials, max: MOST_CUBES });
         }
-        self.check_each_once(list)?;
+        check_each_once(&self.launches, list)?;
         let merging = list.operator().fields + 1 + list.results().len();
         fits_bindings(merging, device)?;
         fits_grid(list.tensors().len() as u64 + 1, true, device)?;
-        Ok(())
-    }
-
-    fn check_launch(
-        &self,
-        launch: &ListLaunch,
-        list: &ListProblem,
-        device: &Device,
-    ) -> Result<(), Illegal> {
-        let tensors = list.tensors();
-        let mut element = None;
-        if launch.tensors.is_empty() {
-            return Err(Illegal::ListedNothing);
-        }
-        let most = tensors.iter().map(outer_dims).max().unwrap_or(0);
-        if launch.outer_dims > most {
-            return Err(Illegal::TooManyOuterDims { dims: launch.outer_dims, most });
-        }
-        for &ListShare { tensor, cubes } in &launch.tensors {
-            let Some(problem) = tensors.get(tensor) else {
-                return Err(Illegal::NotListed { tensor, tensors: tensors.len() });
-            };
-            if problem.reduction_len() == 0 {
-                return Err(Illegal::ListedTimes { tensor, times: 1 });
-            }
-            check_listed(launch.access, problem, device)?;
-            if *element.get_or_insert(problem.input()) != problem.input() {
-                return Err(Illegal::ListedTypes { tensor });
-            }
-            let found = outer_dims(problem);
-            if found > launch.outer_dims {
-                let expected = launch.outer_dims;
-                return Err(Illegal::OuterDims { tensor, found, expected });
-            }
-            if cubes == 0 {
-                return Err(Illegal::ListedNothing);
-            }
-            let loads = launch.access.loads_in_flight as u64;
-            if u64::from(cubes) * u64::from(self.units_per_cube) * loads > INDEX_SLACK {
-                return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
-            }
-        }
-        fits_bindings(launch.bindings(list), device)?;
-        fits_grid(launch.cubes(), false, device)
-    }
-
-    /// Each tensor that is not empty is read once.
-    fn check_each_once(&self, list: &ListProblem) -> Result<(), Illegal> {
-        let mut times = vec![0; list.tensors().len()];
-        for share in self.launches.iter().flat_map(|launch| &launch.tensors) {
-            times[share.tensor] += 1;
-        }
-        for ((tensor, problem), times) in list.tensors().iter().enumerate().zip(times) {
-            if times != usize::from(problem.reduction_len() > 0) {
-                return Err(Illegal::ListedTimes { tensor, times });
-            }
-        }
         Ok(())
     }
 }

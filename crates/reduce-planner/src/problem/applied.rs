@@ -35,11 +35,11 @@ pub struct Companion {
 /// of the results: `output_stride` and `position_stride` are strides in that output.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AppliedProblem {
-    problem: Problem,
-    companions: Vec<Companion>,
+    pub(super) problem: Problem,
+    pub(super) companions: Vec<Companion>,
     /// Elements from the first to the last of the companion that spans most.
-    companion_span: usize,
-    stores_results: bool,
+    pub(super) companion_span: usize,
+    pub(super) stores_results: bool,
 }
 
 impl AppliedProblem {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Companion, OperatorClass, Positions, Problem, Second};
+use super::{AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Second};
 
 impl fmt::Display for Problem {
     /// One line, such as `sum(4 bytes, 1 field) f32 -> f32 | kept 8192:8192:1 | reduced 8192:1:0 |
@@ -43,6 +43,39 @@ impl fmt::Display for Problem {
             Some(second) => write_second(f, second),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for AppliedProblem {
+    /// One line: that of the reduction with the output in place of its results, and the strides of
+    /// each companion.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { problem, companions, companion_span, stores_results } = self;
+        write!(f, "applied {problem}")?;
+        for Companion { kept, reduced } in companions {
+            f.write_str(" | companion kept")?;
+            write_list(f, kept)?;
+            f.write_str(" reduced")?;
+            write_list(f, reduced)?;
+        }
+        write!(f, " | companions span {companion_span}")?;
+        f.write_str(if *stores_results { " | stores results" } else { "" })
+    }
+}
+
+impl fmt::Display for ListProblem {
+    /// One line: the line of each tensor. Tensors that are equal and follow each other are written
+    /// once, with their number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operator, results, tensors } = self;
+        f.write_str("list ")?;
+        write_operator(f, operator)?;
+        f.write_str(" ->")?;
+        write_list(f, results)?;
+        for equal in tensors.chunk_by(PartialEq::eq) {
+            write!(f, " | {} times ({})", equal.len(), equal[0])?;
+        }
+        Ok(())
     }
 }
 

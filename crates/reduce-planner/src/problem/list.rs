@@ -9,9 +9,9 @@ use crate::{ElementType, ProblemError};
 /// Each tensor has a canonical [`Problem`], which reduces all of its axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListProblem {
-    operator: OperatorClass,
-    results: Vec<ElementType>,
-    tensors: Vec<Problem>,
+    pub(super) operator: OperatorClass,
+    pub(super) results: Vec<ElementType>,
+    pub(super) tensors: Vec<Problem>,
 }
 
 impl ListProblem {

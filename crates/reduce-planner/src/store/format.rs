@@ -8,11 +8,11 @@ use serde::{
 };
 
 use super::{DeviceSignature, StoreError, TunedPlan};
-use crate::Plan;
+use crate::{AnyPlan, Plan};
 
-/// The format that this planner reads and writes. Another section, say for applied plans, or
-/// another line of a problem, makes another format.
-const FORMAT: u64 = 1;
+/// The format that this planner reads and writes. Another section, or another line of a problem,
+/// makes another format. Format 1 had plans of reductions alone.
+const FORMAT: u64 = 2;
 
 /// Version of this crate. Kernels change with it, and so does what is fastest.
 const PLANNER: &str = env!("CARGO_PKG_VERSION");
@@ -21,7 +21,7 @@ const PLANNER: &str = env!("CARGO_PKG_VERSION");
 pub(super) const MOST_BYTES: u64 = 256 << 20;
 
 /// The plans by the lines of their problems, in the order of these lines.
-pub(super) type Plans = BTreeMap<String, TunedPlan>;
+pub(super) type Plans = BTreeMap<String, TunedPlan<AnyPlan>>;
 
 /// The field of every format.
 #[derive(Deserialize)]
@@ -83,10 +83,12 @@ pub(super) fn parse(text: &str, device: &DeviceSignature) -> Result<Plans, Store
     if planner != PLANNER {
         return Err(StoreError::Planner { found: planner, expected: PLANNER });
     }
-    check_plan_version(plan_version)?;
+    check_plan_version(plan_version, Plan::VERSION)?;
     let Store { device: stored, plans, .. } = serde_json::from_str(text)?;
     device.check(&stored)?;
-    plans.values().try_for_each(|tuned| check_plan_version(tuned.plan.version))?;
+    for TunedPlan { plan, .. } in plans.values() {
+        check_plan_version(plan.version(), plan.expected_version())?;
+    }
     Ok(plans)
 }
 
@@ -97,8 +99,7 @@ fn check_length(text: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn check_plan_version(found: u32) -> Result<(), StoreError> {
-    let expected = Plan::VERSION;
+fn check_plan_version(found: u32, expected: u32) -> Result<(), StoreError> {
     if found != expected {
         return Err(StoreError::PlanVersion { found, expected });
     }
@@ -118,7 +119,7 @@ fn unique<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Plans, D::Error>
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Plans, A::Error> {
             let mut plans = Plans::new();
-            while let Some((problem, tuned)) = map.next_entry::<String, TunedPlan>()? {
+            while let Some((problem, tuned)) = map.next_entry::<String, TunedPlan<AnyPlan>>()? {
                 if plans.contains_key(&problem) {
                     return Err(A::Error::custom(format_args!("two plans for `{problem}`")));
                 }

@@ -14,33 +14,37 @@ use file::Locked;
 use format::Plans;
 use signature::DeviceSignature;
 
-use crate::{Device, Plan, Problem};
+use crate::{AnyPlan, Device, Plan, Planned};
 
 /// A plan that was found by measuring, and what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct TunedPlan {
+pub struct TunedPlan<P = Plan> {
     /// The plan.
-    pub plan: Plan,
+    pub plan: P,
     /// Time of the plan, in nanoseconds.
     pub measured_ns: u64,
-    /// Time of the plan that [`choose`](crate::choose) gave without measuring, in nanoseconds.
+    /// Time of the plan that was [chosen](Planned::choose) without measuring, in nanoseconds.
     pub untuned_ns: u64,
 }
 
-impl TunedPlan {
+impl<P> TunedPlan<P> {
     /// A plan that took `measured_ns`, where the untuned choice took `untuned_ns`.
     #[must_use]
-    pub const fn new(plan: Plan, measured_ns: u64, untuned_ns: u64) -> Self {
+    pub const fn new(plan: P, measured_ns: u64, untuned_ns: u64) -> Self {
         Self { plan, measured_ns, untuned_ns }
+    }
+
+    /// The same times with the plan as another type.
+    fn with_plan<Q>(&self, plan: Q) -> TunedPlan<Q> {
+        TunedPlan { plan, measured_ns: self.measured_ns, untuned_ns: self.untuned_ns }
     }
 }
 
-/// Measured plans for the problems of one device.
+/// Measured plans for the problems of one device, of all kinds.
 ///
-/// A store is one JSON file. Its keys are the lines of the problems ([`Problem`]'s `Display`), in
-/// order, so the same plans always make the same file, and version control shows what changed. It
+/// A store is one JSON file. Its keys are the [lines](Planned::line) of the problems, in order, so the same plans always make the same file, and version control shows what changed. It
 /// is valid for the version of this crate and for the device that it was written with. What is
 /// compared of a device is its name and the facts of its hardware and runtime. Its tuning, its
 /// element types and its profile may differ.
@@ -139,13 +143,14 @@ impl PlanStore {
         Ok(Self { device, plans, inserted: BTreeSet::new() })
     }
 
-    /// The plan for a problem, or `None` if there is none, if it may not run ([`Plan::check`]), or
-    /// if the store is that of another device. The caller then [chooses](crate::choose) a plan.
+    /// The plan for a problem, or `None` if there is none, if it may not run ([`Planned::check`]),
+    /// or if the store is that of another device. The caller then [chooses](Planned::choose) a
+    /// plan.
     #[must_use]
-    pub fn plan_for(&self, problem: &Problem, device: &Device) -> Option<Plan> {
+    pub fn plan_for<P: Planned>(&self, problem: &P, device: &Device) -> Option<P::Plan> {
         let plan = self.get(problem)?.plan;
         let fits =
-            DeviceSignature::of(device) == self.device && plan.check(problem, device).is_ok();
+            DeviceSignature::of(device) == self.device && problem.check(&plan, device).is_ok();
         fits.then_some(plan)
     }
 
@@ -160,8 +165,10 @@ impl PlanStore {
 
     /// What the store has for a problem. The plan is not checked.
     #[must_use]
-    pub fn get(&self, problem: &Problem) -> Option<&TunedPlan> {
-        self.plans.get(&problem.to_string())
+    pub fn get<P: Planned>(&self, problem: &P) -> Option<TunedPlan<P::Plan>> {
+        let tuned = self.plans.get(&problem.line())?;
+        let plan = P::Plan::try_from(tuned.plan.clone()).ok()?;
+        Some(tuned.with_plan(plan))
     }
 
     /// Puts a plan in place of what the store has for the problem.
@@ -169,22 +176,22 @@ impl PlanStore {
     /// # Errors
     ///
     /// The store is that of another device, or the plan may not run on it.
-    pub fn insert(
+    pub fn insert<P: Planned>(
         &mut self,
-        problem: &Problem,
+        problem: &P,
         device: &Device,
-        tuned: TunedPlan,
+        tuned: TunedPlan<P::Plan>,
     ) -> Result<(), StoreError> {
         self.check_device(device)?;
-        tuned.plan.check(problem, device)?;
-        let line = problem.to_string();
+        problem.check(&tuned.plan, device)?;
+        let line = problem.line();
         self.inserted.insert(line.clone());
-        self.plans.insert(line, tuned);
+        self.plans.insert(line, tuned.with_plan(tuned.plan.clone().into()));
         Ok(())
     }
 
     /// The lines of the problems with their plans, in order. The plans are not checked.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &TunedPlan)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TunedPlan<AnyPlan>)> {
         self.plans.iter().map(|(line, tuned)| (line.as_str(), tuned))
     }
 
@@ -230,7 +237,7 @@ impl PlanStore {
         };
         for (line, tuned) in &self.plans {
             if self.inserted.contains(line) || !plans.contains_key(line) {
-                plans.insert(line.clone(), *tuned);
+                plans.insert(line.clone(), tuned.clone());
             }
         }
         let text = format::write(&self.device, &plans)?;

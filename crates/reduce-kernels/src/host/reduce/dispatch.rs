@@ -1,13 +1,17 @@
 //! The launch parameters of a plan, without buffers.
 
-use cubecl::ir::AddressType;
+use cubecl::{ir::AddressType, prelude::*, server::Handle};
 use reduce_planner::{
     Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
     check_limits,
 };
 
-use super::request::word_count;
 use crate::{
+    ReduceError,
+    host::{
+        scratch::{Stream, Words, partials, words},
+        types::word_count,
+    },
     kernels::{pairwise::needs_chains, team::Team},
     operator::OperatorRef,
 };
@@ -101,8 +105,47 @@ impl Dispatch {
     }
 }
 
+/// The scratch memory of one launch.
+pub(super) enum Scratch {
+    /// The launch passes no partial results.
+    None,
+    /// Words for published partials, which the last of `cubes` cubes merges.
+    Words { cubes: usize, words: Words },
+    /// A buffer for each field of the partial results of `cubes` cubes, which a second launch
+    /// merges.
+    Partials { cubes: usize, buffers: Vec<Handle>, team: Team, grid: [u32; 3] },
+}
+
+impl Scratch {
+    /// The memory that a dispatch needs. `fields` gives the bytes of each accumulator field,
+    /// `outputs` the number of outputs. `stream` is called only if memory is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError::Scratch`] if the device has no memory for it.
+    pub(super) fn of(
+        client: &Client,
+        stream: impl FnOnce() -> Stream,
+        dispatch: &Dispatch,
+        fields: impl IntoIterator<Item = usize>,
+        outputs: usize,
+    ) -> Result<Self, ReduceError> {
+        match dispatch.merging {
+            Merging::None => Ok(Scratch::None),
+            Merging::LastCube { cubes, words: count } => {
+                Ok(Scratch::Words { cubes, words: words(client, stream(), count)? })
+            }
+            Merging::SecondLaunch { cubes, team, grid } => {
+                let bytes = fields.into_iter().map(|field| cubes * outputs * field);
+                let buffers = partials(client, stream(), bytes)?;
+                Ok(Scratch::Partials { cubes, buffers, team, grid })
+            }
+        }
+    }
+}
+
 /// The team of a plan's first launch.
-pub(super) fn team(plan: &Plan, device: &Device) -> Team {
+pub(crate) fn team(plan: &Plan, device: &Device) -> Team {
     let schedule = plan.schedule;
     let unit_stride = match (plan.access.direction, schedule) {
         (Direction::Along, _) => 1,

@@ -6,24 +6,24 @@ use reduce_planner::{
     ProblemError, applied_needs_wide_indices,
 };
 
-use super::{
-    application::{ApplyRequest, check_buffer, result_strides},
-    buffers::{buffer_bytes, check_input, check_offset},
-    cache,
-    client::has_hardware_math,
-    companion::list,
-    launch::count,
-};
+use super::request::result_strides;
 use crate::{
-    LogSoftmaxSums, ReduceError,
+    ReduceError,
     element::{element_type, memory_type, storage_type},
+    host::{
+        arguments::count,
+        buffers::{buffer_bytes, check_input, check_offset, check_span},
+        cache,
+        client::has_hardware_math,
+        companion::list,
+        types::applied_type,
+    },
     input::sealed::Layout,
     kernels::{
         args::{ApplicationTypes, KernelTypesArg},
         geometry::{DimLaunch, DivisorLaunch},
         pick::pick_losses,
     },
-    reduce,
 };
 
 /// The name in messages.
@@ -32,12 +32,14 @@ const NAME: &str = "cross_entropy";
 /// Units of a cube of the second launch.
 const UNITS: u32 = 128;
 
-/// The losses of each slice along `axis`.
+/// The losses of each slice along `axis`. `sums` launches the reduction to the largest logit and
+/// the logarithm of the sum, in the type that it is given.
 pub(crate) fn cross_entropy(
     client: &Client,
     logits: &TensorHandle,
     classes: &TensorHandle,
     axis: usize,
+    sums: impl FnOnce(ElementType) -> Result<(TensorHandle, TensorHandle), ReduceError>,
 ) -> Result<TensorHandle, ReduceError> {
     let input = logits.spec()?;
     let rank = input.shape.len();
@@ -54,9 +56,7 @@ pub(crate) fn cross_entropy(
         return Err(ReduceError::ClassType { found: class_type });
     }
     let class_strides = class_strides(input.shape, classes, axis)?;
-    let real = ApplyRequest::real(input.element, None, None);
-    let sums = reduce(LogSoftmaxSums, logits).over(axis).keep_dims(false);
-    let sums = sums.output_type(real).nth_output_type(1, real);
+    let real = applied_type(input.element, None, None);
     let results = result_strides(input.shape, Some(&[axis]));
     let applied = AppliedProblem::new(
         OperatorClass::new(NAME, real.bytes()),
@@ -76,7 +76,7 @@ pub(crate) fn cross_entropy(
     }
     let outputs = applied.problem().outputs();
     check_input(applied.problem(), buffer_bytes(&logits.handle))?;
-    check_buffer("classes", outputs_span(classes), class_type, buffer_bytes(&classes.handle))?;
+    check_span("classes", outputs_span(classes), class_type, buffer_bytes(&classes.handle))?;
     check_offset(client, "classes", classes.handle.offset_start, class_type)?;
     let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
     let grid = device.spread(wanted).ok_or_else(|| PlanError::Unfit {
@@ -85,7 +85,7 @@ pub(crate) fn cross_entropy(
         reason: Illegal::Grid { cubes: wanted, merging: false },
     })?;
 
-    let (most, logarithms) = sums.run(client)?;
+    let (most, logarithms) = sums(real)?;
     let losses = client.empty(outputs.max(1) * real.bytes());
     let shape = most.shape().to_vec();
     let losses = TensorHandle::new_contiguous(shape, losses, storage_type(real));

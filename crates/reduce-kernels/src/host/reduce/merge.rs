@@ -9,18 +9,17 @@ use reduce_planner::{
     ElementType, InputSpec, OutputSpec, Problem, check_limits, row_major_strides,
 };
 
-use super::{
-    buffers::{byte_count, check_offset, check_output},
-    cache,
-    client::has_hardware_math,
-    launch::{count, dims, parameters, result_arrays, words_target},
-    prepared::check_arithmetic,
-    request::{class_of, word_count},
-    scratch::allocated,
-};
 use crate::{
     ReduceError,
     element::memory_type,
+    host::{
+        arguments::{count, dims, parameters, result_arrays, words_target},
+        buffers::{byte_count, check_offset, check_output},
+        cache,
+        client::has_hardware_math,
+        scratch::allocated,
+        types::{check_arithmetic, class_of, word_count},
+    },
     kernels::{
         args::{KernelTypesArg, TargetArraysLaunch},
         merge::{ShardWordsLaunch, merge_shards},

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use reduce_planner::{
-    ElementType, InputSpec, OperatorClass, OutputSpec, Plan, Problem, ProblemError, SecondSpec,
-    ShardSpec, reduced_axes,
+    ElementType, InputSpec, OutputSpec, Plan, Problem, ProblemError, SecondSpec, ShardSpec,
+    reduced_axes,
 };
 
 use crate::{
     ReduceError,
+    host::types::{class_of, word_count},
     operator::{Erased, OperatorRef, Signature, TypeRequest, rules},
 };
 
@@ -113,23 +114,6 @@ impl Resolved {
             }
         }
     }
-}
-
-/// Words of 32 bits that an accumulator with these fields takes. Each field starts a word.
-pub(crate) fn word_count(fields: &[ElementType]) -> usize {
-    fields.iter().map(|field| field.bytes().div_ceil(size_of::<u32>())).sum()
-}
-
-/// What the planner needs to know about an operator that computes in these types.
-pub(crate) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClass {
-    let fields = &signature.fields[..operator.fields];
-    let bytes = fields.iter().map(|field| field.bytes()).sum();
-    let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
-    class.positional = operator.positional;
-    class.defined_on_empty = operator.defined_on_empty;
-    class.transcendental = operator.transcendental;
-    class.blockwise = operator.blocks.is_some();
-    class
 }
 
 impl Request<'_> {

@@ -14,22 +14,29 @@ use cubecl::{
     std::tensor::TensorHandle,
 };
 
+use connections::{Connections, LONGEST_CONNECTING, answers_within};
+
 use super::{
     buffers::buffer_bytes,
-    call::{Call, new_outputs},
-    connections::{Connections, LONGEST_CONNECTING, answers_within},
-    merge::{PartialWords, PreparedMerge},
-    prepared::Prepared,
-    request::Resolved,
+    call::Call,
+    reduce::{
+        Prepared,
+        launch::Launch,
+        merge::{PartialWords, PreparedMerge},
+        new_outputs,
+        request::{Request, Resolved},
+    },
     scratch::{self, SlotBuffers, SlotKey, unwritten},
 };
 use crate::{PlanInUse, ReduceError, ShardsError};
+
+mod connections;
 
 /// The call on the device of one shard.
 pub(crate) struct ShardCall<'a> {
     pub(crate) client: &'a Client,
     pub(crate) device: DeviceId,
-    pub(crate) call: Call<'a>,
+    pub(crate) call: Call<'a, Request<'a>>,
     pub(crate) input: &'a TensorHandle,
     pub(crate) second: Option<&'a TensorHandle>,
 }
@@ -47,7 +54,7 @@ impl ShardCall<'_> {
     /// The plan that runs.
     pub(crate) fn plan(&self) -> Result<PlanInUse, ReduceError> {
         let second = self.second.map(|second| buffer_bytes(&second.handle));
-        self.call.plan(self.client, [Some(buffer_bytes(&self.input.handle)), second])
+        self.call.plan(self.client, &[Some(buffer_bytes(&self.input.handle)), second])
     }
 }
 
@@ -61,18 +68,17 @@ pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle
     let prepared = prepared(&calls)?;
     let mut results = Vec::new();
     let mut launches = Vec::new();
-    for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
+    for (nth, (shard, prepared)) in calls.iter().zip(&prepared).enumerate() {
         let ShardCall { client, call, input, second, .. } = shard;
-        let outputs = new_outputs(client, &prepared.resolved, call.request.operator.0);
+        let outputs = new_outputs(client, &prepared.resolved, call.task.operator);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream.value);
-        let launch = call.ready(client, prepared, input, second, stream, bindings);
+        let parameters = &call.parameters;
+        let launch = prepared.ready(client, parameters, input, *second, stream, bindings);
         launches.extend(launch.map_err(of_shard(nth))?);
         results.push(outputs);
     }
-    for launch in launches {
-        launch.run();
-    }
+    launches.into_iter().for_each(Launch::run);
     Ok(results)
 }
 
@@ -94,18 +100,18 @@ pub(crate) fn run_exchanged(
     let mut exchanges = Vec::new();
     let mut merges = Vec::new();
     let mut results = Vec::new();
-    for (nth, (shard, prepared)) in calls.into_iter().zip(&prepared).enumerate() {
-        let (operator, signature) = (shard.call.request.operator, prepared.resolved.signature);
+    for (nth, (shard, prepared)) in calls.iter().zip(&prepared).enumerate() {
+        let (operator, signature) = (shard.call.task.operator, prepared.resolved.signature);
         let merge =
             PreparedMerge::new(shard.client, operator, signature, &whole.shape, None, slots, count);
         let merge = merge.map_err(of_shard(nth))?;
-        let outputs = new_outputs(shard.client, &whole, operator.0);
+        let outputs = new_outputs(shard.client, &whole, operator);
         results.push(outputs.clone());
         if !exchanges_words {
             continue;
         }
-        let ShardCall { client, device, call, input, second } = shard;
-        let parameters = call.parameters.clone();
+        let &ShardCall { client, device, ref call, input, second } = shard;
+        let parameters = &call.parameters[..];
         let stream = outputs[0].handle.stream.value;
         let bytes = merge.words() * size_of::<u32>();
         let (key, buffers) = match transport {
@@ -122,7 +128,7 @@ pub(crate) fn run_exchanged(
         };
         let buffers = buffers.map_err(of_shard(nth))?;
         let own = own_slot(&buffers.own, key).binding();
-        let launch = call.ready(client, prepared, input, second, Some(stream), vec![own]);
+        let launch = prepared.ready(client, parameters, input, second, Some(stream), vec![own]);
         launches.extend(launch.map_err(of_shard(nth))?);
         let gathered = buffers.gathered.clone();
         let inputs = [Some(input), second].into_iter().flatten();
@@ -134,9 +140,7 @@ pub(crate) fn run_exchanged(
     if transport == Transport::Host {
         check_health(&exchanges, false)?;
     }
-    for launch in launches {
-        launch.run();
-    }
+    launches.into_iter().for_each(Launch::run);
     exchange_and_merge(&exchanges, merges, transport).map_err(ReduceError::after_launch)?;
     Ok(results)
 }
@@ -146,7 +150,7 @@ struct Merging<'a> {
     client: &'a Client,
     merge: PreparedMerge,
     gathered: Handle,
-    parameters: Vec<f64>,
+    parameters: &'a [f64],
     outputs: Vec<TensorHandle>,
 }
 

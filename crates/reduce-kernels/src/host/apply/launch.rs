@@ -1,0 +1,356 @@
+//! Launches reductions whose results are applied to their elements.
+
+use cubecl::{
+    prelude::*,
+    server::{BufferBinding, Handle},
+    std::tensor::TensorHandle,
+};
+use reduce_planner::{Access, AppliedPlan, Direction, Plan, span};
+
+use super::request::{ApplyRequest, ApplyingLaunch, PreparedApplication};
+use crate::{
+    ReduceError,
+    element::{memory_type, storage_type},
+    host::{
+        arguments::{count, geometry, parameters, result_arrays},
+        buffers::{buffer_bytes, check_offset, check_output},
+        call::{Call, Task},
+        client::has_hardware_math,
+        companion::{companion_launch, second_arrays},
+        scratch::{Words, words},
+    },
+    kernels::{
+        self,
+        application::{Hold, apply_stored, reduce_and_apply, reduce_and_apply_by_cubes},
+        args::{
+            ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
+            OperandArraysLaunch, ResultArraysLaunch,
+        },
+        companion::CompanionAccess,
+    },
+    operator::ParametersLaunch,
+};
+
+/// The tensors of a call.
+pub(crate) struct Tensors<'a> {
+    pub(crate) input: &'a TensorHandle,
+    pub(crate) second: Option<&'a TensorHandle>,
+    /// The second input comes first, if there is one.
+    pub(crate) operands: Vec<&'a TensorHandle>,
+}
+
+impl<'a> Call<'a, ApplyRequest<'a>> {
+    /// Launches into a new row-major tensor. Returns it with the results, if these are wanted.
+    pub(crate) fn run(
+        self,
+        client: &Client,
+        tensors: &Tensors<'_>,
+    ) -> Result<(TensorHandle, Vec<TensorHandle>), ReduceError> {
+        let prepared = self.prepared(client)?;
+        let applied = prepared.stated.applied();
+        let element = applied.output();
+        // A buffer of 0 bytes cannot be bound.
+        let handle = client.empty(applied.elements().max(1) * element.bytes());
+        let shape = self.task.reduction.shape.to_vec();
+        let output = TensorHandle::new_contiguous(shape, handle, storage_type(element));
+        let binding = output.handle.clone().binding();
+        let results = self.launch(client, &prepared, tensors, binding)?;
+        Ok((output, results))
+    }
+
+    /// Launches into a tensor that the caller supplies.
+    pub(crate) fn run_into(
+        self,
+        client: &Client,
+        tensors: &Tensors<'_>,
+        output: &TensorBinding,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        let expected = &self.task.reduction.shape;
+        if output.shape[..] != expected[..] {
+            let (expected, found) = (expected.to_vec(), output.shape.to_vec());
+            return Err(ReduceError::OutputShape { expected, found });
+        }
+        let prepared = self.prepared(client)?;
+        self.launch(client, &prepared, tensors, output.handle.clone())
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        prepared: &PreparedApplication,
+        tensors: &Tensors<'_>,
+        output: BufferBinding,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        let request = &self.task;
+        let applied = prepared.stated.applied();
+        let all = core::iter::once(tensors.input).chain(tensors.operands.iter().copied());
+        let bytes: Vec<_> = all.map(|tensor| Some(buffer_bytes(&tensor.handle))).collect();
+        request.check_bytes(&prepared.stated, &bytes)?;
+        let input = applied.problem().input();
+        check_offset(client, "input", tensors.input.handle.offset_start, input)?;
+        check_output(&output, applied.problem().output_span(), applied.output())?;
+        check_offset(client, "output", output.offset_start, applied.output())?;
+        for (operand, tensor) in request.operands.iter().zip(&tensors.operands) {
+            check_offset(client, "operand", tensor.handle.offset_start, operand.element)?;
+        }
+        let results = match &prepared.reduction {
+            Some(reduction) => {
+                reduction.run(client, &self.parameters, tensors.input, tensors.second)?
+            }
+            None if request.wants_results => prepared.empty_results(client, request),
+            None => Vec::new(),
+        };
+        if let Some(launch) = &prepared.launch {
+            let words = match launch.published {
+                // CubeCL does not reveal the stream of a client, but a new buffer does.
+                Some(count) => Some(words(client, client.empty(1).stream.value, count)?),
+                None => None,
+            };
+            Launch {
+                client,
+                request,
+                prepared,
+                launch,
+                input: tensors.input.handle.clone().binding(),
+                second: tensors.second.map(|second| second.handle.clone().binding()),
+                operands: tensors.operands.iter().map(|tensor| tensor.handle.clone()).collect(),
+                results: &results,
+                output,
+                words,
+                parameters: &self.parameters,
+                apply_parameters: &self.apply_parameters,
+            }
+            .run();
+        }
+        Ok(if request.wants_results { results } else { Vec::new() })
+    }
+}
+
+impl PreparedApplication {
+    /// Row-major tensors for the results.
+    fn empty_results(&self, client: &Client, request: &ApplyRequest<'_>) -> Vec<TensorHandle> {
+        let outputs = self.stated.problems.1.outputs();
+        let results = &self.stated.signature.results[..request.reduction.operator.0.results];
+        let tensor = |&element: &reduce_planner::ElementType| {
+            let handle = client.empty(outputs.max(1) * element.bytes());
+            let shape = self.stated.shape.clone();
+            TensorHandle::new_contiguous(shape, handle, storage_type(element))
+        };
+        results.iter().map(tensor).collect()
+    }
+}
+
+/// A call whose checks have all passed.
+struct Launch<'a> {
+    client: &'a Client,
+    request: &'a ApplyRequest<'a>,
+    prepared: &'a PreparedApplication,
+    launch: &'a ApplyingLaunch,
+    input: BufferBinding,
+    second: Option<BufferBinding>,
+    operands: Vec<Handle>,
+    results: &'a [TensorHandle],
+    output: BufferBinding,
+    words: Option<Words>,
+    parameters: &'a [f64],
+    apply_parameters: &'a [f64],
+}
+
+impl Launch<'_> {
+    fn run(self) {
+        let ApplyingLaunch { plan, how, grid, address, cubes, .. } = *self.launch;
+        let hold = match plan {
+            AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
+                self.hold(&plan, in_shared, cubes_per_output > 1)
+            }
+            _ => Hold::Nothing,
+        };
+        let units = CubeDim::new_1d(how.team.units_per_cube);
+        let problem = self.prepared.stated.applied().problem();
+        let geometry = geometry(problem, &self.launch.applying);
+        // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
+        // check has found that every vector load is aligned and inside its inner dimension; vectors
+        // of the output and of operands are bound where they lie as those of the input do. Units
+        // without work repeat the loads of others and write nothing. An output in place of the
+        // input is safe: a unit writes an element after it has read it for the last time,
+        // and no other unit reads it after the barrier before, nor any unit of another cube
+        // at all. There are as many words as the plan asked for, and only launches of this
+        // stream use them, one after the other.
+        unsafe {
+            match plan {
+                AppliedPlan::Separately { .. } => apply_stored::launch_unchecked(
+                    self.client,
+                    count(grid),
+                    units,
+                    address,
+                    self.types(),
+                    self.input_arrays(),
+                    self.operand_arrays(),
+                    self.result_arrays(),
+                    self.output_arrays(),
+                    geometry,
+                    self.companions(),
+                    self.apply_parameters(),
+                    cubes,
+                    how,
+                ),
+                AppliedPlan::Held { cubes_per_output: 2.., .. } => {
+                    let words = self.words.as_ref().expect("the call has asked for words");
+                    reduce_and_apply_by_cubes::launch_unchecked(
+                        self.client,
+                        count(grid),
+                        units,
+                        address,
+                        self.types(),
+                        self.input_arrays(),
+                        self.operand_arrays(),
+                        BufferArg::from_raw_parts(words.handle.clone(), words.count),
+                        self.result_arrays(),
+                        self.output_arrays(),
+                        geometry,
+                        self.companions(),
+                        self.parameters(),
+                        self.apply_parameters(),
+                        cubes,
+                        words.mark,
+                        hold,
+                        how,
+                        self.request.reduction.operator,
+                    );
+                }
+                _ => reduce_and_apply::launch_unchecked(
+                    self.client,
+                    count(grid),
+                    units,
+                    address,
+                    self.types(),
+                    self.input_arrays(),
+                    self.operand_arrays(),
+                    self.result_arrays(),
+                    self.output_arrays(),
+                    geometry,
+                    self.companions(),
+                    self.parameters(),
+                    self.apply_parameters(),
+                    hold,
+                    how,
+                    self.request.reduction.operator,
+                ),
+            }
+        }
+    }
+
+    /// How units hold the elements of their tile.
+    fn hold(&self, plan: &Plan, in_shared: usize, by_cubes: bool) -> Hold {
+        let units = u64::from(plan.schedule.units_per_output()) * self.launch.cubes as u64;
+        let held = units * (plan.access.loads_in_flight + in_shared) as u64;
+        let all = plan.access.loads_per_output(self.prepared.stated.applied().problem()) == held;
+        let along = plan.access.direction == Direction::Along;
+        Hold::Elements { in_shared, whole: all && !(plan.access.peeled && along), by_cubes }
+    }
+
+    fn types(&self) -> KernelTypesArg {
+        let stated = &self.prepared.stated;
+        let (applied, signature, real) = (stated.applied(), &stated.signature, stated.real());
+        let operand = |nth: usize| {
+            let operand = self.request.operands.get(nth);
+            memory_type(operand.map_or(real, |operand| operand.element))
+        };
+        KernelTypesArg {
+            stored: memory_type(applied.problem().input()),
+            second: applied.problem().second().map(|second| memory_type(second.element())),
+            value: memory_type(signature.value),
+            fields: signature.fields.map(memory_type),
+            results: signature.results.map(memory_type),
+            width: self.launch.how.access.vector,
+            hardware_math: has_hardware_math(self.client),
+            chains: self.launch.chains,
+            application: Some(ApplicationTypes {
+                real: memory_type(real),
+                output: memory_type(applied.output()),
+                operands: [operand(0), operand(1), operand(2)],
+            }),
+        }
+    }
+
+    fn input_arrays(&self) -> InputArraysLaunch {
+        let access = self.launch.how.access;
+        let problem = self.prepared.stated.applied().problem();
+        let span = problem.input_span();
+        let array = |len: usize| {
+            // SAFETY: the buffer was checked against the span.
+            unsafe { BufferArg::from_raw_parts_binding(self.input.clone(), len) }
+        };
+        let elements = access.peeled.then(|| array(span)).into();
+        let (second, second_wide, how) = second_arrays(problem, access, self.second.as_ref());
+        let vectors = array(span / access.vector);
+        InputArraysLaunch::new(vectors, elements, second.into(), second_wide.into(), how)
+    }
+
+    fn output_arrays(&self) -> AppliedArraysLaunch {
+        let Access { vector, peeled, .. } = self.launch.how.access;
+        let span = self.prepared.stated.applied().problem().output_span();
+        let in_vectors = self.launch.output_in_vectors;
+        let array = |len: usize| {
+            // SAFETY: the buffer was checked against the span.
+            unsafe { BufferArg::from_raw_parts_binding(self.output.clone(), len) }
+        };
+        AppliedArraysLaunch::new(
+            in_vectors.then(|| array(span / vector)).into(),
+            (!in_vectors || peeled).then(|| array(span)).into(),
+        )
+    }
+
+    fn operand_arrays(&self) -> OperandArraysLaunch {
+        let Access { vector, peeled, direction, .. } = self.launch.how.access;
+        let edges = peeled && direction == Direction::Along;
+        let array = |nth: usize, wide: bool| {
+            let access = self.launch.how.operands[nth];
+            let handle = self.operands.get(nth)?;
+            let bound = match (wide, access) {
+                (true, access) => access == CompanionAccess::Vector,
+                (false, CompanionAccess::Vector) => edges,
+                (false, CompanionAccess::Second) => false,
+                (false, _) => true,
+            };
+            let operand = &self.request.operands[nth];
+            let span = span(&self.request.reduction.shape, &operand.strides)?;
+            let len = if wide { span / vector } else { span };
+            // SAFETY: the buffer was checked against the span.
+            bound.then(|| unsafe { BufferArg::from_raw_parts(handle.clone(), len) })
+        };
+        OperandArraysLaunch::new(
+            array(0, false).into(),
+            array(1, false).into(),
+            array(2, false).into(),
+            array(0, true).into(),
+            array(1, true).into(),
+            array(2, true).into(),
+        )
+    }
+
+    fn result_arrays(&self) -> ResultArraysLaunch {
+        // Each buffer was allocated with this length.
+        let len = self.prepared.stated.problems.1.outputs();
+        result_arrays(self.results.iter().map(|result| result.handle.clone().binding()), len)
+    }
+
+    /// The strides of the results and of the operands.
+    fn companions(&self) -> SequenceArg<kernels::companion::Companion> {
+        let direction = self.launch.how.access.direction;
+        let mut sequence = SequenceArg::new();
+        for companion in self.prepared.stated.applied().companions() {
+            sequence.push(companion_launch(companion, direction));
+        }
+        sequence
+    }
+
+    /// The operator's parameters, as in a reduction alone.
+    fn parameters(&self) -> ParametersLaunch {
+        parameters(self.parameters, &self.prepared.stated.signature)
+    }
+
+    fn apply_parameters(&self) -> ParametersLaunch {
+        ParametersLaunch::of(self.apply_parameters, storage_type(self.prepared.stated.real()))
+    }
+}

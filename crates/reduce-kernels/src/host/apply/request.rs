@@ -1,0 +1,331 @@
+//! The request of one applied reduction, as plain data, and what it becomes.
+
+use std::{cell::RefCell, thread::LocalKey};
+
+use cubecl::{ir::AddressType, prelude::*};
+use reduce_planner::{
+    AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, ElementType, Illegal, InputSpec,
+    Plan, PlanError, Problem, applied_needs_wide_indices, row_major_strides, span,
+};
+
+use crate::{
+    ReduceError,
+    host::{
+        buffers::{byte_count, check_input, check_span},
+        cache::{Asked, Held, Known, Remembered},
+        call::{Task, prepare},
+        companion::{WIDEST_STORE, companion_access, lies_alike},
+        reduce::{
+            Prepared,
+            dispatch::team,
+            request::{Request, Resolved, SecondRequest},
+        },
+        types::{applied_type, check_apply_types, check_arithmetic, word_count},
+    },
+    kernels::{application::How, companion::CompanionAccess, pairwise::needs_chains},
+    operator::{ApplyRef, Signature},
+};
+
+/// Everything that decides how an applied reduction is launched, apart from its buffers and its
+/// device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplyRequest<'a> {
+    /// The reduction. Its outputs are the results, row-major.
+    pub(crate) reduction: Request<'a>,
+    pub(crate) apply: ApplyRef,
+    /// The type that the caller asked for.
+    pub(crate) output: Option<ElementType>,
+    /// Strides and alignment of a supplied output.
+    pub(crate) layout: Option<(Vec<usize>, usize)>,
+    /// The second input comes first, if there is one.
+    pub(crate) operands: Vec<OperandSpec>,
+    /// Whether the caller wants the results too.
+    pub(crate) wants_results: bool,
+    pub(crate) plan: Option<AppliedPlan>,
+}
+
+/// An operand: its type, and its strides along the axes of the input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OperandSpec {
+    pub(crate) element: ElementType,
+    pub(crate) strides: Vec<usize>,
+    pub(crate) alignment: usize,
+}
+
+/// An applied reduction whose axes, types and strides have been checked.
+#[derive(Debug)]
+pub(crate) struct StatedApplication {
+    /// The problem of the application, and that of the reduction alone.
+    pub(crate) problems: (AppliedProblem, Problem),
+    pub(super) signature: Signature,
+    /// Shape of the results.
+    pub(super) shape: Vec<usize>,
+}
+
+impl StatedApplication {
+    /// The problem of the application.
+    pub(super) fn applied(&self) -> &AppliedProblem {
+        &self.problems.0
+    }
+
+    /// Type in which results are applied, which is that of the results.
+    pub(super) fn real(&self) -> ElementType {
+        self.signature.results[0]
+    }
+}
+
+/// An applied reduction that is ready to launch, except for its buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedApplication {
+    pub(super) stated: StatedApplication,
+    /// `None` if there are no elements.
+    pub(super) launch: Option<ApplyingLaunch>,
+    /// The reduction, where it is launched alone: its results are stored before they are applied, or
+    /// there is nothing that they are applied to.
+    pub(super) reduction: Option<Prepared>,
+}
+
+/// A plan and the numbers of the launch that applies results.
+#[derive(Debug)]
+pub(crate) struct ApplyingLaunch {
+    pub(super) plan: AppliedPlan,
+    pub(super) how: How,
+    /// The access and the schedule.
+    pub(super) applying: Plan,
+    pub(super) grid: [u32; 3],
+    pub(super) address: AddressType,
+    pub(super) output_in_vectors: bool,
+    pub(super) chains: bool,
+    pub(super) cubes: usize,
+    /// Words in which cubes publish partials.
+    pub(super) published: Option<usize>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<ApplyRequest<'static>>> = RefCell::default();
+}
+
+impl Remembered for ApplyRequest<'static> {
+    type Prepared = PreparedApplication;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, _: &PreparedApplication) -> Held {
+        Held::of_axes::<Self, PreparedApplication>(self.reduction.shape.len())
+    }
+}
+
+impl Asked for ApplyRequest<'_> {
+    type Request = ApplyRequest<'static>;
+
+    fn is(&self, known: &ApplyRequest<'static>) -> bool {
+        self == known
+    }
+
+    fn to_request(&self) -> ApplyRequest<'static> {
+        let copy = self.clone();
+        ApplyRequest { reduction: copy.reduction.into_owned(), ..copy }
+    }
+}
+
+/// The tensors are the input and the operands, of which a second input is the first.
+impl Task for ApplyRequest<'_> {
+    type Stated = StatedApplication;
+    type Problem = (AppliedProblem, Problem);
+    type Launch = ApplyingLaunch;
+
+    fn state(&self) -> Result<StatedApplication, ReduceError> {
+        let most = self.apply.0.operands;
+        if self.operands.len() > most {
+            let found = self.operands.len();
+            return Err(ReduceError::TooManyOperands { apply: self.apply.0.name, most, found });
+        }
+        let reduction = &self.reduction;
+        let Resolved { problem, signature, shape, .. } = reduction.resolve()?;
+        let axes = reduction.axes.as_deref();
+        let results = result_strides(&reduction.shape, axes);
+        let mut companions = vec![&results[..]];
+        companions.extend(self.operands.iter().map(|operand| &operand.strides[..]));
+        let second = reduction.second.as_ref().map(SecondRequest::spec);
+        let applied = AppliedProblem::new(
+            problem.operator(),
+            &InputSpec {
+                element: reduction.element,
+                shape: &reduction.shape,
+                strides: &reduction.strides,
+                alignment: reduction.alignment,
+            },
+            axes,
+            &AppliedSpec {
+                element: self.output_type()?,
+                strides: self.layout.as_ref().map(|(strides, _)| &strides[..]),
+                second: second.as_ref(),
+                companions: &companions,
+            },
+        )?;
+        let applied = if self.wants_results { applied.storing_results() } else { applied };
+        Ok(StatedApplication { problems: (applied, problem), signature, shape })
+    }
+
+    fn problem(stated: &StatedApplication) -> &(AppliedProblem, Problem) {
+        &stated.problems
+    }
+
+    fn given(&self) -> Option<&AppliedPlan> {
+        self.plan.as_ref()
+    }
+
+    fn check_types(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedApplication,
+    ) -> Result<(), ReduceError> {
+        check_arithmetic(client, self.reduction.operator.0, &stated.signature, device)?;
+        let mut operands = self.operands.iter().map(|operand| operand.element);
+        if let Some(element) = operands.find(|&element| !device.has(element)) {
+            let device = device.name.clone();
+            return Err(PlanError::ElementUnsupported { device, element }.into());
+        }
+        check_apply_types(client, device, self.apply.0, stated.real())
+    }
+
+    fn check_bytes(
+        &self,
+        stated: &StatedApplication,
+        bytes: &[Option<u64>],
+    ) -> Result<(), ReduceError> {
+        let Some((&input, operands)) = bytes.split_first() else { return Ok(()) };
+        if let Some(bytes) = input {
+            check_input(stated.applied().problem(), bytes)?;
+        }
+        let shape = &self.reduction.shape;
+        for (operand, &bytes) in self.operands.iter().zip(operands) {
+            let Some(bytes) = bytes else { continue };
+            let spanned = span(shape, &operand.strides).unwrap_or(usize::MAX);
+            check_span("operand", spanned, operand.element, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn check_outputs(
+        &self,
+        client: &Client,
+        stated: &StatedApplication,
+    ) -> Result<(), ReduceError> {
+        let available = client.properties().memory.max_page_size;
+        let needed = byte_count(stated.applied().elements(), stated.applied().output());
+        match self.layout.is_none() && needed > available {
+            true => Err(ReduceError::OutputTooLarge { needed, available }),
+            false => Ok(()),
+        }
+    }
+
+    fn is_empty(stated: &StatedApplication) -> bool {
+        stated.applied().elements() == 0
+    }
+
+    fn launch(
+        &self,
+        _: &Client,
+        device: &Device,
+        stated: &StatedApplication,
+        plan: &AppliedPlan,
+    ) -> Result<ApplyingLaunch, ReduceError> {
+        let applied = stated.applied();
+        let problem = applied.problem();
+        let (applying, cubes) = plan.applying();
+        let access = applying.access;
+        let total = applying.cubes(problem).saturating_mul(u64::from(cubes));
+        let grid = device.spread(total).ok_or_else(|| PlanError::Unfit {
+            plan: plan.to_string(),
+            device: device.name.clone(),
+            reason: Illegal::Grid { cubes: total, merging: false },
+        })?;
+        let output = Companion {
+            kept: problem.kept().iter().map(|dim| dim.output_stride).collect(),
+            reduced: problem.reduced().iter().map(|dim| dim.position_stride).collect(),
+        };
+        let alignment = self.layout.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment);
+        let mut operands = [CompanionAccess::None; 3];
+        let strides = &applied.companions()[1..];
+        for ((slot, operand), strides) in operands.iter_mut().zip(&self.operands).zip(strides) {
+            let (element, alignment) = (operand.element, operand.alignment);
+            *slot = companion_access(problem, access, strides, element, alignment);
+        }
+        if problem.second().is_some() {
+            operands[0] = CompanionAccess::Second;
+        }
+        let wide = applied_needs_wide_indices(applied);
+        let operator = self.reduction.operator;
+        let is_float = stated.signature.fields[0].is_float();
+        Ok(ApplyingLaunch {
+            plan: *plan,
+            how: How { access, team: team(&applying, device), apply: self.apply, operands },
+            applying,
+            grid,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            output_in_vectors: lies_alike(problem, access, &output, applied.output(), alignment),
+            chains: is_float && needs_chains(operator, &applying, problem),
+            cubes: cubes as usize,
+            published: published_words(plan, stated, operator.0.fields),
+        })
+    }
+
+    /// The reduction that is launched alone is prepared like any other, by the plan that it has in
+    /// this one.
+    fn prepare(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: StatedApplication,
+        launch: Option<ApplyingLaunch>,
+    ) -> Result<PreparedApplication, ReduceError> {
+        let alone = match &launch {
+            Some(ApplyingLaunch { plan: AppliedPlan::Separately { reduce, .. }, .. }) => {
+                Some(Some(*reduce))
+            }
+            None if self.wants_results => Some(None),
+            _ => None,
+        };
+        let reduction = alone.map(|plan| {
+            let request = Request { plan, ..self.reduction.clone() };
+            prepare(&request, client, device, |_| None)
+        });
+        Ok(PreparedApplication { stated, launch, reduction: reduction.transpose()? })
+    }
+}
+
+impl ApplyRequest<'_> {
+    /// Type of the output's elements.
+    fn output_type(&self) -> Result<ElementType, ReduceError> {
+        let element = self.reduction.element;
+        let real = applied_type(element, self.reduction.accumulator, self.output);
+        let output = self.output.unwrap_or(if element.is_float() { element } else { real });
+        match output.is_float() {
+            true => Ok(output),
+            false => Err(ReduceError::AppliedType { apply: self.apply.0.name, output }),
+        }
+    }
+}
+
+/// The words in which the cubes of a plan publish their accumulators of so many fields.
+fn published_words(plan: &AppliedPlan, stated: &StatedApplication, fields: usize) -> Option<usize> {
+    let words = word_count(&stated.signature.fields[..fields]);
+    // The plan's check has found that they fit indices of 32 bits.
+    plan.published_words(stated.applied(), words).map(|words| words as usize)
+}
+
+/// Strides of the row-major results along the axes of the input: 0 along those that are reduced.
+pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usize> {
+    let reduced = |axis: usize| axes.is_none_or(|axes| axes.contains(&axis));
+    let kept: Vec<usize> = (0..shape.len()).filter(|&axis| !reduced(axis)).collect();
+    let extents: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
+    let mut strides = vec![0; shape.len()];
+    for (&axis, stride) in kept.iter().zip(row_major_strides(&extents)) {
+        strides[axis] = stride;
+    }
+    strides
+}

@@ -1,0 +1,131 @@
+//! Arguments of kernels that several kinds of task pass: parameters, results, partials, geometry.
+
+use cubecl::{
+    prelude::*,
+    server::{BufferBinding, Handle},
+};
+use reduce_planner::{Direction, ElementType, KeptDim, Plan, Problem};
+
+use super::companion::companion_launch;
+use crate::{
+    element::storage_type,
+    kernels::{
+        args::{PartialArraysLaunch, ResultArraysLaunch, TargetArraysLaunch},
+        geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
+    },
+    operator::{ParametersLaunch, Signature},
+};
+
+/// The launch argument for an operator's parameters, in the type that [`parameter_type`] names.
+pub(super) fn parameters(parameters: &[f64], signature: &Signature) -> ParametersLaunch {
+    ParametersLaunch::of(parameters, storage_type(parameter_type(signature)))
+}
+
+/// The type in which an operator gets its parameters: that of the accumulator, or of the elements
+/// if that is an integer type, or f32 if both are.
+pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
+    let types = [signature.fields[0], signature.value];
+    types.into_iter().find(|element| element.is_float()).unwrap_or(ElementType::F32)
+}
+
+/// A target for `len` words of accumulators, which the buffer of `output` has been checked to hold.
+pub(super) fn words_target(output: BufferBinding, len: usize) -> TargetArraysLaunch {
+    // SAFETY: the caller checked the buffer.
+    let words = unsafe { BufferArg::from_raw_parts_binding(output, len) };
+    TargetArraysLaunch::new(result_arrays([], 0), Some(words).into())
+}
+
+/// The results as arrays of this many elements, which the buffers have been checked to hold.
+pub(crate) fn result_arrays(
+    results: impl IntoIterator<Item = BufferBinding>,
+    len: usize,
+) -> ResultArraysLaunch {
+    // SAFETY: the caller checked the buffers.
+    let array = |result| unsafe { BufferArg::from_raw_parts_binding(result, len) };
+    let mut arrays = results.into_iter().map(array);
+    ResultArraysLaunch::new(
+        arrays.next().into(),
+        arrays.next().into(),
+        arrays.next().into(),
+        None.into(),
+        None.into(),
+        None.into(),
+    )
+}
+
+/// The buffers of partials, one for each field, as arrays of this length. Each was asked for with
+/// it.
+pub(super) fn partial_arrays(partials: &[Handle], len: usize) -> PartialArraysLaunch {
+    let array = |field: usize| {
+        let buffer = partials.get(field)?;
+        // SAFETY: each buffer was asked for with this length.
+        Some(unsafe { BufferArg::from_raw_parts(buffer.clone(), len) })
+    };
+    PartialArraysLaunch::new(
+        array(0).into(),
+        array(1).into(),
+        array(2).into(),
+        array(3).into(),
+        array(4).into(),
+    )
+}
+
+pub(super) fn count([x, y, z]: [u32; 3]) -> CubeCount {
+    CubeCount::Static(x, y, z)
+}
+
+/// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
+/// the others.
+pub(super) fn geometry(problem: &Problem, plan: &Plan) -> GeometryLaunch {
+    let Plan { access, schedule, .. } = *plan;
+    let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
+    let (inner_len, inner_stride, inner_target_stride) = match access.direction {
+        Direction::Along => match reduced.split_last() {
+            None => (1, 1, 0),
+            Some((inner, outer)) => {
+                reduced = outer;
+                (inner.extent, inner.stride, inner.position_stride)
+            }
+        },
+        Direction::Across => match kept.split_last() {
+            None => (1, 1, 1),
+            Some((inner, outer)) => {
+                kept = outer;
+                (inner.extent, inner.stride, inner.output_stride)
+            }
+        },
+    };
+    let tiles_per_cube = schedule.outputs_per_cube();
+    let blocks = access.realigned.then(|| access.realigned_blocks(problem, tiles_per_cube));
+    let loads = match (access.direction, blocks) {
+        (Direction::Along, _) => inner_len / access.vector,
+        (Direction::Across, None) => inner_len.div_ceil(access.vector),
+        (Direction::Across, Some(blocks)) => blocks.per_row * tiles_per_cube as usize,
+    };
+    let realigned = blocks.map(|blocks| RealignedLaunch::new(blocks.outputs, problem.input_span()));
+    GeometryLaunch::new(
+        dims(kept, |dim: &KeptDim| (dim.extent, dim.stride, dim.output_stride)),
+        dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
+        inner_len,
+        inner_stride,
+        inner_target_stride,
+        DivisorLaunch::of(loads.max(1)),
+        problem.reduction_len() / inner_len.max(1),
+        plan.output_tiles(problem) as usize,
+        access.loads_per_output(problem) as usize,
+        problem.outputs(),
+        problem.reduction_len(),
+        problem.is_shard().then_some(problem.first_position()).into(),
+        realigned.into(),
+        problem.second().map(|second| companion_launch(second.strides(), access.direction)).into(),
+    )
+}
+
+pub(super) fn dims<D>(dims: &[D], parts: impl Fn(&D) -> (usize, usize, usize)) -> SequenceArg<Dim> {
+    let mut sequence = SequenceArg::new();
+    for dim in dims {
+        let (extent, stride, target_stride) = parts(dim);
+        sequence.push(DimLaunch::new(DivisorLaunch::of(extent.max(1)), stride, target_stride));
+    }
+    sequence
+}

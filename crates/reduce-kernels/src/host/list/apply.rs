@@ -1,0 +1,369 @@
+//! The application of a list's results to its elements.
+
+use core::hash::{Hash, Hasher};
+use std::{cell::RefCell, rc::Rc, thread::LocalKey};
+
+use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
+use reduce_planner::{
+    AppliedListPlan, AppliedListProblem, Device, ElementType, InputSpec, ListPlan, Problem,
+    row_major_strides,
+};
+
+use super::{
+    launch::ListResult,
+    reading::{PreparedLaunch, TableWords, Tables, prepare_launch},
+    request::{
+        ListRequest, ListTask, PreparedList, StatedList, check_tensor_bytes, check_tensors,
+        problem_bytes,
+    },
+};
+use crate::{
+    ReduceError,
+    element::{memory_type, storage_type},
+    host::{
+        arguments::{count, result_arrays},
+        buffers::byte_count,
+        cache::{Asked, Held, Known, Remembered},
+        call::{Call, Task, prepare},
+        client::has_hardware_math,
+        types::{check_apply_types, check_arithmetic},
+    },
+    kernels::{
+        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch},
+        list::apply_to_list,
+    },
+    operator::{ApplyRef, ParametersLaunch, Signature},
+};
+
+/// Everything that decides how the results of a list are applied, apart from its buffers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApplyListRequest {
+    /// The reduction, whose results have the type in which they are applied.
+    pub(crate) list: Rc<ListRequest>,
+    pub(crate) apply: ApplyRef,
+    /// Whether the elements are replaced.
+    pub(crate) in_place: bool,
+    pub(crate) plan: Option<AppliedListPlan>,
+}
+
+/// A request, and where its tensors lie.
+pub(crate) struct ApplyListTask<'a> {
+    pub(crate) request: ApplyListRequest,
+    pub(crate) inputs: Vec<InputSpec<'a>>,
+}
+
+/// An application that has been stated.
+#[derive(Debug)]
+pub(crate) struct StatedListApplication {
+    pub(crate) problem: AppliedListProblem,
+    /// The types of the reduction.
+    signature: Signature,
+    /// Strides of the outputs.
+    strides: Vec<Vec<usize>>,
+}
+
+impl StatedListApplication {
+    /// Type in which results are applied, which is that of the results.
+    fn real(&self) -> ElementType {
+        self.signature.results[0]
+    }
+}
+
+/// An application that is ready to launch, except for its buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedListApplication {
+    apply: ApplyRef,
+    stated: StatedListApplication,
+    reduction: PreparedList,
+    units_per_cube: u32,
+    launches: Vec<PreparedLaunch>,
+    tables: Tables,
+}
+
+/// The launches of a plan.
+pub(crate) struct ApplyingLaunches {
+    /// The plan of the reduction, which is launched first.
+    reduce: ListPlan,
+    units_per_cube: u32,
+    launches: Vec<PreparedLaunch>,
+    tables: TableWords,
+}
+
+/// New tensors, and the results of a reduction.
+pub(crate) type Outcome = (Vec<TensorHandle>, Vec<ListResult>);
+
+impl ApplyListTask<'_> {
+    /// The reduction, by this plan if there is one.
+    fn reduction(&self, plan: Option<ListPlan>) -> ListTask<'_> {
+        let request = match plan {
+            None => Rc::clone(&self.request.list),
+            plan => Rc::new(ListRequest { plan, ..ListRequest::clone(&self.request.list) }),
+        };
+        ListTask { request, inputs: self.inputs.clone() }
+    }
+}
+
+impl Hash for ApplyListTask<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.request.hash(state);
+    }
+}
+
+impl Asked for ApplyListTask<'_> {
+    type Request = ApplyListRequest;
+
+    fn is(&self, known: &ApplyListRequest) -> bool {
+        self.request == *known
+    }
+
+    fn to_request(&self) -> ApplyListRequest {
+        self.request.clone()
+    }
+}
+
+/// The tensors are those of the list, in its order.
+impl Task for ApplyListTask<'_> {
+    type Stated = StatedListApplication;
+    type Problem = AppliedListProblem;
+    type Launch = ApplyingLaunches;
+
+    /// New outputs lie as their inputs do where these have no gaps, and are row-major otherwise.
+    fn state(&self) -> Result<StatedListApplication, ReduceError> {
+        let ApplyListRequest { apply, in_place, .. } = self.request;
+        let integers = self.inputs.iter().find(|input| !input.element.is_float());
+        if let Some(input) = integers {
+            return Err(ReduceError::AppliedType { apply: apply.0.name, output: input.element });
+        }
+        let StatedList { problem, signature } = self.reduction(None).state()?;
+        let strides = |(input, tensor): (&InputSpec<'_>, &Problem)| {
+            let without_gaps = match tensor.reduced() {
+                [] => true,
+                [dim] => dim.stride == 1,
+                _ => false,
+            };
+            match in_place || without_gaps {
+                true => input.strides.to_vec(),
+                false => row_major_strides(input.shape),
+            }
+        };
+        let strides: Vec<Vec<usize>> =
+            self.inputs.iter().zip(problem.tensors()).map(strides).collect();
+        let slices: Vec<&[usize]> = strides.iter().map(Vec::as_slice).collect();
+        let problem = AppliedListProblem::new(problem, &self.inputs, &slices, in_place)?;
+        Ok(StatedListApplication { problem, signature, strides })
+    }
+
+    fn problem(stated: &StatedListApplication) -> &AppliedListProblem {
+        &stated.problem
+    }
+
+    fn given(&self) -> Option<&AppliedListPlan> {
+        self.request.plan.as_ref()
+    }
+
+    fn check_types(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedListApplication,
+    ) -> Result<(), ReduceError> {
+        check_arithmetic(client, self.request.list.operator.0, &stated.signature, device)?;
+        check_apply_types(client, device, self.request.apply.0, stated.real())
+    }
+
+    fn check_bytes(
+        &self,
+        stated: &StatedListApplication,
+        bytes: &[Option<u64>],
+    ) -> Result<(), ReduceError> {
+        check_tensor_bytes(stated.problem.elements(), bytes.iter().copied())
+    }
+
+    fn check_outputs(&self, client: &Client, _: &StatedListApplication) -> Result<(), ReduceError> {
+        let outputs = if self.request.in_place { &[][..] } else { &self.inputs[..] };
+        outputs.iter().try_for_each(|tensor| output_bytes(client, tensor).map(|_| ()))
+    }
+
+    /// The results of an empty list, or of empty tensors, are launched too.
+    fn is_empty(_: &StatedListApplication) -> bool {
+        false
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedListApplication,
+        plan: &AppliedListPlan,
+    ) -> Result<ApplyingLaunches, ReduceError> {
+        let units_per_cube = plan.apply.units_per_cube;
+        let elements = stated.problem.elements();
+        let no_partials = vec![0; self.inputs.len() + 1];
+        let mut tables = TableWords::new(client);
+        let launches = plan.apply.launches.iter().map(|launch| {
+            prepare_launch(&mut tables, launch, units_per_cube, elements, device, &no_partials)
+        });
+        let launches = launches.collect::<Result<_, ReduceError>>()?;
+        Ok(ApplyingLaunches { reduce: plan.reduce.clone(), units_per_cube, launches, tables })
+    }
+
+    /// The reduction is prepared like any other, by the plan that it has in this one.
+    fn prepare(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: StatedListApplication,
+        launch: Option<ApplyingLaunches>,
+    ) -> Result<PreparedListApplication, ReduceError> {
+        let ApplyingLaunches { reduce, units_per_cube, launches, tables } =
+            launch.expect("no list is empty");
+        let reduction = prepare(&self.reduction(Some(reduce)), client, device, |_| None)?;
+        let tables = tables.write(client)?;
+        let apply = self.request.apply;
+        Ok(PreparedListApplication { apply, stated, reduction, units_per_cube, launches, tables })
+    }
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<ApplyListRequest>> = RefCell::default();
+}
+
+impl Remembered for ApplyListRequest {
+    type Prepared = PreparedListApplication;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, prepared: &PreparedListApplication) -> Held {
+        let PreparedListApplication { stated, reduction, launches, tables, .. } = prepared;
+        let launches: usize = launches.iter().map(PreparedLaunch::bytes).sum();
+        let of_strides = |strides: &Vec<usize>| size_of_val(strides) + size_of_val(&strides[..]);
+        let strides: usize = stated.strides.iter().map(of_strides).sum();
+        let problem = &stated.problem;
+        let problems = problem_bytes(problem.reduction()) + problem_bytes(problem.elements());
+        let own = size_of::<PreparedListApplication>();
+        let host = own + problems + launches + strides + self.list.bytes();
+        reduction.held().plus(Held { host, device: tables.bytes() })
+    }
+}
+
+impl Call<'_, ApplyListTask<'_>> {
+    /// Launches the reduction and the application, into new tensors or in place. Returns the new
+    /// tensors, of which there are none in place, and the results of the reduction.
+    pub(crate) fn run(
+        self,
+        client: &Client,
+        tensors: &[&TensorHandle],
+    ) -> Result<Outcome, ReduceError> {
+        let prepared = self.prepared(client)?;
+        let inputs = &self.task.inputs;
+        check_tensors(client, prepared.stated.problem.elements(), tensors)?;
+        let mut outputs: Vec<TensorHandle> = Vec::new();
+        if !self.task.request.in_place {
+            for (tensor, strides) in inputs.iter().zip(&prepared.stated.strides) {
+                let handle = client.empty(output_bytes(client, tensor)?);
+                let storage = storage_type(tensor.element);
+                outputs.push(TensorHandle::new(handle, tensor.shape, &strides[..], storage));
+            }
+        }
+        let results = prepared.reduction.run(client, &self.parameters, tensors)?;
+        let launch = Launch {
+            client,
+            prepared: &prepared,
+            parameters: &self.apply_parameters,
+            tensors,
+            outputs: &outputs,
+            results: &results,
+        };
+        prepared.launches.iter().for_each(|reading| launch.run(reading));
+        Ok((outputs, results))
+    }
+}
+
+/// Bytes of the memory of a new output that a tensor of the list becomes. A buffer of 0 bytes
+/// cannot be bound.
+fn output_bytes(client: &Client, tensor: &InputSpec<'_>) -> Result<usize, ReduceError> {
+    let available = client.properties().memory.max_page_size;
+    let needed = byte_count(tensor.shape.iter().product(), tensor.element);
+    match needed > available {
+        true => Err(ReduceError::OutputTooLarge { needed, available }),
+        false => Ok((needed as usize).max(tensor.element.bytes())),
+    }
+}
+
+/// A call whose checks have all passed.
+struct Launch<'a> {
+    client: &'a Client,
+    prepared: &'a PreparedListApplication,
+    parameters: &'a [f64],
+    tensors: &'a [&'a TensorHandle],
+    /// None if the elements are replaced.
+    outputs: &'a [TensorHandle],
+    results: &'a [ListResult],
+}
+
+impl Launch<'_> {
+    fn run(&self, reading: &PreparedLaunch) {
+        let PreparedLaunch { launch, grid, address, .. } = reading;
+        let PreparedListApplication { apply, stated, units_per_cube, .. } = self.prepared;
+        let problem = stated.problem.elements();
+        let access = launch.access;
+        let of_input = |tensor: usize| -> (&Handle, usize) {
+            (&self.tensors[tensor].handle, problem.tensors()[tensor].input_span())
+        };
+        let of_output = |tensor: usize| -> (&Handle, usize) {
+            // Without gaps, or row-major: it spans no more than its elements.
+            (&self.outputs[tensor].handle, problem.tensors()[tensor].reduction_len())
+        };
+        let (inputs, outputs) = match self.outputs.is_empty() {
+            true => (
+                ListArraysLaunch::new(SequenceArg::new(), SequenceArg::new()),
+                reading.arrays(of_input),
+            ),
+            false => (reading.arrays(of_input), reading.arrays(of_output)),
+        };
+        // The result of all is one element.
+        let of_all = self.results.iter().map(|result| result.all.handle.clone().binding());
+        let results_of_all = result_arrays(of_all, 1);
+        let real = stated.real();
+        let (stored, real_type) = (memory_type(reading.element), memory_type(real));
+        let types = KernelTypesArg {
+            stored,
+            second: None,
+            value: real_type,
+            fields: [real_type; 5],
+            results: [real_type; 3],
+            width: access.vector,
+            hardware_math: has_hardware_math(self.client),
+            chains: false,
+            application: Some(ApplicationTypes {
+                real: real_type,
+                output: stored,
+                operands: [real_type; 3],
+            }),
+        };
+        // SAFETY: the buffers hold every offset of their problems, inputs and outputs. Vector loads
+        // and stores are aligned and inside their inner dimensions. The table names the
+        // tensors that are bound.
+        unsafe {
+            apply_to_list::launch_unchecked(
+                self.client,
+                count(*grid),
+                CubeDim::new_1d(*units_per_cube),
+                *address,
+                types,
+                inputs,
+                outputs,
+                reading.table(&self.prepared.tables),
+                results_of_all,
+                ParametersLaunch::of(self.parameters, storage_type(real)),
+                launch.cubes() as usize,
+                launch.outer_dims,
+                access,
+                *units_per_cube,
+                *apply,
+            );
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A reduction of one input, or of two: the kind of task that all others are made of.
+//!
+//! [`request`] holds what the caller asked for as plain data, and resolves it to a problem.
+//! [`dispatch`] decides how a plan is launched. A call checks the [`buffers`] and passes them to
+//! [`launch`]. [`merge`] merges partial results.
+
+use std::{cell::RefCell, thread::LocalKey};
+
+use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
+use reduce_planner::{Device, ElementType, Plan, Problem};
+
+use super::{
+    buffers::{buffer_bytes, byte_count, check_inputs},
+    cache::{Asked, Held, Known, Remembered},
+    call::{Call, Task},
+    scratch::Stream,
+    settings,
+    types::check_arithmetic,
+};
+use crate::{ReduceError, element::storage_type, operator::OperatorRef};
+
+pub(crate) mod buffers;
+pub(crate) mod dispatch;
+pub(crate) mod launch;
+pub(crate) mod merge;
+pub(crate) mod request;
+
+use buffers::Buffers;
+use dispatch::{Dispatch, Scratch};
+use launch::Launch;
+use request::{Request, Resolved, Wanted};
+
+/// A resolved request and its dispatch.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    operator: OperatorRef,
+    pub(crate) resolved: Resolved,
+    /// `None` if the result has no elements. Nothing is launched then.
+    dispatch: Option<Dispatch>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<Request<'static>>> = RefCell::default();
+}
+
+impl Remembered for Request<'static> {
+    type Prepared = Prepared;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, _: &Prepared) -> Held {
+        Held::of_axes::<Self, Prepared>(self.shape.len())
+    }
+}
+
+impl Asked for Request<'_> {
+    type Request = Request<'static>;
+
+    fn is(&self, known: &Request<'static>) -> bool {
+        self == known
+    }
+
+    fn to_request(&self) -> Request<'static> {
+        self.clone().into_owned()
+    }
+}
+
+/// The tensors are the input, and the second input if there is one.
+impl Task for Request<'_> {
+    type Stated = Resolved;
+    type Problem = Problem;
+    type Launch = Dispatch;
+
+    fn state(&self) -> Result<Resolved, ReduceError> {
+        self.resolve()
+    }
+
+    fn problem(stated: &Resolved) -> &Problem {
+        &stated.problem
+    }
+
+    fn given(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    fn check_types(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &Resolved,
+    ) -> Result<(), ReduceError> {
+        check_arithmetic(client, self.operator.0, &stated.signature, device)
+    }
+
+    fn check_bytes(&self, stated: &Resolved, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
+        check_inputs(&stated.problem, bytes)
+    }
+
+    fn check_outputs(&self, client: &Client, stated: &Resolved) -> Result<(), ReduceError> {
+        let available = client.properties().memory.max_page_size;
+        if self.output.is_none() {
+            let outputs = stated.outputs(self.operator.0).into_iter();
+            let needed = outputs.map(|(element, count)| byte_count(count, element));
+            if let Some(needed) = needed.max().filter(|&needed| needed > available) {
+                return Err(ReduceError::OutputTooLarge { needed, available });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(stated: &Resolved) -> bool {
+        stated.problem.outputs() == 0
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &Resolved,
+        plan: &Plan,
+    ) -> Result<Dispatch, ReduceError> {
+        let Resolved { problem, signature, words, .. } = stated;
+        let operator = self.operator;
+        let fields = &signature.fields[..operator.0.fields];
+        let available = client.properties().memory.max_page_size;
+        Ok(Dispatch::new(operator, *plan, problem, device, fields, *words, available)?)
+    }
+
+    fn prepare(
+        &self,
+        _: &Client,
+        _: &Device,
+        resolved: Resolved,
+        dispatch: Option<Dispatch>,
+    ) -> Result<Prepared, ReduceError> {
+        Ok(Prepared { operator: self.operator, resolved, dispatch })
+    }
+
+    /// Partial results take the plan of the results: only the end of a reduction differs.
+    fn stored(
+        &self,
+        stated: &Resolved,
+        device: &Device,
+        find: impl Fn(&Problem) -> Option<Plan>,
+    ) -> Option<Plan> {
+        match self.wanted {
+            Wanted::Results => find(&stated.problem),
+            Wanted::Partials(_) => {
+                let request = Request { wanted: Wanted::Results, ..self.clone() };
+                let plan = find(&request.resolve().ok()?.problem)?;
+                plan.check(&stated.problem, device).is_ok().then_some(plan)
+            }
+        }
+    }
+
+    fn record(&self, client: usize) {
+        if self.plan.is_none() && self.wanted == Wanted::Results {
+            settings::record(client, self);
+        }
+    }
+}
+
+impl<'a> Call<'a, Request<'a>> {
+    /// Launches into new row-major tensors, one for each result.
+    pub(crate) fn run(
+        self,
+        client: &Client,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        self.prepared(client)?.run(client, &self.parameters, input, second)
+    }
+
+    /// Launches into tensors that the caller supplies.
+    pub(crate) fn run_into(
+        self,
+        client: &Client,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        outputs: &[TensorBinding],
+    ) -> Result<(), ReduceError> {
+        let prepared = self.prepared(client)?;
+        check_layouts(&prepared.resolved.shape, outputs)?;
+        let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
+        let launch = prepared.ready(client, &self.parameters, input, second, None, bindings)?;
+        launch.into_iter().for_each(Launch::run);
+        Ok(())
+    }
+}
+
+impl Prepared {
+    /// Launches into new row-major tensors, one for each result.
+    pub(super) fn run(
+        &self,
+        client: &Client,
+        parameters: &[f64],
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        let outputs = new_outputs(client, &self.resolved, self.operator);
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let stream = outputs.first().map(|output| output.handle.stream.value);
+        let launch = self.ready(client, parameters, input, second, stream, bindings)?;
+        launch.into_iter().for_each(Launch::run);
+        Ok(outputs)
+    }
+
+    /// A launch of the kernels that cannot be refused any more; `None` if there is nothing to
+    /// launch. `stream` is the client's stream if it is known.
+    pub(super) fn ready<'c>(
+        &'c self,
+        client: &'c Client,
+        parameters: &'c [f64],
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        stream: Option<Stream>,
+        outputs: Vec<BufferBinding>,
+    ) -> Result<Option<Launch<'c>>, ReduceError> {
+        let Self { operator, ref resolved, ref dispatch } = *self;
+        let Some(dispatch) = dispatch else {
+            let bytes = |tensor: &TensorHandle| buffer_bytes(&tensor.handle);
+            check_inputs(&resolved.problem, &[Some(bytes(input)), second.map(bytes)])?;
+            return Ok(None);
+        };
+        let buffers = Buffers::check(client, resolved, input, second, outputs)?;
+        // CubeCL does not reveal the stream of a client, but a new buffer does.
+        let stream = || stream.unwrap_or_else(|| client.empty(1).stream.value);
+        let fields = &resolved.signature.fields[..operator.0.fields];
+        let fields = fields.iter().map(|field| field.bytes());
+        let scratch = Scratch::of(client, stream, dispatch, fields, resolved.problem.outputs())?;
+        Ok(Some(Launch { client, operator, dispatch, buffers, scratch, parameters }))
+    }
+}
+
+/// New row-major tensors for what a reduction leaves: one for each result, or one for its words.
+pub(super) fn new_outputs(
+    client: &Client,
+    resolved: &Resolved,
+    operator: OperatorRef,
+) -> Vec<TensorHandle> {
+    let outputs = resolved.outputs(operator.0).into_iter();
+    let tensor = |(element, count): (ElementType, usize)| {
+        // A buffer of 0 bytes cannot be bound, so an empty result gets the memory of one element.
+        let handle = client.empty(count.max(1) * element.bytes());
+        let shape = match resolved.words {
+            Some(words) => vec![1, words, resolved.problem.outputs()],
+            None => resolved.shape.clone(),
+        };
+        TensorHandle::new_contiguous(shape, handle, storage_type(element))
+    };
+    outputs.map(tensor).collect()
+}
+
+/// Checks that supplied outputs have the shape of the result, and the same strides.
+pub(crate) fn check_layouts(
+    expected: &[usize],
+    outputs: &[TensorBinding],
+) -> Result<(), ReduceError> {
+    for output in outputs {
+        if output.shape[..] != *expected {
+            let (expected, found) = (expected.to_vec(), output.shape.to_vec());
+            return Err(ReduceError::OutputShape { expected, found });
+        }
+        if output.strides != outputs[0].strides {
+            let (first, other) = (outputs[0].strides.to_vec(), output.strides.to_vec());
+            return Err(ReduceError::OutputStrides { first, other });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The types of a task: what the planner needs to know of them, and whether a device computes with
+//! them.
+
+use cubecl::prelude::*;
+use reduce_planner::{Device, ElementType, OperatorClass, PlanError};
+
+use super::client::{computes_with, has_wide_math, is_software_with_spirv};
+use crate::{
+    ReduceError,
+    operator::{Erased, ErasedApply, Signature},
+};
+
+/// Words of 32 bits that an accumulator with these fields takes. Each field starts a word.
+pub(crate) fn word_count(fields: &[ElementType]) -> usize {
+    fields.iter().map(|field| field.bytes().div_ceil(size_of::<u32>())).sum()
+}
+
+/// What the planner needs to know about an operator that computes in these types.
+pub(crate) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClass {
+    let fields = &signature.fields[..operator.fields];
+    let bytes = fields.iter().map(|field| field.bytes()).sum();
+    let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
+    class.positional = operator.positional;
+    class.defined_on_empty = operator.defined_on_empty;
+    class.transcendental = operator.transcendental;
+    class.blockwise = operator.blocks.is_some();
+    class
+}
+
+/// Checks that CubeCL writes kernels for the client's device, and the types that they compute with;
+/// the planner checks those of tensors.
+pub(crate) fn check_arithmetic(
+    client: &Client,
+    operator: &Erased,
+    signature: &Signature,
+    device: &Device,
+) -> Result<(), ReduceError> {
+    if is_software_with_spirv(client) {
+        return Err(ReduceError::SoftwareSpirv {
+            device: client.properties().identity.name.clone(),
+        });
+    }
+    let fields = signature.fields[..operator.fields].iter().copied();
+    for element in core::iter::once(signature.value).chain(fields) {
+        if !(device.has(element) && computes_with(client, element)) {
+            let device = device.name.clone();
+            return Err(PlanError::ElementUnsupported { device, element }.into());
+        }
+        if operator.transcendental
+            && element == ElementType::F64
+            && !has_wide_math(client, operator.native_math)
+        {
+            let device = device.name.clone();
+            return Err(ReduceError::Transcendental { operator: operator.name(), element, device });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that kernels can apply results in the type `real`.
+pub(super) fn check_apply_types(
+    client: &Client,
+    device: &Device,
+    apply: &ErasedApply,
+    real: ElementType,
+) -> Result<(), ReduceError> {
+    let name = || device.name.clone();
+    if !(device.has(real) && computes_with(client, real)) {
+        return Err(PlanError::ElementUnsupported { device: name(), element: real }.into());
+    }
+    if apply.transcendental && real == ElementType::F64 && !has_wide_math(client, apply.native_math)
+    {
+        let operator = apply.name.to_owned();
+        return Err(ReduceError::Transcendental { operator, element: real, device: name() });
+    }
+    Ok(())
+}
+
+/// The type in which results are applied: f64 if the caller has or wants f64.
+pub(crate) fn applied_type(
+    input: ElementType,
+    accumulator: Option<ElementType>,
+    output: Option<ElementType>,
+) -> ElementType {
+    match [Some(input), accumulator, output].contains(&Some(ElementType::F64)) {
+        true => ElementType::F64,
+        false => ElementType::F32,
+    }
+}

@@ -1,0 +1,209 @@
+//! What all kinds of problems have in common: plans are chosen, checked and kept for them.
+
+use core::fmt;
+
+use crate::{
+    AppliedChoice, AppliedListPlan, AppliedListProblem, AppliedPlan, AppliedProblem, Choice,
+    Device, ListChoice, ListPlan, ListProblem, Plan, PlanError, Problem, choose, choose_applied,
+    choose_applied_list, choose_list,
+};
+
+/// A canonical problem of some kind. Whoever launches, stores, measures or prints plans needs no
+/// more than this of a kind.
+pub trait Planned {
+    /// The plans of this kind of problem.
+    type Plan: Clone
+        + PartialEq
+        + fmt::Debug
+        + fmt::Display
+        + Into<AnyPlan>
+        + TryFrom<AnyPlan, Error = AnyPlan>;
+
+    /// A plan and what the planner says about it.
+    type Choice: Into<Self::Plan>;
+
+    /// The problem as one line of text. Two problems of one kind are equal if and only if their
+    /// lines are, and no line is that of a problem of another kind.
+    fn line(&self) -> String;
+
+    /// Chooses a plan.
+    ///
+    /// # Errors
+    ///
+    /// The description of the device makes no sense, or the device cannot run the problem.
+    fn choose(&self, device: &Device) -> Result<Self::Choice, PlanError>;
+
+    /// Checks that a plan computes the problem correctly on a device.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, or breaks a rule.
+    fn check(&self, plan: &Self::Plan, device: &Device) -> Result<(), PlanError>;
+}
+
+/// A plan of any kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(untagged))]
+#[non_exhaustive]
+pub enum AnyPlan {
+    /// The plan of a reduction.
+    Reduction(Plan),
+    /// The plan of a reduction whose results are applied to its elements.
+    Applied(AppliedPlan),
+    /// The plan of a list of tensors.
+    List(ListPlan),
+    /// The plan of a list whose results are applied to its elements.
+    AppliedList(AppliedListPlan),
+}
+
+impl AnyPlan {
+    /// Version of the planner that made the plan.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        match self {
+            AnyPlan::Reduction(plan) => plan.version,
+            AnyPlan::Applied(
+                AppliedPlan::Held { plan, .. }
+                | AppliedPlan::ReadAgain(plan)
+                | AppliedPlan::Separately { reduce: plan, .. },
+            ) => plan.version,
+            AnyPlan::List(plan) => plan.version,
+            AnyPlan::AppliedList(plan) => plan.reduce.version,
+        }
+    }
+
+    /// The version that this planner makes and runs for plans of this kind.
+    #[must_use]
+    pub fn expected_version(&self) -> u32 {
+        match self {
+            AnyPlan::Reduction(_) | AnyPlan::Applied(_) => Plan::VERSION,
+            AnyPlan::List(_) | AnyPlan::AppliedList(_) => ListPlan::VERSION,
+        }
+    }
+}
+
+impl fmt::Display for AnyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnyPlan::Reduction(plan) => plan.fmt(f),
+            AnyPlan::Applied(plan) => plan.fmt(f),
+            AnyPlan::List(plan) => plan.fmt(f),
+            AnyPlan::AppliedList(plan) => plan.fmt(f),
+        }
+    }
+}
+
+/// Implements the conversions between a plan and a plan of any kind.
+macro_rules! kind {
+    ($kind:ident, $plan:ty) => {
+        impl From<$plan> for AnyPlan {
+            fn from(plan: $plan) -> Self {
+                AnyPlan::$kind(plan)
+            }
+        }
+
+        impl TryFrom<AnyPlan> for $plan {
+            type Error = AnyPlan;
+
+            fn try_from(plan: AnyPlan) -> Result<Self, AnyPlan> {
+                match plan {
+                    AnyPlan::$kind(plan) => Ok(plan),
+                    other => Err(other),
+                }
+            }
+        }
+    };
+}
+
+kind!(Reduction, Plan);
+kind!(Applied, AppliedPlan);
+kind!(List, ListPlan);
+kind!(AppliedList, AppliedListPlan);
+
+impl From<Choice> for Plan {
+    fn from(choice: Choice) -> Self {
+        choice.plan
+    }
+}
+
+impl From<AppliedChoice> for AppliedPlan {
+    fn from(choice: AppliedChoice) -> Self {
+        choice.plan
+    }
+}
+
+impl From<ListChoice> for ListPlan {
+    fn from(choice: ListChoice) -> Self {
+        choice.plan
+    }
+}
+
+impl Planned for Problem {
+    type Plan = Plan;
+    type Choice = Choice;
+
+    fn line(&self) -> String {
+        self.to_string()
+    }
+
+    fn choose(&self, device: &Device) -> Result<Choice, PlanError> {
+        choose(self, device)
+    }
+
+    fn check(&self, plan: &Plan, device: &Device) -> Result<(), PlanError> {
+        plan.check(self, device)
+    }
+}
+
+/// The problem of an application, and that of its reduction alone.
+impl Planned for (AppliedProblem, Problem) {
+    type Plan = AppliedPlan;
+    type Choice = AppliedChoice;
+
+    fn line(&self) -> String {
+        format!("{} | results {}", self.0, self.1)
+    }
+
+    fn choose(&self, device: &Device) -> Result<AppliedChoice, PlanError> {
+        choose_applied(&self.0, &self.1, device)
+    }
+
+    fn check(&self, plan: &AppliedPlan, device: &Device) -> Result<(), PlanError> {
+        plan.check(&self.0, &self.1, device)
+    }
+}
+
+impl Planned for ListProblem {
+    type Plan = ListPlan;
+    type Choice = ListChoice;
+
+    fn line(&self) -> String {
+        self.to_string()
+    }
+
+    fn choose(&self, device: &Device) -> Result<ListChoice, PlanError> {
+        choose_list(self, device)
+    }
+
+    fn check(&self, plan: &ListPlan, device: &Device) -> Result<(), PlanError> {
+        plan.check(self, device)
+    }
+}
+
+impl Planned for AppliedListProblem {
+    type Plan = AppliedListPlan;
+    type Choice = AppliedListPlan;
+
+    fn line(&self) -> String {
+        self.to_string()
+    }
+
+    fn choose(&self, device: &Device) -> Result<AppliedListPlan, PlanError> {
+        choose_applied_list(self, device)
+    }
+
+    fn check(&self, plan: &AppliedListPlan, device: &Device) -> Result<(), PlanError> {
+        plan.check(self, device)
+    }
+}
