@@ -14,7 +14,7 @@ use crate::{
             launch::Tensors,
             request::{ApplyRequest, OperandSpec},
         },
-        buffers::alignment_of,
+        bound::alignment_of,
         call::Call,
         types::applied_type,
     },
@@ -250,8 +250,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
 
     fn tensors(&self) -> Tensors<'a> {
         let second = self.reduction.second;
-        let operands = self.operands.iter().map(|&(operand, _)| operand);
-        let operands = second.into_iter().chain(operands).collect();
+        let operands = self.operands.iter().map(|&(operand, _)| operand).collect();
         Tensors { input: self.reduction.input, second, operands }
     }
 }

@@ -8,7 +8,7 @@ use reduce_planner::{ElementType, InputSpec, row_major_strides};
 use crate::{
     ReduceError,
     element::element_type,
-    host::buffers::{alignment_of, buffer_bytes},
+    host::bound::{alignment_of, buffer_bytes},
 };
 
 /// What a [`Reduction`](crate::Reduction) is described for: a `TensorHandle`, which can be reduced,

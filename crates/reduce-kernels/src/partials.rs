@@ -9,7 +9,7 @@ use crate::{
     Outputs, ReduceError, Reduction,
     element::storage_type,
     host::{
-        buffers::{buffer_bytes, check_offset},
+        bound::{Bound, buffer_bytes},
         cache::identity,
         reduce::{
             check_layouts,
@@ -464,8 +464,9 @@ impl<O: Operator> Merge<'_, O> {
             TensorHandle::new_contiguous(whole.shape.clone(), handle, storage_type(element))
         });
         let outputs = O::Results::into_list(outputs);
-        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        merge.finish(client, self.words(client)?, &self.partials[0].parameters, bindings)?;
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding());
+        let results = merge.bind_results(client, bindings)?;
+        merge.finish(client, self.words(client)?, &self.partials[0].parameters, &results)?;
         let mut outputs = outputs.into_iter();
         Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
     }
@@ -485,9 +486,9 @@ impl<O: Operator> Merge<'_, O> {
         let outputs = O::Results::into_list(output);
         check_layouts(&whole.shape, &outputs)?;
         let merge = self.prepared(client, &whole, Some(&outputs[0].strides))?;
-        let bindings: Vec<_> = outputs.iter().map(|output| output.handle.clone()).collect();
-        merge.check_results(client, &bindings)?;
-        merge.finish(client, self.words(client)?, &self.partials[0].parameters, bindings)
+        let bindings = outputs.iter().map(|output| output.handle.clone());
+        let results = merge.bind_results(client, bindings)?;
+        merge.finish(client, self.words(client)?, &self.partials[0].parameters, &results)
     }
 
     /// Merges the partial results into one, which can be merged with others later: those of the
@@ -502,7 +503,8 @@ impl<O: Operator> Merge<'_, O> {
         let first = &self.partials[0];
         let per_output = word_count(&first.signature.fields[..O::Fields::COUNT]);
         let handle = client.empty(merge.words().max(1) * size_of::<u32>());
-        merge.merge(client, self.words(client)?, &first.parameters, &handle)?;
+        let target = Bound::own(handle.clone().binding(), merge.words(), size_of::<u32>());
+        merge.merge(client, self.words(client)?, &first.parameters, &target)?;
         let shape = [1, per_output, merge.outputs()];
         let words = TensorHandle::new_contiguous(shape, handle, storage_type(ElementType::U32));
         Ok(Partials {
@@ -521,9 +523,10 @@ impl<O: Operator> Merge<'_, O> {
             if partial.device.is_some_and(|device| device != own) {
                 return refuse(PartialsError::OtherDevice { nth });
             }
-            let handle = partial.words.handle.clone();
-            check_offset(client, WORDS, handle.offset_start, ElementType::U32)?;
-            Ok(PartialWords { handle, slots: partial.description.slots })
+            let (words, slots) = (&partial.words, partial.description.slots);
+            let (binding, len) = (words.handle.clone().binding(), words.shape().iter().product());
+            let words = Bound::check(client, WORDS, binding, len, ElementType::U32)?;
+            Ok(PartialWords { words, slots })
         });
         words.collect()
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Axes, Input, Operator, ReduceError, Reduction,
     host::{
-        buffers::alignment_of,
+        bound::alignment_of,
         cache,
         reduce::request::{Request, SecondRequest, Wanted},
         settings,

@@ -1,12 +1,9 @@
 //! Arguments of kernels that several kinds of task pass: parameters, results, partials, geometry.
 
-use cubecl::{
-    prelude::*,
-    server::{BufferBinding, Handle},
-};
+use cubecl::prelude::*;
 use reduce_planner::{Direction, ElementType, KeptDim, Plan, Problem};
 
-use super::companion::companion_launch;
+use super::{bound::Bound, companion::companion_launch};
 use crate::{
     element::storage_type,
     kernels::{
@@ -28,21 +25,14 @@ pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
     types.into_iter().find(|element| element.is_float()).unwrap_or(ElementType::F32)
 }
 
-/// A target for `len` words of accumulators, which the buffer of `output` has been checked to hold.
-pub(super) fn words_target(output: BufferBinding, len: usize) -> TargetArraysLaunch {
-    // SAFETY: the caller checked the buffer.
-    let words = unsafe { BufferArg::from_raw_parts_binding(output, len) };
-    TargetArraysLaunch::new(result_arrays([], 0), Some(words).into())
+/// A target for words of accumulators.
+pub(super) fn words_target(words: &Bound) -> TargetArraysLaunch {
+    TargetArraysLaunch::new(result_arrays(&[]), Some(words.elements()).into())
 }
 
-/// The results as arrays of this many elements, which the buffers have been checked to hold.
-pub(crate) fn result_arrays(
-    results: impl IntoIterator<Item = BufferBinding>,
-    len: usize,
-) -> ResultArraysLaunch {
-    // SAFETY: the caller checked the buffers.
-    let array = |result| unsafe { BufferArg::from_raw_parts_binding(result, len) };
-    let mut arrays = results.into_iter().map(array);
+/// The results as arrays of elements.
+pub(crate) fn result_arrays(results: &[Bound]) -> ResultArraysLaunch {
+    let mut arrays = results.iter().map(Bound::elements);
     ResultArraysLaunch::new(
         arrays.next().into(),
         arrays.next().into(),
@@ -53,20 +43,15 @@ pub(crate) fn result_arrays(
     )
 }
 
-/// The buffers of partials, one for each field, as arrays of this length. Each was asked for with
-/// it.
-pub(super) fn partial_arrays(partials: &[Handle], len: usize) -> PartialArraysLaunch {
-    let array = |field: usize| {
-        let buffer = partials.get(field)?;
-        // SAFETY: each buffer was asked for with this length.
-        Some(unsafe { BufferArg::from_raw_parts(buffer.clone(), len) })
-    };
+/// The partials of each field as arrays.
+pub(super) fn partial_arrays(partials: &[Bound]) -> PartialArraysLaunch {
+    let mut arrays = partials.iter().map(Bound::elements);
     PartialArraysLaunch::new(
-        array(0).into(),
-        array(1).into(),
-        array(2).into(),
-        array(3).into(),
-        array(4).into(),
+        arrays.next().into(),
+        arrays.next().into(),
+        arrays.next().into(),
+        arrays.next().into(),
+        arrays.next().into(),
     )
 }
 

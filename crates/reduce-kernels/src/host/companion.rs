@@ -1,8 +1,9 @@
 //! Tensors beside the input: how kernels read them, and the arguments that describe them.
 
-use cubecl::{prelude::*, server::BufferBinding};
+use cubecl::prelude::*;
 use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
 
+use super::bound::Bound;
 use crate::kernels::companion::{CompanionAccess, CompanionLaunch};
 
 /// Size of the widest store of one unit, in bytes.
@@ -74,20 +75,16 @@ pub(super) fn companion_access(
 pub(super) fn second_arrays(
     problem: &Problem,
     access: Access,
-    binding: Option<&BufferBinding>,
+    bound: Option<&Bound>,
 ) -> (Option<BufferArg>, Option<BufferArg>, CompanionAccess) {
-    let Some((second, binding)) = problem.second().zip(binding) else {
+    let Some((second, bound)) = problem.second().zip(bound) else {
         return (None, None, CompanionAccess::None);
     };
     let (element, alignment) = (second.element(), second.alignment());
     let how = companion_access(problem, access, second.strides(), element, alignment);
-    let array = |len: usize| {
-        // SAFETY: the buffer was checked against the span.
-        unsafe { BufferArg::from_raw_parts_binding(binding.clone(), len) }
-    };
     let in_vectors = how == CompanionAccess::Vector;
-    let elements = (!in_vectors || access.peeled).then(|| array(second.span()));
-    let vectors = in_vectors.then(|| array(second.span() / access.vector));
+    let elements = (!in_vectors || access.peeled).then(|| bound.elements());
+    let vectors = in_vectors.then(|| bound.vectors(access.vector));
     (elements, vectors, how)
 }
 

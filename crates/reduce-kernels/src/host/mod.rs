@@ -3,7 +3,7 @@
 //! [`call`] is the path, which all kinds of task share: a task is stated as a problem, the problem
 //! gets a plan, the plan becomes launches, and [`cache`] keeps them under the task. A kind of task is
 //! a folder here: [`reduce`], [`apply`] and [`list`]. Each holds its request as plain data, says how
-//! the request is stated and launched, and launches it with checked [`buffers`] and [`scratch`]
+//! the request is stated and launched, and launches it with [`bound`] buffers and [`scratch`]
 //! memory. A task that launches another one holds it as it was prepared.
 //!
 //! [`settings`] holds what the process has set for each device: its profile, stored plans, and
@@ -16,7 +16,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod arguments;
-pub(crate) mod buffers;
+pub(crate) mod bound;
 pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;

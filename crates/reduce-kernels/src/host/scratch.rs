@@ -15,7 +15,7 @@ use cubecl::{
 };
 use reduce_planner::ElementType;
 
-use super::cache::identity;
+use super::{bound::Bound, cache::identity};
 use crate::{ReduceError, element::storage_type, kernels::partials::clear_words};
 
 /// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
@@ -63,8 +63,7 @@ struct KeptWords {
 
 /// 64-bit words for one launch.
 pub(crate) struct Words {
-    pub(super) handle: Handle,
-    pub(super) count: usize,
+    pub(super) words: Bound,
     /// The number of the launch in the upper 32 bits. It is never 0, and greater than the number
     /// of any earlier launch with these words.
     pub(super) mark: u64,
@@ -85,9 +84,10 @@ pub(super) fn words(client: &Client, stream: Stream, count: usize) -> Result<Wor
         };
         words.launch += 1;
         let mark = u64::from(words.launch) << 32;
-        let launch = Words { handle: words.handle.clone(), count: words.count, mark };
+        let kept = words.handle.clone().binding();
+        let launch = Words { words: Bound::own(kept, words.count, size_of::<u64>()), mark };
         if client.is_capturing() {
-            clear(client, &launch.handle, count);
+            clear(client, &launch.words, count);
         }
         scratch.words = Some(words);
         Ok(launch)
@@ -95,7 +95,7 @@ pub(super) fn words(client: &Client, stream: Stream, count: usize) -> Result<Wor
 }
 
 /// Enqueues that the first `count` words become 0.
-fn clear(client: &Client, words: &Handle, count: usize) {
+fn clear(client: &Client, words: &Bound, count: usize) {
     const UNITS: u32 = 256;
     // SAFETY: the buffer holds at least `count` words, and the kernel writes no others. Earlier
     // launches of the stream have ended when it begins, and later ones begin when it has ended.
@@ -104,7 +104,7 @@ fn clear(client: &Client, words: &Handle, count: usize) {
             client,
             CubeCount::new_1d(count.div_ceil(UNITS as usize) as u32),
             CubeDim::new_1d(UNITS),
-            BufferArg::from_raw_parts(words.clone(), count),
+            words.elements(),
             count,
         );
     }
@@ -208,8 +208,8 @@ pub(crate) fn unwritten(nth: usize, handle: &Handle, error: &ServerError) -> Red
     ReduceError::Unwritten { nth, bytes: handle.size(), reason: error.to_string() }
 }
 
-/// For each field of an accumulator, a buffer of at least the given number of bytes. Its content is
-/// arbitrary.
+/// For each field of an accumulator, which takes so many bytes, a buffer of `len` of them. Its
+/// content is arbitrary.
 ///
 /// # Errors
 ///
@@ -217,13 +217,16 @@ pub(crate) fn unwritten(nth: usize, handle: &Handle, error: &ServerError) -> Red
 pub(super) fn partials(
     client: &Client,
     stream: Stream,
+    len: usize,
     fields: impl IntoIterator<Item = usize>,
-) -> Result<Vec<Handle>, ReduceError> {
+) -> Result<Vec<Bound>, ReduceError> {
     with_scratch(client, stream, |scratch| {
-        let mut handles = Vec::new();
-        for (nth, bytes) in fields.into_iter().enumerate() {
+        let mut partials = Vec::new();
+        for (nth, field) in fields.into_iter().enumerate() {
+            let bound = |handle: Handle| Bound::own(handle.binding(), len, field);
+            let bytes = len * field;
             if let Some((kept, _)) = scratch.partials.get(nth).filter(|kept| kept.1 >= bytes) {
-                handles.push(kept.clone());
+                partials.push(bound(kept.clone()));
                 continue;
             }
             let is_kept = bytes <= MOST_KEPT_BYTES;
@@ -235,9 +238,9 @@ pub(super) fn partials(
                 scratch.partials.truncate(nth);
                 scratch.partials.push((handle.clone(), bytes));
             }
-            handles.push(handle);
+            partials.push(bound(handle));
         }
-        Ok(handles)
+        Ok(partials)
     })
 }
 

@@ -11,6 +11,7 @@ use crate::{
     element::{memory_type, storage_type},
     host::{
         arguments::{parameter_type, result_arrays},
+        bound::Bound,
         cache,
         client::has_hardware_math,
         types::check_arithmetic,
@@ -355,8 +356,11 @@ fn forms(
         chains: false,
         application: None,
     };
-    // Each buffer has been made with this length.
-    let results = || result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
+    let bound = |(output, result): (&Handle, &ElementType)| {
+        Bound::own(output.clone().binding(), len, result.bytes())
+    };
+    let bound: Vec<Bound> = outputs.iter().zip(&signature.results).map(bound).collect();
+    let results = || result_arrays(&bound);
     let elements = || input.clone().into_arg().into_buffer_arg();
     let parameters = || ParametersLaunch::of(parameters, storage_type(parameter));
     reduce_in_every_form::launch(

@@ -11,11 +11,7 @@ use crate::{
     ReduceError,
     element::{element_type, memory_type, storage_type},
     host::{
-        arguments::count,
-        buffers::{buffer_bytes, check_input, check_offset, check_span},
-        cache,
-        client::has_hardware_math,
-        companion::list,
+        arguments::count, bound::Bound, cache, client::has_hardware_math, companion::list,
         types::applied_type,
     },
     input::sealed::Layout,
@@ -75,9 +71,11 @@ pub(crate) fn cross_entropy(
         return Err(PlanError::ElementUnsupported { device, element }.into());
     }
     let outputs = applied.problem().outputs();
-    check_input(applied.problem(), buffer_bytes(&logits.handle))?;
-    check_span("classes", outputs_span(classes), class_type, buffer_bytes(&classes.handle))?;
-    check_offset(client, "classes", classes.handle.offset_start, class_type)?;
+    let given = |role, tensor: &TensorHandle, span, element| {
+        Bound::check(client, role, tensor.handle.clone().binding(), span, element)
+    };
+    let bound_logits = given("input", logits, applied.problem().input_span(), input.element)?;
+    let bound_classes = given("classes", classes, outputs_span(classes), class_type)?;
     let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
     let grid = device.spread(wanted).ok_or_else(|| PlanError::Unfit {
         plan: "the losses of all classes".into(),
@@ -101,9 +99,8 @@ pub(crate) fn cross_entropy(
         true => AddressType::U64,
         false => AddressType::U32,
     };
-    let array = |tensor: &TensorHandle, len: usize| {
-        // SAFETY: the buffers were checked against these spans, or allocated with them.
-        unsafe { BufferArg::from_raw_parts(tensor.handle.clone(), len) }
+    let own = |tensor: &TensorHandle| {
+        Bound::own(tensor.handle.clone().binding(), outputs, real.bytes()).elements()
     };
     // SAFETY: units past the last output do nothing. Offsets in the logits lie inside their span,
     // because classes that are out of range read the first element of their slice.
@@ -114,11 +111,11 @@ pub(crate) fn cross_entropy(
             CubeDim::new_1d(UNITS),
             address,
             types(client, &input, class_type, real),
-            array(logits, problem.input_span()),
-            array(classes, outputs_span(classes)),
-            array(&most, outputs),
-            array(&logarithms, outputs),
-            array(&losses, outputs),
+            bound_logits.elements(),
+            bound_classes.elements(),
+            own(&most),
+            own(&logarithms),
+            own(&losses),
             kept,
             list(&applied.companions()[1].kept),
             input.strides[axis],

@@ -1,11 +1,7 @@
 //! Launches reductions whose results are applied to their elements.
 
-use cubecl::{
-    prelude::*,
-    server::{BufferBinding, Handle},
-    std::tensor::TensorHandle,
-};
-use reduce_planner::{Access, AppliedPlan, Direction, Plan, span};
+use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
+use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Plan};
 
 use super::request::{ApplyRequest, ApplyingLaunch, PreparedApplication};
 use crate::{
@@ -13,10 +9,11 @@ use crate::{
     element::{memory_type, storage_type},
     host::{
         arguments::{count, geometry, parameters, result_arrays},
-        buffers::{buffer_bytes, check_offset, check_output},
-        call::{Call, Task},
+        bound::Bound,
+        call::Call,
         client::has_hardware_math,
-        companion::{companion_launch, second_arrays},
+        companion::companion_launch,
+        reduce::Inputs,
         scratch::{Words, words},
     },
     kernels::{
@@ -24,7 +21,7 @@ use crate::{
         application::{Hold, apply_stored, reduce_and_apply, reduce_and_apply_by_cubes},
         args::{
             ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
-            OperandArraysLaunch, ResultArraysLaunch,
+            OperandArraysLaunch,
         },
         companion::CompanionAccess,
     },
@@ -35,7 +32,7 @@ use crate::{
 pub(crate) struct Tensors<'a> {
     pub(crate) input: &'a TensorHandle,
     pub(crate) second: Option<&'a TensorHandle>,
-    /// The second input comes first, if there is one.
+    /// Those beside the second input.
     pub(crate) operands: Vec<&'a TensorHandle>,
 }
 
@@ -83,20 +80,18 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let request = &self.task;
         let applied = prepared.stated.applied();
-        let all = core::iter::once(tensors.input).chain(tensors.operands.iter().copied());
-        let bytes: Vec<_> = all.map(|tensor| Some(buffer_bytes(&tensor.handle))).collect();
-        request.check_bytes(&prepared.stated, &bytes)?;
-        let input = applied.problem().input();
-        check_offset(client, "input", tensors.input.handle.offset_start, input)?;
-        check_output(&output, applied.problem().output_span(), applied.output())?;
-        check_offset(client, "output", output.offset_start, applied.output())?;
-        for (operand, tensor) in request.operands.iter().zip(&tensors.operands) {
-            check_offset(client, "operand", tensor.handle.offset_start, operand.element)?;
-        }
+        let problem = applied.problem();
+        let inputs = Inputs::bind(client, problem, tensors.input, tensors.second)?;
+        let operands = request.own_operands().iter().zip(&tensors.operands);
+        let operands = operands.map(|(operand, tensor)| {
+            let binding = tensor.handle.clone().binding();
+            Bound::check(client, "operand", binding, request.span_of(operand), operand.element)
+        });
+        let operands = operands.collect::<Result<_, ReduceError>>()?;
+        let (span, element) = (problem.output_span(), applied.output());
+        let output = Bound::check(client, "output", output, span, element)?;
         let results = match &prepared.reduction {
-            Some(reduction) => {
-                reduction.run(client, &self.parameters, tensors.input, tensors.second)?
-            }
+            Some(reduction) => reduction.run(client, &self.parameters, inputs.clone())?,
             None if request.wants_results => prepared.empty_results(client, request),
             None => Vec::new(),
         };
@@ -111,10 +106,9 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
                 request,
                 prepared,
                 launch,
-                input: tensors.input.handle.clone().binding(),
-                second: tensors.second.map(|second| second.handle.clone().binding()),
-                operands: tensors.operands.iter().map(|tensor| tensor.handle.clone()).collect(),
-                results: &results,
+                inputs,
+                operands,
+                results: prepared.bound_results(&results),
                 output,
                 words,
                 parameters: &self.parameters,
@@ -131,12 +125,21 @@ impl PreparedApplication {
     fn empty_results(&self, client: &Client, request: &ApplyRequest<'_>) -> Vec<TensorHandle> {
         let outputs = self.stated.problems.1.outputs();
         let results = &self.stated.signature.results[..request.reduction.operator.0.results];
-        let tensor = |&element: &reduce_planner::ElementType| {
+        let tensor = |&element: &ElementType| {
             let handle = client.empty(outputs.max(1) * element.bytes());
             let shape = self.stated.shape.clone();
             TensorHandle::new_contiguous(shape, handle, storage_type(element))
         };
         results.iter().map(tensor).collect()
+    }
+
+    /// The buffers of row-major results.
+    fn bound_results(&self, results: &[TensorHandle]) -> Vec<Bound> {
+        let outputs = self.stated.problems.1.outputs();
+        let bytes = self.stated.real().bytes();
+        let bound =
+            |result: &TensorHandle| Bound::own(result.handle.clone().binding(), outputs, bytes);
+        results.iter().map(bound).collect()
     }
 }
 
@@ -146,11 +149,11 @@ struct Launch<'a> {
     request: &'a ApplyRequest<'a>,
     prepared: &'a PreparedApplication,
     launch: &'a ApplyingLaunch,
-    input: BufferBinding,
-    second: Option<BufferBinding>,
-    operands: Vec<Handle>,
-    results: &'a [TensorHandle],
-    output: BufferBinding,
+    inputs: Inputs,
+    /// Those beside the second input.
+    operands: Vec<Bound>,
+    results: Vec<Bound>,
+    output: Bound,
     words: Option<Words>,
     parameters: &'a [f64],
     apply_parameters: &'a [f64],
@@ -186,7 +189,7 @@ impl Launch<'_> {
                     self.types(),
                     self.input_arrays(),
                     self.operand_arrays(),
-                    self.result_arrays(),
+                    result_arrays(&self.results),
                     self.output_arrays(),
                     geometry,
                     self.companions(),
@@ -204,8 +207,8 @@ impl Launch<'_> {
                         self.types(),
                         self.input_arrays(),
                         self.operand_arrays(),
-                        BufferArg::from_raw_parts(words.handle.clone(), words.count),
-                        self.result_arrays(),
+                        words.words.elements(),
+                        result_arrays(&self.results),
                         self.output_arrays(),
                         geometry,
                         self.companions(),
@@ -226,7 +229,7 @@ impl Launch<'_> {
                     self.types(),
                     self.input_arrays(),
                     self.operand_arrays(),
-                    self.result_arrays(),
+                    result_arrays(&self.results),
                     self.output_arrays(),
                     geometry,
                     self.companions(),
@@ -275,49 +278,30 @@ impl Launch<'_> {
 
     fn input_arrays(&self) -> InputArraysLaunch {
         let access = self.launch.how.access;
-        let problem = self.prepared.stated.applied().problem();
-        let span = problem.input_span();
-        let array = |len: usize| {
-            // SAFETY: the buffer was checked against the span.
-            unsafe { BufferArg::from_raw_parts_binding(self.input.clone(), len) }
-        };
-        let elements = access.peeled.then(|| array(span)).into();
-        let (second, second_wide, how) = second_arrays(problem, access, self.second.as_ref());
-        let vectors = array(span / access.vector);
-        InputArraysLaunch::new(vectors, elements, second.into(), second_wide.into(), how)
+        self.inputs.arrays(self.prepared.stated.applied().problem(), access, access.peeled)
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch {
         let Access { vector, peeled, .. } = self.launch.how.access;
-        let span = self.prepared.stated.applied().problem().output_span();
         let in_vectors = self.launch.output_in_vectors;
-        let array = |len: usize| {
-            // SAFETY: the buffer was checked against the span.
-            unsafe { BufferArg::from_raw_parts_binding(self.output.clone(), len) }
-        };
         AppliedArraysLaunch::new(
-            in_vectors.then(|| array(span / vector)).into(),
-            (!in_vectors || peeled).then(|| array(span)).into(),
+            in_vectors.then(|| self.output.vectors(vector)).into(),
+            (!in_vectors || peeled).then(|| self.output.elements()).into(),
         )
     }
 
     fn operand_arrays(&self) -> OperandArraysLaunch {
         let Access { vector, peeled, direction, .. } = self.launch.how.access;
         let edges = peeled && direction == Direction::Along;
+        // The first slot is that of a second input, which the input's arrays bind.
+        let own = usize::from(self.inputs.second.is_some());
         let array = |nth: usize, wide: bool| {
-            let access = self.launch.how.operands[nth];
-            let handle = self.operands.get(nth)?;
-            let bound = match (wide, access) {
-                (true, access) => access == CompanionAccess::Vector,
-                (false, CompanionAccess::Vector) => edges,
-                (false, CompanionAccess::Second) => false,
-                (false, _) => true,
-            };
-            let operand = &self.request.operands[nth];
-            let span = span(&self.request.reduction.shape, &operand.strides)?;
-            let len = if wide { span / vector } else { span };
-            // SAFETY: the buffer was checked against the span.
-            bound.then(|| unsafe { BufferArg::from_raw_parts(handle.clone(), len) })
+            let operand = self.operands.get(nth.checked_sub(own)?)?;
+            let in_vectors = self.launch.how.operands[nth] == CompanionAccess::Vector;
+            match wide {
+                true => in_vectors.then(|| operand.vectors(vector)),
+                false => (!in_vectors || edges).then(|| operand.elements()),
+            }
         };
         OperandArraysLaunch::new(
             array(0, false).into(),
@@ -327,12 +311,6 @@ impl Launch<'_> {
             array(1, true).into(),
             array(2, true).into(),
         )
-    }
-
-    fn result_arrays(&self) -> ResultArraysLaunch {
-        // Each buffer was allocated with this length.
-        let len = self.prepared.stated.problems.1.outputs();
-        result_arrays(self.results.iter().map(|result| result.handle.clone().binding()), len)
     }
 
     /// The strides of the results and of the operands.

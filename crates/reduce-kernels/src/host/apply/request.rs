@@ -11,7 +11,7 @@ use reduce_planner::{
 use crate::{
     ReduceError,
     host::{
-        buffers::{byte_count, check_input, check_span},
+        bound::{byte_count, check_inputs, check_span},
         cache::{Asked, Held, Known, Remembered},
         call::{Task, prepare},
         companion::{WIDEST_STORE, companion_access, lies_alike},
@@ -197,15 +197,11 @@ impl Task for ApplyRequest<'_> {
         stated: &StatedApplication,
         bytes: &[Option<u64>],
     ) -> Result<(), ReduceError> {
-        let Some((&input, operands)) = bytes.split_first() else { return Ok(()) };
-        if let Some(bytes) = input {
-            check_input(stated.applied().problem(), bytes)?;
-        }
-        let shape = &self.reduction.shape;
-        for (operand, &bytes) in self.operands.iter().zip(operands) {
+        check_inputs(stated.applied().problem(), bytes)?;
+        let inputs = 1 + usize::from(self.reduction.second.is_some());
+        for (operand, &bytes) in self.own_operands().iter().zip(bytes.iter().skip(inputs)) {
             let Some(bytes) = bytes else { continue };
-            let spanned = span(shape, &operand.strides).unwrap_or(usize::MAX);
-            check_span("operand", spanned, operand.element, bytes)?;
+            check_span("operand", self.span_of(operand), operand.element, bytes)?;
         }
         Ok(())
     }
@@ -299,6 +295,16 @@ impl Task for ApplyRequest<'_> {
 }
 
 impl ApplyRequest<'_> {
+    /// The operands without the second input.
+    pub(super) fn own_operands(&self) -> &[OperandSpec] {
+        &self.operands[usize::from(self.reduction.second.is_some())..]
+    }
+
+    /// Elements from the first to the last of an operand.
+    pub(super) fn span_of(&self, operand: &OperandSpec) -> usize {
+        span(&self.reduction.shape, &operand.strides).unwrap_or(usize::MAX)
+    }
+
     /// Type of the output's elements.
     fn output_type(&self) -> Result<ElementType, ReduceError> {
         let element = self.reduction.element;

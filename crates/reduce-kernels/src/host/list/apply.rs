@@ -3,7 +3,7 @@
 use core::hash::{Hash, Hasher};
 use std::{cell::RefCell, rc::Rc, thread::LocalKey};
 
-use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
+use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
     AppliedListPlan, AppliedListProblem, Device, ElementType, InputSpec, ListPlan, Problem,
     row_major_strides,
@@ -13,7 +13,7 @@ use super::{
     launch::ListResult,
     reading::{PreparedLaunch, TableWords, Tables, prepare_launch},
     request::{
-        ListRequest, ListTask, PreparedList, StatedList, check_tensor_bytes, check_tensors,
+        ListRequest, ListTask, PreparedList, StatedList, bind_tensors, check_tensor_bytes,
         problem_bytes,
     },
 };
@@ -22,7 +22,7 @@ use crate::{
     element::{memory_type, storage_type},
     host::{
         arguments::{count, result_arrays},
-        buffers::byte_count,
+        bound::{Bound, byte_count},
         cache::{Asked, Held, Known, Remembered},
         call::{Call, Task, prepare},
         client::has_hardware_math,
@@ -258,7 +258,8 @@ impl Call<'_, ApplyListTask<'_>> {
     ) -> Result<Outcome, ReduceError> {
         let prepared = self.prepared(client)?;
         let inputs = &self.task.inputs;
-        check_tensors(client, prepared.stated.problem.elements(), tensors)?;
+        let problem = prepared.stated.problem.elements();
+        let tensors = bind_tensors(client, problem, tensors)?;
         let mut outputs: Vec<TensorHandle> = Vec::new();
         if !self.task.request.in_place {
             for (tensor, strides) in inputs.iter().zip(&prepared.stated.strides) {
@@ -267,13 +268,19 @@ impl Call<'_, ApplyListTask<'_>> {
                 outputs.push(TensorHandle::new(handle, tensor.shape, &strides[..], storage));
             }
         }
-        let results = prepared.reduction.run(client, &self.parameters, tensors)?;
+        // Without gaps, or row-major: an output spans no more than its elements.
+        let bound = |(output, tensor): (&TensorHandle, &Problem)| {
+            let (binding, bytes) = (output.handle.clone().binding(), tensor.input().bytes());
+            Bound::own(binding, tensor.reduction_len(), bytes)
+        };
+        let bound_outputs: Vec<Bound> = outputs.iter().zip(problem.tensors()).map(bound).collect();
+        let results = prepared.reduction.run(client, &self.parameters, &tensors)?;
         let launch = Launch {
             client,
             prepared: &prepared,
             parameters: &self.apply_parameters,
-            tensors,
-            outputs: &outputs,
+            tensors: &tensors,
+            outputs: &bound_outputs,
             results: &results,
         };
         prepared.launches.iter().for_each(|reading| launch.run(reading));
@@ -297,9 +304,9 @@ struct Launch<'a> {
     client: &'a Client,
     prepared: &'a PreparedListApplication,
     parameters: &'a [f64],
-    tensors: &'a [&'a TensorHandle],
+    tensors: &'a [Bound],
     /// None if the elements are replaced.
-    outputs: &'a [TensorHandle],
+    outputs: &'a [Bound],
     results: &'a [ListResult],
 }
 
@@ -307,26 +314,20 @@ impl Launch<'_> {
     fn run(&self, reading: &PreparedLaunch) {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let PreparedListApplication { apply, stated, units_per_cube, .. } = self.prepared;
-        let problem = stated.problem.elements();
         let access = launch.access;
-        let of_input = |tensor: usize| -> (&Handle, usize) {
-            (&self.tensors[tensor].handle, problem.tensors()[tensor].input_span())
-        };
-        let of_output = |tensor: usize| -> (&Handle, usize) {
-            // Without gaps, or row-major: it spans no more than its elements.
-            (&self.outputs[tensor].handle, problem.tensors()[tensor].reduction_len())
-        };
         let (inputs, outputs) = match self.outputs.is_empty() {
             true => (
                 ListArraysLaunch::new(SequenceArg::new(), SequenceArg::new()),
-                reading.arrays(of_input),
+                reading.arrays(self.tensors),
             ),
-            false => (reading.arrays(of_input), reading.arrays(of_output)),
+            false => (reading.arrays(self.tensors), reading.arrays(self.outputs)),
         };
-        // The result of all is one element.
-        let of_all = self.results.iter().map(|result| result.all.handle.clone().binding());
-        let results_of_all = result_arrays(of_all, 1);
         let real = stated.real();
+        let of_all = self
+            .results
+            .iter()
+            .map(|result| Bound::own(result.all.handle.clone().binding(), 1, real.bytes()));
+        let of_all: Vec<Bound> = of_all.collect();
         let (stored, real_type) = (memory_type(reading.element), memory_type(real));
         let types = KernelTypesArg {
             stored,
@@ -356,7 +357,7 @@ impl Launch<'_> {
                 inputs,
                 outputs,
                 reading.table(&self.prepared.tables),
-                results_of_all,
+                result_arrays(&of_all),
                 ParametersLaunch::of(self.parameters, storage_type(real)),
                 launch.cubes() as usize,
                 launch.outer_dims,

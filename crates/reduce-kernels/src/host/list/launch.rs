@@ -5,19 +5,20 @@ use reduce_planner::ElementType;
 
 use super::{
     reading::PreparedLaunch,
-    request::{ListLaunches, ListTask, PreparedList, StatedList, check_tensors},
+    request::{ListLaunches, ListTask, PreparedList, StatedList, bind_tensors},
 };
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
     host::{
         arguments::{count, parameters, partial_arrays, result_arrays},
+        bound::Bound,
         call::Call,
         client::has_hardware_math,
         scratch::partials,
     },
     kernels::{
-        args::{KernelTypesArg, PartialArraysLaunch},
+        args::KernelTypesArg,
         list::{merge_list, reduce_list},
         pairwise::CHAIN,
     },
@@ -32,7 +33,9 @@ impl Call<'_, ListTask<'_>> {
         client: &Client,
         tensors: &[&TensorHandle],
     ) -> Result<Vec<ListResult>, ReduceError> {
-        self.prepared(client)?.run(client, &self.parameters, tensors)
+        let prepared = self.prepared(client)?;
+        let tensors = bind_tensors(client, &prepared.stated.problem, tensors)?;
+        prepared.run(client, &self.parameters, &tensors)
     }
 }
 
@@ -42,30 +45,29 @@ impl PreparedList {
         &self,
         client: &Client,
         parameters: &[f64],
-        tensors: &[&TensorHandle],
+        tensors: &[Bound],
     ) -> Result<Vec<ListResult>, ReduceError> {
-        let StatedList { problem, signature } = &self.stated;
-        check_tensors(client, problem, tensors)?;
+        let StatedList { signature, .. } = &self.stated;
         let operator = self.operator.0;
         let results = &signature.results[..operator.results];
-        let outputs: Vec<Handle> = results
-            .iter()
-            .map(|&result| {
-                let elements = self.each + tensors.len().max(1);
-                client.empty(elements * result.bytes())
-            })
-            .collect();
+        let len = self.each + tensors.len().max(1);
+        let new = |result: &ElementType| client.empty(len * result.bytes());
+        let outputs: Vec<Handle> = results.iter().map(new).collect();
         let stream = outputs
             .first()
             .map_or_else(|| client.empty(1).stream.value, |output| output.stream.value);
         let fields = &signature.fields[..operator.fields];
-        let bytes = fields.iter().map(|field| self.launch.partials.max(1) * field.bytes());
-        let partials = partials(client, stream, bytes)?;
+        let fields = fields.iter().map(|field| field.bytes());
+        let partials = partials(client, stream, self.launch.partials.max(1), fields)?;
         let launch = Launch { client, prepared: self, parameters, partials: &partials };
         for reading in &self.launch.reading {
             launch.read(reading, tensors);
         }
-        launch.merge(&outputs, tensors.len());
+        let bound = |(output, result): (&Handle, &ElementType)| {
+            Bound::own(output.clone().binding(), len, result.bytes())
+        };
+        let bound: Vec<Bound> = outputs.iter().zip(results).map(bound).collect();
+        launch.merge(&bound, tensors.len());
         let of_list = |(output, &result): (Handle, &ElementType)| {
             let (bytes, storage) = (result.bytes() as u64, storage_type(result));
             let beyond = output.size_in_used() - bytes;
@@ -93,17 +95,15 @@ struct Launch<'a> {
     client: &'a Client,
     prepared: &'a PreparedList,
     parameters: &'a [f64],
-    partials: &'a [Handle],
+    partials: &'a [Bound],
 }
 
 impl Launch<'_> {
     /// The partials of the tensors of one launch.
-    fn read(&self, reading: &PreparedLaunch, tensors: &[&TensorHandle]) {
+    fn read(&self, reading: &PreparedLaunch, tensors: &[Bound]) {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let access = launch.access;
-        let problem = &self.prepared.stated.problem;
-        let spans = |tensor: usize| problem.tensors()[tensor].input_span();
-        let arrays = reading.arrays(|tensor| (&tensors[tensor].handle, spans(tensor)));
+        let arrays = reading.arrays(tensors);
         let team = &self.prepared.launch.readers;
         let pairwise = self.prepared.operator.0.pairwise;
         let types = KernelTypesArg {
@@ -124,7 +124,7 @@ impl Launch<'_> {
                 types,
                 arrays,
                 reading.table(&self.prepared.tables),
-                self.partials(),
+                partial_arrays(self.partials),
                 self.parameters(),
                 launch.cubes() as usize,
                 launch.outer_dims,
@@ -136,12 +136,9 @@ impl Launch<'_> {
     }
 
     /// The results, from the partials.
-    fn merge(&self, outputs: &[Handle], tensors: usize) {
+    fn merge(&self, outputs: &[Bound], tensors: usize) {
         let PreparedList { launch, tables, each, .. } = self.prepared;
         let ListLaunches { mergers, grid, address, words, .. } = launch;
-        // The outputs were asked for with this length.
-        let len = each + tensors.max(1);
-        let results = result_arrays(outputs.iter().map(|output| output.clone().binding()), len);
         // SAFETY: the table has the partials of each tensor, which the buffers hold, and the
         // outputs have an element for each tensor.
         unsafe {
@@ -151,9 +148,9 @@ impl Launch<'_> {
                 CubeDim::new_1d(mergers.units_per_cube),
                 *address,
                 self.types(),
-                self.partials(),
+                partial_arrays(self.partials),
                 tables.array(words),
-                results,
+                result_arrays(outputs),
                 self.parameters(),
                 tensors,
                 *each,
@@ -177,10 +174,6 @@ impl Launch<'_> {
             chains: false,
             application: None,
         }
-    }
-
-    fn partials(&self) -> PartialArraysLaunch {
-        partial_arrays(self.partials, self.prepared.launch.partials.max(1))
     }
 
     fn parameters(&self) -> ParametersLaunch {

@@ -9,7 +9,7 @@ use reduce_planner::{
 
 use crate::{
     ReduceError,
-    host::scratch::table,
+    host::{bound::Bound, scratch::table},
     kernels::{
         args::ListArraysLaunch,
         list::{NO_ELEMENTS, WORDS_OF_DIM, WORDS_OF_TENSOR},
@@ -76,8 +76,7 @@ pub(super) struct Tables(Handle);
 impl Tables {
     pub(super) fn array(&self, words: &Range<usize>) -> BufferArg {
         let table = self.0.clone().offset_start((words.start * size_of::<u32>()) as u64);
-        // SAFETY: the buffer was made with these words.
-        unsafe { BufferArg::from_raw_parts(table, words.len()) }
+        Bound::own(table.binding(), words.len(), size_of::<u32>()).elements()
     }
 
     /// Bytes on the device.
@@ -174,18 +173,12 @@ pub(super) fn prepare_launch(
 }
 
 impl PreparedLaunch {
-    /// The tensors as arrays. `of` gives the buffer of a tensor and the elements that it spans,
-    /// against which the buffer has been checked.
-    pub(super) fn arrays<'a>(&self, of: impl Fn(usize) -> (&'a Handle, usize)) -> ListArraysLaunch {
-        let array = |tensor: usize, vector: usize| {
-            let (handle, span) = of(tensor);
-            // SAFETY: the buffer has been checked against the span.
-            unsafe { BufferArg::from_raw_parts(handle.clone(), span / vector) }
-        };
+    /// The tensors as arrays.
+    pub(super) fn arrays(&self, tensors: &[Bound]) -> ListArraysLaunch {
         let vector = self.launch.access.vector;
         ListArraysLaunch::new(
-            self.slots.iter().map(|&tensor| array(tensor, vector)).collect(),
-            self.tails.iter().map(|&tensor| array(tensor, 1)).collect(),
+            self.slots.iter().map(|&tensor| tensors[tensor].vectors(vector)).collect(),
+            self.tails.iter().map(|&tensor| tensors[tensor].elements()).collect(),
         )
     }
 

@@ -15,7 +15,7 @@ use super::reading::{
 use crate::{
     ReduceError,
     host::{
-        buffers::{buffer_bytes, check_input, check_offset},
+        bound::{Bound, check_input},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
         types::{check_arithmetic, class_of},
@@ -287,18 +287,21 @@ pub(super) fn problem_bytes(problem: &ListProblem) -> usize {
     problem.tensors().iter().map(of_tensor).sum()
 }
 
-/// Checks that buffers hold their tensors, at offsets where the device can bind them.
-pub(super) fn check_tensors(
+/// Binds the buffers of tensors.
+///
+/// # Errors
+///
+/// A buffer that is too small, or begins where the device cannot bind it.
+pub(super) fn bind_tensors(
     client: &Client,
     problem: &ListProblem,
     tensors: &[&TensorHandle],
-) -> Result<(), ReduceError> {
-    check_tensor_bytes(problem, tensors.iter().map(|tensor| Some(buffer_bytes(&tensor.handle))))?;
-    for (nth, (tensor, problem)) in tensors.iter().zip(problem.tensors()).enumerate() {
-        let offset = tensor.handle.offset_start;
-        check_offset(client, "input", offset, problem.input()).map_err(listed(nth))?;
-    }
-    Ok(())
+) -> Result<Vec<Bound>, ReduceError> {
+    let bound = |(nth, (tensor, problem)): (usize, (&&TensorHandle, &Problem))| {
+        let (binding, span) = (tensor.handle.clone().binding(), problem.input_span());
+        Bound::check(client, "input", binding, span, problem.input()).map_err(listed(nth))
+    };
+    tensors.iter().zip(problem.tensors()).enumerate().map(bound).collect()
 }
 
 /// Checks that buffers of these many bytes hold the tensors; `None` where there is no buffer.

@@ -1,6 +1,6 @@
 //! The launch parameters of a plan, without buffers.
 
-use cubecl::{ir::AddressType, prelude::*, server::Handle};
+use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
     Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
     check_limits,
@@ -9,6 +9,7 @@ use reduce_planner::{
 use crate::{
     ReduceError,
     host::{
+        bound::Bound,
         scratch::{Stream, Words, partials, words},
         types::word_count,
     },
@@ -113,7 +114,7 @@ pub(super) enum Scratch {
     Words { cubes: usize, words: Words },
     /// A buffer for each field of the partial results of `cubes` cubes, which a second launch
     /// merges.
-    Partials { cubes: usize, buffers: Vec<Handle>, team: Team, grid: [u32; 3] },
+    Partials { cubes: usize, buffers: Vec<Bound>, team: Team, grid: [u32; 3] },
 }
 
 impl Scratch {
@@ -136,8 +137,7 @@ impl Scratch {
                 Ok(Scratch::Words { cubes, words: words(client, stream(), count)? })
             }
             Merging::SecondLaunch { cubes, team, grid } => {
-                let bytes = fields.into_iter().map(|field| cubes * outputs * field);
-                let buffers = partials(client, stream(), bytes)?;
+                let buffers = partials(client, stream(), cubes * outputs, fields)?;
                 Ok(Scratch::Partials { cubes, buffers, team, grid })
             }
         }

@@ -1,13 +1,10 @@
 //! Launches kernels with a dispatch, checked buffers and scratch memory.
 
-use cubecl::{
-    prelude::*,
-    server::{BufferBinding, Handle},
-};
+use cubecl::prelude::*;
 use reduce_planner::{Access, Direction, ElementType, Problem};
 
 use super::{
-    buffers::Buffers,
+    Inputs,
     dispatch::{Dispatch, Scratch},
     request::Resolved,
 };
@@ -15,13 +12,14 @@ use crate::{
     element::memory_type,
     host::{
         arguments::{count, dims, geometry, parameters, partial_arrays, words_target},
+        bound::Bound,
         client::has_hardware_math,
         companion::{WIDEST_STORE, second_arrays},
         scratch::Words,
     },
     kernels::{
         args::{
-            InputArraysLaunch, KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch,
+            InputArraysLaunch, KernelTypesArg, ResultArraysLaunch,
             TargetArraysLaunch,
         },
         merge::merge_partials,
@@ -38,7 +36,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) client: &'a Client,
     pub(crate) operator: OperatorRef,
     pub(crate) dispatch: &'a Dispatch,
-    pub(crate) buffers: Buffers<'a>,
+    pub(super) resolved: &'a Resolved,
+    pub(super) inputs: Inputs,
+    /// One for each result, or one for the words of accumulators.
+    pub(super) outputs: Vec<Bound>,
     pub(super) scratch: Scratch,
     /// The operator's parameters.
     pub(crate) parameters: &'a [f64],
@@ -58,7 +59,7 @@ impl Launch<'_> {
 
     fn single_pass(&self) {
         let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
-        // SAFETY: `Buffers` hold every offset of the problem. The plan's check has found that every
+        // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found that every
         // vector load is aligned and inside its inner dimension. Those of realigned rows start at
         // or before an element of the row; only the last of a tile may reach beyond the
         // input, and kernels ask whether it does. Units without work repeat the loads of
@@ -93,7 +94,7 @@ impl Launch<'_> {
                 address,
                 self.types(),
                 self.input(),
-                BufferArg::from_raw_parts(words.handle.clone(), words.count),
+                words.words.elements(),
                 self.target(false),
                 geometry(self.problem(), &plan),
                 self.parameters(),
@@ -106,7 +107,7 @@ impl Launch<'_> {
         }
     }
 
-    fn split_two_pass(&self, cubes: usize, partials: &[Handle], merging: Team, grid: CubeCount) {
+    fn split_two_pass(&self, cubes: usize, partials: &[Bound], merging: Team, grid: CubeCount) {
         let Dispatch { plan, team, grid: first_grid, address, .. } = *self.dispatch;
         let problem = self.problem();
         // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
@@ -119,7 +120,7 @@ impl Launch<'_> {
                 address,
                 self.types(),
                 self.input(),
-                self.partials(cubes, partials),
+                partial_arrays(partials),
                 geometry(problem, &plan),
                 self.parameters(),
                 cubes,
@@ -137,7 +138,7 @@ impl Launch<'_> {
                 CubeDim::new_1d(merging.units_per_cube),
                 address,
                 self.merging_types(),
-                self.partials(cubes, partials),
+                partial_arrays(partials),
                 self.target(false),
                 dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
                 self.parameters(),
@@ -151,11 +152,11 @@ impl Launch<'_> {
     }
 
     fn problem(&self) -> &Problem {
-        &self.buffers.resolved().problem
+        &self.resolved.problem
     }
 
     fn types(&self) -> KernelTypesArg {
-        let signature = &self.buffers.resolved().signature;
+        let signature = &self.resolved.signature;
         KernelTypesArg {
             stored: memory_type(self.problem().input()),
             second: self.problem().second().map(|second| memory_type(second.element())),
@@ -178,45 +179,25 @@ impl Launch<'_> {
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
     /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch {
-        let Access { vector, peeled, realigned, .. } = self.dispatch.plan.access;
-        let span = self.problem().input_span();
-        let array = |len: usize| {
-            // SAFETY: `Buffers` checked the buffer against the span.
-            unsafe { BufferArg::from_raw_parts_binding(self.buffers.input().clone(), len) }
-        };
-        let elements = (peeled || realigned).then(|| array(span));
         let access = self.dispatch.plan.access;
-        let (second, second_wide, how) =
-            second_arrays(self.problem(), access, self.buffers.second());
-        InputArraysLaunch::new(
-            array(span / vector),
-            elements.into(),
-            second.into(),
-            second_wide.into(),
-            how,
-        )
+        self.inputs.arrays(self.problem(), access, access.peeled || access.realigned)
     }
 
     /// The outputs, or the words of accumulators.
     fn target(&self, in_vectors: bool) -> TargetArraysLaunch {
-        let Resolved { problem, words, .. } = self.buffers.resolved();
-        let Some(words) = words else {
-            return TargetArraysLaunch::new(self.output(in_vectors), None.into());
-        };
-        words_target(self.buffers.outputs()[0].clone(), problem.outputs() * words)
+        match self.resolved.words {
+            None => TargetArraysLaunch::new(self.output(in_vectors), None.into()),
+            Some(_) => words_target(&self.outputs[0]),
+        }
     }
 
     /// The outputs as arrays of vectors, of elements, or of both.
     fn output(&self, in_vectors: bool) -> ResultArraysLaunch {
         let Access { vector, peeled, .. } = self.dispatch.plan.access;
-        let span = self.problem().output_span();
-        let outputs = self.buffers.outputs();
         let array = |nth: usize, wide: bool| {
             let is_bound = if wide { in_vectors } else { !in_vectors || peeled };
-            let output = outputs.get(nth).filter(|_| is_bound)?;
-            let len = if wide { span / vector } else { span };
-            // SAFETY: `Buffers` checked the buffers against the span.
-            Some(unsafe { BufferArg::from_raw_parts_binding(output.clone(), len) })
+            let output = self.outputs.get(nth).filter(|_| is_bound)?;
+            Some(if wide { output.vectors(vector) } else { output.elements() })
         };
         ResultArraysLaunch::new(
             array(0, false).into(),
@@ -228,35 +209,47 @@ impl Launch<'_> {
         )
     }
 
-    fn partials(&self, cubes: usize, partials: &[Handle]) -> PartialArraysLaunch {
-        partial_arrays(partials, cubes * self.problem().outputs())
-    }
-
     /// Whether the results of a tile can be stored as one vector: they lie side by side, their
     /// vector is aligned in the output, and it is no wider than one store.
     fn writes_vectors(&self) -> bool {
         let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
-        if self.buffers.resolved().words.is_some() {
+        if self.resolved.words.is_some() {
             return false;
         }
-        let buffers = 2 + 2 * self.buffers.outputs().len();
+        let buffers = 2 + 2 * self.outputs.len();
         if realigned || peeled && buffers > self.dispatch.bindings {
             return false;
         }
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
-        let fits = |(output, element): (&BufferBinding, &ElementType)| {
+        let fits = |(output, element): (&Bound, &ElementType)| {
             let bytes = vector * element.bytes();
-            bytes <= WIDEST_STORE && output.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
+            bytes <= WIDEST_STORE && output.begins_at_multiple_of(bytes)
         };
-        let results = &self.buffers.resolved().signature.results;
+        let results = &self.resolved.signature.results;
         direction == Direction::Across
             && vector > 1
             && inner.output_stride == 1
             && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
-            && self.buffers.outputs().iter().zip(results).all(fits)
+            && self.outputs.iter().zip(results).all(fits)
     }
 
     fn parameters(&self) -> ParametersLaunch {
-        parameters(self.parameters, &self.buffers.resolved().signature)
+        parameters(self.parameters, &self.resolved.signature)
+    }
+}
+
+impl Inputs {
+    /// The inputs as arguments of a launch: vectors, and elements where they are wanted too.
+    pub(in crate::host) fn arrays(
+        &self,
+        problem: &Problem,
+        access: Access,
+        with_elements: bool,
+    ) -> InputArraysLaunch {
+        let Self { input, second } = self;
+        let elements = with_elements.then(|| input.elements()).into();
+        let vectors = input.vectors(access.vector);
+        let (second, second_wide, how) = second_arrays(problem, access, second.as_ref());
+        InputArraysLaunch::new(vectors, elements, second.into(), second_wide.into(), how)
     }
 }

@@ -1,10 +1,6 @@
 //! Launches the merging of partial results.
 
-use cubecl::{
-    ir::AddressType,
-    prelude::*,
-    server::{BufferBinding, Handle},
-};
+use cubecl::{ir::AddressType, prelude::*, server::BufferBinding};
 use reduce_planner::{
     ElementType, InputSpec, OutputSpec, Problem, check_limits, row_major_strides,
 };
@@ -14,7 +10,7 @@ use crate::{
     element::memory_type,
     host::{
         arguments::{count, dims, parameters, result_arrays, words_target},
-        buffers::{byte_count, check_offset, check_output},
+        bound::{Bound, byte_count},
         cache,
         client::has_hardware_math,
         scratch::allocated,
@@ -35,7 +31,7 @@ const UNITS: u32 = 128;
 
 /// Words of partial results: `slots` times the accumulators of all outputs.
 pub(crate) struct PartialWords {
-    pub(crate) handle: Handle,
+    pub(crate) words: Bound,
     pub(crate) slots: usize,
 }
 
@@ -110,21 +106,23 @@ impl PreparedMerge {
         self.outputs() * self.words
     }
 
-    /// Checks that the buffers of results hold all that is written.
-    pub(crate) fn check_results(
+    /// Binds the buffers of results.
+    ///
+    /// # Errors
+    ///
+    /// A buffer that is too small, or begins where the device cannot bind it.
+    pub(crate) fn bind_results(
         &self,
         client: &Client,
-        results: &[BufferBinding],
-    ) -> Result<(), ReduceError> {
-        for (output, &element) in results.iter().zip(&self.signature.results) {
-            check_output(output, self.problem.output_span(), element)?;
-            check_offset(client, "output", output.offset_start, element)?;
-        }
-        Ok(())
+        results: impl IntoIterator<Item = BufferBinding>,
+    ) -> Result<Vec<Bound>, ReduceError> {
+        let bound = |(output, &element): (BufferBinding, &ElementType)| {
+            Bound::check(client, "output", output, self.problem.output_span(), element)
+        };
+        results.into_iter().zip(&self.signature.results).map(bound).collect()
     }
 
-    /// Merges partial results in this order, and stores the results. The buffers have been
-    /// [checked](Self::check_results).
+    /// Merges partial results in this order, and stores the results.
     ///
     /// # Errors
     ///
@@ -134,10 +132,9 @@ impl PreparedMerge {
         client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        results: Vec<BufferBinding>,
+        results: &[Bound],
     ) -> Result<(), ReduceError> {
-        let span = self.problem.output_span();
-        let target = || TargetArraysLaunch::new(result_arrays(results, span), None.into());
+        let target = || TargetArraysLaunch::new(result_arrays(results), None.into());
         self.fold(client, partials, numbers, target)
     }
 
@@ -151,10 +148,9 @@ impl PreparedMerge {
         client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        merged: &Handle,
+        merged: &Bound,
     ) -> Result<(), ReduceError> {
-        let target = || words_target(merged.clone().binding(), self.words());
-        self.fold(client, partials, numbers, target)
+        self.fold(client, partials, numbers, || words_target(merged))
     }
 
     /// Merges a few arrays after the other. What has been merged so far is the first of the next
@@ -169,19 +165,21 @@ impl PreparedMerge {
         if self.outputs() == 0 {
             return Ok(());
         }
-        let bytes = self.words() * size_of::<u32>();
+        let new = || -> Result<Bound, ReduceError> {
+            let handle = allocated(client, self.words() * size_of::<u32>())?;
+            Ok(Bound::own(handle.binding(), self.words(), size_of::<u32>()))
+        };
         // Merges in turn read one of two buffers and write the other.
         let between = match partials.len() > MOST_ARRAYS {
-            true => vec![allocated(client, bytes)?, allocated(client, bytes)?],
+            true => vec![new()?, new()?],
             false => Vec::new(),
         };
         let mut free = between.iter().cycle();
         while partials.len() > MOST_ARRAYS {
-            let merged = free.next().expect("there are two buffers").clone();
+            let merged = free.next().expect("there are two buffers");
             let first = partials.drain(..MOST_ARRAYS).collect();
-            let words = words_target(merged.clone().binding(), self.words());
-            self.launch(client, first, numbers, words);
-            partials.insert(0, PartialWords { handle: merged, slots: 1 });
+            self.launch(client, first, numbers, words_target(merged));
+            partials.insert(0, PartialWords { words: merged.clone(), slots: 1 });
         }
         self.launch(client, partials, numbers, target());
         Ok(())
@@ -207,11 +205,8 @@ impl PreparedMerge {
             application: None,
         };
         let mut shards = SequenceArg::new();
-        for PartialWords { handle, slots } in partials {
-            let len = slots * self.words();
-            // SAFETY: whoever made the value has checked that the buffer holds this many words.
-            let words = unsafe { BufferArg::from_raw_parts(handle, len) };
-            shards.push(ShardWordsLaunch::new(words, slots));
+        for PartialWords { words, slots } in partials {
+            shards.push(ShardWordsLaunch::new(words.elements(), slots));
         }
         // SAFETY: kernels read inside the arrays of words, and write inside the span of the outputs
         // or the words of all outputs, which the target's buffers hold.

@@ -1,7 +1,7 @@
 //! A reduction of one input, or of two: the kind of task that all others are made of.
 //!
 //! [`request`] holds what the caller asked for as plain data, and resolves it to a problem.
-//! [`dispatch`] decides how a plan is launched. A call checks the [`buffers`] and passes them to
+//! [`dispatch`] decides how a plan is launched. A call binds its buffers and passes them to
 //! [`launch`]. [`merge`] merges partial results.
 
 use std::{cell::RefCell, thread::LocalKey};
@@ -10,7 +10,7 @@ use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{Device, ElementType, Plan, Problem};
 
 use super::{
-    buffers::{buffer_bytes, byte_count, check_inputs},
+    bound::{Bound, byte_count, check_inputs},
     cache::{Asked, Held, Known, Remembered},
     call::{Call, Task},
     scratch::Stream,
@@ -19,13 +19,11 @@ use super::{
 };
 use crate::{ReduceError, element::storage_type, operator::OperatorRef};
 
-pub(crate) mod buffers;
 pub(crate) mod dispatch;
 pub(crate) mod launch;
 pub(crate) mod merge;
 pub(crate) mod request;
 
-use buffers::Buffers;
 use dispatch::{Dispatch, Scratch};
 use launch::Launch;
 use request::{Request, Resolved, Wanted};
@@ -170,7 +168,9 @@ impl<'a> Call<'a, Request<'a>> {
         input: &TensorHandle,
         second: Option<&TensorHandle>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
-        self.prepared(client)?.run(client, &self.parameters, input, second)
+        let prepared = self.prepared(client)?;
+        let inputs = Inputs::bind(client, &prepared.resolved.problem, input, second)?;
+        prepared.run(client, &self.parameters, inputs)
     }
 
     /// Launches into tensors that the caller supplies.
@@ -184,7 +184,8 @@ impl<'a> Call<'a, Request<'a>> {
         let prepared = self.prepared(client)?;
         check_layouts(&prepared.resolved.shape, outputs)?;
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
-        let launch = prepared.ready(client, &self.parameters, input, second, None, bindings)?;
+        let inputs = Inputs::bind(client, &prepared.resolved.problem, input, second)?;
+        let launch = prepared.ready(client, &self.parameters, inputs, None, bindings)?;
         launch.into_iter().for_each(Launch::run);
         Ok(())
     }
@@ -196,13 +197,12 @@ impl Prepared {
         &self,
         client: &Client,
         parameters: &[f64],
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
+        inputs: Inputs,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let outputs = new_outputs(client, &self.resolved, self.operator);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream.value);
-        let launch = self.ready(client, parameters, input, second, stream, bindings)?;
+        let launch = self.ready(client, parameters, inputs, stream, bindings)?;
         launch.into_iter().for_each(Launch::run);
         Ok(outputs)
     }
@@ -213,24 +213,28 @@ impl Prepared {
         &'c self,
         client: &'c Client,
         parameters: &'c [f64],
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
+        inputs: Inputs,
         stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
     ) -> Result<Option<Launch<'c>>, ReduceError> {
         let Self { operator, ref resolved, ref dispatch } = *self;
-        let Some(dispatch) = dispatch else {
-            let bytes = |tensor: &TensorHandle| buffer_bytes(&tensor.handle);
-            check_inputs(&resolved.problem, &[Some(bytes(input)), second.map(bytes)])?;
-            return Ok(None);
-        };
-        let buffers = Buffers::check(client, resolved, input, second, outputs)?;
+        let Some(dispatch) = dispatch else { return Ok(None) };
+        let outputs = resolved.bind_outputs(client, outputs)?;
         // CubeCL does not reveal the stream of a client, but a new buffer does.
         let stream = || stream.unwrap_or_else(|| client.empty(1).stream.value);
         let fields = &resolved.signature.fields[..operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());
         let scratch = Scratch::of(client, stream, dispatch, fields, resolved.problem.outputs())?;
-        Ok(Some(Launch { client, operator, dispatch, buffers, scratch, parameters }))
+        Ok(Some(Launch {
+            client,
+            operator,
+            dispatch,
+            resolved,
+            inputs,
+            outputs,
+            scratch,
+            parameters,
+        }))
     }
 }
 
@@ -269,4 +273,55 @@ pub(crate) fn check_layouts(
         }
     }
     Ok(())
+}
+
+/// The inputs of a reduction, or of a call that contains one.
+#[derive(Clone)]
+pub(crate) struct Inputs {
+    input: Bound,
+    pub(in crate::host) second: Option<Bound>,
+}
+
+impl Inputs {
+    /// Binds what `problem` reads.
+    ///
+    /// # Errors
+    ///
+    /// A buffer that is too small, or begins where the device cannot bind it.
+    pub(in crate::host) fn bind(
+        client: &Client,
+        problem: &Problem,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+    ) -> Result<Self, ReduceError> {
+        let (span, element) = (problem.input_span(), problem.input());
+        let input = Bound::check_input(client, "input", &input.handle, span, element)?;
+        let second = second.zip(problem.second()).map(|(tensor, second)| {
+            let (span, element) = (second.span(), second.element());
+            Bound::check_input(client, "second input", &tensor.handle, span, element)
+        });
+        Ok(Self { input, second: second.transpose()? })
+    }
+}
+
+impl Resolved {
+    /// Binds the outputs: one for each result, or one for the words of accumulators.
+    ///
+    /// # Errors
+    ///
+    /// A buffer that is too small, or begins where the device cannot bind it.
+    fn bind_outputs(
+        &self,
+        client: &Client,
+        outputs: Vec<BufferBinding>,
+    ) -> Result<Vec<Bound>, ReduceError> {
+        let Self { problem, signature, words, .. } = self;
+        let of_words =
+            words.map(|words| (problem.outputs().saturating_mul(words), ElementType::U32));
+        let outputs = outputs.into_iter().zip(&signature.results).map(|(output, &element)| {
+            let (len, element) = of_words.unwrap_or((problem.output_span(), element));
+            Bound::check(client, "output", output, len, element)
+        });
+        outputs.collect()
+    }
 }

@@ -17,10 +17,10 @@ use cubecl::{
 use connections::{Connections, LONGEST_CONNECTING, answers_within};
 
 use super::{
-    buffers::buffer_bytes,
+    bound::{Bound, buffer_bytes},
     call::Call,
     reduce::{
-        Prepared,
+        Inputs, Prepared,
         launch::Launch,
         merge::{PartialWords, PreparedMerge},
         new_outputs,
@@ -73,8 +73,9 @@ pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle
         let outputs = new_outputs(client, &prepared.resolved, call.task.operator);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream.value);
-        let parameters = &call.parameters;
-        let launch = prepared.ready(client, parameters, input, *second, stream, bindings);
+        let inputs = Inputs::bind(client, &prepared.resolved.problem, input, *second);
+        let inputs = inputs.map_err(of_shard(nth))?;
+        let launch = prepared.ready(client, &call.parameters, inputs, stream, bindings);
         launches.extend(launch.map_err(of_shard(nth))?);
         results.push(outputs);
     }
@@ -128,12 +129,16 @@ pub(crate) fn run_exchanged(
         };
         let buffers = buffers.map_err(of_shard(nth))?;
         let own = own_slot(&buffers.own, key).binding();
-        let launch = prepared.ready(client, parameters, input, second, Some(stream), vec![own]);
+        let bound = Inputs::bind(client, &prepared.resolved.problem, input, second);
+        let bound = bound.map_err(of_shard(nth))?;
+        let launch = prepared.ready(client, parameters, bound, Some(stream), vec![own]);
         launches.extend(launch.map_err(of_shard(nth))?);
         let gathered = buffers.gathered.clone();
         let inputs = [Some(input), second].into_iter().flatten();
         let inputs = inputs.map(|input| input.handle.clone()).collect();
         exchanges.push(Exchange { client, device, key, buffers, inputs });
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding());
+        let outputs = merge.bind_results(client, bindings).map_err(of_shard(nth))?;
         merges.push(Merging { client, merge, gathered, parameters, outputs });
     }
     // Through the host, no device waits for another, so a launch that fails hangs none of them.
@@ -151,7 +156,7 @@ struct Merging<'a> {
     merge: PreparedMerge,
     gathered: Handle,
     parameters: &'a [f64],
-    outputs: Vec<TensorHandle>,
+    outputs: Vec<Bound>,
 }
 
 /// Exchanges what has been launched, and launches the merges.
@@ -175,9 +180,9 @@ fn exchange_and_merge(
     let slots = exchanges.len();
     for (nth, merging) in merges.into_iter().enumerate() {
         let Merging { client, merge, gathered, parameters, outputs } = merging;
-        let results = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let words = vec![PartialWords { handle: gathered, slots }];
-        merge.finish(client, words, &parameters, results).map_err(of_shard(nth))?;
+        let words = Bound::own(gathered.binding(), slots * merge.words(), size_of::<u32>());
+        let words = vec![PartialWords { words, slots }];
+        merge.finish(client, words, parameters, &outputs).map_err(of_shard(nth))?;
     }
     Ok(())
 }

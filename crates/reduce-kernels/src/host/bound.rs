@@ -1,0 +1,149 @@
+//! Buffers that were checked, and the checks.
+//!
+//! Kernels trust the length of each array that they get, and read and write without asking. A
+//! [`Bound`] is the proof that a buffer has that length: every array of a launch is made from one,
+//! and nothing else in this crate makes such arrays.
+
+use cubecl::{
+    prelude::*,
+    server::{BufferBinding, Handle},
+};
+use reduce_planner::{ElementType, Problem};
+
+use super::client::binding_alignment;
+use crate::ReduceError;
+
+/// A buffer that holds this many elements from where it begins, at an offset where the device can
+/// bind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    buffer: BufferBinding,
+    len: usize,
+}
+
+impl Bound {
+    /// The buffer of a tensor of the caller's, whose elements span `len` places.
+    ///
+    /// # Errors
+    ///
+    /// The buffer is smaller, or begins where the device cannot bind it.
+    pub(crate) fn check(
+        client: &Client,
+        tensor: &'static str,
+        buffer: BufferBinding,
+        len: usize,
+        element: ElementType,
+    ) -> Result<Self, ReduceError> {
+        let available = bytes_between(buffer.size, buffer.offset_start, buffer.offset_end);
+        check_span(tensor, len, element, available)?;
+        let offset = buffer.offset_start.unwrap_or(0);
+        let alignment = binding_alignment(client, element);
+        match offset.is_multiple_of(alignment) {
+            true => Ok(Self { buffer, len }),
+            false => Err(ReduceError::Misaligned { tensor, offset, alignment }),
+        }
+    }
+
+    /// The buffer of an input of the caller's. If nothing of it is read, it is a small buffer in
+    /// its place, because a kernel cannot bind one of 0 bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check).
+    pub(crate) fn check_input(
+        client: &Client,
+        tensor: &'static str,
+        handle: &Handle,
+        len: usize,
+        element: ElementType,
+    ) -> Result<Self, ReduceError> {
+        let checked = Self::check(client, tensor, handle.clone().binding(), len, element)?;
+        match len {
+            0 => Ok(Self { buffer: client.empty(element.bytes()).binding(), len }),
+            _ => Ok(checked),
+        }
+    }
+
+    /// A buffer of this crate's own, which was asked for with at least `len` elements of so many
+    /// bytes.
+    pub(crate) fn own(buffer: BufferBinding, len: usize, bytes: usize) -> Self {
+        let available = bytes_between(buffer.size, buffer.offset_start, buffer.offset_end);
+        debug_assert!(
+            (len as u64).saturating_mul(bytes as u64) <= available,
+            "{len} elements of {bytes} bytes in a buffer of {available} bytes"
+        );
+        Self { buffer, len }
+    }
+
+    /// The elements, as an argument of a launch.
+    pub(crate) fn elements(&self) -> BufferArg {
+        self.vectors(1)
+    }
+
+    /// The vectors of so many elements that lie entirely inside the buffer, as an argument of a
+    /// launch.
+    pub(crate) fn vectors(&self, width: usize) -> BufferArg {
+        // SAFETY: each constructor has found that the buffer holds `len` elements.
+        unsafe { BufferArg::from_raw_parts_binding(self.buffer.clone(), self.len / width) }
+    }
+
+    /// Whether the buffer begins at a multiple of so many bytes.
+    pub(crate) fn begins_at_multiple_of(&self, bytes: usize) -> bool {
+        self.buffer.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
+    }
+}
+
+/// Checks that the buffer of a tensor holds the elements that it spans.
+pub(crate) fn check_span(
+    tensor: &'static str,
+    spanned: usize,
+    element: ElementType,
+    available: u64,
+) -> Result<(), ReduceError> {
+    let needed = byte_count(spanned, element);
+    match needed > available {
+        true => Err(ReduceError::BufferTooSmall { tensor, needed, available }),
+        false => Ok(()),
+    }
+}
+
+/// Checks that the input's buffer holds all that the problem reads.
+pub(crate) fn check_input(problem: &Problem, available: u64) -> Result<(), ReduceError> {
+    check_span("input", problem.input_span(), problem.input(), available)
+}
+
+/// Checks that the buffers of the inputs, where they exist, hold all that the problem reads.
+pub(super) fn check_inputs(problem: &Problem, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
+    let spans = [
+        Some(("input", problem.input_span(), problem.input())),
+        problem.second().map(|second| ("second input", second.span(), second.element())),
+    ];
+    for (&bytes, span) in bytes.iter().zip(spans) {
+        if let (Some(available), Some((tensor, spanned, element))) = (bytes, span) {
+            check_span(tensor, spanned, element, available)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of `count` elements.
+pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {
+    (count as u64).saturating_mul(element.bytes() as u64)
+}
+
+/// Bytes of a buffer between its offsets.
+pub(crate) fn buffer_bytes(handle: &Handle) -> u64 {
+    bytes_between(handle.size(), handle.offset_start, handle.offset_end)
+}
+
+/// Bytes of a buffer between its offsets; 0 if they cross.
+fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
+    size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
+}
+
+/// Alignment in bytes of an address that lies `offset` bytes into a buffer. Buffers themselves are
+/// aligned to the widest load, of 16 bytes.
+pub(crate) fn alignment_of(offset: u64) -> usize {
+    const WIDEST_LOAD_LOG2: u32 = 4;
+    1 << offset.trailing_zeros().min(WIDEST_LOAD_LOG2)
+}
