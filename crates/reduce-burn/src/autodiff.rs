@@ -16,7 +16,8 @@ use crate::{
     AnyTensor, Application, Operation, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
     Results,
     application::{self, gradient::ApplicationGradient},
-    backend::{floats_of, run_composed},
+    backend::floats_of,
+    composed,
     gradient::{self, Gradient},
     pair::{
         self,
@@ -54,7 +55,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             Operation::Reduction(reduction) if is_tracked => reduce(floats_of(tensors), &reduction),
             Operation::Pair(pair) if is_tracked && pair.function() == PairName::MaxDifference => {
                 // The maximum of a tensor has a gradient.
-                run_composed(tensors, &Operation::Pair(pair))
+                composed::run(tensors, &Operation::Pair(pair))
             }
             Operation::Pair(pair) if is_tracked && has_gradient(pair.function()) => {
                 reduce_pair(floats_of(tensors), &pair)
@@ -71,7 +72,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             | Operation::Clipping(_))
                 if is_tracked =>
             {
-                run_composed(tensors, &operation)
+                composed::run(tensors, &operation)
             }
             operation => {
                 let tensors = tensors.into_iter().map(|tensor| match tensor {

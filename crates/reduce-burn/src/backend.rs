@@ -7,13 +7,13 @@ use burn_backend::{
     tensor::{Device, FloatTensor},
 };
 use burn_tensor::Shape;
+use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
 
 use crate::{
-    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBurnError, Reduction, application,
+    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBurnError, Reduction,
     clip::{self, Clipped},
-    composed,
-    gradient::floats,
-    pair,
+    operand::Operand,
+    tensor::floats,
 };
 
 /// The results of an operation, in the order of [`Operation::outputs`].
@@ -134,42 +134,7 @@ pub trait ReduceBackend: Backend {
     fn run(
         tensors: Vec<AnyTensor<Self>>,
         operation: Operation,
-    ) -> Result<Results<Self>, ReduceBurnError> {
-        run_composed(tensors, &operation)
-    }
-}
-
-/// Runs an operation with Burn's own operations.
-pub(crate) fn run_composed<B: ReduceBackend>(
-    tensors: Vec<AnyTensor<B>>,
-    operation: &Operation,
-) -> Result<Results<B>, ReduceBurnError> {
-    match operation {
-        Operation::Reduction(reduction) => {
-            let [tensor] = these(tensors);
-            Ok(composed::reduce(tensor, reduction))
-        }
-        Operation::Pair(pair) => {
-            let [first, second] = these(tensors);
-            pair::composed::reduce(first, second, pair)
-        }
-        Operation::Application(application) => {
-            let (tensor, operands) = with_operands(tensors);
-            let result = application::composed::apply::<B>(tensor, operands, application)?;
-            Ok(vec![AnyTensor::Float(result)])
-        }
-        Operation::ApplicationWithStatistics(application) => {
-            let (tensor, operands) = with_operands(tensors);
-            let result = apply::<B>(tensor.clone(), operands, application)?;
-            let statistics = application::composed::statistics::<B>(tensor, application)?;
-            Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
-        }
-        Operation::Clipping(clipping) => {
-            let tensors = floats_of(tensors);
-            let (clipped, norm) = clip::composed::clip_by_global_norm::<B>(tensors, clipping)?;
-            Ok(clipped.into_iter().chain([norm]).map(AnyTensor::Float).collect())
-        }
-    }
+    ) -> Result<Results<Self>, ReduceBurnError>;
 }
 
 /// The tensors of an operation that takes `N`.
@@ -242,5 +207,26 @@ pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
     Ok((results, norm))
 }
 
-#[cfg(feature = "flex")]
-impl ReduceBackend for burn_flex::Flex {}
+/// The results of an operator over `axes`, which they keep with size 1.
+pub(crate) fn reduced<B: ReduceBackend, const N: usize>(
+    operator: OperatorName,
+    x: &Operand<B>,
+    axes: &[usize],
+) -> Result<[Operand<B>; N], ReduceBurnError> {
+    let x = AnyTensor::Float(x.0.clone());
+    let options = OperatorOptions { correction: 0.0, ..OperatorOptions::default() };
+    let reduction = Reduction::new(operator, options, &x, &axes.into(), true)?;
+    Ok(floats(reduce::<B>(x, &reduction)?).map(Operand))
+}
+
+/// The results of a function without parameters over `axes`, which they keep with size 1.
+pub(crate) fn reduced_pair<B: ReduceBackend, const N: usize>(
+    function: PairName,
+    x: Operand<B>,
+    y: Operand<B>,
+    axes: &[usize],
+) -> Result<[Operand<B>; N], ReduceBurnError> {
+    let [x, y] = [x.0, y.0].map(AnyTensor::Float);
+    let pair = PairReduction::new(function, PairOptions::default(), &x, &y, &axes.into(), true)?;
+    Ok(floats(reduce_pair::<B>(x, y, &pair)?).map(Operand))
+}

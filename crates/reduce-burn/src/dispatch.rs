@@ -22,7 +22,7 @@ use burn_dispatch::{
 };
 use burn_tensor::{IntDType, Shape};
 
-use crate::{AnyTensor, Operation, ReduceBackend, ReduceBurnError, Results, backend::run_composed};
+use crate::{AnyTensor, Operation, ReduceBackend, ReduceBurnError, Results, composed};
 
 /// The value of an expression with the backend that holds a tensor, or of another one if that is
 /// none of those with an implementation of their own.
@@ -77,7 +77,7 @@ impl ReduceBackend for Dispatch {
         on_backend_of!(
             tensors[0].inner(),
             backend => backend.run(tensors, operation),
-            otherwise run_composed(tensors, &operation)
+            otherwise composed::run(tensors, &operation)
         )
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     axes::inverse,
     backend,
     operand::{Operand, wide},
+    tensor::floats,
 };
 
 /// A result, and how its gradient reaches the input. Results that are no floating point numbers
@@ -158,20 +159,6 @@ pub(crate) fn forward<B: ReduceBackend>(
 fn float<B: Backend>(results: Vec<AnyTensor<B>>) -> FloatTensor<B> {
     let [result] = floats(results);
     result
-}
-
-/// The float results, of which there are `N`.
-pub(crate) fn floats<B: Backend, const N: usize>(
-    results: Vec<AnyTensor<B>>,
-) -> [FloatTensor<B>; N] {
-    let results: Vec<_> = results
-        .into_iter()
-        .filter_map(|result| match result {
-            AnyTensor::Float(result) => Some(result),
-            _ => None,
-        })
-        .collect();
-    results.try_into().expect("the operator has this many float results")
 }
 
 fn int<B: Backend>(results: Vec<AnyTensor<B>>) -> IntTensor<B> {

@@ -102,3 +102,17 @@ pub(crate) fn into_any<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> AnyTen
 pub(crate) fn from_any<const D: usize, K: Basic>(tensor: AnyTensor<Dispatch>) -> Tensor<D, K> {
     Tensor::from_dispatch(tensor.into_inner())
 }
+
+/// The float results, of which there are `N`.
+pub(crate) fn floats<B: Backend, const N: usize>(
+    results: Vec<AnyTensor<B>>,
+) -> [FloatTensor<B>; N] {
+    let results: Vec<_> = results
+        .into_iter()
+        .filter_map(|result| match result {
+            AnyTensor::Float(result) => Some(result),
+            _ => None,
+        })
+        .collect();
+    results.try_into().expect("the operator has this many float results")
+}

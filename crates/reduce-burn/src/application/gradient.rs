@@ -8,12 +8,12 @@
 use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
 use reduce_kernels::{OperatorName, PairName};
 
-use super::{Application, AppliedFunction, reduced};
+use super::{Application, AppliedFunction};
 use crate::{
-    ReduceBackend, ReduceBurnError, backend,
+    ReduceBackend, ReduceBurnError,
+    backend::{self, reduced, reduced_pair},
     geometry::repeated_axes,
     operand::{Operand, wide},
-    pair::reduced_pair,
 };
 
 /// How the gradient of an application's result reaches its input and its operands.

@@ -1,7 +1,6 @@
 //! A reduction whose results are applied to the elements of its input, as data: softmax and
 //! normalisations.
 
-pub(crate) mod composed;
 mod functions;
 pub(crate) mod gradient;
 
@@ -9,18 +8,11 @@ use core::fmt;
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
-use reduce_kernels::{OperatorName, OperatorOptions, ReduceError, operator::InvalidParameter};
+use reduce_kernels::{ReduceError, operator::InvalidParameter};
 
 pub use functions::*;
 
-use crate::{
-    AnyTensor, AxisList, ReduceBackend, ReduceBurnError, Reduction,
-    axes::kept_axes,
-    backend,
-    geometry::broadcasts,
-    gradient::floats,
-    operand::{Operand, wide},
-};
+use crate::{AxisList, ReduceBurnError, axes::kept_axes, geometry::broadcasts, operand::wide};
 
 /// What is computed of each element and of the results of its slice. A slice is the elements that
 /// differ only in their indices along the given axes.
@@ -204,19 +196,7 @@ impl Application {
     }
 
     /// The axes that are not reduced, in ascending order.
-    fn kept_axes(&self) -> Vec<usize> {
+    pub(crate) fn kept_axes(&self) -> Vec<usize> {
         kept_axes(&self.axes, self.shape.num_dims())
     }
-}
-
-/// The results of an operator over `axes`, which they keep with size 1.
-pub(crate) fn reduced<B: ReduceBackend, const N: usize>(
-    operator: OperatorName,
-    x: &Operand<B>,
-    axes: &[usize],
-) -> Result<[Operand<B>; N], ReduceBurnError> {
-    let x = AnyTensor::Float(x.0.clone());
-    let options = OperatorOptions { correction: 0.0, ..OperatorOptions::default() };
-    let reduction = Reduction::new(operator, options, &x, &axes.into(), true)?;
-    Ok(floats(backend::reduce::<B>(x, &reduction)?).map(Operand))
 }

@@ -1,6 +1,5 @@
 //! Clipping of lists of tensors by their global norm.
 
-pub(crate) mod composed;
 mod functions;
 #[cfg(feature = "optim")]
 mod module;

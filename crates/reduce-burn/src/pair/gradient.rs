@@ -8,13 +8,13 @@ use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
 
-use super::{PairReduction, composed::divisor, reduced_pair};
+use super::PairReduction;
 use crate::{
     AnyTensor, ReduceBackend, ReduceBurnError, Reduction,
-    application::reduced,
-    backend,
-    gradient::{Gradient, floats},
+    backend::{self, reduced, reduced_pair},
+    gradient::Gradient,
     operand::Operand,
+    tensor::floats,
 };
 
 /// How the gradient of a result reaches the inputs.
@@ -220,7 +220,7 @@ impl Over<'_> {
                 let repeated = y.clone().expand(self.shape());
                 let [of_x] = reduced(Mean, &x, self.pair.axes())?;
                 let [of_y] = reduced(Mean, &repeated, self.pair.axes())?;
-                self.of_slopes(|| y - of_y, || x - of_x, gradient * (1.0 / divisor(self.pair)))
+                self.of_slopes(|| y - of_y, || x - of_x, gradient * (1.0 / self.pair.divisor()))
             }
         }
     }

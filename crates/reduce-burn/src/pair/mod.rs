@@ -1,6 +1,5 @@
 //! A reduction of two inputs as data.
 
-pub(crate) mod composed;
 mod functions;
 pub(crate) mod gradient;
 
@@ -11,10 +10,8 @@ use reduce_kernels::{PairName, PairOperator, PairOptions, ReduceError, with_pair
 pub use functions::*;
 
 use crate::{
-    AnyTensor, AxisList, Kind, ReduceBackend, ReduceBurnError, backend,
+    AnyTensor, AxisList, Kind, ReduceBurnError,
     geometry::{Geometry, broadcasts, repeated_axes},
-    gradient::floats,
-    operand::Operand,
 };
 
 /// What to compute of the elements of two tensors that belong together: a function, its parameters
@@ -28,7 +25,7 @@ pub struct PairReduction {
     value: DType,
     geometry: Geometry,
     second_shape: Shape,
-    settings: DeviceSettings,
+    pub(crate) settings: DeviceSettings,
 }
 
 impl PairReduction {
@@ -121,6 +118,11 @@ impl PairReduction {
         self.geometry.len()
     }
 
+    /// What a covariance is divided by: never less than 0.
+    pub(crate) fn divisor(&self) -> f64 {
+        (self.len() as f64 - self.options.correction).max(0.0)
+    }
+
     /// The shape of the results with the reduced axes as axes of size 1.
     pub(crate) fn kept_shape(&self) -> Shape {
         self.geometry.kept_shape()
@@ -157,18 +159,6 @@ impl PairReduction {
     }
 }
 
-/// The results of a function without parameters over `axes`, which they keep with size 1.
-pub(crate) fn reduced_pair<B: ReduceBackend, const N: usize>(
-    function: PairName,
-    x: Operand<B>,
-    y: Operand<B>,
-    axes: &[usize],
-) -> Result<[Operand<B>; N], ReduceBurnError> {
-    let [x, y] = [x.0, y.0].map(AnyTensor::Float);
-    let pair = PairReduction::new(function, PairOptions::default(), &x, &y, &axes.into(), true)?;
-    Ok(floats(backend::reduce_pair::<B>(x, y, &pair)?).map(Operand))
-}
-
 fn check_parameters<P: PairOperator>(function: PairName, operator: &P) -> Result<(), ReduceError> {
     let parameters = (P::PARAMETERS)(operator);
     parameters.map(|_| ()).map_err(|invalid| {
@@ -187,7 +177,7 @@ fn takes(function: PairName, kind: Kind) -> bool {
 }
 
 /// What a function gives for a reduction of no elements, if it has a value for that.
-fn value_of_nothing(function: PairName, options: PairOptions) -> Option<f64> {
+pub(crate) fn value_of_nothing(function: PairName, options: PairOptions) -> Option<f64> {
     match function {
         PairName::MaxDifference => None,
         PairName::AllCloseOf => Some(1.0),

@@ -18,10 +18,7 @@ use crate::{
         scratch::Words,
     },
     kernels::{
-        args::{
-            InputArraysLaunch, KernelTypesArg, ResultArraysLaunch,
-            TargetArraysLaunch,
-        },
+        args::{InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, TargetArraysLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,

@@ -5,8 +5,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_tensor::Shape;
 use reduce_kernels::OperatorName;
 
-use super::{Clipped, Clipping};
-use crate::{ReduceBackend, ReduceBurnError, application::reduced, operand::Operand};
+use crate::{
+    Clipping, ReduceBackend, ReduceBurnError, backend::reduced, clip::Clipped, operand::Operand,
+};
 
 /// What is added to a norm that is divided by, as reduce-kernels does it.
 const EPS: f64 = 1e-6;

@@ -5,8 +5,10 @@ use burn_backend::{TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::OperatorName;
 
-use super::{Application, AppliedFunction, reduced};
-use crate::{ReduceBackend, ReduceBurnError, axes::inverse, operand::Operand};
+use crate::{
+    Application, AppliedFunction, ReduceBackend, ReduceBurnError, axes::inverse, backend::reduced,
+    operand::Operand,
+};
 
 /// Runs an application.
 pub(crate) fn apply<B: ReduceBackend>(

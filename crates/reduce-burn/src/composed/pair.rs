@@ -8,10 +8,12 @@ use burn_backend::{
 use burn_std::IntDType;
 use reduce_kernels::{OperatorName, OperatorOptions, PairName};
 
-use super::{PairReduction, value_of_nothing};
+use super::reduction::of_nothing;
 use crate::{
-    AnyTensor, ReduceBackend, ReduceBurnError, Reduction, Results, application::reduced, backend,
-    composed::of_nothing, operand::Operand,
+    AnyTensor, PairReduction, ReduceBackend, ReduceBurnError, Reduction, Results,
+    backend::{self, reduced},
+    operand::Operand,
+    pair::value_of_nothing,
 };
 
 /// Runs a reduction of two inputs.
@@ -22,7 +24,7 @@ pub(crate) fn reduce<B: ReduceBackend>(
 ) -> Result<Results<B>, ReduceBurnError> {
     let [shape, _] = pair.input_shapes();
     if shape.num_elements() == 0 {
-        let value = value_of_nothing(pair.function, pair.options).unwrap_or(0.0);
+        let value = value_of_nothing(pair.function(), pair.options()).unwrap_or(0.0);
         return Ok(of_nothing(value, &pair.output_shape(), pair.outputs(), &first.device()));
     }
     let results = match (first, second) {
@@ -59,8 +61,8 @@ fn of_floats<B: ReduceBackend>(
         let [result] = reduced(operator, x, pair.axes())?;
         Ok(result)
     };
-    let options = pair.options;
-    let result = match pair.function {
+    let options = pair.options();
+    let result = match pair.function() {
         PairName::Dot => of(Sum, &(x * y))?,
         PairName::MeanSquaredError => {
             let difference = x - y;
@@ -99,7 +101,7 @@ fn of_floats<B: ReduceBackend>(
         }
         PairName::CovarianceOf => {
             let products = (x.clone() - of(Mean, &x)?) * (y.clone() - of(Mean, &y)?);
-            of(Sum, &products)? / divisor(pair)
+            of(Sum, &products)? / pair.divisor()
         }
         PairName::SumAndDotOf => {
             let results = [of(Sum, &x)?, of(Sum, &(x * y))?];
@@ -115,15 +117,10 @@ fn of_floats<B: ReduceBackend>(
     Ok(vec![AnyTensor::Float(result.0)])
 }
 
-/// What a covariance is divided by.
-pub(super) fn divisor(pair: &PairReduction) -> f64 {
-    (pair.len() as f64 - pair.options.correction).max(0.0)
-}
-
 /// Where elements are close.
 fn close<B: ReduceBackend>(x: Operand<B>, y: Operand<B>, pair: &PairReduction) -> BoolTensor<B> {
     let dtype = x.bool_dtype();
-    let tolerance = y.clone().abs() * pair.options.relative + pair.options.absolute;
+    let tolerance = y.clone().abs() * pair.options().relative + pair.options().absolute;
     // An infinite tolerance would take any difference.
     let finite = tolerance.differs_from(f64::INFINITY);
     let equal = B::float_equal(x.0.clone(), y.0.clone(), dtype);
@@ -137,7 +134,7 @@ fn integers_equal<B: ReduceBackend>(
     y: IntTensor<B>,
     pair: &PairReduction,
 ) -> BoolTensor<B> {
-    let [(_, own), (_, other)] = pair.inputs;
+    let [(_, own), (_, other)] = pair.inputs();
     let [x, y] = [x, y].map(|tensor| match own == other {
         true => tensor,
         false => B::int_cast(tensor, IntDType::I64),
@@ -151,7 +148,7 @@ fn of_equal<B: ReduceBackend>(
     pair: &PairReduction,
 ) -> Result<Results<B>, ReduceBurnError> {
     let mut counts = of_truths::<B>(OperatorName::CountNonzero, equal, pair)?;
-    if pair.function == PairName::CountEqualOf {
+    if pair.function() == PairName::CountEqualOf {
         return Ok(counts);
     }
     let Some(AnyTensor::Int(count)) = counts.pop() else { unreachable!("a count is an integer") };

@@ -1,0 +1,56 @@
+//! Operations made of Burn's own, for backends without kernels of reduce-kernels.
+
+pub(crate) mod application;
+pub(crate) mod clip;
+pub(crate) mod pair;
+pub(crate) mod reduction;
+
+use core::iter;
+
+use crate::{
+    AnyTensor, Operation, ReduceBackend, ReduceBurnError, Results,
+    backend::{apply, floats_of, these, with_operands},
+};
+
+/// Runs an operation with Burn's own operations.
+pub(crate) fn run<B: ReduceBackend>(
+    tensors: Vec<AnyTensor<B>>,
+    operation: &Operation,
+) -> Result<Results<B>, ReduceBurnError> {
+    match operation {
+        Operation::Reduction(reduction) => {
+            let [tensor] = these(tensors);
+            Ok(reduction::reduce(tensor, reduction))
+        }
+        Operation::Pair(pair) => {
+            let [first, second] = these(tensors);
+            pair::reduce(first, second, pair)
+        }
+        Operation::Application(application) => {
+            let (tensor, operands) = with_operands(tensors);
+            let result = application::apply::<B>(tensor, operands, application)?;
+            Ok(vec![AnyTensor::Float(result)])
+        }
+        Operation::ApplicationWithStatistics(application) => {
+            let (tensor, operands) = with_operands(tensors);
+            let result = apply::<B>(tensor.clone(), operands, application)?;
+            let statistics = application::statistics::<B>(tensor, application)?;
+            Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
+        }
+        Operation::Clipping(clipping) => {
+            let tensors = floats_of(tensors);
+            let (clipped, norm) = clip::clip_by_global_norm::<B>(tensors, clipping)?;
+            Ok(clipped.into_iter().chain([norm]).map(AnyTensor::Float).collect())
+        }
+    }
+}
+
+#[cfg(feature = "flex")]
+impl ReduceBackend for burn_flex::Flex {
+    fn run(
+        tensors: Vec<AnyTensor<Self>>,
+        operation: Operation,
+    ) -> Result<Results<Self>, ReduceBurnError> {
+        run(tensors, &operation)
+    }
+}
