@@ -4,7 +4,8 @@ use std::{collections::HashMap, fmt, time::Instant};
 
 use reduce_kernels::{
     OfPairs, Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan,
-    Problem, RecordedError, RecordedReduction, RecordedSecond, ReduceError, TensorDescription,
+    Problem, RecordedCall, RecordedError, RecordedOperand, RecordedReduction, ReduceError,
+    TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     operator::ResultArity,
     planner::{self, Tuned},
@@ -34,6 +35,9 @@ pub enum SkipReason {
     /// The operator is not one of the library's.
     #[error("no operator of the library is called `{0}`")]
     Operator(String),
+    /// It is of another kind, whose plans are not measured.
+    #[error("the program measures plans of reductions")]
+    Kind,
     /// The device cannot run it, or it is no reduction.
     #[error(transparent)]
     Refused(#[from] ReduceError),
@@ -47,25 +51,25 @@ pub enum SkipReason {
     },
 }
 
-/// The reductions of a text with one in each line, as a [case](Case) or as the JSON of a
-/// [`RecordedReduction`]. `#` starts a comment.
+/// The calls of a text with one in each line, as a [case](Case) or as the JSON of a
+/// [`RecordedCall`]. `#` starts a comment.
 ///
 /// # Errors
 ///
 /// The first line that states none.
-pub fn reductions(text: &str) -> Result<Vec<RecordedReduction>, LineError> {
-    let mut reductions = Vec::new();
+pub fn calls(text: &str) -> Result<Vec<RecordedCall>, LineError> {
+    let mut calls = Vec::new();
     for line in text.lines().map(str::trim) {
         if line.starts_with('{') {
-            reductions.push(RecordedReduction::parse(line)?);
+            calls.push(RecordedCall::parse(line)?);
             continue;
         }
         let stated = line.split('#').next().unwrap_or("").trim();
         if !stated.is_empty() {
-            reductions.push(of_case(&stated.parse()?)?);
+            calls.push(RecordedCall::Reduction(of_case(&stated.parse()?)?));
         }
     }
-    Ok(reductions)
+    Ok(calls)
 }
 
 fn of_case(case: &Case) -> Result<RecordedReduction, ReduceError> {
@@ -202,7 +206,7 @@ impl<'a> Calls<'a> {
         };
         let RecordedReduction { element, strides, alignment, second, .. } = reduction;
         let firsts = inputs(*element, strides, *alignment);
-        let of = |RecordedSecond { element, strides, alignment, .. }: &RecordedSecond| {
+        let of = |RecordedOperand { element, strides, alignment, .. }: &RecordedOperand| {
             inputs(*element, strides, *alignment)
         };
         let seconds = second.as_ref().map_or_else(Vec::new, of);
@@ -339,7 +343,10 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
-    use reduce_kernels::{Device, ElementType, PlanStore, Product, Sum, planner::TuneOptions};
+    use reduce_kernels::{
+        Device, ElementType, PlanStore, Product, Scaled, Softmax, Sum, planner::TuneOptions,
+        reduce_list,
+    };
 
     use super::*;
 
@@ -350,6 +357,27 @@ mod tests {
         CUB segsum f32 [64, 1024] axis T: 136.00 us 1975.2 GB/s
         {"operator":"max","element":"bf16","shape":[7,9],"strides":[9,1],"alignment":16,"axes":[0]}
     "#;
+
+    fn reductions(text: &str) -> Result<Vec<RecordedReduction>, LineError> {
+        let reductions = calls(text)?.into_iter().map(|call| match call {
+            RecordedCall::Reduction(reduction) => reduction,
+            other => panic!("{other} is no reduction"),
+        });
+        Ok(reductions.collect())
+    }
+
+    /// What an application records is read, whatever its kind.
+    #[test]
+    fn calls_of_other_kinds_are_read() {
+        let x = TensorDescription::row_major(ElementType::F32, [16, 64]);
+        let recorded = [
+            Softmax.of(&x, 1).record().unwrap(),
+            reduce_list(Sum, [&x, &x]).record().unwrap(),
+            reduce_list(Sum, [&x]).apply(Scaled).record(true).unwrap(),
+        ];
+        let lines = recorded.each_ref().map(RecordedCall::to_json).join("\n");
+        assert_eq!(calls(&lines).unwrap(), recorded);
+    }
 
     #[test]
     fn lines_are_cases_or_recorded() {
@@ -372,7 +400,7 @@ mod tests {
         let wrong = reductions("sum f32 8192 axis 1").unwrap_err().to_string();
         assert!(wrong.contains("no shape in brackets"), "{wrong}");
         let wrong = reductions("{\"operator\":\"sum\"}").unwrap_err().to_string();
-        assert!(wrong.contains("is no recorded reduction"), "{wrong}");
+        assert!(wrong.contains("is no recorded call"), "{wrong}");
     }
 
     /// What cannot be reduced is stated all the same, and left out when it is checked.

@@ -3,9 +3,9 @@
 use std::{collections::HashSet, io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use reduce_benches::tune::{Calls, LineError, Summary, check, line, reductions};
+use reduce_benches::tune::{Calls, LineError, SkipReason, Summary, calls, check, line};
 use reduce_kernels::{
-    PlanStore, RecordedReduction, StoreError, TunedPlan,
+    PlanStore, RecordedCall, StoreError, TunedPlan,
     cubecl::prelude::*,
     device_of,
     planner::{TuneOptions, tune},
@@ -23,7 +23,7 @@ use super::ended;
 pub(crate) struct Arguments {
     /// Cases such as `sum f32 [8192, 8192] axis 1`.
     cases: Vec<String>,
-    /// A file with one case a line, in words or as the JSON of a recorded reduction; `#` starts a
+    /// A file with one case a line, in words or as the JSON of a recorded call; `#` starts a
     /// comment. May be repeated.
     #[arg(long)]
     file: Vec<PathBuf>,
@@ -74,9 +74,9 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Stop> {
-    let mut cases = reductions(&arguments.cases.join("\n"))?;
+    let mut cases = calls(&arguments.cases.join("\n"))?;
     for path in &arguments.file {
-        cases.extend(reductions(&read(path)?)?);
+        cases.extend(calls(&read(path)?)?);
     }
     if cases.is_empty() {
         return Err(Stop::NoCase);
@@ -85,7 +85,7 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
 }
 
 struct Tune<'a> {
-    cases: Vec<RecordedReduction>,
+    cases: Vec<RecordedCall>,
     arguments: &'a Arguments,
 }
 
@@ -113,8 +113,14 @@ impl OnDevice for Tune<'_> {
             progress.set_message(case.to_string());
             let print = |line: String| progress.suspend(|| say(line));
             let skip = |reason: &dyn std::fmt::Display| print(format!("SKIPPED {case}: {reason}"));
-            let problem = match check(client, case) {
-                Ok(problem) => problem,
+            let reduction = match case {
+                RecordedCall::Reduction(reduction) => Ok(reduction),
+                _ => Err(SkipReason::Kind),
+            };
+            let checked =
+                reduction.and_then(|reduction| Ok((reduction, check(client, reduction)?)));
+            let (reduction, problem) = match checked {
+                Ok(checked) => checked,
                 Err(reason) => {
                     skip(&reason)?;
                     summary.skip();
@@ -127,7 +133,7 @@ impl OnDevice for Tune<'_> {
                 progress.inc(1);
                 continue;
             }
-            let mut calls = Calls::new(client, case, arguments.rotated);
+            let mut calls = Calls::new(client, reduction, arguments.rotated);
             let sample = |plan: &_| calls.sample(*plan, arguments.sample_ms / 1e3);
             let tuned = tune(&problem, &device, &options, sample);
             drop(calls);
@@ -139,7 +145,7 @@ impl OnDevice for Tune<'_> {
                     summary.skip();
                 }
                 Ok(tuned) => {
-                    print(line(case, &tuned))?;
+                    print(line(reduction, &tuned))?;
                     let improved = tuned.plan != tuned.untuned;
                     let ratio = tuned.untuned_microseconds / tuned.microseconds;
                     summary.add(case, ratio, improved);

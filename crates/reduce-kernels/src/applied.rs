@@ -21,6 +21,8 @@ use crate::{
     operator::{ApplyRef, Fields, ResultArity, rules},
     reduction::{Options, request},
 };
+#[cfg(feature = "serde")]
+use crate::{RecordedApplication, RecordedCall};
 
 /// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
 /// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription),
@@ -146,6 +148,17 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// Bytes of the buffers of all tensors, where they exist.
+    /// The application into a new tensor as data, as [`record_calls`](crate::record_calls) would
+    /// record it.
+    ///
+    /// # Errors
+    ///
+    /// A parameter out of range, or a tensor that cannot be reduced.
+    #[cfg(feature = "serde")]
+    pub fn record(&self) -> Result<RecordedCall, ReduceError> {
+        Ok(RecordedCall::Application(RecordedApplication::of(&self.call(None, false)?.task)))
+    }
+
     fn buffer_bytes(&self) -> Vec<Option<u64>> {
         let Reduction { input, second, .. } = self.reduction;
         let operands = self.operands.iter().map(|&(operand, _)| operand);

@@ -83,7 +83,8 @@ pub use plans::{
 pub use plans::{stop_using_plans, use_plans};
 #[cfg(feature = "serde")]
 pub use recorded::{
-    RecordedError, RecordedReduction, RecordedSecond, record_reductions, recorded, stop_recording,
+    RecordedApplication, RecordedCall, RecordedError, RecordedList, RecordedListApplication,
+    RecordedOperand, RecordedReduction, RecordedTensor, record_calls, recorded, stop_recording,
 };
 pub use reduce_planner as planner;
 pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind, ShardSpec};

@@ -23,6 +23,8 @@ use crate::{
     },
     operator::{ApplyRef, Fields, OperatorRef, ResultArity, rules},
 };
+#[cfg(feature = "serde")]
+use crate::{RecordedCall, RecordedList, RecordedListApplication};
 
 /// The L2 norm of all elements of all tensors, of shape `[1]`: the global norm of gradients.
 /// [`reduce_list`] with [`NormL2`] gives the norm of each tensor too.
@@ -264,6 +266,17 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         self.call()?.check(client, &self.buffer_bytes())
     }
 
+    /// The list as data, as [`record_calls`](crate::record_calls) would record it.
+    ///
+    /// # Errors
+    ///
+    /// A parameter out of range, or a tensor that cannot be reduced.
+    #[cfg(feature = "serde")]
+    pub fn record(&self) -> Result<RecordedCall, ReduceError> {
+        let ListTask { request, inputs } = self.call()?.task;
+        Ok(RecordedCall::List(RecordedList::of(&request, &inputs)))
+    }
+
     /// Bytes of the buffers of the tensors, where they exist.
     fn buffer_bytes(&self) -> Vec<Option<u64>> {
         self.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect()
@@ -389,6 +402,19 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     /// The error that the run would return.
     pub fn check(&self, client: &Client, in_place: bool) -> Result<(), ReduceError> {
         self.call(in_place)?.check(client, &self.list.buffer_bytes())
+    }
+
+    /// The application into new tensors or in place as data, as
+    /// [`record_calls`](crate::record_calls) would record it.
+    ///
+    /// # Errors
+    ///
+    /// A parameter out of range, or a tensor that cannot be reduced.
+    #[cfg(feature = "serde")]
+    pub fn record(&self, in_place: bool) -> Result<RecordedCall, ReduceError> {
+        let ApplyListTask { request, inputs } = self.call(in_place)?.task;
+        let recorded = RecordedListApplication::of(&request, &inputs);
+        Ok(RecordedCall::ListApplication(recorded))
     }
 
     fn call(&self, in_place: bool) -> Result<Call<'_, ApplyListTask<'_>>, ReduceError> {

@@ -1,30 +1,67 @@
-//! Reductions as data: what an application reduces, recorded to be tuned by a program.
+//! Calls as data: what a program computes, recorded to be planned and tuned elsewhere.
 
 use core::fmt;
-use std::borrow::Cow;
+use std::{borrow::Cow, rc::Rc};
 
 use cubecl::prelude::*;
-use reduce_planner::{ElementType, Problem, reduced_axes};
-use serde::{Deserialize, Serialize};
+use reduce_planner::{
+    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem, reduced_axes,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    Axes, Input, Operator, ReduceError, Reduction,
+    Apply, Axes, Input, Operator, ReduceError, Reduction,
     host::{
+        apply::request::{ApplyRequest, OperandSpec},
         bound::alignment_of,
         cache,
+        call::Task,
+        list::{
+            apply::{ApplyListRequest, ApplyListTask},
+            request::{ListRequest, ListTask},
+        },
         reduce::request::{Request, SecondRequest, Wanted},
         settings,
     },
-    operator::OperatorRef,
+    operator::{ApplyRef, OperatorRef},
     reduction::reduce,
 };
 
+/// A call of any kind as data: everything that decides its problem, and no tensor.
+///
+/// [`recorded`] gives those of a process. One line of JSON holds one of them
+/// ([`to_json`](Self::to_json), [`parse`](Self::parse)), and a file of them has a line for each.
+/// Only the names of operators and functions are kept, because their parameters do not change a
+/// plan.
+///
+/// ```
+/// use reduce_kernels::{ElementType, RecordedCall, Softmax, TensorDescription};
+///
+/// let x = TensorDescription::row_major(ElementType::BF16, [64, 1000]);
+/// let line = Softmax.of(&x, 1).record()?.to_json();
+///
+/// let read = RecordedCall::parse(&line)?;
+/// assert_eq!(read.to_string(), "exponential_share after softmax_sums bf16 [64, 1000] axis 1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum RecordedCall {
+    /// A reduction.
+    Reduction(RecordedReduction),
+    /// A reduction whose results are applied to its elements.
+    Application(RecordedApplication),
+    /// A list of tensors.
+    List(RecordedList),
+    /// A list whose results are applied to its elements.
+    ListApplication(RecordedListApplication),
+}
+
 /// A reduction as data: everything that decides its [`Problem`], and no tensor.
 ///
-/// [`recorded`] gives those of an application, [`Reduction::record`] that of one reduction. One
-/// line of JSON holds one of them ([`to_json`](Self::to_json), [`parse`](Self::parse)), and a file
-/// of them has a line for each. Only the operator's name is kept, because its parameters do not
-/// change a plan. Nor does it matter whether reduced axes stay with size 1.
+/// [`Reduction::record`] gives that of one reduction. It does not matter whether reduced axes stay
+/// with size 1.
 ///
 /// ```
 /// use reduce_kernels::{ElementType, RecordedReduction, Sum, TensorDescription, reduce};
@@ -57,7 +94,7 @@ pub struct RecordedReduction {
     pub axes: Option<Vec<usize>>,
     /// The second input, of an operator that takes two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub second: Option<RecordedSecond>,
+    pub second: Option<RecordedOperand>,
     /// The type of the accumulator that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accumulator: Option<ElementType>,
@@ -69,11 +106,11 @@ pub struct RecordedReduction {
     pub output_strides: Option<Vec<usize>>,
 }
 
-/// The second input of a [`RecordedReduction`].
+/// A tensor beside the input: a second input, or an operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct RecordedSecond {
+pub struct RecordedOperand {
     /// Type of its elements.
     pub element: ElementType,
     /// Its strides along the axes of the first input, in elements: 0 where it repeats its elements.
@@ -82,9 +119,78 @@ pub struct RecordedSecond {
     pub alignment: usize,
 }
 
-/// The error for text that is no [`RecordedReduction`].
+/// An application as data: everything that decides its [`AppliedProblem`], and no tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedApplication {
+    /// Name of the function.
+    pub function: String,
+    /// The reduction, whose results have the type in which they are applied.
+    pub reduction: RecordedReduction,
+    /// The type of the output that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<ElementType>,
+    /// Strides along the axes of the input, and alignment in bytes, of an output that the caller
+    /// supplied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_layout: Option<(Vec<usize>, usize)>,
+    /// The operands, without a second input.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operands: Vec<RecordedOperand>,
+    /// Whether the results of the reduction were asked for too.
+    pub with_results: bool,
+}
+
+/// A list of tensors as data: everything that decides its [`ListProblem`], and no tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedList {
+    /// Name of the operator.
+    pub operator: String,
+    /// The tensors.
+    pub tensors: Vec<RecordedTensor>,
+    /// The type of the accumulator that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accumulator: Option<ElementType>,
+    /// The type of each result that was asked for.
+    #[serde(default, skip_serializing_if = "is_none_asked_for")]
+    pub outputs: [Option<ElementType>; 3],
+}
+
+/// A tensor of a [`RecordedList`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedTensor {
+    /// Type of its elements.
+    pub element: ElementType,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its strides, in elements.
+    pub strides: Vec<usize>,
+    /// Alignment in bytes of its first element, 16 at most.
+    pub alignment: usize,
+}
+
+/// The application of a list's results as data: everything that decides its
+/// [`AppliedListProblem`], and no tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedListApplication {
+    /// Name of the function.
+    pub function: String,
+    /// The list, whose results have the type in which they are applied.
+    pub list: RecordedList,
+    /// Whether the elements are replaced.
+    pub in_place: bool,
+}
+
+/// The error for text that is no recorded call.
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is no recorded reduction: {error}")]
+#[error("`{text}` is no recorded call: {error}")]
 pub struct RecordedError {
     text: String,
     #[source]
@@ -98,6 +204,7 @@ fn is_none_asked_for(outputs: &[Option<ElementType>; 3]) -> bool {
 impl RecordedReduction {
     /// The reduction of a request.
     pub(crate) fn of(request: &Request<'_>) -> Self {
+        let second = request.second.as_ref();
         Self {
             operator: request.operator.0.name(),
             element: request.element,
@@ -105,10 +212,8 @@ impl RecordedReduction {
             strides: request.strides.to_vec(),
             alignment: request.alignment,
             axes: request.axes.as_ref().map(|axes| axes.to_vec()),
-            second: request.second.as_ref().map(|second| RecordedSecond {
-                element: second.element,
-                strides: second.strides.clone(),
-                alignment: second.alignment,
+            second: second.map(|second| {
+                RecordedOperand::new(second.element, &second.strides, second.alignment)
             }),
             accumulator: request.accumulator,
             outputs: request.outputs,
@@ -118,12 +223,7 @@ impl RecordedReduction {
 
     /// The request of an operator for this reduction.
     fn request<O: Operator>(&self) -> Result<Request<'_>, ReduceError> {
-        if !self.is_of::<O>() {
-            return Err(ReduceError::OtherOperator {
-                recorded: self.operator.clone(),
-                found: O::DEFINITION.erased().name(),
-            });
-        }
+        check_name(&self.operator, O::DEFINITION.erased().name())?;
         let output = match &self.output_strides {
             None => None,
             Some(strides) => Some((Cow::Owned(self.kept_shape()?), Cow::Borrowed(&strides[..]))),
@@ -198,7 +298,7 @@ impl RecordedReduction {
     /// The reduction as a line of JSON, which [`parse`](Self::parse) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("names and numbers are JSON")
+        line(self)
     }
 
     /// Reads what [`to_json`](Self::to_json) wrote. The text may come from anywhere:
@@ -208,7 +308,205 @@ impl RecordedReduction {
     ///
     /// The text is not JSON, or has other fields.
     pub fn parse(text: &str) -> Result<Self, RecordedError> {
-        serde_json::from_str(text).map_err(|error| RecordedError { text: text.to_owned(), error })
+        parsed(text)
+    }
+}
+
+impl RecordedCall {
+    /// The call as a line of JSON, which [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        line(self)
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote, and what [`RecordedReduction::to_json`] wrote.
+    /// The text may come from anywhere: whoever states the problem checks what it says.
+    ///
+    /// # Errors
+    ///
+    /// The text is not JSON, or has other fields.
+    pub fn parse(text: &str) -> Result<Self, RecordedError> {
+        parsed(text)
+    }
+}
+
+fn line(recorded: &impl Serialize) -> String {
+    serde_json::to_string(recorded).expect("names and numbers are JSON")
+}
+
+fn parsed<R: DeserializeOwned>(text: &str) -> Result<R, RecordedError> {
+    serde_json::from_str(text).map_err(|error| RecordedError { text: text.to_owned(), error })
+}
+
+/// Checks that an operator, or a function, has the recorded name.
+fn check_name(recorded: &str, found: String) -> Result<(), ReduceError> {
+    match recorded == found {
+        true => Ok(()),
+        false => Err(ReduceError::OtherOperator { recorded: recorded.to_owned(), found }),
+    }
+}
+
+impl RecordedOperand {
+    fn new(element: ElementType, strides: &[usize], alignment: usize) -> Self {
+        Self { element, strides: strides.to_vec(), alignment }
+    }
+}
+
+impl RecordedApplication {
+    /// The application of a request.
+    pub(crate) fn of(request: &ApplyRequest<'_>) -> Self {
+        let operands = request.own_operands().iter().map(|operand| {
+            RecordedOperand::new(operand.element, &operand.strides, operand.alignment)
+        });
+        Self {
+            function: request.apply.0.name.to_owned(),
+            reduction: RecordedReduction::of(&request.reduction),
+            output: request.output,
+            output_layout: request.layout.clone(),
+            operands: operands.collect(),
+            with_results: request.wants_results,
+        }
+    }
+
+    /// The canonical problem, and that of the reduction alone. `O` is the operator and `F` the
+    /// function.
+    ///
+    /// # Errors
+    ///
+    /// `O` or `F` has another name, or axes, operands, types or strides are invalid.
+    pub fn problems<O: Operator, F: Apply<Results = O::Results>>(
+        &self,
+    ) -> Result<(AppliedProblem, Problem), ReduceError> {
+        check_name(&self.function, F::NAME.to_owned())?;
+        let second = self.reduction.second.iter();
+        let operands = second.chain(&self.operands).map(|operand| OperandSpec {
+            element: operand.element,
+            strides: operand.strides.clone(),
+            alignment: alignment_of(operand.alignment as u64),
+        });
+        let layout = self.output_layout.clone();
+        let request = ApplyRequest {
+            reduction: self.reduction.request::<O>()?,
+            apply: ApplyRef(F::DEFINITION.erased()),
+            output: self.output,
+            layout: layout.map(|(strides, alignment)| (strides, alignment_of(alignment as u64))),
+            operands: operands.collect(),
+            wants_results: self.with_results,
+            plan: None,
+        };
+        Ok(request.state()?.problems)
+    }
+}
+
+impl RecordedList {
+    /// The list of a task.
+    pub(crate) fn of(request: &ListRequest, inputs: &[InputSpec<'_>]) -> Self {
+        let tensors = inputs.iter().map(|input| RecordedTensor {
+            element: input.element,
+            shape: input.shape.to_vec(),
+            strides: input.strides.to_vec(),
+            alignment: input.alignment,
+        });
+        Self {
+            operator: request.operator.0.name(),
+            tensors: tensors.collect(),
+            accumulator: request.accumulator,
+            outputs: request.outputs,
+        }
+    }
+
+    /// The task of an operator for this list.
+    fn task<O: Operator>(&self) -> Result<ListTask<'_>, ReduceError> {
+        check_name(&self.operator, O::DEFINITION.erased().name())?;
+        let inputs = self.tensors.iter().map(|tensor| InputSpec {
+            element: tensor.element,
+            shape: &tensor.shape,
+            strides: &tensor.strides,
+            alignment: alignment_of(tensor.alignment as u64),
+        });
+        let inputs: Vec<InputSpec<'_>> = inputs.collect();
+        let operator = OperatorRef(O::DEFINITION.erased());
+        let request = ListRequest::new(operator, &inputs, self.accumulator, self.outputs, None);
+        Ok(ListTask { request: Rc::new(request), inputs })
+    }
+
+    /// The canonical problem. `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// `O` has another name, or tensors or types cannot be reduced.
+    pub fn problem<O: Operator>(&self) -> Result<ListProblem, ReduceError> {
+        Ok(self.task::<O>()?.state()?.problem)
+    }
+}
+
+impl RecordedListApplication {
+    /// The application of a task.
+    pub(crate) fn of(request: &ApplyListRequest, inputs: &[InputSpec<'_>]) -> Self {
+        let list = RecordedList::of(&request.list, inputs);
+        let (function, in_place) = (request.apply.0.name.to_owned(), request.in_place);
+        Self { function, list, in_place }
+    }
+
+    /// The canonical problem. `O` is the operator and `F` the function.
+    ///
+    /// # Errors
+    ///
+    /// `O` or `F` has another name, or tensors or types cannot be reduced.
+    pub fn problem<O: Operator, F: Apply<Results = O::Results>>(
+        &self,
+    ) -> Result<AppliedListProblem, ReduceError> {
+        check_name(&self.function, F::NAME.to_owned())?;
+        let ListTask { request: list, inputs } = self.list.task::<O>()?;
+        let (apply, in_place) = (ApplyRef(F::DEFINITION.erased()), self.in_place);
+        let request = ApplyListRequest { list, apply, in_place, plan: None };
+        Ok(ApplyListTask { request, inputs }.state()?.problem)
+    }
+}
+
+impl fmt::Display for RecordedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordedCall::Reduction(reduction) => reduction.fmt(f),
+            RecordedCall::Application(application) => application.fmt(f),
+            RecordedCall::List(list) => list.fmt(f),
+            RecordedCall::ListApplication(application) => application.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RecordedApplication {
+    /// The function and the reduction, followed by what is not as usual.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Results have the type in which they are applied, which the input's type says.
+        let reduction = RecordedReduction { outputs: [None; 3], ..self.reduction.clone() };
+        write!(f, "{} after {reduction}", self.function)?;
+        for RecordedOperand { element, strides, .. } in &self.operands {
+            write!(f, " operand {element} strides {strides:?}")?;
+        }
+        if let Some(output) = self.output {
+            write!(f, " to {output}")?;
+        }
+        if let Some((strides, _)) = &self.output_layout {
+            write!(f, " output strides {strides:?}")?;
+        }
+        f.write_str(if self.with_results { " with results" } else { "" })
+    }
+}
+
+impl fmt::Display for RecordedList {
+    /// The operator, and how many tensors of how many elements there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of_tensor = |tensor: &RecordedTensor| tensor.shape.iter().product::<usize>();
+        let elements: usize = self.tensors.iter().map(of_tensor).sum();
+        write!(f, "{} of {} tensors of {elements} elements", self.operator, self.tensors.len())
+    }
+}
+
+impl fmt::Display for RecordedListApplication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} after {}", self.function, self.list)?;
+        f.write_str(if self.in_place { " in place" } else { "" })
     }
 }
 
@@ -228,7 +526,7 @@ impl fmt::Display for RecordedReduction {
         if *strides != reduce_planner::row_major_strides(shape) {
             write!(f, " strides {strides:?}")?;
         }
-        if let Some(RecordedSecond { element, strides, .. }) = &self.second {
+        if let Some(RecordedOperand { element, strides, .. }) = &self.second {
             write!(f, " with {element} strides {strides:?}")?;
         }
         if let Some(accumulator) = self.accumulator {
@@ -248,40 +546,40 @@ impl fmt::Display for RecordedReduction {
     }
 }
 
-/// Records from now on which different reductions this process runs on the client's device, in
-/// every thread, until [`stop_recording`]. [`recorded`] gives them.
+/// Records from now on which different calls this process runs on the client's device, in every
+/// thread, until [`stop_recording`]. [`recorded`] gives them.
 ///
-/// A reduction is recorded when a thread sees it for the first time. Repeating one costs what it
-/// costs without recording. The reductions that are recorded are those that
-/// [`use_plans`](crate::use_plans) is for. Left out are reductions that were given a plan, a store
-/// or a device, reductions whose results are applied, and lists of tensors. At most 65536 are
-/// recorded, and those that come later are left out.
+/// A call is recorded when a thread sees it for the first time. Repeating one costs what it costs
+/// without recording. The calls that are recorded are those that
+/// [`use_plans`](crate::use_plans) is for, of all kinds. Left out are calls that were given a plan,
+/// a store or a device, and partial results. At most 65536 are recorded, and those that come later
+/// are left out.
 ///
 /// Calling it again while it records changes nothing. After [`stop_recording`], it begins anew.
 ///
 /// ```no_run
-/// # use reduce_kernels::{record_reductions, recorded, stop_recording, cubecl::prelude::*};
+/// # use reduce_kernels::{record_calls, recorded, stop_recording, cubecl::prelude::*};
 /// # fn step(_: &Client) {}
 /// # fn example(client: &Client) -> std::io::Result<()> {
-/// record_reductions(client);
+/// record_calls(client);
 /// step(client); // everything that the application does
 /// stop_recording(client);
-/// let lines = recorded(client).into_iter().map(|reduction| reduction.to_json() + "\n");
+/// let lines = recorded(client).into_iter().map(|call| call.to_json() + "\n");
 /// std::fs::write("reductions.jsonl", lines.collect::<String>())?;
 /// # Ok(()) }
 /// ```
-pub fn record_reductions(client: &Client) {
+pub fn record_calls(client: &Client) {
     settings::set_recording(cache::identity(client), true);
 }
 
-/// Records no more reductions on the client's device. [`recorded`] still gives those that were.
+/// Records no more calls on the client's device. [`recorded`] still gives those that were.
 pub fn stop_recording(client: &Client) {
     settings::set_recording(cache::identity(client), false);
 }
 
-/// The reductions that were recorded on the client's device since [`record_reductions`], in the
-/// order in which they were first seen.
+/// The calls that were recorded on the client's device since [`record_calls`], in the order in
+/// which they were first seen.
 #[must_use]
-pub fn recorded(client: &Client) -> Vec<RecordedReduction> {
+pub fn recorded(client: &Client) -> Vec<RecordedCall> {
     settings::recorded(cache::identity(client))
 }

@@ -272,7 +272,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         self.call(None)?.plan(client, &self.buffer_bytes())
     }
 
-    /// The reduction as data, as [`record_reductions`](crate::record_reductions) would record it.
+    /// The reduction as data, as [`record_calls`](crate::record_calls) would record it.
     /// [`RecordedReduction::problem`] checks axes, types and strides.
     ///
     /// # Errors

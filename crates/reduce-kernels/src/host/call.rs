@@ -14,6 +14,8 @@ use super::{
     cache::{self, Asked, Remembered},
     settings::{self, PlanStore},
 };
+#[cfg(feature = "serde")]
+use crate::RecordedCall;
 use crate::{PlanInUse, PlanSource, ReduceError};
 
 /// A kind of work, as one call asks for it.
@@ -84,8 +86,9 @@ pub(crate) trait Task: Asked {
         find(Self::problem(stated))
     }
 
-    /// Records the task if the process records those of the client.
-    fn record(&self, _client: usize) {}
+    /// The task as data, if it is one for which the process uses stored plans.
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall>;
 }
 
 /// The plans of a kind of task.
@@ -165,7 +168,8 @@ impl<T: Task> Call<'_, T> {
             (None, Some(_)) => Ok(Rc::new(new(&cache::device(client))?)),
             (None, None) => cache::prepared(cache::identity(client), &self.task, |identity| {
                 let prepared = new(&cache::device(client))?;
-                self.task.record(identity);
+                #[cfg(feature = "serde")]
+                settings::record(identity, || self.task.recorded());
                 Ok(prepared)
             }),
         }

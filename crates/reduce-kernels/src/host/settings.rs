@@ -10,8 +10,6 @@ use std::{
 
 use reduce_planner::{Device, Planned, Profile};
 
-use super::reduce::request::Request;
-
 /// Counts the changes of the settings.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -72,7 +70,7 @@ pub(crate) use with_stores::*;
 #[cfg(not(feature = "serde"))]
 pub(crate) use without_stores::*;
 
-/// Without the feature `serde`, there are no stores, and nothing is recorded.
+/// Without the feature `serde`, there are no stores.
 #[cfg(not(feature = "serde"))]
 mod without_stores {
     use super::*;
@@ -89,8 +87,6 @@ mod without_stores {
     pub(crate) fn stored_plan<P: Planned>(_: usize, _: &P, _: &Device) -> Option<P::Plan> {
         None
     }
-
-    pub(crate) fn record(_: usize, _: &Request<'_>) {}
 }
 
 #[cfg(feature = "serde")]
@@ -100,9 +96,9 @@ mod with_stores {
     pub(crate) use reduce_planner::PlanStore;
 
     use super::*;
-    use crate::RecordedReduction;
+    use crate::RecordedCall;
 
-    /// Most reductions that are recorded for a device, for applications whose shapes never end.
+    /// Most calls that are recorded for a device, for applications whose shapes never end.
     pub(crate) const MOST_RECORDED: usize = 1 << 16;
 
     /// The settings of a device.
@@ -116,8 +112,8 @@ mod with_stores {
     /// What was recorded: in order, and for finding out whether it is there.
     #[derive(Default)]
     struct Recorded {
-        list: Vec<RecordedReduction>,
-        known: HashSet<RecordedReduction>,
+        list: Vec<RecordedCall>,
+        known: HashSet<RecordedCall>,
     }
 
     /// The settings of each device, by the identity of its client.
@@ -160,23 +156,23 @@ mod with_stores {
         });
     }
 
-    /// Records a request, if its device records and does not have it.
-    pub(crate) fn record(client: usize, request: &Request<'_>) {
+    /// Records a call, if its device records and does not have it.
+    pub(crate) fn record(client: usize, call: impl FnOnce() -> Option<RecordedCall>) {
         let mut settings = settings();
         let Some(settings) = settings.get_mut(&client).filter(|settings| settings.recording) else {
             return;
         };
         let Recorded { list, known } = &mut settings.recorded;
         if list.len() < MOST_RECORDED {
-            let reduction = RecordedReduction::of(request);
-            if known.insert(reduction.clone()) {
-                list.push(reduction);
+            let Some(call) = call() else { return };
+            if known.insert(call.clone()) {
+                list.push(call);
             }
         }
     }
 
     /// What was recorded for a device, in the order in which it was first prepared.
-    pub(crate) fn recorded(client: usize) -> Vec<RecordedReduction> {
+    pub(crate) fn recorded(client: usize) -> Vec<RecordedCall> {
         settings().get(&client).map_or_else(Vec::new, |settings| settings.recorded.list.clone())
     }
 }

@@ -146,6 +146,7 @@ macro_rules! suite {
                 plans_from_a_store_in_threads: plans::stored_for_threads;
                 plans_of_every_kind_from_a_store: plans::stored_of_every_kind;
                 recorded_reductions: plans::recorded_reductions;
+                recorded_calls_of_every_kind: plans::recorded_calls;
                 functions_of_f64: transcendental::functions_of_f64;
                 functions_of_f64_at_the_edges: transcendental::functions_of_f64_at_the_edges;
                 f64_through_every_schedule: transcendental::f64_through_every_schedule;

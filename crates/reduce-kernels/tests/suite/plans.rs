@@ -3,9 +3,9 @@
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use reduce_kernels::{
-    Device, ElementType, MappedPair, Max, OfPairs, Plan, PlanInUse, PlanSource, PlanStore, Problem,
-    Product, RecordedReduction, ReduceError, Scaled, Softmax, Sum, TensorDescription, TunedPlan,
-    allow_waiting_cubes,
+    Device, ElementType, LayerNorm, MappedPair, Max, NormL2, OfPairs, Plan, PlanInUse, PlanSource,
+    PlanStore, Problem, Product, RecordedApplication, RecordedCall, RecordedReduction, ReduceError,
+    Scaled, Softmax, Sum, TensorDescription, TunedPlan, allow_waiting_cubes,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, forbid_waiting_cubes,
     planner::{
@@ -13,7 +13,7 @@ use reduce_kernels::{
         ListPlan, Planned, Schedule, candidates, choose, choose_applied, choose_applied_list,
         choose_list, force_applied,
     },
-    record_reductions, recorded, reduce, reduce_list, softmax, stop_recording, stop_using_plans,
+    record_calls, recorded, reduce, reduce_list, softmax, stop_recording, stop_using_plans,
     stop_using_profile, use_plans, use_profile,
 };
 
@@ -343,14 +343,17 @@ pub(crate) fn stored_for_threads(client: &Client) {
 pub(crate) fn recorded_reductions(client: &Client) {
     let _alone = alone();
     let of_test = || -> Vec<RecordedReduction> {
-        let all = recorded(client).into_iter();
+        let all = recorded(client).into_iter().filter_map(|call| match call {
+            RecordedCall::Reduction(reduction) => Some(reduction),
+            _ => None,
+        });
         all.filter(|reduction| reduction.shape.contains(&1031)).collect()
     };
     let Rows { x, .. } = &Rows::new(client, 43);
     // A shape that is cached is recorded all the same.
     reduce(Sum, x).over(1).run(client).unwrap();
     assert_eq!(of_test(), []);
-    record_reductions(client);
+    record_calls(client);
     for _ in 0..3 {
         reduce(Sum, x).over(1).run(client).unwrap();
     }
@@ -397,9 +400,78 @@ pub(crate) fn recorded_reductions(client: &Client) {
     assert_eq!(found[2].problem::<OfPairs<MappedPair<Product, Sum>>>(), dot.problem());
 
     // It begins anew.
-    record_reductions(client);
+    record_calls(client);
     stop_recording(client);
     assert_eq!(of_test(), []);
+}
+
+/// Calls of every kind are recorded, and make their problems again from a line of text.
+pub(crate) fn recorded_calls(client: &Client) {
+    let _alone = alone();
+    let Rows { x, .. } = &Rows::new(client, 37);
+    let row = TensorHandle::new(x.handle.clone(), [1031], [1], x.dtype);
+    let scaled = || reduce(Sum, x).paired(&row, Product).over(1).apply(Scaled);
+    let list = || reduce_list(NormL2, [x, &row]).accumulate_in(ElementType::F32);
+    let clipped = || list().apply(Scaled);
+    let memory = tensor(client, &[0f32; 37 * 1032], &[37, 1031], &[1032, 1]);
+    record_calls(client);
+    for _ in 0..2 {
+        scaled().run(client).unwrap();
+        scaled().output_type(ElementType::F16).run_with_results(client).unwrap();
+        scaled().run_into(client, memory.clone().binding()).unwrap();
+        LayerNorm { eps: 1e-5 }.of(x, 1).operand(&row, 1).run(client).unwrap();
+        list().run(client).unwrap();
+        clipped().run(client).unwrap();
+    }
+    let plan = list().choose(client).unwrap().plan;
+    list().with_plan(plan).run(client).unwrap();
+    stop_recording(client);
+    list().run(client).unwrap();
+
+    let of_test = recorded(client).into_iter().filter(|call| call.to_json().contains("37,1031"));
+    let found: Vec<RecordedCall> = of_test.collect();
+    let lines: Vec<String> = found.iter().map(RecordedCall::to_string).collect();
+    let of_rows = "scaled after sum of product f32 [37, 1031] axis 1 with f32 strides [0, 1]";
+    let expected = [
+        of_rows.to_owned(),
+        format!("{of_rows} to f16 with results"),
+        format!("{of_rows} output strides [1032, 1]"),
+        "standardized after mean_rstd f32 [37, 1031] axis 1 operand f32 strides [0, 1]".to_owned(),
+        "norm_l2 of 2 tensors of 39178 elements".to_owned(),
+        "scaled after norm_l2 of 2 tensors of 39178 elements".to_owned(),
+    ];
+    assert_eq!(lines, expected);
+    for call in &found {
+        assert_eq!(RecordedCall::parse(&call.to_json()).unwrap(), *call);
+    }
+    type Dot = OfPairs<MappedPair<Product, Sum>>;
+    let [
+        RecordedCall::Application(application),
+        RecordedCall::Application(with_results),
+        RecordedCall::Application(into),
+        _,
+        RecordedCall::List(of_list),
+        RecordedCall::ListApplication(of_clipped),
+    ] = &found[..]
+    else {
+        panic!("{found:?}")
+    };
+    assert_eq!(application.problems::<Dot, Scaled>(), scaled().problems());
+    let strides = |recorded: &RecordedApplication| {
+        let (applied, _) = recorded.problems::<Dot, Scaled>().unwrap();
+        applied.problem().kept()[0].output_stride
+    };
+    assert_eq!((strides(application), strides(into)), (1031, 1032));
+    assert!(with_results.problems::<Dot, Scaled>().unwrap().0.stores_results());
+    assert_eq!(of_list.problem::<NormL2>(), list().problem());
+    assert_eq!(of_clipped.problem::<NormL2, Scaled>(), clipped().problem(false));
+    let refused = ReduceError::OtherOperator { recorded: "norm_l2".into(), found: "sum".into() };
+    assert_eq!(of_list.problem::<Sum>(), Err(refused.clone()));
+    assert_eq!(of_clipped.problem::<Sum, Scaled>(), Err(refused));
+    assert_eq!(scaled().record().unwrap(), found[0]);
+    assert_eq!(list().record().unwrap(), found[4]);
+    assert_eq!(clipped().record(false).unwrap(), found[5]);
+    assert_ne!(clipped().record(true).unwrap(), found[5]);
 }
 
 /// Text from anywhere is refused, or gives an error where it makes no sense.
@@ -415,7 +487,7 @@ fn damaged_records_are_refused() {
         )
     );
     let error = RecordedReduction::parse(&line[1..]).unwrap_err().to_string();
-    assert!(error.contains("is no recorded reduction"), "{error}");
+    assert!(error.contains("is no recorded call"), "{error}");
     assert!(RecordedReduction::parse(&line.replace("axes", "axis")).is_err());
     for (old, new) in [
         ("[6,1]", "[6]"),

@@ -8,6 +8,8 @@ use reduce_planner::{
     Plan, PlanError, Problem, applied_needs_wide_indices, row_major_strides, span,
 };
 
+#[cfg(feature = "serde")]
+use crate::{RecordedApplication, RecordedCall};
 use crate::{
     ReduceError,
     host::{
@@ -292,11 +294,17 @@ impl Task for ApplyRequest<'_> {
         });
         Ok(PreparedApplication { stated, launch, reduction: reduction.transpose()? })
     }
+
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall> {
+        let is_recorded = self.plan.is_none();
+        is_recorded.then(|| RecordedCall::Application(RecordedApplication::of(self)))
+    }
 }
 
 impl ApplyRequest<'_> {
     /// The operands without the second input.
-    pub(super) fn own_operands(&self) -> &[OperandSpec] {
+    pub(crate) fn own_operands(&self) -> &[OperandSpec] {
         &self.operands[usize::from(self.reduction.second.is_some())..]
     }
 

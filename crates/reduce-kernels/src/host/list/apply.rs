@@ -17,6 +17,8 @@ use super::{
         problem_bytes,
     },
 };
+#[cfg(feature = "serde")]
+use crate::{RecordedCall, RecordedListApplication};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
@@ -221,6 +223,12 @@ impl Task for ApplyListTask<'_> {
         let tables = tables.write(client)?;
         let apply = self.request.apply;
         Ok(PreparedListApplication { apply, stated, reduction, units_per_cube, launches, tables })
+    }
+
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall> {
+        let recorded = || RecordedListApplication::of(&self.request, &self.inputs);
+        self.request.plan.is_none().then(|| RecordedCall::ListApplication(recorded()))
     }
 }
 

@@ -12,6 +12,8 @@ use reduce_planner::{Device, ElementType, InputSpec, ListPlan, ListProblem, Prob
 use super::reading::{
     PreparedLaunch, TableWords, Tables, address, in_words, launch_bytes, prepare_launch, spread,
 };
+#[cfg(feature = "serde")]
+use crate::{RecordedCall, RecordedList};
 use crate::{
     ReduceError,
     host::{
@@ -27,12 +29,12 @@ use crate::{
 /// Everything that decides how a list is reduced, apart from its buffers and its device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListRequest {
-    pub(super) operator: OperatorRef,
+    pub(crate) operator: OperatorRef,
     /// Type, alignment and rank of each tensor, then its shape and its strides. A list of words is
     /// hashed and compared as a whole.
     pub(super) tensors: Vec<usize>,
-    pub(super) accumulator: Option<ElementType>,
-    pub(super) outputs: [Option<ElementType>; 3],
+    pub(crate) accumulator: Option<ElementType>,
+    pub(crate) outputs: [Option<ElementType>; 3],
     pub(super) plan: Option<ListPlan>,
 }
 
@@ -227,6 +229,12 @@ impl Task for ListTask<'_> {
             tables: tables.write(client)?,
             each: client.properties().memory.alignment.max(1) as usize,
         })
+    }
+
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall> {
+        let is_recorded = self.request.plan.is_none();
+        is_recorded.then(|| RecordedCall::List(RecordedList::of(&self.request, &self.inputs)))
     }
 }
 

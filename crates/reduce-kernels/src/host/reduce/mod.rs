@@ -14,9 +14,10 @@ use super::{
     cache::{Asked, Held, Known, Remembered},
     call::{Call, Task},
     scratch::Stream,
-    settings,
     types::check_arithmetic,
 };
+#[cfg(feature = "serde")]
+use crate::{RecordedCall, RecordedReduction};
 use crate::{ReduceError, element::storage_type, operator::OperatorRef};
 
 pub(crate) mod dispatch;
@@ -153,10 +154,10 @@ impl Task for Request<'_> {
         }
     }
 
-    fn record(&self, client: usize) {
-        if self.plan.is_none() && self.wanted == Wanted::Results {
-            settings::record(client, self);
-        }
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall> {
+        let is_recorded = self.plan.is_none() && self.wanted == Wanted::Results;
+        is_recorded.then(|| RecordedCall::Reduction(RecordedReduction::of(self)))
     }
 }
 
