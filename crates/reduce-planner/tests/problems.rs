@@ -64,41 +64,41 @@ fn permuted_views_are_the_problems_they_lie_as() {
 /// Positions of a shard are those of the whole. Without positions, a shard is a tensor like others.
 #[test]
 fn positions_of_a_shard_are_those_of_the_whole() {
-    let of_shard = |class, shape: &[usize], axes: &[usize], axis, start, of| {
+    let shard_of = |class, shape: &[usize], axes: &[usize], axis, start, of| {
         let element = ElementType::F32;
         let strides = row_major_strides(shape);
         let input = InputSpec { element, shape, strides: &strides, alignment: 16 };
         let output = OutputSpec { elements: &[element], strides: None };
         let shard = Some(ShardSpec { axis, start, of });
-        Problem::of_shard(class, &input, None, shard, Some(axes), &output)
+        Problem::with_inputs(class, &input, None, shard, Some(axes), &output)
     };
     // Rows 10 to 12 of 100: the two reduced axes still merge.
-    let rows = of_shard(ARG, &[2, 5, 4], &[0, 2], 0, 10, 100).unwrap();
+    let rows = shard_of(ARG, &[2, 5, 4], &[0, 2], 0, 10, 100).unwrap();
     assert_eq!(rows.reduced(), [reduced(2, 20, 4), reduced(4, 1, 1)]);
     assert_eq!((rows.is_shard(), rows.first_position()), (true, 40));
     // Columns 6 to 10 of 50: the positions of two rows are 50 apart.
-    let columns = of_shard(ARG, &[3, 4], &[0, 1], 1, 6, 50).unwrap();
+    let columns = shard_of(ARG, &[3, 4], &[0, 1], 1, 6, 50).unwrap();
     assert_eq!(columns.reduced(), [reduced(3, 4, 50), reduced(4, 1, 1)]);
     assert_eq!(columns.first_position(), 6);
     assert!(columns.to_string().ends_with("| positions from 6 of 150"), "{columns}");
     // Few elements of many still need wide positions.
-    let far = of_shard(ARG, &[4], &[0], 0, 1 << 40, 1 << 41).unwrap();
+    let far = shard_of(ARG, &[4], &[0], 0, 1 << 40, 1 << 41).unwrap();
     assert!(needs_wide_indices(&far) && far.index_span() == 1 << 41);
 
-    let sum = of_shard(SUM, &[3, 4], &[0, 1], 1, 6, 50).unwrap();
+    let sum = shard_of(SUM, &[3, 4], &[0, 1], 1, 6, 50).unwrap();
     assert_eq!(sum, row_major(SUM, &[3, 4], &[0, 1]));
 
     let shard = |start, extent, is_reduced| {
         Err(ProblemError::Shard { axis: 0, start, extent, of: 8, is_reduced })
     };
-    assert_eq!(of_shard(SUM, &[3, 4], &[1], 0, 2, 8), shard(2, 3, false));
-    assert_eq!(of_shard(SUM, &[3, 4], &[0], 0, 6, 8), shard(6, 3, true));
-    assert_eq!(of_shard(SUM, &[3, 4], &[0], 0, usize::MAX, 8), shard(usize::MAX, 3, true));
-    let message = of_shard(SUM, &[3, 4], &[0], 0, 6, 8).unwrap_err().to_string();
+    assert_eq!(shard_of(SUM, &[3, 4], &[1], 0, 2, 8), shard(2, 3, false));
+    assert_eq!(shard_of(SUM, &[3, 4], &[0], 0, 6, 8), shard(6, 3, true));
+    assert_eq!(shard_of(SUM, &[3, 4], &[0], 0, usize::MAX, 8), shard(usize::MAX, 3, true));
+    let message = shard_of(SUM, &[3, 4], &[0], 0, 6, 8).unwrap_err().to_string();
     assert_eq!(message, "indices 6..9 of axis 0 are no shard of 8: they reach past its end");
-    let rank = of_shard(SUM, &[3, 4], &[0], 2, 0, 8);
+    let rank = shard_of(SUM, &[3, 4], &[0], 2, 0, 8);
     assert_eq!(rank, Err(ProblemError::AxisOutOfRange { axis: 2, rank: 2 }));
-    let whole = of_shard(SUM, &[3, 1 << 40], &[0], 0, 0, 1 << 40);
+    let whole = shard_of(SUM, &[3, 1 << 40], &[0], 0, 0, 1 << 40);
     assert!(matches!(whole, Err(ProblemError::TooLarge { .. })), "{whole:?}");
 }
 

@@ -57,7 +57,8 @@ fn problems_have_these_lines() {
     let input = InputSpec { element: ElementType::F16, shape: &[], strides: &[], alignment: 2 };
     let second = SecondSpec { element: ElementType::BF16, strides: &[], alignment: 4 };
     let output = OutputSpec { elements: &[ElementType::F32, ElementType::I64], strides: None };
-    let problem = Problem::of_inputs(operator, &input, Some(&second), None, &output).unwrap();
+    let problem =
+        Problem::with_inputs(operator, &input, Some(&second), None, None, &output).unwrap();
     assert_eq!(
         problem.to_string(),
         "\"a \\\"name\\\"\"(8 bytes, 2 fields, positional, undefined on empty, transcendental, \

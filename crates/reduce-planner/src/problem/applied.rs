@@ -1,8 +1,8 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    DimOfAll, InputSpec, OperatorClass, Problem, Second, SecondSpec, canonical, count_of_extents,
-    layout::span, may_overlap, reduced_axes, row_major_strides, second_span, strides_of,
+    InputSpec, OperatorClass, Problem, SecondSpec, Statement, check_count, check_output,
+    check_rank, checked_span, reduced_axes, row_major_strides, second_span,
 };
 use crate::{ElementType, ProblemError};
 
@@ -55,87 +55,41 @@ impl AppliedProblem {
         axes: Option<&[usize]>,
         applied: &AppliedSpec<'_>,
     ) -> Result<Self, ProblemError> {
-        let rank = input.shape.len();
-        let mismatch =
-            |tensor, strides| Err(ProblemError::RankMismatch { tensor, dims: rank, strides });
+        let (shape, rank) = (input.shape, input.shape.len());
         if operator.positional {
             return Err(ProblemError::PositionalApplied { operator: operator.name });
         }
-        if input.strides.len() != rank {
-            return mismatch("input", input.strides.len());
-        }
+        check_rank("input", rank, input.strides)?;
         let is_reduced = reduced_axes(rank, axes)?;
-        let contiguous = row_major_strides(input.shape);
-        let output = applied.strides.unwrap_or(&contiguous);
-        if output.len() != rank {
-            return mismatch("output", output.len());
+        let contiguous = row_major_strides(shape);
+        let output_strides = applied.strides.unwrap_or(&contiguous);
+        check_rank("output", rank, output_strides)?;
+        for strides in applied.companions {
+            check_rank("operand", rank, strides)?;
         }
-        if let Some(short) = applied.companions.iter().find(|strides| strides.len() != rank) {
-            return mismatch("operand", short.len());
-        }
-        let too_large = |tensor, strides: &[usize]| ProblemError::TooLarge {
-            tensor,
-            shape: input.shape.to_vec(),
-            strides: strides.to_vec(),
-        };
-        let span_of = |tensor, strides: &[usize]| {
-            span(input.shape, strides).ok_or_else(|| too_large(tensor, strides))
-        };
-        count_of_extents(input.shape).ok_or_else(|| too_large("input", input.strides))?;
-        let input_span = span_of("input", input.strides)?;
-        let output_span = span_of("output", output)?;
-        let second_span = match applied.second {
-            Some(second) => second_span(input.shape, second.strides)?,
-            None => 0,
-        };
+        check_count(input)?;
+        let input_span = checked_span("input", shape, input.strides)?;
+        let output_span = checked_span("output", shape, output_strides)?;
+        let second_span = second_span(shape, applied.second)?;
         let mut companion_span = 0;
         for strides in applied.companions {
-            companion_span = companion_span.max(span_of("operand", strides)?);
+            companion_span = companion_span.max(checked_span("operand", shape, strides)?);
         }
-        if may_overlap(input.shape, output) {
-            return Err(ProblemError::OutputOverlaps {
-                shape: input.shape.to_vec(),
-                strides: output.to_vec(),
-            });
-        }
-        // The second input comes after the companions.
-        let all_strides = || {
-            let second = applied.second.map(|second| second.strides);
-            applied.companions.iter().copied().chain(second)
-        };
-        let axes_of = |reduced: bool| {
-            let axes = (0..rank).filter(|&axis| is_reduced[axis] == reduced);
-            let dims = axes.map(|axis| DimOfAll {
-                extent: input.shape[axis],
-                stride: input.strides[axis],
-                other: output[axis],
-                companions: all_strides().map(|strides| strides[axis]).collect(),
-            });
-            canonical(dims.collect())
-        };
-        let (kept, reduced) = (axes_of(false), axes_of(true));
-        let companion =
-            |nth| Companion { kept: strides_of(&kept, nth), reduced: strides_of(&reduced, nth) };
-        let count = applied.companions.len();
-        let companions = (0..count).map(companion).collect();
-        let second = applied.second.map(|second| Second {
-            element: second.element,
-            alignment: second.alignment,
-            strides: companion(count),
-            span: second_span,
-        });
-        let problem = Problem {
+        check_output(shape, output_strides)?;
+        let statement = Statement {
             operator,
-            input: input.element,
+            input: *input,
+            second: applied.second.copied(),
+            companions: applied.companions,
+            is_reduced: &is_reduced,
             results: vec![applied.element],
-            alignment: input.alignment,
-            second,
-            kept: kept.iter().map(DimOfAll::kept).collect(),
-            reduced: reduced.iter().map(DimOfAll::reduced).collect(),
+            output_strides,
             input_span,
+            second_span,
             output_span,
             positions: None,
         };
+        let (problem, companions) = statement.canonical();
         Ok(Self { problem, companions, companion_span, stores_results: false })
     }
 

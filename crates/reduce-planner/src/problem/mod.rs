@@ -9,12 +9,16 @@ mod applied;
 mod display;
 mod layout;
 mod list;
+mod statement;
 
 use crate::{ElementType, ProblemError};
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
-use layout::{DimOfAll, canonical, count_of_extents, may_overlap, strides_of};
+use layout::{DimOfAll, canonical, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
 pub use list::ListProblem;
+use statement::{
+    Statement, check_count, check_output, check_rank, checked_span, second_span, select,
+};
 
 /// What the planner needs to know about an operator.
 ///
@@ -218,41 +222,25 @@ impl Problem {
     ///
     /// # Errors
     ///
-    /// Those of [`of_inputs`](Self::of_inputs).
+    /// Those of [`with_inputs`](Self::with_inputs).
     pub fn new(
         operator: OperatorClass,
         input: &InputSpec<'_>,
         axes: Option<&[usize]>,
         output: &OutputSpec<'_>,
     ) -> Result<Self, ProblemError> {
-        Self::of_inputs(operator, input, None, axes, output)
+        Self::with_inputs(operator, input, None, None, axes, output)
     }
 
-    /// Like [`new`](Self::new), of one input or of two.
+    /// Like [`new`](Self::new), of one input or of two, which may be a shard of larger tensors.
     ///
     /// # Errors
     ///
     /// An axis is out of range or repeated, the rank of strides differs from that of the shape, a
     /// span overflows, the operator has no value for the reduction of no elements, or outputs may
-    /// overlap. See [`ProblemError`].
-    pub fn of_inputs(
-        operator: OperatorClass,
-        input: &InputSpec<'_>,
-        second: Option<&SecondSpec<'_>>,
-        axes: Option<&[usize]>,
-        output: &OutputSpec<'_>,
-    ) -> Result<Self, ProblemError> {
-        Self::of_shard(operator, input, second, None, axes, output)
-    }
-
-    /// Like [`of_inputs`](Self::of_inputs), of inputs that are a shard of larger tensors. Without a
-    /// shard, they are the whole.
-    ///
-    /// # Errors
-    ///
-    /// Those of `of_inputs`, and a shard that is no part of the reduction: its axis is not reduced,
-    /// or it reaches past the end of the whole ([`ProblemError::Shard`]).
-    pub fn of_shard(
+    /// overlap. A shard is no part of the reduction: its axis is not reduced, or it reaches past
+    /// the end of the whole. See [`ProblemError`].
+    pub fn with_inputs(
         operator: OperatorClass,
         input: &InputSpec<'_>,
         second: Option<&SecondSpec<'_>>,
@@ -261,52 +249,19 @@ impl Problem {
         output: &OutputSpec<'_>,
     ) -> Result<Self, ProblemError> {
         let rank = input.shape.len();
-        if input.strides.len() != rank {
-            return Err(ProblemError::RankMismatch {
-                tensor: "input",
-                dims: rank,
-                strides: input.strides.len(),
-            });
-        }
+        check_rank("input", rank, input.strides)?;
         let is_reduced = reduced_axes(rank, axes)?;
-        let too_large = || ProblemError::TooLarge {
-            tensor: "input",
-            shape: input.shape.to_vec(),
-            strides: input.strides.to_vec(),
-        };
-        let input_span = span(input.shape, input.strides).ok_or_else(too_large)?;
-        let second_span = match second {
-            Some(second) => second_span(input.shape, second.strides)?,
-            None => 0,
-        };
-        let kept_shape: Vec<usize> = select(input.shape, &is_reduced, false);
-        let reduced_shape: Vec<usize> = select(input.shape, &is_reduced, true);
-        count_of_extents(input.shape).ok_or_else(too_large)?;
-        let whole_shape = match shard {
-            Some(shard) => Some(whole_shape(input.shape, &is_reduced, shard)?),
-            None => None,
-        };
+        let input_span = checked_span("input", input.shape, input.strides)?;
+        let second_span = second_span(input.shape, second)?;
+        check_count(input)?;
+        let kept_shape = select(input.shape, &is_reduced, false);
+        let reduced_shape = select(input.shape, &is_reduced, true);
+        let whole = shard.map(|shard| shard.whole(input.shape, &is_reduced)).transpose()?;
         let contiguous = row_major_strides(&kept_shape);
-        let output_strides = output.strides.unwrap_or(&contiguous);
-        if output_strides.len() != kept_shape.len() {
-            return Err(ProblemError::RankMismatch {
-                tensor: "output",
-                dims: kept_shape.len(),
-                strides: output_strides.len(),
-            });
-        }
-        let output_span =
-            span(&kept_shape, output_strides).ok_or_else(|| ProblemError::TooLarge {
-                tensor: "output",
-                shape: kept_shape.clone(),
-                strides: output_strides.to_vec(),
-            })?;
-        if may_overlap(&kept_shape, output_strides) {
-            return Err(ProblemError::OutputOverlaps {
-                shape: kept_shape,
-                strides: output_strides.to_vec(),
-            });
-        }
+        let kept_strides = output.strides.unwrap_or(&contiguous);
+        check_rank("output", kept_shape.len(), kept_strides)?;
+        let output_span = checked_span("output", &kept_shape, kept_strides)?;
+        check_output(&kept_shape, kept_strides)?;
         let reduces_nothing = reduced_shape.contains(&0);
         if reduces_nothing && !kept_shape.contains(&0) && !operator.defined_on_empty {
             return Err(ProblemError::EmptyReduction {
@@ -316,61 +271,37 @@ impl Problem {
             });
         }
 
-        let second_strides = |axis: usize| -> Vec<usize> {
-            second.iter().map(|second| second.strides[axis]).collect()
+        let reduced_strides = match (operator.positional, &whole) {
+            (true, Some(whole)) => row_major_strides(&select(whole, &is_reduced, true)),
+            (true, None) => row_major_strides(&reduced_shape),
+            (false, _) => vec![0; reduced_shape.len()],
         };
-        let kept = (0..rank).filter(|&axis| !is_reduced[axis]).zip(output_strides);
-        let kept = kept.map(|(axis, &other)| DimOfAll {
-            extent: input.shape[axis],
-            // If nothing is loaded, the strides have no meaning.
-            stride: if reduces_nothing { 0 } else { input.strides[axis] },
-            other,
-            companions: if reduces_nothing { Vec::new() } else { second_strides(axis) },
-        });
-        let kept = canonical(kept.collect());
-        let reduced = if reduces_nothing {
-            vec![DimOfAll { extent: 0, stride: 1, other: 0, companions: vec![0] }]
-        } else {
-            let positions = match operator.positional {
-                true => match &whole_shape {
-                    Some(whole) => row_major_strides(&select(whole, &is_reduced, true)),
-                    None => row_major_strides(&reduced_shape),
-                },
-                false => vec![0; reduced_shape.len()],
-            };
-            let reduced = (0..rank).filter(|&axis| is_reduced[axis]).zip(positions);
-            let dims = reduced.map(|(axis, other)| DimOfAll {
-                extent: input.shape[axis],
-                stride: input.strides[axis],
-                other,
-                companions: second_strides(axis),
-            });
-            canonical(dims.collect())
-        };
-        let positions = match (shard, whole_shape) {
+        let (mut kept, mut reduced) = (kept_strides.iter(), reduced_strides.iter());
+        let stride = |&is_reduced: &bool| if is_reduced { reduced.next() } else { kept.next() };
+        let output_strides: Vec<usize> = is_reduced.iter().filter_map(stride).copied().collect();
+        let positions = match (shard, whole) {
             (Some(shard), Some(whole)) if operator.positional => {
                 Some(Positions::of(shard, &whole, &is_reduced))
             }
             _ => None,
         };
-        let second = second.map(|second| Second {
-            element: second.element,
-            alignment: second.alignment,
-            strides: Companion { kept: strides_of(&kept, 0), reduced: strides_of(&reduced, 0) },
-            span: second_span,
-        });
-        Ok(Self {
+        // If nothing is loaded, the strides of the inputs have no meaning.
+        let none = vec![0; rank];
+        let strides = |strides| if reduces_nothing { none.as_slice() } else { strides };
+        let statement = Statement {
             operator,
-            input: input.element,
+            input: InputSpec { strides: strides(input.strides), ..*input },
+            second: second.map(|second| SecondSpec { strides: strides(second.strides), ..*second }),
+            companions: &[],
+            is_reduced: &is_reduced,
             results: output.elements.to_vec(),
-            alignment: input.alignment,
-            second,
-            kept: kept.iter().map(DimOfAll::kept).collect(),
-            reduced: reduced.iter().map(DimOfAll::reduced).collect(),
+            output_strides: &output_strides,
             input_span,
+            second_span,
             output_span,
             positions,
-        })
+        };
+        Ok(statement.canonical().0)
     }
 
     /// The operator's class.
@@ -507,54 +438,6 @@ fn distinct(dims: impl Iterator<Item = (usize, usize)>) -> u64 {
         .fold(1, |count: u64, (extent, _)| count.saturating_mul(extent as u64))
 }
 
-/// The shape of the whole that a shard is of.
-fn whole_shape(
-    shape: &[usize],
-    is_reduced: &[bool],
-    shard: ShardSpec,
-) -> Result<Vec<usize>, ProblemError> {
-    let ShardSpec { axis, start, of } = shard;
-    let &extent =
-        shape.get(axis).ok_or(ProblemError::AxisOutOfRange { axis, rank: shape.len() })?;
-    let fits = start.checked_add(extent).is_some_and(|end| end <= of);
-    if !is_reduced[axis] || !fits {
-        return Err(ProblemError::Shard { axis, start, extent, of, is_reduced: is_reduced[axis] });
-    }
-    let mut whole = shape.to_vec();
-    whole[axis] = of;
-    match count_of_extents(&whole) {
-        Some(_) => Ok(whole),
-        None => Err(ProblemError::TooLarge {
-            tensor: "whole of the shards",
-            strides: row_major_strides(&whole),
-            shape: whole,
-        }),
-    }
-}
-
-impl Positions {
-    fn of(shard: ShardSpec, whole: &[usize], is_reduced: &[bool]) -> Self {
-        let before = is_reduced[..shard.axis].iter().filter(|&&reduced| reduced).count();
-        let reduced = select(whole, is_reduced, true);
-        // The product of the whole's extents does not overflow, so neither do these.
-        let stride = row_major_strides(&reduced)[before];
-        Self { start: shard.start * stride, count: reduced.iter().product() }
-    }
-}
-
-/// The span of a second input with these strides along the axes of the first.
-fn second_span(shape: &[usize], strides: &[usize]) -> Result<usize, ProblemError> {
-    if strides.len() != shape.len() {
-        let (dims, strides) = (shape.len(), strides.len());
-        return Err(ProblemError::RankMismatch { tensor: "second input", dims, strides });
-    }
-    span(shape, strides).ok_or_else(|| ProblemError::TooLarge {
-        tensor: "second input",
-        shape: shape.to_vec(),
-        strides: strides.to_vec(),
-    })
-}
-
 /// Marks the axes to reduce among `rank` axes. `None` reduces all of them.
 ///
 /// # Errors
@@ -573,9 +456,4 @@ pub fn reduced_axes(rank: usize, axes: Option<&[usize]>) -> Result<Vec<bool>, Pr
         }
     }
     Ok(is_reduced)
-}
-
-fn select(values: &[usize], is_reduced: &[bool], wanted: bool) -> Vec<usize> {
-    let pairs = values.iter().zip(is_reduced);
-    pairs.filter(|&(_, &reduced)| reduced == wanted).map(|(&value, _)| value).collect()
 }

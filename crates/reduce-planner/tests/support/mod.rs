@@ -153,7 +153,7 @@ pub(crate) fn problem(
     let of_output = bytes.once_in(4).then(|| strides(bytes, &kept, false));
     let results = elements(bytes);
     let output = OutputSpec { elements: &results, strides: of_output.as_deref() };
-    Problem::of_inputs(operator, &input, second.as_ref(), Some(&axes), &output)
+    Problem::with_inputs(operator, &input, second.as_ref(), None, Some(&axes), &output)
 }
 
 /// A small row-major problem whose reduced axes lie between kept ones: a unit's loads go from one
@@ -239,7 +239,7 @@ pub(crate) fn hostile_problem(bytes: &mut Bytes<'_>) -> Result<Problem, ProblemE
         let applied = AppliedProblem::new(operator, &input, axes.as_deref(), &spec)?;
         return Ok(applied.problem().clone());
     }
-    Problem::of_inputs(operator, &input, second.as_ref(), axes.as_deref(), &output)
+    Problem::with_inputs(operator, &input, second.as_ref(), None, axes.as_deref(), &output)
 }
 
 /// A preset of which some numbers and flags are others, as in a file. [`Device::check`] may refuse

@@ -147,7 +147,7 @@ impl Request<'_> {
             Wanted::Results => None,
         };
         // Types follow from the whole, so that all shards have the same. If a product of extents
-        // overflows, `Problem::of_shard` refuses the shape.
+        // overflows, `Problem::with_inputs` refuses the shape.
         let extent = |axis: usize| match shard {
             Some(shard) if shard.axis == axis => shard.of,
             _ => shape[axis],
@@ -183,7 +183,7 @@ impl Request<'_> {
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
         let second = second.map(SecondRequest::spec);
-        let problem = Problem::of_shard(
+        let problem = Problem::with_inputs(
             class,
             &InputSpec {
                 element: self.element,
