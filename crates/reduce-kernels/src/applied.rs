@@ -5,7 +5,7 @@ use core::fmt;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 #[cfg(feature = "serde")]
 use reduce_planner::PlanStore;
-use reduce_planner::{AppliedChoice, AppliedPlan, AppliedProblem, Device, ElementType, Problem};
+use reduce_planner::{AppliedPlan, AppliedProblem, Choice, Device, ElementType, Problem};
 
 use crate::{
     Apply, Axes, Input, Operator, Outputs, PlanInUse, ReduceError, Reduction,
@@ -109,7 +109,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     /// # Errors
     ///
     /// Invalid axes, operands, types or strides, and reductions that the device cannot run.
-    pub fn choose(&self, client: &Client) -> Result<AppliedChoice, ReduceError> {
+    pub fn choose(&self, client: &Client) -> Result<Choice<AppliedPlan>, ReduceError> {
         self.call(None, false)?.choose(client, &self.buffer_bytes())
     }
 

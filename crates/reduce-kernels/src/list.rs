@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedListPlan, AppliedListProblem, Device, ElementType, InputSpec, ListChoice, ListPlan,
+    AppliedListPlan, AppliedListProblem, Choice, Device, ElementType, InputSpec, ListPlan,
     ListProblem,
 };
 
@@ -241,7 +241,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// # Errors
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
-    pub fn choose(&self, client: &Client) -> Result<ListChoice, ReduceError> {
+    pub fn choose(&self, client: &Client) -> Result<Choice<ListPlan>, ReduceError> {
         self.call()?.choose(client, &self.buffer_bytes())
     }
 
@@ -374,7 +374,11 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     /// # Errors
     ///
     /// Tensors or types that cannot be reduced, and lists that the device cannot run.
-    pub fn choose(&self, client: &Client, in_place: bool) -> Result<AppliedListPlan, ReduceError> {
+    pub fn choose(
+        &self,
+        client: &Client,
+        in_place: bool,
+    ) -> Result<Choice<AppliedListPlan>, ReduceError> {
         self.call(in_place)?.choose(client, &self.list.buffer_bytes())
     }
 

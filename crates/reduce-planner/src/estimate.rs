@@ -58,6 +58,29 @@ pub enum Limit {
 }
 
 impl Estimate {
+    /// An estimate of launches that follow each other and move all bytes at one rate.
+    pub(crate) const fn streamed(
+        launch_ns: f64,
+        gap_ns: f64,
+        waiting_ns: f64,
+        transfer_ns: f64,
+        locality: f64,
+    ) -> Self {
+        Self {
+            launch_ns,
+            gap_ns,
+            waiting_ns,
+            transfer_ns,
+            issue_ns: 0.0,
+            together_ns: waiting_ns + transfer_ns / locality,
+            merge_ns: 0.0,
+            locality,
+            rounds: 1,
+            resident_cubes: 1,
+            waves: 1.0,
+        }
+    }
+
     /// Time of moving the bytes with the locality of the access.
     #[must_use]
     pub fn memory_ns(&self) -> f64 {

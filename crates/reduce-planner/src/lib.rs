@@ -43,6 +43,7 @@
 //! | `problem/` | a reduction in canonical form |
 //! | `limits.rs` | what no plan can mend |
 //! | `plan/` | a plan as data, the rules it must obey, its sentence |
+//! | `choice.rs` | a choice as data: the plan, its estimate, and the reasons against others |
 //! | `choose/` | the choice, step by step |
 //! | `calibrate.rs` | a device's speed from measured times |
 //! | `applied/` | plans for results that are applied to their own elements |
@@ -58,6 +59,7 @@
 
 mod applied;
 mod calibrate;
+mod choice;
 mod choose;
 mod device;
 mod element;
@@ -78,11 +80,11 @@ mod tune;
 mod tuning;
 
 pub use applied::{
-    AppliedChoice, AppliedKind, AppliedPlan, AppliedReason, AppliedRefusal, ApplyLaunch,
-    choose_applied, force_applied,
+    AppliedKind, AppliedPlan, AppliedReason, ApplyLaunch, choose_applied, force_applied,
 };
 pub use calibrate::{Fit, Observation, fit};
-pub use choose::{Candidate, Choice, candidates, choose, force};
+pub use choice::{Candidate, Choice, Explained};
+pub use choose::{candidates, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
 pub use error::{DeviceError, PlanError, ProblemError};
@@ -91,8 +93,8 @@ pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
 pub use limits::{applied_needs_wide_indices, check_limits, needs_wide_indices};
 pub use list::{
-    AppliedListPlan, AppliedListProblem, ListApplication, ListChoice, ListLaunch, ListPlan,
-    ListShare, choose_applied_list, choose_list,
+    AppliedListPlan, AppliedListProblem, ListApplication, ListLaunch, ListPlan, ListShare,
+    choose_applied_list, choose_list,
 };
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
@@ -102,7 +104,7 @@ pub use problem::{
     row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
-pub use refusal::{Reason, Refusal};
+pub use refusal::{NoRefusal, Reason, Refusal};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
 pub use tune::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};

@@ -3,24 +3,22 @@
 use core::fmt;
 
 use crate::{
-    AppliedChoice, AppliedListPlan, AppliedListProblem, AppliedPlan, AppliedProblem, Choice,
-    Device, ListChoice, ListPlan, ListProblem, Plan, PlanError, Problem, choose, choose_applied,
-    choose_applied_list, choose_list,
+    AppliedListPlan, AppliedListProblem, AppliedPlan, AppliedProblem, Choice, Device, Explained,
+    ListPlan, ListProblem, Plan, PlanError, Problem, choose, choose_applied, choose_applied_list,
+    choose_list,
 };
 
 /// A canonical problem of some kind. Whoever launches, stores, measures or prints plans needs no
 /// more than this of a kind.
 pub trait Planned {
     /// The plans of this kind of problem.
-    type Plan: Clone
+    type Plan: Explained
+        + Clone
         + PartialEq
         + fmt::Debug
         + fmt::Display
         + Into<AnyPlan>
         + TryFrom<AnyPlan, Error = AnyPlan>;
-
-    /// A plan and what the planner says about it.
-    type Choice: Into<Self::Plan>;
 
     /// The problem as one line of text. Two problems of one kind are equal if and only if their
     /// lines are, and no line is that of a problem of another kind.
@@ -31,7 +29,7 @@ pub trait Planned {
     /// # Errors
     ///
     /// The description of the device makes no sense, or the device cannot run the problem.
-    fn choose(&self, device: &Device) -> Result<Self::Choice, PlanError>;
+    fn choose(&self, device: &Device) -> Result<Choice<Self::Plan>, PlanError>;
 
     /// Checks that a plan computes the problem correctly on a device.
     ///
@@ -121,27 +119,8 @@ kind!(Applied, AppliedPlan);
 kind!(List, ListPlan);
 kind!(AppliedList, AppliedListPlan);
 
-impl From<Choice> for Plan {
-    fn from(choice: Choice) -> Self {
-        choice.plan
-    }
-}
-
-impl From<AppliedChoice> for AppliedPlan {
-    fn from(choice: AppliedChoice) -> Self {
-        choice.plan
-    }
-}
-
-impl From<ListChoice> for ListPlan {
-    fn from(choice: ListChoice) -> Self {
-        choice.plan
-    }
-}
-
 impl Planned for Problem {
     type Plan = Plan;
-    type Choice = Choice;
 
     fn line(&self) -> String {
         self.to_string()
@@ -159,13 +138,12 @@ impl Planned for Problem {
 /// The problem of an application, and that of its reduction alone.
 impl Planned for (AppliedProblem, Problem) {
     type Plan = AppliedPlan;
-    type Choice = AppliedChoice;
 
     fn line(&self) -> String {
         format!("{} | results {}", self.0, self.1)
     }
 
-    fn choose(&self, device: &Device) -> Result<AppliedChoice, PlanError> {
+    fn choose(&self, device: &Device) -> Result<Choice<AppliedPlan>, PlanError> {
         choose_applied(&self.0, &self.1, device)
     }
 
@@ -176,13 +154,12 @@ impl Planned for (AppliedProblem, Problem) {
 
 impl Planned for ListProblem {
     type Plan = ListPlan;
-    type Choice = ListChoice;
 
     fn line(&self) -> String {
         self.to_string()
     }
 
-    fn choose(&self, device: &Device) -> Result<ListChoice, PlanError> {
+    fn choose(&self, device: &Device) -> Result<Choice<ListPlan>, PlanError> {
         choose_list(self, device)
     }
 
@@ -193,13 +170,12 @@ impl Planned for ListProblem {
 
 impl Planned for AppliedListProblem {
     type Plan = AppliedListPlan;
-    type Choice = AppliedListPlan;
 
     fn line(&self) -> String {
         self.to_string()
     }
 
-    fn choose(&self, device: &Device) -> Result<AppliedListPlan, PlanError> {
+    fn choose(&self, device: &Device) -> Result<Choice<AppliedListPlan>, PlanError> {
         choose_applied_list(self, device)
     }
 

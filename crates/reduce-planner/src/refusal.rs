@@ -95,27 +95,38 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A schedule that was not taken, and why.
+/// A schedule or a kind of plans that was not taken, and why.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct Refusal {
-    /// The schedule.
-    pub schedule: ScheduleKind,
+pub struct Refusal<K = ScheduleKind, R = Reason> {
+    /// What was not taken.
+    pub kind: K,
     /// The reason.
-    pub reason: Reason,
+    pub reason: R,
 }
 
-impl Refusal {
-    /// A refusal of `schedule` for `reason`.
+impl<K, R> Refusal<K, R> {
+    /// A refusal of `kind` for `reason`.
     #[must_use]
-    pub const fn new(schedule: ScheduleKind, reason: Reason) -> Self {
-        Self { schedule, reason }
+    pub const fn new(kind: K, reason: R) -> Self {
+        Self { kind, reason }
     }
 }
 
-impl fmt::Display for Refusal {
+impl<K: fmt::Display, R: fmt::Display> fmt::Display for Refusal<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.schedule, self.reason)
+        write!(f, "{}: {}", self.kind, self.reason)
+    }
+}
+
+/// The refusal where there is nothing else to take: there is none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum NoRefusal {}
+
+impl fmt::Display for NoRefusal {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
     }
 }

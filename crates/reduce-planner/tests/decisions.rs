@@ -259,7 +259,7 @@ fn plans_on_the_software_adapter() {
 #[test]
 fn every_schedule_not_taken_has_its_reason() {
     let choice = choose(&problem(&[1 << 24, 8], &[1]), &rules_alone()).unwrap();
-    let kinds: Vec<ScheduleKind> = choice.refused.iter().map(|refusal| refusal.schedule).collect();
+    let kinds: Vec<ScheduleKind> = choice.refused.iter().map(|refusal| refusal.kind).collect();
     assert_eq!(kinds, [ScheduleKind::Plane, ScheduleKind::Cube, ScheduleKind::Split]);
     assert!(matches!(choice.refused[0].reason, Reason::Slower { .. }));
     let split = &choice.refused[2];
@@ -268,7 +268,7 @@ fn every_schedule_not_taken_has_its_reason() {
     let text = choice.refused.last().unwrap().to_string();
     assert!(text.starts_with("split: too short to split: 3 loads per output"), "{text}");
     let choice = choose(&problem(&[8192, 4097], &[0]), &rules_alone()).unwrap();
-    let plane = choice.refused.iter().find(|refusal| refusal.schedule == ScheduleKind::Plane);
+    let plane = choice.refused.iter().find(|refusal| refusal.kind == ScheduleKind::Plane);
     assert_eq!(plane.unwrap().reason, Reason::OutputsFillPlane { adjacent: 32, plane: 32 });
 }
 

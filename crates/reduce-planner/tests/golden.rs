@@ -394,9 +394,9 @@ fn line(device_name: &str, device: &Device, class: Class, case: &Case) -> String
     };
     write!(line, "{} {}", rounded(choice.expected_microseconds()), plan_text(choice.plan)).unwrap();
     for refusal in &choice.refused {
-        write!(line, " | {} {}", refusal.schedule, reason_text(&refusal.reason)).unwrap();
-        if let Ok(plan) = force(refusal.schedule, &problem, device) {
-            assert_eq!(plan.schedule.kind(), refusal.schedule);
+        write!(line, " | {} {}", refusal.kind, reason_text(&refusal.reason)).unwrap();
+        if let Ok(plan) = force(refusal.kind, &problem, device) {
+            assert_eq!(plan.schedule.kind(), refusal.kind);
             write!(line, ": {}", plan_text(plan)).unwrap();
         }
     }

@@ -239,13 +239,13 @@ fn applications_bind_outputs() {
     device.max_bindings = 34;
     let launches = |in_place| {
         let list = applied(&inputs, &outputs, in_place);
-        let plan = choose_applied_list(&list, &device).unwrap();
+        let plan = choose_applied_list(&list, &device).unwrap().plan;
         plan.check(&list, &device).unwrap();
         plan.apply.launches.len()
     };
     assert_eq!((launches(true), launches(false)), (2, 3));
     // A plan that binds each tensor once does not run into new tensors.
-    let plan = choose_applied_list(&applied(&inputs, &outputs, true), &device).unwrap();
+    let plan = choose_applied_list(&applied(&inputs, &outputs, true), &device).unwrap().plan;
     let error = plan.check(&applied(&inputs, &outputs, false), &device).unwrap_err();
     let bindings = 2 + 2 * plan.apply.launches[0].slots();
     assert_eq!(*unfit(&error), Illegal::Bindings { bindings, available: 34 });
@@ -254,7 +254,8 @@ fn applications_bind_outputs() {
     let padded = InputSpec { shape: &[6, 48], strides: &[64, 1], ..input };
     let odd = InputSpec { shape: &[6, 50], strides: &[64, 1], ..input };
     let list = applied(&[padded, odd], &[&[48, 1], &[50, 1]], false);
-    let AppliedListPlan { reduce, mut apply, .. } = choose_applied_list(&list, &device).unwrap();
+    let AppliedListPlan { reduce, mut apply, .. } =
+        choose_applied_list(&list, &device).unwrap().plan;
     let vectors: Vec<usize> = apply.launches.iter().map(|launch| launch.access.vector).collect();
     assert_eq!(vectors, [4, 1]);
     // The odd rows cannot be stored in vectors.

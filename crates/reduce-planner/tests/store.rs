@@ -385,7 +385,7 @@ proptest! {
 #[test]
 fn a_store_keeps_plans_of_every_kind() {
     fn keep<P: Planned>(store: &mut PlanStore, problem: &P, device: &Device) -> P::Plan {
-        let plan: P::Plan = problem.choose(device).unwrap().into();
+        let plan: P::Plan = problem.choose(device).unwrap().plan;
         store.insert(problem, device, TunedPlan::new(plan.clone(), 10, 20)).unwrap();
         plan
     }

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use cubecl::prelude::*;
-use reduce_planner::{Device, Planned};
+use reduce_planner::{Choice, Device, Planned};
 
 use super::{
     cache::{self, Asked, Remembered},
@@ -95,7 +95,7 @@ pub(crate) trait Task: Asked {
 pub(crate) type PlanOf<T> = <<T as Task>::Problem as Planned>::Plan;
 
 /// The choice of a plan for a kind of task.
-pub(crate) type ChoiceOf<T> = <<T as Task>::Problem as Planned>::Choice;
+pub(crate) type ChoiceOf<T> = Choice<PlanOf<T>>;
 
 /// What is prepared for a kind of task.
 pub(crate) type PreparedOf<T> = <<T as Asked>::Request as Remembered>::Prepared;
@@ -226,7 +226,7 @@ fn planned<T: Task>(
             return Ok((PlanInUse::new(plan, PlanSource::Stored), launch));
         }
     }
-    let plan = problem.choose(device)?.into();
+    let plan = problem.choose(device)?.plan;
     let launch = launch(&plan)?;
     Ok((PlanInUse::new(plan, PlanSource::Chosen), launch))
 }

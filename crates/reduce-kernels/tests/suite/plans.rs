@@ -209,7 +209,7 @@ struct Kind<'a, P: Planned> {
 /// taken away.
 fn check_stored<P: Planned>(client: &Client, kind: &Kind<'_, P>, other: P::Plan) {
     let device = device_of(client);
-    let chosen = kind.problem.choose(&device).unwrap().into();
+    let chosen = kind.problem.choose(&device).unwrap().plan;
     assert_ne!(chosen, other);
     kind.problem.check(&other, &device).unwrap();
     let of_other = (kind.run)(Some(other.clone()));
@@ -291,7 +291,7 @@ pub(crate) fn stored_of_every_kind(client: &Client) {
         None => applied().plan(client, false).unwrap(),
     };
     let problem = applied().problem(false).unwrap();
-    let mut other = choose_applied_list(&problem, &device).unwrap();
+    let mut other = choose_applied_list(&problem, &device).unwrap().plan;
     other.reduce.units_per_cube /= 2;
     check_stored(client, &Kind { problem, plan: &plan, run: &run }, other);
 }

@@ -4,26 +4,17 @@ use core::fmt;
 
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
-    Access, AppliedProblem, Combine, Device, Direction, Illegal, Plan, PlanError, Problem,
-    Schedule, choose, choose::FEW_FIELDS, device::RESERVED_SHARED_BYTES, limits,
-    plan::check::accumulator_bytes, tuning::share,
+    Access, AppliedProblem, Candidate, Choice, Combine, Device, Direction, Estimate, Explained,
+    Illegal, Plan, PlanError, Problem, Refusal, Schedule, choose, choose::FEW_FIELDS,
+    device::RESERVED_SHARED_BYTES, limits, plan::check::accumulator_bytes, tuning::share,
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
 /// published and read.
 const PASSES_OF_CUBES: f64 = 3.0;
 
-/// A plan, what it should take, and the reasons against the others.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct AppliedChoice {
-    /// The plan that was taken.
-    pub plan: AppliedPlan,
-    /// What the plan should take, launches included, in microseconds.
-    pub expected_microseconds: f64,
-    /// The plans that were not taken, in the order of [`AppliedKind::ALL`].
-    pub refused: Vec<AppliedRefusal>,
+impl Explained for AppliedPlan {
+    type Refusal = Refusal<AppliedKind, AppliedReason>;
 }
 
 /// Why a plan was not taken.
@@ -77,23 +68,6 @@ impl fmt::Display for AppliedReason {
     }
 }
 
-/// A plan that was not taken, and why.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct AppliedRefusal {
-    /// The plan.
-    pub kind: AppliedKind,
-    /// The reason.
-    pub reason: AppliedReason,
-}
-
-impl fmt::Display for AppliedRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.reason)
-    }
-}
-
 /// Chooses a plan for an applied reduction on a device. `reduction` is the reduction alone, with
 /// its results as outputs.
 ///
@@ -104,28 +78,32 @@ pub fn choose_applied(
     applied: &AppliedProblem,
     reduction: &Problem,
     device: &Device,
-) -> Result<AppliedChoice, PlanError> {
+) -> Result<Choice<AppliedPlan>, PlanError> {
     limits::check_applied(applied, device)?;
-    let mut candidates = Vec::with_capacity(AppliedKind::ALL.len());
+    let access = access(applied, device);
+    let mut found = Vec::with_capacity(AppliedKind::ALL.len());
     let mut refused = Vec::with_capacity(AppliedKind::ALL.len());
     for kind in AppliedKind::ALL {
-        match candidate(kind, applied, reduction, device)? {
-            Ok(plan) => candidates.push((plan, estimate_ns(&plan, applied, reduction, device))),
-            Err(reason) => refused.push(AppliedRefusal { kind, reason }),
+        match candidate(kind, applied, reduction, device, access)? {
+            Ok(plan) => found
+                .push(Candidate { plan, estimate: estimate(&plan, applied, reduction, device) }),
+            Err(reason) => refused.push(Refusal::new(kind, reason)),
         }
     }
-    let fastest = candidates.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let Some(&(plan, best)) = fastest else {
+    found.sort_by(|a, b| a.estimate.total_ns().total_cmp(&b.estimate.total_ns()));
+    let mut ranked = found.into_iter();
+    let Some(Candidate { plan, estimate: best }) = ranked.next() else {
         return Err(no_plan(device, &refused));
     };
-    let best_microseconds = best / 1e3;
-    refused.extend(candidates.iter().filter(|candidate| candidate.0 != plan).map(|slower| {
-        let microseconds = slower.1 / 1e3;
+    let runners_up: Vec<Candidate<AppliedPlan>> = ranked.collect();
+    refused.extend(runners_up.iter().map(|slower| {
+        let (microseconds, best_microseconds) =
+            (slower.estimate.microseconds(), best.microseconds());
         let reason = AppliedReason::Slower { microseconds, best_microseconds };
-        AppliedRefusal { kind: slower.0.kind(), reason }
+        Refusal::new(slower.plan.kind(), reason)
     }));
     refused.sort_by_key(|refusal| refusal.kind);
-    Ok(AppliedChoice { plan, expected_microseconds: best_microseconds, refused })
+    Ok(Choice { plan, estimate: best, refused, runners_up })
 }
 
 /// A plan of one kind, whatever others would take. It serves tests and comparisons.
@@ -140,11 +118,11 @@ pub fn force_applied(
     device: &Device,
 ) -> Result<AppliedPlan, PlanError> {
     limits::check_applied(applied, device)?;
-    candidate(kind, applied, reduction, device)?
-        .map_err(|reason| no_plan(device, &[AppliedRefusal { kind, reason }]))
+    candidate(kind, applied, reduction, device, access(applied, device))?
+        .map_err(|reason| no_plan(device, &[Refusal::new(kind, reason)]))
 }
 
-fn no_plan(device: &Device, refused: &[AppliedRefusal]) -> PlanError {
+fn no_plan(device: &Device, refused: &[Refusal<AppliedKind, AppliedReason>]) -> PlanError {
     let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
 }
@@ -156,8 +134,8 @@ fn candidate(
     applied: &AppliedProblem,
     reduction: &Problem,
     device: &Device,
+    access: Access,
 ) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
-    let access = access(applied, device);
     let planned = candidate_with(access, kind, applied, reduction, device)?;
     match planned {
         Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } }) if access.peeled => {
@@ -440,39 +418,37 @@ fn apply(problem: &Problem, device: &Device, access: Access) -> ApplyLaunch {
 }
 
 /// What a plan should take. Memory is the limit, unless tiles are too few for all multiprocessors.
-fn estimate_ns(
+/// The device waits for each launch.
+fn estimate(
     plan: &AppliedPlan,
     applied: &AppliedProblem,
     reduction: &Problem,
     device: &Device,
-) -> f64 {
-    let tuning = &device.tuning.applied;
-    let kind = plan.kind();
-    let launches = f64::from(plan.launches()) * device.profile.launch_ns as f64;
-    let bytes_per_ns = device.profile.bandwidth.max(1) as f64 * 1e-9;
+) -> Estimate {
+    let (tuning, profile) = (&device.tuning.applied, &device.profile);
+    let launch_ns = profile.launch_ns as f64;
+    let bytes_per_ns = profile.bandwidth.max(1) as f64 * 1e-9;
     let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
     let multiprocessors = f64::from(device.multiprocessors.max(1));
     let occupied = |plan: &Plan, cubes_per_output: u32| {
         let cubes = plan.cubes(applied.problem()) as f64 * f64::from(cubes_per_output);
         (cubes / multiprocessors).min(1.0)
     };
-    match plan {
-        AppliedPlan::Held { plan, cubes_per_output: cubes, .. } => {
-            let (rate, passed) = match kind {
-                AppliedKind::HeldByCubes => {
-                    let problem = applied.problem();
-                    let narrow = problem.input().bytes() < size_of::<f32>();
-                    let rate = match narrow && problem.operator().fields > FEW_FIELDS {
-                        true => tuning.by_cubes_narrow_rate_percent,
-                        false => tuning.by_cubes_rate_percent,
-                    };
-                    (rate, PASSES_OF_CUBES)
+    match *plan {
+        AppliedPlan::Held { plan: held, cubes_per_output: cubes, .. } => {
+            let problem = applied.problem();
+            let narrow = problem.input().bytes() < size_of::<f32>();
+            let (rate, passes) = match plan.kind() {
+                AppliedKind::HeldByCubes if narrow && problem.operator().fields > FEW_FIELDS => {
+                    (tuning.by_cubes_narrow_rate_percent, PASSES_OF_CUBES)
                 }
+                AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
                 AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
                 _ => (100, 0.0),
             };
-            let passed = passed * device.profile.latency_ns as f64;
-            launches + passed + moved / bytes_per_ns / occupied(plan, *cubes) / share(rate)
+            let waiting_ns = passes * profile.latency_ns as f64;
+            let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
+            Estimate::streamed(launch_ns, launch_ns, waiting_ns, transfer_ns, share(rate))
         }
         AppliedPlan::ReadAgain(plan) => {
             let cubes = plan.cubes(applied.problem()) as f64;
@@ -483,11 +459,20 @@ fn estimate_ns(
             let cached = read / cubes.max(1.0) * under_way
                 <= device.cache_bytes as f64 * share(tuning.cached_percent);
             let again = if cached { share(tuning.cached_read_percent) } else { 1.0 };
-            launches + (moved + again * read) / bytes_per_ns / occupied(plan, 1)
+            let transfer_ns = (moved + again * read) / bytes_per_ns / occupied(&plan, 1);
+            Estimate::streamed(launch_ns, launch_ns, 0.0, transfer_ns, 1.0)
         }
         AppliedPlan::Separately { reduce, .. } => {
-            let reduce = reduce.estimate(reduction, device).alone_ns();
-            reduce + device.profile.launch_ns as f64 + moved / bytes_per_ns
+            let reduce = reduce.estimate(reduction, device);
+            let launch_ns = reduce.launch_ns + launch_ns;
+            let transfer_ns = moved / bytes_per_ns;
+            Estimate {
+                launch_ns,
+                gap_ns: launch_ns + reduce.gap_ns,
+                transfer_ns: reduce.transfer_ns + transfer_ns,
+                together_ns: reduce.together_ns + transfer_ns,
+                ..reduce
+            }
         }
     }
 }

@@ -6,5 +6,5 @@
 mod choose;
 mod plan;
 
-pub use choose::{AppliedChoice, AppliedReason, AppliedRefusal, choose_applied, force_applied};
+pub use choose::{AppliedReason, choose_applied, force_applied};
 pub use plan::{AppliedKind, AppliedPlan, ApplyLaunch};

@@ -23,8 +23,8 @@ pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 use cost::Costs;
 
 use crate::{
-    Access, Device, Estimate, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind,
-    limits,
+    Access, Candidate, Choice, Device, Explained, Plan, PlanError, Problem, Reason, Refusal,
+    Schedule, ScheduleKind, limits,
     plan::{
         check::{check_beside, check_schedule},
         div_ceil,
@@ -32,44 +32,8 @@ use crate::{
     tuning::share,
 };
 
-/// A plan with its estimate, and the reasons against all other schedules.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct Choice {
-    /// The plan that was taken.
-    pub plan: Plan,
-    /// What the plan should take, launches included.
-    pub estimate: Estimate,
-    /// The schedules that were not taken, in the order of [`ScheduleKind::ALL`].
-    pub refused: Vec<Refusal>,
-    /// The next plans in the order of the search, at most [`Choice::MOST_RUNNERS_UP`]. They may
-    /// have the same schedule as the plan that was taken. Plans other than those that the rules
-    /// give need to be faster by a margin (`Tuning::search_margin_percent`), so one of them may
-    /// have a somewhat lower estimate than the plan that was taken.
-    pub runners_up: Vec<Candidate>,
-}
-
-impl Choice {
-    /// Most runners-up that a choice keeps.
-    pub const MOST_RUNNERS_UP: usize = 7;
-
-    /// What the plan should take, launches included, in microseconds.
-    #[must_use]
-    pub fn expected_microseconds(&self) -> f64 {
-        self.estimate.microseconds()
-    }
-}
-
-/// A plan that could run, and what it should take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct Candidate {
-    /// The plan.
-    pub plan: Plan,
-    /// What it should take, launches included.
-    pub estimate: Estimate,
+impl Explained for Plan {
+    type Refusal = Refusal;
 }
 
 /// Chooses a plan for a problem on a device.
@@ -105,7 +69,7 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
             refused.push(Refusal::new(kind, reason));
         }
     }
-    refused.sort_by_key(|refusal| refusal.schedule);
+    refused.sort_by_key(|refusal| refusal.kind);
     let runners_up = ranked.take(Choice::MOST_RUNNERS_UP).collect();
     Ok(Choice { plan, estimate: best, refused, runners_up })
 }

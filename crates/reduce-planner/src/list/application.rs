@@ -3,11 +3,12 @@
 use core::fmt;
 
 use super::{
-    choose::{choose_list, grouped, launches, loads_per_unit, wanted_units},
+    choose::{choose_list, estimate, grouped, launches, loads_per_unit, wanted_units},
     plan::{ListLaunch, ListPlan, check_each_once, fits_bindings},
 };
 use crate::{
-    Access, Device, Illegal, InputSpec, ListProblem, PlanError, ProblemError, Quantity,
+    Access, Choice, Device, Explained, Illegal, InputSpec, ListProblem, NoRefusal, PlanError,
+    ProblemError, Quantity,
     choose::floor_power_of_two,
     limits,
     plan::check::{fits_grid, power_of_two},
@@ -55,6 +56,16 @@ impl AppliedListProblem {
     #[must_use]
     pub fn in_place(&self) -> bool {
         self.in_place
+    }
+
+    /// Bytes that the application reads and writes.
+    fn moved_bytes(&self) -> u64 {
+        let tensors = self.elements.tensors().iter();
+        let bytes = tensors.map(|tensor| {
+            let elements = tensor.reduction_len() as u64;
+            elements.saturating_mul(2 * tensor.input().bytes() as u64)
+        });
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Buffers that a launch of the application binds.
@@ -147,6 +158,10 @@ impl ListApplication {
     }
 }
 
+impl Explained for AppliedListPlan {
+    type Refusal = NoRefusal;
+}
+
 /// Chooses a plan for a list whose results are applied to its elements.
 ///
 /// # Errors
@@ -156,7 +171,7 @@ impl ListApplication {
 pub fn choose_applied_list(
     list: &AppliedListProblem,
     device: &Device,
-) -> Result<AppliedListPlan, PlanError> {
+) -> Result<Choice<AppliedListPlan>, PlanError> {
     let reduce = choose_list(&list.reduction, device)?.plan;
     let elements = &list.elements;
     limits::check_list(elements, device)?;
@@ -177,7 +192,10 @@ pub fn choose_applied_list(
             reason,
         })?;
     }
-    Ok(AppliedListPlan { reduce, apply })
+    // The application reads each element again, and writes it.
+    let bytes = list.reduction.bytes().saturating_add(list.moved_bytes());
+    let estimate = estimate(reduce.launch_count() + apply.launches.len(), bytes, device);
+    Ok(Choice::only(AppliedListPlan { reduce, apply }, estimate))
 }
 
 impl fmt::Display for AppliedListProblem {

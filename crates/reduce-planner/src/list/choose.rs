@@ -2,20 +2,14 @@
 
 use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, outer_dims, slots};
 use crate::{
-    Access, Combine, Device, ElementType, Estimate, ListProblem, PlanError, Problem,
+    Access, Choice, Combine, Device, ElementType, Estimate, Explained, ListProblem, NoRefusal,
+    PlanError, Problem,
     choose::{cubes_wanted, floor_power_of_two},
     limits::{self, INDEX_SLACK},
 };
 
-/// A plan for a list, and what it should take.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct ListChoice {
-    /// The plan.
-    pub plan: ListPlan,
-    /// What the plan should take, launches included.
-    pub estimate: Estimate,
+impl Explained for ListPlan {
+    type Refusal = NoRefusal;
 }
 
 /// Tensors that one kernel can read: of one type, with one access and as many outer dimensions.
@@ -33,7 +27,7 @@ pub(super) struct Group {
 ///
 /// The description of the device makes no sense, the device lacks an element type or wide indices,
 /// or it binds too few buffers. See [`PlanError`].
-pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, PlanError> {
+pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPlan>, PlanError> {
     let tuning = device.tuning.list;
 
     // 1. No plan can run a type that the device lacks, or indices that are too narrow.
@@ -70,8 +64,8 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<ListChoice, Pl
         merging_units,
     };
     plan.check(list, device)?;
-    let estimate = estimate(&plan, list, device);
-    Ok(ListChoice { plan, estimate })
+    let estimate = estimate(plan.launch_count(), list.bytes(), device);
+    Ok(Choice::only(plan, estimate))
 }
 
 /// About as many loads for each unit of all cubes. Units have no more in flight.
@@ -179,23 +173,16 @@ fn units_per_cube(list: &ListProblem, device: &Device, wanted: u32) -> u32 {
     floor_power_of_two(most.min(wanted.into())) as u32
 }
 
-/// What the plan should take: launches one after the other, and each byte once.
-fn estimate(plan: &ListPlan, list: &ListProblem, device: &Device) -> Estimate {
+/// What so many launches should take, one after the other, that move so many bytes once.
+pub(super) fn estimate(launches: usize, bytes: u64, device: &Device) -> Estimate {
     let profile = &device.profile;
     let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
-    let launches = plan.launch_count() as f64;
-    let transfer_ns = list.bytes() as f64 / bandwidth;
-    Estimate {
-        launch_ns: launches * profile.launch_ns as f64,
-        gap_ns: launches * profile.gap_ns as f64,
-        waiting_ns: 2.0 * profile.latency_ns as f64,
-        transfer_ns,
-        issue_ns: 0.0,
-        together_ns: transfer_ns + 2.0 * profile.latency_ns as f64,
-        merge_ns: 0.0,
-        locality: 1.0,
-        rounds: 1,
-        resident_cubes: 1,
-        waves: 1.0,
-    }
+    let launches = launches as f64;
+    Estimate::streamed(
+        launches * profile.launch_ns as f64,
+        launches * profile.gap_ns as f64,
+        2.0 * profile.latency_ns as f64,
+        bytes as f64 / bandwidth,
+        1.0,
+    )
 }

@@ -9,5 +9,5 @@ mod choose;
 mod plan;
 
 pub use application::{AppliedListPlan, AppliedListProblem, ListApplication, choose_applied_list};
-pub use choose::{ListChoice, choose_list};
+pub use choose::choose_list;
 pub use plan::{ListLaunch, ListPlan, ListShare};

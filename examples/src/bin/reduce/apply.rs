@@ -4,9 +4,10 @@ use std::io;
 
 use reduce_examples::{Array, Number, OperationError, ResultError, download};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, ElementType, Input, Operator,
+    AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, Choice, ElementType, Input,
+    Operator,
     cubecl::prelude::*,
-    planner::{AppliedChoice, AppliedKind, AppliedPlan},
+    planner::{AppliedKind, AppliedPlan},
     with_applied,
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
@@ -119,7 +120,7 @@ impl Work<'_> {
         backend: Backend,
         device: &str,
         compiler: &'static str,
-        choice: AppliedChoice,
+        choice: Choice<AppliedPlan>,
         array: &Array,
         microseconds: f64,
     ) -> Report {
@@ -139,7 +140,7 @@ impl Work<'_> {
                 0 => "nothing to launch: there are no elements".into(),
                 _ => choice.plan.to_string(),
             },
-            expected_microseconds: choice.expected_microseconds,
+            expected_microseconds: choice.expected_microseconds(),
             refused: choice
                 .refused
                 .iter()

@@ -389,7 +389,7 @@ impl Work<'_> {
                 .iter()
                 .flat_map(|choice| &choice.refused)
                 .map(|refusal| Refused {
-                    schedule: refusal.schedule,
+                    schedule: refusal.kind,
                     reason: refusal.reason.to_string(),
                 })
                 .collect(),
