@@ -333,6 +333,11 @@ impl Device {
         })
     }
 
+    /// Shared memory that one cube may request, in bytes.
+    pub(crate) fn requestable_shared_bytes(&self) -> usize {
+        self.most_shared_memory_bytes.max(self.shared_memory_bytes)
+    }
+
     /// Most units that may wait for others of their tile: a sixteenth of those that the device has
     /// room for, so that several launches can run at once and each still has room to go on.
     pub(crate) fn most_waiting_units(&self) -> u64 {

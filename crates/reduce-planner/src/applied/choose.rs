@@ -4,9 +4,13 @@ use core::fmt;
 
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
-    Access, AppliedProblem, Candidate, Choice, Combine, Device, Direction, Estimate, Explained,
-    Illegal, Plan, PlanError, Problem, Refusal, Schedule, choose, choose::FEW_FIELDS,
-    device::RESERVED_SHARED_BYTES, limits, plan::check::accumulator_bytes, tuning::share,
+    Access, AppliedProblem, AppliedTuning, Candidate, Choice, Combine, Device, Direction, Estimate,
+    Explained, Illegal, Plan, PlanError, Problem, Refusal, Schedule, choose,
+    choose::{FEW_FIELDS, cubes_wanted, floor_power_of_two},
+    device::RESERVED_SHARED_BYTES,
+    limits,
+    plan::check::accumulator_bytes,
+    tuning::share,
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
@@ -79,14 +83,12 @@ pub fn choose_applied(
     reduction: &Problem,
     device: &Device,
 ) -> Result<Choice<AppliedPlan>, PlanError> {
-    limits::check_applied(applied, device)?;
-    let access = access(applied, device);
+    let search = Search::new(applied, reduction, device)?;
     let mut found = Vec::with_capacity(AppliedKind::ALL.len());
     let mut refused = Vec::with_capacity(AppliedKind::ALL.len());
     for kind in AppliedKind::ALL {
-        match candidate(kind, applied, reduction, device, access)? {
-            Ok(plan) => found
-                .push(Candidate { plan, estimate: estimate(&plan, applied, reduction, device) }),
+        match search.candidate(kind)? {
+            Ok(plan) => found.push(Candidate { plan, estimate: search.estimate(&plan) }),
             Err(reason) => refused.push(Refusal::new(kind, reason)),
         }
     }
@@ -117,8 +119,8 @@ pub fn force_applied(
     reduction: &Problem,
     device: &Device,
 ) -> Result<AppliedPlan, PlanError> {
-    limits::check_applied(applied, device)?;
-    candidate(kind, applied, reduction, device, access(applied, device))?
+    Search::new(applied, reduction, device)?
+        .candidate(kind)?
         .map_err(|reason| no_plan(device, &[Refusal::new(kind, reason)]))
 }
 
@@ -127,352 +129,358 @@ fn no_plan(device: &Device, refused: &[Refusal<AppliedKind, AppliedReason>]) -> 
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
 }
 
-/// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access binds
-/// more buffers than the device allows, the plan reads single elements.
-fn candidate(
-    kind: AppliedKind,
-    applied: &AppliedProblem,
-    reduction: &Problem,
-    device: &Device,
-    access: Access,
-) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
-    let planned = candidate_with(access, kind, applied, reduction, device)?;
-    match planned {
-        Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } }) if access.peeled => {
-            let single = Access { vector: 1, peeled: false, ..access };
-            candidate_with(single, kind, applied, reduction, device)
-        }
-        planned => Ok(planned),
-    }
-}
-
-/// [`candidate`] that reads elements in this way.
-fn candidate_with(
-    access: Access,
-    kind: AppliedKind,
-    applied: &AppliedProblem,
-    reduction: &Problem,
-    device: &Device,
-) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
-    let problem = applied.problem();
-    let plan = match kind {
-        AppliedKind::Held => {
-            let one_cube = |plan| AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 };
-            held(applied, device, access).map(one_cube)
-        }
-        AppliedKind::HeldInShared => held_in_shared(problem, device, access),
-        AppliedKind::HeldByCubes => held_by_cubes(problem, device, access),
-        AppliedKind::ReadAgain => Ok(AppliedPlan::ReadAgain(read_again(problem, device, access))),
-        AppliedKind::Separately => {
-            let reduce = choose(reduction, device)?.plan;
-            Ok(AppliedPlan::Separately { reduce, apply: apply(problem, device, access) })
-        }
-    };
-    let plan = match plan {
-        Ok(plan) => plan,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    match plan.check(applied, reduction, device) {
-        Ok(()) => Ok(Ok(plan)),
-        Err(PlanError::Unfit { reason: limit, .. }) => {
-            Ok(Err(AppliedReason::PassesLimits { limit }))
-        }
-        Err(other) => Err(other),
-    }
-}
-
-/// Vectors that fit one load and one store.
-fn access(applied: &AppliedProblem, device: &Device) -> Access {
-    let problem = applied.problem();
-    let (read, written) = (problem.input().bytes(), applied.output().bytes());
-    let mut device = device.clone();
-    device.load_bytes = (device.load_bytes * read / written.max(read)).max(1);
-    Access::widest(problem, &device).with_outputs_in_flight(1)
-}
-
 /// Units that share a tile, and tiles that they read side by side.
+#[derive(Clone, Copy)]
 struct Team {
     units: u32,
     tiles: u32,
 }
 
-/// Output tiles that lie side by side in a segment of memory.
-fn adjacent_tiles(problem: &Problem, device: &Device, access: Access) -> u32 {
-    match access.direction {
-        Direction::Along => 1,
-        Direction::Across => {
-            let load_bytes = access.vector * problem.input().bytes();
-            let segment = (device.tuning.applied.segment_bytes / load_bytes).max(1) as u64;
-            segment.min(access.loads_per_inner(problem).next_power_of_two()) as u32
-        }
+impl Team {
+    /// Units of all tiles.
+    fn all_units(self) -> u32 {
+        self.units * self.tiles
     }
 }
 
-/// The schedule of a team whose units all work on one cube's tiles.
-fn schedule(device: &Device, access: Access, team: &Team) -> Schedule {
-    let tuning = &device.tuning.applied;
-    let lanes = device.plane_size_min;
-    let independent = tuning.independent_units_per_cube.min(device.max_units_per_cube);
-    let along = access.direction == Direction::Along;
-    match team.units {
-        1 => Schedule::Unit { units_per_cube: independent.max(team.tiles) },
-        units if along && device.plane_operations && units <= lanes && independent >= lanes => {
-            Schedule::Plane { lanes_per_output: units, units_per_cube: independent }
-        }
-        units if along && device.plane_operations && units > lanes => Schedule::Cube {
-            units_per_output: units,
-            outputs_per_cube: team.tiles,
-            combine: Combine::Plane { lanes },
-        },
-        units => Schedule::Cube {
-            units_per_output: units,
-            outputs_per_cube: team.tiles.max(if along { (independent / units).max(1) } else { 1 }),
-            combine: Combine::Shared,
-        },
-    }
-}
-
-/// Largest power of two up to `value`, which is not 0.
-fn power_of_two_below(value: u32) -> u32 {
-    1 << value.max(1).ilog2()
-}
-
-/// As many units as leave each a few loads, unless there are not so many. Of two inputs, both are
-/// held.
-fn held(applied: &AppliedProblem, device: &Device, access: Access) -> Result<Plan, AppliedReason> {
-    let problem = applied.problem();
-    let tuning = &device.tuning.applied;
-    let loads = access.loads_per_output(problem).max(1);
-    let load_bytes = access.vector * applied.pair_bytes();
-    let tiles = adjacent_tiles(problem, device, access);
-    let (bytes, most_bytes, units) = match access.direction {
-        Direction::Along => {
-            (tuning.held_bytes_along, tuning.most_held_bytes_along, device.max_units_per_cube)
-        }
-        Direction::Across => {
-            let units = tuning.across_units_per_cube.min(device.max_units_per_cube);
-            (tuning.held_bytes_across, tuning.most_held_bytes_across, units / tiles)
-        }
-    };
-    let most_units = power_of_two_below(units);
-    let each = (bytes / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT) as u64;
-    let most_each = (most_bytes / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT) as u64;
-    let most = u64::from(most_units) * most_each;
-    if loads > most {
-        return Err(AppliedReason::TooLongToHold { loads, most });
-    }
-    // Units of a short row read a segment of memory together.
-    let segment = match access.direction {
-        Direction::Along => (tuning.segment_bytes / load_bytes).max(1) as u64,
-        Direction::Across => 1,
-    };
-    let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
-    let units = wanted.min(u64::from(most_units)) as u32;
-    let in_flight = loads.div_ceil(u64::from(units)) as usize;
-    let team = Team { units, tiles };
-    Ok(Plan::new(access.with_loads_in_flight(in_flight), schedule(device, access, &team)))
-}
-
-/// The largest cubes, which have a multiprocessor for themselves.
-fn held_in_shared(
-    problem: &Problem,
-    device: &Device,
+/// What plans of all kinds are sized for.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    applied: &'a AppliedProblem,
+    reduction: &'a Problem,
+    device: &'a Device,
+    tuning: &'a AppliedTuning,
+    /// How elements are read, but for the loads in flight.
     access: Access,
-) -> Result<AppliedPlan, AppliedReason> {
-    let tuning = &device.tuning.applied;
-    let load_bytes = access.vector * problem.input().bytes();
-    let tiles = adjacent_tiles(problem, device, access);
-    let units = match access.direction {
-        Direction::Along => device.max_units_per_cube,
-        Direction::Across => tuning.across_units_per_cube.min(device.max_units_per_cube) / tiles,
-    };
-    let team = Team { units: power_of_two_below(units), tiles };
-    let in_flight =
-        (tuning.shared_bytes_in_flight / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT);
-    let access = access.with_loads_in_flight(in_flight);
-    let plan = Plan::new(access, schedule(device, access, &team));
-    let loads = access.loads_per_output(problem);
-    let of_unit = loads.div_ceil(team.units.into());
-    let rest = of_unit.saturating_sub(in_flight as u64);
-    if rest == 0 {
-        let most = u64::from(team.units) * in_flight as u64;
-        return Err(AppliedReason::HeldInRegisters { loads, most });
-    }
-    let available = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
-    let places = available.saturating_sub(combining_bytes(&plan, problem, 1))
-        / (load_bytes * (team.units * team.tiles) as usize);
-    let most_in_shared = places / in_flight * in_flight;
-    let in_shared = rest.next_multiple_of(in_flight as u64);
-    if in_shared > most_in_shared as u64 {
-        let most = u64::from(team.units) * (in_flight + most_in_shared) as u64;
-        return Err(AppliedReason::TooLongToHold { loads, most });
-    }
-    Ok(AppliedPlan::Held { plan, in_shared: in_shared as usize, cubes_per_output: 1 })
 }
 
-/// Cubes several of which reside on a multiprocessor, so that some write or wait while others read.
-/// They hold what one such cube may of registers and shared memory. More cubes share a tile where
-/// tiles are too few to fill the device.
-fn held_by_cubes(
-    problem: &Problem,
-    device: &Device,
-    access: Access,
-) -> Result<AppliedPlan, AppliedReason> {
-    let tuning = &device.tuning.applied;
-    let load_bytes = access.vector * problem.input().bytes();
-    let tiles = adjacent_tiles(problem, device, access);
-    let units_per_cube = match access.direction {
-        Direction::Along => tuning.by_cubes_units_per_cube,
-        Direction::Across => tuning.across_units_per_cube,
-    };
-    let units_per_cube = units_per_cube.min(device.max_units_per_cube);
-    let mut team = Team { units: power_of_two_below(units_per_cube / tiles), tiles };
-    // Across outputs, the accumulators of all units lie in shared memory, and so do those that a
-    // cube merges.
-    let bytes =
-        accumulator_bytes(problem, access).saturating_add(problem.operator().accumulator_bytes);
-    while access.direction == Direction::Across
-        && team.units > 1
-        && bytes.saturating_mul((team.units * tiles) as usize) >= device.shared_memory_bytes
-    {
-        team.units /= 2;
-    }
-    let (units, cube_units) = (u64::from(team.units), team.units * tiles);
-    let schedule = schedule(device, access, &team);
-    let plan =
-        |in_flight: u64| Plan::new(access.with_loads_in_flight(in_flight as usize), schedule);
-
-    let in_flight = (tuning.by_cubes_bytes_in_flight / load_bytes)
-        .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
-    let resident = (tuning.by_cubes_units_per_multiprocessor / cube_units).max(1);
-    let shared = device.most_shared_memory_bytes.max(device.shared_memory_bytes);
-    // Merging what cubes have published takes no more than combining a cube did.
-    let combining = combining_bytes(&plan(1), problem, 1) * 2 + RESERVED_SHARED_BYTES;
-    let places =
-        (shared / resident as usize).saturating_sub(combining) / (load_bytes * cube_units as usize);
-    let most_each = in_flight + places as u64 / in_flight * in_flight;
-    let most_cubes = device.most_waiting_units() / u64::from(cube_units);
-    let loads = access.loads_per_output(problem).max(1);
-    let most = units.saturating_mul(most_each).saturating_mul(most_cubes);
-    if loads > most {
-        return Err(AppliedReason::TooLongToHold { loads, most });
+impl<'a> Search<'a> {
+    /// Vectors fit one load and one store.
+    fn new(
+        applied: &'a AppliedProblem,
+        reduction: &'a Problem,
+        device: &'a Device,
+    ) -> Result<Self, PlanError> {
+        limits::check_applied(applied, device)?;
+        let (read, written) = (applied.problem().input().bytes(), applied.output().bytes());
+        let load_bytes = (device.load_bytes * read / written.max(read)).max(1);
+        let access = Access::widest_up_to(load_bytes, applied.problem(), device);
+        let access = access.with_outputs_in_flight(1);
+        Ok(Self { applied, reduction, device, tuning: &device.tuning.applied, access })
     }
 
-    let blocks = access.output_tiles(problem).div_ceil(schedule.outputs_per_cube().into()).max(1);
-    let fills = u64::from(device.multiprocessors) * u64::from(tuning.by_cubes_per_multiprocessor);
-    let cubes = (fills / blocks)
-        .min(loads.div_ceil(units))
-        .max(loads.div_ceil(units * most_each))
-        .clamp(2, most_cubes.max(2));
-    let each = loads.div_ceil(units * cubes);
-    // Loads in shared memory are a multiple of those in flight: one more in flight may waste fewer.
-    let in_flight = [in_flight, in_flight + 1]
-        .into_iter()
-        .map(|in_flight| in_flight.min(each))
-        .filter(|in_flight| each.next_multiple_of(*in_flight) <= most_each)
-        .min_by_key(|in_flight| each.next_multiple_of(*in_flight))
-        .unwrap_or(in_flight);
-    let in_shared = (each.next_multiple_of(in_flight) - in_flight) as usize;
-    Ok(AppliedPlan::Held { plan: plan(in_flight), in_shared, cubes_per_output: cubes as u32 })
-}
-
-/// Large cubes: fewer tiles are under way, and more of them in the cache.
-fn read_again(problem: &Problem, device: &Device, access: Access) -> Plan {
-    let tuning = &device.tuning.applied;
-    let tiles = adjacent_tiles(problem, device, access);
-    let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
-    let loads = access.loads_per_output(problem).max(1);
-    let in_flight = (tuning.read_again_bytes_in_flight / (access.vector * problem.input().bytes()))
-        .clamp(1, Access::MOST_LOADS_IN_FLIGHT) as u64;
-    let in_flight = in_flight.min(loads.next_power_of_two());
-    let units = loads.div_ceil(in_flight).next_power_of_two().min(u64::from(most.max(1)));
-    let mut team = Team { units: power_of_two_below(units as u32), tiles };
-    let access = access.with_loads_in_flight(in_flight as usize);
-    // Across outputs, the accumulators of all units lie in shared memory.
-    while team.units > 1 && access.direction == Direction::Across {
-        let bytes = accumulator_bytes(problem, access);
-        if bytes * (team.units * tiles) as usize * 2 <= device.shared_memory_bytes {
-            break;
+    /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access
+    /// binds more buffers than the device allows, the plan reads single elements.
+    fn candidate(
+        &self,
+        kind: AppliedKind,
+    ) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
+        let planned = self.checked(kind)?;
+        match planned {
+            Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } })
+                if self.access.peeled =>
+            {
+                Self { access: self.access.with_vector(1).with_peeled(false), ..*self }
+                    .checked(kind)
+            }
+            planned => Ok(planned),
         }
-        team.units /= 2;
     }
-    Plan::new(access, schedule(device, access, &team))
-}
 
-/// Units with a few loads each.
-fn apply(problem: &Problem, device: &Device, access: Access) -> ApplyLaunch {
-    let tuning = &device.tuning.applied;
-    let most = power_of_two_below(tuning.apply_units_per_cube.min(device.max_units_per_cube));
-    let adjacent = adjacent_tiles(problem, device, access).min(most);
-    let loads = access.loads_per_output(problem).max(1);
-    let in_flight = (tuning.apply_loads_in_flight as u64).min(loads);
-    let wanted = loads.div_ceil(in_flight).next_power_of_two();
-    let units = wanted.min(u64::from(most / adjacent)) as u32;
-    let cubes = loads.div_ceil(u64::from(units) * in_flight);
-    ApplyLaunch::new(
-        access.with_loads_in_flight(in_flight as usize),
-        units,
-        most / units,
-        cubes.min(1 << 16) as u32,
-    )
-}
+    /// [`candidate`](Self::candidate) that reads elements in one way.
+    fn checked(&self, kind: AppliedKind) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
+        let plan = match kind {
+            AppliedKind::Held => self.held(),
+            AppliedKind::HeldInShared => self.held_in_shared(),
+            AppliedKind::HeldByCubes => self.held_by_cubes(),
+            AppliedKind::ReadAgain => Ok(AppliedPlan::ReadAgain(self.read_again())),
+            AppliedKind::Separately => {
+                let reduce = choose(self.reduction, self.device)?.plan;
+                Ok(AppliedPlan::Separately { reduce, apply: self.apply() })
+            }
+        };
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        match plan.check(self.applied, self.reduction, self.device) {
+            Ok(()) => Ok(Ok(plan)),
+            Err(PlanError::Unfit { reason: limit, .. }) => {
+                Ok(Err(AppliedReason::PassesLimits { limit }))
+            }
+            Err(other) => Err(other),
+        }
+    }
 
-/// What a plan should take. Memory is the limit, unless tiles are too few for all multiprocessors.
-/// The device waits for each launch.
-fn estimate(
-    plan: &AppliedPlan,
-    applied: &AppliedProblem,
-    reduction: &Problem,
-    device: &Device,
-) -> Estimate {
-    let (tuning, profile) = (&device.tuning.applied, &device.profile);
-    let launch_ns = profile.launch_ns as f64;
-    let bytes_per_ns = profile.bandwidth.max(1) as f64 * 1e-9;
-    let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
-    let multiprocessors = f64::from(device.multiprocessors.max(1));
-    let occupied = |plan: &Plan, cubes_per_output: u32| {
-        let cubes = plan.cubes(applied.problem()) as f64 * f64::from(cubes_per_output);
-        (cubes / multiprocessors).min(1.0)
-    };
-    match *plan {
-        AppliedPlan::Held { plan: held, cubes_per_output: cubes, .. } => {
-            let problem = applied.problem();
-            let narrow = problem.input().bytes() < size_of::<f32>();
-            let (rate, passes) = match plan.kind() {
-                AppliedKind::HeldByCubes if narrow && problem.operator().fields > FEW_FIELDS => {
-                    (tuning.by_cubes_narrow_rate_percent, PASSES_OF_CUBES)
+    /// Loads of a tile.
+    fn loads(&self) -> u64 {
+        self.access.loads_per_output(self.applied.problem()).max(1)
+    }
+
+    /// Bytes of one load of the input.
+    fn load_bytes(&self) -> usize {
+        self.access.vector * self.applied.problem().input().bytes()
+    }
+
+    fn is_along(&self) -> bool {
+        self.access.direction == Direction::Along
+    }
+
+    /// Output tiles that lie side by side in a segment of memory.
+    fn adjacent_tiles(&self) -> u32 {
+        if self.is_along() {
+            return 1;
+        }
+        let segment = (self.tuning.segment_bytes / self.load_bytes()).max(1) as u64;
+        let inner = self.access.loads_per_inner(self.applied.problem());
+        segment.min(inner.next_power_of_two()) as u32
+    }
+
+    /// The plan of a team whose units all work on one cube's tiles.
+    fn plan(&self, team: Team, loads_in_flight: usize) -> Plan {
+        let (along, planes) = (self.is_along(), self.device.plane_operations);
+        let lanes = self.device.plane_size_min;
+        let independent =
+            self.tuning.independent_units_per_cube.min(self.device.max_units_per_cube);
+        let schedule = match team.units {
+            1 => Schedule::Unit { units_per_cube: independent.max(team.tiles) },
+            units if along && planes && units <= lanes && independent >= lanes => {
+                Schedule::Plane { lanes_per_output: units, units_per_cube: independent }
+            }
+            units if along && planes && units > lanes => Schedule::Cube {
+                units_per_output: units,
+                outputs_per_cube: team.tiles,
+                combine: Combine::Plane { lanes },
+            },
+            units => Schedule::Cube {
+                units_per_output: units,
+                outputs_per_cube: team.tiles.max(if along {
+                    (independent / units).max(1)
+                } else {
+                    1
+                }),
+                combine: Combine::Shared,
+            },
+        };
+        Plan::new(self.access.with_loads_in_flight(loads_in_flight), schedule)
+    }
+
+    /// As many units as leave each a few loads, unless there are not so many. Of two inputs, both
+    /// are held.
+    fn held(&self) -> Result<AppliedPlan, AppliedReason> {
+        let (tuning, tiles, loads) = (self.tuning, self.adjacent_tiles(), self.loads());
+        let load_bytes = self.access.vector * self.applied.pair_bytes();
+        let most_units = self.device.max_units_per_cube;
+        let (bytes, most_bytes, units) = match self.access.direction {
+            Direction::Along => (tuning.held_bytes_along, tuning.most_held_bytes_along, most_units),
+            Direction::Across => {
+                let units = tuning.across_units_per_cube.min(most_units) / tiles;
+                (tuning.held_bytes_across, tuning.most_held_bytes_across, units)
+            }
+        };
+        let most_units = floor_power_of_two(units.into());
+        let each = loads_of(bytes, load_bytes) as u64;
+        let most = most_units * loads_of(most_bytes, load_bytes) as u64;
+        if loads > most {
+            return Err(AppliedReason::TooLongToHold { loads, most });
+        }
+        // Units of a short row read a segment of memory together.
+        let segment = match self.access.direction {
+            Direction::Along => (tuning.segment_bytes / load_bytes).max(1) as u64,
+            Direction::Across => 1,
+        };
+        let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
+        let units = wanted.min(most_units);
+        let team = Team { units: units as u32, tiles };
+        let plan = self.plan(team, loads.div_ceil(units) as usize);
+        Ok(AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 })
+    }
+
+    /// The largest cubes, which have a multiprocessor for themselves.
+    fn held_in_shared(&self) -> Result<AppliedPlan, AppliedReason> {
+        let (device, problem, tiles) = (self.device, self.applied.problem(), self.adjacent_tiles());
+        let load_bytes = self.load_bytes();
+        let units = match self.access.direction {
+            Direction::Along => device.max_units_per_cube,
+            Direction::Across => {
+                self.tuning.across_units_per_cube.min(device.max_units_per_cube) / tiles
+            }
+        };
+        let team = Team { units: floor_power_of_two(units.into()) as u32, tiles };
+        let in_flight = loads_of(self.tuning.shared_bytes_in_flight, load_bytes);
+        let plan = self.plan(team, in_flight);
+        let loads = self.access.loads_per_output(problem);
+        let each = loads.div_ceil(team.units.into());
+        let rest = each.saturating_sub(in_flight as u64);
+        if rest == 0 {
+            let most = u64::from(team.units) * in_flight as u64;
+            return Err(AppliedReason::HeldInRegisters { loads, most });
+        }
+        let shared = device.requestable_shared_bytes();
+        let places = shared.saturating_sub(combining_bytes(&plan, problem, 1))
+            / (load_bytes * team.all_units() as usize);
+        let most_in_shared = places / in_flight * in_flight;
+        let in_shared = rest.next_multiple_of(in_flight as u64);
+        if in_shared > most_in_shared as u64 {
+            let most = u64::from(team.units) * (in_flight + most_in_shared) as u64;
+            return Err(AppliedReason::TooLongToHold { loads, most });
+        }
+        Ok(AppliedPlan::Held { plan, in_shared: in_shared as usize, cubes_per_output: 1 })
+    }
+
+    /// Cubes several of which reside on a multiprocessor, so that some write or wait while others
+    /// read. They hold what one such cube may of registers and shared memory. More cubes share a
+    /// tile where tiles are too few to fill the device.
+    fn held_by_cubes(&self) -> Result<AppliedPlan, AppliedReason> {
+        let (device, tuning, problem) = (self.device, self.tuning, self.applied.problem());
+        let (load_bytes, tiles, loads) = (self.load_bytes(), self.adjacent_tiles(), self.loads());
+        let units_per_cube = match self.access.direction {
+            Direction::Along => tuning.by_cubes_units_per_cube,
+            Direction::Across => tuning.across_units_per_cube,
+        };
+        let units_per_cube = units_per_cube.min(device.max_units_per_cube);
+        // The accumulators that a cube merges lie in shared memory too.
+        let each = accumulator_bytes(problem, self.access)
+            .saturating_add(problem.operator().accumulator_bytes);
+        let team = self.fitting(units_per_cube / tiles, tiles, |units| {
+            each.saturating_mul(units) < device.shared_memory_bytes
+        });
+        let units = u64::from(team.units);
+
+        let in_flight = (tuning.by_cubes_bytes_in_flight / load_bytes)
+            .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
+        let resident = (tuning.by_cubes_units_per_multiprocessor / team.all_units()).max(1);
+        // Merging what cubes have published takes no more than combining a cube did.
+        let combining =
+            combining_bytes(&self.plan(team, 1), problem, 1) * 2 + RESERVED_SHARED_BYTES;
+        let shared = device.requestable_shared_bytes() / resident as usize;
+        let places = shared.saturating_sub(combining) / (load_bytes * team.all_units() as usize);
+        let most_each = in_flight + places as u64 / in_flight * in_flight;
+        let most_cubes = device.most_waiting_units() / u64::from(team.all_units());
+        let most = units.saturating_mul(most_each).saturating_mul(most_cubes);
+        if loads > most {
+            return Err(AppliedReason::TooLongToHold { loads, most });
+        }
+
+        let outputs_per_cube = self.plan(team, 1).schedule.outputs_per_cube();
+        let blocks = self.access.output_tiles(problem).div_ceil(outputs_per_cube.into()).max(1);
+        let cubes = (cubes_wanted(device, tuning.by_cubes_per_multiprocessor) / blocks)
+            .min(loads.div_ceil(units))
+            .max(loads.div_ceil(units * most_each))
+            .clamp(2, most_cubes.max(2));
+        let each = loads.div_ceil(units * cubes);
+        // Loads in shared memory are a multiple of those in flight: one more in flight may waste
+        // fewer.
+        let in_flight = [in_flight, in_flight + 1]
+            .into_iter()
+            .map(|in_flight| in_flight.min(each))
+            .filter(|in_flight| each.next_multiple_of(*in_flight) <= most_each)
+            .min_by_key(|in_flight| each.next_multiple_of(*in_flight))
+            .unwrap_or(in_flight);
+        let in_shared = (each.next_multiple_of(in_flight) - in_flight) as usize;
+        let plan = self.plan(team, in_flight as usize);
+        Ok(AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes as u32 })
+    }
+
+    /// Large cubes: fewer tiles are under way, and more of them in the cache.
+    fn read_again(&self) -> Plan {
+        let (device, tuning, loads) = (self.device, self.tuning, self.loads());
+        let tiles = self.adjacent_tiles();
+        let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
+        let in_flight = loads_of(tuning.read_again_bytes_in_flight, self.load_bytes()) as u64;
+        let in_flight = in_flight.min(loads.next_power_of_two());
+        let units = loads.div_ceil(in_flight).next_power_of_two().min(u64::from(most.max(1)));
+        let each = accumulator_bytes(self.applied.problem(), self.access);
+        let team = self
+            .fitting(units as u32, tiles, |units| each * units * 2 <= device.shared_memory_bytes);
+        self.plan(team, in_flight as usize)
+    }
+
+    /// A team of up to so many units. Across outputs, the accumulators of all of them lie in
+    /// shared memory, so there are fewer until these fit.
+    fn fitting(&self, units: u32, tiles: u32, fits: impl Fn(usize) -> bool) -> Team {
+        let mut team = Team { units: floor_power_of_two(units.into()) as u32, tiles };
+        while !self.is_along() && team.units > 1 && !fits(team.all_units() as usize) {
+            team.units /= 2;
+        }
+        team
+    }
+
+    /// Units with a few loads each.
+    fn apply(&self) -> ApplyLaunch {
+        let most = self.tuning.apply_units_per_cube.min(self.device.max_units_per_cube);
+        let most = floor_power_of_two(most.into());
+        let adjacent = u64::from(self.adjacent_tiles()).min(most);
+        let loads = self.loads();
+        let in_flight = (self.tuning.apply_loads_in_flight as u64).min(loads);
+        let wanted = loads.div_ceil(in_flight).next_power_of_two();
+        let units = wanted.min(most / adjacent);
+        let cubes = loads.div_ceil(units * in_flight);
+        let access = self.access.with_loads_in_flight(in_flight as usize);
+        ApplyLaunch::new(access, units as u32, (most / units) as u32, cubes.min(1 << 16) as u32)
+    }
+
+    /// What a plan should take. Memory is the limit, unless tiles are too few for all
+    /// multiprocessors. The device waits for each launch.
+    fn estimate(&self, plan: &AppliedPlan) -> Estimate {
+        let Self { applied, reduction, device, tuning, .. } = *self;
+        let profile = &device.profile;
+        let launch_ns = profile.launch_ns as f64;
+        let bytes_per_ns = profile.bandwidth.max(1) as f64 * 1e-9;
+        let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
+        let multiprocessors = f64::from(device.multiprocessors.max(1));
+        let occupied = |plan: &Plan, cubes_per_output: u32| {
+            let cubes = plan.cubes(applied.problem()) as f64 * f64::from(cubes_per_output);
+            (cubes / multiprocessors).min(1.0)
+        };
+        match *plan {
+            AppliedPlan::Held { plan: held, cubes_per_output: cubes, .. } => {
+                let problem = applied.problem();
+                let narrow = problem.input().bytes() < size_of::<f32>();
+                let (rate, passes) = match plan.kind() {
+                    AppliedKind::HeldByCubes
+                        if narrow && problem.operator().fields > FEW_FIELDS =>
+                    {
+                        (tuning.by_cubes_narrow_rate_percent, PASSES_OF_CUBES)
+                    }
+                    AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
+                    AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
+                    _ => (100, 0.0),
+                };
+                let waiting_ns = passes * profile.latency_ns as f64;
+                let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
+                Estimate::streamed(launch_ns, launch_ns, waiting_ns, transfer_ns, share(rate))
+            }
+            AppliedPlan::ReadAgain(plan) => {
+                let cubes = plan.cubes(applied.problem()) as f64;
+                // With their loads in flight, units take more than a unit's share of the
+                // registers.
+                let resident = f64::from(device.units_per_multiprocessor)
+                    / f64::from(2 * plan.schedule.units_per_cube().max(1));
+                let under_way = cubes.min(multiprocessors * resident.max(1.0));
+                let cached = read / cubes.max(1.0) * under_way
+                    <= device.cache_bytes as f64 * share(tuning.cached_percent);
+                let again = if cached { share(tuning.cached_read_percent) } else { 1.0 };
+                let transfer_ns = (moved + again * read) / bytes_per_ns / occupied(&plan, 1);
+                Estimate::streamed(launch_ns, launch_ns, 0.0, transfer_ns, 1.0)
+            }
+            AppliedPlan::Separately { reduce, .. } => {
+                let reduce = reduce.estimate(reduction, device);
+                let launch_ns = reduce.launch_ns + launch_ns;
+                let transfer_ns = moved / bytes_per_ns;
+                Estimate {
+                    launch_ns,
+                    gap_ns: launch_ns + reduce.gap_ns,
+                    transfer_ns: reduce.transfer_ns + transfer_ns,
+                    together_ns: reduce.together_ns + transfer_ns,
+                    ..reduce
                 }
-                AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
-                AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
-                _ => (100, 0.0),
-            };
-            let waiting_ns = passes * profile.latency_ns as f64;
-            let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
-            Estimate::streamed(launch_ns, launch_ns, waiting_ns, transfer_ns, share(rate))
-        }
-        AppliedPlan::ReadAgain(plan) => {
-            let cubes = plan.cubes(applied.problem()) as f64;
-            // With their loads in flight, units take more than a unit's share of the registers.
-            let resident = f64::from(device.units_per_multiprocessor)
-                / f64::from(2 * plan.schedule.units_per_cube().max(1));
-            let under_way = cubes.min(multiprocessors * resident.max(1.0));
-            let cached = read / cubes.max(1.0) * under_way
-                <= device.cache_bytes as f64 * share(tuning.cached_percent);
-            let again = if cached { share(tuning.cached_read_percent) } else { 1.0 };
-            let transfer_ns = (moved + again * read) / bytes_per_ns / occupied(&plan, 1);
-            Estimate::streamed(launch_ns, launch_ns, 0.0, transfer_ns, 1.0)
-        }
-        AppliedPlan::Separately { reduce, .. } => {
-            let reduce = reduce.estimate(reduction, device);
-            let launch_ns = reduce.launch_ns + launch_ns;
-            let transfer_ns = moved / bytes_per_ns;
-            Estimate {
-                launch_ns,
-                gap_ns: launch_ns + reduce.gap_ns,
-                transfer_ns: reduce.transfer_ns + transfer_ns,
-                together_ns: reduce.together_ns + transfer_ns,
-                ..reduce
             }
         }
     }
+}
+
+/// Loads of so many bytes each that a unit has for `bytes`.
+fn loads_of(bytes: usize, load_bytes: usize) -> usize {
+    (bytes / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT)
 }

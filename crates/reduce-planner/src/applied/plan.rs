@@ -302,7 +302,7 @@ fn check_held(
         .saturating_add(combining_bytes(plan, problem, cubes));
     let available = match in_shared {
         0 => device.shared_memory_bytes,
-        _ => device.most_shared_memory_bytes.max(device.shared_memory_bytes),
+        _ => device.requestable_shared_bytes(),
     };
     match bytes > available {
         true => Err(Illegal::SharedMemory { bytes, available }),

@@ -16,8 +16,13 @@ impl Access {
     /// a whole number of vectors is peeled if it is long, and takes shorter vectors otherwise.
     #[must_use]
     pub fn widest(problem: &Problem, device: &Device) -> Self {
+        Self::widest_up_to(device.load_bytes, problem, device)
+    }
+
+    /// [`widest`](Self::widest) with loads of up to so many bytes, which are at most the device's.
+    pub(crate) fn widest_up_to(load_bytes: usize, problem: &Problem, device: &Device) -> Self {
         let direction = problem.direction();
-        let widest = widest_vector(problem, device);
+        let widest = vector_up_to(load_bytes, problem, device);
         let mut vector = widest;
         while vector > 1 {
             let loads = loads_in_flight(problem, device, direction, vector);
@@ -142,7 +147,12 @@ impl Access {
 
 /// Elements of the widest load that serves the problem.
 pub(super) fn widest_vector(problem: &Problem, device: &Device) -> usize {
-    let widest = (device.load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
+    vector_up_to(device.load_bytes, problem, device)
+}
+
+/// [`widest_vector`] with loads of up to so many bytes.
+fn vector_up_to(load_bytes: usize, problem: &Problem, device: &Device) -> usize {
+    let widest = (load_bytes / problem.input().bytes()).min(device.max_vector).max(1);
     match problem.direction() {
         Direction::Across => match problem.operator().fields {
             0..=1 => widest,
