@@ -99,9 +99,9 @@ pub use list::{
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{
-    AppliedProblem, AppliedSpec, Companion, Direction, InputSpec, KeptDim, ListProblem,
-    OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, ShardSpec, reduced_axes,
-    row_major_strides, span,
+    AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, InputSpec, KeptDim,
+    ListProblem, OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, ShardSpec,
+    reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};

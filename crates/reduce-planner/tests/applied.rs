@@ -2,12 +2,15 @@
 
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
-    Combine, Device, Direction, ElementType, Illegal, InputSpec, OperatorClass, OutputSpec, Plan,
-    PlanError, Problem, ProblemError, Schedule, choose_applied, force_applied, row_major_strides,
+    Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, OperatorClass,
+    OutputSpec, Plan, PlanError, Problem, ProblemError, Schedule, choose_applied, force_applied,
+    row_major_strides,
 };
 
-const SOFTMAX: OperatorClass =
-    OperatorClass::new("softmax_sums", 8).fields(2).transcendental().blockwise();
+const SOFTMAX: OperatorClass = OperatorClass::new("softmax_sums", 8)
+    .fields(2)
+    .element_cost(ElementCost::Exponential)
+    .blockwise();
 
 fn stated(
     element: ElementType,

@@ -2,8 +2,9 @@
 //! needs measurements in `tuning/`.
 
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, InputSpec, Merge, OperatorClass, OutputSpec,
-    Plan, Problem, Reason, Refusal, Schedule, ScheduleKind, choose, force, row_major_strides,
+    Access, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge, OperatorClass,
+    OutputSpec, Plan, Problem, Reason, Refusal, Schedule, ScheduleKind, choose, force,
+    row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -203,7 +204,8 @@ fn blocks_leave_units_more_registers() {
     let along = |class| plan_of(class, &[65536, 1024], 1);
     assert_eq!(along(blockwise).schedule, plane(16, 128));
     assert_eq!(along(blockwise).access.loads_in_flight, 8);
-    let transcendental = OperatorClass::new("logsumexp", 8).fields(2).transcendental();
+    let transcendental =
+        OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
     let one_by_one = problem_in(ElementType::F32, transcendental, &[65536, 1024], 1);
     let lanes = force(ScheduleKind::Plane, &one_by_one, &Device::h200()).unwrap();
     assert_eq!(lanes.access.loads_in_flight, 2);

@@ -17,8 +17,8 @@
 use std::fmt::Write as _;
 
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, InputSpec, Merge, OperatorClass, OutputSpec,
-    Plan, Problem, Reason, Schedule, choose, force, row_major_strides, span,
+    Access, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge, OperatorClass,
+    OutputSpec, Plan, Problem, Reason, Schedule, choose, force, row_major_strides, span,
 };
 
 const GOLDEN: &str = "tests/golden/plans.txt";
@@ -55,7 +55,7 @@ impl Class {
     }
 
     const fn transcendental(mut self) -> Self {
-        self.class = self.class.transcendental();
+        self.class = self.class.element_cost(ElementCost::Exponential);
         self
     }
 }

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedKind, AppliedProblem, AppliedSpec, Choice, Combine, Device, Direction,
-    ElementType, Illegal, InputSpec, Limit, Merge, OperatorClass, OutputSpec, Plan, PlanError,
-    Problem, Schedule, ScheduleKind, Tuning, choose, choose_applied, force, force_applied,
-    row_major_strides,
+    ElementCost, ElementType, Illegal, InputSpec, Limit, Merge, OperatorClass, OutputSpec, Plan,
+    PlanError, Problem, Schedule, ScheduleKind, Tuning, choose, choose_applied, force,
+    force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -551,7 +551,7 @@ proptest! {
         blockwise in any::<bool>(),
     ) {
         let operator = OperatorClass::new("mine", 4 * fields).fields(fields);
-        let operator = if transcendental { operator.transcendental() } else { operator };
+        let operator = if transcendental { operator.element_cost(ElementCost::Exponential) } else { operator };
         let operator = if blockwise { operator.blockwise() } else { operator };
         let problem = problem_of(operator, &[rows, columns], &[axis]);
         let choice = choose(&problem, &device);

@@ -11,9 +11,9 @@ use std::{
 
 use proptest::prelude::*;
 use reduce_planner::{
-    Access, AppliedListProblem, AppliedProblem, AppliedSpec, Device, Direction, ElementType,
-    InputSpec, ListProblem, OperatorClass, OutputSpec, Plan, PlanStore, Planned, Problem,
-    SecondSpec, StoreError, TunedPlan, choose, row_major_strides,
+    Access, AppliedListProblem, AppliedProblem, AppliedSpec, Device, Direction, ElementCost,
+    ElementType, InputSpec, ListProblem, OperatorClass, OutputSpec, Plan, PlanStore, Planned,
+    Problem, SecondSpec, StoreError, TunedPlan, choose, row_major_strides,
 };
 use support::Bytes;
 
@@ -53,7 +53,7 @@ fn problems_have_these_lines() {
          spans 262144, 64"
     );
     let operator = OperatorClass::new("a \"name\"", 8).fields(2).positional().undefined_on_empty();
-    let operator = operator.transcendental().blockwise();
+    let operator = operator.element_cost(ElementCost::Exponential).blockwise();
     let input = InputSpec { element: ElementType::F16, shape: &[], strides: &[], alignment: 2 };
     let second = SecondSpec { element: ElementType::BF16, strides: &[], alignment: 4 };
     let output = OutputSpec { elements: &[ElementType::F32, ElementType::I64], strides: None };

@@ -1,8 +1,8 @@
 //! Tuning as data: another tuning gives other plans, and nonsense is refused.
 
 use reduce_planner::{
-    Device, ElementType, InputSpec, Merge, OperatorClass, OutputSpec, Plan, Problem, Profile,
-    Schedule, ScheduleKind, Tuning, choose, row_major_strides,
+    Device, ElementCost, ElementType, InputSpec, Merge, OperatorClass, OutputSpec, Plan, Problem,
+    Profile, Schedule, ScheduleKind, Tuning, choose, row_major_strides,
 };
 
 fn problem(operator: OperatorClass, shape: &[usize], axis: usize) -> Problem {
@@ -47,7 +47,8 @@ fn another_tuning_gives_another_plan() {
     let variance = problem(OperatorClass::new("var", 20).fields(5), &[65536, 1024], 1);
     let fewer_loads = plan(&variance, |tuning| tuning.heavy.loads_per_lane = 16);
     assert_eq!(fewer_loads.schedule.units_per_output(), 16);
-    let exponentials = OperatorClass::new("logsumexp", 8).fields(2).transcendental();
+    let exponentials =
+        OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
     let columns = problem(exponentials, &[65536, 1024], 0);
     assert_eq!(plan(&columns, |_| ()).access.loads_in_flight, 2);
     let wider = plan(&columns, |tuning| tuning.transcendental.bytes_in_flight_across = 64);

@@ -2,7 +2,7 @@
 //! them.
 
 use cubecl::prelude::*;
-use reduce_planner::{Device, ElementType, OperatorClass, PlanError};
+use reduce_planner::{Device, ElementCost, ElementType, OperatorClass, PlanError};
 
 use super::client::{computes_with, has_wide_math, is_software_with_spirv};
 use crate::{
@@ -22,7 +22,11 @@ pub(crate) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClas
     let mut class = OperatorClass::new(operator.name, bytes).fields(fields.len());
     class.positional = operator.positional;
     class.defined_on_empty = operator.defined_on_empty;
-    class.transcendental = operator.transcendental;
+    class.element_cost = match (operator.transcendental, operator.powers) {
+        (false, _) => ElementCost::Plain,
+        (true, false) => ElementCost::Exponential,
+        (true, true) => ElementCost::Power,
+    };
     class.blockwise = operator.blocks.is_some();
     class
 }

@@ -60,6 +60,7 @@ pub(crate) struct Erased {
     pub(crate) positional: bool,
     pub(crate) pairwise: bool,
     pub(crate) transcendental: bool,
+    pub(crate) powers: bool,
     pub(crate) native_math: bool,
     pub(crate) blocks: Option<ErasedBlocks>,
     pub(crate) passes: Option<ErasedPasses>,
@@ -110,6 +111,7 @@ impl Erased {
             positional: O::POSITIONAL,
             pairwise: O::PAIRWISE,
             transcendental: O::TRANSCENDENTAL,
+            powers: O::POWERS,
             native_math: O::NATIVE_MATH,
             blocks: match O::BLOCKS {
                 Some(Blocks { erased, .. }) => Some(erased),

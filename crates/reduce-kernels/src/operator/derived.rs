@@ -106,6 +106,7 @@ macro_rules! derived {
             const POSITIONAL: bool = <$base as crate::operator::Operator>::POSITIONAL;
             const PAIRWISE: bool = <$base as crate::operator::Operator>::PAIRWISE;
             const TRANSCENDENTAL: bool = <$base as crate::operator::Operator>::TRANSCENDENTAL;
+            const POWERS: bool = <$base as crate::operator::Operator>::POWERS;
             const NATIVE_MATH: bool = <$base as crate::operator::Operator>::NATIVE_MATH;
             const PARAMETERS: crate::operator::ParameterRule<Self> = $rule;
             const BLOCKS: Option<crate::operator::Blocks<Self>> = $blocks;

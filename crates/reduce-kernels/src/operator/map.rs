@@ -78,6 +78,7 @@ impl<M: Map, O: Operator> Operator for Mapped<M, O> {
     const POSITIONAL: bool = O::POSITIONAL;
     const PAIRWISE: bool = O::PAIRWISE;
     const TRANSCENDENTAL: bool = M::TRANSCENDENTAL || O::TRANSCENDENTAL;
+    const POWERS: bool = O::POWERS;
     const NATIVE_MATH: bool = M::NATIVE_MATH || O::NATIVE_MATH;
     const MAP: Option<&'static str> = Some(M::NAME);
     const PARAMETERS: ParameterRule<Self> = Self::parameters;

@@ -93,6 +93,9 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// Whether the functions compute exponentials, logarithms, powers or angles. The planner then
     /// expects more work per element.
     const TRANSCENDENTAL: bool = false;
+    /// Whether one of these functions is a power of each element. The planner then expects more
+    /// work per element than an exponential takes.
+    const POWERS: bool = false;
     /// Whether these functions are the device's own, such as `Vector::exp` and `Vector::sin`,
     /// rather than those of [`math`]. SPIR-V and WGSL have none of their own for f64, so such a
     /// reduction is refused there in f64, before any launch.

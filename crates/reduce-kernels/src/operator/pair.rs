@@ -46,6 +46,8 @@ pub trait PairOperator: Copy + Send + Sync + 'static {
     const PAIRWISE: bool = false;
     /// Whether the functions compute exponentials, logarithms, powers or angles.
     const TRANSCENDENTAL: bool = false;
+    /// Whether one of them is a power of each pair; see [`Operator::POWERS`].
+    const POWERS: bool = false;
     /// Whether these functions are the device's own; see [`Operator::NATIVE_MATH`].
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
     /// For messages, the name of the map that elements go through first.
@@ -98,6 +100,7 @@ impl<P: PairOperator> Operator for OfPairs<P> {
     const POSITIONAL: bool = P::POSITIONAL;
     const PAIRWISE: bool = P::PAIRWISE;
     const TRANSCENDENTAL: bool = P::TRANSCENDENTAL;
+    const POWERS: bool = P::POWERS;
     const NATIVE_MATH: bool = P::NATIVE_MATH;
     const MAP: Option<&'static str> = P::MAP;
     const PARAMETERS: ParameterRule<Self> = |of_pairs| (P::PARAMETERS)(&of_pairs.0);
@@ -193,6 +196,7 @@ impl<M: PairMap, O: Operator> PairOperator for MappedPair<M, O> {
     const POSITIONAL: bool = O::POSITIONAL;
     const PAIRWISE: bool = O::PAIRWISE;
     const TRANSCENDENTAL: bool = M::TRANSCENDENTAL || O::TRANSCENDENTAL;
+    const POWERS: bool = O::POWERS;
     const NATIVE_MATH: bool = M::NATIVE_MATH || O::NATIVE_MATH;
     const MAP: Option<&'static str> = Some(M::NAME);
     const PARAMETERS: ParameterRule<Self> = Self::parameters;

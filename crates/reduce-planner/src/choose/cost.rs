@@ -8,8 +8,8 @@
 
 use super::{access::widest_vector, sizing::FEW_FIELDS};
 use crate::{
-    Access, Combine, Device, Direction, Estimate, Merge, Plan, Problem, Profile, RegisterUse,
-    Schedule,
+    Access, Combine, Device, Direction, ElementCost, Estimate, Merge, Plan, Problem, Profile,
+    RegisterUse, Schedule,
     plan::{
         check::{accumulator_bytes, shared_bytes},
         div_ceil,
@@ -260,7 +260,7 @@ fn merging_bytes(problem: &Problem, schedule: Schedule) -> usize {
 fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
     let operator = problem.operator();
     let of_operator = match operator.fields {
-        _ if operator.transcendental => profile.transcendental_ps,
+        _ if operator.element_cost.is_transcendental() => profile.transcendental_ps,
         0..=1 => profile.light_ps,
         2..=FEW_FIELDS => profile.medium_ps,
         _ => profile.heavy_ps,
@@ -279,14 +279,11 @@ fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
 /// Picoseconds that a multiprocessor takes for the power of an element. The powers of a unit do not
 /// depend on each other, so no unit waits for them one by one.
 fn power_ps(problem: &Problem, profile: &Profile) -> f64 {
-    let operator = problem.operator();
-    let powers = operator.transcendental && operator.name == POWERS;
-    if powers { profile.power_ps as f64 } else { 0.0 }
+    match problem.operator().element_cost {
+        ElementCost::Power => profile.power_ps as f64,
+        ElementCost::Plain | ElementCost::Exponential => 0.0,
+    }
 }
-
-/// The operator whose elements take a power. The other transcendental ones take an exponential. The
-/// class of an operator does not tell the two apart.
-const POWERS: &str = "norm_p";
 
 /// Cache lines that a plane touches with one load of each unit, beyond those that its bytes fill,
 /// for each of its units.

@@ -13,6 +13,7 @@ pub(crate) const FEW_FIELDS: usize = 3;
 /// The row of the device's tuning for the problem's operator.
 pub(super) fn row(problem: &Problem, device: &Device) -> Row {
     let operator = problem.operator();
+    let transcendental = operator.element_cost.is_transcendental();
     if operator.blockwise && problem.direction() == Direction::Along {
         return Row {
             accumulator: blockwise(operator, problem.input().bytes(), &device.tuning),
@@ -20,9 +21,9 @@ pub(super) fn row(problem: &Problem, device: &Device) -> Row {
         };
     }
     let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
-    let row = device.tuning.row(weight, operator.transcendental, operator.blockwise);
+    let row = device.tuning.row(weight, transcendental, operator.blockwise);
     let pairs = problem.second().is_some() && problem.direction() == Direction::Along;
-    if pairs && !operator.transcendental { of_pairs(operator, row, &device.tuning) } else { row }
+    if pairs && !transcendental { of_pairs(operator, row, &device.tuning) } else { row }
 }
 
 /// The numbers for pairs along the reduction, which take few operations beside the bytes that they
@@ -41,10 +42,11 @@ fn of_pairs(operator: OperatorClass, row: Row, tuning: &Tuning) -> Row {
 /// The numbers for an operator whose units have one accumulator each, because they take blocks.
 fn blockwise(operator: OperatorClass, element_bytes: usize, tuning: &Tuning) -> AccumulatorTuning {
     let Tuning { light, blockwise, .. } = *tuning;
-    if operator.transcendental && element_bytes < size_of::<f32>() {
+    let transcendental = operator.element_cost.is_transcendental();
+    if transcendental && element_bytes < size_of::<f32>() {
         let most = tuning.transcendental.blockwise_narrow_elements_in_flight_along;
         AccumulatorTuning { elements_in_flight_along: most, ..blockwise }
-    } else if operator.transcendental || operator.fields > FEW_FIELDS {
+    } else if transcendental || operator.fields > FEW_FIELDS {
         blockwise
     } else if operator.positional {
         let elements_in_flight_along = light.elements_in_flight_along;

@@ -95,7 +95,7 @@ fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::
         fields,
         positional,
         defined_on_empty,
-        transcendental,
+        element_cost,
         blockwise,
     } = *operator;
     // Names with other characters are quoted, so that they cannot look like the rest of the line.
@@ -110,7 +110,9 @@ fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::
     for (holds, property) in [
         (positional, "positional"),
         (!defined_on_empty, "undefined on empty"),
-        (transcendental, "transcendental"),
+        // The line does not tell a power from an exponential: an operator's name stands for one of
+        // them.
+        (element_cost.is_transcendental(), "transcendental"),
         (blockwise, "blockwise"),
     ] {
         if holds {

@@ -20,6 +20,26 @@ use statement::{
     Statement, check_count, check_output, check_rank, checked_span, second_span, select,
 };
 
+/// What accumulating an element costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ElementCost {
+    /// Additions, products, comparisons and the like.
+    Plain,
+    /// An exponential, a logarithm or the like.
+    Exponential,
+    /// A power: a logarithm, a product and an exponential, with special cases.
+    Power,
+}
+
+impl ElementCost {
+    /// Whether it is that of an exponential at least.
+    #[must_use]
+    pub const fn is_transcendental(self) -> bool {
+        matches!(self, ElementCost::Exponential | ElementCost::Power)
+    }
+}
+
 /// What the planner needs to know about an operator.
 ///
 /// ```
@@ -43,8 +63,8 @@ pub struct OperatorClass {
     pub positional: bool,
     /// Whether a reduction of no elements has a value.
     pub defined_on_empty: bool,
-    /// Whether accumulating an element takes an exponential, a logarithm, a power or the like.
-    pub transcendental: bool,
+    /// What accumulating an element costs.
+    pub element_cost: ElementCost,
     /// Whether units take the elements of several loads at once. Along the reduction, a unit then
     /// has one accumulator, and not one for each component of a load.
     pub blockwise: bool,
@@ -52,7 +72,7 @@ pub struct OperatorClass {
 
 impl OperatorClass {
     /// An operator whose accumulator has one field of `accumulator_bytes` bytes. It ignores
-    /// positions, is defined on no elements, and takes no transcendental functions.
+    /// positions, is defined on no elements, and accumulates elements at a plain cost.
     #[must_use]
     pub const fn new(name: &'static str, accumulator_bytes: usize) -> Self {
         Self {
@@ -61,7 +81,7 @@ impl OperatorClass {
             fields: 1,
             positional: false,
             defined_on_empty: true,
-            transcendental: false,
+            element_cost: ElementCost::Plain,
             blockwise: false,
         }
     }
@@ -84,10 +104,10 @@ impl OperatorClass {
         Self { defined_on_empty: false, ..self }
     }
 
-    /// Accumulating an element takes an exponential, a logarithm, a power or the like.
+    /// What accumulating an element costs.
     #[must_use]
-    pub const fn transcendental(self) -> Self {
-        Self { transcendental: true, ..self }
+    pub const fn element_cost(self, element_cost: ElementCost) -> Self {
+        Self { element_cost, ..self }
     }
 
     /// Units take the elements of several loads at once.

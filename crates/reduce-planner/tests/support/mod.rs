@@ -7,8 +7,8 @@
 pub(crate) mod walk;
 
 use reduce_planner::{
-    Access, AppliedProblem, AppliedSpec, Combine, Device, Direction, ElementType, InputSpec, Merge,
-    OperatorClass, OutputSpec, Plan, Problem, ProblemError, Schedule, SecondSpec,
+    Access, AppliedProblem, AppliedSpec, Combine, Device, Direction, ElementCost, ElementType,
+    InputSpec, Merge, OperatorClass, OutputSpec, Plan, Problem, ProblemError, Schedule, SecondSpec,
     row_major_strides,
 };
 
@@ -80,7 +80,9 @@ pub(crate) fn operator(bytes: &mut Bytes<'_>) -> OperatorClass {
     };
     let flags = bytes.byte();
     operator.positional = flags & 1 != 0;
-    operator.transcendental = flags & 2 != 0;
+    if flags & 2 != 0 {
+        operator.element_cost = ElementCost::Exponential;
+    }
     operator.blockwise = flags & 4 != 0;
     operator.defined_on_empty = flags & 8 == 0;
     operator

@@ -458,6 +458,7 @@ impl Operator for NormP {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const TRANSCENDENTAL: bool = true;
+    const POWERS: bool = true;
     const NATIVE_MATH: bool = false;
     const PARAMETERS: ParameterRule<Self> = |norm| exponent(norm.p);
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
