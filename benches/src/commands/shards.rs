@@ -4,7 +4,7 @@
     allow(unused, reason = "without a backend there is no device")
 )]
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use reduce_benches::{
@@ -17,7 +17,7 @@ use reduce_benches::{
     with_work,
 };
 use reduce_kernels::{
-    ElementType, ReduceError, Sharded, ShardsError, Sum,
+    ElementType, Sharded, ShardsError, Sum,
     cubecl::{self, RuntimeId, prelude::*, std::tensor::TensorHandle},
     device_of, reduce, storage_type,
 };
@@ -347,7 +347,9 @@ fn lack(devices: &[cubecl::Device]) -> Result<Option<String>, Stop> {
     .and_then(|pair: Sharded| reduce(Sum, &pair).run_sharded());
     match tried {
         Ok(_) => Ok(None),
-        Err(ReduceError::Shards(lack @ ShardsError::NoNccl { .. })) => Ok(Some(lack.to_string())),
-        Err(other) => Err(at("two devices")(other)),
+        Err(error) => match error.source().and_then(|source| source.downcast_ref()) {
+            Some(lack @ ShardsError::NoNccl { .. }) => Ok(Some(lack.to_string())),
+            _ => Err(at("two devices")(error)),
+        },
     }
 }

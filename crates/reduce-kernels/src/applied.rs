@@ -9,6 +9,7 @@ use reduce_planner::{AppliedPlan, AppliedProblem, Choice, Device, ElementType, P
 
 use crate::{
     Apply, Axes, Input, Operator, Outputs, PlanInUse, ReduceError, Reduction,
+    error::Reason,
     host::{
         apply::{
             launch::Tensors,
@@ -172,7 +173,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         layout: Option<(Vec<usize>, usize)>,
         wants_results: bool,
     ) -> Result<Call<'_, ApplyRequest<'_>>, ReduceError> {
-        let invalid = |operator, invalid| ReduceError::Parameter { operator, invalid };
+        let invalid = |operator, invalid| ReduceError::parameter(operator, invalid);
         let operator = O::DEFINITION.erased();
         let parameters = (O::PARAMETERS)(&self.reduction.operator)
             .map_err(|found| invalid(operator.name(), found))?;
@@ -283,7 +284,7 @@ fn operand_spec<T: Input>(
         && axes.iter().zip(spec.shape).all(|(&axis, &extent)| [1, shape[axis]].contains(&extent));
     if !fits {
         let (found, shape) = (spec.shape.to_vec(), shape.to_vec());
-        return Err(ReduceError::OperandShape { nth, found, axes, shape });
+        return Err(Reason::OperandShape { nth, found, axes, shape }.into());
     }
     let mut strides = vec![0; shape.len()];
     for (nth, &axis) in axes.iter().enumerate() {

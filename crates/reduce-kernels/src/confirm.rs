@@ -28,8 +28,10 @@ use crate::{
 ///
 /// # Errors
 ///
-/// - [`ReduceError::Unwritten`] for the first of the tensors whose bytes were never written;
-/// - otherwise [`ReduceError::Device`] with the error that `client.sync()` reports.
+/// Errors of [`ErrorKind::Device`](crate::ErrorKind::Device):
+///
+/// - the first of the tensors whose bytes were never written;
+/// - otherwise the error that `client.sync()` reports.
 pub fn confirm<'a>(
     client: &Client,
     tensors: impl IntoIterator<Item = &'a TensorHandle>,
@@ -39,5 +41,5 @@ pub fn confirm<'a>(
     if let Some((nth, error)) = first_lost(client, &handles) {
         return Err(unwritten(nth, &handles[nth], &error));
     }
-    synced.map_err(|error| ReduceError::Device { reason: error.to_string() })
+    synced.map_err(ReduceError::device)
 }

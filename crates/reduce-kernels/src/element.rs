@@ -3,7 +3,7 @@
 use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
 use reduce_planner::ElementType;
 
-use crate::ReduceError;
+use crate::{ReduceError, error::Reason};
 
 /// The element type that corresponds to a CubeCL storage type.
 ///
@@ -12,7 +12,7 @@ use crate::ReduceError;
 ///
 /// # Errors
 ///
-/// [`ReduceError::StorageType`] if this crate does not reduce tensors of that type.
+/// An error of [`ErrorKind::Type`](crate::ErrorKind::Type) if this crate does not reduce tensors of that type.
 pub fn element_type(storage: ElemType) -> Result<ElementType, ReduceError> {
     if storage == ElemType::Float(FloatKind::Flex32) {
         return Ok(ElementType::F32);
@@ -20,7 +20,7 @@ pub fn element_type(storage: ElemType) -> Result<ElementType, ReduceError> {
     ElementType::ALL
         .into_iter()
         .find(|&element| storage_type(element) == storage)
-        .ok_or_else(|| ReduceError::StorageType(storage.to_string()))
+        .ok_or_else(|| Reason::StorageType(storage.to_string()).into())
 }
 
 /// The CubeCL storage type that corresponds to an element type.

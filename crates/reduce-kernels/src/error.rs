@@ -1,25 +1,82 @@
 //! The error type of this crate.
 
-use reduce_planner::{ElementType, PlanError, ProblemError};
+use core::{error::Error, fmt};
+
+use reduce_planner::{ElementType, PlanError, ProblemError, Role};
 
 use crate::{
-    PartialsError, ShardsError,
     operator::{InvalidParameter, TypeRequest},
+    partials::PartialsError,
+    sharded::ShardsError,
 };
 
-/// Why a reduction was refused, or what [`confirm`](crate::confirm) found.
+/// Why a call was refused, or what [`confirm`](crate::confirm) found.
 ///
-/// A reduction that returns one of these has launched nothing and written nothing, unless
+/// The message names the values that are wrong. [`kind`](Self::kind) says what a caller can act
+/// upon, and [`source`](Error::source) gives the planner's error, that of partial results or that
+/// of shards, if the call failed with one:
+///
+/// ```
+/// use std::error::Error;
+///
+/// use reduce_kernels::{ElementType, ErrorKind, Sum, TensorDescription, reduce};
+/// use reduce_kernels::planner::ProblemError;
+///
+/// let x = TensorDescription::row_major(ElementType::F32, [8, 1024]);
+/// let error = reduce(Sum, &x).over(2).output_shape().unwrap_err();
+/// assert_eq!(error.to_string(), "axis 2 is out of range for a tensor of rank 2");
+/// assert_eq!(error.kind(), ErrorKind::Shape);
+/// let source = error.source().and_then(|source| source.downcast_ref());
+/// assert_eq!(source, Some(&ProblemError::AxisOutOfRange { axis: 2, rank: 2 }));
+/// ```
+///
+/// A call that returns one of these has launched nothing and written nothing, unless
 /// [`launched`](Self::launched) says otherwise.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+///
+/// The error is as large as a pointer.
+#[derive(Clone, PartialEq)]
+pub struct ReduceError(Box<Reason>);
+
+/// What a caller can act upon when a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ReduceError {
+pub enum ErrorKind {
+    /// Axes, shapes or strides do not describe the call, or there is nothing to reduce and the
+    /// operator has no value for that.
+    Shape,
+    /// The call does not take elements of this type, or the operator's type rule refuses the
+    /// combination of types. Conversion of the tensor may help.
+    Type,
+    /// A parameter of an operator or of a function is out of its range.
+    Parameter,
+    /// The operator or the function has another number of inputs, operands or results, is another
+    /// one than the recorded one, or gives positions where the call has none.
+    Arguments,
+    /// The given plan or the given description of a device is wrong.
+    Plan,
+    /// The device, its backend or this build of the crate cannot run the call. Another device may.
+    Unsupported,
+    /// A buffer is too small for its tensor, or starts where the device cannot bind it.
+    Buffer,
+    /// The device has no memory for scratch buffers, or allocates no buffer as large as the result.
+    Memory,
+    /// Work that had been launched before failed on the device.
+    Device,
+    /// Partial results cannot be merged.
+    Partials,
+    /// Tensors do not make a sharded tensor, or two sharded tensors lie differently.
+    Shards,
+}
+
+/// What is wrong, with the values that the message names.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Reason {
     /// The axes, shapes or strides do not describe a reduction.
     #[error(transparent)]
-    Problem(#[from] ProblemError),
+    Problem(ProblemError),
     /// The device cannot run the reduction, or the given plan does not fit it.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(PlanError),
     /// The client is a software adapter that takes kernels as SPIR-V. What CubeCL 0.11 writes for it
     /// is not valid, and Mesa's ends the process. Without the feature `vulkan`, the same adapter
     /// takes kernels as WGSL, which is right.
@@ -77,8 +134,8 @@ pub enum ReduceError {
         /// Number of results that the operator has.
         results: usize,
     },
-    /// A recorded reduction is by another operator.
-    #[error("the recorded reduction is by `{recorded}`, not by `{found}`")]
+    /// A recorded call is by another operator, or applies another function.
+    #[error("the recorded call is by `{recorded}`, not by `{found}`")]
     OtherOperator {
         /// Name of the recorded operator.
         recorded: String,
@@ -108,15 +165,15 @@ pub enum ReduceError {
     },
     /// Partial results cannot be merged.
     #[error(transparent)]
-    Partials(#[from] PartialsError),
+    Partials(PartialsError),
     /// Tensors do not make a sharded tensor, or a sharded tensor cannot be reduced.
     #[error(transparent)]
-    Shards(#[from] ShardsError),
+    Shards(ShardsError),
     /// The call failed after it had launched something; see [`launched`](ReduceError::launched).
     #[error("{error}; the call had launched work before")]
     Launched {
         /// What failed.
-        error: Box<ReduceError>,
+        error: ReduceError,
     },
     /// A tensor of a list cannot be read.
     #[error("tensor {nth} of the list: {error}")]
@@ -124,7 +181,7 @@ pub enum ReduceError {
         /// Index of the tensor in the list, counted from 0.
         nth: usize,
         /// What is wrong with it.
-        error: Box<ReduceError>,
+        error: ReduceError,
     },
     /// An operand does not lie over the axes that it was given for.
     #[error(
@@ -204,8 +261,8 @@ pub enum ReduceError {
     /// The shape and the strides of a tensor reach past the end of its buffer.
     #[error("the {tensor} spans {needed} bytes, but its buffer holds {available}")]
     BufferTooSmall {
-        /// `input`, `second input`, `operand`, `output` or `words`.
-        tensor: &'static str,
+        /// What the tensor is to the call.
+        tensor: Role,
         /// Bytes from the start of the first element to the end of the last.
         needed: u64,
         /// Bytes of the buffer that belong to the tensor.
@@ -224,8 +281,8 @@ pub enum ReduceError {
         "the {tensor} starts {offset} bytes into its buffer, which is no multiple of {alignment}"
     )]
     Misaligned {
-        /// `input`, `second input`, `output` or `words`.
-        tensor: &'static str,
+        /// What the tensor is to the call.
+        tensor: Role,
         /// Offset of the tensor in its buffer, in bytes.
         offset: u64,
         /// The offset must be a multiple of this number of bytes.
@@ -250,6 +307,66 @@ pub enum ReduceError {
 }
 
 impl ReduceError {
+    /// The error of a parameter that the rule of an operator or of a function refuses: see
+    /// [`Operator::PARAMETERS`](crate::Operator::PARAMETERS). For code that checks parameters
+    /// before it has a tensor.
+    #[must_use]
+    pub fn parameter(operator: impl Into<String>, invalid: InvalidParameter) -> Self {
+        Reason::Parameter { operator: operator.into(), invalid }.into()
+    }
+
+    /// What a caller can act upon. If the error is about one tensor of a list or one shard, the
+    /// kind is that of what is wrong with it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match &*self.0 {
+            Reason::Problem(error) => kind_of_problem(error),
+            Reason::Plan(error) => kind_of_plan(error),
+            Reason::SecondShape { .. }
+            | Reason::OperandShape { .. }
+            | Reason::ClassShape { .. }
+            | Reason::OutputShape { .. }
+            | Reason::OutputStrides { .. } => ErrorKind::Shape,
+            Reason::StorageType(_)
+            | Reason::Types { .. }
+            | Reason::ClassType { .. }
+            | Reason::AppliedType { .. } => ErrorKind::Type,
+            Reason::Parameter { .. } => ErrorKind::Parameter,
+            Reason::NoSuchResult { .. }
+            | Reason::OtherOperator { .. }
+            | Reason::Inputs { .. }
+            | Reason::TooManyOperands { .. } => ErrorKind::Arguments,
+            Reason::SoftwareSpirv { .. } | Reason::Transcendental { .. } => ErrorKind::Unsupported,
+            Reason::BufferTooSmall { .. } | Reason::Misaligned { .. } => ErrorKind::Buffer,
+            Reason::Scratch { .. } | Reason::OutputTooLarge { .. } => ErrorKind::Memory,
+            Reason::Unwritten { .. } | Reason::Device { .. } => ErrorKind::Device,
+            Reason::Partials(_) => ErrorKind::Partials,
+            Reason::Shards(ShardsError::Shard { error, .. })
+            | Reason::Launched { error }
+            | Reason::Listed { error, .. } => error.kind(),
+            Reason::Shards(ShardsError::NoCollectives { .. } | ShardsError::NoNccl { .. }) => {
+                ErrorKind::Unsupported
+            }
+            Reason::Shards(_) => ErrorKind::Shards,
+        }
+    }
+
+    /// Whether the device, its backend or this build of the crate cannot run the call, although
+    /// nothing is wrong with it. Another device may run it.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.kind() == ErrorKind::Unsupported
+    }
+
+    /// Whether the device has no memory for the scratch buffers of the call, or allocates no buffer
+    /// as large as its result. The memory of a result itself is allocated after the call;
+    /// [`confirm`](crate::confirm) says whether that failed, with an error of
+    /// [`ErrorKind::Device`].
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.kind() == ErrorKind::Memory
+    }
+
     /// Whether the call that returned this error had launched something before it failed.
     ///
     /// Only [`run_sharded`](crate::Reduction::run_sharded) and
@@ -258,21 +375,105 @@ impl ReduceError {
     /// launched then reads the inputs, and writes partial results and results in buffers of the
     /// call's own, which it drops. No tensor of the caller is written, so the call can be repeated.
     ///
-    /// If the error within is [`ShardsError::NoNccl`], the devices did not connect, and only words
-    /// of the connection were launched. These devices may never answer again: docs/SCALE.md says
-    /// what that means.
+    /// If its [`kind`](Self::kind) is [`ErrorKind::Unsupported`], NCCL did not connect the devices,
+    /// and only words of the connection were launched. These devices may never answer again:
+    /// docs/SCALE.md says what that means.
     ///
     /// Every other call checks all that it can refuse before its first launch.
     ///
     /// [`confirm`](crate::confirm) launches nothing: its errors are about earlier calls.
     #[must_use]
     pub fn launched(&self) -> bool {
-        matches!(self, Self::Launched { .. })
+        matches!(*self.0, Reason::Launched { .. })
+    }
+
+    /// The error of work that failed on the device, from CubeCL's.
+    pub(crate) fn device(error: impl fmt::Display) -> Self {
+        Reason::Device { reason: error.to_string() }.into()
     }
 
     /// This error, of a call that has launched something.
     pub(crate) fn after_launch(self) -> Self {
-        Self::Launched { error: Box::new(self) }
+        Reason::Launched { error: self }.into()
+    }
+
+    /// What is wrong.
+    #[cfg(test)]
+    pub(crate) fn reason(&self) -> &Reason {
+        &self.0
+    }
+}
+
+fn kind_of_problem(error: &ProblemError) -> ErrorKind {
+    match error {
+        ProblemError::PositionalApplied { .. } | ProblemError::PositionalList { .. } => {
+            ErrorKind::Arguments
+        }
+        ProblemError::Listed { error, .. } => kind_of_problem(error),
+        _ => ErrorKind::Shape,
+    }
+}
+
+fn kind_of_plan(error: &PlanError) -> ErrorKind {
+    match error {
+        PlanError::Device(_) => ErrorKind::Plan,
+        error if error.is_unfit_plan() => ErrorKind::Plan,
+        _ => ErrorKind::Unsupported,
+    }
+}
+
+impl From<Reason> for ReduceError {
+    fn from(reason: Reason) -> Self {
+        Self(Box::new(reason))
+    }
+}
+
+impl From<ProblemError> for ReduceError {
+    fn from(error: ProblemError) -> Self {
+        Reason::Problem(error).into()
+    }
+}
+
+impl From<PlanError> for ReduceError {
+    fn from(error: PlanError) -> Self {
+        Reason::Plan(error).into()
+    }
+}
+
+impl From<PartialsError> for ReduceError {
+    fn from(error: PartialsError) -> Self {
+        Reason::Partials(error).into()
+    }
+}
+
+impl From<ShardsError> for ReduceError {
+    fn from(error: ShardsError) -> Self {
+        Reason::Shards(error).into()
+    }
+}
+
+impl fmt::Debug for ReduceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ReduceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for ReduceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &*self.0 {
+            Reason::Problem(error) => Some(error),
+            Reason::Plan(error) => Some(error),
+            Reason::Partials(error) => Some(error),
+            Reason::Shards(error) => Some(error),
+            Reason::Launched { error } | Reason::Listed { error, .. } => Some(error),
+            _ => None,
+        }
     }
 }
 
@@ -295,4 +496,30 @@ fn in_words(request: &TypeRequest) -> String {
         words += " be reduced";
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_as_large_as_a_pointer() {
+        assert_eq!(size_of::<Result<(), ReduceError>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn the_kind_and_the_source_are_those_of_what_is_within() {
+        let within = ReduceError::from(ProblemError::AxisOutOfRange { axis: 2, rank: 2 });
+        let shard = ReduceError::from(ShardsError::Shard { nth: 1, error: within.clone() });
+        let launched = shard.clone().after_launch();
+        assert_eq!(
+            launched.to_string(),
+            "shard 1: axis 2 is out of range for a tensor of rank 2; the call had launched work \
+             before"
+        );
+        assert_eq!([&within, &shard, &launched].map(ReduceError::kind), [ErrorKind::Shape; 3]);
+        assert!(launched.launched() && !shard.launched());
+        let source = launched.source().and_then(|source| source.downcast_ref());
+        assert_eq!(source, Some(&shard));
+    }
 }

@@ -58,7 +58,7 @@ pub use axes::Axes;
 pub use confirm::confirm;
 pub use cubecl;
 pub use element::{element_type, storage_type};
-pub use error::ReduceError;
+pub use error::{ErrorKind, ReduceError};
 pub use gradients::*;
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};

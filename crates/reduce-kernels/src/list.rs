@@ -11,6 +11,7 @@ use reduce_planner::{
 
 use crate::{
     Apply, ClippedToNorm, Input, Map, Mapped, NormL2, Operator, Outputs, PlanInUse, ReduceError,
+    error::Reason,
     host::{
         call::Call,
         list::{
@@ -289,7 +290,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// Where the tensors lie.
     fn specs(&self) -> Result<Vec<InputSpec<'_>>, ReduceError> {
         let spec = |(nth, tensor): (usize, &&'a T)| {
-            let listed = |error| ReduceError::Listed { nth, error: Box::new(error) };
+            let listed = |error| Reason::Listed { nth, error }.into();
             tensor.spec().map_err(listed)
         };
         self.tensors.iter().enumerate().map(spec).collect()
@@ -304,10 +305,10 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         let operator = O::DEFINITION.erased();
         if let Some(nth) = self.no_such_result {
             let (operator, results) = (operator.name(), operator.results);
-            return Err(ReduceError::NoSuchResult { operator, nth, results });
+            return Err(Reason::NoSuchResult { operator, nth, results }.into());
         }
         let parameters = (O::PARAMETERS)(&self.operator)
-            .map_err(|invalid| ReduceError::Parameter { operator: operator.name(), invalid })?;
+            .map_err(|invalid| ReduceError::parameter(operator.name(), invalid))?;
         let plan = self.plan.clone();
         let operator = OperatorRef(operator);
         let request = ListRequest::new(operator, &inputs, self.accumulator, outputs, plan);
@@ -423,7 +424,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
 
     fn call(&self, in_place: bool) -> Result<Call<'_, ApplyListTask<'_>>, ReduceError> {
         let apply_parameters = (F::PARAMETERS)(&self.apply)
-            .map_err(|invalid| ReduceError::Parameter { operator: F::NAME.to_owned(), invalid })?;
+            .map_err(|invalid| ReduceError::parameter(F::NAME.to_owned(), invalid))?;
         let specs = self.list.specs()?;
         let common = specs.iter().map(|spec| spec.element).reduce(rules::common);
         let common = common.unwrap_or(ElementType::F32);

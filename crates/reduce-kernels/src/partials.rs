@@ -3,11 +3,12 @@
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, ProblemError, ShardSpec, row_major_strides};
+use reduce_planner::{ElementType, ProblemError, Role, ShardSpec, row_major_strides};
 
 use crate::{
     Outputs, ReduceError, Reduction,
     element::storage_type,
+    error::Reason,
     host::{
         bound::{Bound, buffer_bytes},
         cache::identity,
@@ -225,7 +226,7 @@ pub enum PartialsError {
 
 /// The error for a failed merge.
 fn refuse<T>(error: PartialsError) -> Result<T, ReduceError> {
-    Err(ReduceError::Partials(error))
+    Err(Reason::Partials(error).into())
 }
 
 impl<O: Operator> Reduction<'_, O, TensorHandle> {
@@ -321,11 +322,9 @@ impl<O: Operator> Partials<O> {
             return refuse(PartialsError::Operator { described, operator: erased.name() });
         }
         let parameters = (O::PARAMETERS)(&operator)
-            .map_err(|invalid| ReduceError::Parameter { operator: erased.name(), invalid })?;
-        let signature = (erased.types)(&description.types).ok_or_else(|| ReduceError::Types {
-            operator: erased.name(),
-            request: description.types,
-        })?;
+            .map_err(|invalid| ReduceError::parameter(erased.name(), invalid))?;
+        let signature = (erased.types)(&description.types)
+            .ok_or_else(|| Reason::Types { operator: erased.name(), request: description.types })?;
         let impossible = |what: String| refuse(PartialsError::Description { what });
         let PartialsDescription { format, ref fields, ref shape, range, slots, count, .. } =
             description;
@@ -377,7 +376,7 @@ impl<O: Operator> Partials<O> {
         let Some(needed) = bytes else { return impossible(format!("the shape {shape:?}")) };
         let available = buffer_bytes(&words.handle);
         if needed > available {
-            return Err(ReduceError::BufferTooSmall { tensor: WORDS, needed, available });
+            return Err(Reason::BufferTooSmall { tensor: Role::Words, needed, available }.into());
         }
         Ok(Self { operator, parameters, signature, description, words, device: None })
     }
@@ -415,9 +414,6 @@ impl ShardRange {
         }
     }
 }
-
-/// The words of partial results, in messages.
-const WORDS: &str = "words";
 
 fn bits(parameters: &[f64]) -> Vec<u64> {
     parameters.iter().map(|number| number.to_bits()).collect()
@@ -525,7 +521,7 @@ impl<O: Operator> Merge<'_, O> {
             }
             let (words, slots) = (&partial.words, partial.description.slots);
             let (binding, len) = (words.handle.clone().binding(), words.shape().iter().product());
-            let words = Bound::check(client, WORDS, binding, len, ElementType::U32)?;
+            let words = Bound::check(client, Role::Words, binding, len, ElementType::U32)?;
             Ok(PartialWords { words, slots })
         });
         words.collect()
@@ -607,7 +603,7 @@ impl<O: Operator> Merge<'_, O> {
             };
             let Some(count) = merged.count.checked_add(description.count) else {
                 let shape = vec![merged.count, description.count];
-                let error = ProblemError::TooLarge { tensor: "input", shape, strides: vec![] };
+                let error = ProblemError::TooLarge { tensor: Role::Input, shape, strides: vec![] };
                 return Err(error.into());
             };
             merged.count = count;

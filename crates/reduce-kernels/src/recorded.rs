@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Apply, Axes, Input, Operator, ReduceError, Reduction,
+    error::Reason,
     host::{
         apply::request::{ApplyRequest, OperandSpec},
         bound::alignment_of,
@@ -342,7 +343,7 @@ fn parsed<R: DeserializeOwned>(text: &str) -> Result<R, RecordedError> {
 fn check_name(recorded: &str, found: String) -> Result<(), ReduceError> {
     match recorded == found {
         true => Ok(()),
-        false => Err(ReduceError::OtherOperator { recorded: recorded.to_owned(), found }),
+        false => Err(Reason::OtherOperator { recorded: recorded.to_owned(), found }.into()),
     }
 }
 

@@ -10,6 +10,7 @@ use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
 use crate::RecordedReduction;
 use crate::{
     AppliedReduction, Apply, Axes, Input, PlanInUse, ReduceError,
+    error::Reason,
     host::{
         call::Call,
         reduce::request::{Request, Resolved, SecondRequest, Wanted},
@@ -134,7 +135,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
 
     /// Asks for this type of result number `nth`, counted from 0: the index of
     /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Running with a result that the operator
-    /// does not have is an error ([`ReduceError::NoSuchResult`]).
+    /// does not have is an error.
     pub fn nth_output_type(mut self, nth: usize, output: ElementType) -> Self {
         match self.options.outputs[..O::Results::COUNT].get_mut(nth) {
             Some(slot) => *slot = Some(output),
@@ -308,8 +309,9 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     where
         'a: 's,
     {
-        let parameters = (O::PARAMETERS)(&self.operator).map_err(|invalid| {
-            ReduceError::Parameter { operator: O::DEFINITION.erased().name(), invalid }
+        let parameters = (O::PARAMETERS)(&self.operator).map_err(|invalid| Reason::Parameter {
+            operator: O::DEFINITION.erased().name(),
+            invalid,
         })?;
         let input = self.input.spec()?;
         let second = self.second.map(|second| second.spec()).transpose()?;
@@ -370,7 +372,7 @@ pub(crate) fn request<'a>(
 ) -> Result<Request<'a>, ReduceError> {
     if let Some(nth) = options.no_such_result {
         let results = operator.results;
-        return Err(ReduceError::NoSuchResult { operator: operator.name(), nth, results });
+        return Err(Reason::NoSuchResult { operator: operator.name(), nth, results }.into());
     }
     Ok(Request {
         operator: OperatorRef(operator),

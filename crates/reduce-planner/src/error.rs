@@ -4,6 +4,40 @@ use core::fmt;
 
 use crate::{ElementType, Illegal, Refusal};
 
+/// What a tensor is to a call, in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Role {
+    /// The input, or the first of two.
+    Input,
+    /// The second of two inputs.
+    SecondInput,
+    /// A tensor beside the input that is applied to its elements, such as a weight.
+    Operand,
+    /// A result.
+    Output,
+    /// The tensor that shards are cut from.
+    WholeOfShards,
+    /// The words of partial results.
+    Words,
+    /// The classes of a cross-entropy.
+    Classes,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Input => "input",
+            Self::SecondInput => "second input",
+            Self::Operand => "operand",
+            Self::Output => "output",
+            Self::WholeOfShards => "whole of the shards",
+            Self::Words => "words",
+            Self::Classes => "classes",
+        })
+    }
+}
+
 /// Why a problem could not be stated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -27,8 +61,8 @@ pub enum ProblemError {
     /// Shape and strides of a tensor differ in length.
     #[error("the {tensor} has {dims} dimensions but {strides} strides")]
     RankMismatch {
-        /// `input` or `output`.
-        tensor: &'static str,
+        /// What the tensor is to the reduction.
+        tensor: Role,
         /// Length of the shape.
         dims: usize,
         /// Length of the strides.
@@ -40,8 +74,8 @@ pub enum ProblemError {
          machine can address"
     )]
     TooLarge {
-        /// `input` or `output`.
-        tensor: &'static str,
+        /// What the tensor is to the reduction.
+        tensor: Role,
         /// The shape as given.
         shape: Vec<usize>,
         /// The strides as given, in elements.

@@ -87,7 +87,7 @@ pub use choice::{Candidate, Choice, Explained};
 pub use choose::{candidates, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
-pub use error::{DeviceError, PlanError, ProblemError};
+pub use error::{DeviceError, PlanError, ProblemError, Role};
 pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;

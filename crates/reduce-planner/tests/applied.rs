@@ -3,8 +3,8 @@
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
     Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, OperatorClass,
-    OutputSpec, Plan, PlanError, Problem, ProblemError, Schedule, choose_applied, force_applied,
-    row_major_strides,
+    OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule, choose_applied,
+    force_applied, row_major_strides,
 };
 
 const SOFTMAX: OperatorClass = OperatorClass::new("softmax_sums", 8)
@@ -194,7 +194,7 @@ fn bad_requests_are_refused() {
     );
     assert_eq!(
         new(SOFTMAX, &[1], None, &[0]),
-        ProblemError::RankMismatch { tensor: "operand", dims: 2, strides: 1 }
+        ProblemError::RankMismatch { tensor: Role::Operand, dims: 2, strides: 1 }
     );
     assert!(matches!(
         new(SOFTMAX, &[1], Some(&[0, 1]), &[0, 0]),
@@ -202,7 +202,7 @@ fn bad_requests_are_refused() {
     ));
     assert!(matches!(
         new(SOFTMAX, &[1], None, &[usize::MAX, 1]),
-        ProblemError::TooLarge { tensor: "operand", .. }
+        ProblemError::TooLarge { tensor: Role::Operand, .. }
     ));
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use reduce_planner::{
     AppliedProblem, AppliedSpec, Device, Direction, ElementType, InputSpec, KeptDim, OperatorClass,
-    OutputSpec, Problem, ProblemError, ReducedDim, ShardSpec, choose, needs_wide_indices,
+    OutputSpec, Problem, ProblemError, ReducedDim, Role, ShardSpec, choose, needs_wide_indices,
     row_major_strides,
 };
 
@@ -123,17 +123,17 @@ fn mistakes_are_named() {
     );
     assert_eq!(
         error(strided(SUM, data.0, &[1], None, None)),
-        ProblemError::RankMismatch { tensor: "input", dims: 2, strides: 1 }
+        ProblemError::RankMismatch { tensor: Role::Input, dims: 2, strides: 1 }
     );
     assert!(matches!(
         error(strided(SUM, &[usize::MAX, 2], &[2, 1], None, None)),
-        ProblemError::TooLarge { tensor: "input", .. }
+        ProblemError::TooLarge { tensor: Role::Input, .. }
     ));
     let huge = usize::MAX / 2;
     for (shape, axes) in [([0, huge, huge], [0]), ([huge, 2, 3], [1]), ([huge, huge, 0], [1])] {
         assert!(matches!(
             error(strided(SUM, &shape, &[0, 0, 0], Some(&axes), None)),
-            ProblemError::TooLarge { tensor: "input", .. }
+            ProblemError::TooLarge { tensor: Role::Input, .. }
         ));
     }
     let none = strided(SUM, &[2, 3, 0], &[1 << 40, 1 << 35, 1], Some(&[2]), None).unwrap();
@@ -163,7 +163,7 @@ fn applied_shapes_that_overflow_are_refused() {
     let output = AppliedSpec { element, strides: None, second: None, companions: &[] };
     for axes in [&[0][..], &[1], &[1, 2]] {
         let error = AppliedProblem::new(SUM, &input, Some(axes), &output).unwrap_err();
-        assert!(matches!(error, ProblemError::TooLarge { tensor: "input", .. }), "{error}");
+        assert!(matches!(error, ProblemError::TooLarge { tensor: Role::Input, .. }), "{error}");
     }
 }
 

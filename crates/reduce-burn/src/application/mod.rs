@@ -128,8 +128,7 @@ impl Application {
         if let Some(value) = function.eps().filter(|eps| !(eps.is_finite() && *eps >= 0.0)) {
             let expected = "a finite number, 0 or more";
             let invalid = InvalidParameter { name: "eps", value, expected };
-            let operator = function.name().to_owned();
-            return Err(ReduceError::Parameter { operator, invalid }.into());
+            return Err(ReduceError::parameter(function.name(), invalid).into());
         }
         let names = function.operands();
         let least = if function.is_backward() { names.len() } else { 0 };

@@ -39,7 +39,7 @@ impl Clipping {
         max_norm: f64,
     ) -> Result<Self, ReduceBurnError> {
         (ClippedToNorm::PARAMETERS)(&ClippedToNorm { max_norm })
-            .map_err(|invalid| ReduceError::Parameter { operator: NAME.to_owned(), invalid })?;
+            .map_err(|invalid| ReduceError::parameter(NAME, invalid))?;
         let [first, others @ ..] = tensors else {
             return Err(ReduceBurnError::NoTensors { function: NAME });
         };

@@ -161,10 +161,7 @@ impl PairReduction {
 
 fn check_parameters<P: PairOperator>(function: PairName, operator: &P) -> Result<(), ReduceError> {
     let parameters = (P::PARAMETERS)(operator);
-    parameters.map(|_| ()).map_err(|invalid| {
-        let operator = function.name().to_owned();
-        ReduceError::Parameter { operator, invalid }
-    })
+    parameters.map(drop).map_err(|invalid| ReduceError::parameter(function.name(), invalid))
 }
 
 /// Whether a function takes tensors of a kind.

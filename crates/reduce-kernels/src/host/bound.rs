@@ -8,10 +8,10 @@ use cubecl::{
     prelude::*,
     server::{BufferBinding, Handle},
 };
-use reduce_planner::{ElementType, Problem};
+use reduce_planner::{ElementType, Problem, Role};
 
 use super::client::binding_alignment;
-use crate::ReduceError;
+use crate::{ReduceError, error::Reason};
 
 /// A buffer that holds this many elements from where it begins, at an offset where the device can
 /// bind it.
@@ -29,7 +29,7 @@ impl Bound {
     /// The buffer is smaller, or begins where the device cannot bind it.
     pub(crate) fn check(
         client: &Client,
-        tensor: &'static str,
+        tensor: Role,
         buffer: BufferBinding,
         len: usize,
         element: ElementType,
@@ -40,7 +40,7 @@ impl Bound {
         let alignment = binding_alignment(client, element);
         match offset.is_multiple_of(alignment) {
             true => Ok(Self { buffer, len }),
-            false => Err(ReduceError::Misaligned { tensor, offset, alignment }),
+            false => Err(Reason::Misaligned { tensor, offset, alignment }.into()),
         }
     }
 
@@ -52,7 +52,7 @@ impl Bound {
     /// Those of [`check`](Self::check).
     pub(crate) fn check_input(
         client: &Client,
-        tensor: &'static str,
+        tensor: Role,
         handle: &Handle,
         len: usize,
         element: ElementType,
@@ -95,28 +95,28 @@ impl Bound {
 
 /// Checks that the buffer of a tensor holds the elements that it spans.
 pub(crate) fn check_span(
-    tensor: &'static str,
+    tensor: Role,
     spanned: usize,
     element: ElementType,
     available: u64,
 ) -> Result<(), ReduceError> {
     let needed = byte_count(spanned, element);
     match needed > available {
-        true => Err(ReduceError::BufferTooSmall { tensor, needed, available }),
+        true => Err(Reason::BufferTooSmall { tensor, needed, available }.into()),
         false => Ok(()),
     }
 }
 
 /// Checks that the input's buffer holds all that the problem reads.
 pub(crate) fn check_input(problem: &Problem, available: u64) -> Result<(), ReduceError> {
-    check_span("input", problem.input_span(), problem.input(), available)
+    check_span(Role::Input, problem.input_span(), problem.input(), available)
 }
 
 /// Checks that the buffers of the inputs, where they exist, hold all that the problem reads.
 pub(super) fn check_inputs(problem: &Problem, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
     let spans = [
-        Some(("input", problem.input_span(), problem.input())),
-        problem.second().map(|second| ("second input", second.span(), second.element())),
+        Some((Role::Input, problem.input_span(), problem.input())),
+        problem.second().map(|second| (Role::SecondInput, second.span(), second.element())),
     ];
     for (&bytes, span) in bytes.iter().zip(spans) {
         if let (Some(available), Some((tensor, spanned, element))) = (bytes, span) {

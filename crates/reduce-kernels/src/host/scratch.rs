@@ -16,7 +16,7 @@ use cubecl::{
 use reduce_planner::ElementType;
 
 use super::{bound::Bound, cache::identity};
-use crate::{ReduceError, element::storage_type, kernels::partials::clear_words};
+use crate::{ReduceError, element::storage_type, error::Reason, kernels::partials::clear_words};
 
 /// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
 /// least recently loses its memory.
@@ -74,7 +74,7 @@ pub(crate) struct Words {
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for them.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for them.
 pub(super) fn words(client: &Client, stream: Stream, count: usize) -> Result<Words, ReduceError> {
     with_scratch(client, stream, |scratch| {
         let usable = |words: &KeptWords| words.count >= count && words.launch < u32::MAX;
@@ -141,7 +141,7 @@ pub(super) struct SlotKey {
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for them.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for them.
 pub(super) fn slot_buffers(
     client: &Client,
     stream: Stream,
@@ -171,7 +171,7 @@ pub(super) fn slot_buffers(
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for it.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for it.
 pub(super) fn table(client: &Client, numbers: &[u32]) -> Result<Handle, ReduceError> {
     written(client, u32::as_bytes(numbers))
 }
@@ -184,13 +184,13 @@ pub(super) fn table(client: &Client, numbers: &[u32]) -> Result<Handle, ReduceEr
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for it.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for it.
 pub(super) fn written(client: &Client, bytes: &[u8]) -> Result<Handle, ReduceError> {
-    let failed = |reason: String| ReduceError::Scratch { bytes: bytes.len() as u64, reason };
+    let failed = |reason: String| Reason::Scratch { bytes: bytes.len() as u64, reason };
     let handle = client.create_from_slice(bytes);
     match client.check([&handle]) {
         Ok(()) => Ok(handle),
-        Err(error) => Err(failed(error.to_string())),
+        Err(error) => Err(failed(error.to_string()).into()),
     }
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn first_lost(client: &Client, handles: &[Handle]) -> Option<(usize, 
 
 /// The error of a buffer whose bytes are lost.
 pub(crate) fn unwritten(nth: usize, handle: &Handle, error: &ServerError) -> ReduceError {
-    ReduceError::Unwritten { nth, bytes: handle.size(), reason: error.to_string() }
+    Reason::Unwritten { nth, bytes: handle.size(), reason: error.to_string() }.into()
 }
 
 /// For each field of an accumulator, which takes so many bytes, a buffer of `len` of them. Its
@@ -213,7 +213,7 @@ pub(crate) fn unwritten(nth: usize, handle: &Handle, error: &ServerError) -> Red
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for one of them.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for one of them.
 pub(super) fn partials(
     client: &Client,
     stream: Stream,
@@ -277,7 +277,7 @@ fn with_scratch<T>(
 ///
 /// # Errors
 ///
-/// [`ReduceError::Scratch`] if the device has no memory for it.
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for it.
 pub(super) fn allocated(client: &Client, bytes: usize) -> Result<Handle, ReduceError> {
     let handle = client.empty(bytes);
     check_allocated(client, &handle, bytes)?;
@@ -289,5 +289,5 @@ fn check_allocated(client: &Client, handle: &Handle, bytes: usize) -> Result<(),
     client
         .check([handle])
         .map_err(failed)
-        .map_err(|reason| ReduceError::Scratch { bytes: bytes as u64, reason })
+        .map_err(|reason| Reason::Scratch { bytes: bytes as u64, reason }.into())
 }

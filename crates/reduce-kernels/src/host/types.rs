@@ -7,6 +7,7 @@ use reduce_planner::{Device, ElementCost, ElementType, OperatorClass, PlanError}
 use super::client::{computes_with, has_wide_math, is_software_with_spirv};
 use crate::{
     ReduceError,
+    error::Reason,
     operator::{Erased, ErasedApply, Signature},
 };
 
@@ -40,9 +41,9 @@ pub(crate) fn check_arithmetic(
     device: &Device,
 ) -> Result<(), ReduceError> {
     if is_software_with_spirv(client) {
-        return Err(ReduceError::SoftwareSpirv {
-            device: client.properties().identity.name.clone(),
-        });
+        return Err(
+            Reason::SoftwareSpirv { device: client.properties().identity.name.clone() }.into()
+        );
     }
     let fields = signature.fields[..operator.fields].iter().copied();
     for element in core::iter::once(signature.value).chain(fields) {
@@ -55,7 +56,9 @@ pub(crate) fn check_arithmetic(
             && !has_wide_math(client, operator.native_math)
         {
             let device = device.name.clone();
-            return Err(ReduceError::Transcendental { operator: operator.name(), element, device });
+            return Err(
+                Reason::Transcendental { operator: operator.name(), element, device }.into()
+            );
         }
     }
     Ok(())
@@ -75,7 +78,7 @@ pub(super) fn check_apply_types(
     if apply.transcendental && real == ElementType::F64 && !has_wide_math(client, apply.native_math)
     {
         let operator = apply.name.to_owned();
-        return Err(ReduceError::Transcendental { operator, element: real, device: name() });
+        return Err(Reason::Transcendental { operator, element: real, device: name() }.into());
     }
     Ok(())
 }

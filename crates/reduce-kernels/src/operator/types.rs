@@ -54,7 +54,7 @@ impl Signature {
 }
 
 /// Chooses the types of a reduction. `None` refuses the request; the reduction then returns
-/// [`ReduceError::Types`](crate::ReduceError::Types).
+/// an error of [`ErrorKind::Type`](crate::ErrorKind::Type).
 pub type TypeRule = fn(&TypeRequest) -> Option<Signature>;
 
 /// The type rules of this crate's operators, for use in your own.

@@ -5,7 +5,7 @@ mod reduction;
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, InputSpec, ProblemError, row_major_strides};
+use reduce_planner::{ElementType, InputSpec, ProblemError, Role, row_major_strides};
 
 use crate::{Input, ReduceError, input::sealed::Layout};
 
@@ -150,7 +150,7 @@ pub enum ShardsError {
         /// Index of the shard, counted from 0.
         nth: usize,
         /// What is wrong.
-        error: Box<ReduceError>,
+        error: ReduceError,
     },
     /// The backend cannot exchange data between devices.
     #[error(
@@ -257,7 +257,7 @@ impl Sharded {
             starts.push(end);
             let extent = axis.map_or(0, |axis| tensor.shape()[axis]);
             end = end.checked_add(extent).ok_or_else(|| ProblemError::TooLarge {
-                tensor: "input",
+                tensor: Role::Input,
                 shape: vec![end, extent],
                 strides: Vec::new(),
             })?;

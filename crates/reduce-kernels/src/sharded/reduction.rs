@@ -5,6 +5,7 @@ use reduce_planner::{ShardSpec, reduced_axes};
 use super::{Cut, Shard, Sharded, ShardsError};
 use crate::{
     Outputs, PlanInUse, ReduceError, Reduction,
+    error::Reason,
     host::{
         call::Call,
         reduce::request::Wanted,
@@ -112,7 +113,7 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
         let Self { operator, input, second, ref options } = *self;
         let erased = O::DEFINITION.erased();
         let parameters = (O::PARAMETERS)(&operator)
-            .map_err(|invalid| ReduceError::Parameter { operator: erased.name(), invalid })?;
+            .map_err(|invalid| ReduceError::parameter(erased.name(), invalid))?;
         if let Some(second) = second {
             check_second(input, second)?;
         }
@@ -158,7 +159,7 @@ fn check_second(first: &Sharded, second: &Sharded) -> Result<(), ReduceError> {
     // The axes of the second input are the last ones of the first.
     let Some(before) = first.shape.len().checked_sub(second.shape.len()) else {
         let (first, second) = (first.shape.clone(), second.shape.clone());
-        return Err(ReduceError::SecondShape { first, second });
+        return Err(Reason::SecondShape { first, second }.into());
     };
     let own = |axis: usize| axis.checked_sub(before).filter(|&own| second.shape[own] != 1);
     match (&first.cut, &second.cut) {

@@ -9,6 +9,7 @@ use super::{TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
+    error::Reason,
     host::{
         arguments::{parameter_type, result_arrays},
         bound::Bound,
@@ -280,7 +281,7 @@ pub fn check_laws<O: Operator>(
 ) -> Result<(), TestError> {
     let name = O::DEFINITION.erased().name();
     let parameters = (O::PARAMETERS)(&operator)
-        .map_err(|invalid| ReduceError::Parameter { operator: name.clone(), invalid })?;
+        .map_err(|invalid| ReduceError::parameter(name.clone(), invalid))?;
     let signature = signature(O::DEFINITION.erased())?;
     check_arithmetic(client, O::DEFINITION.erased(), &signature, &cache::device(client))?;
     let has_blocks = O::DEFINITION.erased().blocks.is_some();
@@ -313,7 +314,7 @@ fn signature(operator: &Erased) -> Result<Signature, ReduceError> {
         .filter(narrow)
         .or_else(|| types(&numbers))
         .or_else(|| types(&plain))
-        .ok_or_else(|| ReduceError::Types { operator: operator.name(), request: plain })
+        .ok_or_else(|| Reason::Types { operator: operator.name(), request: plain }.into())
 }
 
 /// Each result of the operator, in every form, for each triple.
@@ -389,11 +390,9 @@ fn forms(
         }
     }
     // A kernel that fails to compile is reported here alone.
-    block_on(client.sync()).map_err(|error| ReduceError::Device { reason: error.to_string() })?;
+    block_on(client.sync()).map_err(ReduceError::device)?;
     let read = |(output, &of): (&Handle, &ElementType)| {
-        let bytes = client
-            .read_one(output.clone())
-            .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
+        let bytes = client.read_one(output.clone()).map_err(ReduceError::device)?;
         Ok(decode(of, &bytes))
     };
     outputs.iter().zip(result_types).map(read).collect()

@@ -90,12 +90,9 @@ pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
             if let Err(error) = reduction.run_into(client, bindings) {
                 return Err(TestError::Refused { run: Box::new(run), error: Box::new(error) });
             }
-            block_on(client.sync())
-                .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
+            block_on(client.sync()).map_err(ReduceError::device)?;
             for (nth, tensor) in tensors.into_iter().enumerate() {
-                let bytes = client
-                    .read_one(tensor.handle)
-                    .map_err(|error| ReduceError::Device { reason: error.to_string() })?;
+                let bytes = client.read_one(tensor.handle).map_err(ReduceError::device)?;
                 let expected = expected.iter().map(|results| results[nth]);
                 outputs.check(&bytes, types[nth], &run, nth, expected, tolerances[nth])?;
             }

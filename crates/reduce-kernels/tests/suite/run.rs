@@ -1,5 +1,7 @@
 //! Runs a case on a device, into poisoned outputs, and compares them with the oracle.
 
+use std::error::Error;
+
 use half::{bf16, f16};
 use rand::{SeedableRng, rngs::StdRng};
 use reduce_kernels::{
@@ -12,6 +14,11 @@ use reduce_kernels::{
 };
 
 use crate::{case::Case, operators::Checked, oracle::reduce_naively};
+
+/// The error of the planner, of partial results or of shards that a call failed with.
+pub(crate) fn source<E: Error + 'static>(error: &ReduceError) -> Option<&E> {
+    error.source()?.downcast_ref()
+}
 
 /// A type of the host that tensors hold.
 pub(crate) trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {

@@ -4,7 +4,7 @@ use super::{
     InputSpec, OperatorClass, Problem, SecondSpec, Statement, check_count, check_output,
     check_rank, checked_span, reduced_axes, row_major_strides, second_span,
 };
-use crate::{ElementType, ProblemError};
+use crate::{ElementType, ProblemError, Role};
 
 /// Where the elements that results were applied to go, and further tensors that are read with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,21 +59,21 @@ impl AppliedProblem {
         if operator.positional {
             return Err(ProblemError::PositionalApplied { operator: operator.name });
         }
-        check_rank("input", rank, input.strides)?;
+        check_rank(Role::Input, rank, input.strides)?;
         let is_reduced = reduced_axes(rank, axes)?;
         let contiguous = row_major_strides(shape);
         let output_strides = applied.strides.unwrap_or(&contiguous);
-        check_rank("output", rank, output_strides)?;
+        check_rank(Role::Output, rank, output_strides)?;
         for strides in applied.companions {
-            check_rank("operand", rank, strides)?;
+            check_rank(Role::Operand, rank, strides)?;
         }
         check_count(input)?;
-        let input_span = checked_span("input", shape, input.strides)?;
-        let output_span = checked_span("output", shape, output_strides)?;
+        let input_span = checked_span(Role::Input, shape, input.strides)?;
+        let output_span = checked_span(Role::Output, shape, output_strides)?;
         let second_span = second_span(shape, applied.second)?;
         let mut companion_span = 0;
         for strides in applied.companions {
-            companion_span = companion_span.max(checked_span("operand", shape, strides)?);
+            companion_span = companion_span.max(checked_span(Role::Operand, shape, strides)?);
         }
         check_output(shape, output_strides)?;
         let statement = Statement {

@@ -11,7 +11,7 @@ mod layout;
 mod list;
 mod statement;
 
-use crate::{ElementType, ProblemError};
+use crate::{ElementType, ProblemError, Role};
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
@@ -269,9 +269,9 @@ impl Problem {
         output: &OutputSpec<'_>,
     ) -> Result<Self, ProblemError> {
         let rank = input.shape.len();
-        check_rank("input", rank, input.strides)?;
+        check_rank(Role::Input, rank, input.strides)?;
         let is_reduced = reduced_axes(rank, axes)?;
-        let input_span = checked_span("input", input.shape, input.strides)?;
+        let input_span = checked_span(Role::Input, input.shape, input.strides)?;
         let second_span = second_span(input.shape, second)?;
         check_count(input)?;
         let kept_shape = select(input.shape, &is_reduced, false);
@@ -279,8 +279,8 @@ impl Problem {
         let whole = shard.map(|shard| shard.whole(input.shape, &is_reduced)).transpose()?;
         let contiguous = row_major_strides(&kept_shape);
         let kept_strides = output.strides.unwrap_or(&contiguous);
-        check_rank("output", kept_shape.len(), kept_strides)?;
-        let output_span = checked_span("output", &kept_shape, kept_strides)?;
+        check_rank(Role::Output, kept_shape.len(), kept_strides)?;
+        let output_span = checked_span(Role::Output, &kept_shape, kept_strides)?;
         check_output(&kept_shape, kept_strides)?;
         let reduces_nothing = reduced_shape.contains(&0);
         if reduces_nothing && !kept_shape.contains(&0) && !operator.defined_on_empty {

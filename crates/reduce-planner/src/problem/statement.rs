@@ -6,7 +6,7 @@ use super::{
     layout::{count_of_extents, may_overlap, row_major_strides, span},
     strides_of,
 };
-use crate::{ElementType, ProblemError};
+use crate::{ElementType, ProblemError, Role};
 
 /// A reduction whose tensors were checked.
 pub(super) struct Statement<'a> {
@@ -74,11 +74,7 @@ impl Statement<'_> {
 }
 
 /// Checks that a tensor of so many dimensions has as many strides.
-pub(super) fn check_rank(
-    tensor: &'static str,
-    dims: usize,
-    strides: &[usize],
-) -> Result<(), ProblemError> {
+pub(super) fn check_rank(tensor: Role, dims: usize, strides: &[usize]) -> Result<(), ProblemError> {
     match strides.len() == dims {
         true => Ok(()),
         false => Err(ProblemError::RankMismatch { tensor, dims, strides: strides.len() }),
@@ -87,7 +83,7 @@ pub(super) fn check_rank(
 
 /// Number of elements from the first to the last that a tensor touches.
 pub(super) fn checked_span(
-    tensor: &'static str,
+    tensor: Role,
     shape: &[usize],
     strides: &[usize],
 ) -> Result<usize, ProblemError> {
@@ -97,7 +93,7 @@ pub(super) fn checked_span(
 /// Checks that no product of extents of the input overflows.
 pub(super) fn check_count(input: &InputSpec<'_>) -> Result<(), ProblemError> {
     let count = count_of_extents(input.shape);
-    count.map(|_| ()).ok_or_else(|| too_large("input", input.shape, input.strides))
+    count.map(|_| ()).ok_or_else(|| too_large(Role::Input, input.shape, input.strides))
 }
 
 /// The span of a second input along the axes of the first, and 0 if there is none.
@@ -106,8 +102,8 @@ pub(super) fn second_span(
     second: Option<&SecondSpec<'_>>,
 ) -> Result<usize, ProblemError> {
     let Some(SecondSpec { strides, .. }) = second else { return Ok(0) };
-    check_rank("second input", shape.len(), strides)?;
-    checked_span("second input", shape, strides)
+    check_rank(Role::SecondInput, shape.len(), strides)?;
+    checked_span(Role::SecondInput, shape, strides)
 }
 
 /// Checks that no two elements of the output share a place.
@@ -120,7 +116,7 @@ pub(super) fn check_output(shape: &[usize], strides: &[usize]) -> Result<(), Pro
     }
 }
 
-fn too_large(tensor: &'static str, shape: &[usize], strides: &[usize]) -> ProblemError {
+fn too_large(tensor: Role, shape: &[usize], strides: &[usize]) -> ProblemError {
     ProblemError::TooLarge { tensor, shape: shape.to_vec(), strides: strides.to_vec() }
 }
 
@@ -143,7 +139,7 @@ impl ShardSpec {
         whole[axis] = of;
         match count_of_extents(&whole) {
             Some(_) => Ok(whole),
-            None => Err(too_large("whole of the shards", &whole, &row_major_strides(&whole))),
+            None => Err(too_large(Role::WholeOfShards, &whole, &row_major_strides(&whole))),
         }
     }
 }

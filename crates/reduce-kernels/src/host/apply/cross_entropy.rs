@@ -3,13 +3,14 @@
 use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
     AppliedProblem, AppliedSpec, ElementType, Illegal, InputSpec, OperatorClass, PlanError,
-    ProblemError, applied_needs_wide_indices,
+    ProblemError, Role, applied_needs_wide_indices,
 };
 
 use super::request::result_strides;
 use crate::{
     ReduceError,
     element::{element_type, memory_type, storage_type},
+    error::Reason,
     host::{
         arguments::count, bound::Bound, cache, client::has_hardware_math, companion::list,
         types::applied_type,
@@ -49,7 +50,7 @@ pub(crate) fn cross_entropy(
     }
     let class_type = element_type(classes.dtype)?;
     if class_type.is_float() || class_type == ElementType::Bool {
-        return Err(ReduceError::ClassType { found: class_type });
+        return Err(Reason::ClassType { found: class_type }.into());
     }
     let class_strides = class_strides(input.shape, classes, axis)?;
     let real = applied_type(input.element, None, None);
@@ -74,8 +75,8 @@ pub(crate) fn cross_entropy(
     let given = |role, tensor: &TensorHandle, span, element| {
         Bound::check(client, role, tensor.handle.clone().binding(), span, element)
     };
-    let bound_logits = given("input", logits, applied.problem().input_span(), input.element)?;
-    let bound_classes = given("classes", classes, outputs_span(classes), class_type)?;
+    let bound_logits = given(Role::Input, logits, applied.problem().input_span(), input.element)?;
+    let bound_classes = given(Role::Classes, classes, outputs_span(classes), class_type)?;
     let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
     let grid = device.spread(wanted).ok_or_else(|| PlanError::Unfit {
         plan: "the losses of all classes".into(),
@@ -169,7 +170,7 @@ fn class_strides(
     } else if found[..] == with_one[..] {
         strides[axis] = 0;
     } else {
-        return Err(ReduceError::ClassShape { found: found.to_vec(), expected: without });
+        return Err(Reason::ClassShape { found: found.to_vec(), expected: without }.into());
     }
     Ok(strides)
 }

@@ -1,12 +1,13 @@
 //! Launches reductions whose results are applied to their elements.
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Plan};
+use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Plan, Role};
 
 use super::request::{ApplyRequest, ApplyingLaunch, PreparedApplication};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
+    error::Reason,
     host::{
         arguments::{count, geometry, parameters, result_arrays},
         bound::Bound,
@@ -65,7 +66,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
         let expected = &self.task.reduction.shape;
         if output.shape[..] != expected[..] {
             let (expected, found) = (expected.to_vec(), output.shape.to_vec());
-            return Err(ReduceError::OutputShape { expected, found });
+            return Err(Reason::OutputShape { expected, found }.into());
         }
         let prepared = self.prepared(client)?;
         self.launch(client, &prepared, tensors, output.handle.clone())
@@ -85,11 +86,11 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
         let operands = request.own_operands().iter().zip(&tensors.operands);
         let operands = operands.map(|(operand, tensor)| {
             let binding = tensor.handle.clone().binding();
-            Bound::check(client, "operand", binding, request.span_of(operand), operand.element)
+            Bound::check(client, Role::Operand, binding, request.span_of(operand), operand.element)
         });
         let operands = operands.collect::<Result<_, ReduceError>>()?;
         let (span, element) = (problem.output_span(), applied.output());
-        let output = Bound::check(client, "output", output, span, element)?;
+        let output = Bound::check(client, Role::Output, output, span, element)?;
         let results = match &prepared.reduction {
             Some(reduction) => reduction.run(client, &self.parameters, inputs.clone())?,
             None if request.wants_results => prepared.empty_results(client, request),

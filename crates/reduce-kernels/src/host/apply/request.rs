@@ -5,13 +5,14 @@ use std::{cell::RefCell, thread::LocalKey};
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
     AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, ElementType, Illegal, InputSpec,
-    Plan, PlanError, Problem, applied_needs_wide_indices, row_major_strides, span,
+    Plan, PlanError, Problem, Role, applied_needs_wide_indices, row_major_strides, span,
 };
 
 #[cfg(feature = "serde")]
 use crate::{RecordedApplication, RecordedCall};
 use crate::{
     ReduceError,
+    error::Reason,
     host::{
         bound::{byte_count, check_inputs, check_span},
         cache::{Asked, Held, Known, Remembered},
@@ -142,7 +143,7 @@ impl Task for ApplyRequest<'_> {
         let most = self.apply.0.operands;
         if self.operands.len() > most {
             let found = self.operands.len();
-            return Err(ReduceError::TooManyOperands { apply: self.apply.0.name, most, found });
+            return Err(Reason::TooManyOperands { apply: self.apply.0.name, most, found }.into());
         }
         let reduction = &self.reduction;
         let Resolved { problem, signature, shape, .. } = reduction.resolve()?;
@@ -203,7 +204,7 @@ impl Task for ApplyRequest<'_> {
         let inputs = 1 + usize::from(self.reduction.second.is_some());
         for (operand, &bytes) in self.own_operands().iter().zip(bytes.iter().skip(inputs)) {
             let Some(bytes) = bytes else { continue };
-            check_span("operand", self.span_of(operand), operand.element, bytes)?;
+            check_span(Role::Operand, self.span_of(operand), operand.element, bytes)?;
         }
         Ok(())
     }
@@ -216,7 +217,7 @@ impl Task for ApplyRequest<'_> {
         let available = client.properties().memory.max_page_size;
         let needed = byte_count(stated.applied().elements(), stated.applied().output());
         match self.layout.is_none() && needed > available {
-            true => Err(ReduceError::OutputTooLarge { needed, available }),
+            true => Err(Reason::OutputTooLarge { needed, available }.into()),
             false => Ok(()),
         }
     }
@@ -320,7 +321,7 @@ impl ApplyRequest<'_> {
         let output = self.output.unwrap_or(if element.is_float() { element } else { real });
         match output.is_float() {
             true => Ok(output),
-            false => Err(ReduceError::AppliedType { apply: self.apply.0.name, output }),
+            false => Err(Reason::AppliedType { apply: self.apply.0.name, output }.into()),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::{RecordedCall, RecordedListApplication};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
+    error::Reason,
     host::{
         arguments::{count, result_arrays},
         bound::{Bound, byte_count},
@@ -134,7 +135,7 @@ impl Task for ApplyListTask<'_> {
         let ApplyListRequest { apply, in_place, .. } = self.request;
         let integers = self.inputs.iter().find(|input| !input.element.is_float());
         if let Some(input) = integers {
-            return Err(ReduceError::AppliedType { apply: apply.0.name, output: input.element });
+            return Err(Reason::AppliedType { apply: apply.0.name, output: input.element }.into());
         }
         let StatedList { problem, signature } = self.reduction(None).state()?;
         let strides = |(input, tensor): (&InputSpec<'_>, &Problem)| {
@@ -302,7 +303,7 @@ fn output_bytes(client: &Client, tensor: &InputSpec<'_>) -> Result<usize, Reduce
     let available = client.properties().memory.max_page_size;
     let needed = byte_count(tensor.shape.iter().product(), tensor.element);
     match needed > available {
-        true => Err(ReduceError::OutputTooLarge { needed, available }),
+        true => Err(Reason::OutputTooLarge { needed, available }.into()),
         false => Ok((needed as usize).max(tensor.element.bytes())),
     }
 }

@@ -61,7 +61,7 @@ impl TableWords {
     ///
     /// # Errors
     ///
-    /// [`ReduceError::Scratch`] if the device has no memory for them.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for them.
     pub(super) fn write(mut self, client: &Client) -> Result<Tables, ReduceError> {
         // A list of empty tensors has no table, and a buffer of 0 bytes cannot be made.
         self.words.resize(self.words.len().max(1), 0);

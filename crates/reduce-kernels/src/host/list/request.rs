@@ -7,7 +7,7 @@ use core::{
 use std::{cell::RefCell, rc::Rc, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Device, ElementType, InputSpec, ListPlan, ListProblem, Problem};
+use reduce_planner::{Device, ElementType, InputSpec, ListPlan, ListProblem, Problem, Role};
 
 use super::reading::{
     PreparedLaunch, TableWords, Tables, address, in_words, launch_bytes, prepare_launch, spread,
@@ -16,6 +16,7 @@ use super::reading::{
 use crate::{RecordedCall, RecordedList};
 use crate::{
     ReduceError,
+    error::Reason,
     host::{
         bound::{Bound, check_input},
         cache::{Asked, Held, Known, Remembered},
@@ -133,7 +134,7 @@ impl Task for ListTask<'_> {
         let (operator, inputs) = (operator.0, &self.inputs[..]);
         if operator.pairs.is_some() {
             let (operator, expected) = (operator.name(), 2);
-            return Err(ReduceError::Inputs { operator, expected, found: 1 });
+            return Err(Reason::Inputs { operator, expected, found: 1 }.into());
         }
         let elements = |input: &InputSpec<'_>| {
             input.shape.iter().fold(1usize, |count, &extent| count.saturating_mul(extent))
@@ -146,7 +147,7 @@ impl Task for ListTask<'_> {
             reduction_len: inputs.iter().map(elements).fold(0, usize::saturating_add),
         };
         let signature = (operator.types)(&request)
-            .ok_or_else(|| ReduceError::Types { operator: operator.name(), request })?;
+            .ok_or_else(|| Reason::Types { operator: operator.name(), request })?;
         let class = class_of(operator, &signature);
         let results = &signature.results[..operator.results];
         Ok(StatedList { problem: ListProblem::new(class, inputs, results)?, signature })
@@ -307,7 +308,7 @@ pub(super) fn bind_tensors(
 ) -> Result<Vec<Bound>, ReduceError> {
     let bound = |(nth, (tensor, problem)): (usize, (&&TensorHandle, &Problem))| {
         let (binding, span) = (tensor.handle.clone().binding(), problem.input_span());
-        Bound::check(client, "input", binding, span, problem.input()).map_err(listed(nth))
+        Bound::check(client, Role::Input, binding, span, problem.input()).map_err(listed(nth))
     };
     tensors.iter().zip(problem.tensors()).enumerate().map(bound).collect()
 }
@@ -327,5 +328,5 @@ pub(super) fn check_tensor_bytes(
 
 /// The error of tensor number `nth` of a list.
 fn listed(nth: usize) -> impl Fn(ReduceError) -> ReduceError {
-    move |error| ReduceError::Listed { nth, error: Box::new(error) }
+    move |error| Reason::Listed { nth, error }.into()
 }

@@ -123,7 +123,7 @@ impl Scratch {
     ///
     /// # Errors
     ///
-    /// [`ReduceError::Scratch`] if the device has no memory for it.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has no memory for it.
     pub(super) fn of(
         client: &Client,
         stream: impl FnOnce() -> Stream,

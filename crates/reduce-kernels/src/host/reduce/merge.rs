@@ -2,12 +2,13 @@
 
 use cubecl::{ir::AddressType, prelude::*, server::BufferBinding};
 use reduce_planner::{
-    ElementType, InputSpec, OutputSpec, Problem, check_limits, row_major_strides,
+    ElementType, InputSpec, OutputSpec, Problem, Role, check_limits, row_major_strides,
 };
 
 use crate::{
     ReduceError,
     element::memory_type,
+    error::Reason,
     host::{
         arguments::{count, dims, parameters, result_arrays, words_target},
         bound::{Bound, byte_count},
@@ -80,7 +81,7 @@ impl PreparedMerge {
         let results = elements.iter().map(|&element| byte_count(problem.outputs(), element));
         let needed = results.max().unwrap_or(0);
         if strides.is_none() && needed > available {
-            return Err(ReduceError::OutputTooLarge { needed, available });
+            return Err(Reason::OutputTooLarge { needed, available }.into());
         }
         let span = outputs.saturating_mul(slots as u64).saturating_mul(words as u64);
         let wide = check_limits(&problem, &device, span.max(count as u64))?;
@@ -117,7 +118,7 @@ impl PreparedMerge {
         results: impl IntoIterator<Item = BufferBinding>,
     ) -> Result<Vec<Bound>, ReduceError> {
         let bound = |(output, &element): (BufferBinding, &ElementType)| {
-            Bound::check(client, "output", output, self.problem.output_span(), element)
+            Bound::check(client, Role::Output, output, self.problem.output_span(), element)
         };
         results.into_iter().zip(&self.signature.results).map(bound).collect()
     }
@@ -126,7 +127,7 @@ impl PreparedMerge {
     ///
     /// # Errors
     ///
-    /// [`ReduceError::Scratch`], before anything is launched.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory), before anything is launched.
     pub(crate) fn finish(
         &self,
         client: &Client,

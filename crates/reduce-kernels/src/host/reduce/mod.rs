@@ -7,7 +7,7 @@
 use std::{cell::RefCell, thread::LocalKey};
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{Device, ElementType, Plan, Problem};
+use reduce_planner::{Device, ElementType, Plan, Problem, Role};
 
 use super::{
     bound::{Bound, byte_count, check_inputs},
@@ -18,7 +18,7 @@ use super::{
 };
 #[cfg(feature = "serde")]
 use crate::{RecordedCall, RecordedReduction};
-use crate::{ReduceError, element::storage_type, operator::OperatorRef};
+use crate::{ReduceError, element::storage_type, error::Reason, operator::OperatorRef};
 
 pub(crate) mod dispatch;
 pub(crate) mod launch;
@@ -103,7 +103,7 @@ impl Task for Request<'_> {
             let outputs = stated.outputs(self.operator.0).into_iter();
             let needed = outputs.map(|(element, count)| byte_count(count, element));
             if let Some(needed) = needed.max().filter(|&needed| needed > available) {
-                return Err(ReduceError::OutputTooLarge { needed, available });
+                return Err(Reason::OutputTooLarge { needed, available }.into());
             }
         }
         Ok(())
@@ -266,11 +266,11 @@ pub(crate) fn check_layouts(
     for output in outputs {
         if output.shape[..] != *expected {
             let (expected, found) = (expected.to_vec(), output.shape.to_vec());
-            return Err(ReduceError::OutputShape { expected, found });
+            return Err(Reason::OutputShape { expected, found }.into());
         }
         if output.strides != outputs[0].strides {
             let (first, other) = (outputs[0].strides.to_vec(), output.strides.to_vec());
-            return Err(ReduceError::OutputStrides { first, other });
+            return Err(Reason::OutputStrides { first, other }.into());
         }
     }
     Ok(())
@@ -296,10 +296,10 @@ impl Inputs {
         second: Option<&TensorHandle>,
     ) -> Result<Self, ReduceError> {
         let (span, element) = (problem.input_span(), problem.input());
-        let input = Bound::check_input(client, "input", &input.handle, span, element)?;
+        let input = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
         let second = second.zip(problem.second()).map(|(tensor, second)| {
             let (span, element) = (second.span(), second.element());
-            Bound::check_input(client, "second input", &tensor.handle, span, element)
+            Bound::check_input(client, Role::SecondInput, &tensor.handle, span, element)
         });
         Ok(Self { input, second: second.transpose()? })
     }
@@ -321,7 +321,7 @@ impl Resolved {
             words.map(|words| (problem.outputs().saturating_mul(words), ElementType::U32));
         let outputs = outputs.into_iter().zip(&signature.results).map(|(output, &element)| {
             let (len, element) = of_words.unwrap_or((problem.output_span(), element));
-            Bound::check(client, "output", output, len, element)
+            Bound::check(client, Role::Output, output, len, element)
         });
         outputs.collect()
     }

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use reduce_planner::{
-    ElementType, InputSpec, OutputSpec, Plan, Problem, ProblemError, SecondSpec, ShardSpec,
+    ElementType, InputSpec, OutputSpec, Plan, Problem, ProblemError, Role, SecondSpec, ShardSpec,
     reduced_axes,
 };
 
 use crate::{
     ReduceError,
+    error::Reason,
     host::types::{class_of, word_count},
     operator::{Erased, OperatorRef, Signature, TypeRequest, rules},
 };
@@ -71,7 +72,7 @@ impl SecondRequest {
                 .all(|(own, extent)| [&1, extent].contains(&own));
         if !fits {
             let (first, second) = (first.shape.to_vec(), second.shape.to_vec());
-            return Err(ReduceError::SecondShape { first, second });
+            return Err(Reason::SecondShape { first, second }.into());
         }
         let mut strides = vec![0; rank];
         for (axis, (&extent, &stride)) in second.shape.iter().zip(second.strides).enumerate() {
@@ -158,7 +159,7 @@ impl Request<'_> {
         let (expected, found) = (1 + usize::from(operator.pairs.is_some()), self.inputs());
         if expected != found {
             let operator = operator.name();
-            return Err(ReduceError::Inputs { operator, expected, found });
+            return Err(Reason::Inputs { operator, expected, found }.into());
         }
         let second = self.second.as_ref();
         let request = TypeRequest {
@@ -169,7 +170,7 @@ impl Request<'_> {
             reduction_len,
         };
         let signature = (operator.types)(&request)
-            .ok_or_else(|| ReduceError::Types { operator: operator.name(), request })?;
+            .ok_or_else(|| Reason::Types { operator: operator.name(), request })?;
         let mut class = class_of(operator, &signature);
         let (words, results) = match self.wanted {
             Wanted::Results => (None, &signature.results[..operator.results]),
@@ -222,11 +223,11 @@ impl Request<'_> {
         let Some((found, strides)) = &self.output else { return Ok(None) };
         if found.len() != result_shape.len() {
             let expected = result_shape.to_vec();
-            return Err(ReduceError::OutputShape { expected, found: found.to_vec() });
+            return Err(Reason::OutputShape { expected, found: found.to_vec() }.into());
         }
         if strides.len() != found.len() {
             return Err(ProblemError::RankMismatch {
-                tensor: "output",
+                tensor: Role::Output,
                 dims: found.len(),
                 strides: strides.len(),
             }

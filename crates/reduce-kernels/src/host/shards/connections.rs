@@ -88,6 +88,7 @@ pub(super) fn answers_within<T: Send + 'static, Q: FnOnce() -> T + Send + 'stati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Reason;
 
     const LIMIT: Duration = Duration::from_millis(300);
 
@@ -96,7 +97,7 @@ mod tests {
     }
 
     fn refused(error: &ReduceError) -> bool {
-        matches!(error, ReduceError::Shards(ShardsError::NoNccl { .. }))
+        matches!(error.reason(), Reason::Shards(ShardsError::NoNccl { .. }))
     }
 
     /// One device never answers, and another one panics: the wait ends, with the answers of the
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn devices_without_memory_are_asked_again() {
         let mut connections = Connections::default();
-        let full = || Err(ReduceError::Scratch { bytes: 8, reason: "full".into() });
+        let full = || Err(Reason::Scratch { bytes: 8, reason: "full".into() }.into());
         connections.ensure(devices(&[0, 1]), full).unwrap_err();
         connections.ensure(devices(&[0, 1]), || Ok(())).unwrap();
     }

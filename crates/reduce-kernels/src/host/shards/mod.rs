@@ -60,7 +60,7 @@ impl ShardCall<'_> {
 
 /// Says which shard an error is of.
 fn of_shard<E: Into<ReduceError>>(nth: usize) -> impl FnOnce(E) -> ReduceError {
-    move |error| ShardsError::Shard { nth, error: Box::new(error.into()) }.into()
+    move |error| ShardsError::Shard { nth, error: error.into() }.into()
 }
 
 /// Runs each call on its device. Gives the results of each.
@@ -187,10 +187,6 @@ fn exchange_and_merge(
     Ok(())
 }
 
-fn device_error(error: ServerError) -> ReduceError {
-    ReduceError::Device { reason: error.to_string() }
-}
-
 fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {
     let each = calls.iter().enumerate();
     each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
@@ -220,7 +216,7 @@ impl Exchange<'_> {
             None => Ok(()),
             Some((nth, error)) => Err(match self.inputs.get(nth) {
                 Some(input) => unwritten(nth, input, &error),
-                None => device_error(error),
+                None => ReduceError::device(error),
             }),
         }
     }
@@ -270,12 +266,12 @@ fn gather_through_host(exchanges: &[Exchange<'_>]) -> Result<Vec<Handle>, Reduce
     let wait = |exchange: &Exchange<'_>| block_on(exchange.client.sync());
     let waited: Vec<Result<(), ServerError>> = exchanges.iter().map(wait).collect();
     for (nth, waited) in waited.into_iter().enumerate() {
-        waited.map_err(device_error).map_err(of_shard(nth))?;
+        waited.map_err(ReduceError::device).map_err(of_shard(nth))?;
     }
     let mut words = Vec::new();
     for (nth, Exchange { client, key, buffers, .. }) in exchanges.iter().enumerate() {
         let all = client.read_one(buffers.own.clone());
-        let all = all.map_err(device_error).map_err(of_shard(nth))?;
+        let all = all.map_err(ReduceError::device).map_err(of_shard(nth))?;
         words.extend_from_slice(&all[key.own * key.bytes..(key.own + 1) * key.bytes]);
     }
     let each = exchanges.iter().enumerate();
