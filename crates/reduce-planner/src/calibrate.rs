@@ -151,11 +151,11 @@ fn loss(device: &Device, start: &Profile, observations: &[Observation]) -> f64 {
         let plans = &observations[first..first + same];
         let fastest = plans.iter().min_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
         let fastest = fastest.expect("there is the first one");
-        let of_fastest = error(device, fastest);
+        let fastest_error = error(device, fastest);
         for one in plans {
             let error = error(device, one);
             let weight = (fastest.microseconds / one.microseconds).powf(1.5);
-            sum += weight * (0.5 * bounded(error) + bounded(error - of_fastest));
+            sum += weight * (0.5 * bounded(error) + bounded(error - fastest_error));
         }
         first += same;
     }

@@ -155,7 +155,7 @@ impl Device {
             shared_memory_per_multiprocessor: 100 * 1024,
             cache_bytes: 72 << 20,
             profile: Profile::rtx4090(),
-            ..Self::of_vulkan()
+            ..Self::vulkan()
         }
     }
 
@@ -176,7 +176,7 @@ impl Device {
             shared_memory_per_multiprocessor: 64 * 1024,
             cache_bytes: 96 << 20,
             profile: Profile::rx7900xtx(),
-            ..Self::of_vulkan()
+            ..Self::vulkan()
         }
     }
 
@@ -200,7 +200,7 @@ impl Device {
             wide_atomics: false,
             elements: WGSL_ELEMENTS.to_vec(),
             profile: Profile::m2_max(),
-            ..Self::of_vulkan()
+            ..Self::vulkan()
         }
     }
 
@@ -225,12 +225,12 @@ impl Device {
             wide_atomics: false,
             elements: WGSL_ELEMENTS.to_vec(),
             profile: Profile::iris_xe(),
-            ..Self::of_vulkan()
+            ..Self::vulkan()
         }
     }
 
     /// What wgpu's Vulkan backend offers on GPUs.
-    fn of_vulkan() -> Self {
+    fn vulkan() -> Self {
         Self {
             max_bindings: 64,
             max_cube_count: [i32::MAX as u32, 65535, 65535],
@@ -375,10 +375,10 @@ impl Device {
         self.elements.contains(&element)
     }
 
-    /// Spreads `cubes` over the three dimensions of the grid, or gives `None` if the grid cannot
-    /// hold so many. The product may exceed `cubes` by less than the number of rows of the grid.
+    /// The extents of a grid that holds so many cubes, or `None` if there is no such grid. Their
+    /// product may exceed `cubes` by less than the number of rows of the grid.
     #[must_use]
-    pub fn spread(&self, cubes: u64) -> Option<[u32; 3]> {
+    pub fn grid(&self, cubes: u64) -> Option<[u32; 3]> {
         let [x_max, y_max, z_max] = self.max_cube_count.map(|most| u64::from(most.max(1)));
         if cubes <= x_max {
             return Some([cubes as u32, 1, 1]);

@@ -37,7 +37,7 @@
 //! | `element.rs`, `kind.rs` | names of element types and of schedules |
 //! | `estimate.rs`, `illegal.rs` | the expected time of a plan, and the rules that one may break |
 //! | `refusal.rs`, `error.rs` | reasons against schedules, and errors |
-//! | `tuning/` | every number that a decision rests on, with its measurement |
+//! | `numbers/` | every number that a decision rests on, with its measurement |
 //! | `profile.rs` | how fast a device is |
 //! | `device.rs` | a device: facts, speed and tuning |
 //! | `problem/` | a reduction in canonical form |
@@ -48,7 +48,7 @@
 //! | `calibrate.rs` | a device's speed from measured times |
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
-//! | `tune/` | the choice of a plan by measuring |
+//! | `measure/` | the choice of a plan by measuring |
 //! | `store/` | measured plans in a file |
 //!
 //! # Features
@@ -69,6 +69,8 @@ mod illegal;
 mod kind;
 mod limits;
 mod list;
+mod measure;
+mod numbers;
 mod plan;
 mod planned;
 mod problem;
@@ -76,8 +78,6 @@ mod profile;
 mod refusal;
 #[cfg(feature = "serde")]
 mod store;
-mod tune;
-mod tuning;
 
 pub use applied::{
     AppliedKind, AppliedPlan, AppliedReason, ApplyLaunch, choose_applied, force_applied,
@@ -96,6 +96,8 @@ pub use list::{
     AppliedListPlan, AppliedListProblem, ListApplication, ListLaunch, ListPlan, ListShare,
     choose_applied_list, choose_list,
 };
+pub use measure::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
+pub use numbers::{AccumulatorTuning, AppliedTuning, ListTuning, TranscendentalTuning, Tuning};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{
@@ -107,8 +109,6 @@ pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
-pub use tune::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
-pub use tuning::{AccumulatorTuning, AppliedTuning, ListTuning, TranscendentalTuning, Tuning};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! The speed of a device, as data: what the cost model needs.
 
-use crate::tuning::{Nonsense, check, count, percent};
+use crate::numbers::{Nonsense, check, count, from_percent, percent};
 
 /// How fast a device is.
 ///
@@ -269,7 +269,7 @@ impl Profile {
 
     /// A device of which a data sheet tells the bandwidth. All other numbers are those of the H200,
     /// with the launches that wgpu takes there.
-    fn of_data_sheet(origin: &str, bandwidth: u64) -> Self {
+    fn from_data_sheet(origin: &str, bandwidth: u64) -> Self {
         let launch_ns = 10_000;
         Self { origin: origin.into(), bandwidth, launch_ns, ..Self::h200() }
     }
@@ -277,7 +277,7 @@ impl Profile {
     /// An NVIDIA GeForce RTX 4090: 1008 GB/s, from the data sheet.
     #[must_use]
     pub fn rtx4090() -> Self {
-        Self::of_data_sheet(
+        Self::from_data_sheet(
             "bandwidth from NVIDIA's data sheet, the rest of the H200",
             1_008_000_000_000,
         )
@@ -286,7 +286,7 @@ impl Profile {
     /// An AMD Radeon RX 7900 XTX: 960 GB/s, from the data sheet.
     #[must_use]
     pub fn rx7900xtx() -> Self {
-        Self::of_data_sheet(
+        Self::from_data_sheet(
             "bandwidth from AMD's data sheet, the rest of the H200",
             960_000_000_000,
         )
@@ -295,7 +295,7 @@ impl Profile {
     /// An Apple M2 Max: 400 GB/s, from the technical specifications.
     #[must_use]
     pub fn m2_max() -> Self {
-        Self::of_data_sheet(
+        Self::from_data_sheet(
             "bandwidth from Apple's specifications, the rest of the H200",
             400_000_000_000,
         )
@@ -304,7 +304,7 @@ impl Profile {
     /// Intel Iris Xe graphics of a laptop processor with LPDDR4X-4266 on 128 bits: 68 GB/s.
     #[must_use]
     pub fn iris_xe() -> Self {
-        Self::of_data_sheet(
+        Self::from_data_sheet(
             "bandwidth of LPDDR4X-4266 on 128 bits, the rest of the H200",
             68_000_000_000,
         )
@@ -370,10 +370,10 @@ impl Profile {
     pub(crate) fn efficiency_of_segment(&self, bytes: usize) -> f64 {
         let [longest, .., shortest] = &self.segments;
         if bytes >= longest.bytes {
-            return longest.percent as f64 / 100.0;
+            return from_percent(longest.percent);
         }
         if bytes <= shortest.bytes {
-            return shortest.percent as f64 / 100.0;
+            return from_percent(shortest.percent);
         }
         let after = self.segments.iter().position(|entry| entry.bytes <= bytes).unwrap_or(1);
         let (long, short) = (self.segments[after - 1], self.segments[after]);

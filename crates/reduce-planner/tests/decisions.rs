@@ -1,5 +1,5 @@
 //! What the planner decides, asserted by equality. A change here is a change of behaviour, and
-//! needs measurements in `tuning/`.
+//! needs measurements in `numbers/`.
 
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge, OperatorClass,
@@ -141,12 +141,12 @@ fn problem_in(element: ElementType, class: OperatorClass, shape: &[usize], axis:
 fn cubes_realign_rows() {
     let shared = Combine::Shared;
     let realigned = across(4, false).with_realigned(true);
-    let of_split = realigned.with_loads_in_flight(4);
+    let split_access = realigned.with_loads_in_flight(4);
     let decisions = [
-        (problem(&[65536, 1023], &[0]), of_split, split(14, 32, 32, shared)),
+        (problem(&[65536, 1023], &[0]), split_access, split(14, 32, 32, shared)),
         (problem(&[4096, 50257], &[0]), realigned, cube(8, 32, shared)),
-        (problem(&[1 << 20, 61], &[0]), of_split, split(132, 64, 16, shared)),
-        (problem(&[1 << 22, 9], &[0]), of_split, split(132, 256, 4, shared)),
+        (problem(&[1 << 20, 61], &[0]), split_access, split(132, 64, 16, shared)),
+        (problem(&[1 << 22, 9], &[0]), split_access, split(132, 256, 4, shared)),
         (problem(&[16644, 64, 63], &[1]), across(1, false), unit(256)),
         // Half of the units that share a window would have no column of their own.
         (problem(&[1 << 20, 63], &[0]), across(1, false), split(132, 16, 64, shared)),

@@ -125,7 +125,7 @@ fn assert_sound(plan: Plan, problem: &Problem, device: &Device) {
     let tiles = u64::from(plan.schedule.outputs_per_cube()) * outputs_in_flight as u64;
     let blocks = plan.cubes(problem) / u64::from(plan.schedule.cubes_per_output());
     assert!(blocks * tiles >= plan.output_tiles(problem), "{plan} for {problem}");
-    let grid = device.spread(plan.cubes(problem)).unwrap().map(u128::from);
+    let grid = device.grid(plan.cubes(problem)).unwrap().map(u128::from);
     assert!(grid.iter().product::<u128>() >= u128::from(plan.cubes(problem)), "{plan}");
     if !needs_wide_indices(problem) && blocks > 0 {
         // The last index of a load: units without loads compute it too.

@@ -404,11 +404,11 @@ fn devices_that_lack_something_say_so() {
 fn cubes_spread_over_the_grid() {
     let device = h200_with(|device| device.max_cube_count = [10, 4, 3]);
     for cubes in 1..=120u64 {
-        let [x, y, z] = device.spread(cubes).unwrap().map(u64::from);
+        let [x, y, z] = device.grid(cubes).unwrap().map(u64::from);
         assert!(x <= 10 && y <= 4 && z <= 3 && x * y * z >= cubes, "{cubes}: {x} {y} {z}");
         assert!(x * y * z - cubes < y * z, "{cubes}: {x} {y} {z}");
     }
-    assert_eq!(device.spread(121), None);
+    assert_eq!(device.grid(121), None);
 }
 
 /// Mostly numbers that a device may have, now and then any at all.

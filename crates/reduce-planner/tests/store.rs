@@ -252,17 +252,17 @@ fn the_last_measurement_stays() {
     assert_eq!(tuner.len(), 2, "a merge takes over what the file has");
     reader.insert(&problem(100), &device, tuned(100, 700)).unwrap();
     reader.merge_into_file(&path).unwrap();
-    let of_64 = |store: &PlanStore| store.get(&problem(64)).unwrap().measured_ns;
+    let nanoseconds_of_64 = |store: &PlanStore| store.get(&problem(64)).unwrap().measured_ns;
     let read = PlanStore::read(&path, &device).unwrap();
-    assert_eq!((read.len(), of_64(&read), of_64(&reader)), (3, 800, 800));
+    assert_eq!((read.len(), nanoseconds_of_64(&read), nanoseconds_of_64(&reader)), (3, 800, 800));
     assert_eq!(reader, read);
 
     let mut later = store([64]);
     later.merge_into_file(&path).unwrap();
-    assert_eq!(of_64(&PlanStore::read(&path, &device).unwrap()), 900);
+    assert_eq!(nanoseconds_of_64(&PlanStore::read(&path, &device).unwrap()), 900);
     // What was merged once counts as read.
     tuner.merge_into_file(&path).unwrap();
-    assert_eq!(of_64(&PlanStore::read(&path, &device).unwrap()), 900);
+    assert_eq!(nanoseconds_of_64(&PlanStore::read(&path, &device).unwrap()), 900);
 }
 
 /// A file that this store cannot read stays as it is, and so does the store.
@@ -272,11 +272,11 @@ fn other_files_are_never_overwritten() {
     let path = folder.path().join("plans.json");
     let mut other = Device::h200();
     other.multiprocessors = 114;
-    let of_other = PlanStore::new(&other).to_json().unwrap();
+    let text_of_other = PlanStore::new(&other).to_json().unwrap();
     let whole = store([64]).to_json().unwrap();
     let truncated = &whole[..whole.len() / 2];
     let newer = whole.replace("\"format\": 2", "\"format\": 3");
-    for text in [&of_other, truncated, &newer, "", "my notes"] {
+    for text in [&text_of_other, truncated, &newer, "", "my notes"] {
         fs::write(&path, text).unwrap();
         let mut store = store([8]);
         let before = store.clone();
@@ -406,17 +406,17 @@ fn a_store_keeps_plans_of_every_kind() {
     };
 
     let mut store = PlanStore::new(&device);
-    let of_reduction = keep(&mut store, &reduction, &device);
-    let of_applied = keep(&mut store, &applied, &device);
-    let of_list = keep(&mut store, &list, &device);
-    let of_applied_list = keep(&mut store, &applied_list(true), &device);
+    let plan_of_reduction = keep(&mut store, &reduction, &device);
+    let plan_of_applied = keep(&mut store, &applied, &device);
+    let plan_of_list = keep(&mut store, &list, &device);
+    let plan_of_applied_list = keep(&mut store, &applied_list(true), &device);
     let text = store.to_json().unwrap();
     let store = PlanStore::parse(&text, &device).unwrap();
     assert_eq!(store.len(), 4);
-    assert_eq!(store.plan_for(&reduction, &device), Some(of_reduction));
-    assert_eq!(store.plan_for(&applied, &device), Some(of_applied));
-    assert_eq!(store.plan_for(&list, &device), Some(of_list));
-    assert_eq!(store.plan_for(&applied_list(true), &device), Some(of_applied_list));
+    assert_eq!(store.plan_for(&reduction, &device), Some(plan_of_reduction));
+    assert_eq!(store.plan_for(&applied, &device), Some(plan_of_applied));
+    assert_eq!(store.plan_for(&list, &device), Some(plan_of_list));
+    assert_eq!(store.plan_for(&applied_list(true), &device), Some(plan_of_applied_list));
     // What differs in any way is another problem.
     assert_eq!(store.plan_for(&with_results, &device), None);
     assert_eq!(store.plan_for(&applied_list(false), &device), None);

@@ -9,8 +9,8 @@ use crate::{
     choose::{FEW_FIELDS, cubes_wanted, floor_power_of_two},
     device::RESERVED_SHARED_BYTES,
     limits,
+    numbers::from_percent,
     plan::check::accumulator_bytes,
-    tuning::share,
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
@@ -449,7 +449,13 @@ impl<'a> Search<'a> {
                 };
                 let waiting_ns = passes * profile.latency_ns as f64;
                 let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
-                Estimate::streamed(launch_ns, launch_ns, waiting_ns, transfer_ns, share(rate))
+                Estimate::streamed(
+                    launch_ns,
+                    launch_ns,
+                    waiting_ns,
+                    transfer_ns,
+                    from_percent(rate),
+                )
             }
             AppliedPlan::ReadAgain(plan) => {
                 let cubes = plan.cubes(applied.problem()) as f64;
@@ -459,8 +465,8 @@ impl<'a> Search<'a> {
                     / f64::from(2 * plan.schedule.units_per_cube().max(1));
                 let under_way = cubes.min(multiprocessors * resident.max(1.0));
                 let cached = read / cubes.max(1.0) * under_way
-                    <= device.cache_bytes as f64 * share(tuning.cached_percent);
-                let again = if cached { share(tuning.cached_read_percent) } else { 1.0 };
+                    <= device.cache_bytes as f64 * from_percent(tuning.cached_percent);
+                let again = if cached { from_percent(tuning.cached_read_percent) } else { 1.0 };
                 let transfer_ns = (moved + again * read) / bytes_per_ns / occupied(&plan, 1);
                 Estimate::streamed(launch_ns, launch_ns, 0.0, transfer_ns, 1.0)
             }

@@ -45,7 +45,7 @@ impl Access {
 
     /// The access for a tensor of a list: the widest vectors, or single elements. Kernels for lists
     /// read what does not fill a vector at the end of each inner dimension on their own.
-    pub(crate) fn of_listed(problem: &Problem, device: &Device) -> Self {
+    pub(crate) fn for_list(problem: &Problem, device: &Device) -> Self {
         let direction = Direction::Along;
         let with = |vector: usize| {
             let loads = loads_in_flight(problem, device, direction, vector);
@@ -55,10 +55,10 @@ impl Access {
         if check_listed(widest, problem, device).is_ok() { widest } else { with(1) }
     }
 
-    /// [`of_listed`](Self::of_listed) for a tensor that results are applied to. Its positions are
+    /// [`for_list`](Self::for_list) for a tensor that results are applied to. Its positions are
     /// offsets in the output, whose vectors must lie as those of the input do.
-    pub(crate) fn of_applied_list(problem: &Problem, device: &Device) -> Self {
-        let access = Self::of_listed(problem, device);
+    pub(crate) fn for_applied_list(problem: &Problem, device: &Device) -> Self {
+        let access = Self::for_list(problem, device);
         let aligned = Self::output_takes_vectors(problem, access.vector);
         let vector = if aligned { access.vector } else { 1 };
         let loads = device.tuning.applied.apply_loads_in_flight.min(Self::MOST_LOADS_IN_FLIGHT);
@@ -97,7 +97,7 @@ impl Access {
     }
 
     /// The access for a split: its cubes reside together, which leaves registers for fewer loads.
-    pub(super) fn of_split(self, problem: &Problem, device: &Device) -> Self {
+    pub(super) fn for_split(self, problem: &Problem, device: &Device) -> Self {
         if self.direction == Direction::Along {
             return self;
         }
@@ -115,7 +115,7 @@ impl Access {
         let loads = loads.max(1).next_power_of_two();
         let most = match (schedule.kind(), row.plane_bytes_in_flight) {
             (ScheduleKind::Plane, Some(bytes)) => bytes / (self.vector * problem.input().bytes()),
-            (ScheduleKind::Split, _) => self.of_split(problem, device).loads_in_flight,
+            (ScheduleKind::Split, _) => self.for_split(problem, device).loads_in_flight,
             _ => self.loads_in_flight,
         };
         let in_flight = (self.loads_in_flight.min(most.max(1)) as u64).min(loads) as usize;

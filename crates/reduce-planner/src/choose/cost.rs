@@ -10,6 +10,7 @@ use super::{access::widest_vector, sizing::FEW_FIELDS};
 use crate::{
     Access, Combine, Device, Direction, ElementCost, Estimate, Merge, Plan, Problem, Profile,
     RegisterUse, Schedule,
+    numbers::from_percent,
     plan::{
         check::{accumulator_bytes, shared_bytes},
         div_ceil,
@@ -70,7 +71,7 @@ impl<'a> Costs<'a> {
         let multiprocessors = f64::from(device.multiprocessors.max(1));
         let cubes = plan.cubes(problem).max(1) as f64;
         let Cubes { rounds, resident, spilled } = Cubes::of(plan, problem, device);
-        let spilling = 1.0 + spilled * (profile.spill_percent as f64 / 100.0);
+        let spilling = 1.0 + spilled * from_percent(profile.spill_percent);
 
         // Instructions. The busiest multiprocessor counts where there are few cubes.
         let places = resident * multiprocessors;
@@ -94,7 +95,7 @@ impl<'a> Costs<'a> {
         let waiting_ns = (ceil(waves) * wave_ns).max(dispatch_ns);
 
         // Moving: each distinct byte once. Broadcast elements are loaded often and moved once.
-        let most_drawn = profile.multiprocessor_percent.max(1) as f64 / 100.0;
+        let most_drawn = from_percent(profile.multiprocessor_percent.max(1));
         let drawn = |cubes: f64| (cubes / multiprocessors * most_drawn).min(1.0);
         let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9 * drawn(cubes);
         let transfer_ns = self.bytes / bandwidth;
@@ -140,11 +141,11 @@ impl<'a> Costs<'a> {
         let tiles = plan.output_tiles(problem) as f64;
 
         // Units issue whole rounds, of which the last may load some elements again.
-        let of_round = units_per_output * access.loads_in_flight as f64;
-        let loads = rounds as f64 * of_round;
-        let full_rounds = floor(access.loads_per_output(problem) as f64 / of_round.max(1.0));
+        let per_round = units_per_output * access.loads_in_flight as f64;
+        let loads = rounds as f64 * per_round;
+        let full_rounds = floor(access.loads_per_output(problem) as f64 / per_round.max(1.0));
         let partial =
-            (rounds as f64 - full_rounds) * of_round * profile.partial_percent as f64 / 100.0;
+            (rounds as f64 - full_rounds) * per_round * profile.partial_percent as f64 / 100.0;
         let element_ps = vector * (self.element_ps + self.power_ps);
         let extra_lines = extra_lines(problem, device, access, schedule);
         let load_ps = profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps;
@@ -212,11 +213,11 @@ impl Cubes {
         let held = (ceil(registers / step) * step).min(most);
         let available = f64::from(device.registers_per_multiprocessor.max(1));
         let shared = shared_bytes(plan, problem).saturating_add(merging_bytes(problem, schedule));
-        let of_shared = device.shared_memory_per_multiprocessor as f64;
+        let shared_of_all = device.shared_memory_per_multiprocessor as f64;
         let resident = [
             f64::from(device.units_per_multiprocessor) / units,
             available / (held * units),
-            of_shared / (shared as f64 + device.profile.reserved_shared_bytes as f64),
+            shared_of_all / (shared as f64 + device.profile.reserved_shared_bytes as f64),
             f64::from(device.cubes_per_multiprocessor),
         ];
         let resident = floor(resident.into_iter().fold(f64::INFINITY, f64::min)).max(1.0);
@@ -239,10 +240,10 @@ fn registers(problem: &Problem, access: Access, profile: &Profile) -> f64 {
         _ => vector,
     };
     let accumulator = words(operator.accumulator_bytes);
-    let of_output = accumulators * accumulator + access.loads_in_flight as f64 * load;
+    let per_output = accumulators * accumulator + access.loads_in_flight as f64 * load;
     let peeling = if access.peeled { peeling as f64 } else { 0.0 };
     let working = working as f64 * accumulator;
-    other as f64 + peeling + working + access.outputs_in_flight as f64 * of_output
+    other as f64 + peeling + working + access.outputs_in_flight as f64 * per_output
 }
 
 /// Shared memory in which the last cube of a split merges.
@@ -259,7 +260,7 @@ fn merging_bytes(problem: &Problem, schedule: Schedule) -> usize {
 /// Picoseconds that a multiprocessor takes for an element.
 fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
     let operator = problem.operator();
-    let of_operator = match operator.fields {
+    let plain_ps = match operator.fields {
         _ if operator.element_cost.is_transcendental() => profile.transcendental_ps,
         0..=1 => profile.light_ps,
         2..=FEW_FIELDS => profile.medium_ps,
@@ -273,7 +274,7 @@ fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
         (input.bytes() > size_of::<u32>(), profile.wide_ps),
     ];
     let beside = beside.into_iter().filter(|(applies, _)| *applies).map(|(_, ps)| ps as f64);
-    of_operator as f64 + beside.sum::<f64>()
+    plain_ps as f64 + beside.sum::<f64>()
 }
 
 /// Picoseconds that a multiprocessor takes for the power of an element. The powers of a unit do not
@@ -299,7 +300,7 @@ fn extra_lines(problem: &Problem, device: &Device, access: Access, schedule: Sch
             let units = f64::from(schedule.units_per_output()).min(plane);
             let outputs = plane / units;
             // The units of an output read a part of one inner dimension, or several of them.
-            let of_output = if units * load <= inner {
+            let per_output = if units * load <= inner {
                 (units * load / line).max(1.0)
             } else {
                 let next = problem.reduced().iter().rev().nth(1);
@@ -312,7 +313,7 @@ fn extra_lines(problem: &Problem, device: &Device, access: Access, schedule: Sch
             let (stride, extent) =
                 kept.map_or((0.0, 1.0), |dim| (dim.stride as f64 * element, dim.extent as f64));
             let runs = (outputs / extent).max(1.0);
-            of_output * (outputs * stride / line).max(runs).min(outputs)
+            per_output * (outputs * stride / line).max(runs).min(outputs)
         }
         Direction::Across => {
             let tiles = f64::from(adjacent_tiles(device, schedule).max(1));
@@ -398,7 +399,7 @@ fn locality_along(
         let few = inner_bytes <= tuning.page_bytes
             && residing * tuning.line_bytes as f64 <= half_of_cache;
         return match short || few {
-            true => profile.lone_unit_percent as f64 / 100.0,
+            true => from_percent(profile.lone_unit_percent),
             false => profile.efficiency_of_segment(adjacent_bytes),
         };
     }
@@ -410,7 +411,7 @@ fn locality_along(
     let segment = adjacent_bytes.max(least);
     let small_team = matches!(schedule, Schedule::Cube { .. })
         && schedule.units_per_output() <= device.plane_size_min;
-    let team = if small_team { profile.small_team_percent as f64 / 100.0 } else { 1.0 };
+    let team = if small_team { from_percent(profile.small_team_percent) } else { 1.0 };
     profile.efficiency_of_segment(segment.min(inner_bytes)) * team
 }
 
@@ -423,8 +424,8 @@ fn shared_sectors(problem: &Problem, device: &Device, access: Access, schedule: 
     // Outputs of one cube may lie next to each other.
     let outputs = match problem.kept().last() {
         Some(dim) if dim.stride == inner_len => {
-            let of_cube = schedule.outputs_per_cube() as usize;
-            of_cube.saturating_mul(access.outputs_in_flight).clamp(1, dim.extent.max(1))
+            let per_cube = schedule.outputs_per_cube() as usize;
+            per_cube.saturating_mul(access.outputs_in_flight).clamp(1, dim.extent.max(1))
         }
         _ => 1,
     };
@@ -433,7 +434,7 @@ fn shared_sectors(problem: &Problem, device: &Device, access: Access, schedule: 
     let next = problem.reduced().iter().rev().nth(1);
     let stride = next.map_or(read, |dim| dim.stride.saturating_mul(element));
     let fetched = device.tuning.sector_bytes.min(stride).max(read) as f64 / read as f64;
-    (device.profile.cache_percent.max(1) as f64 / 100.0 / fetched).min(1.0)
+    (from_percent(device.profile.cache_percent.max(1)) / fetched).min(1.0)
 }
 
 /// Units of adjacent output tiles read next to each other.
@@ -454,9 +455,8 @@ fn locality_across(
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
     let sectors = sector_share(problem, device, access, tiles, schedule.units_per_output());
-    let share = |percent: u64| percent as f64 / 100.0;
-    let first_round = share(device.profile.first_round_percent) / rounds.max(1) as f64;
-    let twice = (1.0 - sectors) * share(device.profile.sector_percent) * (1.0 - first_round);
+    let first_round = from_percent(device.profile.first_round_percent) / rounds.max(1) as f64;
+    let twice = (1.0 - sectors) * from_percent(device.profile.sector_percent) * (1.0 - first_round);
     device.profile.efficiency_of_segment(segment) * (1.0 - twice)
 }
 
@@ -519,16 +519,16 @@ pub(super) fn sector_share(
     let plane = f64::from(device.plane_size_min.max(1));
     let sector = device.tuning.sector_bytes;
     let read_on = units_per_output > 1 && reads_on(problem, device, tiles_per_cube, whole_rows);
-    let of_plane = if read_on {
+    let per_plane = if read_on {
         // A plane reads on in the next rows.
-        let of_plane = bytes * plane / tiles as f64;
-        if of_plane % sector as f64 == 0.0 && starts_at_sectors(problem, sector) {
+        let per_plane = bytes * plane / tiles as f64;
+        if per_plane % sector as f64 == 0.0 && starts_at_sectors(problem, sector) {
             return 1.0;
         }
-        of_plane
+        per_plane
     } else {
         let units = tiles.min(access.loads_per_inner(problem));
         bytes / (units as f64 / plane).max(1.0)
     };
-    of_plane / (of_plane + sector as f64)
+    per_plane / (per_plane + sector as f64)
 }

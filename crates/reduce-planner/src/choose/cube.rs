@@ -7,7 +7,7 @@ use super::{
     cost::sector_share,
     sizing::{floor_power_of_two, row, units_limit},
 };
-use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule, tuning::share};
+use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule, numbers::from_percent};
 
 /// The units of one cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ fn block_realigned(
     let least = access.vector.max(1) as u64;
     let widest = (units / least).max(2) as u32;
     let whole_row = access.loads_per_inner(problem).next_power_of_two().min(u64::from(widest));
-    let idle_exponent = share(tuning.realigned_idle_exponent_percent);
+    let idle_exponent = from_percent(tuning.realigned_idle_exponent_percent);
     let score = |tiles: u32| {
         let blocks = access.realigned_blocks(problem, tiles);
         let idle = blocks.per_row as f64 * f64::from(tiles) * access.vector as f64
@@ -163,7 +163,8 @@ fn block_realigned(
     // last columns, and the narrowest makes the most cubes.
     let widths = (1..=whole_row.max(2).ilog2()).map(|log| 1u32 << log);
     let best = widths.clone().map(score).fold(0.0, f64::max);
-    let good = widths.filter(|&tiles| score(tiles) >= share(tuning.realigned_width_percent) * best);
+    let good =
+        widths.filter(|&tiles| score(tiles) >= from_percent(tuning.realigned_width_percent) * best);
     let narrowest = good.min_by_key(|&tiles| {
         let whole_rows = access.realigned_blocks(problem, tiles).per_row == 1;
         (!whole_rows, tiles)

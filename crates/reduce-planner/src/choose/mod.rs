@@ -6,7 +6,7 @@
 //! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
 //! | Which other sizes are compared with it? | `candidates.rs` |
 //! | What should a plan take? | `cost.rs` |
-//! | Which numbers is that based on, and what was measured? | `../tuning/` |
+//! | Which numbers is that based on, and what was measured? | `../numbers/` |
 //! | What may a plan never do? | `../plan/check.rs` |
 
 mod access;
@@ -25,11 +25,11 @@ use cost::Costs;
 use crate::{
     Access, Candidate, Choice, Device, Explained, Plan, PlanError, Problem, Reason, Refusal,
     Schedule, ScheduleKind, limits,
+    numbers::from_percent,
     plan::{
         check::{check_beside, check_schedule},
         div_ceil,
     },
-    tuning::share,
 };
 
 impl Explained for Plan {
@@ -47,7 +47,7 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
 
     // 5. The fastest plan is taken. The numbers that the rules give rest on measurements, so others
     //    must be expected to be faster by a margin. Of equals, it is the one that was found first.
-    let margin = 1.0 + share(device.tuning.search_margin_percent);
+    let margin = 1.0 + from_percent(device.tuning.search_margin_percent);
     let handicapped = found.iter().map(|found| match found.ruled {
         true => found.candidate.estimate.alone_ns(),
         false => found.candidate.estimate.alone_ns() * margin,
@@ -61,8 +61,8 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
 
     // 6. All other schedules are refused because they are slower, even with their fastest plan.
     for kind in ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind()) {
-        let of_kind = |other: &Candidate| other.plan.schedule.kind() == kind;
-        if let Some(other) = ranked.clone().find(of_kind) {
+        let has_kind = |other: &Candidate| other.plan.schedule.kind() == kind;
+        if let Some(other) = ranked.clone().find(has_kind) {
             let (best_microseconds, best_limit) = (best.microseconds(), best.limit());
             let estimate = other.estimate;
             let reason = Reason::Slower { estimate, best_microseconds, best_limit };
@@ -119,13 +119,13 @@ impl Search {
         for kind in ScheduleKind::ALL {
             let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
             let realigned = accesses.realigned.filter(|_| in_cubes);
-            let mut of_kind = |access: Access| {
+            let mut size = |access: Access| {
                 let plan = legal(kind, problem, device, access)?;
                 sized.push((access, search.push(plan, true, &costs)));
                 Ok(())
             };
-            let widest = of_kind(accesses.widest);
-            let realigned = realigned.map(of_kind);
+            let widest = size(accesses.widest);
+            let realigned = realigned.map(size);
             match (widest, realigned) {
                 (Ok(()), _) | (_, Some(Ok(()))) => {}
                 (Err(refusal), _) => search.refused.push(refusal),
@@ -151,9 +151,9 @@ impl Search {
             let fitted = access.fitted(problem, device, schedule);
             let units =
                 u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
-            let of_unit = div_ceil(access.loads_per_output(problem), units.max(1));
+            let per_unit = div_ceil(access.loads_per_output(problem), units.max(1));
             let loads = fitted.loads_in_flight;
-            let twice = if of_unit > loads as u64 { 2 * loads } else { 0 };
+            let twice = if per_unit > loads as u64 { 2 * loads } else { 0 };
             // Fewer loads rarely win, except with the size of the rules, and with other numbers of
             // lanes, whose units may have one round that is not full or two of which one is.
             let fewer = schedule == ruled.schedule || schedule.kind() == ScheduleKind::Plane;

@@ -2,8 +2,8 @@
 
 use crate::{
     Access, AccumulatorTuning, Device, Direction, OperatorClass, Problem, Tuning,
+    numbers::{Row, Weight},
     plan::check::accumulator_bytes,
-    tuning::{Row, Weight},
 };
 
 /// Most fields of an accumulator that merges as fast as a light one, and of which a unit can hold
@@ -22,15 +22,15 @@ pub(super) fn row(problem: &Problem, device: &Device) -> Row {
     }
     let weight = Weight::of(operator.accumulator_bytes, problem.input().bytes());
     let row = device.tuning.row(weight, transcendental, operator.blockwise);
-    let pairs = problem.second().is_some() && problem.direction() == Direction::Along;
-    if pairs && !transcendental { of_pairs(operator, row, &device.tuning) } else { row }
+    let has_pairs = problem.second().is_some() && problem.direction() == Direction::Along;
+    if has_pairs && !transcendental { pairs(operator, row, &device.tuning) } else { row }
 }
 
 /// The numbers for pairs along the reduction, which take few operations beside the bytes that they
 /// move. Two sums are as light as one. Others have no more lanes than one sum: cosine similarity of f32
 /// 65536 × 1024 took 126 us in whole planes, and 133 in 8 lanes. The weighted variance of 2²⁶ took 131
 /// us with its own other numbers, and 141 with those of one sum.
-fn of_pairs(operator: OperatorClass, row: Row, tuning: &Tuning) -> Row {
+fn pairs(operator: OperatorClass, row: Row, tuning: &Tuning) -> Row {
     let light = tuning.light;
     let accumulator = match operator.fields {
         0..=2 => light,

@@ -19,7 +19,7 @@ use crate::{
 /// The outputs fill the device without a split, or the reduction is too short for two cubes.
 pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Result<Schedule, Reason> {
     let tuning = &device.tuning;
-    let access = access.of_split(problem, device);
+    let access = access.for_split(problem, device);
     let blocks_of = |block: &Block| access.cube_blocks(problem, block.outputs_per_cube).max(1);
 
     // Does it apply? Two cubes for each block of outputs must find room on the device.

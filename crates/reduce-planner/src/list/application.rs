@@ -175,7 +175,7 @@ pub fn choose_applied_list(
     let reduce = choose_list(&list.reduction, device)?.plan;
     let elements = &list.elements;
     limits::check_list(elements, device)?;
-    let mut groups = grouped(elements, |tensor| Access::of_applied_list(tensor, device));
+    let mut groups = grouped(elements, |tensor| Access::for_applied_list(tensor, device));
     let wanted = wanted_units(elements, device).min(device.max_units_per_cube);
     let units = floor_power_of_two(wanted.into()) as u32;
     let each = loads_per_unit(&mut groups, units, device);

@@ -35,7 +35,7 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
 
     // 2. One kernel reads all tensors of a type that are without gaps and aligned. Others are read
     //    with their strides, or element by element.
-    let mut groups = grouped(list, |tensor| Access::of_listed(tensor, device));
+    let mut groups = grouped(list, |tensor| Access::for_list(tensor, device));
 
     // 3. All cubes have about as many loads, however large their tensors are: few enough that the
     //    cubes fill the device, and many enough that partials are few.
@@ -91,7 +91,7 @@ pub(super) fn launches(
     available: usize,
     device: &Device,
 ) -> Vec<ListLaunch> {
-    let of_group = |group: &Group| {
+    let launches_of = |group: &Group| {
         let shares: Vec<ListShare> =
             group.tensors.iter().map(|&share| shared(share, units, each, group.access)).collect();
         let most = tensors_per_launch(list, group, available, device);
@@ -101,7 +101,7 @@ pub(super) fn launches(
         let launch = |tensors: &[_]| ListLaunch::new(access, outer_dims, tensors.to_vec());
         shares.chunks(length).map(launch).collect::<Vec<_>>()
     };
-    groups.iter().flat_map(of_group).collect()
+    groups.iter().flat_map(launches_of).collect()
 }
 
 /// The tensors that are not empty, by what one kernel can read, in the order of the list.

@@ -372,7 +372,7 @@ fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), 
 }
 
 pub(crate) fn fits_grid(cubes: u64, merging: bool, device: &Device) -> Result<(), Illegal> {
-    device.spread(cubes).map(|_| ()).ok_or(Illegal::Grid { cubes, merging })
+    device.grid(cubes).map(|_| ()).ok_or(Illegal::Grid { cubes, merging })
 }
 
 pub(crate) fn fits_shared(bytes: usize, device: &Device) -> Result<(), Illegal> {

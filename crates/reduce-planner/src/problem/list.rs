@@ -97,7 +97,7 @@ impl ListProblem {
     /// Bytes that must move: each distinct element is read once, and the results are written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let of_all: u64 = self.results.iter().map(|result| result.bytes() as u64).sum();
-        self.tensors.iter().map(Problem::bytes).fold(of_all, u64::saturating_add)
+        let written: u64 = self.results.iter().map(|result| result.bytes() as u64).sum();
+        self.tensors.iter().map(Problem::bytes).fold(written, u64::saturating_add)
     }
 }

@@ -152,9 +152,9 @@ pub(crate) fn problem(
         strides,
         alignment: *alignment,
     });
-    let of_output = bytes.once_in(4).then(|| strides(bytes, &kept, false));
+    let output_strides = bytes.once_in(4).then(|| strides(bytes, &kept, false));
     let results = elements(bytes);
-    let output = OutputSpec { elements: &results, strides: of_output.as_deref() };
+    let output = OutputSpec { elements: &results, strides: output_strides.as_deref() };
     Problem::with_inputs(operator, &input, second.as_ref(), None, Some(&axes), &output)
 }
 
@@ -222,11 +222,11 @@ pub(crate) fn hostile_problem(bytes: &mut Bytes<'_>) -> Result<Problem, ProblemE
         _ => Some((0..rank).filter(|_| bytes.flag()).collect::<Vec<_>>()),
     };
     let kept = rank.saturating_sub(axes.as_ref().map_or(rank, Vec::len));
-    let of_output = bytes.once_in(4).then(|| numbers(bytes, kept));
+    let output_strides = bytes.once_in(4).then(|| numbers(bytes, kept));
     let results: Vec<ElementType> = (0..bytes.below(9)).map(|_| element(bytes)).collect();
-    let output = OutputSpec { elements: &results, strides: of_output.as_deref() };
-    let of_second = bytes.once_in(4).then(|| numbers(bytes, rank));
-    let second = of_second.as_ref().map(|strides| SecondSpec {
+    let output = OutputSpec { elements: &results, strides: output_strides.as_deref() };
+    let second_strides = bytes.once_in(4).then(|| numbers(bytes, rank));
+    let second = second_strides.as_ref().map(|strides| SecondSpec {
         element: element(bytes),
         strides,
         alignment: bytes.number() as usize,
@@ -234,7 +234,7 @@ pub(crate) fn hostile_problem(bytes: &mut Bytes<'_>) -> Result<Problem, ProblemE
     if bytes.once_in(8) {
         let spec = AppliedSpec {
             element: element(bytes),
-            strides: of_second.as_deref(),
+            strides: second_strides.as_deref(),
             second: second.as_ref(),
             companions: &[],
         };

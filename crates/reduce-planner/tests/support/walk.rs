@@ -127,7 +127,7 @@ fn assert_covers(plan: Plan, problem: &Problem, device: &Device, most: u64) -> b
         loaded: vec![0; elements as usize],
         written: vec![0; problem.outputs()],
     };
-    let grid: u64 = device.spread(cubes).unwrap().into_iter().map(u64::from).product();
+    let grid: u64 = device.grid(cubes).unwrap().into_iter().map(u64::from).product();
     for cube in 0..grid as usize {
         for unit in 0..schedule.units_per_cube() as usize {
             walk.unit(cube, unit, device);

@@ -78,7 +78,7 @@ pub(crate) fn cross_entropy(
     let bound_logits = given(Role::Input, logits, applied.problem().input_span(), input.element)?;
     let bound_classes = given(Role::Classes, classes, outputs_span(classes), class_type)?;
     let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
-    let grid = device.spread(wanted).ok_or_else(|| PlanError::Unfit {
+    let grid = device.grid(wanted).ok_or_else(|| PlanError::Unfit {
         plan: "the losses of all classes".into(),
         device: device.name.clone(),
         reason: Illegal::Grid { cubes: wanted, merging: false },

@@ -238,7 +238,7 @@ impl Task for ApplyRequest<'_> {
         let (applying, cubes) = plan.applying();
         let access = applying.access;
         let total = applying.cubes(problem).saturating_mul(u64::from(cubes));
-        let grid = device.spread(total).ok_or_else(|| PlanError::Unfit {
+        let grid = device.grid(total).ok_or_else(|| PlanError::Unfit {
             plan: plan.to_string(),
             device: device.name.clone(),
             reason: Illegal::Grid { cubes: total, merging: false },

@@ -97,7 +97,7 @@ pub(super) fn in_words(number: u64) -> [u32; 2] {
 
 /// The grid of so many cubes. The plan's check has found that there is one.
 pub(super) fn spread(device: &Device, cubes: u64) -> Result<[u32; 3], PlanError> {
-    device.spread(cubes).ok_or_else(|| PlanError::Unfit {
+    device.grid(cubes).ok_or_else(|| PlanError::Unfit {
         plan: "list".into(),
         device: device.name.clone(),
         reason: Illegal::Grid { cubes, merging: false },

@@ -58,7 +58,7 @@ impl Dispatch {
     ) -> Result<Self, PlanError> {
         let unfit = |reason| plan.unfit(device, reason);
         let spread = |cubes: u64, merging: bool| {
-            device.spread(cubes).ok_or_else(|| unfit(Illegal::Grid { cubes, merging }))
+            device.grid(cubes).ok_or_else(|| unfit(Illegal::Grid { cubes, merging }))
         };
         let merging = match plan.schedule {
             Schedule::Split { cubes_per_output: cubes, merge: Merge::LastCube, .. } => {

@@ -87,7 +87,7 @@ impl PreparedMerge {
         let wide = check_limits(&problem, &device, span.max(count as u64))?;
         let units = UNITS.min(device.max_units_per_cube);
         let cubes = outputs.div_ceil(u64::from(units));
-        let grid = device.spread(cubes).ok_or_else(|| {
+        let grid = device.grid(cubes).ok_or_else(|| {
             let limit =
                 u64::from(units) * device.max_cube_count.map(u64::from).iter().product::<u64>();
             let device = device.name.clone();

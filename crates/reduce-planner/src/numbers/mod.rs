@@ -582,9 +582,9 @@ impl TranscendentalTuning {
     }
 }
 
-/// A percentage as a share of 1.
-pub(crate) fn share(percent: u32) -> f64 {
-    f64::from(percent) / 100.0
+/// The share of 1 that a percentage is.
+pub(crate) fn from_percent(percent: impl Into<u64>) -> f64 {
+    percent.into() as f64 / 100.0
 }
 
 /// A number that makes no sense.
