@@ -1,5 +1,6 @@
 //! What the planner decides, asserted by equality. A change here is a change of behaviour, and
-//! needs measurements in `numbers/`.
+//! needs measurements in `numbers/`. Each case here is one that a rule was made for; `golden.rs`
+//! compares all decisions of a large set with a file, and `plans.rs` tests plans whoever made them.
 
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge, OperatorClass,

@@ -1,4 +1,5 @@
-//! Plans as data: saved, read, checked, refused.
+//! Plans as data: saved, read, checked, refused. It does not matter which plan is decided on:
+//! `decisions.rs` and `golden.rs` test that.
 
 use proptest::prelude::*;
 use reduce_planner::{
