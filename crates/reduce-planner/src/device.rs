@@ -327,7 +327,7 @@ impl Device {
             let field = format!("profile.{}{}", found.row, found.field);
             fail(&field, found.value, found.expected)
         })?;
-        self.tuning.check().or_else(|found| {
+        self.tuning.check_rules("").or_else(|found| {
             let field = format!("tuning.{}{}", found.row, found.field);
             fail(&field, found.value, found.expected)
         })

@@ -21,12 +21,13 @@ pub enum Quantity {
 }
 
 /// Why a plan may not run a problem on a device, with the numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Illegal {
     /// A number is not a power of two, or is too large.
+    #[error("{value} {quantity} is not a power of two up to {max}")]
     NotPowerOfTwo {
         /// Which number.
         quantity: Quantity,
@@ -36,8 +37,10 @@ pub enum Illegal {
         max: u32,
     },
     /// The units of a cube do not divide among its outputs.
+    #[error("the units of a cube do not divide among its outputs")]
     UnitsDoNotDivide,
     /// The loads in flight of one output are none or too many.
+    #[error("{loads} loads in flight are not in the range 1 to {max}")]
     LoadsInFlight {
         /// The loads.
         loads: usize,
@@ -45,6 +48,7 @@ pub enum Illegal {
         max: usize,
     },
     /// The vector is not a power of two, or is longer than the device's vectors.
+    #[error("a vector of {vector} elements is not a power of two up to {max}")]
     Vector {
         /// Elements of the vector.
         vector: usize,
@@ -52,8 +56,10 @@ pub enum Illegal {
         max: usize,
     },
     /// Loads of single elements have no head or tail to peel.
+    #[error("loads of single elements have no head or tail to peel")]
     PeeledElements,
     /// The input has fewer elements than one vector.
+    #[error("a vector of {vector} does not fit into an input of {span} elements")]
     InputTooShort {
         /// Elements of the vector.
         vector: usize,
@@ -61,6 +67,7 @@ pub enum Illegal {
         span: usize,
     },
     /// A load is wider than the device's widest.
+    #[error("a load of {bytes} bytes exceeds the device's {max}")]
     LoadTooWide {
         /// Bytes of the load.
         bytes: usize,
@@ -68,6 +75,7 @@ pub enum Illegal {
         max: usize,
     },
     /// The first element is not aligned to a load.
+    #[error("loads of {bytes} bytes from an address aligned to {alignment}")]
     Misaligned {
         /// Bytes of the load.
         bytes: usize,
@@ -75,12 +83,14 @@ pub enum Illegal {
         alignment: usize,
     },
     /// The innermost dimension has a stride other than 1, and vectors need contiguous elements.
+    #[error("vectors of {vector} need a contiguous inner dimension")]
     InnerStride {
         /// Elements of the vector.
         vector: usize,
     },
     /// The inner dimension is not a whole number of vectors, or its rows do not start on a boundary
     /// of vectors, and head and tail are not peeled.
+    #[error("rows of {inner_len} elements do not divide into aligned vectors of {vector}")]
     InnerNotWhole {
         /// Elements of the inner dimension.
         inner_len: usize,
@@ -88,6 +98,7 @@ pub enum Illegal {
         vector: usize,
     },
     /// The inner dimension is so short that it may hold no whole vector.
+    #[error("a row of {inner_len} elements may hold no whole vector of {vector}")]
     InnerTooShort {
         /// Elements of the inner dimension.
         inner_len: usize,
@@ -95,13 +106,16 @@ pub enum Illegal {
         vector: usize,
     },
     /// Across outputs, rows must start on a boundary of vectors.
+    #[error("rows do not start on a boundary of {vector} elements")]
     RowsMisaligned {
         /// Elements of the vector.
         vector: usize,
     },
     /// Rows are realigned, but not read in whole vectors across outputs.
+    #[error("only rows that are read in vectors across outputs can be realigned")]
     NothingToRealign,
     /// Realigned rows start less than a vector apart.
+    #[error("realigned rows that start {stride} elements apart share vectors of {vector}")]
     RowsOverlap {
         /// Elements from the start of a row to that of the next.
         stride: usize,
@@ -109,6 +123,7 @@ pub enum Illegal {
         vector: usize,
     },
     /// The rows that one unit reads start at different distances from a boundary of vectors.
+    #[error("rows {units} apart do not start at the same place in aligned vectors of {vector}")]
     RowsUnlike {
         /// Units that share an output, over all cubes. A unit's rows are as many apart.
         units: u64,
@@ -116,10 +131,13 @@ pub enum Illegal {
         vector: usize,
     },
     /// Rows are realigned, and units do not combine in a cube.
+    #[error("only the units of cubes realign rows")]
     RealignedOutsideCube,
     /// Rows are realigned, and a cube works on fewer than two output tiles.
+    #[error("a cube that realigns rows works on two output tiles or more")]
     RealignedTile,
     /// More output tiles than indices count.
+    #[error("{tiles} output tiles are more than {max}")]
     TooManyTiles {
         /// The tiles.
         tiles: u64,
@@ -127,6 +145,7 @@ pub enum Illegal {
         max: u64,
     },
     /// The loads of all outputs in flight together are too many.
+    #[error("{outputs} outputs with {loads} loads each exceed {max} loads in flight")]
     OutputsInFlight {
         /// Outputs in flight.
         outputs: usize,
@@ -136,12 +155,18 @@ pub enum Illegal {
         max: usize,
     },
     /// Several outputs are in flight, and the inner dimension is peeled.
+    #[error("outputs with a peeled head or tail are read one at a time")]
     SeveralOutputsPeeled,
     /// Several outputs are in flight, and the schedule is neither unit nor plane.
+    #[error("only units and planes have several outputs in flight")]
     SeveralOutputsOfCube,
     /// Several outputs are in flight, and they have no elements to load.
+    #[error("several outputs are in flight, and they have no elements to load")]
     SeveralOutputsEmpty,
     /// Several outputs are in flight, and each has more loads than are in flight.
+    #[error(
+        "several outputs are in flight, each with {loads} loads of which {in_flight} are in flight"
+    )]
     SeveralOutputsTooLong {
         /// Loads per output.
         loads: u64,
@@ -149,19 +174,25 @@ pub enum Illegal {
         in_flight: u64,
     },
     /// The device reports no plane operations.
+    #[error("the device reports no plane operations")]
     NoPlaneOperations,
     /// A cube has fewer units than a plane.
+    #[error("{units} units are fewer than a plane")]
     CubeBelowPlane {
         /// Units of the cube.
         units: u32,
     },
     /// A plane schedule with one lane per output.
+    #[error("a plane schedule with one lane per output is a unit schedule")]
     OneLane,
     /// Across outputs, lanes need planes of one size.
+    #[error("across outputs, lanes need planes of one size")]
     PlaneSizeVaries,
     /// Across outputs, the units of a cube must combine in shared memory.
+    #[error("across outputs, the units of a cube combine in shared memory")]
     PlaneAcrossOutputs,
     /// The units of an output are fewer than the lanes that combine.
+    #[error("{units} units per output do not fill {lanes} lanes")]
     LanesNotFilled {
         /// Units per output.
         units: u32,
@@ -169,10 +200,13 @@ pub enum Illegal {
         lanes: u32,
     },
     /// A split with fewer than two cubes per output.
+    #[error("a split needs at least two cubes per output")]
     OneCube,
     /// No cubes for an output.
+    #[error("an output needs at least one cube")]
     NoCubes,
     /// Units that hold a tile hold less than it has.
+    #[error("an output tile has {loads} loads, and its units hold {held}")]
     HeldTooLong {
         /// Loads of an output tile.
         loads: u64,
@@ -180,6 +214,7 @@ pub enum Illegal {
         held: u64,
     },
     /// Loads are held in shared memory as they are issued: all that are in flight together.
+    #[error("{in_shared} loads in shared memory are no multiple of {in_flight} in flight")]
     HeldInParts {
         /// Loads of a unit in shared memory.
         in_shared: usize,
@@ -187,20 +222,26 @@ pub enum Illegal {
         in_flight: usize,
     },
     /// Results are applied where elements are read, which realigned rows do not allow.
+    #[error("results are not applied to realigned rows")]
     AppliedRealigned,
     /// Rows of two inputs are not realigned.
+    #[error("rows of two inputs are not realigned")]
     SecondRealigned,
     /// Results are applied to one output tile of a team at a time.
+    #[error("results are applied to one output at a time, not to {outputs}")]
     AppliedTogether {
         /// Output tiles in flight.
         outputs: usize,
     },
     /// The device does not say that cubes which have begun make progress while others wait for
     /// them.
+    #[error("the device may not run cubes that others wait for")]
     NoForwardProgress,
     /// Cubes wait for others of their tile, and the tuning forbids it.
+    #[error("cubes that wait for others are forbidden")]
     WaitingForbidden,
     /// Cubes wait for others of their tile, and leave too little room for these.
+    #[error("{units} units per output tile wait for each other, and {most} may")]
     TooManyWait {
         /// Units of the cubes of a tile.
         units: u64,
@@ -208,6 +249,10 @@ pub enum Illegal {
         most: u64,
     },
     /// Cubes wait for others of their tile, and the device may not have room for all of them.
+    #[error(
+        "{cubes} cubes per output tile, with {shared} bytes of shared memory each, wait for each \
+         other, and {most} such cubes may"
+    )]
     TooManyCubesWait {
         /// Cubes of a tile.
         cubes: u32,
@@ -217,11 +262,13 @@ pub enum Illegal {
         shared: usize,
     },
     /// The units of one cube share the results that they apply.
+    #[error("{cubes} cubes per output cannot share its results")]
     AppliedSplit {
         /// Cubes per output.
         cubes: u32,
     },
     /// The units of an output advance by more loads at a time than indices have room for.
+    #[error("{cubes} cubes per output advance by more than {max} loads at a time")]
     SplitStride {
         /// Cubes per output.
         cubes: u32,
@@ -229,6 +276,7 @@ pub enum Illegal {
         max: u64,
     },
     /// More partials than indices count, or than a list may have.
+    #[error("{partials} partials are more than {max}")]
     TooManyPartials {
         /// The partials.
         partials: u64,
@@ -236,8 +284,10 @@ pub enum Illegal {
         max: u64,
     },
     /// The last cube merges, and the device has no 64-bit atomics.
+    #[error("the device has no 64-bit atomics")]
     NoWideAtomics,
     /// The cube that merges has fewer units than outputs.
+    #[error("{units} units cannot merge {outputs} outputs")]
     MergeBelowOutputs {
         /// Units of the cube.
         units: u32,
@@ -245,6 +295,7 @@ pub enum Illegal {
         outputs: u64,
     },
     /// The cube that merges has fewer units than a plane.
+    #[error("the {units} units that merge do not fill a plane of {plane}")]
     MergeBelowPlane {
         /// Units of the cube.
         units: u32,
@@ -253,8 +304,10 @@ pub enum Illegal {
     },
     /// The last cube merges, and the grid needs more than one row. Such a grid may hold cubes
     /// without work, which never finish their output.
+    #[error("a grid of more than one row may hold cubes without work")]
     SeveralGridRows,
     /// The published partials take more bytes than the tuning allows.
+    #[error("{bytes} bytes of published partials are more than {max}")]
     PublishedPartials {
         /// Bytes of the published partials.
         bytes: u64,
@@ -262,6 +315,7 @@ pub enum Illegal {
         max: u64,
     },
     /// A cube needs more shared memory than the device has.
+    #[error("{bytes} bytes of shared memory are more than the device's {available}")]
     SharedMemory {
         /// Bytes that the cube needs.
         bytes: usize,
@@ -269,6 +323,7 @@ pub enum Illegal {
         available: usize,
     },
     /// A launch binds more buffers than the device allows.
+    #[error("a launch binds {bindings} buffers, the device allows {available}")]
     Bindings {
         /// Buffers of the launch.
         bindings: usize,
@@ -276,6 +331,10 @@ pub enum Illegal {
         available: u32,
     },
     /// The grid cannot hold the cubes of a launch.
+    #[error(
+        "{cubes} {}cubes exceed the limits of the grid",
+        if *merging { "merging " } else { "" }
+    )]
     Grid {
         /// The cubes.
         cubes: u64,
@@ -284,8 +343,12 @@ pub enum Illegal {
     },
     /// A list is read along the reduction, without peeled or realigned rows, and with one output in
     /// flight.
+    #[error(
+        "a list is read along the reduction, neither peeled nor realigned, one output at a time"
+    )]
     ListAccess,
     /// A tensor of a list is not in exactly one launch, or an empty one is in any.
+    #[error("tensor {tensor} is in {times} launches: once is right, or never if it is empty")]
     ListedTimes {
         /// Index of the tensor in the list.
         tensor: usize,
@@ -293,6 +356,7 @@ pub enum Illegal {
         times: usize,
     },
     /// A launch of a list has a tensor that the list does not.
+    #[error("tensor {tensor} is not in the list, which has {tensors}")]
     NotListed {
         /// Index of the tensor.
         tensor: usize,
@@ -300,11 +364,15 @@ pub enum Illegal {
         tensors: usize,
     },
     /// The tensors of one launch differ in type.
+    #[error("tensor {tensor} has another type than the first of its launch")]
     ListedTypes {
         /// Index of the tensor whose type is not that of the first of its launch.
         tensor: usize,
     },
     /// A tensor has more dimensions than its launch reads.
+    #[error(
+        "tensor {tensor} has {found} dimensions beside the inner one, its launch reads {expected}"
+    )]
     OuterDims {
         /// Index of the tensor.
         tensor: usize,
@@ -314,6 +382,9 @@ pub enum Illegal {
         expected: usize,
     },
     /// A launch reads more dimensions than any tensor of the list has.
+    #[error(
+        "a launch reads {dims} dimensions beside the inner one, and no tensor has more than {most}"
+    )]
     TooManyOuterDims {
         /// Dimensions beside the inner one that the launch reads.
         dims: usize,
@@ -321,8 +392,10 @@ pub enum Illegal {
         most: usize,
     },
     /// A launch has no tensors, or a tensor no cubes.
+    #[error("a launch has no tensors, or a tensor has no cubes")]
     ListedNothing,
     /// The partials of one field take more bytes than a buffer may have.
+    #[error("{bytes} bytes of partials are more than a buffer's {available}")]
     PartialsBuffer {
         /// Bytes of the partials.
         bytes: u64,
@@ -340,176 +413,5 @@ impl fmt::Display for Quantity {
             Quantity::UnitsPerMergingCube => "units per merging cube",
             Quantity::MergingUnitsPerOutput => "merging units per output",
         })
-    }
-}
-
-impl fmt::Display for Illegal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use Illegal::*;
-
-        match *self {
-            NotPowerOfTwo { quantity, value, max } => {
-                write!(f, "{value} {quantity} is not a power of two up to {max}")
-            }
-            UnitsDoNotDivide => f.write_str("the units of a cube do not divide among its outputs"),
-            LoadsInFlight { loads, max } => {
-                write!(f, "{loads} loads in flight are not in the range 1 to {max}")
-            }
-            Vector { vector, max } => {
-                write!(f, "a vector of {vector} elements is not a power of two up to {max}")
-            }
-            PeeledElements => f.write_str("loads of single elements have no head or tail to peel"),
-            InputTooShort { vector, span } => {
-                write!(f, "a vector of {vector} does not fit into an input of {span} elements")
-            }
-            LoadTooWide { bytes, max } => {
-                write!(f, "a load of {bytes} bytes exceeds the device's {max}")
-            }
-            Misaligned { bytes, alignment } => {
-                write!(f, "loads of {bytes} bytes from an address aligned to {alignment}")
-            }
-            InnerStride { vector } => {
-                write!(f, "vectors of {vector} need a contiguous inner dimension")
-            }
-            InnerNotWhole { inner_len, vector } => write!(
-                f,
-                "rows of {inner_len} elements do not divide into aligned vectors of {vector}"
-            ),
-            InnerTooShort { inner_len, vector } => {
-                write!(f, "a row of {inner_len} elements may hold no whole vector of {vector}")
-            }
-            RowsMisaligned { vector } => {
-                write!(f, "rows do not start on a boundary of {vector} elements")
-            }
-            NothingToRealign => {
-                f.write_str("only rows that are read in vectors across outputs can be realigned")
-            }
-            RowsOverlap { stride, vector } => {
-                write!(
-                    f,
-                    "realigned rows that start {stride} elements apart share vectors of {vector}"
-                )
-            }
-            RowsUnlike { units, vector } => write!(
-                f,
-                "rows {units} apart do not start at the same place in aligned vectors of {vector}"
-            ),
-            RealignedOutsideCube => f.write_str("only the units of cubes realign rows"),
-            TooManyTiles { tiles, max } => {
-                write!(f, "{tiles} output tiles are more than {max}")
-            }
-            RealignedTile => {
-                f.write_str("a cube that realigns rows works on two output tiles or more")
-            }
-            OutputsInFlight { outputs, loads, max } => {
-                write!(f, "{outputs} outputs with {loads} loads each exceed {max} loads in flight")
-            }
-            SeveralOutputsPeeled => {
-                f.write_str("outputs with a peeled head or tail are read one at a time")
-            }
-            SeveralOutputsOfCube => {
-                f.write_str("only units and planes have several outputs in flight")
-            }
-            SeveralOutputsEmpty => {
-                f.write_str("several outputs are in flight, and they have no elements to load")
-            }
-            SeveralOutputsTooLong { loads, in_flight } => write!(
-                f,
-                "several outputs are in flight, each with {loads} loads of which {in_flight} are \
-                 in flight"
-            ),
-            NoPlaneOperations => f.write_str("the device reports no plane operations"),
-            CubeBelowPlane { units } => write!(f, "{units} units are fewer than a plane"),
-            OneLane => f.write_str("a plane schedule with one lane per output is a unit schedule"),
-            PlaneSizeVaries => f.write_str("across outputs, lanes need planes of one size"),
-            PlaneAcrossOutputs => {
-                f.write_str("across outputs, the units of a cube combine in shared memory")
-            }
-            LanesNotFilled { units, lanes } => {
-                write!(f, "{units} units per output do not fill {lanes} lanes")
-            }
-            OneCube => f.write_str("a split needs at least two cubes per output"),
-            NoCubes => f.write_str("an output needs at least one cube"),
-            HeldTooLong { loads, held } => {
-                write!(f, "an output tile has {loads} loads, and its units hold {held}")
-            }
-            HeldInParts { in_shared, in_flight } => write!(
-                f,
-                "{in_shared} loads in shared memory are no multiple of {in_flight} in flight"
-            ),
-            AppliedRealigned => f.write_str("results are not applied to realigned rows"),
-            SecondRealigned => f.write_str("rows of two inputs are not realigned"),
-            AppliedTogether { outputs } => {
-                write!(f, "results are applied to one output at a time, not to {outputs}")
-            }
-            NoForwardProgress => f.write_str("the device may not run cubes that others wait for"),
-            WaitingForbidden => f.write_str("cubes that wait for others are forbidden"),
-            TooManyWait { units, most } => {
-                write!(f, "{units} units per output tile wait for each other, and {most} may")
-            }
-            TooManyCubesWait { cubes, most, shared } => write!(
-                f,
-                "{cubes} cubes per output tile, with {shared} bytes of shared memory each, wait for \
-                 each other, and {most} such cubes may"
-            ),
-            AppliedSplit { cubes } => {
-                write!(f, "{cubes} cubes per output cannot share its results")
-            }
-            SplitStride { cubes, max } => {
-                write!(f, "{cubes} cubes per output advance by more than {max} loads at a time")
-            }
-            TooManyPartials { partials, max } => {
-                write!(f, "{partials} partials are more than {max}")
-            }
-            NoWideAtomics => f.write_str("the device has no 64-bit atomics"),
-            MergeBelowOutputs { units, outputs } => {
-                write!(f, "{units} units cannot merge {outputs} outputs")
-            }
-            MergeBelowPlane { units, plane } => {
-                write!(f, "the {units} units that merge do not fill a plane of {plane}")
-            }
-            SeveralGridRows => {
-                f.write_str("a grid of more than one row may hold cubes without work")
-            }
-            PublishedPartials { bytes, max } => {
-                write!(f, "{bytes} bytes of published partials are more than {max}")
-            }
-            SharedMemory { bytes, available } => {
-                write!(f, "{bytes} bytes of shared memory are more than the device's {available}")
-            }
-            Bindings { bindings, available } => {
-                write!(f, "a launch binds {bindings} buffers, the device allows {available}")
-            }
-            Grid { cubes, merging } => {
-                let merging = if merging { "merging " } else { "" };
-                write!(f, "{cubes} {merging}cubes exceed the limits of the grid")
-            }
-            ListAccess => f.write_str(
-                "a list is read along the reduction, neither peeled nor realigned, one output at a time",
-            ),
-            ListedTimes { tensor, times } => {
-                write!(f, "tensor {tensor} is in {times} launches: once is right, or never if it is empty")
-            }
-            NotListed { tensor, tensors } => {
-                write!(f, "tensor {tensor} is not in the list, which has {tensors}")
-            }
-            ListedTypes { tensor } => {
-                write!(f, "tensor {tensor} has another type than the first of its launch")
-            }
-            OuterDims { tensor, found, expected } => write!(
-                f,
-                "tensor {tensor} has {found} dimensions beside the inner one, its launch reads \
-                 {expected}"
-            ),
-            TooManyOuterDims { dims, most } => write!(
-                f,
-                "a launch reads {dims} dimensions beside the inner one, and no tensor has more than \
-                 {most}"
-            ),
-            ListedNothing => f.write_str("a launch has no tensors, or a tensor has no cubes"),
-            PartialsBuffer { bytes, available } => {
-                write!(f, "{bytes} bytes of partials are more than a buffer's {available}")
-            }
-        }
     }
 }

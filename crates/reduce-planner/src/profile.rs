@@ -1,6 +1,6 @@
 //! The speed of a device, as data: what the cost model needs.
 
-use crate::numbers::{Nonsense, check, count, from_percent, percent};
+use crate::numbers::{Nonsense, count, from_percent, percent, rules};
 
 /// How fast a device is.
 ///
@@ -114,6 +114,18 @@ pub struct Profile {
     pub reserved_shared_bytes: u64,
 }
 
+rules!(Profile {
+    row: registers;
+    count: cache_percent, multiprocessor_percent;
+    percent: sector_percent, first_round_percent, lone_unit_percent, small_team_percent;
+    norm_exponent: overlap_tenths;
+    any: origin, bandwidth, launch_ns, gap_ns, latency_ns, cube_ns, dispatch_ps, shared_step_ns,
+        realign_ns, publish_ns, arrive_ps, merge_ns, load_ps, line_ps, combine_ps, light_ps,
+        medium_ps, heavy_ps, transcendental_ps, power_ps, position_ps, convert_ps, wide_ps,
+        partial_percent, serial_factor, first_round_factor, spill_percent, segments,
+        reserved_shared_bytes;
+});
+
 /// How many registers the compiler of a device gives to a unit. The planner has no compiler, so
 /// most of these numbers are fitted to measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +143,11 @@ pub struct RegisterUse {
     /// Most registers of a unit. From NVIDIA's documentation.
     pub most: u64,
 }
+
+rules!(RegisterUse {
+    count: step, most;
+    any: other, working, peeling;
+});
 
 /// An entry of [`Profile::segments`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -388,57 +405,9 @@ impl Profile {
     ///
     /// A number that does not.
     pub(crate) fn check(&self) -> Result<(), Nonsense> {
-        // Every field is named here, so that a new one is not forgotten.
-        let Self {
-            origin: _,
-            bandwidth: _,
-            launch_ns: _,
-            gap_ns: _,
-            latency_ns: _,
-            cube_ns: _,
-            dispatch_ps: _,
-            shared_step_ns: _,
-            realign_ns: _,
-            publish_ns: _,
-            arrive_ps: _,
-            merge_ns: _,
-            load_ps: _,
-            line_ps: _,
-            combine_ps: _,
-            light_ps: _,
-            medium_ps: _,
-            heavy_ps: _,
-            transcendental_ps: _,
-            power_ps: _,
-            position_ps: _,
-            convert_ps: _,
-            wide_ps: _,
-            partial_percent: _,
-            serial_factor: _,
-            first_round_factor: _,
-            overlap_tenths,
-            spill_percent: _,
-            sector_percent,
-            first_round_percent,
-            cache_percent,
-            multiprocessor_percent,
-            lone_unit_percent,
-            small_team_percent,
-            segments,
-            registers: RegisterUse { other: _, working: _, peeling: _, step, most },
-            reserved_shared_bytes: _,
-        } = self;
-        let (overlap_tenths, sector_percent) = (*overlap_tenths, *sector_percent);
-        let (lone_unit_percent, small_team_percent) = (*lone_unit_percent, *small_team_percent);
-        check!("", norm_exponent, overlap_tenths);
-        let (first_round_percent, step, most) = (*first_round_percent, *step, *most);
-        let (cache_percent, multiprocessor_percent) = (*cache_percent, *multiprocessor_percent);
-        check!("", percent, sector_percent, first_round_percent);
-        check!("", percent, lone_unit_percent, small_team_percent);
-        check!("", count, cache_percent, multiprocessor_percent);
-        check!("registers.", count, step, most);
+        self.check_rules("")?;
         let (row, mut before) = ("segments.", None);
-        for &SegmentEfficiency { bytes, percent: share } in segments {
+        for &SegmentEfficiency { bytes, percent: share } in &self.segments {
             percent(share).map_err(|expected| Nonsense::new(row, "percent", share, expected))?;
             count(bytes as u64).map_err(|expected| Nonsense::new(row, "bytes", bytes, expected))?;
             if before.is_some_and(|before| bytes >= before) {

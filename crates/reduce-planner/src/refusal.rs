@@ -5,14 +5,16 @@ use core::fmt;
 use crate::{Estimate, Illegal, Limit, ScheduleKind};
 
 /// Why a schedule was not taken.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Reason {
     /// The device reports no plane operations.
+    #[error("the device reports no plane operations")]
     NoPlaneOperations,
     /// Across outputs, lanes need planes of one size.
+    #[error("planes have {min} to {max} units, and lanes across outputs need planes of one size")]
     PlaneSizeVaries {
         /// Units of the smallest plane.
         min: u32,
@@ -20,11 +22,13 @@ pub enum Reason {
         max: u32,
     },
     /// An output has too few loads for units to share.
+    #[error("{loads} loads per output are too few to share among units")]
     NothingToShare {
         /// Loads per output.
         loads: u64,
     },
     /// Adjacent outputs take all lanes of a plane.
+    #[error("{adjacent} adjacent outputs fill a plane of {plane} units")]
     OutputsFillPlane {
         /// Adjacent outputs, or vectors of outputs.
         adjacent: u64,
@@ -32,6 +36,7 @@ pub enum Reason {
         plane: u32,
     },
     /// An output has too few loads for several cubes.
+    #[error("too short to split: {loads} loads per output, and two cubes need {needed}")]
     TooShortToSplit {
         /// Loads per output.
         loads: u64,
@@ -39,6 +44,7 @@ pub enum Reason {
         needed: u64,
     },
     /// The outputs keep every multiprocessor busy without a split.
+    #[error("no need to split: {cubes} cubes without a split, and {wanted} fill the device")]
     OutputsFillDevice {
         /// Cubes without a split.
         cubes: u64,
@@ -46,6 +52,12 @@ pub enum Reason {
         wanted: u64,
     },
     /// The schedule applies, and another one should be faster.
+    #[error(
+        "slower: {:.1} us expected (limited by {}) against {best_microseconds:.1} us (limited by \
+         {best_limit})",
+        estimate.microseconds(),
+        estimate.limit()
+    )]
     Slower {
         /// The estimate of this schedule.
         estimate: Estimate,
@@ -55,44 +67,11 @@ pub enum Reason {
         best_limit: Limit,
     },
     /// The schedule applies, and its launch would break a rule that plans must obey.
+    #[error("{limit}")]
     PassesLimits {
         /// The rule, with the numbers.
         limit: Illegal,
     },
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::NoPlaneOperations => f.write_str("the device reports no plane operations"),
-            Reason::PlaneSizeVaries { min, max } => write!(
-                f,
-                "planes have {min} to {max} units, and lanes across outputs need planes of one size"
-            ),
-            Reason::NothingToShare { loads } => {
-                write!(f, "{loads} loads per output are too few to share among units")
-            }
-            Reason::TooShortToSplit { loads, needed } => write!(
-                f,
-                "too short to split: {loads} loads per output, and two cubes need {needed}"
-            ),
-            Reason::OutputsFillDevice { cubes, wanted } => write!(
-                f,
-                "no need to split: {cubes} cubes without a split, and {wanted} fill the device"
-            ),
-            Reason::Slower { estimate, best_microseconds, best_limit } => write!(
-                f,
-                "slower: {:.1} us expected (limited by {}) against {best_microseconds:.1} us \
-                 (limited by {best_limit})",
-                estimate.microseconds(),
-                estimate.limit()
-            ),
-            Reason::OutputsFillPlane { adjacent, plane } => {
-                write!(f, "{adjacent} adjacent outputs fill a plane of {plane} units")
-            }
-            Reason::PassesLimits { limit } => limit.fmt(f),
-        }
-    }
 }
 
 /// A schedule or a kind of plans that was not taken, and why.

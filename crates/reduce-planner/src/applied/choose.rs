@@ -1,7 +1,5 @@
 //! The choice of a plan for an applied reduction.
 
-use core::fmt;
-
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
     Access, AppliedProblem, AppliedTuning, Candidate, Choice, Combine, Device, Direction, Estimate,
@@ -22,12 +20,13 @@ impl Explained for AppliedPlan {
 }
 
 /// Why a plan was not taken.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum AppliedReason {
     /// The registers of a cube do not hold a tile.
+    #[error("too long: {loads} loads per output tile, and a cube holds {most}")]
     TooLongToHold {
         /// Loads of a tile.
         loads: u64,
@@ -35,6 +34,7 @@ pub enum AppliedReason {
         most: u64,
     },
     /// Registers hold a tile.
+    #[error("no need: {loads} loads per output tile, and registers hold {most}")]
     HeldInRegisters {
         /// Loads of a tile.
         loads: u64,
@@ -42,6 +42,7 @@ pub enum AppliedReason {
         most: u64,
     },
     /// The plan applies, and another one should be faster.
+    #[error("slower: {microseconds:.1} us expected against {best_microseconds:.1} us")]
     Slower {
         /// What it should take, in microseconds.
         microseconds: f64,
@@ -49,27 +50,11 @@ pub enum AppliedReason {
         best_microseconds: f64,
     },
     /// The plan would break a rule that plans must obey.
+    #[error("{limit}")]
     PassesLimits {
         /// The rule, with the numbers.
         limit: Illegal,
     },
-}
-
-impl fmt::Display for AppliedReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AppliedReason::TooLongToHold { loads, most } => {
-                write!(f, "too long: {loads} loads per output tile, and a cube holds {most}")
-            }
-            AppliedReason::HeldInRegisters { loads, most } => {
-                write!(f, "no need: {loads} loads per output tile, and registers hold {most}")
-            }
-            AppliedReason::Slower { microseconds, best_microseconds } => {
-                write!(f, "slower: {microseconds:.1} us expected against {best_microseconds:.1} us")
-            }
-            AppliedReason::PassesLimits { limit } => limit.fmt(f),
-        }
-    }
 }
 
 /// Chooses a plan for an applied reduction on a device. `reduction` is the reduction alone, with

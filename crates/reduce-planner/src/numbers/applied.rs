@@ -1,6 +1,6 @@
 //! The numbers of plans for applied reductions.
 
-use super::{Nonsense, check, count, percent, power_of_two};
+use super::{Nonsense, count, percent, power_of_two};
 
 /// The numbers for reductions whose results are applied to their own elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +80,18 @@ pub struct AppliedTuning {
     pub apply_loads_in_flight: usize,
 }
 
+rules!(AppliedTuning {
+    power_of_two: held_bytes_along, most_held_bytes_along, held_bytes_across,
+        most_held_bytes_across, segment_bytes, independent_units_per_cube, across_units_per_cube,
+        shared_bytes_in_flight, by_cubes_bytes_in_flight, by_cubes_units_per_cube,
+        by_cubes_units_per_multiprocessor, read_again_bytes_in_flight, read_again_units_per_cube,
+        apply_units_per_cube, apply_loads_in_flight;
+    count: by_cubes_per_multiprocessor;
+    percent: shared_rate_percent, by_cubes_rate_percent, by_cubes_narrow_rate_percent,
+        cached_percent, cached_read_percent;
+    any: cubes_wait, published_bytes;
+});
+
 /// The value of a tuning that was written before there was this field.
 #[cfg(feature = "serde")]
 const fn cubes_wait() -> bool {
@@ -114,63 +126,5 @@ impl AppliedTuning {
             apply_units_per_cube: 256,
             apply_loads_in_flight: 4,
         }
-    }
-
-    pub(super) fn check(&self, row: &'static str) -> Result<(), Nonsense> {
-        let Self {
-            held_bytes_along,
-            most_held_bytes_along,
-            held_bytes_across,
-            most_held_bytes_across,
-            segment_bytes,
-            independent_units_per_cube,
-            across_units_per_cube,
-            shared_bytes_in_flight,
-            shared_rate_percent,
-            cubes_wait: _,
-            by_cubes_bytes_in_flight,
-            by_cubes_units_per_cube,
-            by_cubes_units_per_multiprocessor,
-            by_cubes_per_multiprocessor,
-            published_bytes: _,
-            by_cubes_rate_percent,
-            by_cubes_narrow_rate_percent,
-            read_again_bytes_in_flight,
-            read_again_units_per_cube,
-            cached_percent,
-            cached_read_percent,
-            apply_units_per_cube,
-            apply_loads_in_flight,
-        } = *self;
-        check!(
-            row,
-            power_of_two,
-            held_bytes_along,
-            most_held_bytes_along,
-            held_bytes_across,
-            most_held_bytes_across,
-            segment_bytes,
-            independent_units_per_cube,
-            across_units_per_cube,
-            shared_bytes_in_flight,
-            by_cubes_bytes_in_flight,
-            by_cubes_units_per_cube,
-            by_cubes_units_per_multiprocessor,
-            read_again_bytes_in_flight,
-            read_again_units_per_cube,
-            apply_units_per_cube,
-            apply_loads_in_flight,
-        );
-        check!(row, count, by_cubes_per_multiprocessor);
-        check!(
-            row,
-            percent,
-            shared_rate_percent,
-            by_cubes_rate_percent,
-            by_cubes_narrow_rate_percent,
-            cached_percent,
-            cached_read_percent,
-        );
-        Ok(())
     }
 }

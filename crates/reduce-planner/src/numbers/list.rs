@@ -1,6 +1,6 @@
 //! The numbers of plans for lists of tensors.
 
-use super::{Nonsense, check, count, power_of_two};
+use super::{Nonsense, count, power_of_two};
 
 /// The numbers for lists of tensors that are reduced together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +28,12 @@ pub struct ListTuning {
     pub partials_per_merging_unit: u64,
 }
 
+rules!(ListTuning {
+    power_of_two: units_per_cube, narrow_units_per_cube;
+    count: most_loads_per_unit, cubes_per_multiprocessor, tensors_per_launch,
+        partials_per_merging_unit;
+});
+
 impl ListTuning {
     /// The numbers for one NVIDIA H200.
     pub(super) const fn h200() -> Self {
@@ -39,26 +45,5 @@ impl ListTuning {
             tensors_per_launch: 176,
             partials_per_merging_unit: 4,
         }
-    }
-
-    pub(super) fn check(&self, row: &'static str) -> Result<(), Nonsense> {
-        let Self {
-            units_per_cube,
-            narrow_units_per_cube,
-            most_loads_per_unit,
-            cubes_per_multiprocessor,
-            tensors_per_launch,
-            partials_per_merging_unit,
-        } = *self;
-        check!(row, power_of_two, units_per_cube, narrow_units_per_cube);
-        check!(
-            row,
-            count,
-            most_loads_per_unit,
-            cubes_per_multiprocessor,
-            tensors_per_launch,
-            partials_per_merging_unit,
-        );
-        Ok(())
     }
 }

@@ -5,6 +5,37 @@
 //! cold L2 cache, median of 9, on 2026-11-21 and 22. "Not measured" marks a number that rests on
 //! reasoning alone.
 
+/// Checks one number by its rule. A `row` has rules of its own, and `any` number makes sense.
+macro_rules! rule {
+    (any, $field:ident, $row:ident) => {
+        let _ = $field;
+    };
+    (row, $field:ident, $row:ident) => {
+        $field.check_rules(concat!(stringify!($field), "."))?;
+    };
+    ($rule:ident, $field:ident, $row:ident) => {
+        $rule(*$field as u64)
+            .map_err(|expected| Nonsense::new($row, stringify!($field), *$field, expected))?;
+    };
+}
+
+/// Says for each number of a type by which rule it makes sense. A field that is not named does not
+/// compile.
+macro_rules! rules {
+    ($name:ident { $($rule:ident: $($field:ident),+;)+ }) => {
+        impl $name {
+            /// Finds a number that breaks its rule.
+            pub(crate) fn check_rules(&self, row: &'static str) -> Result<(), Nonsense> {
+                let Self { $($($field),+),+ } = self;
+                $($($crate::numbers::rule!($rule, $field, row);)+)+
+                Ok(())
+            }
+        }
+    };
+}
+
+pub(crate) use {rule, rules};
+
 mod applied;
 mod list;
 
@@ -185,6 +216,21 @@ pub struct Tuning {
     pub contiguous_row_bytes: usize,
 }
 
+rules!(Tuning {
+    row: light, medium, heavy, blockwise, transcendental, applied, list;
+    power_of_two: unit_least_units_per_cube, small_team_units_per_cube, large_cube_factor,
+        across_units_per_cube, across_least_units_per_output, across_components,
+        across_components_many_fields, across_segment_bytes, across_segment_bytes_unaligned,
+        sector_bytes, line_bytes, page_bytes, split_bytes_in_flight_across, merge_units_per_cube;
+    count: least_loads_in_flight, peeled_inner_vectors, several_outputs_cubes_per_multiprocessor,
+        unit_cubes_per_multiprocessor, unit_cubes_per_multiprocessor_unaligned,
+        plane_loads_per_lane_across, across_resident_divisor, across_segments_per_row,
+        split_cubes_per_multiprocessor, split_large_cubes_per_multiprocessor, partials_per_block,
+        cached_inner_bytes, contiguous_row_divisor, contiguous_row_bytes;
+    percent: realigned_idle_exponent_percent, realigned_width_percent;
+    any: search_margin_percent, realigned_narrow_bytes, published_bytes;
+});
+
 /// The numbers that depend on how many registers an accumulator takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -240,6 +286,13 @@ pub struct AccumulatorTuning {
     pub loads_per_lane: u64,
 }
 
+rules!(AccumulatorTuning {
+    power_of_two: bytes_in_flight_along, elements_in_flight_along, bytes_in_flight_across,
+        loads_in_flight_across, outputs_in_flight, independent_units_per_cube,
+        cooperating_units_per_cube;
+    count: loads_per_lane;
+});
+
 /// What replaces the numbers of [`AccumulatorTuning`] for operators that take an exponential, a
 /// logarithm or a power of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -270,15 +323,12 @@ pub struct TranscendentalTuning {
     pub loads_per_lane: u64,
 }
 
-/// Checks fields, bound to variables of their names, by one rule.
-macro_rules! check {
-    ($row:expr, $rule:ident, $($field:ident),+ $(,)?) => {
-        $($rule($field as u64)
-            .map_err(|expected| Nonsense::new($row, stringify!($field), $field, expected))?;)+
-    };
-}
-
-pub(crate) use check;
+rules!(TranscendentalTuning {
+    power_of_two: bytes_in_flight_across, blockwise_bytes_in_flight_across,
+        blockwise_narrow_elements_in_flight_along, plane_bytes_in_flight,
+        independent_units_per_cube;
+    count: loads_per_lane;
+});
 
 /// How many registers an accumulator takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -425,160 +475,12 @@ impl Tuning {
             plane_bytes_in_flight: Some(with.plane_bytes_in_flight),
         }
     }
-
-    /// Checks that every number makes sense.
-    ///
-    /// # Errors
-    ///
-    /// A number that does not.
-    pub(crate) fn check(&self) -> Result<(), Nonsense> {
-        // Every field is named here, so that a new one is not forgotten.
-        let Self {
-            light,
-            medium,
-            heavy,
-            blockwise,
-            transcendental,
-            applied,
-            list,
-            search_margin_percent: _,
-            least_loads_in_flight,
-            peeled_inner_vectors,
-            several_outputs_cubes_per_multiprocessor,
-            unit_cubes_per_multiprocessor,
-            unit_cubes_per_multiprocessor_unaligned,
-            unit_least_units_per_cube,
-            plane_loads_per_lane_across,
-            small_team_units_per_cube,
-            large_cube_factor,
-            across_units_per_cube,
-            across_least_units_per_output,
-            across_resident_divisor,
-            across_components,
-            across_components_many_fields,
-            across_segment_bytes,
-            across_segment_bytes_unaligned,
-            sector_bytes,
-            line_bytes,
-            page_bytes,
-            realigned_narrow_bytes: _,
-            realigned_idle_exponent_percent,
-            realigned_width_percent,
-            across_segments_per_row,
-            split_cubes_per_multiprocessor,
-            split_large_cubes_per_multiprocessor,
-            split_bytes_in_flight_across,
-            partials_per_block,
-            published_bytes: _,
-            merge_units_per_cube,
-            cached_inner_bytes,
-            contiguous_row_divisor,
-            contiguous_row_bytes,
-        } = *self;
-        light.check("light.")?;
-        medium.check("medium.")?;
-        heavy.check("heavy.")?;
-        blockwise.check("blockwise.")?;
-        transcendental.check("transcendental.")?;
-        applied.check("applied.")?;
-        list.check("list.")?;
-        check!(
-            "",
-            power_of_two,
-            unit_least_units_per_cube,
-            small_team_units_per_cube,
-            large_cube_factor,
-            across_units_per_cube,
-            across_least_units_per_output,
-            across_components,
-            across_components_many_fields,
-            across_segment_bytes,
-            across_segment_bytes_unaligned,
-            sector_bytes,
-            line_bytes,
-            page_bytes,
-            split_bytes_in_flight_across,
-            merge_units_per_cube,
-        );
-        check!(
-            "",
-            count,
-            least_loads_in_flight,
-            peeled_inner_vectors,
-            several_outputs_cubes_per_multiprocessor,
-            unit_cubes_per_multiprocessor,
-            unit_cubes_per_multiprocessor_unaligned,
-            plane_loads_per_lane_across,
-            across_resident_divisor,
-            across_segments_per_row,
-            split_cubes_per_multiprocessor,
-            split_large_cubes_per_multiprocessor,
-            partials_per_block,
-            cached_inner_bytes,
-            contiguous_row_divisor,
-            contiguous_row_bytes,
-        );
-        check!("", percent, realigned_idle_exponent_percent, realigned_width_percent,);
-        Ok(())
-    }
 }
 
 impl Default for Tuning {
     /// The numbers of [`Tuning::h200`].
     fn default() -> Self {
         Self::h200()
-    }
-}
-
-impl AccumulatorTuning {
-    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
-        let Self {
-            bytes_in_flight_along,
-            elements_in_flight_along,
-            bytes_in_flight_across,
-            loads_in_flight_across,
-            outputs_in_flight,
-            independent_units_per_cube,
-            cooperating_units_per_cube,
-            loads_per_lane,
-        } = *self;
-        check!(
-            row,
-            power_of_two,
-            bytes_in_flight_along,
-            elements_in_flight_along,
-            bytes_in_flight_across,
-            loads_in_flight_across,
-            outputs_in_flight,
-            independent_units_per_cube,
-            cooperating_units_per_cube,
-        );
-        check!(row, count, loads_per_lane);
-        Ok(())
-    }
-}
-
-impl TranscendentalTuning {
-    fn check(&self, row: &'static str) -> Result<(), Nonsense> {
-        let Self {
-            bytes_in_flight_across,
-            blockwise_bytes_in_flight_across,
-            blockwise_narrow_elements_in_flight_along,
-            plane_bytes_in_flight,
-            independent_units_per_cube,
-            loads_per_lane,
-        } = *self;
-        check!(
-            row,
-            power_of_two,
-            bytes_in_flight_across,
-            blockwise_bytes_in_flight_across,
-            blockwise_narrow_elements_in_flight_along,
-            plane_bytes_in_flight,
-            independent_units_per_cube,
-        );
-        check!(row, count, loads_per_lane);
-        Ok(())
     }
 }
 
