@@ -3,7 +3,7 @@
 use reduce_kernels::{
     Operator, OperatorOptions, Outputs, Plan, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    operator::ResultArity,
+    operator::Arity,
     reduce, with_operator,
 };
 use reduce_programs::random_inputs;

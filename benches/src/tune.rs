@@ -3,11 +3,11 @@
 use std::{collections::HashMap, fmt, time::Instant};
 
 use reduce_kernels::{
-    OfPairs, Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan,
+    Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan,
     Problem, RecordedCall, RecordedError, RecordedOperand, RecordedReduction, ReduceError,
     TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    operator::ResultArity,
+    operator::Arity,
     planner::{self, Tuned},
     reduce, storage_type, with_operator, with_pair,
 };
@@ -99,11 +99,11 @@ fn with_operator_of<W: WithOperator>(reduction: &RecordedReduction, what: W) -> 
     }
     let is_named = |&name: &PairName| {
         with_pair!(name, PairOptions::default(), operator => {
-            is_of(reduction, OfPairs(operator))
+            is_of(reduction, operator)
         })
     };
     let name = PairName::ALL.iter().copied().find(is_named)?;
-    Some(with_pair!(name, PairOptions::default(), operator => what.with(OfPairs(operator))))
+    Some(with_pair!(name, PairOptions::default(), operator => what.with(operator)))
 }
 
 /// The problem of a reduction, if its operator is one of the library's.
@@ -271,7 +271,7 @@ impl WithOperator for Call<'_> {
         let shape = reduction.kept_shape()?;
         let span = planner::span(&shape, strides).unwrap_or(0).max(1);
         let types = O::Results::into_list(call.output_types()?);
-        let output: Outputs<O, TensorBinding> = O::Results::outputs(|nth| {
+        let output: Outputs<O, TensorBinding> = O::Results::each(|nth| {
             let handle = client.empty(span * types[nth].bytes());
             let dtype = storage_type(types[nth]);
             TensorHandle::new(handle, &shape[..], &strides[..], dtype).binding()
@@ -344,7 +344,7 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use reduce_kernels::{
-        Device, ElementType, PlanStore, Product, Scaled, Softmax, Sum, planner::TuneOptions,
+        Device, ElementType, PlanStore, ElementwiseProduct, Scaled, Softmax, Sum, planner::TuneOptions,
         reduce_list,
     };
 
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn reductions_of_two_inputs_are_found_by_name() {
         let x = TensorDescription::row_major(ElementType::F32, [16, 64]);
-        let dot = reduce(Sum, &x).paired(&x, Product).over(1);
+        let dot = reduce(Sum, &x).paired(&x, ElementwiseProduct).over(1);
         let found = problem(&dot.record().unwrap()).unwrap();
         assert_eq!(found, dot.problem());
     }

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use reduce_kernels::{
-    OfPairs, Operator, OperatorName, OperatorOptions, PairName, PairOptions, UnknownOperator,
-    UnknownPair,
+    Operator, OperatorName, OperatorOptions, PairName, PairOptions, UnknownOperator, UnknownPair,
     operator::{Fields, InvalidParameter},
     with_operator, with_pair,
 };
@@ -167,7 +166,7 @@ impl Operation {
                 with_operator!(operator, options, operator => results_of(operator))
             }
             Operation::OfTwo(pair, options) => {
-                with_pair!(pair, options, operator => results_of(OfPairs(operator)))
+                with_pair!(pair, options, operator => results_of(operator))
             }
         }
     }
@@ -181,7 +180,7 @@ impl Operation {
                 with_operator!(operator, options, operator => rule(operator))
             }
             Operation::OfTwo(pair, options) => {
-                with_pair!(pair, options, operator => rule(OfPairs(operator)))
+                with_pair!(pair, options, operator => rule(operator))
             }
         };
         checked.map_err(|invalid| OperationError::Parameter { name: self.name(), invalid })
@@ -216,16 +215,16 @@ impl Operation {
         parameters: &Parameters,
         option: &'static str,
     ) -> Result<Self, OperationError> {
-        use PairName::{AllCloseOf, CosineSimilarityOf, CovarianceOf, HuberMean};
+        use PairName::{AllClose, CosineSimilarity, Covariance, Huber};
         let pair: PairName = name.parse().map_err(|unknown| match name.parse() {
             Ok(operator) => OperationError::TakesNoSecond { operator, option },
             Err(_) => OperationError::Pair(unknown),
         })?;
         let takes: &[&str] = match pair {
-            HuberMean => &["delta"],
-            CosineSimilarityOf => &["eps"],
-            CovarianceOf => &["correction"],
-            AllCloseOf => &["absolute", "relative"],
+            Huber => &["delta"],
+            CosineSimilarity => &["eps"],
+            Covariance => &["correction"],
+            AllClose => &["absolute", "relative"],
             _ => &[],
         };
         parameters.check(pair.name(), takes)?;

@@ -8,6 +8,7 @@ use std::{
 
 use reduce_kernels::{
     Choice, Device, ElementType, Operator, Plan, Problem, Sum, TensorDescription, Var,
+    operator::One,
     planner::{OperatorClass, ScheduleKind, choose, force},
     reduce,
 };
@@ -37,7 +38,7 @@ fn as_read(value: impl serde::Serialize) -> Value {
 }
 
 /// The problem over these axes of a row-major tensor of f32.
-fn problem<O: Operator>(operator: O, shape: &[usize], axes: &[usize]) -> Problem {
+fn problem<O: Operator<Inputs = One>>(operator: O, shape: &[usize], axes: &[usize]) -> Problem {
     let input = TensorDescription::row_major(ElementType::F32, shape);
     reduce(operator, &input).over(axes.to_vec()).problem().unwrap()
 }

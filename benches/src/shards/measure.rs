@@ -4,7 +4,7 @@ use reduce_kernels::{
     ElementType, Operator, Partials, ReduceError, ShardSpec, Sharded,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     merge_partials,
-    operator::ResultArity,
+    operator::{Arity, One},
     reduce, storage_type,
 };
 use reduce_programs::{
@@ -89,7 +89,7 @@ pub fn cut_on_one(client: &Client, case: &CutCase, shards: usize) -> Result<Part
 /// # Errors
 ///
 /// What the library refuses and what a device reports.
-pub fn results_on_all<O: Operator>(
+pub fn results_on_all<O: Operator<Inputs = One>>(
     operator: O,
     input: &Sharded,
 ) -> Result<Vec<Vec<Values>>, ShardsRunError> {
@@ -110,7 +110,7 @@ pub fn results_on_all<O: Operator>(
 /// # Errors
 ///
 /// What the library refuses and what a device reports.
-pub fn results_through_host<O: Operator>(
+pub fn results_through_host<O: Operator<Inputs = One>>(
     operator: O,
     input: &Sharded,
 ) -> Result<Vec<Values>, ShardsRunError> {
@@ -138,7 +138,7 @@ pub fn results_through_host<O: Operator>(
 /// # Errors
 ///
 /// What the library refuses and what a device reports.
-pub fn time_on_all<O: Operator>(
+pub fn time_on_all<O: Operator<Inputs = One>>(
     operator: O,
     inputs: &[Sharded],
     sample_seconds: f64,
@@ -171,7 +171,7 @@ pub fn time_on_all<O: Operator>(
 /// # Errors
 ///
 /// What the library refuses and what the device reports.
-pub fn time_whole<O: Operator>(
+pub fn time_whole<O: Operator<Inputs = One>>(
     client: &Client,
     operator: O,
     wholes: &Parts,
@@ -189,7 +189,7 @@ pub fn time_whole<O: Operator>(
 ///
 /// What the library refuses and what the device reports, and shards with other results than the
 /// whole.
-pub fn time_parts<O: Operator>(
+pub fn time_parts<O: Operator<Inputs = One>>(
     client: &Client,
     (work, operator): (Work, O),
     case: &CutCase,

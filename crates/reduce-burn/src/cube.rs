@@ -11,10 +11,11 @@ use burn_cubecl::{
 use burn_tensor::Shape;
 use reduce_kernels::{
     AppliedReduction, Apply, ClippedToNorm, ElementType, Input, LayerNorm, LayerNormGradient,
-    LogSoftmax, LogSoftmaxGradient, NormL2, OfPairs, Operator, PairOperator, RmsNorm,
-    RmsNormGradient, Softmax, SoftmaxGradient, TensorDescription, clip_by_global_norm,
-    clip_by_global_norm_in_place, device_of, operator::ResultArity, reduce, reduce_list,
-    reduce_pair, with_operator, with_pair,
+    LogSoftmax, LogSoftmaxGradient, NormL2, Operator, RmsNorm, RmsNormGradient, Softmax,
+    SoftmaxGradient, TensorDescription, clip_by_global_norm, clip_by_global_norm_in_place,
+    device_of,
+    operator::{Arity, One, Two},
+    reduce, reduce_list, reduce_pair, with_operator, with_pair,
 };
 
 use crate::{
@@ -241,7 +242,7 @@ fn run_with_results<O: Operator, F: Apply<Results = O::Results>>(
 }
 
 /// Launches an operator into new tensors.
-fn run<O: Operator>(
+fn run<O: Operator<Inputs = One>>(
     client: &Client,
     operator: O,
     input: &TensorHandle,
@@ -252,7 +253,7 @@ fn run<O: Operator>(
 }
 
 /// The reduction in the words of reduce-kernels.
-fn described<'a, O: Operator, T: Input>(
+fn described<'a, O: Operator<Inputs = One>, T: Input>(
     operator: O,
     input: &'a T,
     reduction: &Reduction,
@@ -262,24 +263,24 @@ fn described<'a, O: Operator, T: Input>(
 }
 
 /// Launches an operator of two inputs into new tensors.
-fn run_pair<P: PairOperator>(
+fn run_pair<O: Operator<Inputs = Two>>(
     client: &Client,
-    operator: P,
+    operator: O,
     first: &TensorHandle,
     second: &TensorHandle,
     pair: &PairReduction,
 ) -> Result<Vec<TensorHandle>, ReduceBurnError> {
     let outputs = described_pair(operator, first, second, pair)?.run(client)?;
-    Ok(P::Results::into_list(outputs))
+    Ok(O::Results::into_list(outputs))
 }
 
 /// The reduction of two inputs in the words of reduce-kernels.
-fn described_pair<'a, P: PairOperator, T: Input>(
-    operator: P,
+fn described_pair<'a, O: Operator<Inputs = Two>, T: Input>(
+    operator: O,
     first: &'a T,
     second: &'a T,
     pair: &PairReduction,
-) -> Result<reduce_kernels::Reduction<'a, OfPairs<P>, T>, ReduceBurnError> {
+) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
     let reduction = reduce_pair(operator, first, second);
     let reduction = reduction.over(pair.axes()).keep_dims(pair.keep_dims());
     with_types(reduction, pair.outputs())

@@ -30,17 +30,17 @@ fn call(function: PairName, x: Tensor<3>, y: Tensor<3>, axes: &[i64]) -> Vec<Ten
         PairName::Dot => dot(x, y, axes).into_data(),
         PairName::MeanSquaredError => mean_squared_error(x, y, axes).into_data(),
         PairName::MeanAbsoluteError => mean_absolute_error(x, y, axes).into_data(),
-        PairName::HuberMean => huber(x, y, axes, delta).into_data(),
+        PairName::Huber => huber(x, y, axes, delta).into_data(),
         PairName::KlDivergence => kl_divergence(x, y, axes).into_data(),
-        PairName::CosineSimilarityOf => cosine_similarity(x, y, axes, eps).into_data(),
-        PairName::AccuracyOf => accuracy(x, y, axes).into_data(),
-        PairName::CountEqualOf => count_equal(x, y, axes).into_data(),
+        PairName::CosineSimilarity => cosine_similarity(x, y, axes, eps).into_data(),
+        PairName::Accuracy => accuracy(x, y, axes).into_data(),
+        PairName::CountEqual => count_equal(x, y, axes).into_data(),
         PairName::MaxDifference => max_difference(x, y, axes).into_data(),
-        PairName::AllCloseOf => all_close(x, y, axes, absolute, relative).into_data(),
-        PairName::WeightedMeanOf => weighted_mean(x, y, axes).into_data(),
-        PairName::WeightedMeanVarOf => return two(weighted_mean_var(x, y, axes)),
-        PairName::CovarianceOf => covariance(x, y, axes, correction).into_data(),
-        PairName::SumAndDotOf => return two(sum_and_dot(x, y, axes)),
+        PairName::AllClose => all_close(x, y, axes, absolute, relative).into_data(),
+        PairName::WeightedMean => weighted_mean(x, y, axes).into_data(),
+        PairName::WeightedMeanVar => return two(weighted_mean_var(x, y, axes)),
+        PairName::Covariance => covariance(x, y, axes, correction).into_data(),
+        PairName::SumAndDot => return two(sum_and_dot(x, y, axes)),
         other => panic!("reduce-burn has no function for `{other}`"),
     }]
 }
@@ -57,44 +57,44 @@ fn definition(function: PairName, pairs: &[(f64, f64)]) -> Vec<f64> {
         PairName::Dot => vec![sum(&|x, y| x * y)],
         PairName::MeanSquaredError => vec![sum(&|x, y| (x - y).powi(2)) / n],
         PairName::MeanAbsoluteError => vec![sum(&|x, y| (x - y).abs()) / n],
-        PairName::HuberMean => {
+        PairName::Huber => {
             let loss = |d: f64| if d <= delta { d * d / 2.0 } else { delta * (d - delta / 2.0) };
             vec![sum(&|x, y| loss((x - y).abs())) / n]
         }
         PairName::KlDivergence => {
             vec![sum(&|x, y| if x == 0.0 { 0.0 } else { x * (x.ln() - y.ln()) })]
         }
-        PairName::CosineSimilarityOf => {
+        PairName::CosineSimilarity => {
             let at_least = |length: f64| if length < eps { eps } else { length };
             let lengths = [sum(&|x, _| x * x), sum(&|_, y| y * y)];
             let lengths = lengths.map(|squares| at_least(squares.sqrt()));
             vec![sum(&|x, y| x * y) / lengths[0] / lengths[1]]
         }
-        PairName::AccuracyOf => vec![equal / n],
-        PairName::CountEqualOf => vec![equal],
+        PairName::Accuracy => vec![equal / n],
+        PairName::CountEqual => vec![equal],
         PairName::MaxDifference => {
             let larger = |most: f64, d: f64| if d > most || d.is_nan() { d } else { most };
             vec![pairs.iter().map(|(x, y)| (x - y).abs()).fold(0.0, larger)]
         }
-        PairName::AllCloseOf => {
+        PairName::AllClose => {
             let close = |&(x, y): &(f64, f64)| {
                 let tolerance = absolute + relative * y.abs();
                 x == y || tolerance.is_finite() && (x - y).abs() <= tolerance
             };
             vec![f64::from(pairs.iter().all(close))]
         }
-        PairName::WeightedMeanOf => vec![mean],
-        PairName::WeightedMeanVarOf => {
+        PairName::WeightedMean => vec![mean],
+        PairName::WeightedMeanVar => {
             let defined = |result: f64| if weights == 0.0 { f64::NAN } else { result };
             let variance = sum(&|x, y| y * (x - mean).powi(2)) / weights;
             vec![defined(mean), defined(variance)]
         }
-        PairName::CovarianceOf => {
+        PairName::Covariance => {
             let means = [sum(&|x, _| x) / n, sum(&|_, y| y) / n];
             let products = sum(&|x, y| (x - means[0]) * (y - means[1]));
             vec![products / (n - correction).max(0.0)]
         }
-        PairName::SumAndDotOf => vec![sum(&|x, _| x), sum(&|x, y| x * y)],
+        PairName::SumAndDot => vec![sum(&|x, _| x), sum(&|x, y| x * y)],
         other => panic!("`{other}` has no definition here"),
     }
 }
@@ -154,7 +154,7 @@ fn compare(
 ) {
     for &function in PairName::ALL {
         // The share is of f32, whatever the tensors have.
-        let relative = if function == PairName::AccuracyOf { 1e-6 } else { relative };
+        let relative = if function == PairName::Accuracy { 1e-6 } else { relative };
         for (second, (axes, from_start)) in
             SECOND.into_iter().flat_map(|second| AXES.map(|axes| (second, axes)))
         {
@@ -186,10 +186,10 @@ fn compare(
 /// that are compared are often equal.
 fn ordinary(random: &mut StdRng, function: PairName, count: usize) -> Vec<f64> {
     let mut element = || match function {
-        PairName::KlDivergence | PairName::WeightedMeanOf | PairName::WeightedMeanVarOf => {
+        PairName::KlDivergence | PairName::WeightedMean | PairName::WeightedMeanVar => {
             random.random_range(0.1..2.0)
         }
-        PairName::AccuracyOf | PairName::CountEqualOf => f64::from(random.random_range(0..3)),
+        PairName::Accuracy | PairName::CountEqual => f64::from(random.random_range(0..3)),
         _ => random.random_range(-2.0..2.0),
     };
     (0..count).map(|_| element()).collect()
@@ -354,13 +354,13 @@ fn kinds_are_checked() {
             .map(|_| ())
             .map_err(|error| error.to_string())
     };
-    assert_eq!(new(PairName::CountEqualOf, &ints, &ints), Ok(()));
+    assert_eq!(new(PairName::CountEqual, &ints, &ints), Ok(()));
     assert_eq!(
         new(PairName::Dot, &ints, &ints),
         Err("`dot` does not reduce tensors of kind Int".to_owned())
     );
     assert_eq!(
-        new(PairName::CountEqualOf, &floats, &ints),
+        new(PairName::CountEqual, &floats, &ints),
         Err("`count_equal` takes tensors of one kind, and [Float, Int] were given".to_owned())
     );
 }

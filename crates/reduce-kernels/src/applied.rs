@@ -19,7 +19,7 @@ use crate::{
         call::Call,
         types::applied_type,
     },
-    operator::{ApplyRef, Fields, ResultArity, rules},
+    operator::{ApplyRef, Arity, Fields, rules},
     reduction::{Options, request},
 };
 #[cfg(feature = "serde")]
@@ -303,5 +303,5 @@ fn layout_of(output: &TensorBinding) -> (Vec<usize>, usize) {
 
 fn each<O: Operator>(results: Vec<TensorHandle>) -> Outputs<O, TensorHandle> {
     let mut results = results.into_iter();
-    O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
+    O::Results::each(|_| results.next().expect("there is a tensor for each result"))
 }

@@ -142,7 +142,8 @@ pub(crate) enum Reason {
         /// Name of the operator that was given.
         found: String,
     },
-    /// The operator takes another number of inputs.
+    /// A recorded reduction has another number of inputs than its operator takes. Elsewhere types
+    /// rule that out.
     #[error("`{operator}` takes {expected} inputs, and {found} were given")]
     Inputs {
         /// Name of the operator.

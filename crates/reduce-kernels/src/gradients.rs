@@ -4,8 +4,8 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    AppliedReduction, Axes, Input, LayerNormGradient, LogSoftmaxGradient, MappedPair, OfPairs,
-    Product, ReduceError, RmsNormGradient, SoftmaxGradient, Sum, SumAndShiftedDot, reduce,
+    AppliedReduction, Axes, ElementwiseProduct, Input, LayerNormGradient, LogSoftmaxGradient,
+    Mapped, ReduceError, RmsNormGradient, SoftmaxGradient, Sum, SumAndShiftedDot, reduce,
     reduce_pair,
 };
 
@@ -97,8 +97,8 @@ impl SoftmaxGradient {
         gradient: &'a T,
         output: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, T> {
-        reduce(Sum, gradient).over(axes).paired(output, Product).apply(self)
+    ) -> AppliedReduction<'a, Mapped<ElementwiseProduct, Sum>, Self, T> {
+        reduce(Sum, gradient).over(axes).paired(output, ElementwiseProduct).apply(self)
     }
 }
 
@@ -122,8 +122,8 @@ impl RmsNormGradient {
         gradient: &'a T,
         input: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, OfPairs<MappedPair<Product, Sum>>, Self, T> {
-        reduce(Sum, gradient).over(axes).paired(input, Product).apply(self)
+    ) -> AppliedReduction<'a, Mapped<ElementwiseProduct, Sum>, Self, T> {
+        reduce(Sum, gradient).over(axes).paired(input, ElementwiseProduct).apply(self)
     }
 }
 
@@ -135,7 +135,7 @@ impl LayerNormGradient {
         gradient: &'a T,
         input: &'a T,
         axes: impl Into<Axes>,
-    ) -> AppliedReduction<'a, OfPairs<SumAndShiftedDot>, Self, T> {
+    ) -> AppliedReduction<'a, SumAndShiftedDot, Self, T> {
         reduce_pair(SumAndShiftedDot, gradient, input).over(axes).apply(self)
     }
 }

@@ -67,9 +67,7 @@ pub use list::{
     clip_by_global_norm, clip_by_global_norm_in_place, global_norm, reduce_list,
 };
 pub use normalize::*;
-pub use operator::{
-    Apply, Map, Mapped, MappedPair, OfPairs, Operator, PairMap, PairOperator, builtin::*,
-};
+pub use operator::{Apply, Map, Mapped, Operator, builtin::*};
 pub use operators::*;
 pub use pairs::*;
 pub use partials::{

@@ -22,7 +22,7 @@ use crate::{
         settings::PlanStore,
         types::applied_type,
     },
-    operator::{ApplyRef, Fields, OperatorRef, ResultArity, rules},
+    operator::{ApplyRef, Arity, Fields, One, OperatorRef, rules},
 };
 #[cfg(feature = "serde")]
 use crate::{RecordedCall, RecordedList, RecordedListApplication};
@@ -92,7 +92,7 @@ pub fn clip_by_global_norm_in_place<'a>(
 /// let (lowest, highest) = reduce_list(MinMax, gradients).run(client)?.all;
 /// # Ok(()) }
 /// ```
-pub fn reduce_list<'a, O: Operator, T: Input + 'a>(
+pub fn reduce_list<'a, O: Operator<Inputs = One>, T: Input + 'a>(
     operator: O,
     tensors: impl IntoIterator<Item = &'a T>,
 ) -> ListReduction<'a, O, T> {
@@ -166,7 +166,10 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 
     /// Applies `map` to each element before the operator takes it.
-    pub fn mapped<M: Map>(self, map: M) -> ListReduction<'a, Mapped<M, O>, T> {
+    pub fn mapped<M: Map<Inputs = One>>(self, map: M) -> ListReduction<'a, Mapped<M, O>, T>
+    where
+        O: Operator<Inputs = One>,
+    {
         let Self { operator, tensors, accumulator, outputs, no_such_result, plan, device, plans } =
             self;
         ListReduction {
@@ -225,7 +228,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// Tensors or types that cannot be reduced.
     pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
         let results = self.call()?.stated()?.signature.results;
-        Ok(O::Results::outputs(|nth| results[nth]))
+        Ok(O::Results::each(|nth| results[nth]))
     }
 
     /// The canonical problem, for planning without a device.
@@ -471,7 +474,7 @@ fn of_list<O: Operator>(results: Vec<ListResult>) -> ResultsOfList<O> {
         results.into_iter().map(|ListResult { each, all }| (each, all)).unzip();
     let outputs = |results: Vec<TensorHandle>| {
         let mut results = results.into_iter();
-        O::Results::outputs(|_| results.next().expect("there is a tensor for each result"))
+        O::Results::each(|_| results.next().expect("there is a tensor for each result"))
     };
     ListResults { each: outputs(each), all: outputs(all) }
 }

@@ -5,9 +5,7 @@ use core::{fmt, str::FromStr};
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
-use crate::{
-    Axes, MappedPair, OfPairs, Outputs, ReduceError, operator::builtin::*, reduction::reduce_pair,
-};
+use crate::{Axes, Mapped, Outputs, ReduceError, operator::builtin::*, reduction::reduce_pair};
 
 /// The parameters of reductions of two inputs that are chosen by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +49,7 @@ macro_rules! pairs {
                 second: &TensorHandle,
                 axes: impl Into<Axes>,
                 $($parameter: f64,)*
-            ) -> Result<Outputs<OfPairs<$type>, TensorHandle>, ReduceError> {
+            ) -> Result<Outputs<$type, TensorHandle>, ReduceError> {
                 reduce_pair($operator, first, second).over(axes).run(client)
             }
         )*
@@ -90,8 +88,8 @@ macro_rules! pairs {
                 match $dollar name {
                     $(
                         $crate::PairName::$variant => {
-                            let $dollar operator: $crate::pair_types::$variant =
-                                $crate::pair_types::$function($(options.$parameter),*);
+                            let $dollar operator =
+                                $crate::pair_operators::$function($(options.$parameter),*);
                             $dollar body
                         }
                     )*
@@ -102,12 +100,10 @@ macro_rules! pairs {
 
         /// The operators behind the names, for [`with_pair!`](crate::with_pair).
         #[doc(hidden)]
-        pub mod pair_types {
+        pub mod pair_operators {
             use super::*;
 
             $(
-                pub type $variant = $type;
-
                 pub fn $function($($parameter: f64),*) -> $type {
                     $operator
                 }
@@ -118,42 +114,43 @@ macro_rules! pairs {
 
 pairs! { $
     /// The dot product over `axes`: the sum of products, in the type of [`sum`](fn@crate::sum).
-    dot, Dot: MappedPair<Product, Sum> = MappedPair { map: Product, operator: Sum }, ();
+    dot, Dot: Mapped<ElementwiseProduct, Sum> =
+        Mapped { map: ElementwiseProduct, operator: Sum }, ();
     /// The mean of squared differences over `axes`.
-    mean_squared_error, MeanSquaredError: MappedPair<SquaredDifference, Mean> =
-        MappedPair { map: SquaredDifference, operator: Mean }, ();
+    mean_squared_error, MeanSquaredError: Mapped<SquaredDifference, Mean> =
+        Mapped { map: SquaredDifference, operator: Mean }, ();
     /// The mean of absolute differences over `axes`.
-    mean_absolute_error, MeanAbsoluteError: MappedPair<AbsoluteDifference, Mean> =
-        MappedPair { map: AbsoluteDifference, operator: Mean }, ();
+    mean_absolute_error, MeanAbsoluteError: Mapped<AbsoluteDifference, Mean> =
+        Mapped { map: AbsoluteDifference, operator: Mean }, ();
     /// The mean of Huber's losses over `axes`: half the square of a difference up to `delta`, and
     /// from there on a line.
-    huber, HuberMean: MappedPair<Huber, Mean> =
-        MappedPair { map: Huber { delta }, operator: Mean }, (delta);
+    huber, Huber: Mapped<Huber, Mean> =
+        Mapped { map: Huber { delta }, operator: Mean }, (delta);
     /// The Kullback-Leibler divergence over `axes` of the distribution `first` from `second`, both
     /// given as probabilities.
-    kl_divergence, KlDivergence: MappedPair<Divergence, Sum> =
-        MappedPair { map: Divergence, operator: Sum }, ();
+    kl_divergence, KlDivergence: Mapped<Divergence, Sum> =
+        Mapped { map: Divergence, operator: Sum }, ();
     /// The cosine similarity over `axes`. Lengths count as `eps` at least.
-    cosine_similarity, CosineSimilarityOf: CosineSimilarity = CosineSimilarity { eps }, (eps);
+    cosine_similarity, CosineSimilarity: CosineSimilarity = CosineSimilarity { eps }, (eps);
     /// The share of equal elements over `axes`, as f32: of predicted and true classes, the accuracy.
-    accuracy, AccuracyOf: Accuracy = Accuracy, ();
+    accuracy, Accuracy: Accuracy = Accuracy, ();
     /// The number of equal elements over `axes`.
-    count_equal, CountEqualOf: CountEqual = CountEqual, ();
+    count_equal, CountEqual: CountEqual = CountEqual, ();
     /// The largest absolute difference over `axes`; NaN if any difference is.
-    max_difference, MaxDifference: MappedPair<AbsoluteDifference, Max> =
-        MappedPair { map: AbsoluteDifference, operator: Max }, ();
+    max_difference, MaxDifference: Mapped<AbsoluteDifference, Max> =
+        Mapped { map: AbsoluteDifference, operator: Max }, ();
     /// Whether all differences over `axes` are at most `absolute + relative * |second|`, as bool. NaN
     /// is close to nothing; [`AllClose`] may let it be close to NaN.
-    all_close, AllCloseOf: AllClose =
+    all_close, AllClose: AllClose =
         AllClose { absolute, relative, equal_nan: false }, (absolute, relative);
     /// The mean over `axes` with `second` as weights.
-    weighted_mean, WeightedMeanOf: WeightedMean = WeightedMean, ();
+    weighted_mean, WeightedMean: WeightedMean = WeightedMean, ();
     /// The mean and the variance over `axes` with `second` as weights, in one read.
-    weighted_mean_var, WeightedMeanVarOf: WeightedMeanVar = WeightedMeanVar, ();
+    weighted_mean_var, WeightedMeanVar: WeightedMeanVar = WeightedMeanVar, ();
     /// The covariance over `axes`. `correction` is subtracted from the count.
-    covariance, CovarianceOf: Covariance = Covariance { correction }, (correction);
+    covariance, Covariance: Covariance = Covariance { correction }, (correction);
     /// The sum of `first` over `axes` and its dot product with `second`, in one read.
-    sum_and_dot, SumAndDotOf: SumAndDot = SumAndDot, ();
+    sum_and_dot, SumAndDot: SumAndDot = SumAndDot, ();
 }
 
 impl PairName {

@@ -19,7 +19,7 @@ use crate::{
         },
         types::word_count,
     },
-    operator::{Fields, Operator, OperatorRef, ResultArity, Signature, TypeRequest},
+    operator::{Arity, Fields, Operator, OperatorRef, Signature, TypeRequest},
 };
 
 /// The indices along an axis whose elements went into a partial result.
@@ -454,7 +454,7 @@ impl<O: Operator> Merge<'_, O> {
         let whole = self.whole()?;
         let merge = self.prepared(client, &whole, None)?;
         let signature = self.partials[0].signature;
-        let outputs = O::Results::outputs(|nth| {
+        let outputs = O::Results::each(|nth| {
             let element = signature.results[nth];
             let handle = client.empty(merge.outputs().max(1) * element.bytes());
             TensorHandle::new_contiguous(whole.shape.clone(), handle, storage_type(element))
@@ -464,7 +464,7 @@ impl<O: Operator> Merge<'_, O> {
         let results = merge.bind_results(client, bindings)?;
         merge.finish(client, self.words(client)?, &self.partials[0].parameters, &results)?;
         let mut outputs = outputs.into_iter();
-        Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
+        Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
     }
 
     /// Merges and finishes the partial results into `output`: a tensor of the result's shape, or a

@@ -24,8 +24,7 @@ use crate::{
         reduce::request::{Request, SecondRequest, Wanted},
         settings,
     },
-    operator::{ApplyRef, OperatorRef},
-    reduction::reduce,
+    operator::{ApplyRef, One, OperatorRef},
 };
 
 /// A call of any kind as data: everything that decides its problem, and no tensor.
@@ -289,8 +288,7 @@ impl RecordedReduction {
         second: Option<&'a T>,
     ) -> Reduction<'a, O, T> {
         let axes = self.axes.clone().map_or(Axes::All, Axes::List);
-        let mut reduction = reduce(operator, input).over(axes).keep_dims(false);
-        reduction.second = second;
+        let mut reduction = Reduction::new(operator, input, second).over(axes).keep_dims(false);
         reduction.options.accumulator = self.accumulator;
         reduction.options.outputs = self.outputs;
         reduction
@@ -417,7 +415,7 @@ impl RecordedList {
     }
 
     /// The task of an operator for this list.
-    fn task<O: Operator>(&self) -> Result<ListTask<'_>, ReduceError> {
+    fn task<O: Operator<Inputs = One>>(&self) -> Result<ListTask<'_>, ReduceError> {
         check_name(&self.operator, O::DEFINITION.erased().name())?;
         let inputs = self.tensors.iter().map(|tensor| InputSpec {
             element: tensor.element,
@@ -436,7 +434,7 @@ impl RecordedList {
     /// # Errors
     ///
     /// `O` has another name, or tensors or types cannot be reduced.
-    pub fn problem<O: Operator>(&self) -> Result<ListProblem, ReduceError> {
+    pub fn problem<O: Operator<Inputs = One>>(&self) -> Result<ListProblem, ReduceError> {
         Ok(self.task::<O>()?.state()?.problem)
     }
 }
@@ -454,7 +452,7 @@ impl RecordedListApplication {
     /// # Errors
     ///
     /// `O` or `F` has another name, or tensors or types cannot be reduced.
-    pub fn problem<O: Operator, F: Apply<Results = O::Results>>(
+    pub fn problem<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
         &self,
     ) -> Result<AppliedListProblem, ReduceError> {
         check_name(&self.function, F::NAME.to_owned())?;

@@ -16,14 +16,11 @@ use crate::{
         reduce::request::{Request, Resolved, SecondRequest, Wanted},
         settings::PlanStore,
     },
-    operator::{
-        Erased, Fields, Map, Mapped, MappedPair, OfPairs, Operator, OperatorRef, PairMap,
-        PairOperator, ResultArity,
-    },
+    operator::{Arity, Erased, Fields, Map, Mapped, One, Operator, OperatorRef, Two},
 };
 
 /// An `X` for each result of `O`: `X` itself for one result, otherwise a tuple.
-pub type Outputs<O, X> = <<O as Operator>::Results as ResultArity>::Outputs<X>;
+pub type Outputs<O, X> = <<O as Operator>::Results as Arity>::Each<X>;
 
 /// Starts a reduction of `input` with `operator`: over all axes, keeping them as axes of size 1,
 /// unless told otherwise.
@@ -36,18 +33,8 @@ pub type Outputs<O, X> = <<O as Operator>::Results as ResultArity>::Outputs<X>;
 /// let (lowest, highest) = reduce(MinMax, x).over(1).run(client)?;
 /// # Ok(()) }
 /// ```
-pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O, T> {
-    let options = Options {
-        axes: Axes::All,
-        keep_dims: true,
-        accumulator: None,
-        outputs: [None; 3],
-        no_such_result: None,
-        plan: None,
-        device: None,
-        plans: None,
-    };
-    Reduction { operator, input, second: None, options }
+pub fn reduce<O: Operator<Inputs = One>, T: Input>(operator: O, input: &T) -> Reduction<'_, O, T> {
+    Reduction::new(operator, input, None)
 }
 
 /// Starts a reduction of two inputs: `operator` takes the elements of both that belong together.
@@ -63,12 +50,21 @@ pub fn reduce<O: Operator, T: Input>(operator: O, input: &T) -> Reduction<'_, O,
 /// let of_rows = reduce_pair(CosineSimilarity { eps: 1e-8 }, x, y).over(1).run(client)?;
 /// # Ok(()) }
 /// ```
-pub fn reduce_pair<'a, P: PairOperator, T: Input>(
-    operator: P,
+///
+/// The compiler refuses an operator of one input here, and [`reduce`] with an operator of two:
+///
+/// ```compile_fail,E0271
+/// # use reduce_kernels::{CosineSimilarity, ReduceError, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let of_rows = reduce(CosineSimilarity { eps: 1e-8 }, x).over(1).run(client)?;
+/// # Ok(()) }
+/// ```
+pub fn reduce_pair<'a, O: Operator<Inputs = Two>, T: Input>(
+    operator: O,
     first: &'a T,
     second: &'a T,
-) -> Reduction<'a, OfPairs<P>, T> {
-    Reduction { second: Some(second), ..reduce(OfPairs(operator), first) }
+) -> Reduction<'a, O, T> {
+    Reduction::new(operator, first, Some(second))
 }
 
 /// A reduction that is being described; see [`reduce`]. It does nothing until [`run`](Self::run) or
@@ -113,7 +109,49 @@ impl<O: Copy, T> Clone for Reduction<'_, O, T> {
     }
 }
 
+impl<'a, O: Operator<Inputs = One>, T: Input> Reduction<'a, O, T> {
+    /// Applies `map` to each element before the operator takes it.
+    pub fn mapped<M: Map<Inputs = One>>(self, map: M) -> Reduction<'a, Mapped<M, O>, T> {
+        let Self { operator, input, second, options } = self;
+        Reduction { operator: Mapped { map, operator }, input, second, options }
+    }
+
+    /// Takes `map` of each element and of the element of `second` that belongs to it; see
+    /// [`reduce_pair`] for shapes and types.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ElementwiseProduct, ReduceError, Sum, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # fn example(client: &Client, x: &TensorHandle, w: &TensorHandle) -> Result<(), ReduceError> {
+    /// let weighted = reduce(Sum, x).paired(w, ElementwiseProduct).over(0).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn paired<M: Map<Inputs = Two>>(
+        self,
+        second: &'a T,
+        map: M,
+    ) -> Reduction<'a, Mapped<M, O>, T> {
+        let Self { operator, input, options, .. } = self;
+        Reduction { operator: Mapped { map, operator }, input, second: Some(second), options }
+    }
+}
+
 impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
+    /// A reduction over all axes, which keeps them. Only a recorded reduction may lack a second
+    /// input that its operator takes, or have one that it does not take.
+    pub(crate) fn new(operator: O, input: &'a T, second: Option<&'a T>) -> Self {
+        let options = Options {
+            axes: Axes::All,
+            keep_dims: true,
+            accumulator: None,
+            outputs: [None; 3],
+            no_such_result: None,
+            plan: None,
+            device: None,
+            plans: None,
+        };
+        Self { operator, input, second, options }
+    }
+
     /// Sets the axes to reduce: `..` for all, an axis, or a list of axes in any order. With an
     /// empty list, every element is a reduction of its own.
     pub fn over(mut self, axes: impl Into<Axes>) -> Self {
@@ -149,31 +187,6 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
         self.options.accumulator = Some(accumulator);
         self
-    }
-
-    /// Applies `map` to each element before the operator takes it.
-    pub fn mapped<M: Map>(self, map: M) -> Reduction<'a, Mapped<M, O>, T> {
-        let Self { operator, input, second, options } = self;
-        Reduction { operator: Mapped { map, operator }, input, second, options }
-    }
-
-    /// Takes `map` of each element and of the element of `second` that belongs to it; see
-    /// [`reduce_pair`] for shapes and types.
-    ///
-    /// ```no_run
-    /// # use reduce_kernels::{Product, ReduceError, Sum, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
-    /// # fn example(client: &Client, x: &TensorHandle, w: &TensorHandle) -> Result<(), ReduceError> {
-    /// let weighted = reduce(Sum, x).paired(w, Product).over(0).run(client)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn paired<M: PairMap>(
-        self,
-        second: &'a T,
-        map: M,
-    ) -> Reduction<'a, OfPairs<MappedPair<M, O>>, T> {
-        let Self { operator, input, options, .. } = self;
-        let operator = OfPairs(MappedPair { map, operator });
-        Reduction { operator, input, second: Some(second), options }
     }
 
     /// Applies the results to each element of the input, in the same launch where the plan allows:
@@ -237,7 +250,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// Invalid axes, types or strides.
     pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
         let signature = self.resolve()?.signature;
-        Ok(O::Results::outputs(|nth| signature.results[nth]))
+        Ok(O::Results::each(|nth| signature.results[nth]))
     }
 
     /// The canonical problem, for planning without a device.
@@ -336,7 +349,7 @@ impl<'a, O: Operator> Reduction<'a, O, TensorHandle> {
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         let mut outputs = self.call(None)?.run(client, self.input, self.second)?.into_iter();
-        Ok(O::Results::outputs(|_| outputs.next().expect("there is an output for each result")))
+        Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
     }
 
     /// Launches the reduction into `output`. Does not wait for it.

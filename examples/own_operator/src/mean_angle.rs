@@ -50,6 +50,7 @@ fn nan<E: Float>(count: usize) -> E {
 
 #[cube]
 impl Operator for MeanAngle {
+    type Inputs = One;
     type Fields = Two;
     type Results = One;
 

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 use reduce_kernels::{
     ElementType, Map, cubecl,
-    operator::{InvalidParameter, ParameterRule, Parameters},
+    operator::{InvalidParameter, One, ParameterRule, Parameters},
 };
 
 /// `(element - target)²`, in front of any operator:
@@ -20,6 +20,8 @@ pub struct SquaredError {
 
 #[cube]
 impl Map for SquaredError {
+    type Inputs = One;
+
     const NAME: &'static str = "squared error";
     const TYPES: fn(ElementType) -> Option<ElementType> = mapped_type;
     const PARAMETERS: ParameterRule<Self> = |map| checked(map.target);

@@ -51,7 +51,14 @@ fn mean_angle_under_every_schedule(client: &Client) -> Result<(), TestError> {
         (consts::PI + random.uniform(-1.0..=1.25) + turns * TAU) as f32
     };
     let device = device(client);
-    check_every_plan(client, &device, |x| reduce(MeanAngle, x), angle, mean_angle, ANGLES)?;
+    check_every_plan(
+        client,
+        &device,
+        |inputs| inputs.reduce(MeanAngle),
+        angle,
+        mean_angle,
+        ANGLES,
+    )?;
     Ok(())
 }
 
@@ -61,7 +68,7 @@ fn squared_error_under_every_schedule(client: &Client) -> Result<(), TestError> 
     check_every_plan(
         client,
         &device(client),
-        |input| reduce(Mean, input).mapped(map),
+        |inputs| inputs.reduce(Mean).mapped(map),
         |random| random.integer(-20..=20),
         |elements| {
             let errors = elements.iter().map(|x| (x - map.target).powi(2));

@@ -60,7 +60,7 @@ impl OnDevice for Photo {
 }
 
 /// Reduces, says how, and reads the results.
-fn values<O: Operator<Results = One>>(
+fn values<O: Operator<Inputs = One, Results = One>>(
     operator: O,
     client: &Client,
     photo: &TensorHandle,

@@ -201,7 +201,7 @@ impl Over<'_> {
             return Ok([Some(gradient.clone() * normalized()?), of_bias()?]);
         }
         if self.is_wanted(2) && self.repeated_axes(1) == repeats {
-            let (function, gradient) = (PairName::SumAndDotOf, gradient.clone());
+            let (function, gradient) = (PairName::SumAndDot, gradient.clone());
             let [sum, dot] = reduced_pair(function, gradient, normalized()?, &repeats)?;
             return Ok([Some(dot), Some(sum)]);
         }

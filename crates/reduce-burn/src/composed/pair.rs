@@ -69,7 +69,7 @@ fn of_floats<B: ReduceBackend>(
             of(Mean, &(difference.clone() * difference))?
         }
         PairName::MeanAbsoluteError => of(Mean, &(x - y).abs())?,
-        PairName::HuberMean => {
+        PairName::Huber => {
             // Beyond `delta`, one factor stays `delta`.
             let magnitude = (x - y).abs();
             let slope = magnitude.clone().at_most(options.delta);
@@ -79,18 +79,18 @@ fn of_floats<B: ReduceBackend>(
             let is_zero = x.equals(0.0);
             of(Sum, &(x.clone() * (x.log() - y.log())).fill(is_zero, 0.0))?
         }
-        PairName::CosineSimilarityOf => {
+        PairName::CosineSimilarity => {
             let length = |x: &Operand<B>| -> Result<Operand<B>, ReduceBurnError> {
                 Ok(of(SumSquares, x)?.sqrt().at_least(options.eps))
             };
             of(Sum, &(x.clone() * y.clone()))? / length(&x)? / length(&y)?
         }
         PairName::MaxDifference => of(Max, &(x - y).abs())?,
-        PairName::WeightedMeanOf => {
+        PairName::WeightedMean => {
             let weights = of(Sum, &y)?;
             of(Sum, &(x * y))? / weights
         }
-        PairName::WeightedMeanVarOf => {
+        PairName::WeightedMeanVar => {
             let weights = of(Sum, &y)?;
             let undefined = weights.equals(0.0);
             let mean = of(Sum, &(x.clone() * y.clone()))? / weights.clone();
@@ -99,16 +99,16 @@ fn of_floats<B: ReduceBackend>(
             let results = [mean, variance].map(|result| result.fill(undefined.clone(), f64::NAN));
             return Ok(results.map(|result| AnyTensor::Float(result.0)).into());
         }
-        PairName::CovarianceOf => {
+        PairName::Covariance => {
             let products = (x.clone() - of(Mean, &x)?) * (y.clone() - of(Mean, &y)?);
             of(Sum, &products)? / pair.divisor()
         }
-        PairName::SumAndDotOf => {
+        PairName::SumAndDot => {
             let results = [of(Sum, &x)?, of(Sum, &(x * y))?];
             return Ok(results.map(|result| AnyTensor::Float(result.0)).into());
         }
-        PairName::AllCloseOf => return of_truths(OperatorName::All, close(x, y, pair), pair),
-        PairName::CountEqualOf | PairName::AccuracyOf => {
+        PairName::AllClose => return of_truths(OperatorName::All, close(x, y, pair), pair),
+        PairName::CountEqual | PairName::Accuracy => {
             let dtype = x.bool_dtype();
             return of_equal(B::float_equal(x.0, y.0, dtype), pair);
         }
@@ -148,7 +148,7 @@ fn of_equal<B: ReduceBackend>(
     pair: &PairReduction,
 ) -> Result<Results<B>, ReduceBurnError> {
     let mut counts = of_truths::<B>(OperatorName::CountNonzero, equal, pair)?;
-    if pair.function() == PairName::CountEqualOf {
+    if pair.function() == PairName::CountEqual {
         return Ok(counts);
     }
     let Some(AnyTensor::Int(count)) = counts.pop() else { unreachable!("a count is an integer") };

@@ -83,32 +83,32 @@ functions! {
     mean_absolute_error(): MeanAbsoluteError, [] Float -> Float;
     /// The mean of Huber's losses over `axes`: half the square of a difference up to `delta`, and
     /// from there on a line with the slope `delta`, which is above 0.
-    huber(delta): HuberMean, [] Float -> Float;
+    huber(delta): Huber, [] Float -> Float;
     /// The Kullback-Leibler divergence over `axes` of the distribution `first` from `second`, both
     /// given as probabilities: the sum of `p * (ln p - ln q)`, and of 0 where `p` is 0.
     kl_divergence(): KlDivergence, [] Float -> Float;
     /// The cosine similarity over `axes`: the dot product over the product of the lengths, each of
     /// which counts as `eps` at least.
-    cosine_similarity(eps): CosineSimilarityOf, [] Float -> Float;
+    cosine_similarity(eps): CosineSimilarity, [] Float -> Float;
     /// The largest absolute difference over `axes`. It is NaN if any difference is.
     max_difference(): MaxDifference, [] Float -> Float;
     /// The mean over `axes` with `second` as weights. It is NaN or infinite if the weights sum to
     /// 0.
-    weighted_mean(): WeightedMeanOf, [] Float -> Float;
+    weighted_mean(): WeightedMean, [] Float -> Float;
     /// The mean and the variance over `axes` with `second` as weights, in one read. Weights are 0
     /// or more. The variance is the weighted mean of squared distances from the mean.
-    weighted_mean_var(): WeightedMeanVarOf, [] Float -> Float, Float;
+    weighted_mean_var(): WeightedMeanVar, [] Float -> Float, Float;
     /// The covariance over `axes`. `correction` is subtracted from the count: 0 for that of a
     /// population, 1 for that of a sample.
-    covariance(correction): CovarianceOf, [] Float -> Float;
+    covariance(correction): Covariance, [] Float -> Float;
     /// The sum of `first` over `axes`, and its [`dot`] product with `second`, in one read.
-    sum_and_dot(): SumAndDotOf, [] Float -> Float, Float;
+    sum_and_dot(): SumAndDot, [] Float -> Float, Float;
     /// Whether all differences over `axes` are at most `absolute + relative * |second|`. Equal
     /// infinities are close, and NaN is close to nothing.
-    all_close(absolute, relative): AllCloseOf, [] Float -> Bool;
+    all_close(absolute, relative): AllClose, [] Float -> Bool;
     /// The number of equal elements over `axes`. NaN equals nothing.
-    count_equal(): CountEqualOf, [K: Numeric] K -> Int;
+    count_equal(): CountEqual, [K: Numeric] K -> Int;
     /// The share of equal elements over `axes`, in the device's float type. Of predicted and true
     /// classes, it is the accuracy.
-    accuracy(): AccuracyOf, [K: Numeric] K -> Float;
+    accuracy(): Accuracy, [K: Numeric] K -> Float;
 }

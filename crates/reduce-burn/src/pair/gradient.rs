@@ -54,14 +54,14 @@ pub(crate) type Differentiable<B> = (FloatTensor<B>, ResultGradient<B>);
 
 /// Whether a gradient flows through the results of a function.
 pub(crate) fn has_gradient(function: PairName) -> bool {
-    !matches!(function, PairName::AllCloseOf | PairName::CountEqualOf | PairName::AccuracyOf)
+    !matches!(function, PairName::AllClose | PairName::CountEqual | PairName::Accuracy)
 }
 
 /// Whether the gradient of a function is computed from its results.
 fn saves_results(function: PairName) -> bool {
-    use PairName::{CosineSimilarityOf, WeightedMeanOf, WeightedMeanVarOf};
+    use PairName::{CosineSimilarity, WeightedMean, WeightedMeanVar};
 
-    matches!(function, CosineSimilarityOf | WeightedMeanOf | WeightedMeanVarOf)
+    matches!(function, CosineSimilarity | WeightedMean | WeightedMeanVar)
 }
 
 /// The results for inputs of which one is tracked, with their gradients.
@@ -79,7 +79,7 @@ pub(crate) fn forward<B: ReduceBackend>(
         let gradient = PairGradient { pair: pair.clone(), inputs: inputs.clone(), formula };
         (Operand::<B>(result).cast(value).0, ResultGradient::OfBoth(gradient))
     };
-    if pair.function == PairName::SumAndDotOf {
+    if pair.function == PairName::SumAndDot {
         let [sum, dot] = floats(results);
         let axes = pair.axes().into();
         let options = OperatorOptions::default();
@@ -87,7 +87,7 @@ pub(crate) fn forward<B: ReduceBackend>(
         let of_sum = ResultGradient::OfFirst(Gradient::of_sum(reduction));
         return Ok(vec![(sum, of_sum), with(dot, Formula::Dot)]);
     }
-    if pair.function == PairName::WeightedMeanVarOf {
+    if pair.function == PairName::WeightedMeanVar {
         let [mean, variance] = floats(results);
         let of_mean = Formula::WeightedMean { mean: mean.clone() };
         let of_variance =
@@ -99,11 +99,11 @@ pub(crate) fn forward<B: ReduceBackend>(
         PairName::Dot => Formula::Dot,
         PairName::MeanSquaredError => Formula::MeanSquaredError,
         PairName::MeanAbsoluteError => Formula::MeanAbsoluteError,
-        PairName::HuberMean => Formula::Huber,
+        PairName::Huber => Formula::Huber,
         PairName::KlDivergence => Formula::KlDivergence,
-        PairName::CosineSimilarityOf => Formula::CosineSimilarity { result: result.clone() },
-        PairName::WeightedMeanOf => Formula::WeightedMean { mean: result.clone() },
-        PairName::CovarianceOf => Formula::Covariance,
+        PairName::CosineSimilarity => Formula::CosineSimilarity { result: result.clone() },
+        PairName::WeightedMean => Formula::WeightedMean { mean: result.clone() },
+        PairName::Covariance => Formula::Covariance,
         other => panic!("`{other}` has no gradient"),
     };
     Ok(vec![with(result, formula)])

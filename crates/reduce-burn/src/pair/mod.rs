@@ -5,7 +5,7 @@ pub(crate) mod gradient;
 
 use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::Shape;
-use reduce_kernels::{PairName, PairOperator, PairOptions, ReduceError, with_pair};
+use reduce_kernels::{Operator, PairName, PairOptions, ReduceError, with_pair};
 
 pub use functions::*;
 
@@ -139,10 +139,10 @@ impl PairReduction {
     pub fn outputs(&self) -> Vec<(Kind, DType)> {
         let value = (Kind::Float, self.value);
         match self.function {
-            PairName::CountEqualOf => vec![(Kind::Int, self.settings.int_dtype.into())],
-            PairName::AllCloseOf => vec![(Kind::Bool, self.settings.bool_dtype.into())],
-            PairName::AccuracyOf => vec![(Kind::Float, self.settings.float_dtype.into())],
-            PairName::WeightedMeanVarOf | PairName::SumAndDotOf => vec![value, value],
+            PairName::CountEqual => vec![(Kind::Int, self.settings.int_dtype.into())],
+            PairName::AllClose => vec![(Kind::Bool, self.settings.bool_dtype.into())],
+            PairName::Accuracy => vec![(Kind::Float, self.settings.float_dtype.into())],
+            PairName::WeightedMeanVar | PairName::SumAndDot => vec![value, value],
             _ => vec![value],
         }
     }
@@ -159,8 +159,8 @@ impl PairReduction {
     }
 }
 
-fn check_parameters<P: PairOperator>(function: PairName, operator: &P) -> Result<(), ReduceError> {
-    let parameters = (P::PARAMETERS)(operator);
+fn check_parameters<O: Operator>(function: PairName, operator: &O) -> Result<(), ReduceError> {
+    let parameters = (O::PARAMETERS)(operator);
     parameters.map(drop).map_err(|invalid| ReduceError::parameter(function.name(), invalid))
 }
 
@@ -168,7 +168,7 @@ fn check_parameters<P: PairOperator>(function: PairName, operator: &P) -> Result
 fn takes(function: PairName, kind: Kind) -> bool {
     match kind {
         Kind::Float => true,
-        Kind::Int => matches!(function, PairName::CountEqualOf | PairName::AccuracyOf),
+        Kind::Int => matches!(function, PairName::CountEqual | PairName::Accuracy),
         Kind::Bool => false,
     }
 }
@@ -177,11 +177,11 @@ fn takes(function: PairName, kind: Kind) -> bool {
 pub(crate) fn value_of_nothing(function: PairName, options: PairOptions) -> Option<f64> {
     match function {
         PairName::MaxDifference => None,
-        PairName::AllCloseOf => Some(1.0),
-        PairName::Dot | PairName::KlDivergence | PairName::CountEqualOf | PairName::SumAndDotOf => {
+        PairName::AllClose => Some(1.0),
+        PairName::Dot | PairName::KlDivergence | PairName::CountEqual | PairName::SumAndDot => {
             Some(0.0)
         }
-        PairName::CosineSimilarityOf if options.eps > 0.0 => Some(0.0),
+        PairName::CosineSimilarity if options.eps > 0.0 => Some(0.0),
         _ => Some(f64::NAN),
     }
 }

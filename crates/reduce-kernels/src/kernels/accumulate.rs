@@ -15,8 +15,8 @@ use super::{
     realign::inside_block,
 };
 use crate::operator::{
-    Accumulator, Block, BlockTraits, In, OperatorRef, Parameters, Position, Single, Stored, Wide,
-    Width, component_at, identity, push, push_block, push_pair,
+    Accumulator, Block, BlockTraits, In, Inputs, OperatorRef, Parameters, Position, Single, Stored,
+    Stored2, Wide, Width, component_at, identity, one_input, push, push_block, two_inputs,
 };
 
 /// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
@@ -42,7 +42,7 @@ pub(super) fn accumulate<N: Width>(
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
     let outer_dims = geometry.reduced.len().comptime();
-    let in_one = comptime![is_large(operator) || operator.0.pairs.is_some()];
+    let in_one = comptime![is_large(operator) || operator.0.inputs == 2];
     if comptime![in_one || any_load_may_be_missing(access, outer_dims)] {
         in_one_loop::<N>(accumulator, input, geometry, parameters, tile, share, access, operator)
     } else {
@@ -485,7 +485,22 @@ fn push_loads<N: Width>(
     total
 }
 
-/// Pushes the elements of a load, or the pairs of two inputs.
+/// The elements of one input, or of two, in the form in which operators take them.
+#[cube]
+fn inputs_of<W: Size, N: Size>(
+    value: Vector<Stored, W>,
+    second: ComptimeOption<Vector<Stored2, W>>,
+    #[comptime] operator: OperatorRef,
+) -> Inputs<N> {
+    let value = Vector::<In, N>::cast_from(value);
+    if comptime![operator.0.inputs == 2] {
+        two_inputs::<N>(value, Vector::cast_from(second.unwrap()))
+    } else {
+        one_input::<N>(value)
+    }
+}
+
+/// Pushes the elements of a load.
 #[cube]
 fn push_loaded<N: Width>(
     accumulator: Accumulator<N>,
@@ -493,13 +508,8 @@ fn push_loaded<N: Width>(
     parameters: &Parameters,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
-    let value = Vector::<In, N>::cast_from(loaded.value);
-    if comptime![operator.0.pairs.is_some()] {
-        let second = Vector::<In, N>::cast_from(loaded.second.unwrap());
-        push_pair::<N>(operator, accumulator, value, second, loaded.position, parameters)
-    } else {
-        push::<N>(operator, accumulator, value, loaded.position, parameters)
-    }
+    let inputs = inputs_of::<Wide, N>(loaded.value, loaded.second, operator);
+    push::<N>(operator, accumulator, inputs, loaded.position, parameters)
 }
 
 /// Adds the elements of a refused block one by one. Its loads are issued again, most likely from
@@ -536,11 +546,11 @@ fn push_one_by_one<N: Width>(
                     loaded.value
                 };
                 let value = component_at::<Stored, Wide>(vector, element);
-                let value = Vector::<In, Single>::cast_from(value);
+                let inputs = one_input::<Single>(Vector::cast_from(value));
                 let start =
                     loaded.position.start + usize::cast_from(element) * loaded.position.step;
                 let position = Position { start, step: 0usize };
-                part = push::<Single>(operator, part, value, position, parameters);
+                part = push::<Single>(operator, part, inputs, position, parameters);
             }
         }
         total = total.with_component(component, part);
@@ -573,14 +583,8 @@ pub(super) fn accumulate_edges(
     while slot < slots {
         let edge = load_edge(input, geometry, tile, slot, access);
         if edge.valid {
-            let value = Vector::<In, Single>::cast_from(edge.value);
-            if comptime![operator.0.pairs.is_some()] {
-                let second = Vector::<In, Single>::cast_from(edge.second.unwrap());
-                total =
-                    push_pair::<Single>(operator, total, value, second, edge.position, parameters);
-            } else {
-                total = push::<Single>(operator, total, value, edge.position, parameters);
-            }
+            let inputs = inputs_of::<Single, Single>(edge.value, edge.second, operator);
+            total = push::<Single>(operator, total, inputs, edge.position, parameters);
         }
         slot += share.stride;
         if comptime![chained] {

@@ -10,14 +10,15 @@ use core::marker::PhantomData;
 use cubecl::prelude::*;
 
 use super::{
-    AccumulatorOf, Fields, Map, Operator, Parameters, Position,
+    AccumulatorOf, Fields, InputArity, Map, One, Operator, Parameters, Position,
     derived::copied_through_references,
     elements::{In, Single, Wide},
+    inputs::one_input,
     parameters::ParametersExpand,
     record::{Accumulator, AccumulatorExpand, AccumulatorTypes},
 };
 
-/// An operator that takes a block of elements at once.
+/// An operator of one input that takes a block of elements at once.
 ///
 /// A block holds the elements of several loads, which are in flight together. What costs much per
 /// element is then paid once per block: a question about the range of the elements, a rescaling, a
@@ -27,7 +28,7 @@ use super::{
 ///
 /// docs/ADDING_AN_OPERATOR.md in the repository shows when that is worth it.
 #[cube]
-pub trait Blockwise: Operator {
+pub trait Blockwise: Operator<Inputs = One> {
     /// Whether [`push_block`](Blockwise::push_block) may refuse a block.
     const MAY_REFUSE: bool;
 
@@ -285,7 +286,7 @@ pub fn all<N: Size>(condition: Vector<bool, N>) -> bool {
     reason = "one condition is known when the kernel is generated, the other when it runs"
 )]
 #[cube]
-pub fn push_each<O: Operator, N: Size, W: Size>(
+pub fn push_each<O: Operator<Inputs = One>, N: Size, W: Size>(
     accumulator: AccumulatorOf<O::Fields, N>,
     block: &Block<W>,
     parameters: &Parameters,
@@ -369,11 +370,13 @@ impl<O> Blocks<O> {
     }
 }
 
-impl<M: Map, O: Operator> Blocks<super::Mapped<M, O>> {
-    /// The block functions of `O` for mapped elements, if it has any.
+impl<M: Map, O: Operator<Inputs = One>> Blocks<super::Mapped<M, O>> {
+    /// The block functions of `O` for mapped elements, if it has any and `M` takes one element.
     pub(super) const fn of_mapped() -> Option<Self> {
         match O::BLOCKS {
-            Some(Blocks { erased: ErasedBlocks { may_refuse, .. }, .. }) => {
+            Some(Blocks { erased: ErasedBlocks { may_refuse, .. }, .. })
+                if <M::Inputs as Fields>::COUNT == 1 =>
+            {
                 let erased = ErasedBlocks {
                     may_refuse,
                     wide: |scope, accumulator, block, parameters| {
@@ -387,18 +390,19 @@ impl<M: Map, O: Operator> Blocks<super::Mapped<M, O>> {
                 };
                 Some(Self { erased, operator: PhantomData })
             }
-            None => None,
+            _ => None,
         }
     }
 }
 
-/// The block with mapped elements.
+/// The block with mapped elements. Operators whose map takes two inputs have no block functions.
 #[cube]
 fn mapped_block<M: Map, W: Size>(block: &Block<W>, parameters: &Parameters) -> Block<W> {
     let mut mapped = block.like();
     #[unroll]
     for nth in 0..block.load_count() {
-        mapped.add_like(M::map::<In, W>(block.value(nth), parameters), block, nth);
+        let elements = M::Inputs::elements::<W>(one_input::<W>(block.value(nth)));
+        mapped.add_like(M::map::<In, W>(elements, parameters), block, nth);
     }
     mapped
 }

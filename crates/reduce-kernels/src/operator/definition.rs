@@ -11,10 +11,10 @@ use core::{
 use cubecl::{prelude::*, unexpanded};
 
 use super::{
-    Fields, Operator, Parameters, Position, TypeRule,
+    Fields, InputArity, Operator, Parameters, Position, TypeRule,
     block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
-    elements::{In, Single, Wide},
-    pair::{ErasedPairs, Pairs, PushPair},
+    elements::{Single, Wide},
+    inputs::{Inputs, InputsExpand},
     parameters::ParametersExpand,
     passes::{ErasedPasses, Passes},
     position::PositionExpand,
@@ -53,6 +53,7 @@ pub(crate) struct Erased {
     type_name: fn() -> &'static str,
     pub(crate) name: &'static str,
     pub(crate) map: Option<&'static str>,
+    pub(crate) inputs: usize,
     pub(crate) fields: usize,
     pub(crate) results: usize,
     pub(crate) types: TypeRule,
@@ -64,7 +65,6 @@ pub(crate) struct Erased {
     pub(crate) native_math: bool,
     pub(crate) blocks: Option<ErasedBlocks>,
     pub(crate) passes: Option<ErasedPasses>,
-    pub(crate) pairs: Option<ErasedPairs>,
     wide: Functions<Wide>,
     single: Functions<Single>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Erased {
 type Push<N> = fn(
     &Scope,
     AccumulatorExpand<N>,
-    NativeExpand<Vector<In, N>>,
+    InputsExpand<N>,
     PositionExpand,
     &ParametersExpand,
 ) -> AccumulatorExpand<N>;
@@ -104,6 +104,7 @@ impl Erased {
             type_name: type_name::<O>,
             name: O::NAME,
             map: O::MAP,
+            inputs: <O::Inputs as Fields>::COUNT,
             fields: <O::Fields as Fields>::COUNT,
             results: <O::Results as Fields>::COUNT,
             types: O::TYPES,
@@ -119,10 +120,6 @@ impl Erased {
             },
             passes: match O::PASSES {
                 Some(Passes { erased, .. }) => Some(erased),
-                None => None,
-            },
-            pairs: match O::PAIRS {
-                Some(Pairs { erased, .. }) => Some(erased),
                 None => None,
             },
             wide: Functions::of::<O>(),
@@ -164,12 +161,14 @@ fn packed_identity<O: Operator, N: Size>() -> Accumulator<N> {
 #[cube]
 fn packed_push<O: Operator, N: Size>(
     accumulator: Accumulator<N>,
-    value: Vector<In, N>,
+    inputs: Inputs<N>,
     position: Position,
     parameters: &Parameters,
 ) -> Accumulator<N> {
     let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
-    O::Fields::pack::<AccumulatorTypes, N>(O::push::<N>(accumulator, value, position, parameters))
+    let elements = O::Inputs::elements::<N>(inputs);
+    let pushed = O::push::<N>(accumulator, elements, position, parameters);
+    O::Fields::pack::<AccumulatorTypes, N>(pushed)
 }
 
 #[cube]
@@ -225,10 +224,6 @@ pub(crate) trait Width: Size {
 
     /// The operator's block function for accumulators of this width.
     fn push_block(blocks: ErasedBlocks) -> PushBlock<Self>;
-
-    /// The operator's function of pairs for accumulators of this width.
-    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
-    fn push_pair(pairs: ErasedPairs) -> PushPair<Self>;
 }
 
 impl Width for Wide {
@@ -239,11 +234,6 @@ impl Width for Wide {
     fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
         blocks.wide
     }
-
-    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
-    fn push_pair(pairs: ErasedPairs) -> PushPair<Self> {
-        pairs.wide
-    }
 }
 
 impl Width for Single {
@@ -253,11 +243,6 @@ impl Width for Single {
 
     fn push_block(blocks: ErasedBlocks) -> PushBlock<Self> {
         blocks.single
-    }
-
-    #[allow(private_interfaces, reason = "only this module and its neighbours call it")]
-    fn push_pair(pairs: ErasedPairs) -> PushPair<Self> {
-        pairs.single
     }
 }
 
@@ -292,7 +277,7 @@ call!(
     /// [`Operator::push`].
     push(
         accumulator: Accumulator<N> as AccumulatorExpand<N>,
-        value: Vector<In, N> as NativeExpand<Vector<In, N>>,
+        inputs: Inputs<N> as InputsExpand<N>,
         position: Position as PositionExpand,
         parameters: &Parameters as &ParametersExpand
     ) -> Accumulator<N> as AccumulatorExpand<N>

@@ -17,13 +17,15 @@ macro_rules! defined {
 /// Implements an operator of `$fields` and `$results` with another operator, `$base`. The two
 /// differ in their names and types, and in
 ///
-/// - `before`: a function of `$operator`, which makes what is pushed from an element;
+/// - `before`: a function of `$operator`, which makes what is pushed from an element, or a pair
+///   from a pair;
 /// - `finish`: a function of `$operator`, which makes the results from the accumulator;
 /// - `with`: the rule for the parameters of `finish`;
-/// - `in passes`: the operator is [`InPasses`](crate::operator::InPasses).
+/// - `in passes`: the operator is [`InPasses`](crate::operator::InPasses);
+/// - `of pairs`: the operator and its base take two inputs.
 macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr) => {
-        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+        derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
@@ -51,7 +53,7 @@ macro_rules! derived {
             }
         }
 
-        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+        derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             Some(crate::operator::Blocks::of()),
             None,
@@ -61,7 +63,7 @@ macro_rules! derived {
     };
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      finish $finish:ident) => {
-        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+        derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
@@ -72,7 +74,7 @@ macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      with $rule:expr,
      finish $finish:ident) => {
-        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+        derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
@@ -83,7 +85,7 @@ macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      with $rule:expr, in passes,
      finish $finish:ident) => {
-        derived!(@implement $operator: $fields -> $results = $base, $name, $types,
+        derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             Some(crate::operator::Passes::of()),
@@ -91,11 +93,22 @@ macro_rules! derived {
             [$operator $finish]
         );
     };
-    (@implement $operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal,
-     $types:expr, $rule:expr, $blocks:expr, $passes:expr,
+    ($operator:ident of pairs: $fields:ident -> $results:ident = $base:ident, $name:literal,
+     $types:expr, $(before $before:ident,)? finish $finish:ident) => {
+        derived!(@implement $operator: Two, $fields -> $results = $base, $name, $types,
+            crate::operator::parameters::none::<Self>,
+            None,
+            None,
+            [$($operator $before)?],
+            [$operator $finish]
+        );
+    };
+    (@implement $operator:ident: $inputs:ident, $fields:ident -> $results:ident = $base:ident,
+     $name:literal, $types:expr, $rule:expr, $blocks:expr, $passes:expr,
      [$($mapping:ident $before:ident)?], [$finishing:ident $finish:ident]) => {
         #[cube]
         impl crate::operator::Operator for $operator {
+            type Inputs = crate::operator::$inputs;
             type Fields = crate::operator::$fields;
             type Results = crate::operator::$results;
 
@@ -120,12 +133,16 @@ macro_rules! derived {
 
             fn push<N: Size>(
                 accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
-                value: Vector<crate::operator::In, N>,
+                elements: crate::operator::InputsOf<
+                    crate::operator::$inputs,
+                    crate::operator::In,
+                    N,
+                >,
                 position: crate::operator::Position,
                 parameters: &crate::operator::Parameters,
             ) -> crate::operator::AccumulatorOf<crate::operator::$fields, N> {
-                $(let value = $mapping::$before::<N>(value);)?
-                $base::push::<N>(accumulator, value, position, parameters)
+                $(let elements = $mapping::$before::<N>(elements);)?
+                $base::push::<N>(accumulator, elements, position, parameters)
             }
 
             fn merge<N: Size>(

@@ -112,7 +112,7 @@ fields!(
     2:
     /// Two fields: [`Pair`].
     Two,
-    /// Two fields.
+    /// Two vectors: the fields of an accumulator, two results, or an element of each of two inputs.
     Pair PairExpand, { first: A by a, second: B by b } without { C D E }
 );
 fields!(
@@ -137,35 +137,35 @@ fields!(
     Quint QuintExpand, { first: A by a, second: B by b, third: C by c, fourth: D by d, fifth: E by e } without {}
 );
 
-/// The number of results of an operator. It decides what a reduction returns: one tensor, or a
-/// tuple of two or three.
-pub trait ResultArity: Fields {
-    /// `X` itself for one result, otherwise a tuple with an `X` for each result.
-    type Outputs<X>;
+/// A number of results or of inputs: [`One`], [`Two`] or [`Three`]. That of results decides whether
+/// a reduction returns one tensor or a tuple.
+pub trait Arity: Fields {
+    /// `X` itself for one, otherwise a tuple with as many `X`.
+    type Each<X>;
 
-    /// Makes the outputs. `make` is called with the index of each result, from 0.
-    fn outputs<X>(make: impl FnMut(usize) -> X) -> Self::Outputs<X>;
+    /// Makes an `X` for each. `make` is called with the index of each, from 0.
+    fn each<X>(make: impl FnMut(usize) -> X) -> Self::Each<X>;
 
-    /// The outputs as a list.
-    fn into_list<X>(outputs: Self::Outputs<X>) -> Vec<X>;
+    /// The values as a list.
+    fn into_list<X>(each: Self::Each<X>) -> Vec<X>;
 }
 
-impl ResultArity for One {
-    type Outputs<X> = X;
+impl Arity for One {
+    type Each<X> = X;
 
-    fn outputs<X>(mut make: impl FnMut(usize) -> X) -> X {
+    fn each<X>(mut make: impl FnMut(usize) -> X) -> X {
         make(0)
     }
 
-    fn into_list<X>(output: X) -> Vec<X> {
-        vec![output]
+    fn into_list<X>(value: X) -> Vec<X> {
+        vec![value]
     }
 }
 
-impl ResultArity for Two {
-    type Outputs<X> = (X, X);
+impl Arity for Two {
+    type Each<X> = (X, X);
 
-    fn outputs<X>(mut make: impl FnMut(usize) -> X) -> (X, X) {
+    fn each<X>(mut make: impl FnMut(usize) -> X) -> (X, X) {
         (make(0), make(1))
     }
 
@@ -174,10 +174,10 @@ impl ResultArity for Two {
     }
 }
 
-impl ResultArity for Three {
-    type Outputs<X> = (X, X, X);
+impl Arity for Three {
+    type Each<X> = (X, X, X);
 
-    fn outputs<X>(mut make: impl FnMut(usize) -> X) -> (X, X, X) {
+    fn each<X>(mut make: impl FnMut(usize) -> X) -> (X, X, X) {
         (make(0), make(1), make(2))
     }
 

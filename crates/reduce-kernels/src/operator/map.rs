@@ -1,24 +1,31 @@
-//! Element maps: functions that are applied to elements before an operator takes them.
+//! Element maps: functions that are applied to elements, or to pairs of them, before an operator
+//! takes what they give.
 
 use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
 use super::{
-    AccumulatorOf, Blocks, In, InvalidParameter, Operator, ParameterRule, Parameters, Position,
-    ResultsOf, Signature, TypeRequest, TypeRule, parameters,
+    AccumulatorOf, Blocks, In, InputArity, InputsOf, InvalidParameter, One, Operator,
+    ParameterRule, Parameters, Position, ResultsOf, Signature, TypeRequest, TypeRule, parameters,
 };
 
-/// A function of single elements, which kernels apply as they load them.
+/// A function of an element, or of an element of each of two inputs, which kernels apply as they
+/// load them.
 ///
 /// `reduce(Sum, &x).mapped(SquaredError { target: 0.5 })` reads `x` once and stores no intermediate
-/// tensor. docs/ADDING_AN_OPERATOR.md in the repository writes this map.
+/// tensor. `reduce(Sum, &x).paired(&y, ElementwiseProduct)` reads both tensors once.
+/// docs/ADDING_AN_OPERATOR.md in the repository writes the first of these maps.
 #[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 #[cube]
 pub trait Map: Copy + Send + Sync + 'static {
+    /// The number of inputs: [`One`] or [`Two`](super::Two).
+    type Inputs: InputArity;
+
     /// The name of the map in messages.
     const NAME: &'static str;
     /// The type that `map` works in for an input type: 32 or 64 bits wide. Elements are converted
-    /// to it before `map` gets them. `None` refuses the input type.
+    /// to it before `map` gets them. `None` refuses the input type. Of two inputs, it is the
+    /// [common type](super::rules::common).
     const TYPES: fn(ElementType) -> Option<ElementType>;
     /// Whether `map` computes exponentials, logarithms, powers or angles.
     const TRANSCENDENTAL: bool = false;
@@ -29,20 +36,25 @@ pub trait Map: Copy + Send + Sync + 'static {
     /// How many numbers `PARAMETERS` gives.
     const PARAMETER_COUNT: usize = 0;
 
-    /// Maps the element in each component.
-    fn map<E: Float, N: Size>(value: Vector<E, N>, parameters: &Parameters) -> Vector<E, N>;
+    /// Maps the element, or the pair of elements, in each component: `elements` is a
+    /// `Vector<E, N>` of one input, and a `Pair<E, E, N>` of two.
+    fn map<E: Float, N: Size>(
+        elements: InputsOf<Self::Inputs, E, N>,
+        parameters: &Parameters,
+    ) -> Vector<E, N>;
 }
 
-/// A map and an operator that takes the mapped elements. It is an operator itself.
+/// A map and an operator that takes the mapped elements. It is an operator itself, of the inputs of
+/// the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mapped<M, O> {
-    /// The map that is applied to each element.
+    /// The map that is applied to each element, or to each pair.
     pub map: M,
     /// The operator that takes the mapped elements.
     pub operator: O,
 }
 
-impl<M: Map, O: Operator> Mapped<M, O> {
+impl<M: Map, O: Operator<Inputs = One>> Mapped<M, O> {
     fn types(request: &TypeRequest) -> Option<Signature> {
         let mapped = (M::TYPES)(request.input)?;
         (O::TYPES)(&TypeRequest { input: mapped, ..*request })
@@ -50,25 +62,22 @@ impl<M: Map, O: Operator> Mapped<M, O> {
 
     fn parameters(&self) -> Result<Vec<f64>, InvalidParameter> {
         let of_map = (M::PARAMETERS)(&self.map)?;
-        with_those_of_operator(of_map, M::PARAMETER_COUNT, &self.operator)
+        let count = M::PARAMETER_COUNT;
+        if of_map.len() != count {
+            let expected = "as many as PARAMETERS gives";
+            return Err(InvalidParameter {
+                name: "PARAMETER_COUNT",
+                value: count as f64,
+                expected,
+            });
+        }
+        Ok([of_map, (O::PARAMETERS)(&self.operator)?].concat())
     }
-}
-
-/// The numbers of a map, of which there are `count`, and those of the operator behind it.
-pub(super) fn with_those_of_operator<O: Operator>(
-    of_map: Vec<f64>,
-    count: usize,
-    operator: &O,
-) -> Result<Vec<f64>, InvalidParameter> {
-    if of_map.len() != count {
-        let expected = "as many as PARAMETERS gives";
-        return Err(InvalidParameter { name: "PARAMETER_COUNT", value: count as f64, expected });
-    }
-    Ok([of_map, (O::PARAMETERS)(operator)?].concat())
 }
 
 #[cube]
-impl<M: Map, O: Operator> Operator for Mapped<M, O> {
+impl<M: Map, O: Operator<Inputs = One>> Operator for Mapped<M, O> {
+    type Inputs = M::Inputs;
     type Fields = O::Fields;
     type Results = O::Results;
 
@@ -90,11 +99,11 @@ impl<M: Map, O: Operator> Operator for Mapped<M, O> {
 
     fn push<N: Size>(
         accumulator: AccumulatorOf<O::Fields, N>,
-        value: Vector<In, N>,
+        elements: InputsOf<M::Inputs, In, N>,
         position: Position,
         parameters: &Parameters,
     ) -> AccumulatorOf<O::Fields, N> {
-        let mapped = M::map::<In, N>(value, parameters);
+        let mapped = M::map::<In, N>(elements, parameters);
         let rest = parameters.skip(M::PARAMETER_COUNT);
         O::push::<N>(accumulator, mapped, position, &rest)
     }

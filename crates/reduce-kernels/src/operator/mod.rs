@@ -8,9 +8,9 @@ pub(crate) mod derived;
 pub mod element_wise;
 mod elements;
 mod fields;
+mod inputs;
 mod map;
 pub mod math;
-mod pair;
 mod parameters;
 mod passes;
 mod position;
@@ -32,12 +32,12 @@ pub(crate) use elements::{
     Applied, Chains, HardwareMath, Operand, Operand2, Operand3, Single, Stored, Stored2, Wide,
 };
 pub use fields::{
-    AccumulatorOf, Fields, Five, Four, One, Pair, Quad, Quint, ResultArity, ResultsOf, Three,
-    Triple, Two, Value,
+    AccumulatorOf, Arity, Fields, Five, Four, One, Pair, Quad, Quint, ResultsOf, Three, Triple,
+    Two, Value,
 };
+pub use inputs::{InputArity, InputsOf};
+pub(crate) use inputs::{Inputs, one_input, two_inputs};
 pub use map::{Map, Mapped};
-pub(crate) use pair::push_pair;
-pub use pair::{MappedPair, OfPairs, PairMap, PairOperator, Pairs};
 pub(crate) use parameters::ParametersLaunch;
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub use passes::{InPasses, Passes};
@@ -45,7 +45,7 @@ pub(crate) use passes::{PassWidth, PassesRef, after_first, between, finish_passe
 pub use position::Position;
 pub(crate) use record::{Accumulator, Columns, Field, Reals, Results, component_at, word_count};
 #[doc(hidden)]
-pub use record::{AccumulatorTypes, FieldTypes, RealTypes, Record, ResultTypes};
+pub use record::{AccumulatorTypes, FieldTypes, InputTypes, RealTypes, Record, ResultTypes};
 pub(crate) use slice::Slice;
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 
@@ -73,17 +73,22 @@ pub use types::{Signature, TypeRequest, TypeRule, rules};
 #[allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 #[cube]
 pub trait Operator: Copy + Send + Sync + 'static {
+    /// The number of inputs: [`One`], or [`Two`] for an operator of pairs. An operator of pairs
+    /// takes the elements of both inputs that belong together, and
+    /// [`reduce_pair`](crate::reduce_pair) reduces with it.
+    type Inputs: InputArity;
     /// The number of fields of an accumulator: [`One`] to [`Five`].
     type Fields: Fields;
     /// The number of results of a reduction: [`One`], [`Two`] or [`Three`].
-    type Results: ResultArity;
+    type Results: Arity;
 
     /// The name of the operator in plans, messages and command lines.
     const NAME: &'static str;
     /// Whether a reduction over no elements has a value. The value is `finish(identity(), 0)`. If
     /// not, such a reduction is an error.
     const DEFINED_ON_EMPTY: bool;
-    /// Chooses the element types from the type of the input and from what the caller asks for.
+    /// Chooses the element types from the type of the input and from what the caller asks for. Two
+    /// inputs have the type that both are converted to; see [`rules::common`].
     const TYPES: TypeRule;
     /// Whether `push` uses the position of the elements.
     const POSITIONAL: bool = false;
@@ -111,8 +116,6 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// The passes of an operator that takes elements in two where these are held:
     /// `Some(Passes::of())`.
     const PASSES: Option<Passes<Self>> = None;
-    /// How the operator takes elements of two inputs, if it is that of a [`PairOperator`].
-    const PAIRS: Option<Pairs<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///
     /// A crate that implements an operator should set this with [`defined!`](crate::defined): a
@@ -122,10 +125,11 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// The accumulator of no elements.
     fn identity<N: Size>() -> AccumulatorOf<Self::Fields, N>;
 
-    /// Adds one element per component to the accumulator.
+    /// Adds one element per component to the accumulator, or one pair of elements: `elements` is a
+    /// `Vector<In, N>` of one input, and a `Pair<In, In, N>` of two.
     fn push<N: Size>(
         accumulator: AccumulatorOf<Self::Fields, N>,
-        value: Vector<In, N>,
+        elements: InputsOf<Self::Inputs, In, N>,
         position: Position,
         parameters: &Parameters,
     ) -> AccumulatorOf<Self::Fields, N>;

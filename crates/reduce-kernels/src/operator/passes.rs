@@ -27,12 +27,12 @@ use super::{
 /// It serves [applied reductions](super::Apply) of floating point elements. The operator names it in
 /// [`Operator::PASSES`].
 #[cube]
-pub trait InPasses: Operator {
+pub trait InPasses: Operator<Inputs = One> {
     /// The operator of the first pass. It takes blocks, refuses none, and its merge is commutative to
     /// the last bit.
-    type First: Operator;
+    type First: Operator<Inputs = One>;
     /// The operator of the second pass, like the first.
-    type Second: Operator;
+    type Second: Operator<Inputs = One>;
 
     /// What the second pass needs of the first, from its accumulator of `count` elements.
     fn after_first<N: Size>(

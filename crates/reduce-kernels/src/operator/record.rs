@@ -1,4 +1,5 @@
-//! Records: accumulators and results in the form in which kernels move them, without their meaning.
+//! Records: elements, accumulators and results in the form in which kernels move them, without
+//! their meaning.
 //!
 //! An operator names its fields ([`Fields`](super::Fields)). A kernel moves a [`Record`] of up to
 //! five fields between components, units and cubes. The kernel's generator knows which fields a
@@ -16,7 +17,7 @@ use cubecl::{frontend::CubeDebug, prelude::*, unexpanded};
 
 use super::{
     derived::copied_through_references,
-    elements::{A, B, C, D, E, Out, Out2, Out3, Real, Single},
+    elements::{A, B, C, D, E, In, Out, Out2, Out3, Real, Single},
     slice::Slice,
 };
 
@@ -56,6 +57,18 @@ impl FieldTypes for ResultTypes {
     type C = Out3;
     type D = Out3;
     type E = Out3;
+}
+
+/// The types of the elements that are pushed. There are at most two inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct InputTypes;
+
+impl FieldTypes for InputTypes {
+    type A = In;
+    type B = In;
+    type C = In;
+    type D = In;
+    type E = In;
 }
 
 /// The types of results when they are applied to elements.

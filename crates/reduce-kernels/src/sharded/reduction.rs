@@ -12,7 +12,7 @@ use crate::{
         shards::{ShardCall, Transport, run_each, run_exchanged},
     },
     input::sealed::Layout,
-    operator::{Operator, ResultArity},
+    operator::{Arity, Operator},
     reduction::request,
 };
 
@@ -85,7 +85,7 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
             sharded.push(result.map_err(ReduceError::after_launch)?);
         }
         let mut sharded = sharded.into_iter();
-        Ok(O::Results::outputs(|_| sharded.next().expect("there is one for each result")))
+        Ok(O::Results::each(|_| sharded.next().expect("there is one for each result")))
     }
 
     /// The plan of each shard, as [`plan`](Self::plan) gives it for one tensor.

@@ -27,8 +27,8 @@ pub enum TestError {
         law: Law,
         /// Which of the operator's results, counted from 0.
         nth: usize,
-        /// The elements.
-        elements: [f32; 3],
+        /// The triple of elements of each input.
+        elements: Vec<[f32; 3]>,
         /// The result in one form.
         expected: f64,
         /// The result in the other.

@@ -5,7 +5,7 @@ use core::fmt;
 use cubecl::{future::block_on, prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::ElementType;
 
-use super::{TestError, Tolerance, decode::decode};
+use super::{EachInput, TestError, Tolerance, decode::decode};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},
@@ -19,9 +19,9 @@ use crate::{
     },
     kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, output_of},
     operator::{
-        Accumulator, Block, BlockTraits, Columns, Erased, In, Operator, OperatorRef, Parameters,
-        ParametersLaunch, Position, ResultTypes, Signature, Single, TypeRequest, Wide, finish,
-        identity, merge, push, push_block,
+        Accumulator, Arity, Block, BlockTraits, Columns, Erased, Fields, In, Inputs, Operator,
+        OperatorRef, Parameters, ParametersLaunch, Position, ResultTypes, Signature, Single,
+        TypeRequest, Wide, finish, identity, merge, one_input, push, push_block, two_inputs,
     },
 };
 
@@ -85,16 +85,28 @@ impl fmt::Display for Law {
     }
 }
 
+/// Element `nth`, or pair `nth`. The elements of a pair lie side by side.
+#[cube]
+fn element(elements: &[In], nth: usize, #[comptime] operator: OperatorRef) -> Inputs<Single> {
+    if comptime![operator.0.inputs == 2] {
+        let first = elements[2 * nth];
+        let second = elements[2 * nth + 1];
+        two_inputs::<Single>(Vector::cast_from(first), Vector::cast_from(second))
+    } else {
+        one_input::<Single>(Vector::cast_from(elements[nth]))
+    }
+}
+
 #[cube]
 fn one(
-    value: In,
+    inputs: Inputs<Single>,
     parameters: &Parameters,
     #[comptime] nth: usize,
     #[comptime] operator: OperatorRef,
 ) -> Accumulator<Single> {
     let position = Position { start: nth.runtime(), step: 0usize };
     let none = identity::<Single>(operator);
-    push::<Single>(operator, none, Vector::cast_from(value), position, parameters)
+    push::<Single>(operator, none, inputs, position, parameters)
 }
 
 #[cube]
@@ -122,9 +134,12 @@ fn reduce_in_every_form(
     let output = output_of(results);
     let mut results = output.elements;
     let at = 3 * ABSOLUTE_POS;
-    let x = one(input[at], parameters, 0usize, operator);
-    let y = one(input[at + 1], parameters, 1usize, operator);
-    let z = one(input[at + 2], parameters, 2usize, operator);
+    let first = element(input, at, operator);
+    let second = element(input, at + 1, operator);
+    let third = element(input, at + 2, operator);
+    let x = one(first, parameters, 0usize, operator);
+    let y = one(second, parameters, 1usize, operator);
+    let z = one(third, parameters, 2usize, operator);
     let none = identity::<Single>(operator);
 
     let to = comptime![FORMS] * ABSOLUTE_POS;
@@ -140,23 +155,21 @@ fn reduce_in_every_form(
     let yz = merge::<Single>(operator, y, z, parameters);
     let late = merge::<Single>(operator, x, yz, parameters);
     store(late, parameters, 3usize, &mut results, to + 4, operator);
-    let second = Position { start: 1usize.runtime(), step: 0usize };
-    let third = Position { start: 2usize.runtime(), step: 0usize };
-    let pushed = push::<Single>(operator, x, Vector::cast_from(input[at + 1]), second, parameters);
-    let pushed =
-        push::<Single>(operator, pushed, Vector::cast_from(input[at + 2]), third, parameters);
+    let middle = Position { start: 1usize.runtime(), step: 0usize };
+    let last = Position { start: 2usize.runtime(), step: 0usize };
+    let pushed = push::<Single>(operator, x, second, middle, parameters);
+    let pushed = push::<Single>(operator, pushed, third, last, parameters);
     store(pushed, parameters, 3usize, &mut results, to + 5, operator);
     let zy = merge::<Single>(operator, z, y, parameters);
     let backwards = merge::<Single>(operator, zy, x, parameters);
     store(backwards, parameters, 3usize, &mut results, to + 6, operator);
 
-    let last = Position { start: 3usize.runtime(), step: 0usize };
-    let pushed =
-        push::<Single>(operator, pushed, Vector::cast_from(input[at + 2]), last, parameters);
+    let again = Position { start: 3usize.runtime(), step: 0usize };
+    let pushed = push::<Single>(operator, pushed, third, again, parameters);
     store(pushed, parameters, 4usize, &mut results, to + 7, operator);
 }
 
-/// Reduces one triple of elements as a block, the last element twice.
+/// Reduces one triple of elements of one input as a block, the last element twice.
 ///
 /// Each form is a kernel of its own.
 #[cube(launch)]
@@ -196,8 +209,8 @@ fn one_by_one(
     #[unroll]
     for nth in 0..elements.len().comptime() {
         let position = Position { start: nth.runtime(), step: 0usize };
-        let value = Vector::cast_from(*elements.index(nth));
-        total = push::<Single>(operator, total, value, position, parameters);
+        let inputs = one_input::<Single>(Vector::cast_from(*elements.index(nth)));
+        total = push::<Single>(operator, total, inputs, position, parameters);
     }
     total
 }
@@ -262,7 +275,8 @@ fn vector(first: In, second: In) -> Vector<In, Wide> {
     vector
 }
 
-/// Checks the laws of an operator on triples of f32, as many as you like, on the device.
+/// Checks the laws of an operator on triples of f32, or of pairs of f32, as many as you like, on
+/// the device.
 ///
 /// The forms that the laws call equal must be within `tolerance` of each other, whose scale is the
 /// sum of the elements' magnitudes, or the magnitude of the result if that is larger.
@@ -276,23 +290,30 @@ fn vector(first: In, second: In) -> Vector<In, Wide> {
 pub fn check_laws<O: Operator>(
     client: &Client,
     operator: O,
-    triples: &[[f32; 3]],
+    triples: &[[EachInput<O, f32>; 3]],
     tolerance: Tolerance,
-) -> Result<(), TestError> {
+) -> Result<(), TestError>
+where
+    EachInput<O, f32>: Copy,
+{
     let name = O::DEFINITION.erased().name();
     let parameters = (O::PARAMETERS)(&operator)
         .map_err(|invalid| ReduceError::parameter(name.clone(), invalid))?;
     let signature = signature(O::DEFINITION.erased())?;
     check_arithmetic(client, O::DEFINITION.erased(), &signature, &cache::device(client))?;
     let has_blocks = O::DEFINITION.erased().blocks.is_some();
-    for triples in triples.chunks(TRIPLES_PER_LAUNCH) {
-        let results = forms(client, O::DEFINITION.erased(), &signature, &parameters, triples)?;
+    let inputs = <O::Inputs as Fields>::COUNT;
+    let of_triple = |triple: &[EachInput<O, f32>; 3]| triple.map(O::Inputs::into_list).concat();
+    let elements: Vec<f32> = triples.iter().flat_map(of_triple).collect();
+    for elements in elements.chunks(3 * inputs * TRIPLES_PER_LAUNCH) {
+        let results = forms(client, O::DEFINITION.erased(), &signature, &parameters, elements)?;
         for (nth, forms) in results.iter().enumerate() {
-            for (&elements, forms) in triples.iter().zip(forms.chunks(FORMS)) {
-                if let Some((law, expected, found)) =
-                    broken(&elements, forms, has_blocks, tolerance)
+            for (elements, forms) in elements.chunks(3 * inputs).zip(forms.chunks(FORMS)) {
+                if let Some((law, expected, found)) = broken(elements, forms, has_blocks, tolerance)
                 {
                     let operator = name.clone();
+                    let of_input = |nth| [0, 1, 2].map(|at| elements[inputs * at + nth]);
+                    let elements = (0..inputs).map(of_input).collect();
                     let broken =
                         TestError::BrokenLaw { operator, law, nth, elements, expected, found };
                     return Err(broken);
@@ -317,23 +338,25 @@ fn signature(operator: &Erased) -> Result<Signature, ReduceError> {
         .ok_or_else(|| Reason::Types { operator: operator.name(), request: plain }.into())
 }
 
-/// Each result of the operator, in every form, for each triple.
+/// Each result of the operator, in every form, for each triple of these elements.
 fn forms(
     client: &Client,
     operator: &'static Erased,
     signature: &Signature,
     parameters: &[f64],
-    triples: &[[f32; 3]],
+    elements: &[f32],
 ) -> Result<Vec<Vec<f64>>, ReduceError> {
     let units = client.properties().hardware.max_units_per_cube.min(UNITS);
-    let cubes = (triples.len() as u32).div_ceil(units);
+    let of_triple = 3 * operator.inputs;
+    let triples = elements.len() / of_triple;
+    let cubes = (triples as u32).div_ceil(units);
     // Each unit has a triple; those of the last cube's idle units are zeros.
     let held = (cubes * units) as usize;
-    let mut elements = triples.concat();
-    elements.resize(3 * held, 0.0);
+    let mut elements = elements.to_vec();
+    elements.resize(of_triple * held, 0.0);
     let element = storage_type(ElementType::F32);
     let handle = client.create_from_slice(f32::as_bytes(&elements));
-    let input = TensorHandle::new_contiguous([3 * held], handle, element);
+    let input = TensorHandle::new_contiguous([of_triple * held], handle, element);
     let result_types = &signature.results[..operator.results];
     let len = FORMS * held;
     // wgpu wants sizes that are multiples of four bytes.
@@ -400,7 +423,7 @@ fn forms(
 
 /// The first law that the forms of a triple break, and the two results that show it.
 fn broken(
-    elements: &[f32; 3],
+    elements: &[f32],
     forms: &[f64],
     has_blocks: bool,
     tolerance: Tolerance,

@@ -60,11 +60,11 @@ impl Layout {
         span(&self.shape, &self.strides).expect("layouts are small")
     }
 
-    /// The elements that go into each output, both in row-major order.
-    pub(super) fn reductions(&self, data: &[f64]) -> Vec<Vec<f64>> {
+    /// The offsets of the elements that go into each output, both in row-major order.
+    pub(super) fn reductions(&self) -> Vec<Vec<usize>> {
         let reduced = self.offsets(|axis| self.axes.contains(&axis));
         let kept = self.offsets(|axis| !self.axes.contains(&axis));
-        kept.iter().map(|from| reduced.iter().map(|to| data[from + to]).collect()).collect()
+        kept.iter().map(|from| reduced.iter().map(|to| from + to).collect()).collect()
     }
 
     /// Offsets of the elements of these axes, in row-major order.

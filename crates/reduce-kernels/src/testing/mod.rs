@@ -5,11 +5,13 @@
 //!   reference;
 //! - [`every_plan`] and [`widest_plans`] list plans, for tests that are written by hand.
 //!
-//! Mapped operators are tested in the same way: `check_laws` takes a [`Mapped`](crate::Mapped), and
-//! `check_every_plan` takes a reduction with its map.
+//! Operators of two inputs and mapped operators are tested by the same calls: `check_laws` takes
+//! triples of pairs for an operator of two inputs, and both functions take a
+//! [`Mapped`](crate::Mapped).
 
 mod decode;
 mod error;
+mod inputs;
 mod laws;
 mod layout;
 mod plans;
@@ -18,6 +20,7 @@ mod reference;
 mod tolerance;
 
 pub use error::{Run, TestError};
+pub use inputs::{EachInput, Inputs};
 pub use laws::{Law, check_laws};
 pub use layout::Layout;
 pub use plans::{every_plan, widest_plans};

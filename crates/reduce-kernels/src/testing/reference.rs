@@ -5,11 +5,13 @@ use reduce_planner::{
     Device, ElementType, Plan, ScheduleKind, choose, force, row_major_strides, span,
 };
 
-use super::{Layout, Random, Run, TestError, Tolerance, decode::decode, every_plan};
+use super::{
+    EachInput, Inputs, Layout, Random, Run, TestError, Tolerance, decode::decode, every_plan,
+};
 use crate::{
     Outputs, ReduceError, Reduction,
     element::{element_type, storage_type},
-    operator::{Operator, ResultArity},
+    operator::{Arity, Fields, Operator},
 };
 
 /// Every byte of an output that nothing was written to. As f32, this is 1.3e36.
@@ -24,11 +26,12 @@ const GUARD: usize = 16;
 /// - `device` says what plans may use: [`device_of(client)`](crate::device_of). Mesa's software
 ///   adapter reports no plane operations but runs them; set `plane_operations` to test the plane
 ///   schedule there.
-/// - `reduction` starts the reduction of a tensor, such as `|input| reduce(MeanAngle, input)`, with
-///   maps and types as wanted. The test chooses its axes, its output and its plan.
-/// - `sample` draws an element. The numbers of [`Random`] are the same in every run.
-/// - `reference` computes the results of the elements of one reduction, which it gets in the order
-///   of the reduced axes. Elements of 64 bits beyond 2⁵³ are rounded.
+/// - `reduction` starts the reduction, such as `|inputs| inputs.reduce(MeanAngle)`, with maps and
+///   types as wanted. The test chooses its axes, its output and its plan.
+/// - `sample` draws an element, or a pair of elements for an operator of two inputs. The numbers of
+///   [`Random`] are the same in every run.
+/// - `reference` computes the results of the elements or pairs of one reduction, which it gets in
+///   the order of the reduced axes. Elements of 64 bits beyond 2⁵³ are rounded.
 /// - `tolerance` says how close each result must be; its scale is the magnitude of the reference's
 ///   result.
 ///
@@ -43,9 +46,9 @@ const GUARD: usize = 16;
 pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
     client: &Client,
     device: &Device,
-    reduction: impl for<'a> Fn(&'a TensorHandle) -> Reduction<'a, O, TensorHandle>,
-    mut sample: impl FnMut(&mut Random) -> E,
-    reference: impl Fn(&[f64]) -> Outputs<O, f64>,
+    reduction: impl for<'a> Fn(&'a Inputs) -> Reduction<'a, O, TensorHandle>,
+    mut sample: impl FnMut(&mut Random) -> EachInput<O, E>,
+    reference: impl Fn(&[EachInput<O, f64>]) -> Outputs<O, f64>,
     tolerance: Outputs<O, Tolerance>,
 ) -> Result<Vec<Plan>, TestError> {
     let operator = O::DEFINITION.erased().name();
@@ -54,19 +57,25 @@ pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
     let mut random = Random::new(0);
     let mut ran = Vec::new();
     for layout in Layout::all(device.max_vector.min(device.load_bytes / element.bytes()).max(1)) {
-        let data: Vec<E> = (0..layout.span()).map(|_| sample(&mut random)).collect();
-        let input = tensor(client, element, E::as_bytes(&data), &layout.shape, &layout.strides);
-        let reduction = reduction(&input).over(layout.axes.as_slice()).keep_dims(false);
+        let mut data: Vec<Vec<E>> = vec![Vec::new(); <O::Inputs as Fields>::COUNT];
+        for _ in 0..layout.span() {
+            let drawn = O::Inputs::into_list(sample(&mut random));
+            data.iter_mut().zip(drawn).for_each(|(data, element)| data.push(element));
+        }
+        let of_data = |data: &Vec<E>| {
+            tensor(client, element, E::as_bytes(data), &layout.shape, &layout.strides)
+        };
+        let inputs = Inputs(data.iter().map(of_data).collect());
+        let reduction = reduction(&inputs).over(layout.axes.as_slice()).keep_dims(false);
         let types = O::Results::into_list(reduction.output_types()?);
         let outputs = OutputLayout::of(reduction.output_shape()?);
 
-        let numbers: Vec<f64> =
-            data.iter().map(|element| element.to_f64().unwrap_or(f64::NAN)).collect();
-        let expected: Vec<Vec<f64>> = layout
-            .reductions(&numbers)
-            .iter()
-            .map(|elements| O::Results::into_list(reference(elements)))
-            .collect();
+        let number = |at: usize, nth: usize| data[nth][at].to_f64().unwrap_or(f64::NAN);
+        let expected = |offsets: &Vec<usize>| {
+            let numbers = offsets.iter().map(|&at| O::Inputs::each(|nth| number(at, nth)));
+            O::Results::into_list(reference(&numbers.collect::<Vec<_>>()))
+        };
+        let expected: Vec<Vec<f64>> = layout.reductions().iter().map(expected).collect();
 
         let problem = reduction.problem()?;
         let mut plans = every_plan(&problem, device);
@@ -85,7 +94,7 @@ pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
         for plan in plans {
             let run = Run { operator: operator.clone(), layout: layout.clone(), plan };
             let tensors: Vec<_> = types.iter().map(|&of| outputs.poisoned(client, of)).collect();
-            let bindings = O::Results::outputs(|nth| tensors[nth].clone().binding());
+            let bindings = O::Results::each(|nth| tensors[nth].clone().binding());
             let reduction = reduction.clone().with_plan(plan).plan_for(device);
             if let Err(error) = reduction.run_into(client, bindings) {
                 return Err(TestError::Refused { run: Box::new(run), error: Box::new(error) });

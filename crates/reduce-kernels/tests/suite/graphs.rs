@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use cubecl::{bytes::Bytes, prelude::*, server::Handle, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, LayerNorm, MeanVar, OfPairs, Operator, ReduceError, Softmax, Sum, SumAndDot, cubecl,
-    operator::ResultArity,
+    ArgMax, LayerNorm, MeanVar, Operator, ReduceError, Softmax, Sum, SumAndDot, cubecl,
+    operator::{Arity, One},
     planner::{AppliedKind, PlanError, ScheduleKind, force_applied, row_major_strides},
     reduce, reduce_list, reduce_pair,
     testing::widest_plans,
@@ -83,7 +83,7 @@ fn check(
 
 /// Every schedule, over rows, over columns, and of a whole tensor.
 pub(crate) fn schedules(client: &Client) {
-    fn of<O: Operator>(client: &Client, operator: O) -> Vec<ScheduleKind> {
+    fn of<O: Operator<Inputs = One>>(client: &Client, operator: O) -> Vec<ScheduleKind> {
         let mut kinds = Vec::new();
         for (shape, axis) in [(&[3usize, 5000][..], 1usize), (&[700, 40], 0), (&[40_000], 0)] {
             let input = input(client, shape);
@@ -140,7 +140,7 @@ pub(crate) fn every_other_call(client: &Client) {
     let pair = [input(client, &[3, 20_000]), input(client, &[3, 20_000])];
     check(client, &pair, "two inputs", || {
         let sums = reduce_pair(SumAndDot, &pair[0], &pair[1]).over([1]).run(client).unwrap();
-        <OfPairs<SumAndDot> as Operator>::Results::into_list(sums)
+        <SumAndDot as Operator>::Results::into_list(sums)
     });
     let norm = input(client, &[5, 3000]);
     check(client, std::slice::from_ref(&norm), "layer_norm as chosen", || {

@@ -6,7 +6,7 @@ use reduce_kernels::{
     ArgMax, ClippedToNorm, ElementType, ErrorKind, ListReduction, Max, MeanRstd, MeanVar, MinMax,
     NormL2, Operator, ReduceError, Standardized, Sum, TensorDescription, clip_by_global_norm,
     clip_by_global_norm_in_place, cubecl, device_of, global_norm,
-    operator::ResultArity,
+    operator::Arity,
     planner::{Combine, ListPlan, PlanError, ProblemError, row_major_strides, span},
     reduce_list,
 };

@@ -106,6 +106,7 @@ macro_rules! suite {
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;
+                operator_laws_of_pairs: laws::hold_for_pairs;
                 tests_of_operators_try_everything: testing::try_everything;
                 tests_of_operators_find_what_is_wrong: testing::find_what_is_wrong;
                 tests_of_operators_that_cannot_be_built: testing::find_what_never_ran;

@@ -1,11 +1,11 @@
 //! Every operator's naive counterpart in f64, its test data and its error's scale.
 
 use rand::{Rng, rngs::StdRng};
-use reduce_kernels::*;
+use reduce_kernels::{operator::One, *};
 
 /// An operator of this crate with its naive counterpart on f64. Test data keeps integers small
 /// enough that f64 holds every result.
-pub(crate) trait Checked: Operator {
+pub(crate) trait Checked: Operator<Inputs = One> {
     fn operator() -> Self;
     /// The results of a reduction, in order.
     fn naive(values: &[f64]) -> Vec<f64>;

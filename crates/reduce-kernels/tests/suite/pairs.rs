@@ -4,10 +4,10 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Covariance, ElementType, ErrorKind, OfPairs, PairName, PairOperator, PairOptions, Plan,
-    Product, ReduceError, Reduction, ScheduleKind, Sum, SumAndDot, TensorDescription,
-    WeightedMeanVar, cubecl,
-    operator::{Fields, rules},
+    Covariance, ElementType, ElementwiseProduct, ErrorKind, Operator, PairName, PairOptions, Plan,
+    ReduceError, Reduction, ScheduleKind, Sum, SumAndDot, TensorDescription, WeightedMeanVar,
+    cubecl,
+    operator::{Fields, Two, rules},
     planner::{Access, Direction, PlanError, Schedule, force, row_major_strides, span},
     reduce, reduce_pair, with_pair,
 };
@@ -40,7 +40,7 @@ fn naive(pair: PairName, x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
         PairName::Dot => vec![summed(&|x, y| x * y, 1.0)],
         PairName::MeanSquaredError => vec![summed(&|x, y| (x - y).powi(2), n)],
         PairName::MeanAbsoluteError => vec![summed(&|x, y| (x - y).abs(), n)],
-        PairName::HuberMean => {
+        PairName::Huber => {
             let delta = OPTIONS.delta;
             let loss = |d: f64| if d <= delta { d * d / 2.0 } else { delta * (d - delta / 2.0) };
             vec![summed(&|x, y| loss((x - y).abs()), n)]
@@ -49,36 +49,36 @@ fn naive(pair: PairName, x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
             let (sum, _) = sum(&|p, q| if p == 0.0 { 0.0 } else { p * (p.ln() - q.ln()) });
             vec![(sum, 256.0 * n)]
         }
-        PairName::CosineSimilarityOf => {
+        PairName::CosineSimilarity => {
             let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt().max(OPTIONS.eps);
             let (dot, size) = sum(&|x, y| x * y);
             let lengths = length(x) * length(y);
             vec![(dot / lengths, 64.0 * (size / lengths + 1.0))]
         }
-        PairName::AccuracyOf => {
+        PairName::Accuracy => {
             vec![(both().filter(|(x, y)| x == y).count() as f64 / n, 4.0)]
         }
-        PairName::CountEqualOf => vec![(both().filter(|(x, y)| x == y).count() as f64, 0.0)],
+        PairName::CountEqual => vec![(both().filter(|(x, y)| x == y).count() as f64, 0.0)],
         PairName::MaxDifference => {
             let most = both().map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
             vec![(most, 4.0 * (1.0 + most))]
         }
-        PairName::AllCloseOf => {
+        PairName::AllClose => {
             let tolerance = |y: f64| OPTIONS.absolute + OPTIONS.relative * y.abs();
             vec![(f64::from(u8::from(both().all(|(x, y)| (x - y).abs() <= tolerance(y)))), 0.0)]
         }
-        PairName::WeightedMeanOf => vec![(mean, 256.0 * (1.0 + mean.abs()))],
-        PairName::WeightedMeanVarOf => {
+        PairName::WeightedMean => vec![(mean, 256.0 * (1.0 + mean.abs()))],
+        PairName::WeightedMeanVar => {
             let variance = sum(&|x, w| w * (x - mean).powi(2)).0 / weights;
             vec![(mean, 256.0 * (1.0 + mean.abs())), (variance, 1024.0 * (1.0 + variance))]
         }
-        PairName::CovarianceOf => {
+        PairName::Covariance => {
             let (mean_x, mean_y) = (sum(&|x, _| x).0 / n, sum(&|_, y| y).0 / n);
             let (sum, size) = sum(&|x, y| (x - mean_x) * (y - mean_y));
             let of = (n - OPTIONS.correction).max(0.0);
             vec![(sum / of, 1024.0 * (1.0 + size / of))]
         }
-        PairName::SumAndDotOf => vec![summed(&|x, _| x, 1.0), summed(&|x, y| x * y, 1.0)],
+        PairName::SumAndDot => vec![summed(&|x, _| x, 1.0), summed(&|x, y| x * y, 1.0)],
         _ => panic!("{pair} needs a reference here"),
     }
 }
@@ -87,10 +87,10 @@ fn naive(pair: PairName, x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
 fn ranges(pair: PairName) -> (std::ops::Range<f64>, std::ops::Range<f64>) {
     match pair {
         PairName::KlDivergence => (0.0..1.0, 0.1..1.0),
-        PairName::WeightedMeanOf | PairName::WeightedMeanVarOf => (-3.0..5.0, 0.1..2.0),
-        PairName::AccuracyOf | PairName::CountEqualOf => (0.0..3.0, 0.0..3.0),
+        PairName::WeightedMean | PairName::WeightedMeanVar => (-3.0..5.0, 0.1..2.0),
+        PairName::Accuracy | PairName::CountEqual => (0.0..3.0, 0.0..3.0),
         // About half of the slices are close.
-        PairName::AllCloseOf => (2.0..2.205, 2.0..2.0),
+        PairName::AllClose => (2.0..2.205, 2.0..2.0),
         _ => (-3.0..5.0, -2.0..4.0),
     }
 }
@@ -162,7 +162,7 @@ fn check(
             })
             .collect();
         let values = match element.is_float()
-            && !matches!(pair, PairName::CountEqualOf | PairName::AccuracyOf)
+            && !matches!(pair, PairName::CountEqual | PairName::Accuracy)
         {
             true => values,
             false => values.iter().map(|value| value.abs().floor()).collect(),
@@ -226,21 +226,21 @@ fn check(
 /// The type and the elements of each result, and the plan in words.
 type Found = (Vec<(ElementType, Vec<f64>)>, String);
 
-fn launch<P: PairOperator>(
+fn launch<O: Operator<Inputs = Two>>(
     client: &Client,
-    reduction: Reduction<'_, OfPairs<P>, TensorHandle>,
+    reduction: Reduction<'_, O, TensorHandle>,
     way: Way,
 ) -> Result<Found, ReduceError> {
-    use reduce_kernels::operator::ResultArity;
+    use reduce_kernels::operator::Arity;
 
     let device = capable_device(client);
     // WGSL has no bool.
-    let reduction = match P::NAME {
+    let reduction = match O::NAME {
         "all_close" => reduction.output_type(ElementType::U32),
         _ => reduction,
     };
     let problem = reduction.problem()?;
-    let types = P::Results::into_list(reduction.output_types()?);
+    let types = O::Results::into_list(reduction.output_types()?);
     let outputs = problem.outputs();
     let reduction = reduction.plan_for(&device);
     let plan = match way {
@@ -253,12 +253,12 @@ fn launch<P: PairOperator>(
         Some(plan) => reduction.with_plan(plan),
         None => reduction,
     };
-    let results = P::Results::into_list(reduction.run(client)?);
+    let results = O::Results::into_list(reduction.run(client)?);
     let read = |(element, tensor): (ElementType, TensorHandle)| {
         let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
         (element, decode(element, &bytes[..outputs * element.bytes()]))
     };
-    assert_eq!(types.len(), <P::Results as Fields>::COUNT);
+    assert_eq!(types.len(), <O::Results as Fields>::COUNT);
     Ok((types.into_iter().zip(results).map(read).collect(), words))
 }
 
@@ -297,7 +297,7 @@ pub(crate) fn several_outputs(client: &Client) {
     ];
     for (case, plan) in plans {
         for second in SECONDS {
-            for pair in [PairName::Dot, PairName::CosineSimilarityOf] {
+            for pair in [PairName::Dot, PairName::CosineSimilarity] {
                 check(client, pair, &case, second, F32, Way::Planned(plan)).unwrap();
             }
         }
@@ -323,7 +323,7 @@ pub(crate) fn every_layout(client: &Client) {
     let mut split = 0;
     for case in &cases {
         for second in SECONDS {
-            for pair in [PairName::Dot, PairName::SumAndDotOf] {
+            for pair in [PairName::Dot, PairName::SumAndDot] {
                 check(client, pair, case, second, F32, Way::Chosen).unwrap();
             }
             match check(client, PairName::Dot, case, second, F32, Way::Forced(ScheduleKind::Split))
@@ -348,7 +348,7 @@ pub(crate) fn every_type(client: &Client) {
             println!("{}: not run, the device lacks one of {elements:?}", client.name());
             continue;
         }
-        for pair in [PairName::Dot, PairName::MeanSquaredError, PairName::CosineSimilarityOf] {
+        for pair in [PairName::Dot, PairName::MeanSquaredError, PairName::CosineSimilarity] {
             for case in [&rows, &columns] {
                 check(client, pair, case, Second::RowMajor, elements, Way::Chosen).unwrap();
             }
@@ -359,7 +359,7 @@ pub(crate) fn every_type(client: &Client) {
             println!("{}: not run, the device lacks one of {elements:?}", client.name());
             continue;
         }
-        for pair in [PairName::CountEqualOf, PairName::AccuracyOf, PairName::Dot] {
+        for pair in [PairName::CountEqual, PairName::Accuracy, PairName::Dot] {
             check(client, pair, &rows, Second::RowMajor, elements, Way::Chosen).unwrap();
         }
     }
@@ -543,33 +543,35 @@ pub(crate) fn contract(client: &Client) {
         tensor(client, &vec![1f32; shape.iter().product()], shape, &row_major_strides(shape))
     };
     let (x, row, wrong) = (of(&[4, 6]), of(&[6]), of(&[4]));
-    let error = reduce(Sum, &x).paired(&wrong, Product).run(client).unwrap_err();
+    let error = reduce(Sum, &x).paired(&wrong, ElementwiseProduct).run(client).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
     assert_eq!(
         error.to_string(),
         "the second input has shape [4], which does not broadcast to that of the first, [4, 6]"
     );
-    let error = reduce(Sum, &row).paired(&x, Product).run(client).unwrap_err();
+    let error = reduce(Sum, &row).paired(&x, ElementwiseProduct).run(client).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
     assert_eq!(
         error.to_string(),
         "the second input has shape [4, 6], which does not broadcast to that of the first, [6]"
     );
-    let alone = reduce(OfPairs(SumAndDot), &x).run(client).unwrap_err();
+    // Types rule it out, but for a recorded reduction.
+    let recorded = reduce_pair(SumAndDot, &x, &row).record().unwrap();
+    let alone = recorded.reduction(SumAndDot, &x, None).run(client).unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::Arguments);
     assert_eq!(alone.to_string(), "`sum_and_dot` takes 2 inputs, and 1 were given");
     let error = reduce_kernels::huber(client, &x, &row, .., -1.0).unwrap_err().to_string();
     assert!(error.contains("delta is -1"), "{error}");
     let described = TensorDescription::row_major(ElementType::F16, [4, 6]);
     let other = TensorDescription::row_major(ElementType::F64, [1, 6]);
-    let dot = reduce(Sum, &described).paired(&other, Product).over(0).keep_dims(false);
+    let dot = reduce(Sum, &described).paired(&other, ElementwiseProduct).over(0).keep_dims(false);
     assert_eq!(dot.output_shape().unwrap(), [6]);
     assert_eq!(dot.output_types().unwrap(), ElementType::F64);
     assert_eq!(dot.problem().unwrap().bytes(), 24 * 2 + 6 * 8 + 6 * 8);
     // A buffer that ends before the second input does.
     let short = of(&[2]);
     let long = TensorHandle::new(short.handle.clone(), [6], [1], x.dtype);
-    let reduction = reduce(Sum, &x).paired(&long, Product);
+    let reduction = reduce(Sum, &x).paired(&long, ElementwiseProduct);
     let checked = reduction.check(client).unwrap_err();
     let error = reduction.run(client).unwrap_err();
     assert_eq!(checked, error, "a check says what running would");

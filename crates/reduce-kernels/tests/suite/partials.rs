@@ -3,9 +3,10 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, CountNonzero, ElementType, Map, Max, Mean, MeanVar, Operator, Partials, PartialsError,
-    Plan, Product, ReduceError, ShardSpec, Sum, TensorDescription, Var, cubecl, merge_partials,
-    operator::{Parameters, ResultArity},
+    ArgMax, CountNonzero, ElementType, ElementwiseProduct, Map, Max, Mean, MeanVar, Operator,
+    Partials, PartialsError, Plan, ReduceError, ShardSpec, Sum, TensorDescription, Var, cubecl,
+    merge_partials,
+    operator::{Arity, One, Parameters},
     planner::{Access, Direction, ProblemError, Schedule, row_major_strides},
     reduce, storage_type,
     testing::widest_plans,
@@ -230,6 +231,8 @@ struct FromTwo;
 
 #[cube]
 impl Map for FromTwo {
+    type Inputs = One;
+
     const NAME: &'static str = "from two, squared";
     const TYPES: fn(ElementType) -> Option<ElementType> = Some;
 
@@ -309,7 +312,7 @@ pub(crate) fn merges(client: &Client) {
     // Two inputs, a map, and batches of different length that are no shards of anything.
     let sums = |from: usize, until: usize| {
         let (x, y) = (rows(from, until), rows(from, until));
-        reduce(Sum, &x).paired(&y, Product).partials(client).unwrap()
+        reduce(Sum, &x).paired(&y, ElementwiseProduct).partials(client).unwrap()
     };
     let dot = merge_partials(&[sums(5, 12), sums(0, 5)]).run(client).unwrap();
     let squares: f32 = (0..120).map(|i| ((i * 7 % 31) as f32 - 9.5).powi(2)).sum();

@@ -3,8 +3,8 @@
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use reduce_kernels::{
-    Device, ElementType, ErrorKind, LayerNorm, MappedPair, Max, NormL2, OfPairs, Plan, PlanInUse,
-    PlanSource, PlanStore, Problem, Product, RecordedApplication, RecordedCall, RecordedReduction,
+    Device, ElementType, ElementwiseProduct, ErrorKind, LayerNorm, Mapped, Max, NormL2, Plan, PlanInUse,
+    PlanSource, PlanStore, Problem, RecordedApplication, RecordedCall, RecordedReduction,
     ReduceError, Scaled, Softmax, Sum, TensorDescription, TunedPlan, allow_waiting_cubes,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, forbid_waiting_cubes,
@@ -361,7 +361,7 @@ pub(crate) fn recorded_reductions(client: &Client) {
     let columns = TensorHandle::new(x.handle.clone(), [1031, 43], [1, 1031], x.dtype);
     let row = TensorHandle::new(x.handle.clone(), [1031], [1], x.dtype);
     reduce(Max, &columns).over(1).run(client).unwrap();
-    let dot = reduce(Sum, x).paired(&row, Product).over(1);
+    let dot = reduce(Sum, x).paired(&row, ElementwiseProduct).over(1);
     dot.run(client).unwrap();
     let typed = || reduce(Sum, x).accumulate_in(ElementType::F32).output_type(ElementType::F16);
     typed().run(client).unwrap();
@@ -397,8 +397,8 @@ pub(crate) fn recorded_reductions(client: &Client) {
     assert_eq!(reduce(Max, &columns).over(1).record().unwrap(), found[1]);
     let again = found[3].reduction(Sum, x, None);
     assert_eq!(again.problem().unwrap(), typed().problem().unwrap());
-    let dot = reduce(Sum, x).paired(&row, Product).over(1);
-    assert_eq!(found[2].problem::<OfPairs<MappedPair<Product, Sum>>>(), dot.problem());
+    let dot = reduce(Sum, x).paired(&row, ElementwiseProduct).over(1);
+    assert_eq!(found[2].problem::<Mapped<ElementwiseProduct, Sum>>(), dot.problem());
 
     // It begins anew.
     record_calls(client);
@@ -411,7 +411,7 @@ pub(crate) fn recorded_calls(client: &Client) {
     let _alone = alone();
     let Rows { x, .. } = &Rows::new(client, 37);
     let row = TensorHandle::new(x.handle.clone(), [1031], [1], x.dtype);
-    let scaled = || reduce(Sum, x).paired(&row, Product).over(1).apply(Scaled);
+    let scaled = || reduce(Sum, x).paired(&row, ElementwiseProduct).over(1).apply(Scaled);
     let list = || reduce_list(NormL2, [x, &row]).accumulate_in(ElementType::F32);
     let clipped = || list().apply(Scaled);
     let memory = tensor(client, &[0f32; 37 * 1032], &[37, 1031], &[1032, 1]);
@@ -445,7 +445,7 @@ pub(crate) fn recorded_calls(client: &Client) {
     for call in &found {
         assert_eq!(RecordedCall::parse(&call.to_json()).unwrap(), *call);
     }
-    type Dot = OfPairs<MappedPair<Product, Sum>>;
+    type Dot = Mapped<ElementwiseProduct, Sum>;
     let [
         RecordedCall::Application(application),
         RecordedCall::Application(with_results),

@@ -8,7 +8,7 @@ use reduce_kernels::{
     Device, ElementType, Operator, Plan, Problem, ReduceError, Reduction,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    operator::ResultArity,
+    operator::{Arity, One},
     planner::{row_major_strides, span},
     reduce, storage_type,
 };
@@ -225,7 +225,7 @@ pub(crate) fn check<O: Checked>(
         tensor_of(client, *output, &vec![POISON; held * output.bytes()], &kept, &strides)
     };
     let outputs: Vec<TensorHandle> = types.iter().map(poisoned).collect();
-    let bindings = O::Results::outputs(|nth| outputs[nth].clone().binding());
+    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
     reduction.run_into(client, bindings)?;
 
     let expected = reduce_naively(&data, &case.shape, &case.strides, &case.axes, |values| {
@@ -288,7 +288,7 @@ pub(crate) fn tolerance(
 }
 
 /// The first result of a row-major tensor over `axes`.
-pub(crate) fn results<O: Operator, E: Element, U: Element>(
+pub(crate) fn results<O: Operator<Inputs = One>, E: Element, U: Element>(
     client: &Client,
     operator: O,
     data: &[E],
@@ -301,7 +301,7 @@ pub(crate) fn results<O: Operator, E: Element, U: Element>(
 }
 
 /// The first result of a tensor over `axes`.
-pub(crate) fn results_of<O: Operator, U: Element>(
+pub(crate) fn results_of<O: Operator<Inputs = One>, U: Element>(
     client: &Client,
     operator: O,
     input: &TensorHandle,
@@ -321,7 +321,7 @@ pub(crate) fn results_of<O: Operator, U: Element>(
         tensor_of(client, *output, &bytes, &shape, &row_major_strides(&shape))
     };
     let outputs: Vec<TensorHandle> = types.iter().map(poisoned).collect();
-    let bindings = O::Results::outputs(|nth| outputs[nth].clone().binding());
+    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
     reduction.run_into(client, bindings).unwrap();
     read(client, &outputs[0], len)
 }

@@ -3,9 +3,9 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, ElementType, LogSumExp, Max, MeanVar, Product, ShardSpec, Sharded, ShardsError, Sum,
+    ArgMax, ElementType, ElementwiseProduct, LogSumExp, Max, MeanVar, ShardSpec, Sharded, ShardsError, Sum,
     Var, cubecl, merge_partials,
-    operator::ResultArity,
+    operator::Arity,
     planner::{ProblemError, row_major_strides},
     reduce,
 };
@@ -100,7 +100,7 @@ pub(crate) fn second_inputs(devices: &[cubecl::Device]) {
         });
         Sharded::replicated(each.collect::<Vec<_>>()).unwrap()
     };
-    let dots = |y: &Sharded| reduce(Sum, &x).paired(y, Product).over(1).run_sharded();
+    let dots = |y: &Sharded| reduce(Sum, &x).paired(y, ElementwiseProduct).over(1).run_sharded();
 
     let of_rows = read(&dots(&x).unwrap()).concat();
     let squares: Vec<f32> =
@@ -129,7 +129,7 @@ pub(crate) fn second_inputs(devices: &[cubecl::Device]) {
 pub(crate) fn through_host(devices: &[cubecl::Device]) {
     let data = f32s(&[6, 5]);
     let x = cut::<_>(&devices[..2], &data, &[6, 5], 0, &[0, 4]);
-    let dots = reduce(Sum, &x).paired(&x, Product).over(0).keep_dims(false);
+    let dots = reduce(Sum, &x).paired(&x, ElementwiseProduct).over(0).keep_dims(false);
     let dots = dots.run_sharded_through_host().unwrap();
     assert_eq!((dots.shape(), dots.axis()), (&[5][..], None));
     let expected: Vec<f32> =

@@ -19,6 +19,7 @@ struct Difference;
 
 #[cube]
 impl Operator for Difference {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 
@@ -62,6 +63,7 @@ struct Unbuildable;
 
 #[cube]
 impl Operator for Unbuildable {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 
@@ -118,7 +120,7 @@ pub(crate) fn try_everything(client: &Client) {
     let plans = check_every_plan(
         client,
         &device,
-        |input| reduce(Sum, input),
+        |inputs| inputs.reduce(Sum),
         small_integer,
         |elements| elements.iter().sum(),
         Tolerance::EXACT,
@@ -158,7 +160,7 @@ pub(crate) fn try_everything(client: &Client) {
     check_every_plan(
         client,
         &device,
-        |input| reduce(MaxWithIndex, input),
+        |inputs| inputs.reduce(MaxWithIndex),
         small_integer,
         highest,
         (Tolerance::EXACT, Tolerance::EXACT),
@@ -167,8 +169,14 @@ pub(crate) fn try_everything(client: &Client) {
 
     let short = |random: &mut Random| half::f16::from_f32(small_integer(random));
     let max = |elements: &[f64]| highest(elements).0;
-    let narrow =
-        check_every_plan(client, &device, |input| reduce(Max, input), short, max, Tolerance::EXACT);
+    let narrow = check_every_plan(
+        client,
+        &device,
+        |inputs| inputs.reduce(Max),
+        short,
+        max,
+        Tolerance::EXACT,
+    );
     match narrow {
         // Not every device has f16.
         Ok(_) => {}
@@ -184,7 +192,7 @@ pub(crate) fn find_what_is_wrong(client: &Client) {
     let off_by_one = check_every_plan(
         client,
         &device,
-        |input| reduce(Sum, input),
+        |inputs| inputs.reduce(Sum),
         small_integer,
         |elements| elements.iter().sum::<f64>() + 1.0,
         Tolerance::EXACT.with_absolute(0.5),
@@ -207,14 +215,14 @@ pub(crate) fn find_what_is_wrong(client: &Client) {
     else {
         panic!("{broken:?}")
     };
-    assert_eq!((elements, expected, found), ([1.0, 2.0, 3.0], 1.0, -1.0));
+    assert_eq!((elements, expected, found), (vec![[1.0, 2.0, 3.0]], 1.0, -1.0));
 
     let tolerance = Tolerance::EXACT.with_absolute(1.0);
     let one = |_: &mut Random| 1.0f32;
     let refused = check_every_plan(
         client,
         &device,
-        |input| reduce(Sum, input).nth_output_type(2, reduce_kernels::ElementType::F32),
+        |inputs| inputs.reduce(Sum).nth_output_type(2, reduce_kernels::ElementType::F32),
         one,
         |_| 0.0,
         tolerance,

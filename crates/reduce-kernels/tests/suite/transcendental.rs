@@ -5,7 +5,7 @@ use reduce_kernels::{
     ElementType, LogSumExp, Map, Mean, NormP, Plan,
     cubecl::{self, prelude::*},
     device_of,
-    operator::{Parameters, math},
+    operator::{One, Parameters, math},
     reduce,
     testing::widest_plans,
 };
@@ -377,6 +377,8 @@ struct NativeExponential;
 
 #[cube]
 impl Map for Exponential {
+    type Inputs = One;
+
     const NAME: &'static str = "exponential";
     const TYPES: fn(ElementType) -> Option<ElementType> = Some;
     const TRANSCENDENTAL: bool = true;
@@ -389,6 +391,8 @@ impl Map for Exponential {
 
 #[cube]
 impl Map for NativeExponential {
+    type Inputs = One;
+
     const NAME: &'static str = "native exponential";
     const TYPES: fn(ElementType) -> Option<ElementType> = Some;
     const TRANSCENDENTAL: bool = true;

@@ -130,8 +130,7 @@ pub(crate) fn values(device: &Device) {
 /// Types besides f32, and integers.
 pub(crate) fn types(device: &Device) {
     let mut cases = Cases::new(22);
-    let functions =
-        [PairName::Dot, PairName::HuberMean, PairName::SumAndDotOf, PairName::AccuracyOf];
+    let functions = [PairName::Dot, PairName::Huber, PairName::SumAndDot, PairName::Accuracy];
     for (dtype, relative) in [(DType::F16, 2e-3), (DType::BF16, 1e-2), (DType::F64, 1e-6)] {
         // Burn's kernels may not compute with f64 where the device does.
         let is_refused = |case: &Case| {
@@ -146,7 +145,7 @@ pub(crate) fn types(device: &Device) {
             case.compare::<Float>(function, relative, device);
         }
     }
-    for function in [PairName::CountEqualOf, PairName::AccuracyOf] {
+    for function in [PairName::CountEqual, PairName::Accuracy] {
         let case = case(&mut cases, DType::F32);
         let [first, second] = [&case.first, &case.second].map(|data| {
             let elements: Vec<i32> = data.iter::<f32>().map(|x| (x * 4.0) as i32).collect();
@@ -158,7 +157,7 @@ pub(crate) fn types(device: &Device) {
 
 /// Every gradient over random layouts.
 pub(crate) fn gradients(device: &Device) {
-    let others = [PairName::AllCloseOf, PairName::CountEqualOf, PairName::AccuracyOf];
+    let others = [PairName::AllClose, PairName::CountEqual, PairName::Accuracy];
     let mut cases = Cases::new(23);
     for &function in PairName::ALL.iter().filter(|function| !others.contains(function)) {
         let case = case(&mut cases, DType::F32);
@@ -177,8 +176,7 @@ pub(crate) fn gradients_of_narrow_types(device: &Device) {
         return;
     }
     let mut cases = Cases::new(29);
-    for function in
-        [PairName::CosineSimilarityOf, PairName::WeightedMeanOf, PairName::WeightedMeanVarOf]
+    for function in [PairName::CosineSimilarity, PairName::WeightedMean, PairName::WeightedMeanVar]
     {
         let case = case(&mut cases, DType::F16);
         let found = case.gradients(function, device);

@@ -4,8 +4,8 @@ use reduce_kernels::{
     MeanVar, Operator, Std,
     cubecl::{self, prelude::*},
     operator::{
-        A, B, C, D, E, Five, In, Out, Out2, Out3, Pair, ParameterRule, Parameters, Position, Quint,
-        Signature, Three, Triple, Two, TypeRequest, TypeRule, rules,
+        A, B, C, D, E, Five, In, One, Out, Out2, Out3, Pair, ParameterRule, Parameters, Position,
+        Quint, Signature, Three, Triple, Two, TypeRequest, TypeRule, rules,
     },
 };
 
@@ -16,6 +16,7 @@ pub(crate) struct MeanStd;
 
 #[cube]
 impl Operator for MeanStd {
+    type Inputs = One;
     type Fields = Five;
     type Results = Two;
 
@@ -78,6 +79,7 @@ fn counted<U: Float, N: Size>(condition: Vector<bool, N>) -> Vector<U, N> {
 
 #[cube]
 impl Operator for Census {
+    type Inputs = One;
     type Fields = Three;
     type Results = Three;
 

@@ -15,7 +15,7 @@ use reduce_kernels::{
     AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName, PairName, Plan,
     Problem, Reduction, ScheduleKind,
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
-    operator::ResultArity,
+    operator::Arity,
     planner::{Estimate, reduced_axes},
     reduce, reduce_pair, storage_type, with_operator, with_pair,
 };

@@ -132,10 +132,6 @@ impl Task for ListTask<'_> {
     fn state(&self) -> Result<StatedList, ReduceError> {
         let ListRequest { operator, accumulator, outputs, .. } = *self.request;
         let (operator, inputs) = (operator.0, &self.inputs[..]);
-        if operator.pairs.is_some() {
-            let (operator, expected) = (operator.name(), 2);
-            return Err(Reason::Inputs { operator, expected, found: 1 }.into());
-        }
         let elements = |input: &InputSpec<'_>| {
             input.shape.iter().fold(1usize, |count, &extent| count.saturating_mul(extent))
         };

@@ -156,7 +156,7 @@ impl Request<'_> {
         let reduction_len = (0..shape.len())
             .filter(|&axis| is_reduced[axis])
             .fold(1usize, |len, axis| len.saturating_mul(extent(axis)));
-        let (expected, found) = (1 + usize::from(operator.pairs.is_some()), self.inputs());
+        let (expected, found) = (operator.inputs, self.inputs());
         if expected != found {
             let operator = operator.name();
             return Err(Reason::Inputs { operator, expected, found }.into());

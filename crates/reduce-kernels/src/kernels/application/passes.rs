@@ -17,7 +17,7 @@ use crate::{
     operator::{
         A, Accumulator, AccumulatorTypes, Block, BlockTraits, Columns, In, OperatorRef, Parameters,
         PassWidth, PassesRef, Position, Results, Single, Wide, after_first, between, block::spread,
-        finish_passes, identity, push, push_block,
+        finish_passes, identity, one_input, push, push_block,
     },
 };
 
@@ -178,7 +178,8 @@ fn of_unit<N: PassWidth>(
                 } else {
                     value
                 };
-                total = push::<N>(operator, total, value, edge.position, parameters);
+                let inputs = one_input::<N>(value);
+                total = push::<N>(operator, total, inputs, edge.position, parameters);
             }
             slot += share.stride;
         }

@@ -206,6 +206,8 @@ pub struct ScaleBy {
 
 #[cube]
 impl Map for ScaleBy {
+    type Inputs = One;
+
     const NAME: &'static str = "scaled elements";
     const TYPES: fn(ElementType) -> Option<ElementType> = |input| match input {
         ElementType::F64 => Some(ElementType::F64),

@@ -115,6 +115,7 @@ fn first<O: Order, N: Size>(left: Candidate<N>, right: Candidate<N>) -> Candidat
 
 #[cube]
 impl<O: Order> Operator for First<O> {
+    type Inputs = One;
     type Fields = Two;
     type Results = One;
 

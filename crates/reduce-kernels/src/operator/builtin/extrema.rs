@@ -130,6 +130,7 @@ pub(super) struct Extremum<P>(PhantomData<P>);
 
 #[cube]
 impl<P: Preference> Operator for Extremum<P> {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 
@@ -263,6 +264,7 @@ fn range<N: Size>(fields: Pair<A, B, N>) -> Range<N> {
 
 #[cube]
 impl Operator for MinMax {
+    type Inputs = One;
     type Fields = Two;
     type Results = Two;
 

@@ -19,6 +19,7 @@ pub struct LargestMagnitude;
 
 #[cube]
 impl Operator for Largest {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 

@@ -5,9 +5,9 @@ use cubecl::prelude::*;
 
 use super::applied::exponential;
 use crate::operator::{
-    A, Application, Apply, B, C, D, Four, In, InvalidParameter, One, Operands, Out, Out2, Out3,
-    PairOperator, ParameterRule, Parameters, Position, Quad, Real, Reduced, Three, Triple,
-    TypeRule, rules,
+    A, Application, Apply, B, C, D, Definition, Four, In, InvalidParameter, One, Operands,
+    Operator, Out, Out2, Out3, Pair, ParameterRule, Parameters, Position, Quad, Real, Reduced,
+    Three, Triple, Two, TypeRule, rules,
 };
 
 /// The gradient of softmax from the dot product of the output's gradient and the output: the gradient
@@ -137,13 +137,15 @@ impl Apply for LayerNormGradient {
 pub struct SumAndShiftedDot;
 
 #[cube]
-impl PairOperator for SumAndShiftedDot {
+impl Operator for SumAndShiftedDot {
+    type Inputs = Two;
     type Fields = Four;
     type Results = Three;
 
     const NAME: &'static str = "sum_and_shifted_dot";
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
+    const DEFINITION: &'static Definition<Self> = crate::defined!(SumAndShiftedDot);
 
     /// The sum, the dot product, the shift, and 1 if there are elements.
     fn identity<N: Size>() -> Quad<A, B, C, D, N> {
@@ -153,17 +155,16 @@ impl PairOperator for SumAndShiftedDot {
 
     fn push<N: Size>(
         accumulator: Quad<A, B, C, D, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
         let starts = accumulator.fourth.equal(&Vector::from_int(0));
-        let shift = select_many(starts, Vector::cast_from(second), accumulator.third);
-        let distance = second - Vector::cast_from(shift);
+        let shift = select_many(starts, Vector::cast_from(pair.second), accumulator.third);
+        let distance = pair.second - Vector::cast_from(shift);
         Quad::new(
-            accumulator.first + Vector::cast_from(first),
-            accumulator.second + Vector::cast_from(first * distance),
+            accumulator.first + Vector::cast_from(pair.first),
+            accumulator.second + Vector::cast_from(pair.first * distance),
             shift,
             Vector::from_int(1),
         )

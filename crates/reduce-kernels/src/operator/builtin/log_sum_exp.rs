@@ -42,6 +42,7 @@ fn fields<N: Size>(total: ScaledSum<N>) -> Pair<A, B, N> {
 
 #[cube]
 impl Operator for LogSumExp {
+    type Inputs = One;
     type Fields = Two;
     type Results = One;
 

@@ -78,6 +78,7 @@ struct Connected<C>(PhantomData<C>);
 
 #[cube]
 impl<C: Connective> Operator for Connected<C> {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 

@@ -86,6 +86,7 @@ fn counted_sum<N: Size>(fields: Pair<A, B, N>) -> CountedSum<N> {
 
 #[cube]
 impl Operator for NanMean {
+    type Inputs = One;
     type Fields = Two;
     type Results = One;
 

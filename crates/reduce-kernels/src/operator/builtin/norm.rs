@@ -144,6 +144,7 @@ fn norm<N: Size>(total: Squares<N>) -> Vector<A, N> {
 
 #[cube]
 impl Operator for NormL2 {
+    type Inputs = One;
     type Fields = Three;
     type Results = One;
 
@@ -370,6 +371,7 @@ impl Blockwise for NormL2 {
 
 #[cube]
 impl Operator for NormInf {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 
@@ -450,6 +452,7 @@ fn join<N: Size>(
 
 #[cube]
 impl Operator for NormP {
+    type Inputs = One;
     type Fields = Two;
     type Results = One;
 

@@ -4,9 +4,10 @@ use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
 use crate::operator::{
-    A, B, C, D, Four, In, InvalidParameter, One, Out, Out2, Pair, PairMap, PairOperator,
-    ParameterRule, Parameters, Position, Quad, Signature, Three, Triple, Two, TypeRequest,
-    TypeRule, Value,
+    A, AccumulatorOf, B, C, D, Definition, Four, In, InvalidParameter, Map, One, Operator, Out,
+    Out2, Pair, ParameterRule, Parameters, Position, Quad, ResultsOf, Signature, Three, Triple,
+    Two, TypeRequest, TypeRule, Value,
+    derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
     math::ln,
     not_negative, rules,
@@ -24,19 +25,17 @@ fn summed(common: ElementType) -> Option<ElementType> {
 
 /// The product. Products of integers wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Product;
+pub struct ElementwiseProduct;
 
 #[cube]
-impl PairMap for Product {
+impl Map for ElementwiseProduct {
+    type Inputs = Two;
+
     const NAME: &'static str = "product";
     const TYPES: fn(ElementType) -> Option<ElementType> = summed;
 
-    fn map<E: Float, N: Size>(
-        first: Vector<E, N>,
-        second: Vector<E, N>,
-        _parameters: &Parameters,
-    ) -> Vector<E, N> {
-        first * second
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        pair.first * pair.second
     }
 }
 
@@ -45,16 +44,14 @@ impl PairMap for Product {
 pub struct SquaredDifference;
 
 #[cube]
-impl PairMap for SquaredDifference {
+impl Map for SquaredDifference {
+    type Inputs = Two;
+
     const NAME: &'static str = "squared_difference";
     const TYPES: fn(ElementType) -> Option<ElementType> = real;
 
-    fn map<E: Float, N: Size>(
-        first: Vector<E, N>,
-        second: Vector<E, N>,
-        _parameters: &Parameters,
-    ) -> Vector<E, N> {
-        let difference = first - second;
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        let difference = pair.first - pair.second;
         difference * difference
     }
 }
@@ -64,16 +61,14 @@ impl PairMap for SquaredDifference {
 pub struct AbsoluteDifference;
 
 #[cube]
-impl PairMap for AbsoluteDifference {
+impl Map for AbsoluteDifference {
+    type Inputs = Two;
+
     const NAME: &'static str = "absolute_difference";
     const TYPES: fn(ElementType) -> Option<ElementType> = real;
 
-    fn map<E: Float, N: Size>(
-        first: Vector<E, N>,
-        second: Vector<E, N>,
-        _parameters: &Parameters,
-    ) -> Vector<E, N> {
-        (first - second).abs()
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        (pair.first - pair.second).abs()
     }
 }
 
@@ -86,7 +81,9 @@ pub struct Huber {
 }
 
 #[cube]
-impl PairMap for Huber {
+impl Map for Huber {
+    type Inputs = Two;
+
     const NAME: &'static str = "huber";
     const TYPES: fn(ElementType) -> Option<ElementType> = real;
     const PARAMETERS: ParameterRule<Self> = |huber| {
@@ -98,14 +95,10 @@ impl PairMap for Huber {
     };
     const PARAMETER_COUNT: usize = 1;
 
-    fn map<E: Float, N: Size>(
-        first: Vector<E, N>,
-        second: Vector<E, N>,
-        parameters: &Parameters,
-    ) -> Vector<E, N> {
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, parameters: &Parameters) -> Vector<E, N> {
         let delta = Vector::new(parameters.get::<E>(0usize));
         let half = Vector::new(constant::<E>(0.5, 0.5));
-        let magnitude = (first - second).abs();
+        let magnitude = (pair.first - pair.second).abs();
         let line = delta * (magnitude - half * delta);
         // A comparison with NaN fails, and the line keeps the NaN.
         select_many(magnitude.less_equal(&delta), half * magnitude * magnitude, line)
@@ -118,29 +111,23 @@ impl PairMap for Huber {
 pub struct Divergence;
 
 #[cube]
-impl PairMap for Divergence {
+impl Map for Divergence {
+    type Inputs = Two;
+
     const NAME: &'static str = "divergence";
     const TYPES: fn(ElementType) -> Option<ElementType> = real;
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
 
-    fn map<E: Float, N: Size>(
-        first: Vector<E, N>,
-        second: Vector<E, N>,
-        _parameters: &Parameters,
-    ) -> Vector<E, N> {
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
         let zero = Vector::from_int(0);
-        let term = first * (ln::<E, N>(first) - ln::<E, N>(second));
-        select_many(first.equal(&zero), zero, term)
+        let term = pair.first * (ln::<E, N>(pair.first) - ln::<E, N>(pair.second));
+        select_many(pair.first.equal(&zero), zero, term)
     }
 }
 
-/// The rule of counts of pairs: elements are compared in the common type.
-fn compared(request: &TypeRequest) -> Option<Signature> {
-    rules::count(request)
-}
-
-/// The number of pairs of equal elements. NaN equals nothing.
+/// The number of pairs of equal elements, which are compared in their common type. NaN equals
+/// nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CountEqual;
 
@@ -150,23 +137,15 @@ pub struct CountEqual;
 pub struct Accuracy;
 
 #[cube]
-fn plus_equal<N: Size>(
-    count: Vector<A, N>,
-    first: Vector<In, N>,
-    second: Vector<In, N>,
-) -> Vector<A, N> {
-    let one = Vector::<A, N>::from_int(1);
-    count + select_many(first.equal(&second), one, Vector::from_int(0))
-}
-
-#[cube]
-impl PairOperator for CountEqual {
+impl Operator for CountEqual {
+    type Inputs = Two;
     type Fields = One;
     type Results = One;
 
     const NAME: &'static str = "count_equal";
     const DEFINED_ON_EMPTY: bool = true;
-    const TYPES: TypeRule = compared;
+    const TYPES: TypeRule = rules::count;
+    const DEFINITION: &'static Definition<Self> = crate::defined!(CountEqual);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(0))
@@ -174,12 +153,13 @@ impl PairOperator for CountEqual {
 
     fn push<N: Size>(
         accumulator: Value<A, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         _parameters: &Parameters,
     ) -> Value<A, N> {
-        Value::new(plus_equal::<N>(accumulator.value, first, second))
+        let one = Vector::<A, N>::from_int(1);
+        let equal = select_many(pair.first.equal(&pair.second), one, Vector::from_int(0));
+        Value::new(accumulator.value + equal)
     }
 
     fn merge<N: Size>(
@@ -202,46 +182,19 @@ impl PairOperator for CountEqual {
 /// The rule of [`Accuracy`]: counts that end as floating point.
 fn shared(request: &TypeRequest) -> Option<Signature> {
     let output = request.outputs[0].unwrap_or(ElementType::F32);
-    let signature = compared(&TypeRequest { outputs: [Some(output); 3], ..*request })?;
+    let signature = rules::count(&TypeRequest { outputs: [Some(output); 3], ..*request })?;
     output.is_float().then_some(signature)
 }
 
+derived!(Accuracy of pairs: One -> One = CountEqual, "accuracy", shared, finish share);
+
 #[cube]
-impl PairOperator for Accuracy {
-    type Fields = One;
-    type Results = One;
-
-    const NAME: &'static str = "accuracy";
-    const DEFINED_ON_EMPTY: bool = true;
-    const TYPES: TypeRule = shared;
-
-    fn identity<N: Size>() -> Value<A, N> {
-        Value::new(Vector::from_int(0))
-    }
-
-    fn push<N: Size>(
-        accumulator: Value<A, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
-        _position: Position,
-        _parameters: &Parameters,
-    ) -> Value<A, N> {
-        Value::new(plus_equal::<N>(accumulator.value, first, second))
-    }
-
-    fn merge<N: Size>(
-        left: Value<A, N>,
-        right: Value<A, N>,
-        _parameters: &Parameters,
-    ) -> Value<A, N> {
-        Value::new(left.value + right.value)
-    }
-
-    fn finish<N: Size>(
-        accumulator: Value<A, N>,
+impl Accuracy {
+    fn share<N: Size>(
+        accumulator: AccumulatorOf<One, N>,
         count: usize,
         _parameters: &Parameters,
-    ) -> Value<Out, N> {
+    ) -> ResultsOf<One, N> {
         let equal = Vector::<f32, N>::cast_from(accumulator.value);
         let all = Vector::<f32, N>::new(f32::cast_from(count));
         Value::new(Vector::cast_from(equal / all))
@@ -268,7 +221,8 @@ fn close(request: &TypeRequest) -> Option<Signature> {
 }
 
 #[cube]
-impl PairOperator for AllClose {
+impl Operator for AllClose {
+    type Inputs = Two;
     type Fields = One;
     type Results = One;
 
@@ -282,6 +236,7 @@ impl PairOperator for AllClose {
             f64::from(u8::from(close.equal_nan)),
         ])
     };
+    const DEFINITION: &'static Definition<Self> = crate::defined!(AllClose);
 
     fn identity<N: Size>() -> Value<A, N> {
         Value::new(Vector::from_int(1))
@@ -289,22 +244,21 @@ impl PairOperator for AllClose {
 
     fn push<N: Size>(
         accumulator: Value<A, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         parameters: &Parameters,
     ) -> Value<A, N> {
         let absolute = Vector::new(parameters.get::<In>(0usize));
         let relative = Vector::new(parameters.get::<In>(1usize));
         let nan = parameters.get::<f32>(2usize) > 0.5f32;
-        let tolerance = absolute + relative * second.abs();
-        let near = (first - second).abs().less_equal(&tolerance);
+        let tolerance = absolute + relative * pair.second.abs();
+        let near = (pair.first - pair.second).abs().less_equal(&tolerance);
         // The tolerance of a finite pair may be infinite in its type. It then exceeds any
         // difference.
-        let finite = is_finite::<In, N>(first).vec_and(is_finite::<In, N>(second));
-        let equal = first.equal(&second);
+        let finite = is_finite::<In, N>(pair.first).vec_and(is_finite::<In, N>(pair.second));
+        let equal = pair.first.equal(&pair.second);
         let close = equal.or(near.vec_and(finite));
-        let both = is_nan::<In, N>(first).vec_and(is_nan::<In, N>(second));
+        let both = is_nan::<In, N>(pair.first).vec_and(is_nan::<In, N>(pair.second));
         let close = select(nan, close.or(both), close);
         let one = Vector::<A, N>::from_int(1);
         let holds = select_many(close, one, Vector::from_int(0));
@@ -334,7 +288,8 @@ impl PairOperator for AllClose {
 pub struct SumAndDot;
 
 #[cube]
-impl PairOperator for SumAndDot {
+impl Operator for SumAndDot {
+    type Inputs = Two;
     type Fields = Two;
     type Results = Two;
 
@@ -342,6 +297,7 @@ impl PairOperator for SumAndDot {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
+    const DEFINITION: &'static Definition<Self> = crate::defined!(SumAndDot);
 
     fn identity<N: Size>() -> Pair<A, B, N> {
         Pair::new(Vector::from_int(0), Vector::from_int(0))
@@ -349,14 +305,13 @@ impl PairOperator for SumAndDot {
 
     fn push<N: Size>(
         accumulator: Pair<A, B, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         _parameters: &Parameters,
     ) -> Pair<A, B, N> {
         Pair::new(
-            accumulator.first + Vector::cast_from(first),
-            accumulator.second + Vector::cast_from(first * second),
+            accumulator.first + Vector::cast_from(pair.first),
+            accumulator.second + Vector::cast_from(pair.first * pair.second),
         )
     }
 
@@ -382,46 +337,21 @@ impl PairOperator for SumAndDot {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightedMean;
 
+// The weights are the first input of the sum and the dot product.
+derived!(WeightedMean of pairs: Two -> One = SumAndDot, "weighted_mean", rules::floating,
+    before swapped, finish mean);
+
 #[cube]
-impl PairOperator for WeightedMean {
-    type Fields = Two;
-    type Results = One;
-
-    const NAME: &'static str = "weighted_mean";
-    const DEFINED_ON_EMPTY: bool = true;
-    const TYPES: TypeRule = rules::floating;
-    const PAIRWISE: bool = true;
-
-    fn identity<N: Size>() -> Pair<A, B, N> {
-        Pair::new(Vector::from_int(0), Vector::from_int(0))
+impl WeightedMean {
+    fn swapped<N: Size>(pair: Pair<In, In, N>) -> Pair<In, In, N> {
+        Pair::new(pair.second, pair.first)
     }
 
-    fn push<N: Size>(
-        accumulator: Pair<A, B, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
-        _position: Position,
-        _parameters: &Parameters,
-    ) -> Pair<A, B, N> {
-        Pair::new(
-            accumulator.first + Vector::cast_from(second),
-            accumulator.second + Vector::cast_from(first * second),
-        )
-    }
-
-    fn merge<N: Size>(
-        left: Pair<A, B, N>,
-        right: Pair<A, B, N>,
-        _parameters: &Parameters,
-    ) -> Pair<A, B, N> {
-        Pair::new(left.first + right.first, left.second + right.second)
-    }
-
-    fn finish<N: Size>(
-        accumulator: Pair<A, B, N>,
+    fn mean<N: Size>(
+        accumulator: AccumulatorOf<Two, N>,
         _count: usize,
         _parameters: &Parameters,
-    ) -> Value<Out, N> {
+    ) -> ResultsOf<One, N> {
         let weights = Vector::<B, N>::cast_from(accumulator.first);
         Value::new(Vector::cast_from(accumulator.second / weights))
     }
@@ -436,7 +366,8 @@ pub struct CosineSimilarity {
 }
 
 #[cube]
-impl PairOperator for CosineSimilarity {
+impl Operator for CosineSimilarity {
+    type Inputs = Two;
     type Fields = Three;
     type Results = One;
 
@@ -445,6 +376,7 @@ impl PairOperator for CosineSimilarity {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const PARAMETERS: ParameterRule<Self> = |operator| Ok(vec![not_negative("eps", operator.eps)?]);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(CosineSimilarity);
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
@@ -452,15 +384,14 @@ impl PairOperator for CosineSimilarity {
 
     fn push<N: Size>(
         accumulator: Triple<A, B, C, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         Triple::new(
-            accumulator.first + Vector::cast_from(first * second),
-            accumulator.second + Vector::cast_from(first * first),
-            accumulator.third + Vector::cast_from(second * second),
+            accumulator.first + Vector::cast_from(pair.first * pair.second),
+            accumulator.second + Vector::cast_from(pair.first * pair.first),
+            accumulator.third + Vector::cast_from(pair.second * pair.second),
         )
     }
 
@@ -526,7 +457,8 @@ fn grown<E: Float, N: Size>(
 }
 
 #[cube]
-impl PairOperator for WeightedMeanVar {
+impl Operator for WeightedMeanVar {
+    type Inputs = Two;
     type Fields = Three;
     type Results = Two;
 
@@ -534,6 +466,7 @@ impl PairOperator for WeightedMeanVar {
     const DEFINED_ON_EMPTY: bool = true;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
+    const DEFINITION: &'static Definition<Self> = crate::defined!(WeightedMeanVar);
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
         Triple::new(Vector::from_int(0), Vector::from_int(0), Vector::from_int(0))
@@ -541,18 +474,17 @@ impl PairOperator for WeightedMeanVar {
 
     fn push<N: Size>(
         accumulator: Triple<A, B, C, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
-        let weight = Vector::<A, N>::cast_from(second);
+        let weight = Vector::<A, N>::cast_from(pair.second);
         let weights = accumulator.first + weight;
         // Not 1 less the share, which is 0 where the elements so far weigh little.
         let one = part_of::<A, N>(Vector::from_int(1), weights);
         let (rest, share) = (accumulator.first * one, weight * one);
         let mean = Vector::<A, N>::cast_from(accumulator.second);
-        let distance = Vector::<A, N>::cast_from(first) - mean;
+        let distance = Vector::<A, N>::cast_from(pair.first) - mean;
         let variance = Vector::cast_from(accumulator.third);
         let variance = grown::<A, N>(variance, rest, share, distance, distance);
         Triple::new(
@@ -608,7 +540,8 @@ pub struct Covariance {
 }
 
 #[cube]
-impl PairOperator for Covariance {
+impl Operator for Covariance {
+    type Inputs = Two;
     type Fields = Four;
     type Results = One;
 
@@ -618,6 +551,7 @@ impl PairOperator for Covariance {
     const PAIRWISE: bool = true;
     const PARAMETERS: ParameterRule<Self> =
         |operator| Ok(vec![not_negative("correction", operator.correction)?]);
+    const DEFINITION: &'static Definition<Self> = crate::defined!(Covariance);
 
     fn identity<N: Size>() -> Quad<A, B, C, D, N> {
         let zero = Vector::from_int(0);
@@ -626,8 +560,7 @@ impl PairOperator for Covariance {
 
     fn push<N: Size>(
         accumulator: Quad<A, B, C, D, N>,
-        first: Vector<In, N>,
-        second: Vector<In, N>,
+        pair: Pair<In, In, N>,
         _position: Position,
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
@@ -638,8 +571,8 @@ impl PairOperator for Covariance {
         let rest = Vector::new(accumulator.first.extract(0usize) * one_part);
         let mean_x = Vector::<A, N>::cast_from(accumulator.second);
         let mean_y = Vector::<A, N>::cast_from(accumulator.third);
-        let distance_x = Vector::<A, N>::cast_from(first) - mean_x;
-        let distance_y = Vector::<A, N>::cast_from(second) - mean_y;
+        let distance_x = Vector::<A, N>::cast_from(pair.first) - mean_x;
+        let distance_y = Vector::<A, N>::cast_from(pair.second) - mean_y;
         let covariance = Vector::cast_from(accumulator.fourth);
         let covariance = grown::<A, N>(covariance, rest, share, distance_x, distance_y);
         Quad::new(

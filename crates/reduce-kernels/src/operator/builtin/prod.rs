@@ -13,6 +13,7 @@ pub struct Prod;
 
 #[cube]
 impl Operator for Prod {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 

@@ -28,6 +28,7 @@ pub struct SumSquares;
 
 #[cube]
 impl Operator for Sum {
+    type Inputs = One;
     type Fields = One;
     type Results = One;
 

@@ -640,6 +640,7 @@ struct Spread<const SKIPS: bool>;
 
 #[cube]
 impl<const SKIPS: bool> Operator for Spread<SKIPS> {
+    type Inputs = One;
     type Fields = Five;
     type Results = One;
 
