@@ -1,4 +1,5 @@
-//! Wind directions and a mean squared error, on the first device of the backends compiled in.
+//! Wind directions, a slope and a mean squared error, on the first device of the backends compiled
+//! in.
 #![cfg_attr(
     not(any(feature = "cuda-llvm", feature = "wgpu", feature = "vulkan")),
     allow(unused, reason = "without a backend there is no device")
@@ -12,9 +13,9 @@ use std::{
 use reduce_kernels::{
     ElementType, Mean, MinMax,
     cubecl::{Device, device::WgpuDeviceKind, prelude::*, std::tensor::TensorHandle},
-    reduce, storage_type,
+    reduce, reduce_pair, storage_type,
 };
-use reduce_own_operator::{MeanAngle, SquaredError, ToUnitRange};
+use reduce_own_operator::{MeanAngle, Slope, SquaredError, ToUnitRange};
 
 fn show(client: &Client) -> Result<(), Box<dyn Error>> {
     // Unlike `println!`, `writeln!` returns an error where the reader has gone.
@@ -32,6 +33,11 @@ fn show(client: &Client) -> Result<(), Box<dyn Error>> {
             direction.to_degrees().rem_euclid(360.0)
         )?;
     }
+
+    let hours = tensor(client, &[1.0, 2.0, 3.0], &[3]);
+    let millimetres = tensor(client, &[2.5, 4.5, 6.5], &[3]);
+    let rain = reduce_pair(Slope, &hours, &millimetres).run(client)?;
+    writeln!(out, "rain: {:.2} mm an hour", numbers(client, rain)?[0])?;
 
     let outputs = tensor(client, &[0.1, 0.4, 0.5, 0.8], &[4]);
     let error = reduce(Mean, &outputs).mapped(SquaredError { target: 0.5 }).run(client)?;

@@ -1,4 +1,5 @@
-//! The operator and the map under every schedule, the application by every plan, the laws of the operator, and what is refused.
+//! The operators and the map under every schedule, the application by every plan, the laws of the
+//! operators, and what is refused.
 //!
 //! `--features vulkan` runs it through SPIR-V and through WGSL, `--features wgpu` through WGSL,
 //! `--features cuda` on an NVIDIA GPU.
@@ -22,10 +23,10 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     planner::{AppliedKind, force_applied},
-    reduce, storage_type,
+    reduce, reduce_pair, storage_type,
     testing::{Random, TestError, Tolerance, check_every_plan, check_laws},
 };
-use reduce_own_operator::{MeanAngle, SquaredError, ToUnitRange};
+use reduce_own_operator::{MeanAngle, Slope, SquaredError, ToUnitRange};
 
 /// Angles are equal modulo a turn.
 const ANGLES: Tolerance = Tolerance::EXACT.with_absolute(1e-5).with_period(TAU);
@@ -58,6 +59,29 @@ fn mean_angle_under_every_schedule(client: &Client) -> Result<(), TestError> {
         angle,
         mean_angle,
         ANGLES,
+    )?;
+    Ok(())
+}
+
+/// A point near a line through 0 whose slope is 3.
+fn point(random: &mut Random) -> (f32, f32) {
+    let x = random.uniform(-2.0..=2.0);
+    (x as f32, (3.0 * x + random.uniform(-0.5..=0.5)) as f32)
+}
+
+/// Protects the operator of two inputs under every schedule.
+fn slope_under_every_schedule(client: &Client) -> Result<(), TestError> {
+    check_every_plan(
+        client,
+        &device(client),
+        |inputs| inputs.reduce(Slope),
+        point,
+        |points| {
+            let products: f64 = points.iter().map(|(x, y)| x * y).sum();
+            let squares: f64 = points.iter().map(|(x, _)| x * x).sum();
+            products / squares
+        },
+        Tolerance::EXACT.with_relative(1e-5),
     )?;
     Ok(())
 }
@@ -115,6 +139,30 @@ fn laws_of_the_mean_angle(client: &Client) -> Result<(), TestError> {
     let mut random = Random::new(1);
     triples.extend((0..1000).map(|_| [0; 3].map(|_| random.uniform(-9.0..=9.0) as f32)));
     check_laws(client, MeanAngle, &triples, ANGLES)
+}
+
+/// Protects the laws of the operator of two inputs.
+fn laws_of_the_slope(client: &Client) -> Result<(), TestError> {
+    let mut triples = vec![
+        [(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)],
+        [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.5)],
+        [(1e-3, 1.0), (1e3, 1.0), (1.0, 1.0)],
+    ];
+    let mut random = Random::new(3);
+    triples.extend((0..1000).map(|_| [0; 3].map(|_| point(&mut random))));
+    check_laws(client, Slope, &triples, Tolerance::FEW_ROUNDINGS)
+}
+
+/// Protects what `Slope` says about its edges: no points, and points whose x are 0.
+fn edges_of_the_slope(client: &Client) -> Result<(), TestError> {
+    let zeros = tensor(client, ElementType::F32, &[0f32; 2], &[2]);
+    let row = tensor(client, ElementType::F32, &[1f32, 2.0], &[2]);
+    let found = read(client, reduce_pair(Slope, &zeros, &row).run(client)?);
+    assert!(found[0].is_nan(), "of x that are 0: {found:?}");
+    let nothing = tensor(client, ElementType::F32, &[0f32], &[2, 0]);
+    let error = reduce_pair(Slope, &nothing, &nothing).over(1).run(client);
+    assert!(matches!(error, Err(ReduceError::Problem(_))), "{error:?}");
+    Ok(())
 }
 
 /// Protects what `MeanAngle` says about its edges: both sides of ±π, many turns, directions that
@@ -213,7 +261,8 @@ macro_rules! tests {
         tests!($backend:
             mean_angle_under_every_schedule, squared_error_under_every_schedule,
             unit_range_by_every_plan,
-            laws_of_the_mean_angle, edges_of_the_mean_angle, refusals);
+            laws_of_the_mean_angle, edges_of_the_mean_angle, slope_under_every_schedule,
+            laws_of_the_slope, edges_of_the_slope, refusals);
     };
 }
 
