@@ -5,57 +5,37 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::{
-    args::Input,
-    geometry::{Geometry, Tile, unknown_zero},
+    geometry::Geometry,
     load::{
         AtEnd, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge,
         position_across,
     },
     pairwise::{CHAIN, Tree, is_pairwise},
     realign::inside_block,
+    reducer::Reducer,
+    share::Share,
 };
 use crate::operator::{
     Accumulator, Block, BlockTraits, In, Inputs, OperatorRef, Parameters, Position, Single, Stored,
-    Stored2, Wide, Width, component_at, identity, one_input, push, push_block, two_inputs,
+    Stored2, Wide, Width, component_at, one_input, push, push_block, two_inputs,
 };
-
-/// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
-/// work on.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
-pub(super) struct Share {
-    pub(super) first: usize,
-    pub(super) stride: usize,
-}
 
 /// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are
 /// those of a load, or `N` is [`Single`] and the operator takes blocks.
 #[cube]
 pub(super) fn accumulate<N: Width>(
     accumulator: Accumulator<N>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    let outer_dims = geometry.reduced.len().comptime();
+    let access = comptime![share.access];
+    let operator = comptime![reducer.operator];
+    let outer_dims = share.geometry.reduced.len().comptime();
     let in_one = comptime![is_large(operator) || operator.0.inputs == 2];
     if comptime![in_one || any_load_may_be_missing(access, outer_dims)] {
-        in_one_loop::<N>(accumulator, input, geometry, parameters, tile, share, access, operator)
+        in_one_loop::<N>(accumulator, share, reducer)
     } else {
-        whole_blocks_first::<N>(
-            accumulator,
-            input,
-            geometry,
-            parameters,
-            tile,
-            share,
-            access,
-            operator,
-        )
+        whole_blocks_first::<N>(accumulator, share, reducer)
     }
 }
 
@@ -72,29 +52,27 @@ pub(super) fn accumulate<N: Width>(
 #[cube]
 fn whole_blocks_first<N: Width>(
     accumulator: Accumulator<N>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
+    let access = comptime![share.access];
+    let operator = comptime![reducer.operator];
+    let geometry = share.geometry;
     let in_flight = comptime![access.loads_in_flight];
     let pairwise = is_pairwise(operator);
     let blocks_per_chain = comptime![CHAIN.div_ceil(in_flight) as u32].runtime();
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let zero = share.unknown_zero();
     let tree = Tree::<N>::new(operator);
     let mut chains: u32 = 0u32.runtime();
     let mut blocks: u32 = 0u32.runtime();
     let mut total = accumulator;
-    let block = share.stride * in_flight;
+    let block = share.block_stride();
     let whole_blocks = loads_surely_valid(geometry, access) / block;
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
     let whole = comptime![BlockTraits { whole: true, ascending, ..SOME_BLOCK }];
     let ahead = comptime![access.direction == Direction::Across];
-    let arrays = input.vectors.count();
+    let arrays = share.input.vectors.count();
     let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
     if comptime![ahead] {
         #[unroll]
@@ -102,14 +80,14 @@ fn whole_blocks_first<N: Width>(
             values.push(RuntimeCell::new(Vector::empty()));
         }
         if whole_blocks > 0 {
-            load_whole(&values, input, geometry, tile, share.first, share.stride, access);
+            load_whole(&values, share, share.first);
         }
     }
     for nth in 0..whole_blocks {
         let first = share.first + nth * block;
         let mut loads = Sequence::<Loaded>::new();
         if comptime![arrays > 1] {
-            load_block_of_list(&mut loads, input, geometry, tile, first, share.stride, access);
+            load_block_of_list(&mut loads, share, first);
         }
         #[unroll]
         for k in 0..comptime![if arrays > 1 { 0 } else { in_flight }] {
@@ -120,22 +98,21 @@ fn whole_blocks_first<N: Width>(
                 let position = position_across(geometry, nth);
                 loads.push(Loaded { value, second, position, valid: true });
             } else {
-                loads.push(load(input, geometry, tile, nth, AtEnd::Never, access));
+                loads.push(load(share, nth, AtEnd::Never));
             }
         }
-        let (pushed, _) = push_together::<N>(total, &loads, parameters, whole, operator);
+        let (pushed, _) = push_together::<N>(total, &loads, reducer, whole);
         total = pushed;
         if comptime![ahead] {
             if nth + 1 < whole_blocks {
-                let next = first + block;
-                load_whole(&values, input, geometry, tile, next, share.stride, access);
+                load_whole(&values, share, first + block);
             }
         }
         if comptime![pairwise] {
             blocks += 1;
             if blocks == blocks_per_chain {
-                tree.take(total, chains, false, zero, parameters, operator);
-                total = identity::<N>(operator);
+                tree.take(total, chains, false, zero, reducer);
+                total = reducer.identity::<N>();
                 chains += 1;
                 blocks = 0u32;
             }
@@ -144,14 +121,14 @@ fn whole_blocks_first<N: Width>(
     // The rest is at most a block.
     let first = share.first + whole_blocks * block;
     if first < geometry.loads_per_tile {
-        let end = end_of(input, geometry, tile, access, operator);
-        let loads = issue(input, geometry, tile, first, share.stride, end, access, operator);
+        let end = end_of(share, operator);
+        let loads = issue(share, first, end, operator);
         let rest = comptime![BlockTraits { ascending, ..SOME_BLOCK }];
-        let (pushed, _) = push_together::<N>(total, &loads, parameters, rest, operator);
+        let (pushed, _) = push_together::<N>(total, &loads, reducer, rest);
         total = pushed;
     }
     if comptime![pairwise] {
-        total = tree.take(total, chains, true, zero, parameters, operator);
+        total = tree.take(total, chains, true, zero, reducer);
     }
     total
 }
@@ -160,16 +137,12 @@ fn whole_blocks_first<N: Width>(
 #[cube]
 fn load_whole(
     values: &Sequence<RuntimeCell<Vector<Stored, Wide>>>,
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
+    share: &Share<'_>,
     first: usize,
-    stride: usize,
-    #[comptime] access: Access,
 ) {
     #[unroll]
     for k in 0..values.len().comptime() {
-        let loaded = load(input, geometry, tile, first + k * stride, AtEnd::Never, access);
+        let loaded = load(share, first + k * share.stride, AtEnd::Never);
         values.index(k).store(loaded.value);
     }
 }
@@ -180,49 +153,35 @@ fn load_whole(
 #[cube]
 fn in_one_loop<N: Width>(
     accumulator: Accumulator<N>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
+    let access = comptime![share.access];
+    let operator = comptime![reducer.operator];
+    let geometry = share.geometry;
     let in_flight = comptime![access.loads_in_flight];
     let pairwise = is_pairwise(operator);
     let blocks_per_chain = comptime![CHAIN.div_ceil(in_flight) as u32].runtime();
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let zero = share.unknown_zero();
     let tree = Tree::<N>::new(operator);
     let mut chains: u32 = 0u32.runtime();
     let mut blocks: u32 = 0u32.runtime();
     let mut total = accumulator;
-    let end = end_of(input, geometry, tile, access, operator);
+    let end = end_of(share, operator);
     let mut first = share.first;
     while first < geometry.loads_per_tile {
-        let after = first + share.stride * in_flight;
-        let loads = issue(input, geometry, tile, first, share.stride, end, access, operator);
-        let (pushed, as_block) = take_loads::<N>(
-            total,
-            &loads,
-            input,
-            geometry,
-            parameters,
-            tile,
-            first,
-            share.stride,
-            false,
-            access,
-            operator,
-        );
+        let after = first + share.block_stride();
+        let loads = issue(share, first, end, operator);
+        let (pushed, as_block) = take_loads::<N>(total, &loads, share, first, reducer, false);
         total = pushed;
         if comptime![pairwise] {
             // A chain ends with a refused block, which adds many elements one by one.
             blocks = select(as_block, blocks + 1, blocks_per_chain);
             let last = after >= geometry.loads_per_tile;
             if blocks >= blocks_per_chain || last {
-                total = tree.take(total, chains, last, zero, parameters, operator);
+                total = tree.take(total, chains, last, zero, reducer);
                 if !last {
-                    total = identity::<N>(operator);
+                    total = reducer.identity::<N>();
                 }
                 chains += 1;
                 blocks = 0u32;
@@ -273,15 +232,9 @@ fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize 
 /// The last load of a tile with realigned rows, whose vector may reach beyond the input. Operators
 /// that refuse blocks do without: refused blocks are loaded again, and there with single elements.
 #[cube]
-fn end_of(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
-) -> Vector<Stored, Wide> {
-    if comptime![access.realigned && !may_refuse(operator)] {
-        load(input, geometry, tile, geometry.loads_per_tile - 1, AtEnd::Whole, access).value
+fn end_of(share: &Share<'_>, #[comptime] operator: OperatorRef) -> Vector<Stored, Wide> {
+    if comptime![share.access.realigned && !may_refuse(operator)] {
+        load(share, share.geometry.loads_per_tile - 1, AtEnd::Whole).value
     } else {
         Vector::empty()
     }
@@ -291,29 +244,26 @@ fn end_of(
 /// that of [`end_of()`].
 #[cube]
 fn issue(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
+    share: &Share<'_>,
     first: usize,
-    stride: usize,
     end: Vector<Stored, Wide>,
-    #[comptime] access: Access,
     #[comptime] operator: OperatorRef,
 ) -> Sequence<Loaded> {
-    let arrays = input.vectors.count();
+    let access = comptime![share.access];
+    let arrays = share.input.vectors.count();
     let mut loads = Sequence::<Loaded>::new();
     if comptime![arrays > 1] {
-        load_block_of_list(&mut loads, input, geometry, tile, first, stride, access);
+        load_block_of_list(&mut loads, share, first);
     }
-    let last = geometry.loads_per_tile - 1;
+    let last = share.geometry.loads_per_tile - 1;
     #[unroll]
     for k in 0..comptime![if arrays > 1 { 0 } else { access.loads_in_flight }] {
-        let nth = first + k * stride;
-        let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Clamped, access);
+        let nth = first + k * share.stride;
+        let loaded = load_inside(share, nth, first, AtEnd::Clamped);
         let value = if comptime![!access.realigned] {
             loaded.value
         } else if comptime![may_refuse(operator)] {
-            inside_block(loaded.value, tile.block)
+            inside_block(loaded.value, share.tile.block)
         } else {
             select(nth == last, end, loaded.value)
         };
@@ -330,16 +280,13 @@ fn issue(
 /// Issues a load. A load past the end repeats load `other` of the same unit, and is not valid.
 #[cube]
 pub(super) fn load_inside(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
+    share: &Share<'_>,
     nth: usize,
     other: usize,
     #[comptime] at_end: AtEnd,
-    #[comptime] access: Access,
 ) -> Loaded {
-    let inside = nth < geometry.loads_per_tile;
-    let loaded = load(input, geometry, tile, select(inside, nth, other), at_end, access);
+    let inside = nth < share.geometry.loads_per_tile;
+    let loaded = load(share, select(inside, nth, other), at_end);
     Loaded {
         value: loaded.value,
         second: loaded.second,
@@ -363,16 +310,14 @@ const SOME_BLOCK: BlockTraits = BlockTraits { whole: false, ascending: false, st
 pub(super) fn take_loads<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
+    share: &Share<'_>,
     first: usize,
-    stride: usize,
+    reducer: &Reducer<'_>,
     #[comptime] starts: bool,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
 ) -> (Accumulator<N>, bool) {
+    let access = comptime![share.access];
+    let operator = comptime![reducer.operator];
+    let geometry = share.geometry;
     let in_flight = comptime![access.loads_in_flight];
     let in_blocks = comptime![operator.0.blocks.is_some()];
     let may_refuse = comptime![may_refuse(operator)];
@@ -383,7 +328,7 @@ pub(super) fn take_loads<N: Width>(
     let mut total = accumulator;
     let mut taken = true.runtime();
     if comptime![in_flight == 1 && !access.peeled && !access.realigned] {
-        let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
+        let (pushed, as_block) = push_together::<N>(total, loads, reducer, whole);
         total = pushed;
         taken = as_block;
     } else if comptime![
@@ -394,35 +339,27 @@ pub(super) fn take_loads<N: Width>(
             || starts && may_refuse
             || any_load_may_be_missing(access, outer_dims)
     ] {
-        let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
+        let (pushed, as_block) = push_together::<N>(total, loads, reducer, some);
         total = pushed;
         taken = as_block;
-    } else if first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access) {
-        let (pushed, as_block) = push_together::<N>(total, loads, parameters, whole, operator);
+    } else if first + comptime![in_flight - 1] * share.stride < loads_surely_valid(geometry, access)
+    {
+        let (pushed, as_block) = push_together::<N>(total, loads, reducer, whole);
         total = pushed;
         taken = as_block;
     } else {
-        let (pushed, as_block) = push_together::<N>(total, loads, parameters, some, operator);
+        let (pushed, as_block) = push_together::<N>(total, loads, reducer, some);
         total = pushed;
         taken = as_block;
     }
     if comptime![may_refuse && access.realigned] {
-        let sure = first + comptime![in_flight - 1] * stride < loads_surely_valid(geometry, access);
-        taken = taken && (sure || !ends_outside(geometry, tile, access));
+        let last = first + comptime![in_flight - 1] * share.stride;
+        let sure = last < loads_surely_valid(geometry, access);
+        taken = taken && (sure || !ends_outside(share));
     }
     if comptime![may_refuse] {
         if !taken {
-            total = push_one_by_one::<N>(
-                accumulator,
-                input,
-                geometry,
-                parameters,
-                tile,
-                first,
-                stride,
-                access,
-                operator,
-            );
+            total = push_one_by_one::<N>(accumulator, share, first, reducer);
         }
     }
     (total, taken)
@@ -434,16 +371,16 @@ pub(super) fn take_loads<N: Width>(
 fn push_together<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
-    parameters: &Parameters,
+    reducer: &Reducer<'_>,
     #[comptime] traits: BlockTraits,
-    #[comptime] operator: OperatorRef,
 ) -> (Accumulator<N>, bool) {
+    let operator = comptime![reducer.operator];
     if comptime![operator.0.blocks.is_some()] {
         let block = block_of(loads, traits);
-        push_block::<N>(operator, accumulator, &block, parameters)
+        push_block::<N>(operator, accumulator, &block, reducer.parameters)
     } else {
         let whole = comptime![traits.whole];
-        (push_loads::<N>(accumulator, loads, parameters, whole, operator), true.runtime())
+        (push_loads::<N>(accumulator, loads, reducer, whole), true.runtime())
     }
 }
 
@@ -468,10 +405,11 @@ fn block_of(loads: &Sequence<Loaded>, #[comptime] traits: BlockTraits) -> Block<
 fn push_loads<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
-    parameters: &Parameters,
+    reducer: &Reducer<'_>,
     #[comptime] whole: bool,
-    #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
+    let parameters = reducer.parameters;
+    let operator = comptime![reducer.operator];
     let mut total = accumulator;
     #[unroll]
     for k in 0..loads.len().comptime() {
@@ -517,31 +455,28 @@ fn push_loaded<N: Width>(
 #[cube]
 fn push_one_by_one<N: Width>(
     accumulator: Accumulator<N>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
+    share: &Share<'_>,
     first: usize,
-    stride: usize,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
+    let access = comptime![share.access];
+    let operator = comptime![reducer.operator];
     let width = Wide::value().comptime();
     let components = N::value().comptime();
     // Elements of each load that belong to the same component of the accumulator.
     let each = comptime![(width / components) as u32];
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let zero = share.unknown_zero();
     let turns = comptime![access.loads_in_flight as u32 * each] + zero;
     let mut total = accumulator;
     for component in 0..comptime![components as u32] + zero {
         let mut part = total.component_at(component);
         for turn in 0..turns {
-            let nth = first + usize::cast_from(turn / each) * stride;
-            let loaded = load_inside(input, geometry, tile, nth, first, AtEnd::Whole, access);
+            let nth = first + usize::cast_from(turn / each) * share.stride;
+            let loaded = load_inside(share, nth, first, AtEnd::Whole);
             if loaded.valid {
                 let element = component + turn % each;
                 let vector = if comptime![access.realigned] {
-                    inside_block(loaded.value, tile.block)
+                    inside_block(loaded.value, share.tile.block)
                 } else {
                     loaded.value
                 };
@@ -550,7 +485,7 @@ fn push_one_by_one<N: Width>(
                 let start =
                     loaded.position.start + usize::cast_from(element) * loaded.position.step;
                 let position = Position { start, step: 0usize };
-                part = push::<Single>(operator, part, inputs, position, parameters);
+                part = push::<Single>(operator, part, inputs, position, reducer.parameters);
             }
         }
         total = total.with_component(component, part);
@@ -560,28 +495,24 @@ fn push_one_by_one<N: Width>(
 
 /// The accumulator of a share of the elements at the edges of a peeled inner dimension.
 #[cube]
-pub(super) fn accumulate_edges(
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<Single> {
+pub(super) fn accumulate_edges(share: &Share<'_>, reducer: &Reducer<'_>) -> Accumulator<Single> {
+    let access = comptime![share.access];
+    let parameters = reducer.parameters;
+    let operator = comptime![reducer.operator];
+    let geometry = share.geometry;
     let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
     // The edges of one inner dimension are too few for a chain.
     let outer_dims = geometry.reduced.len().comptime();
     let pairwise = is_pairwise(operator);
     let chained = comptime![pairwise && outer_dims > 0];
-    let mut total = identity::<Single>(operator);
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let mut total = reducer.identity::<Single>();
+    let zero = share.unknown_zero();
     let tree = Tree::<Single>::new(operator);
     let mut chains: u32 = 0u32.runtime();
     let mut link = 0usize;
     let mut slot = share.first;
     while slot < slots {
-        let edge = load_edge(input, geometry, tile, slot, access);
+        let edge = load_edge(share, slot);
         if edge.valid {
             let inputs = inputs_of::<Single, Single>(edge.value, edge.second, operator);
             total = push::<Single>(operator, total, inputs, edge.position, parameters);
@@ -591,9 +522,9 @@ pub(super) fn accumulate_edges(
             link += 1;
             let last = slot >= slots;
             if link == CHAIN || last {
-                total = tree.take(total, chains, last, zero, parameters, operator);
+                total = tree.take(total, chains, last, zero, reducer);
                 if !last {
-                    total = identity::<Single>(operator);
+                    total = reducer.identity::<Single>();
                 }
                 chains += 1;
                 link = 0;

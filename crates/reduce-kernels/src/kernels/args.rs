@@ -258,6 +258,14 @@ fn at_of<T: CubePrimitive>(
     }
 }
 
+/// A tensor beside the input, as kernels read it: as elements, as vectors, as both, or not at all.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct CompanionSlices<E: Float> {
+    pub(super) elements: ComptimeOption<Slice<E>>,
+    pub(super) vectors: ComptimeOption<Slice<Vector<E, Wide>>>,
+}
+
 /// The entire input, as kernels read it.
 #[derive(CubeType, Clone)]
 #[expand(derive(Clone))]
@@ -265,8 +273,7 @@ pub(super) struct Input {
     pub(super) vectors: Among<Vector<Stored, Wide>>,
     /// None, or as many as `vectors`; for lists, those of the tensors that need them.
     pub(super) elements: Among<Stored>,
-    pub(super) second: ComptimeOption<Slice<Stored2>>,
-    pub(super) second_wide: ComptimeOption<Slice<Vector<Stored2, Wide>>>,
+    pub(super) second: CompanionSlices<Stored2>,
     #[cube(comptime)]
     pub(super) second_access: CompanionAccess,
 }
@@ -283,23 +290,17 @@ pub(crate) struct Output {
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct OperandSlices {
-    pub(super) first: ComptimeOption<Slice<Operand>>,
-    pub(super) second: ComptimeOption<Slice<Operand2>>,
-    pub(super) third: ComptimeOption<Slice<Operand3>>,
-    pub(super) first_wide: ComptimeOption<Slice<Vector<Operand, Wide>>>,
-    pub(super) second_wide: ComptimeOption<Slice<Vector<Operand2, Wide>>>,
-    pub(super) third_wide: ComptimeOption<Slice<Vector<Operand3, Wide>>>,
+    pub(super) first: CompanionSlices<Operand>,
+    pub(super) second: CompanionSlices<Operand2>,
+    pub(super) third: CompanionSlices<Operand3>,
 }
 
 #[cube]
 pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
     OperandSlices {
-        first: whole_if_any(&arrays.first),
-        second: whole_if_any(&arrays.second),
-        third: whole_if_any(&arrays.third),
-        first_wide: whole_if_any(&arrays.first_wide),
-        second_wide: whole_if_any(&arrays.second_wide),
-        third_wide: whole_if_any(&arrays.third_wide),
+        first: companion_of::<Operand>(&arrays.first, &arrays.first_wide),
+        second: companion_of::<Operand2>(&arrays.second, &arrays.second_wide),
+        third: companion_of::<Operand3>(&arrays.third, &arrays.third_wide),
     }
 }
 
@@ -316,8 +317,7 @@ pub(super) fn input_of(arrays: &InputArrays) -> Input {
     Input {
         vectors: Among::new(vectors, 0u32),
         elements: Among::new(elements, 0u32),
-        second: whole_if_any(&arrays.second),
-        second_wide: whole_if_any(&arrays.second_wide),
+        second: companion_of::<Stored2>(&arrays.second, &arrays.second_wide),
         second_access: comptime![arrays.second_access],
     }
 }
@@ -339,8 +339,10 @@ pub(super) fn input_of_list(arrays: &ListArrays, nth: u32, nth_of_elements: u32)
     Input {
         vectors: Among::new(vectors, nth),
         elements: Among::new(elements, nth_of_elements),
-        second: ComptimeOption::new_None(),
-        second_wide: ComptimeOption::new_None(),
+        second: CompanionSlices::<Stored2> {
+            elements: ComptimeOption::new_None(),
+            vectors: ComptimeOption::new_None(),
+        },
         second_access: comptime![CompanionAccess::None],
     }
 }
@@ -374,6 +376,15 @@ pub(super) fn partials_of(arrays: &mut PartialArrays) -> Columns<AccumulatorType
         whole_if_any(&arrays.d),
         whole_if_any(&arrays.e),
     )
+}
+
+/// The entire arrays of a tensor beside the input.
+#[cube]
+fn companion_of<E: Float>(
+    elements: &ComptimeOption<Box<[E]>>,
+    vectors: &ComptimeOption<Box<[Vector<E, Wide>]>>,
+) -> CompanionSlices<E> {
+    CompanionSlices::<E> { elements: whole_if_any(elements), vectors: whole_if_any(vectors) }
 }
 
 /// The entire array.

@@ -2,10 +2,10 @@
 //! application, and stored results.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, Direction};
+use reduce_planner::Direction;
 
-use super::geometry::{Dim, Geometry, Tile};
-use crate::operator::{Slice, Wide};
+use super::{args::CompanionSlices, geometry::Dim, share::Share};
+use crate::operator::Wide;
 
 /// The strides of a tensor beside the input, for the dimensions of a [`Geometry`].
 #[derive(CubeType, CubeLaunch)]
@@ -35,22 +35,18 @@ pub(crate) enum CompanionAccess {
 
 /// The components of a load that belong to the tile.
 #[cube]
-pub(super) fn components_inside(tile: Tile, #[comptime] access: Access) -> u32 {
-    match comptime![access.direction] {
-        Direction::Along => comptime![access.vector as u32].runtime(),
-        Direction::Across => tile.results,
+pub(super) fn components_inside(share: &Share<'_>) -> u32 {
+    match comptime![share.access.direction] {
+        Direction::Along => comptime![share.access.vector as u32].runtime(),
+        Direction::Across => share.tile.results,
     }
 }
 
 /// The offset of a tile in a companion.
 #[cube]
-pub(super) fn tile_offset(
-    companion: &Companion,
-    geometry: &Geometry,
-    tile: Tile,
-    #[comptime] access: Access,
-) -> usize {
-    match comptime![access.direction] {
+pub(super) fn tile_offset(companion: &Companion, share: &Share<'_>) -> usize {
+    let (geometry, tile) = (share.geometry, share.tile);
+    match comptime![share.access.direction] {
         Direction::Along => strided(&geometry.kept, &companion.kept, tile.index),
         Direction::Across => {
             let row = tile.index / geometry.inner_len;
@@ -86,27 +82,25 @@ pub(super) fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: us
 /// `inner` apart. Components beyond the tile repeat its last.
 #[cube]
 pub(super) fn load_elements<E: Float>(
-    elements: ComptimeOption<Slice<E>>,
-    vectors: ComptimeOption<Slice<Vector<E, Wide>>>,
+    slices: CompanionSlices<E>,
     at: usize,
     inner: usize,
-    tile: Tile,
+    share: &Share<'_>,
     #[comptime] accessed: CompanionAccess,
-    #[comptime] access: Access,
 ) -> Vector<E, Wide> {
-    let vector = comptime![access.vector];
+    let vector = comptime![share.access.vector];
     match accessed {
         CompanionAccess::Vector => {
-            let vectors = vectors.unwrap();
+            let vectors = slices.vectors.unwrap();
             vectors[at / vector]
         }
         CompanionAccess::Same => {
-            let elements = elements.unwrap();
+            let elements = slices.elements.unwrap();
             Vector::new(elements[at])
         }
         _ => {
-            let elements = elements.unwrap();
-            let last = clamp_min(components_inside(tile, access), 1u32) - 1;
+            let elements = slices.elements.unwrap();
+            let last = clamp_min(components_inside(share), 1u32) - 1;
             let mut value = Vector::<E, Wide>::empty();
             #[unroll]
             for component in 0..vector {

@@ -5,19 +5,19 @@ use cubecl::prelude::*;
 use reduce_planner::Access;
 
 use super::{
-    accumulate::Share,
     args::{
-        Input, KernelTypes, ListArrays, PartialArrays, ResultArrays, input_of_list, output_of,
-        partials_of,
+        KernelTypes, ListArrays, PartialArrays, ResultArrays, input_of_list, output_of, partials_of,
     },
     geometry::{Dim, Divisor, Geometry, RowBlock, Tile, unknown_zero},
     load::{Loaded, edge_slots, load_block_of_list, load_edge},
-    team::{Team, place},
+    reducer::Reducer,
+    share::Share,
+    team::{Place, Team, place},
     total::{combine_team, total_with_edges},
 };
 use crate::operator::{
     ApplyRef, Operands, OperatorRef, Parameters, Real, RealTypes, Reals, Single, Stored, Wide,
-    apply_to, derived::copied_through_references, finish, identity, merge,
+    apply_to, derived::copied_through_references,
 };
 
 /// Words of a tensor in a table, beside those of its outer dimensions: numbers of its first cube, its
@@ -151,21 +151,13 @@ pub(crate) fn reduce_list(
     let edges = comptime![arrays > 0];
     let input = input_of_list(tensors, part.nth, part.nth_of_elements);
     let units = comptime![team.units_per_tile as usize];
-    let member = UNIT_POS as usize;
-    let share = Share { first: part.cube * units + member, stride: part.cubes * units };
-    let tile = whole_tensor();
-    let total = total_with_edges(
-        &input,
-        &part.geometry,
-        parameters,
-        tile,
-        share,
-        edges,
-        access,
-        team,
-        operator,
-    );
-    if place(team).member == 0 && CUBE_POS < cubes {
+    let first = part.cube * units + UNIT_POS as usize;
+    let stride = part.cubes * units;
+    let place = place(team);
+    let share = Share::new(&input, &part.geometry, whole_tensor(), place, first, stride, access);
+    let reducer = Reducer::new(parameters, team, operator);
+    let total = total_with_edges::<Single>(&share, &reducer, edges);
+    if share.place.member == 0 && CUBE_POS < cubes {
         partials.put(part.partial, total);
     }
 }
@@ -196,17 +188,17 @@ pub(crate) fn merge_list(
     let last = usize::cast_from(table[tensors]);
     let first = select(is_all, 0usize, usize::cast_from(table[nth]));
     let end = select(is_all, last, usize::cast_from(table[clamp_max(nth + 1, tensors)]));
-    let mut total = identity::<Single>(operator);
+    let reducer = Reducer::new(parameters, team, operator);
+    let mut total = reducer.identity::<Single>();
     let mut at = first + UNIT_POS as usize;
     while at < end {
-        let partial = partials.at(at);
-        total = merge::<Single>(operator, total, partial, parameters);
+        total = reducer.merge::<Single>(total, partials.at(at));
         at += units;
     }
     let zero = unknown_zero(tensors + 1, each);
-    total = combine_team::<Single>(total, parameters, zero, team, operator);
+    total = combine_team::<Single>(total, zero, &reducer);
     let count = number_at(table, tensors + 1 + 2 * nth);
-    let result = finish::<Single>(operator, total, count, parameters);
+    let result = reducer.finish::<Single>(total, count);
     if UNIT_POS == 0 && CUBE_POS <= tensors {
         output.elements.put(select(is_all, 0usize, each + nth), result);
     }
@@ -239,54 +231,58 @@ pub(crate) fn apply_to_list(
     if !unchanged {
         // The grid may hold a few cubes past the last. They have no loads.
         let part = part_of(table, clamp_max(CUBE_POS, cubes - 1), cubes, outer_dims);
-        let share = Share {
-            first: part.cube * comptime![units as usize] + UNIT_POS as usize,
-            stride: part.cubes * comptime![units as usize],
-        };
-        if comptime![in_place] {
-            let input = input_of_list(&*outputs, part.nth, part.nth_of_elements);
-            apply_to_part(
-                &input, outputs, &part, share, results, of_one, cubes, parameters, access, apply,
-            );
+        let input = if comptime![in_place] {
+            input_of_list(&*outputs, part.nth, part.nth_of_elements)
         } else {
-            let input = input_of_list(inputs, part.nth, part.nth_of_elements);
-            apply_to_part(
-                &input, outputs, &part, share, results, of_one, cubes, parameters, access, apply,
-            );
-        }
+            input_of_list(inputs, part.nth, part.nth_of_elements)
+        };
+        let first = part.cube * comptime![units as usize] + UNIT_POS as usize;
+        let stride = part.cubes * comptime![units as usize];
+        let place = Place { tile: 0u32.runtime(), member: UNIT_POS };
+        let share =
+            Share::new(&input, &part.geometry, whole_tensor(), place, first, stride, access);
+        let applied = AppliedResults { results, of_one, apply };
+        apply_to_part(outputs, &part, &share, &applied, parameters, CUBE_POS < cubes);
     }
 }
 
-/// Applies results to a share of a tensor. `of_one` is the output of 1.
+/// The results that are applied to the tensors of a list, and by what function.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct AppliedResults {
+    results: Reals<Single>,
+    /// The output of 1.
+    of_one: Real,
+    #[cube(comptime)]
+    apply: ApplyRef,
+}
+
+/// Applies results to a share of a tensor. A unit of a cube that does not work writes nothing.
 #[cube]
 fn apply_to_part(
-    input: &Input,
     outputs: &mut ListArrays,
     part: &Part,
-    share: Share,
-    results: Reals<Single>,
-    of_one: Real,
-    cubes: usize,
+    share: &Share<'_>,
+    applied: &AppliedResults,
     parameters: &Parameters,
-    #[comptime] access: Access,
-    #[comptime] apply: ApplyRef,
+    works: bool,
 ) {
-    let geometry = &part.geometry;
-    let vector = comptime![access.vector];
-    let in_flight = comptime![access.loads_in_flight];
-    let tile = whole_tensor();
-    let works = CUBE_POS < cubes;
+    let geometry = share.geometry;
+    let results = applied.results;
+    let apply = comptime![applied.apply];
+    let vector = comptime![share.access.vector];
+    let in_flight = comptime![share.access.loads_in_flight];
     let mut first = share.first;
     while first < geometry.loads_per_tile {
         let mut loads = Sequence::<Loaded>::new();
-        load_block_of_list(&mut loads, input, geometry, tile, first, share.stride, access);
+        load_block_of_list(&mut loads, share, first);
         let mut stored = Sequence::<StoredVector>::new();
         #[unroll]
         for k in 0..in_flight {
             let loaded = *loads.index(k);
             let value = Vector::<Real, Wide>::cast_from(loaded.value);
             let output = if comptime![apply.0.scales] {
-                value * Vector::new(of_one)
+                value * Vector::new(applied.of_one)
             } else {
                 let none = Operands::<Wide>::none();
                 apply_to::<Wide>(apply, value, results.repeated::<Wide>(), none, parameters)
@@ -299,14 +295,14 @@ fn apply_to_part(
         }
         let count = outputs.vectors.len().comptime();
         put_each(&mut outputs.vectors, part.nth, &stored, 0usize, count);
-        first += share.stride * in_flight;
+        first += share.block_stride();
     }
     let arrays = outputs.elements.len().comptime();
     if comptime![arrays > 0] {
         let slots = geometry.inner_count * comptime![edge_slots(vector)];
         let mut slot = share.first;
         while slot < slots {
-            let edge = load_edge(input, geometry, tile, slot, access);
+            let edge = load_edge(share, slot);
             if works && edge.valid {
                 let value = Vector::<Real, Single>::cast_from(edge.value);
                 let none = Operands::<Single>::none();

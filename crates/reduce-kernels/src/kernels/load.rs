@@ -1,12 +1,12 @@
 //! Loads: from the number of a load to a vector of elements.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, Direction};
+use reduce_planner::Direction;
 
 use super::{
-    args::Input,
     companion::{load_elements, strided},
-    geometry::{Geometry, Tile, offsets},
+    geometry::{Geometry, offsets},
+    share::Share,
 };
 use crate::operator::{
     Position, Single, Stored, Stored2, Wide, derived::copied_through_references,
@@ -40,17 +40,10 @@ pub(super) enum AtEnd {
 
 /// Issues load number `nth` of a tile.
 #[cube]
-pub(super) fn load(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    nth: usize,
-    #[comptime] at_end: AtEnd,
-    #[comptime] access: Access,
-) -> Loaded {
-    match comptime![access.direction] {
-        Direction::Along => load_along(input, geometry, tile, nth, access),
-        Direction::Across => load_across(input, geometry, tile, nth, at_end, access),
+pub(super) fn load(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Loaded {
+    match comptime![share.access.direction] {
+        Direction::Along => load_along(share, nth),
+        Direction::Across => load_across(share, nth, at_end),
     }
 }
 
@@ -71,9 +64,10 @@ copied_through_references!(PlaceExpand);
 
 /// The place of load number `nth` of a tile.
 #[cube]
-fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: Access) -> Place {
-    let vector = comptime![access.vector];
-    let mut start = tile.input;
+fn place_along(share: &Share<'_>, nth: usize) -> Place {
+    let geometry = share.geometry;
+    let vector = comptime![share.access.vector];
+    let mut start = share.tile.input;
     let mut position = 0usize;
     let mut slot = nth;
     let mut outer_index = 0usize;
@@ -86,7 +80,7 @@ fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: 
         slot = load;
         outer_index = outer;
     }
-    if comptime![access.peeled] {
+    if comptime![share.access.peeled] {
         let first = start.div_ceil(vector);
         let end = (first + slot + 1) * vector;
         let valid = end <= start + geometry.inner_len;
@@ -126,17 +120,11 @@ fn place_along(geometry: &Geometry, tile: Tile, nth: usize, #[comptime] access: 
 
 /// A vector along the inner dimension: neighbouring elements of one output.
 #[cube]
-fn load_along(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    nth: usize,
-    #[comptime] access: Access,
-) -> Loaded {
-    let place = place_along(geometry, tile, nth, access);
+fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
+    let place = place_along(share, nth);
     Loaded {
-        value: input.vectors.at(place.index),
-        second: second_of(input, geometry, tile, place.outer, place.element, access),
+        value: share.input.vectors.at(place.index),
+        second: second_of(share, place.outer, place.element),
         position: place.position,
         valid: place.valid,
     }
@@ -145,23 +133,15 @@ fn load_along(
 /// Adds the loads `first`, `first + stride`, ... of a tensor of a list, whose array is found once for
 /// all of them. A load past the end repeats the first and is not valid.
 #[cube]
-pub(super) fn load_block_of_list(
-    loads: &mut Sequence<Loaded>,
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    first: usize,
-    stride: usize,
-    #[comptime] access: Access,
-) {
-    let in_flight = comptime![access.loads_in_flight];
+pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>, first: usize) {
+    let in_flight = comptime![share.access.loads_in_flight];
     let mut places = Sequence::<Place>::new();
     let mut indices = Sequence::<usize>::new();
     #[unroll]
     for k in 0..in_flight {
-        let nth = first + k * stride;
-        let inside = nth < geometry.loads_per_tile;
-        let place = place_along(geometry, tile, select(inside, nth, first), access);
+        let nth = first + k * share.stride;
+        let inside = nth < share.geometry.loads_per_tile;
+        let place = place_along(share, select(inside, nth, first));
         indices.push(place.index);
         places.push(Place {
             index: place.index,
@@ -171,7 +151,7 @@ pub(super) fn load_block_of_list(
             element: place.element,
         });
     }
-    let values = input.vectors.at_each(&indices);
+    let values = share.input.vectors.at_each(&indices);
     #[unroll]
     for k in 0..in_flight {
         let place = *places.index(k);
@@ -188,28 +168,24 @@ pub(super) fn load_block_of_list(
 /// dimensions, from an `element` of the inner one on.
 #[cube]
 fn second_of(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
+    share: &Share<'_>,
     outer: usize,
     element: usize,
-    #[comptime] access: Access,
 ) -> ComptimeOption<Vector<Stored2, Wide>> {
     #[comptime]
-    match &geometry.second {
+    match &share.geometry.second {
         ComptimeOption::Some(strides) => {
-            let at = tile.second
-                + strided(&geometry.reduced, &strides.reduced, outer)
+            let at = share.tile.second
+                + strided(&share.geometry.reduced, &strides.reduced, outer)
                 + element * strides.inner;
-            let accessed = comptime![input.second_access];
+            let second = share.input.second;
+            let accessed = comptime![share.input.second_access];
             ComptimeOption::new_Some(load_elements::<Stored2>(
-                input.second,
-                input.second_wide,
+                second,
                 at,
                 strides.inner,
-                tile,
+                share,
                 accessed,
-                access,
             ))
         }
         ComptimeOption::None => ComptimeOption::new_None(),
@@ -218,14 +194,9 @@ fn second_of(
 
 /// A vector across outputs: one element of each of the tile's outputs.
 #[cube]
-fn load_across(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    nth: usize,
-    #[comptime] at_end: AtEnd,
-    #[comptime] access: Access,
-) -> Loaded {
+fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Loaded {
+    let (input, geometry, tile) = (share.input, share.geometry, share.tile);
+    let access = comptime![share.access];
     let vector = comptime![access.vector];
     let start = tile.input + offsets(&geometry.reduced, nth).input;
     let mut value = Vector::<Stored, Wide>::empty();
@@ -244,7 +215,7 @@ fn load_across(
         }
     } else if comptime![access.realigned && at_end == AtEnd::Whole] {
         let index = start / vector;
-        if index < whole_vectors(geometry, access) {
+        if index < whole_vectors(share) {
             value = input.vectors.at(index);
         } else {
             // Past the end, this repeats the last element, in components that have no result.
@@ -255,11 +226,11 @@ fn load_across(
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
-        value = input.vectors.at(clamp_max(start / vector, whole_vectors(geometry, access) - 1));
+        value = input.vectors.at(clamp_max(start / vector, whole_vectors(share) - 1));
     } else {
         value = input.vectors.at(start / vector);
     }
-    let second = second_of(input, geometry, tile, nth, 0usize, access);
+    let second = second_of(share, nth, 0usize);
     Loaded { value, second, position: position_across(geometry, nth), valid: true }
 }
 
@@ -271,15 +242,15 @@ pub(super) fn position_across(geometry: &Geometry, nth: usize) -> Position {
 
 /// Whether the last vector of a tile with realigned rows reaches beyond the input.
 #[cube]
-pub(super) fn ends_outside(geometry: &Geometry, tile: Tile, #[comptime] access: Access) -> bool {
-    let last = offsets(&geometry.reduced, geometry.loads_per_tile - 1);
-    (tile.input + last.input) / comptime![access.vector] >= whole_vectors(geometry, access)
+pub(super) fn ends_outside(share: &Share<'_>) -> bool {
+    let last = offsets(&share.geometry.reduced, share.geometry.loads_per_tile - 1);
+    (share.tile.input + last.input) / comptime![share.access.vector] >= whole_vectors(share)
 }
 
 /// The vectors that lie inside the input.
 #[cube]
-fn whole_vectors(geometry: &Geometry, #[comptime] access: Access) -> usize {
-    geometry.realigned.unwrap().elements / comptime![access.vector]
+fn whole_vectors(share: &Share<'_>) -> usize {
+    share.geometry.realigned.unwrap().elements / comptime![share.access.vector]
 }
 
 /// The largest number of elements at the edges of a peeled inner dimension: each edge is shorter
@@ -304,19 +275,17 @@ pub(super) struct Edge {
 /// The element of the second input that goes with one at an edge.
 #[cube]
 fn second_at_edge(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
+    share: &Share<'_>,
     outer: usize,
     element: usize,
 ) -> ComptimeOption<Vector<Stored2, Single>> {
     #[comptime]
-    match &geometry.second {
+    match &share.geometry.second {
         ComptimeOption::Some(strides) => {
-            let at = tile.second
-                + strided(&geometry.reduced, &strides.reduced, outer)
+            let at = share.tile.second
+                + strided(&share.geometry.reduced, &strides.reduced, outer)
                 + element * strides.inner;
-            let elements = input.second.unwrap();
+            let elements = share.input.second.elements.unwrap();
             ComptimeOption::new_Some(Vector::cast_from(elements[at]))
         }
         ComptimeOption::None => ComptimeOption::new_None(),
@@ -326,17 +295,12 @@ fn second_at_edge(
 /// Loads edge element `slot` of a tile. The edges are the elements before the first whole vector of
 /// each inner dimension, and those after the last.
 #[cube]
-pub(super) fn load_edge(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    slot: usize,
-    #[comptime] access: Access,
-) -> Edge {
-    let vector = comptime![access.vector];
+pub(super) fn load_edge(share: &Share<'_>, slot: usize) -> Edge {
+    let geometry = share.geometry;
+    let vector = comptime![share.access.vector];
     let slots = comptime![edge_slots(vector)];
     let at = geometry.at_reduced(slot / slots);
-    let start = tile.input + at.input;
+    let start = share.tile.input + at.input;
     let head = start.div_ceil(vector) * vector - start;
     let whole = (geometry.inner_len - head) / vector * vector;
     let at_edge = slot % slots;
@@ -344,8 +308,8 @@ pub(super) fn load_edge(
     let valid = element < geometry.inner_len;
     let inside = clamp_max(element, geometry.inner_len - 1);
     Edge {
-        value: Vector::cast_from(input.elements.at(start + inside)),
-        second: second_at_edge(input, geometry, tile, slot / slots, inside),
+        value: Vector::cast_from(share.input.elements.at(start + inside)),
+        second: second_at_edge(share, slot / slots, inside),
         position: Position {
             start: at.target + element * geometry.inner_target_stride,
             step: geometry.inner_target_stride,

@@ -5,11 +5,12 @@ use cubecl::prelude::*;
 use super::{
     args::{KernelTypes, PartialArrays, TargetArrays, partials_of},
     geometry::{Dim, offsets, unknown_zero},
+    reducer::Reducer,
     target::{accumulator_of_words, target_of},
     team::{Team, place},
     total::combine_team,
 };
-use crate::operator::{OperatorRef, Parameters, Single, identity, merge};
+use crate::operator::{OperatorRef, Parameters, Single, merge};
 
 /// Merges the `cubes` partial results of each output in an order that depends on nothing else, and
 /// writes the results.
@@ -28,18 +29,18 @@ pub(crate) fn merge_partials(
 ) {
     let partials = partials_of(partials);
     let mut target = target_of(target);
+    let reducer = Reducer::new(parameters, team, operator);
     let place = place(team);
     let units = comptime![team.units_per_tile as usize];
     let number = CUBE_POS * comptime![team.tiles_per_cube()] + place.tile as usize;
     let index = clamp_max(number, outputs - 1);
-    let mut total = identity::<Single>(operator);
+    let mut total = reducer.identity::<Single>();
     let mut cube = place.member as usize;
     while cube < cubes {
-        let partial = partials.at(cube * outputs + index);
-        total = merge::<Single>(operator, total, partial, parameters);
+        total = reducer.merge::<Single>(total, partials.at(cube * outputs + index));
         cube += units;
     }
-    total = combine_team::<Single>(total, parameters, unknown_zero(cubes, outputs), team, operator);
+    total = combine_team::<Single>(total, unknown_zero(cubes, outputs), &reducer);
     if place.member == 0 && number < outputs {
         let offset = offsets(kept, index).target;
         target.put(offset, total, outputs, reduction_len, parameters, operator);

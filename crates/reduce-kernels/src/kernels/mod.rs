@@ -51,6 +51,8 @@ pub(crate) mod pairwise;
 pub(crate) mod partials;
 pub(crate) mod pick;
 mod realign;
+mod reducer;
+mod share;
 pub(crate) mod single_pass;
 pub(crate) mod split_single_pass;
 pub(crate) mod split_two_pass;

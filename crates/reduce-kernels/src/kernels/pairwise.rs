@@ -4,10 +4,9 @@
 use cubecl::prelude::*;
 use reduce_planner::{Direction, Plan, Problem};
 
-use super::{accumulate::may_refuse, load::edge_slots};
+use super::{accumulate::may_refuse, load::edge_slots, reducer::Reducer};
 use crate::operator::{
-    A, Accumulator, AccumulatorTypes, Chains, Columns, OperatorRef, Parameters, Single, Width,
-    merge,
+    A, Accumulator, AccumulatorTypes, Chains, Columns, OperatorRef, Single, Width,
 };
 
 /// Number of levels of the tree.
@@ -60,76 +59,64 @@ impl<N: Width> Tree<N> {
         chains: u32,
         last: bool,
         zero: u32,
-        parameters: &Parameters,
-        #[comptime] operator: OperatorRef,
+        reducer: &Reducer<'_>,
     ) -> Accumulator<N> {
         let mut total = chain;
-        if comptime![operator.0.merges_in_loops()] {
+        if comptime![reducer.operator.0.merges_in_loops()] {
             let components = N::value().comptime();
             for nth in 0..comptime![components as u32] + zero {
                 let part = total.component_at(nth);
                 let stride = comptime![components as u32].runtime();
-                let mut levels = self.components;
-                let part = carry::<Single>(
-                    &mut levels,
-                    stride,
-                    nth,
-                    chains,
-                    part,
-                    last,
-                    zero,
-                    parameters,
-                    operator,
-                );
+                let levels = Levels::<Single> { totals: self.components, stride, first: nth };
+                let part = levels.carry(part, chains, last, zero, reducer);
                 total = total.with_component(nth, part);
             }
         } else {
             let (stride, first) = (1u32.runtime(), 0u32.runtime());
-            let mut levels = self.vectors;
-            total = carry::<N>(
-                &mut levels,
-                stride,
-                first,
-                chains,
-                total,
-                last,
-                zero,
-                parameters,
-                operator,
-            );
+            let levels = Levels::<N> { totals: self.vectors, stride, first };
+            total = levels.carry(total, chains, last, zero, reducer);
         }
         total
     }
 }
 
-/// Merges the total of a chain with those of the levels that are carried. Level `l` is held at
-/// index `l * stride + first`.
-#[cube]
-fn carry<N: Width>(
-    levels: &mut Columns<AccumulatorTypes, N>,
+/// The levels of the tree that one call merges. Level `l` is held at index `l * stride + first`.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Levels<N: Size> {
+    totals: Columns<AccumulatorTypes, N>,
     stride: u32,
     first: u32,
-    chains: u32,
-    chain: Accumulator<N>,
-    last: bool,
-    zero: u32,
-    parameters: &Parameters,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<N> {
-    let mut total = chain;
-    let top = comptime![LEVELS] + zero;
-    let mut level = 0u32;
-    while level <= top && (holds(chains, level) || (last && chains >> level > 0)) {
-        if holds(chains, level) {
-            let held = levels.at((level * stride + first) as usize);
-            total = merge::<N>(operator, held, total, parameters);
+}
+
+#[cube]
+impl<N: Width> Levels<N> {
+    /// Merges the total of a chain with those of the levels that are carried; see [`Tree::take`].
+    fn carry(
+        self,
+        chain: Accumulator<N>,
+        chains: u32,
+        last: bool,
+        zero: u32,
+        reducer: &Reducer<'_>,
+    ) -> Accumulator<N> {
+        let mut totals = self.totals;
+        let mut total = chain;
+        let top = comptime![LEVELS] + zero;
+        let mut level = 0u32;
+        while level <= top && (holds(chains, level) || (last && chains >> level > 0)) {
+            if holds(chains, level) {
+                let held = totals.at((level * self.stride + self.first) as usize);
+                total = reducer.merge::<N>(held, total);
+            }
+            level += 1;
         }
-        level += 1;
+        if !last {
+            let at = clamp_max(level, LEVELS) * self.stride + self.first;
+            totals.put(at as usize, total);
+        }
+        total
     }
-    if !last {
-        levels.put((clamp_max(level, LEVELS) * stride + first) as usize, total);
-    }
-    total
 }
 
 /// Whether a level holds a total.

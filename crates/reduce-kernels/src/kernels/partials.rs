@@ -20,12 +20,12 @@ use reduce_planner::{Access, Combine, Direction};
 
 use super::{
     geometry::unknown_zero,
-    team::{Team, place},
+    reducer::Reducer,
+    team::{Place, Team, place},
     total::combine_team,
 };
 use crate::operator::{
-    Accumulator, AccumulatorTypes, OperatorRef, Parameters, Record, Single, identity, merge,
-    word_count,
+    Accumulator, AccumulatorTypes, OperatorRef, Record, Single, Width, word_count,
 };
 
 /// Number of words that a unit of the last cube loads together and waits for.
@@ -42,7 +42,7 @@ pub(super) struct Published {
     /// The number of the launch in the high half.
     mark: u64,
     #[cube(comptime)]
-    outputs: usize,
+    pub(super) outputs: usize,
     #[cube(comptime)]
     words: usize,
 }
@@ -124,7 +124,7 @@ impl Published {
     }
 
     /// Publishes the accumulator of `output`.
-    pub(super) fn publish(
+    fn publish(
         &self,
         published: &[Atomic<u64>],
         cube: usize,
@@ -136,6 +136,24 @@ impl Published {
         for word in 0..comptime![self.words] {
             let marked = u64::cast_from(*bits.index(word)) | self.mark;
             published[self.at(cube, output, word)].store(marked);
+        }
+    }
+
+    /// Member 0 of a tile's team publishes the accumulators of the tile's outputs.
+    pub(super) fn publish_tile<N: Width>(
+        &self,
+        published: &[Atomic<u64>],
+        cube: usize,
+        total: Accumulator<N>,
+        place: Place,
+    ) {
+        let width = N::value().comptime();
+        if place.member == 0 {
+            #[unroll]
+            for nth in 0..width {
+                let output = place.tile as usize * width + nth;
+                self.publish(published, cube, output, total.component(nth));
+            }
         }
     }
 
@@ -159,16 +177,15 @@ impl Published {
     pub(super) fn merge(
         &self,
         published: &[Atomic<u64>],
-        parameters: &Parameters,
-        #[comptime] team: Team,
-        #[comptime] operator: OperatorRef,
+        reducer: &Reducer<'_>,
     ) -> Accumulator<Single> {
+        let team = comptime![reducer.team];
         let words = comptime![self.words];
         let cubes_in_flight = comptime![(WORDS_IN_FLIGHT / words).max(1)];
         let place = place(team);
         let output = place.tile as usize;
         let units = comptime![team.units_per_tile as usize];
-        let mut total = identity::<Single>(operator);
+        let mut total = reducer.identity::<Single>();
         let rounds = self.cubes.div_ceil(comptime![cubes_in_flight * units]);
         for round in 0..rounds {
             let cube = place.member as usize + round * comptime![cubes_in_flight * units];
@@ -198,21 +215,15 @@ impl Published {
                         }
                         bits.push(u32::cast_from(found));
                     }
-                    let fields = comptime![operator.0.fields];
+                    let fields = comptime![reducer.operator.0.fields];
                     let partial = Record::<AccumulatorTypes, Single>::from_bits(&bits, fields);
-                    total = merge::<Single>(operator, total, partial, parameters);
+                    total = reducer.merge::<Single>(total, partial);
                 }
             }
         }
         // Units that waited may have left their plane's other units behind. CubeCL's plane operations
         // on CUDA take part with whichever units happen to be there.
         sync_cube();
-        combine_team::<Single>(
-            total,
-            parameters,
-            unknown_zero(self.cubes, self.first),
-            team,
-            operator,
-        )
+        combine_team::<Single>(total, unknown_zero(self.cubes, self.first), reducer)
     }
 }

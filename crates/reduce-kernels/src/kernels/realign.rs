@@ -8,16 +8,13 @@
 //! when the cube combines.
 
 use cubecl::prelude::*;
-use reduce_planner::Access;
 
 use super::{
-    accumulate::Share,
-    geometry::{Geometry, RowBlock, Tile, offsets},
-    team::Team,
+    geometry::{RowBlock, Tile, offsets},
+    reducer::Reducer,
+    share::Share,
 };
-use crate::operator::{
-    Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Stored, Wide, merge,
-};
+use crate::operator::{Accumulator, AccumulatorTypes, Columns, Single, Stored, Wide};
 
 /// The vectors that a unit reads, one of each of its rows.
 #[derive(CubeType, Clone, Copy)]
@@ -31,16 +28,12 @@ pub(super) struct Window {
 
 /// The window of a share of a tile. Units past the end of the block repeat its last vector.
 #[cube]
-pub(super) fn window(
-    geometry: &Geometry,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-) -> Window {
-    let vector = comptime![access.vector];
+pub(super) fn window(share: &Share<'_>) -> Window {
+    let tile = share.tile;
+    let vector = comptime![share.access.vector];
     let block = tile.block;
     let start = tile.input - block.before;
-    let before = (start + offsets(&geometry.reduced, share.first).input) % vector;
+    let before = (start + offsets(&share.geometry.reduced, share.first).input) % vector;
     let last = (before + block.outputs - 1) / vector * vector;
     let at = clamp_max(block.before, last);
     // Not `clamp_max`: CUDA has no minimum of a position of 64 bits and a constant of 32.
@@ -94,11 +87,11 @@ pub(super) fn combine_windows(
     accumulator: Accumulator<Wide>,
     before: usize,
     block: RowBlock,
-    parameters: &Parameters,
     zero: u32,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<Wide> {
+    let team = comptime![reducer.team];
+    let operator = comptime![reducer.operator];
     let vector = Wide::value().comptime();
     // Each member has a row of places, one for each output of the block and a few without one.
     let row = comptime![(team.tiles_per_cube() * vector) as u32];
@@ -124,7 +117,7 @@ pub(super) fn combine_windows(
             if place % row < outputs {
                 let left = shared.at(place as usize);
                 let right = shared.at((place + half * row) as usize);
-                shared.put(place as usize, merge::<Single>(operator, left, right, parameters));
+                shared.put(place as usize, reducer.merge::<Single>(left, right));
             }
             place += comptime![team.units_per_cube];
         }

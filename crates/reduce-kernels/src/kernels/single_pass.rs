@@ -4,16 +4,17 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::{
-    accumulate::{Share, load_inside, take_loads},
-    args::{Input, InputArrays, KernelTypes, TargetArrays, input_of},
-    combine::combine_components,
-    geometry::{Geometry, Tile, locate, unknown_zero},
+    accumulate::{load_inside, take_loads},
+    args::{InputArrays, KernelTypes, TargetArrays, input_of},
+    geometry::{Geometry, Tile, locate},
     load::{AtEnd, Loaded},
-    target::target_of,
+    reducer::Reducer,
+    share::Share,
+    target::{Target, target_of},
     team::{Team, place},
-    total::{combine_team, total_across, total_along},
+    total::{combine_team, of_vectors, total},
 };
-use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width, identity};
+use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width};
 
 /// Each team of units reduces one tile. Its member 0 writes the results, or the accumulators.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -33,79 +34,66 @@ pub(crate) fn reduce_single_pass(
     let tiles_per_cube = comptime![team.tiles_per_cube()];
     let first =
         CUBE_POS * comptime![tiles_per_cube * access.outputs_in_flight] + place.tile as usize;
+    let tile = locate(geometry, first, access, tiles_per_cube);
+    let units = comptime![team.units_per_tile as usize].runtime();
+    let share = Share::new(&input, geometry, tile, place, place.member as usize, units, access);
+    let reducer = Reducer::new(parameters, team, operator);
+    match comptime![access.direction] {
+        Direction::Along => reduce_tiles::<Single>(&mut target, first, &share, &reducer),
+        Direction::Across => reduce_tiles::<Wide>(&mut target, first, &share, &reducer),
+    }
+}
+
+/// Reduces the tiles of a team, of which `first` is the number of the first, and the tile of
+/// `share`.
+#[cube]
+fn reduce_tiles<N: Width>(
+    target: &mut Target,
+    first: usize,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) {
+    let access = comptime![share.access];
     if comptime![access.outputs_in_flight == 1] {
-        let tile = locate(geometry, first, access, tiles_per_cube);
-        let share = Share {
-            first: place.member as usize,
-            stride: comptime![team.units_per_tile as usize].runtime(),
-        };
-        match comptime![access.direction] {
-            Direction::Along => {
-                let total =
-                    total_along(&input, geometry, parameters, tile, share, access, team, operator);
-                target.put_along(geometry, parameters, tile, place.member, total, operator);
-            }
-            Direction::Across => {
-                let total =
-                    total_across(&input, geometry, parameters, tile, share, access, team, operator);
-                target.put_across(geometry, parameters, tile, place.member, total, operator);
-            }
-        }
+        target.put_tile::<N>(total::<N>(share, reducer), share, reducer);
     } else {
         // Short reductions: the loads of several tiles are issued together, then their elements are
         // taken one tile after the other.
-        let in_flight = comptime![access.loads_in_flight];
-        let units = comptime![team.units_per_tile as usize].runtime();
-        let member = place.member as usize;
-        let zero = unknown_zero(geometry.tiles, geometry.outputs);
+        let zero = share.unknown_zero();
         // A unit without loads repeats those of another.
-        let other = clamp_max(member, geometry.loads_per_tile - 1);
+        let other = clamp_max(share.first, share.geometry.loads_per_tile - 1);
         let mut tiles = Sequence::<Tile>::new();
         let mut loads = Sequence::<Sequence<Loaded>>::new();
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
-            let number = first + comptime![nth * tiles_per_cube];
-            let tile = locate(geometry, number, access, tiles_per_cube);
+            let tiles_per_cube = comptime![reducer.team.tiles_per_cube()];
+            let tile = if comptime![nth == 0] {
+                share.tile
+            } else {
+                let number = first + comptime![nth * tiles_per_cube];
+                locate(share.geometry, number, access, tiles_per_cube)
+            };
+            let share = share.of_tile(tile);
             let mut of_tile = Sequence::<Loaded>::new();
             #[unroll]
-            for k in 0..in_flight {
-                let nth = member + k * units;
-                let loaded = load_inside(&input, geometry, tile, nth, other, AtEnd::Never, access);
-                of_tile.push(loaded);
+            for k in 0..comptime![access.loads_in_flight] {
+                let nth = share.first + k * share.stride;
+                of_tile.push(load_inside(&share, nth, other, AtEnd::Never));
             }
             tiles.push(tile);
             loads.push(of_tile);
         }
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
-            let tile = *tiles.index(nth);
+            let share = share.of_tile(*tiles.index(nth));
             let of_tile = loads.index(nth);
-            match comptime![access.direction] {
-                Direction::Along => {
-                    let of_unit = if comptime![operator.0.blocks.is_some()] {
-                        taken::<Single>(
-                            of_tile, &input, geometry, parameters, tile, member, units, access,
-                            operator,
-                        )
-                    } else {
-                        let wide = taken::<Wide>(
-                            of_tile, &input, geometry, parameters, tile, member, units, access,
-                            operator,
-                        );
-                        combine_components(wide, parameters, operator)
-                    };
-                    let total = combine_team::<Single>(of_unit, parameters, zero, team, operator);
-                    target.put_along(geometry, parameters, tile, place.member, total, operator);
-                }
-                Direction::Across => {
-                    let wide = taken::<Wide>(
-                        of_tile, &input, geometry, parameters, tile, member, units, access,
-                        operator,
-                    );
-                    let total = combine_team::<Wide>(wide, parameters, zero, team, operator);
-                    target.put_across(geometry, parameters, tile, place.member, total, operator);
-                }
-            }
+            let of_unit = if comptime![reducer.operator.0.blocks.is_some()] {
+                taken::<N>(of_tile, &share, reducer)
+            } else {
+                of_vectors::<N>(taken::<Wide>(of_tile, &share, reducer), &share, reducer)
+            };
+            let total = combine_team::<N>(of_unit, zero, reducer);
+            target.put_tile::<N>(total, &share, reducer);
         }
     }
 }
@@ -114,20 +102,12 @@ pub(crate) fn reduce_single_pass(
 #[cube]
 pub(super) fn taken<N: Width>(
     loads: &Sequence<Loaded>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    member: usize,
-    units: usize,
-    #[comptime] access: Access,
-    #[comptime] operator: OperatorRef,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    let mut total = identity::<N>(operator);
-    if member < geometry.loads_per_tile {
-        let (pushed, _) = take_loads::<N>(
-            total, loads, input, geometry, parameters, tile, member, units, true, access, operator,
-        );
+    let mut total = reducer.identity::<N>();
+    if share.first < share.geometry.loads_per_tile {
+        let (pushed, _) = take_loads::<N>(total, loads, share, share.first, reducer, true);
         total = pushed;
     }
     total

@@ -4,13 +4,14 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::{
-    accumulate::Share,
     args::{InputArrays, KernelTypes, PartialArrays, input_of, partials_of},
-    geometry::{Geometry, locate},
-    team::{Team, place},
-    total::{total_across, total_along},
+    geometry::Geometry,
+    reducer::Reducer,
+    share::{Share, share_among_cubes},
+    team::Team,
+    total::total,
 };
-use crate::operator::{OperatorRef, Parameters};
+use crate::operator::{AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Wide, Width};
 
 /// Each of `cubes` cubes reduces a share of each tile, and stores its accumulators as partial
 /// results. Those of cube `c` start at `c * outputs`, in the order of the canonical kept
@@ -29,31 +30,31 @@ pub(crate) fn reduce_split_two_pass(
 ) {
     let input = input_of(input);
     let mut partials = partials_of(partials);
-    let place = place(team);
-    let units = comptime![team.units_per_tile as usize];
+    let reducer = Reducer::new(parameters, team, operator);
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS % cubes;
-    let number = block * comptime![team.tiles_per_cube()] + place.tile as usize;
-    let tile = locate(geometry, number, access, comptime![team.tiles_per_cube()]);
-    let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
-    let partial = cube * geometry.outputs + tile.index;
+    let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
+    let first = cube * geometry.outputs + share.tile.index;
     match comptime![access.direction] {
-        Direction::Along => {
-            let total =
-                total_along(&input, geometry, parameters, tile, share, access, team, operator);
-            if place.member == 0 && tile.results > 0 {
-                partials.put(partial, total);
-            }
-        }
-        Direction::Across => {
-            let total =
-                total_across(&input, geometry, parameters, tile, share, access, team, operator);
-            #[unroll]
-            for nth in 0..comptime![access.vector] {
-                if place.member == 0 && comptime![nth as u32] < tile.results {
-                    partials.put(partial + nth, total.component(nth));
-                }
-            }
+        Direction::Along => store_total::<Single>(&mut partials, first, &share, &reducer),
+        Direction::Across => store_total::<Wide>(&mut partials, first, &share, &reducer),
+    }
+}
+
+/// Stores what this cube has accumulated of a tile as partials from number `first` on.
+#[cube]
+fn store_total<N: Width>(
+    partials: &mut Columns<AccumulatorTypes, Single>,
+    first: usize,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) {
+    let total = total::<N>(share, reducer);
+    #[unroll]
+    for nth in 0..N::value().comptime() {
+        let exists = comptime![nth as u32] < share.tile.results;
+        if share.place.member == 0 && exists {
+            partials.put(first + nth, total.component(nth));
         }
     }
 }

@@ -2,14 +2,16 @@
 //! stored as it is, as a partial result.
 
 use cubecl::prelude::*;
+use reduce_planner::Direction;
 
 use super::{
     args::{Output, TargetArrays, output_of, whole_if_any},
-    geometry::{Geometry, Tile},
+    reducer::Reducer,
+    share::Share,
 };
 use crate::operator::{
     Accumulator, AccumulatorTypes, OperatorRef, Parameters, Record, Results, Single, Slice, Wide,
-    finish, word_count,
+    Width, finish, word_count,
 };
 
 /// The entire target, as kernels write it.
@@ -50,50 +52,36 @@ impl Target {
         }
     }
 
-    /// Member 0 of a tile's team stores what becomes of its accumulator.
-    pub(super) fn put_along(
+    /// Member 0 of a tile's team stores what becomes of the tile's accumulator.
+    pub(super) fn put_tile<N: Width>(
         &mut self,
-        geometry: &Geometry,
-        parameters: &Parameters,
-        tile: Tile,
-        member: u32,
-        accumulator: Accumulator<Single>,
-        #[comptime] operator: OperatorRef,
+        accumulator: Accumulator<N>,
+        share: &Share<'_>,
+        reducer: &Reducer<'_>,
     ) {
-        if self.words.is_some() {
-            if member == 0 && tile.results > 0 {
-                self.put_words(tile.output, geometry.outputs, accumulator);
-            }
-        } else {
-            let results =
-                finish::<Single>(operator, accumulator, geometry.reduction_len, parameters);
-            if member == 0 && tile.results > 0 {
-                self.output.elements.put(tile.output, results);
-            }
-        }
-    }
-
-    /// Member 0 of a tile's team stores what becomes of its vector of accumulators.
-    pub(super) fn put_across(
-        &mut self,
-        geometry: &Geometry,
-        parameters: &Parameters,
-        tile: Tile,
-        member: u32,
-        accumulator: Accumulator<Wide>,
-        #[comptime] operator: OperatorRef,
-    ) {
+        let (geometry, tile) = (share.geometry, share.tile);
+        let member = share.place.member;
         if self.words.is_some() {
             #[unroll]
-            for nth in 0..Wide::value().comptime() {
-                if member == 0 && comptime![nth as u32] < tile.results {
+            for nth in 0..N::value().comptime() {
+                let exists = comptime![nth as u32] < tile.results;
+                if member == 0 && exists {
                     let offset = tile.output + nth * geometry.inner_target_stride;
                     self.put_words(offset, geometry.outputs, accumulator.component(nth));
                 }
             }
         } else {
-            let results = finish::<Wide>(operator, accumulator, geometry.reduction_len, parameters);
-            write_across(&mut self.output, geometry, tile, member, results);
+            let results = reducer.finish::<N>(accumulator, geometry.reduction_len);
+            match comptime![share.access.direction] {
+                Direction::Along => {
+                    if member == 0 && tile.results > 0 {
+                        self.output.elements.put(tile.output, results.resized::<Single>());
+                    }
+                }
+                Direction::Across => {
+                    write_across(&mut self.output, share, results.resized::<Wide>());
+                }
+            }
         }
     }
 
@@ -130,17 +118,12 @@ pub(super) fn accumulator_of_words(
 /// Member 0 writes the results of its vector of outputs: together if all of them are inside the row
 /// and lie side by side.
 #[cube]
-fn write_across(
-    output: &mut Output,
-    geometry: &Geometry,
-    tile: Tile,
-    member: u32,
-    result: Results<Wide>,
-) {
+fn write_across(output: &mut Output, share: &Share<'_>, result: Results<Wide>) {
+    let (geometry, tile) = (share.geometry, share.tile);
     let vector = Wide::value().comptime();
     let in_vectors = output.vectors.is_some();
     let in_elements = output.elements.is_some();
-    let mut elements = select(member == 0, tile.results, 0u32);
+    let mut elements = select(share.place.member == 0, tile.results, 0u32);
     if comptime![in_vectors] {
         // Without elements, every tile has all its results.
         if elements == comptime![vector as u32] || comptime![!in_elements] && elements > 0 {

@@ -1,102 +1,83 @@
 //! The work of a team, from the first load to the tile's accumulator.
 
 use cubecl::prelude::*;
-use reduce_planner::Access;
+use reduce_planner::{Access, Direction};
 
 use super::{
-    accumulate::{Share, accumulate, accumulate_edges},
-    args::Input,
+    accumulate::{accumulate, accumulate_edges},
     combine::{combine_components, combine_units},
-    geometry::{Geometry, Tile, unknown_zero},
     realign::{combine_windows, window},
-    team::Team,
+    reducer::Reducer,
+    share::Share,
 };
-use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width, identity, merge};
+use crate::operator::{Accumulator, Wide, Width};
 
-/// `Along`: one output's accumulator, complete in member 0.
+/// The accumulator of a tile, complete in member 0. `N` is [`Single`](crate::operator::Single)
+/// along, for one output, and [`Wide`] across, for a vector of outputs.
 #[cube]
-pub(super) fn total_along(
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<Single> {
-    let edges = comptime![access.peeled];
-    total_with_edges(input, geometry, parameters, tile, share, edges, access, team, operator)
+pub(super) fn total<N: Width>(share: &Share<'_>, reducer: &Reducer<'_>) -> Accumulator<N> {
+    total_with_edges::<N>(share, reducer, comptime![has_edges(share.access)])
 }
 
-/// [`total_along`], where `edges` says whether the ends of inner dimensions are read element by
-/// element. They are if the access is peeled.
+/// [`total()`], where `edges` says whether the ends of inner dimensions are read element by
+/// element.
 #[cube]
-pub(super) fn total_with_edges(
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
+pub(super) fn total_with_edges<N: Width>(
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
     #[comptime] edges: bool,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<Single> {
-    let total = if comptime![operator.0.blocks.is_some()] {
-        let first = if edges {
-            accumulate_edges(input, geometry, parameters, tile, share, access, operator)
-        } else {
-            identity::<Single>(operator)
-        };
-        accumulate::<Single>(first, input, geometry, parameters, tile, share, access, operator)
+) -> Accumulator<N> {
+    if comptime![share.access.realigned] {
+        let window = window(share);
+        let share = share.of_tile(window.tile);
+        let wide = accumulate::<Wide>(reducer.identity::<Wide>(), &share, reducer);
+        let block = share.tile.block;
+        combine_windows(wide, window.before, block, share.unknown_zero(), reducer).resized::<N>()
     } else {
-        let none = identity::<Wide>(operator);
-        let wide =
-            accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
-        let vectors = combine_components(wide, parameters, operator);
-        if edges {
-            let of_edges =
-                accumulate_edges(input, geometry, parameters, tile, share, access, operator);
-            merge::<Single>(operator, vectors, of_edges, parameters)
+        let total = if comptime![reducer.operator.0.blocks.is_some()] {
+            let first = if edges {
+                accumulate_edges(share, reducer).resized::<N>()
+            } else {
+                reducer.identity::<N>()
+            };
+            accumulate::<N>(first, share, reducer)
         } else {
-            vectors
-        }
-    };
-    combine_team::<Single>(
-        total,
-        parameters,
-        unknown_zero(geometry.tiles, geometry.outputs),
-        team,
-        operator,
-    )
+            let wide = accumulate::<Wide>(reducer.identity::<Wide>(), share, reducer);
+            let vectors = of_vectors::<N>(wide, share, reducer);
+            if edges { with_edges::<N>(vectors, share, reducer) } else { vectors }
+        };
+        combine_team::<N>(total, share.unknown_zero(), reducer)
+    }
 }
 
-/// `Across`: the accumulators of a vector of outputs, complete in member 0.
+/// Whether elements at the edges of inner dimensions are read one by one.
+pub(super) fn has_edges(access: Access) -> bool {
+    access.peeled && access.direction == Direction::Along
+}
+
+/// The accumulator of a tile from that of a unit's vectors, whose components belong to one output
+/// along, and to one each across.
 #[cube]
-pub(super) fn total_across(
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<Wide> {
-    let none = identity::<Wide>(operator);
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
-    if comptime![access.realigned] {
-        let window = window(geometry, tile, share, access);
-        let tile = window.tile;
-        let wide =
-            accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
-        combine_windows(wide, window.before, tile.block, parameters, zero, team, operator)
-    } else {
-        let wide =
-            accumulate::<Wide>(none, input, geometry, parameters, tile, share, access, operator);
-        combine_team::<Wide>(wide, parameters, zero, team, operator)
+pub(super) fn of_vectors<N: Width>(
+    vectors: Accumulator<Wide>,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    match comptime![share.access.direction] {
+        Direction::Along => combine_components(vectors, reducer).resized::<N>(),
+        Direction::Across => vectors.resized::<N>(),
     }
+}
+
+/// Along, adds this unit's share of the elements at the edges of inner dimensions.
+#[cube]
+pub(super) fn with_edges<N: Width>(
+    vectors: Accumulator<N>,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let edges = accumulate_edges(share, reducer).resized::<N>();
+    reducer.merge::<N>(vectors, edges)
 }
 
 /// Combines what the members of a team accumulated, complete in member 0. `zero` is 0, the same in
@@ -104,13 +85,11 @@ pub(super) fn total_across(
 #[cube]
 pub(super) fn combine_team<N: Width>(
     accumulator: Accumulator<N>,
-    parameters: &Parameters,
     zero: u32,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    if comptime![team.units_per_tile > 1] {
-        combine_units::<N>(accumulator, parameters, zero, team, operator)
+    if comptime![reducer.team.units_per_tile > 1] {
+        combine_units::<N>(accumulator, zero, reducer)
     } else {
         accumulator
     }

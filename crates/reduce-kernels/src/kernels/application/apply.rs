@@ -1,87 +1,90 @@
 //! The application of results to a share of a tile.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, Direction};
+use reduce_planner::Direction;
 
 use super::{
     Hold, How,
     held::Held,
-    operands::{edge_operands, load_operands, operand_offset},
+    operands::{OperandStarts, edge_operands, load_operands, operand_starts},
 };
 use crate::{
     kernels::{
-        accumulate::{Share, load_inside},
-        args::{AppliedArrays, Input, OperandArrays, OperandSlices, operands_of, whole_if_any},
+        accumulate::load_inside,
+        args::{AppliedArrays, OperandArrays, OperandSlices, operands_of, whole_if_any},
         companion::{Companion, CompanionAccess, components_inside},
-        geometry::{Geometry, Tile, offsets, unknown_zero},
+        geometry::offsets,
         load::{AtEnd, Loaded, edge_slots, load_edge},
+        share::Share,
+        total::has_edges,
     },
     operator::{
         Applied, Operands, Parameters, Real, Reals, Single, Slice, Stored2, Wide, apply_to,
     },
 };
 
-/// What an application reads and writes beside the input.
+/// What an application reads and writes beside the input, and how.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Beside {
+pub(super) struct Applier<'a> {
+    pub(super) operands: OperandSlices,
+    /// The strides of the stored results, then those of the operands.
+    pub(super) companions: &'a Sequence<Companion>,
+    parameters: &'a Parameters,
     output: ComptimeOption<Slice<Vector<Applied, Wide>>>,
     elements: ComptimeOption<Slice<Applied>>,
-    pub(super) operands: OperandSlices,
-    /// The offset of the tile in each operand.
-    pub(super) first: usize,
-    pub(super) second: usize,
-    pub(super) third: usize,
+    #[cube(comptime)]
+    pub(super) how: How,
+}
+
+#[cube]
+pub(super) fn applier_of<'a>(
+    operands: &OperandArrays,
+    output: &mut AppliedArrays,
+    companions: &'a Sequence<Companion>,
+    parameters: &'a Parameters,
+    #[comptime] how: How,
+) -> Applier<'a> {
+    Applier::<'a> {
+        operands: operands_of(operands),
+        companions,
+        parameters,
+        output: whole_if_any(&output.vectors),
+        elements: whole_if_any(&output.elements),
+        how,
+    }
 }
 
 /// Applies results to a share of a tile: to the loads that are held, or to loads that are issued
-/// here.
+/// here. `first_results` are those of the first component, for the elements at edges.
 #[cube]
 pub(super) fn apply_to_share(
+    applier: &Applier<'_>,
     held: &Held,
-    input: &Input,
-    operands: &OperandArrays,
-    output: &mut AppliedArrays,
-    geometry: &Geometry,
-    companions: &Sequence<Companion>,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
+    share: &Share<'_>,
     results: Reals<Wide>,
-    edge_results: Reals<Single>,
-    #[comptime] hold: Hold,
-    #[comptime] how: How,
+    first_results: Reals<Single>,
 ) {
-    let access = comptime![how.access];
-    let beside = Beside {
-        output: whole_if_any(&output.vectors),
-        elements: whole_if_any(&output.elements),
-        operands: operands_of(operands),
-        first: operand_offset(companions, geometry, tile, 0usize, how),
-        second: operand_offset(companions, geometry, tile, 1usize, how),
-        third: operand_offset(companions, geometry, tile, 2usize, how),
-    };
-    let in_flight = comptime![access.loads_in_flight];
-    if comptime![hold == Hold::Nothing] {
+    let geometry = share.geometry;
+    let starts = operand_starts(applier, share);
+    let in_flight = comptime![share.access.loads_in_flight];
+    if comptime![held.hold == Hold::Nothing] {
         let mut first = share.first;
         while first < geometry.loads_per_tile {
             let mut loads = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..in_flight {
                 let nth = first + k * share.stride;
-                loads.push(load_inside(input, geometry, tile, nth, first, AtEnd::Never, access));
+                loads.push(load_inside(share, nth, first, AtEnd::Never));
             }
             #[unroll]
             for k in 0..in_flight {
                 let nth = first + k * share.stride;
                 let value = Vector::<Real, Wide>::cast_from(loads.index(k).value);
                 let second = loads.index(k).second;
-                apply_to_load(
-                    value, second, nth, beside, geometry, companions, parameters, tile, results,
-                    how,
-                );
+                apply_to_load(applier, starts, share, nth, value, second, results);
             }
-            first += share.stride * in_flight;
+            first += share.block_stride();
         }
     } else {
         #[unroll]
@@ -89,61 +92,56 @@ pub(super) fn apply_to_share(
             let nth = share.first + k * share.stride;
             let value = held.applied_to(k);
             let second = held.loads.index(k).second;
-            apply_to_load(
-                value, second, nth, beside, geometry, companions, parameters, tile, results, how,
-            );
+            apply_to_load(applier, starts, share, nth, value, second, results);
         }
-        if comptime![hold.in_shared() > 0] {
+        if comptime![held.hold.in_shared() > 0] {
             let kept = held.kept.unwrap();
-            let units = comptime![how.team.units_per_cube as usize];
-            let zero = unknown_zero(geometry.tiles, geometry.outputs);
-            let mut first = share.first + share.stride * in_flight;
-            let mut slot = UNIT_POS as usize;
-            for _ in 0..comptime![(hold.in_shared() / in_flight) as u32] + zero {
+            let mut turn = held.first_turn(share);
+            for _ in 0..held.turns(share) {
                 #[unroll]
                 for k in 0..in_flight {
-                    let nth = first + k * share.stride;
-                    let value = Vector::<Real, Wide>::cast_from(kept[slot + k * units]);
-                    let second = second_of_load(input, geometry, tile, nth, first, access);
-                    apply_to_load(
-                        value, second, nth, beside, geometry, companions, parameters, tile,
-                        results, how,
-                    );
+                    let nth = turn.first + k * share.stride;
+                    let value = Vector::<Real, Wide>::cast_from(kept[held.place(&turn, k)]);
+                    let second = second_of_load(share, nth, turn.first);
+                    apply_to_load(applier, starts, share, nth, value, second, results);
                 }
-                first += share.stride * in_flight;
-                slot += comptime![units * in_flight];
+                held.end_turn(&mut turn, share);
             }
         }
     }
-    if comptime![access.peeled && access.direction == Direction::Along] {
-        let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
-        let mut slot = share.first;
-        while slot < slots {
-            let edge = load_edge(input, geometry, tile, slot, access);
-            if tile.results > 0 && edge.valid {
-                let outer = slot / comptime![edge_slots(access.vector)];
-                let operands = Operands::<Single>::of(edge_operands(
-                    beside,
-                    geometry,
-                    companions,
-                    outer,
-                    edge.element,
-                    edge.second,
-                    how,
-                ));
-                let value = apply_to::<Single>(
-                    comptime![how.apply],
-                    Vector::cast_from(edge.value),
-                    edge_results,
-                    operands,
-                    parameters,
-                );
-                let mut elements = beside.elements.unwrap();
-                elements[tile.output + edge.position.start] =
-                    Applied::cast_from(value.extract(0usize));
-            }
-            slot += share.stride;
+    if comptime![has_edges(share.access)] {
+        apply_to_edges(applier, starts, share, first_results);
+    }
+}
+
+/// Applies results to this unit's share of the elements at the edges of inner dimensions.
+#[cube]
+fn apply_to_edges(
+    applier: &Applier<'_>,
+    starts: OperandStarts,
+    share: &Share<'_>,
+    results: Reals<Single>,
+) {
+    let each = comptime![edge_slots(share.access.vector)];
+    let slots = share.geometry.inner_count * each;
+    let mut slot = share.first;
+    while slot < slots {
+        let edge = load_edge(share, slot);
+        if share.tile.results > 0 && edge.valid {
+            let operands =
+                Operands::<Single>::of(edge_operands(applier, starts, share, slot / each, edge));
+            let value = apply_to::<Single>(
+                comptime![applier.how.apply],
+                Vector::cast_from(edge.value),
+                results,
+                operands,
+                applier.parameters,
+            );
+            let mut elements = applier.elements.unwrap();
+            elements[share.tile.output + edge.position.start] =
+                Applied::cast_from(value.extract(0usize));
         }
+        slot += share.stride;
     }
 }
 
@@ -151,19 +149,16 @@ pub(super) fn apply_to_share(
 /// end repeats load `other`.
 #[cube]
 fn second_of_load(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
+    share: &Share<'_>,
     nth: usize,
     other: usize,
-    #[comptime] access: Access,
 ) -> ComptimeOption<Vector<Stored2, Wide>> {
-    if comptime![input.second_access == CompanionAccess::None] {
+    if comptime![share.input.second_access == CompanionAccess::None] {
         ComptimeOption::new_None()
     } else {
         // The elements of the input, which are held, are not used: compilers drop their loads.
-        let last = geometry.loads_per_tile - 1;
-        load_inside(input, geometry, tile, nth, clamp_max(other, last), AtEnd::Never, access).second
+        let last = share.geometry.loads_per_tile - 1;
+        load_inside(share, nth, clamp_max(other, last), AtEnd::Never).second
     }
 }
 
@@ -183,12 +178,9 @@ pub(super) struct Spot {
 
 /// Where load number `nth` of a tile lies.
 #[cube]
-pub(super) fn spot(
-    geometry: &Geometry,
-    tile: Tile,
-    nth: usize,
-    #[comptime] access: Access,
-) -> Spot {
+pub(super) fn spot(share: &Share<'_>, nth: usize) -> Spot {
+    let (geometry, tile) = (share.geometry, share.tile);
+    let access = comptime![share.access];
     let vector = comptime![access.vector];
     let inside = tile.results > 0 && nth < geometry.loads_per_tile;
     match comptime![access.direction] {
@@ -225,49 +217,46 @@ pub(super) fn spot(
 /// Applies results to a load and stores the vector.
 #[cube]
 fn apply_to_load(
+    applier: &Applier<'_>,
+    starts: OperandStarts,
+    share: &Share<'_>,
+    nth: usize,
     value: Vector<Real, Wide>,
     second: ComptimeOption<Vector<Stored2, Wide>>,
-    nth: usize,
-    beside: Beside,
-    geometry: &Geometry,
-    companions: &Sequence<Companion>,
-    parameters: &Parameters,
-    tile: Tile,
     results: Reals<Wide>,
-    #[comptime] how: How,
 ) {
-    let access = comptime![how.access];
+    let access = comptime![share.access];
     let vector = comptime![access.vector];
-    let spot = spot(geometry, tile, nth, access);
+    let tile = share.tile;
+    let spot = spot(share, nth);
     if spot.exists {
-        let operands = Operands::<Wide>::of(load_operands(
-            beside, geometry, companions, tile, spot, second, how,
-        ));
-        let value = apply_to::<Wide>(comptime![how.apply], value, results, operands, parameters);
+        let operands = Operands::<Wide>::of(load_operands(applier, starts, share, spot, second));
+        let apply = comptime![applier.how.apply];
+        let value = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
         let value = Vector::<Applied, Wide>::cast_from(value);
-        let in_vectors = beside.output.is_some();
+        let in_vectors = applier.output.is_some();
         let in_part = comptime![access.peeled && access.direction == Direction::Across];
-        let mut elements =
-            select(comptime![!in_vectors].runtime(), components_inside(tile, access), 0u32);
+        let mut elements = select(comptime![!in_vectors].runtime(), components_inside(share), 0u32);
         if comptime![in_vectors] {
             if comptime![in_part] {
                 if tile.results == comptime![vector as u32] {
-                    let mut output = beside.output.unwrap();
+                    let mut output = applier.output.unwrap();
                     output[spot.output / vector] = value;
                 } else {
                     elements = tile.results;
                 }
             } else {
-                let mut output = beside.output.unwrap();
+                let mut output = applier.output.unwrap();
                 output[spot.output / vector] = value;
             }
         }
         if comptime![!in_vectors || in_part] {
-            let mut output = beside.elements.unwrap();
+            let mut output = applier.elements.unwrap();
             #[unroll]
             for nth in 0..vector {
                 if comptime![nth as u32] < elements {
-                    output[spot.output + nth * geometry.inner_target_stride] = value.extract(nth);
+                    output[spot.output + nth * share.geometry.inner_target_stride] =
+                        value.extract(nth);
                 }
             }
         }

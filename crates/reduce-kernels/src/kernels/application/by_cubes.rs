@@ -13,22 +13,23 @@ use reduce_planner::Direction;
 
 use super::{
     Hold, How,
-    held::{held_across, held_along, hold_loads},
-    store_and_apply_across, store_and_apply_along,
+    apply::applier_of,
+    held::{held_total, hold_loads},
+    store_and_apply,
 };
 use crate::{
     kernels::{
-        accumulate::Share,
         args::{
             AppliedArrays, InputArrays, KernelTypes, OperandArrays, ResultArrays, input_of,
             output_of,
         },
         companion::Companion,
-        geometry::{Geometry, locate},
+        geometry::Geometry,
         partials::{Published, merging_team, nth_to_begin, outputs_per_tile},
-        team::{Team, place},
+        reducer::Reducer,
+        share::{Share, share_among_cubes},
     },
-    operator::{Columns, OperatorRef, Parameters, ResultTypes, Single, Wide, finish},
+    operator::{Columns, OperatorRef, Parameters, ResultTypes, Results, Single, Wide, Width},
 };
 
 /// Like [`reduce_and_apply`](super::reduce_and_apply) with tiles that `cubes` cubes hold. They publish
@@ -55,121 +56,59 @@ pub(crate) fn reduce_and_apply_by_cubes(
     let team = comptime![how.team];
     let input = input_of(input);
     let mut stored = output_of(results);
-    let place = place(team);
-    let units = comptime![team.units_per_tile as usize];
-    let tiles_per_cube = comptime![team.tiles_per_cube()];
-    let width = comptime![outputs_per_tile(access)];
-    let outputs = comptime![tiles_per_cube * width];
+    let outputs = comptime![team.tiles_per_cube() * outputs_per_tile(access)];
     let nth = nth_to_begin(&*published, mark);
     let block = nth / cubes;
     let cube = nth - block * cubes;
-    let number = place.tile as usize;
-    let tile = locate(geometry, block * tiles_per_cube + number, access, tiles_per_cube);
-    let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
+    let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
+    let reducer = Reducer::new(parameters, team, operator);
+    let applier = applier_of(operands, output, companions, apply_parameters, how);
     let partials = Published::of(block, cubes, mark, outputs, operator);
-    let mut held = hold_loads(&input, geometry, tile, share, access, team, hold);
-    let writer = place.member == 0 && cube == 0;
+    let held = hold_loads(&share, team, hold);
+    let writes = share.place.member == 0 && cube == 0;
     match comptime![access.direction] {
         Direction::Along => {
-            let total = held_along(
-                &mut held, &input, geometry, parameters, tile, share, access, team, hold, operator,
-            );
-            if place.member == 0 {
-                partials.publish(&*published, cube, number, total);
-            }
-            let of_cube = merged_results(
-                &partials,
-                &*published,
-                geometry,
-                parameters,
-                outputs,
-                team,
-                operator,
-            );
-            store_and_apply_along(
-                of_cube.at(number),
-                &held,
-                &input,
-                operands,
-                &mut stored,
-                output,
-                geometry,
-                companions,
-                apply_parameters,
-                tile,
-                share,
-                writer,
-                hold,
-                how,
-            );
+            let total = held_total::<Single>(&held, &share, &reducer);
+            partials.publish_tile::<Single>(&*published, cube, total, share.place);
+            let own = merged_results::<Single>(&partials, &*published, &share, &reducer);
+            store_and_apply::<Single>(own, &mut stored, &applier, &held, &share, writes);
         }
         Direction::Across => {
-            let total = held_across(
-                &mut held, &input, geometry, parameters, tile, share, access, team, hold, operator,
-            );
-            if place.member == 0 {
-                #[unroll]
-                for component in 0..width {
-                    let output = number * width + component;
-                    partials.publish(&*published, cube, output, total.component(component));
-                }
-            }
-            let of_cube = merged_results(
-                &partials,
-                &*published,
-                geometry,
-                parameters,
-                outputs,
-                team,
-                operator,
-            );
-            let mut own = of_cube.at(number * width).repeated::<Wide>();
-            #[unroll]
-            for component in 1..width {
-                let next = of_cube.at(number * width + component);
-                own = own.with_component(comptime![component as u32].runtime(), next);
-            }
-            store_and_apply_across(
-                own,
-                &held,
-                &input,
-                operands,
-                &mut stored,
-                output,
-                geometry,
-                companions,
-                apply_parameters,
-                tile,
-                share,
-                writer,
-                hold,
-                how,
-            );
+            let total = held_total::<Wide>(&held, &share, &reducer);
+            partials.publish_tile::<Wide>(&*published, cube, total, share.place);
+            let own = merged_results::<Wide>(&partials, &*published, &share, &reducer);
+            store_and_apply::<Wide>(own, &mut stored, &applier, &held, &share, writes);
         }
     }
 }
 
-/// The results of all outputs of a cube, from what all cubes of its tiles publish. Every unit of the
-/// cube must get here.
+/// The results of a tile, from what all cubes of its block publish. Every unit of the cube must get
+/// here.
 #[cube]
-fn merged_results(
+fn merged_results<N: Width>(
     partials: &Published,
     published: &[Atomic<u64>],
-    geometry: &Geometry,
-    parameters: &Parameters,
-    #[comptime] outputs: usize,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
-) -> Columns<ResultTypes, Single> {
-    let merging = comptime![merging_team(team, outputs)];
-    let total = partials.merge(published, parameters, merging, operator);
-    let result = finish::<Single>(operator, total, geometry.reduction_len, parameters);
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Results<N> {
+    let outputs = comptime![partials.outputs];
+    let merging = reducer.of_team(comptime![merging_team(reducer.team, outputs)]);
+    let total = partials.merge(published, &merging);
+    let result = reducer.finish::<Single>(total, share.geometry.reduction_len);
     let mut of_cube =
-        Columns::<ResultTypes, Single>::shared(outputs, comptime![operator.0.results]);
+        Columns::<ResultTypes, Single>::shared(outputs, comptime![reducer.operator.0.results]);
     let output = UNIT_POS as usize;
     if output < outputs {
         of_cube.put(output, result);
     }
     sync_cube();
-    of_cube
+    let width = N::value().comptime();
+    let first = share.place.tile as usize * width;
+    let mut own = of_cube.at(first).repeated::<N>();
+    #[unroll]
+    for nth in 1..width {
+        let next = of_cube.at(first + nth);
+        own = own.with_component(comptime![nth as u32].runtime(), next);
+    }
+    own
 }

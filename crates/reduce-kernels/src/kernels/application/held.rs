@@ -1,23 +1,19 @@
 //! Tiles whose elements are held between the reduction and the application.
 
 use cubecl::prelude::*;
-use reduce_planner::Access;
 
 use super::Hold;
 use crate::{
     kernels::{
-        accumulate::{Share, accumulate_edges, load_inside, take_loads},
-        args::Input,
-        combine::combine_components,
-        geometry::{Geometry, Tile, unknown_zero},
+        accumulate::{load_inside, take_loads},
         load::{AtEnd, Loaded},
+        reducer::Reducer,
+        share::Share,
         single_pass::taken,
         team::Team,
-        total::combine_team,
+        total::{combine_team, has_edges, of_vectors, with_edges},
     },
-    operator::{
-        Accumulator, In, OperatorRef, Parameters, Real, Single, Slice, Stored, Wide, Width, merge,
-    },
+    operator::{Accumulator, In, Real, Slice, Stored, Wide, Width},
 };
 
 /// The loads that a unit holds. Those in shared memory come after those in registers, and each unit
@@ -30,10 +26,46 @@ pub(super) struct Held {
     /// [`Hold::is_converted`].
     values: Sequence<Vector<In, Wide>>,
     pub(super) kept: ComptimeOption<Slice<Vector<Stored, Wide>>>,
+    #[cube(comptime)]
+    pub(super) hold: Hold,
+    /// The number of units that hold loads in the same shared memory.
+    #[cube(comptime)]
+    units: usize,
+}
+
+/// A turn of the loop over the loads in shared memory. Each turn takes as many as a unit has in
+/// flight.
+#[derive(CubeType)]
+pub(super) struct Turn {
+    /// The number of the turn's first load in the tile.
+    pub(super) first: usize,
+    /// The place of that load in shared memory.
+    place: usize,
 }
 
 #[cube]
 impl Held {
+    /// The number of turns, which compilers must not know: see
+    /// [`unknown_zero()`](crate::kernels::geometry::unknown_zero).
+    pub(super) fn turns(&self, share: &Share<'_>) -> u32 {
+        let in_flight = comptime![share.access.loads_in_flight];
+        comptime![(self.hold.in_shared() / in_flight) as u32] + share.unknown_zero()
+    }
+
+    pub(super) fn first_turn(&self, share: &Share<'_>) -> Turn {
+        Turn { first: share.first + share.block_stride(), place: UNIT_POS as usize }
+    }
+
+    pub(super) fn end_turn(&self, turn: &mut Turn, share: &Share<'_>) {
+        turn.first += share.block_stride();
+        turn.place += comptime![self.units * share.access.loads_in_flight];
+    }
+
+    /// The place in shared memory of load number `nth` of a turn.
+    pub(super) fn place(&self, turn: &Turn, #[comptime] nth: usize) -> usize {
+        turn.place + comptime![nth * self.units]
+    }
+
     /// The elements of load number `nth` of those in registers.
     pub(super) fn value(&self, #[comptime] nth: usize) -> Vector<In, Wide> {
         let converted = self.values.len().comptime();
@@ -60,11 +92,7 @@ impl Held {
 /// Issues the loads that are held in registers.
 #[cube]
 pub(super) fn hold_loads(
-    input: &Input,
-    geometry: &Geometry,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
+    share: &Share<'_>,
     #[comptime] team: Team,
     #[comptime] hold: Hold,
 ) -> Held {
@@ -72,144 +100,71 @@ pub(super) fn hold_loads(
     let mut values = Sequence::<Vector<In, Wide>>::new();
     if comptime![hold != Hold::Nothing] {
         // A unit without loads repeats those of another.
-        let other = clamp_max(share.first, geometry.loads_per_tile - 1);
+        let other = clamp_max(share.first, share.geometry.loads_per_tile - 1);
         #[unroll]
-        for k in 0..comptime![access.loads_in_flight] {
-            let nth = share.first + k * share.stride;
-            let loaded = load_inside(input, geometry, tile, nth, other, AtEnd::Never, access);
+        for k in 0..comptime![share.access.loads_in_flight] {
+            let loaded = load_inside(share, share.first + k * share.stride, other, AtEnd::Never);
             if comptime![hold.is_converted()] {
                 values.push(Vector::cast_from(loaded.value));
             }
             loads.push(loaded);
         }
     }
-    let places = comptime![hold.in_shared() * team.units_per_cube as usize];
+    let units = comptime![team.units_per_cube as usize];
+    let places = comptime![hold.in_shared() * units];
     let kept = if comptime![places > 0] {
         let memory = Shared::<[Vector<Stored, Wide>]>::new_slice(places);
         ComptimeOption::new_Some(Slice::of(&memory))
     } else {
         ComptimeOption::new_None()
     };
-    Held { loads, values, kept }
+    Held { loads, values, kept, hold, units }
 }
 
 /// The accumulator of the loads that a unit holds, of which it stores those that follow the ones in
 /// registers.
 #[cube]
-fn of_unit<N: Width>(
-    held: &mut Held,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<N> {
-    let mut total = taken::<N>(
-        &held.loads,
-        input,
-        geometry,
-        parameters,
-        tile,
-        share.first,
-        share.stride,
-        access,
-        operator,
-    );
-    if comptime![hold.in_shared() > 0] {
+fn of_unit<N: Width>(held: &Held, share: &Share<'_>, reducer: &Reducer<'_>) -> Accumulator<N> {
+    let mut total = taken::<N>(&held.loads, share, reducer);
+    if comptime![held.hold.in_shared() > 0] {
         let mut kept = held.kept.unwrap();
-        let in_flight = comptime![access.loads_in_flight];
-        let units = comptime![team.units_per_cube as usize];
-        let zero = unknown_zero(geometry.tiles, geometry.outputs);
-        let mut first = share.first + share.stride * in_flight;
-        let mut slot = UNIT_POS as usize;
-        for _ in 0..comptime![(hold.in_shared() / in_flight) as u32] + zero {
-            if first < geometry.loads_per_tile {
+        let mut turn = held.first_turn(share);
+        for _ in 0..held.turns(share) {
+            if turn.first < share.geometry.loads_per_tile {
                 let mut loads = Sequence::<Loaded>::new();
                 #[unroll]
-                for k in 0..in_flight {
-                    let nth = first + k * share.stride;
-                    let loaded =
-                        load_inside(input, geometry, tile, nth, first, AtEnd::Never, access);
-                    kept[slot + k * units] = loaded.value;
+                for k in 0..comptime![share.access.loads_in_flight] {
+                    let nth = turn.first + k * share.stride;
+                    let loaded = load_inside(share, nth, turn.first, AtEnd::Never);
+                    kept[held.place(&turn, k)] = loaded.value;
                     loads.push(loaded);
                 }
-                let (pushed, _) = take_loads::<N>(
-                    total,
-                    &loads,
-                    input,
-                    geometry,
-                    parameters,
-                    tile,
-                    first,
-                    share.stride,
-                    false,
-                    access,
-                    operator,
-                );
+                let (pushed, _) = take_loads::<N>(total, &loads, share, turn.first, reducer, false);
                 total = pushed;
             }
-            first += share.stride * in_flight;
-            slot += comptime![units * in_flight];
+            held.end_turn(&mut turn, share);
         }
     }
     total
 }
 
-/// Along, the accumulator of a tile that is held, complete in member 0.
+/// The accumulator of a tile that is held, complete in member 0. `N` is
+/// [`Single`](crate::operator::Single) along, and [`Wide`] across.
 #[cube]
-pub(super) fn held_along(
-    held: &mut Held,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<Single> {
-    let of_vectors = if comptime![operator.0.blocks.is_some()] {
-        of_unit::<Single>(
-            held, input, geometry, parameters, tile, share, access, team, hold, operator,
-        )
+pub(super) fn held_total<N: Width>(
+    held: &Held,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let vectors = if comptime![reducer.operator.0.blocks.is_some()] {
+        of_unit::<N>(held, share, reducer)
     } else {
-        let wide = of_unit::<Wide>(
-            held, input, geometry, parameters, tile, share, access, team, hold, operator,
-        );
-        combine_components(wide, parameters, operator)
+        of_vectors::<N>(of_unit::<Wide>(held, share, reducer), share, reducer)
     };
-    let of_unit = if comptime![access.peeled] {
-        let edges = accumulate_edges(input, geometry, parameters, tile, share, access, operator);
-        merge::<Single>(operator, of_vectors, edges, parameters)
+    let of_unit = if comptime![has_edges(share.access)] {
+        with_edges::<N>(vectors, share, reducer)
     } else {
-        of_vectors
+        vectors
     };
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
-    combine_team::<Single>(of_unit, parameters, zero, team, operator)
-}
-
-/// Across, the accumulators of a tile that is held, complete in member 0.
-#[cube]
-pub(super) fn held_across(
-    held: &mut Held,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
-    #[comptime] operator: OperatorRef,
-) -> Accumulator<Wide> {
-    let wide = of_unit::<Wide>(
-        held, input, geometry, parameters, tile, share, access, team, hold, operator,
-    );
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
-    combine_team::<Wide>(wide, parameters, zero, team, operator)
+    combine_team::<N>(of_unit, share.unknown_zero(), reducer)
 }

@@ -14,24 +14,25 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use self::{
-    apply::apply_to_share,
-    held::{Held, held_across, held_along, hold_loads},
+    apply::{Applier, applier_of, apply_to_share},
+    held::{Held, held_total, hold_loads},
     passes::results_in_passes,
 };
 use super::{
-    accumulate::Share,
     args::{
-        AppliedArrays, Input, InputArrays, KernelTypes, OperandArrays, Output, ResultArrays,
-        input_of, output_of,
+        AppliedArrays, InputArrays, KernelTypes, OperandArrays, Output, ResultArrays, input_of,
+        output_of,
     },
     companion::{Companion, CompanionAccess, tile_offset},
-    geometry::{Geometry, Tile, locate},
+    geometry::{Geometry, locate},
+    reducer::Reducer,
+    share::{Share, share_among_cubes},
     team::{Place, Team, place},
-    total::{total_across, total_along},
+    total::total,
 };
 use crate::operator::{
-    ApplyRef, Columns, OperatorRef, Parameters, PassesRef, RealTypes, ResultTypes, Results, Single,
-    Wide, Width, finish,
+    ApplyRef, Columns, OperatorRef, Parameters, PassWidth, RealTypes, Reals, ResultTypes, Results,
+    Single, Wide, Width,
 };
 
 pub(crate) use self::by_cubes::reduce_and_apply_by_cubes;
@@ -106,158 +107,62 @@ pub(crate) fn reduce_and_apply(
     let number = CUBE_POS * tiles_per_cube + place.tile as usize;
     let tile = locate(geometry, number, access, tiles_per_cube);
     let units = comptime![team.units_per_tile as usize].runtime();
-    let share = Share { first: place.member as usize, stride: units };
-    let mut held = hold_loads(&input, geometry, tile, share, access, team, hold);
-    let writer = place.member == 0;
+    let share = Share::new(&input, geometry, tile, place, place.member as usize, units, access);
+    let reducer = Reducer::new(parameters, team, operator);
+    let applier = applier_of(operands, output, companions, apply_parameters, how);
+    let held = hold_loads(&share, team, hold);
+    let writes = place.member == 0;
     match comptime![access.direction] {
         Direction::Along => {
-            let own = results_along(
-                &mut held, &input, geometry, parameters, tile, place, share, access, team, hold,
-                operator,
-            );
-            store_and_apply_along(
-                own,
-                &held,
-                &input,
-                operands,
-                &mut stored,
-                output,
-                geometry,
-                companions,
-                apply_parameters,
-                tile,
-                share,
-                writer,
-                hold,
-                how,
-            );
+            let own = results_of_tile::<Single>(&held, &share, &reducer);
+            store_and_apply::<Single>(own, &mut stored, &applier, &held, &share, writes);
         }
         Direction::Across => {
-            let own = results_across(
-                &mut held, &input, geometry, parameters, tile, place, share, access, team, hold,
-                operator,
-            );
-            store_and_apply_across(
-                own,
-                &held,
-                &input,
-                operands,
-                &mut stored,
-                output,
-                geometry,
-                companions,
-                apply_parameters,
-                tile,
-                share,
-                writer,
-                hold,
-                how,
-            );
+            let own = results_of_tile::<Wide>(&held, &share, &reducer);
+            store_and_apply::<Wide>(own, &mut stored, &applier, &held, &share, writes);
         }
     }
 }
 
-/// Along, stores the results of a tile if this unit is their `writer`, and applies them to its share.
+/// Applies the results of a tile to its share, and stores them if they are wanted and this unit
+/// `writes` them.
 #[allow(
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is generated, the inner when it runs"
 )]
 #[cube]
-fn store_and_apply_along(
-    own: Results<Single>,
-    held: &Held,
-    input: &Input,
-    operands: &OperandArrays,
+fn store_and_apply<N: Width>(
+    own: Results<N>,
     stored: &mut Output,
-    output: &mut AppliedArrays,
-    geometry: &Geometry,
-    companions: &Sequence<Companion>,
-    apply_parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    writer: bool,
-    #[comptime] hold: Hold,
-    #[comptime] how: How,
+    applier: &Applier<'_>,
+    held: &Held,
+    share: &Share<'_>,
+    writes: bool,
 ) {
     let stores = stored.elements.is_some();
     if comptime![stores] {
-        if writer && tile.results > 0 {
-            let companion = companions.index(0usize);
-            let at = tile_offset(companion, geometry, tile, comptime![how.access]);
-            stored.elements.put(at, own);
-        }
-    }
-    let results = own.converted::<RealTypes>();
-    apply_to_share(
-        held,
-        input,
-        operands,
-        output,
-        geometry,
-        companions,
-        apply_parameters,
-        tile,
-        share,
-        results.repeated::<Wide>(),
-        results,
-        hold,
-        how,
-    );
-}
-
-/// Across, stores the results of a tile if this unit is their `writer`, and applies them to its
-/// share.
-#[allow(
-    clippy::collapsible_if,
-    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
-)]
-#[cube]
-fn store_and_apply_across(
-    own: Results<Wide>,
-    held: &Held,
-    input: &Input,
-    operands: &OperandArrays,
-    stored: &mut Output,
-    output: &mut AppliedArrays,
-    geometry: &Geometry,
-    companions: &Sequence<Companion>,
-    apply_parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    writer: bool,
-    #[comptime] hold: Hold,
-    #[comptime] how: How,
-) {
-    let access = comptime![how.access];
-    let stores = stored.elements.is_some();
-    if comptime![stores] {
-        if writer {
-            let companion = companions.index(0usize);
-            let at = tile_offset(companion, geometry, tile, access);
+        if writes {
+            let companion = applier.companions.index(0usize);
+            let at = tile_offset(companion, share);
             #[unroll]
-            for nth in 0..comptime![access.vector] {
-                if comptime![nth as u32] < tile.results {
+            for nth in 0..N::value().comptime() {
+                if comptime![nth as u32] < share.tile.results {
                     stored.elements.put(at + nth * companion.inner, own.component(nth));
                 }
             }
         }
     }
     let results = own.converted::<RealTypes>();
-    apply_to_share(
-        held,
-        input,
-        operands,
-        output,
-        geometry,
-        companions,
-        apply_parameters,
-        tile,
-        share,
-        results,
-        results.component(0usize),
-        hold,
-        how,
-    );
+    match comptime![share.access.direction] {
+        Direction::Along => {
+            let one = results.resized::<Single>();
+            apply_to_share(applier, held, share, one.repeated::<Wide>(), one);
+        }
+        Direction::Across => {
+            let first = results.component(0usize);
+            apply_to_share(applier, held, share, results.resized::<Wide>(), first);
+        }
+    }
 }
 
 /// Applies results that an earlier launch stored. `cubes` cubes share each tile.
@@ -278,132 +183,63 @@ pub(crate) fn apply_stored(
     let team = comptime![how.team];
     let input = input_of(input);
     let stored = output_of(results);
-    let place = place(team);
-    let tiles_per_cube = comptime![team.tiles_per_cube()];
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS - block * cubes;
-    let number = block * tiles_per_cube + place.tile as usize;
-    let tile = locate(geometry, number, access, tiles_per_cube);
-    let units = comptime![team.units_per_tile as usize];
-    let share = Share { first: cube * units + place.member as usize, stride: cubes * units };
-    let companion = companions.index(0usize);
-    let at = tile_offset(companion, geometry, tile, access);
-    let hold = comptime![Hold::Nothing];
-    let held = hold_loads(&input, geometry, tile, share, access, team, hold);
-    match comptime![access.direction] {
-        Direction::Along => {
-            let results = stored.elements.at(at).converted::<RealTypes>();
-            apply_to_share(
-                &held,
-                &input,
-                operands,
-                output,
-                geometry,
-                companions,
-                apply_parameters,
-                tile,
-                share,
-                results.repeated::<Wide>(),
-                results,
-                hold,
-                how,
-            );
-        }
-        Direction::Across => {
-            let first = stored.elements.at(at).converted::<RealTypes>();
-            let mut results = first.repeated::<Wide>();
-            let last = clamp_min(tile.results, 1u32) - 1;
-            #[unroll]
-            for nth in 1..comptime![access.vector] {
-                let component = comptime![nth as u32].runtime();
-                let column = clamp_max(component, last) as usize;
-                let next = stored.elements.at(at + column * companion.inner);
-                results = results.with_component(component, next.converted::<RealTypes>());
-            }
-            apply_to_share(
-                &held,
-                &input,
-                operands,
-                output,
-                geometry,
-                companions,
-                apply_parameters,
-                tile,
-                share,
-                results,
-                first,
-                hold,
-                how,
-            );
-        }
-    }
+    let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
+    let applier = applier_of(operands, output, companions, apply_parameters, how);
+    let held = hold_loads(&share, team, comptime![Hold::Nothing]);
+    let at = tile_offset(companions.index(0usize), &share);
+    let first = stored.elements.at(at).converted::<RealTypes>();
+    let results = match comptime![access.direction] {
+        Direction::Along => first.repeated::<Wide>(),
+        Direction::Across => neighbours(&stored, &applier, &share, at, first),
+    };
+    apply_to_share(&applier, &held, &share, results, first);
 }
 
-/// Along, the results of a tile, in all members of its team. It may contain barriers, so every unit of
-/// the cube must call it.
+/// Across, the stored results of a tile, of which `first` lies at offset `at`. Components past the
+/// tile repeat its last.
 #[cube]
-fn results_along(
-    held: &mut Held,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    place: Place,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
-    #[comptime] operator: OperatorRef,
-) -> Results<Single> {
-    let holds = comptime![hold != Hold::Nothing];
-    if comptime![takes_passes(operator, hold)] {
-        let passes = comptime![PassesRef(operator)];
-        results_in_passes::<Single>(
-            &*held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
-        )
-    } else {
-        let total = if comptime![holds] {
-            held_along(held, input, geometry, parameters, tile, share, access, team, hold, operator)
-        } else {
-            total_along(input, geometry, parameters, tile, share, access, team, operator)
-        };
-        let own = finish::<Single>(operator, total, geometry.reduction_len, parameters);
-        shared_results::<Single>(own, place, team, comptime![operator.0.results])
+fn neighbours(
+    stored: &Output,
+    applier: &Applier<'_>,
+    share: &Share<'_>,
+    at: usize,
+    first: Reals<Single>,
+) -> Reals<Wide> {
+    let stride = applier.companions.index(0usize).inner;
+    let mut results = first.repeated::<Wide>();
+    let last = clamp_min(share.tile.results, 1u32) - 1;
+    #[unroll]
+    for nth in 1..comptime![share.access.vector] {
+        let component = comptime![nth as u32].runtime();
+        let column = clamp_max(component, last) as usize;
+        let next = stored.elements.at(at + column * stride);
+        results = results.with_component(component, next.converted::<RealTypes>());
     }
+    results
 }
 
-/// Across, the results of a tile, in all members of its team. It may contain barriers, so every unit of
-/// the cube must call it.
+/// The results of a tile, in all members of its team. It may contain barriers, so every unit of the
+/// cube must call it. `N` is [`Single`] along, and [`Wide`] across.
 #[cube]
-fn results_across(
-    held: &mut Held,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    place: Place,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
-    #[comptime] operator: OperatorRef,
-) -> Results<Wide> {
-    let holds = comptime![hold != Hold::Nothing];
-    if comptime![takes_passes(operator, hold)] {
-        let passes = comptime![PassesRef(operator)];
-        results_in_passes::<Wide>(
-            &*held, input, geometry, parameters, tile, place, share, access, team, hold, passes,
-        )
+fn results_of_tile<N: PassWidth>(
+    held: &Held,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Results<N> {
+    let hold = comptime![held.hold];
+    if comptime![takes_passes(reducer.operator, hold)] {
+        results_in_passes::<N>(held, share, reducer)
     } else {
-        let total = if comptime![holds] {
-            held_across(
-                held, input, geometry, parameters, tile, share, access, team, hold, operator,
-            )
+        let total = if comptime![hold != Hold::Nothing] {
+            held_total::<N>(held, share, reducer)
         } else {
-            total_across(input, geometry, parameters, tile, share, access, team, operator)
+            total::<N>(share, reducer)
         };
-        let own = finish::<Wide>(operator, total, geometry.reduction_len, parameters);
-        shared_results::<Wide>(own, place, team, comptime![operator.0.results])
+        let own = reducer.finish::<N>(total, share.geometry.reduction_len);
+        let count = comptime![reducer.operator.0.results];
+        shared_results::<N>(own, share.place, comptime![reducer.team], count)
     }
 }
 

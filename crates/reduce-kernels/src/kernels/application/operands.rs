@@ -2,166 +2,129 @@
 
 use cubecl::prelude::*;
 
-use super::{
-    How,
-    apply::{Beside, Spot},
-};
+use super::apply::{Applier, Spot};
 use crate::{
     kernels::{
-        companion::{Companion, CompanionAccess, load_elements, strided, tile_offset},
-        geometry::{Geometry, Tile},
+        args::CompanionSlices,
+        companion::{CompanionAccess, load_elements, strided, tile_offset},
+        load::Edge,
+        share::Share,
     },
     operator::{
-        Field, Operand, Operand2, Operand3, Real, RealTypes, Reals, Record, Single, Slice, Stored2,
-        Wide,
+        Field, Operand, Operand2, Operand3, Real, RealTypes, Reals, Record, Single, Stored2, Wide,
     },
 };
 
-/// The offset of a tile in operand `nth`, 0 if there is none.
+/// The offset of a tile in each operand, 0 where there is none.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct OperandStarts {
+    first: usize,
+    second: usize,
+    third: usize,
+}
+
 #[cube]
-pub(super) fn operand_offset(
-    companions: &Sequence<Companion>,
-    geometry: &Geometry,
-    tile: Tile,
-    #[comptime] nth: usize,
-    #[comptime] how: How,
-) -> usize {
-    if comptime![how.operands[nth] == CompanionAccess::None] {
+pub(super) fn operand_starts(applier: &Applier<'_>, share: &Share<'_>) -> OperandStarts {
+    OperandStarts {
+        first: operand_start(applier, share, 0usize),
+        second: operand_start(applier, share, 1usize),
+        third: operand_start(applier, share, 2usize),
+    }
+}
+
+#[cube]
+fn operand_start(applier: &Applier<'_>, share: &Share<'_>, #[comptime] nth: usize) -> usize {
+    if comptime![applier.how.operands[nth] == CompanionAccess::None] {
         0usize.runtime()
     } else {
-        tile_offset(companions.index(comptime![nth + 1]), geometry, tile, comptime![how.access])
+        tile_offset(applier.companions.index(comptime![nth + 1]), share)
     }
 }
 
 /// The operands of a load.
 #[cube]
 pub(super) fn load_operands(
-    beside: Beside,
-    geometry: &Geometry,
-    companions: &Sequence<Companion>,
-    tile: Tile,
+    applier: &Applier<'_>,
+    starts: OperandStarts,
+    share: &Share<'_>,
     spot: Spot,
     second: ComptimeOption<Vector<Stored2, Wide>>,
-    #[comptime] how: How,
 ) -> Reals<Wide> {
+    let operands = applier.operands;
     Record::<RealTypes, Wide>::new(
-        load_operand::<Operand>(
-            beside.operands.first,
-            beside.operands.first_wide,
-            companions,
-            geometry,
-            tile,
-            beside.first,
-            spot,
-            second,
-            0usize,
-            how,
-        ),
+        load_operand::<Operand>(operands.first, starts.first, applier, share, spot, second, 0usize),
         load_operand::<Operand2>(
-            beside.operands.second,
-            beside.operands.second_wide,
-            companions,
-            geometry,
-            tile,
-            beside.second,
+            operands.second,
+            starts.second,
+            applier,
+            share,
             spot,
             second,
             1usize,
-            how,
         ),
         load_operand::<Operand3>(
-            beside.operands.third,
-            beside.operands.third_wide,
-            companions,
-            geometry,
-            tile,
-            beside.third,
+            operands.third,
+            starts.third,
+            applier,
+            share,
             spot,
             second,
             2usize,
-            how,
         ),
         Field::<Real, Wide>::none(),
         Field::<Real, Wide>::none(),
     )
 }
 
-/// One operand of a load, from the offset of its tile.
+/// Operand `nth` of a load, from the offset of its tile.
 #[cube]
 fn load_operand<E: Float>(
-    elements: ComptimeOption<Slice<E>>,
-    vectors: ComptimeOption<Slice<Vector<E, Wide>>>,
-    companions: &Sequence<Companion>,
-    geometry: &Geometry,
-    tile: Tile,
+    slices: CompanionSlices<E>,
     start: usize,
+    applier: &Applier<'_>,
+    share: &Share<'_>,
     spot: Spot,
     second: ComptimeOption<Vector<Stored2, Wide>>,
     #[comptime] nth: usize,
-    #[comptime] how: How,
 ) -> Field<Real, Wide> {
-    let access = comptime![how.access];
-    if comptime![how.operands[nth] == CompanionAccess::None] {
+    let accessed = comptime![applier.how.operands[nth]];
+    if comptime![accessed == CompanionAccess::None] {
         Field::<Real, Wide>::none()
-    } else if comptime![how.operands[nth] == CompanionAccess::Second] {
+    } else if comptime![accessed == CompanionAccess::Second] {
         Field::<Real, Wide>::some(Vector::cast_from(second.unwrap()))
     } else {
-        let companion = companions.index(comptime![nth + 1]);
+        let companion = applier.companions.index(comptime![nth + 1]);
         let at = start
-            + strided(&geometry.reduced, &companion.reduced, spot.outer)
+            + strided(&share.geometry.reduced, &companion.reduced, spot.outer)
             + spot.element * companion.inner;
-        let accessed = comptime![how.operands[nth]];
-        let loaded =
-            load_elements::<E>(elements, vectors, at, companion.inner, tile, accessed, access);
+        let loaded = load_elements::<E>(slices, at, companion.inner, share, accessed);
         Field::<Real, Wide>::some(Vector::cast_from(loaded))
     }
 }
 
-/// The operands of an element at an edge.
+/// The operands of an element at an edge. `outer` is its index over the outer reduced dimensions.
 #[cube]
 pub(super) fn edge_operands(
-    beside: Beside,
-    geometry: &Geometry,
-    companions: &Sequence<Companion>,
+    applier: &Applier<'_>,
+    starts: OperandStarts,
+    share: &Share<'_>,
     outer: usize,
-    element: usize,
-    second: ComptimeOption<Vector<Stored2, Single>>,
-    #[comptime] how: How,
+    edge: Edge,
 ) -> Reals<Single> {
+    let operands = applier.operands;
     Record::<RealTypes, Single>::new(
-        edge_operand::<Operand>(
-            beside.operands.first,
-            companions,
-            geometry,
-            beside.first,
-            outer,
-            element,
-            second,
-            0usize,
-            how,
-        ),
+        edge_operand::<Operand>(operands.first, starts.first, applier, share, outer, edge, 0usize),
         edge_operand::<Operand2>(
-            beside.operands.second,
-            companions,
-            geometry,
-            beside.second,
+            operands.second,
+            starts.second,
+            applier,
+            share,
             outer,
-            element,
-            second,
+            edge,
             1usize,
-            how,
         ),
-        edge_operand::<Operand3>(
-            beside.operands.third,
-            companions,
-            geometry,
-            beside.third,
-            outer,
-            element,
-            second,
-            2usize,
-            how,
-        ),
+        edge_operand::<Operand3>(operands.third, starts.third, applier, share, outer, edge, 2usize),
         Field::<Real, Single>::none(),
         Field::<Real, Single>::none(),
     )
@@ -169,26 +132,25 @@ pub(super) fn edge_operands(
 
 #[cube]
 fn edge_operand<E: Float>(
-    elements: ComptimeOption<Slice<E>>,
-    companions: &Sequence<Companion>,
-    geometry: &Geometry,
+    slices: CompanionSlices<E>,
     start: usize,
+    applier: &Applier<'_>,
+    share: &Share<'_>,
     outer: usize,
-    element: usize,
-    second: ComptimeOption<Vector<Stored2, Single>>,
+    edge: Edge,
     #[comptime] nth: usize,
-    #[comptime] how: How,
 ) -> Field<Real, Single> {
-    if comptime![how.operands[nth] == CompanionAccess::None] {
+    let accessed = comptime![applier.how.operands[nth]];
+    if comptime![accessed == CompanionAccess::None] {
         Field::<Real, Single>::none()
-    } else if comptime![how.operands[nth] == CompanionAccess::Second] {
-        Field::<Real, Single>::some(Vector::cast_from(second.unwrap()))
+    } else if comptime![accessed == CompanionAccess::Second] {
+        Field::<Real, Single>::some(Vector::cast_from(edge.second.unwrap()))
     } else {
-        let companion = companions.index(comptime![nth + 1]);
+        let companion = applier.companions.index(comptime![nth + 1]);
         let at = start
-            + strided(&geometry.reduced, &companion.reduced, outer)
-            + element * companion.inner;
-        let elements = elements.unwrap();
+            + strided(&share.geometry.reduced, &companion.reduced, outer)
+            + edge.element * companion.inner;
+        let elements = slices.elements.unwrap();
         Field::<Real, Single>::some(Vector::new(Real::cast_from(elements[at])))
     }
 }

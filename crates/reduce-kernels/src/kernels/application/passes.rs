@@ -1,23 +1,23 @@
 //! Tiles that are held and taken in two passes.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, Combine, Direction};
+use reduce_planner::Combine;
 
-use super::{Hold, apply::spot, held::Held};
+use super::{apply::spot, held::Held};
 use crate::{
     kernels::{
-        accumulate::{Share, load_inside},
-        args::Input,
+        accumulate::load_inside,
         combine::combine_plane,
-        geometry::{Geometry, Tile, unknown_zero},
         load::{AtEnd, Loaded, edge_slots, load_edge},
+        reducer::Reducer,
+        share::Share,
         team::{Place, Team},
-        total::combine_team,
+        total::{combine_team, has_edges},
     },
     operator::{
         A, Accumulator, AccumulatorTypes, Block, BlockTraits, Columns, In, OperatorRef, Parameters,
         PassWidth, PassesRef, Position, Results, Single, Wide, after_first, between, block::spread,
-        finish_passes, identity, one_input, push, push_block,
+        finish_passes, one_input, push, push_block,
     },
 };
 
@@ -41,53 +41,32 @@ fn operator_of(passes: PassesRef, pass: Pass) -> OperatorRef {
 #[cube]
 pub(super) fn results_in_passes<N: PassWidth>(
     held: &Held,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    place: Place,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
-    #[comptime] passes: PassesRef,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
 ) -> Results<N> {
-    let count = geometry.reduction_len;
+    let passes = comptime![PassesRef(reducer.operator)];
+    let parameters = reducer.parameters;
+    let count = share.geometry.reduction_len;
     let nothing = Vector::<A, N>::from_int(0);
-    let first = of_unit::<N>(
-        held,
-        nothing,
-        input,
-        geometry,
-        parameters,
-        tile,
-        share,
-        access,
-        team,
-        hold,
-        passes,
-        Pass::First,
-    );
-    let operator = comptime![operator_of(passes, Pass::First)];
-    let first = everywhere::<N>(first, geometry, parameters, place, team, operator);
+    let first = of_pass::<N>(held, nothing, share, reducer, Pass::First);
     let first = after_first::<N>(passes, first, count, parameters);
-    let second = of_unit::<N>(
-        held,
-        first,
-        input,
-        geometry,
-        parameters,
-        tile,
-        share,
-        access,
-        team,
-        hold,
-        passes,
-        Pass::Second,
-    );
-    let operator = comptime![operator_of(passes, Pass::Second)];
-    let second = everywhere::<N>(second, geometry, parameters, place, team, operator);
+    let second = of_pass::<N>(held, first, share, reducer, Pass::Second);
     finish_passes::<N>(passes, first, second, count, parameters)
+}
+
+/// The accumulator of a pass, in all members of the team.
+#[cube]
+fn of_pass<N: PassWidth>(
+    held: &Held,
+    first: Vector<A, N>,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+    #[comptime] pass: Pass,
+) -> Accumulator<N> {
+    let passes = comptime![PassesRef(reducer.operator)];
+    let reducer = reducer.of_operator(comptime![operator_of(passes, pass)]);
+    let of_unit = of_unit::<N>(held, first, share, &reducer, passes, pass);
+    everywhere::<N>(of_unit, share.unknown_zero(), share.place, &reducer)
 }
 
 /// The accumulator of the elements of one unit. The first pass stores those that are held in shared
@@ -96,80 +75,65 @@ pub(super) fn results_in_passes<N: PassWidth>(
 fn of_unit<N: PassWidth>(
     held: &Held,
     first: Vector<A, N>,
-    input: &Input,
-    geometry: &Geometry,
-    parameters: &Parameters,
-    tile: Tile,
-    share: Share,
-    #[comptime] access: Access,
-    #[comptime] team: Team,
-    #[comptime] hold: Hold,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
     #[comptime] passes: PassesRef,
     #[comptime] pass: Pass,
 ) -> Accumulator<N> {
-    let operator = comptime![operator_of(passes, pass)];
+    let access = comptime![share.access];
+    let operator = comptime![reducer.operator];
+    let geometry = share.geometry;
+    let parameters = reducer.parameters;
     let mut values = Sequence::<Vector<In, Wide>>::new();
     #[unroll]
     for k in 0..comptime![access.loads_in_flight] {
         values.push(held.value(k));
     }
-    let traits = comptime![BlockTraits { whole: hold.is_whole(), ascending: false, starts: false }];
+    let whole = comptime![held.hold.is_whole()];
+    let traits = comptime![BlockTraits { whole, ascending: false, starts: false }];
     let block = block_of::<N>(&held.loads, &values, first, parameters, traits, passes, pass);
-    let (pushed, _) = push_block::<N>(operator, identity::<N>(operator), &block, parameters);
+    let (pushed, _) = push_block::<N>(operator, reducer.identity::<N>(), &block, parameters);
     let mut total = pushed;
-    if comptime![hold.in_shared() > 0] {
+    if comptime![held.hold.in_shared() > 0] {
         let mut kept = held.kept.unwrap();
-        let in_flight = comptime![access.loads_in_flight];
-        let units = comptime![team.units_per_cube as usize];
-        let zero = unknown_zero(geometry.tiles, geometry.outputs);
-        let mut nth = share.first + share.stride * in_flight;
-        let mut slot = UNIT_POS as usize;
-        for _ in 0..comptime![(hold.in_shared() / in_flight) as u32] + zero {
-            if nth < geometry.loads_per_tile {
+        let mut turn = held.first_turn(share);
+        for _ in 0..held.turns(share) {
+            if turn.first < geometry.loads_per_tile {
                 let mut loads = Sequence::<Loaded>::new();
                 #[unroll]
-                for k in 0..in_flight {
-                    let number = nth + k * share.stride;
+                for k in 0..comptime![access.loads_in_flight] {
+                    let nth = turn.first + k * share.stride;
                     match comptime![pass] {
                         Pass::First => {
-                            let loaded = load_inside(
-                                input,
-                                geometry,
-                                tile,
-                                number,
-                                nth,
-                                AtEnd::Never,
-                                access,
-                            );
-                            kept[slot + k * units] = loaded.value;
+                            let loaded = load_inside(share, nth, turn.first, AtEnd::Never);
+                            kept[held.place(&turn, k)] = loaded.value;
                             loads.push(loaded);
                         }
                         Pass::Second => loads.push(Loaded {
-                            value: kept[slot + k * units],
+                            value: kept[held.place(&turn, k)],
                             second: ComptimeOption::new_None(),
                             position: Position { start: 0usize, step: 0usize },
-                            valid: spot(geometry, tile, number, access).exists,
+                            valid: spot(share, nth).exists,
                         }),
                     }
                 }
                 let mut values = Sequence::<Vector<In, Wide>>::new();
                 #[unroll]
-                for k in 0..in_flight {
+                for k in 0..comptime![access.loads_in_flight] {
                     values.push(Vector::cast_from(loads.index(k).value));
                 }
                 let block = block_of::<N>(&loads, &values, first, parameters, traits, passes, pass);
                 let (pushed, _) = push_block::<N>(operator, total, &block, parameters);
                 total = pushed;
             }
-            nth += share.stride * in_flight;
-            slot += comptime![units * in_flight];
+            held.end_turn(&mut turn, share);
         }
     }
-    if comptime![access.peeled && access.direction == Direction::Along] {
+    if comptime![has_edges(access)] {
         let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
         let mut slot = share.first;
         while slot < slots {
-            let edge = load_edge(input, geometry, tile, slot, access);
+            let edge = load_edge(share, slot);
             if edge.valid {
                 let element = Vector::<In, Single>::cast_from(edge.value);
                 let value = Vector::<In, N>::cast_from(element);
@@ -220,21 +184,18 @@ fn block_of<N: PassWidth>(
 #[cube]
 fn everywhere<N: PassWidth>(
     total: Accumulator<N>,
-    geometry: &Geometry,
-    parameters: &Parameters,
+    zero: u32,
     place: Place,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    let zero = unknown_zero(geometry.tiles, geometry.outputs);
+    let team = comptime![reducer.team];
     let lanes = comptime![team.lanes()];
-    let fields = comptime![operator.0.fields];
+    let fields = comptime![reducer.operator.0.fields];
     let planes = comptime![team.units_per_tile / lanes];
     if comptime![team.units_per_tile == 1] {
         total
     } else if comptime![lanes > 1 && planes <= lanes] {
-        let of_lanes =
-            combine_plane::<N>(total, parameters, zero, lanes, team.unit_stride, operator);
+        let of_lanes = combine_plane::<N>(total, zero, reducer, lanes, comptime![team.unit_stride]);
         if comptime![planes > 1] {
             let places = comptime![planes as usize * team.tiles_per_cube()];
             let mut shared = Columns::<AccumulatorTypes, N>::shared(places, fields);
@@ -245,12 +206,12 @@ fn everywhere<N: PassWidth>(
             }
             sync_cube();
             let of_plane = shared.at((own + place.member % planes) as usize);
-            combine_plane::<N>(of_plane, parameters, zero, planes, 1u32, operator)
+            combine_plane::<N>(of_plane, zero, reducer, planes, 1u32)
         } else {
             of_lanes
         }
     } else {
-        let of_team = combine_team::<N>(total, parameters, zero, team, operator);
+        let of_team = combine_team::<N>(total, zero, reducer);
         let mut shared = Columns::<AccumulatorTypes, N>::shared(team.tiles_per_cube(), fields);
         if place.member == 0 {
             shared.put(place.tile as usize, of_team);

@@ -2,14 +2,16 @@
 
 use cubecl::prelude::*;
 
-use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, merge};
+use crate::{
+    kernels::reducer::Reducer,
+    operator::{Accumulator, Single, Wide},
+};
 
 /// Merges the components of an accumulator: neighbours first, then neighbouring pairs, and so on.
 #[cube]
 pub(in crate::kernels) fn combine_components(
     accumulator: Accumulator<Wide>,
-    parameters: &Parameters,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<Single> {
     let width = Wide::value().comptime();
     // The list holds the components, then the merged pairs of the list. Its last entry is the
@@ -23,7 +25,7 @@ pub(in crate::kernels) fn combine_components(
     for pair in 0..width - 1 {
         let left = *parts.index(comptime![2 * pair]);
         let right = *parts.index(comptime![2 * pair + 1]);
-        parts.push(merge::<Single>(operator, left, right, parameters));
+        parts.push(reducer.merge::<Single>(left, right));
     }
     *parts.index(comptime![2 * width - 2])
 }

@@ -3,10 +3,8 @@
 use cubecl::prelude::*;
 
 use crate::{
-    kernels::team::Team,
-    operator::{
-        Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Width, merge,
-    },
+    kernels::reducer::Reducer,
+    operator::{Accumulator, AccumulatorTypes, Columns, Single, Width},
 };
 
 /// Merges the accumulators of every `lanes`-th member of a team, in a halving tree through shared
@@ -14,20 +12,19 @@ use crate::{
 #[cube]
 pub(super) fn combine_cube<N: Width>(
     accumulator: Accumulator<N>,
-    parameters: &Parameters,
     zero: u32,
-    #[comptime] team: Team,
+    reducer: &Reducer<'_>,
     #[comptime] lanes: u32,
-    #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
+    let team = comptime![reducer.team];
     let member = UNIT_POS / comptime![team.unit_stride] % comptime![team.units_per_tile];
     // The first of every `lanes` lanes holds the accumulator of all of them.
     let leader = member / lanes;
     let leads = member == leader * lanes;
-    if comptime![operator.0.merges_in_loops()] {
-        merge_components::<N>(accumulator, leader, leads, parameters, zero, team, lanes, operator)
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        merge_components::<N>(accumulator, leader, leads, zero, reducer, lanes)
     } else {
-        merge_vectors::<N>(accumulator, leader, leads, parameters, team, lanes, operator)
+        merge_vectors::<N>(accumulator, leader, leads, reducer, lanes)
     }
 }
 
@@ -37,14 +34,14 @@ fn merge_vectors<N: Width>(
     accumulator: Accumulator<N>,
     leader: u32,
     leads: bool,
-    parameters: &Parameters,
-    #[comptime] team: Team,
+    reducer: &Reducer<'_>,
     #[comptime] lanes: u32,
-    #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
+    let team = comptime![reducer.team];
+    let fields = comptime![reducer.operator.0.fields];
     let slots = comptime![(team.units_per_cube / lanes) as usize];
     let slot = (UNIT_POS / lanes) as usize;
-    let mut shared = Columns::<AccumulatorTypes, N>::shared(slots, comptime![operator.0.fields]);
+    let mut shared = Columns::<AccumulatorTypes, N>::shared(slots, fields);
     let mut total = accumulator;
     if leads {
         shared.put(slot, total);
@@ -55,7 +52,7 @@ fn merge_vectors<N: Width>(
         let half = comptime![(team.units_per_tile / lanes) >> (level + 1)];
         if leads && leader < half {
             let other = shared.at(slot + comptime![(half * team.unit_stride) as usize]);
-            total = merge::<N>(operator, total, other, parameters);
+            total = reducer.merge::<N>(total, other);
             shared.put(slot, total);
         }
         sync_cube();
@@ -70,20 +67,19 @@ fn merge_components<N: Width>(
     accumulator: Accumulator<N>,
     leader: u32,
     leads: bool,
-    parameters: &Parameters,
     zero: u32,
-    #[comptime] team: Team,
+    reducer: &Reducer<'_>,
     #[comptime] lanes: u32,
-    #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
+    let team = comptime![reducer.team];
+    let fields = comptime![reducer.operator.0.fields];
     let components = N::value().comptime();
     let places = comptime![(team.units_per_cube / lanes) as usize * components];
     let leaders = comptime![team.units_per_tile / lanes];
     // Distance between the same components of neighbouring leaders.
     let stride = comptime![team.unit_stride * components as u32];
     let own = UNIT_POS / lanes * comptime![components as u32];
-    let mut shared =
-        Columns::<AccumulatorTypes, Single>::shared(places, comptime![operator.0.fields]);
+    let mut shared = Columns::<AccumulatorTypes, Single>::shared(places, fields);
     if leads {
         #[unroll]
         for nth in 0..components {
@@ -101,7 +97,7 @@ fn merge_components<N: Width>(
             let at = first + pair * stride + nth % comptime![components as u32];
             let left = shared.at(at as usize);
             let right = shared.at((at + half * stride) as usize);
-            shared.put(at as usize, merge::<Single>(operator, left, right, parameters));
+            shared.put(at as usize, reducer.merge::<Single>(left, right));
             nth += leaders;
         }
         sync_cube();

@@ -8,8 +8,8 @@ use cubecl::prelude::*;
 use reduce_planner::Combine;
 
 use self::cube::combine_cube;
-use super::team::Team;
-use crate::operator::{Accumulator, OperatorRef, Parameters, Width};
+use super::reducer::Reducer;
+use crate::operator::{Accumulator, Width};
 
 pub(super) use self::{components::combine_components, plane::combine_plane};
 
@@ -21,27 +21,20 @@ pub(super) use self::{components::combine_components, plane::combine_plane};
 #[cube]
 pub(super) fn combine_units<N: Width>(
     accumulator: Accumulator<N>,
-    parameters: &Parameters,
     zero: u32,
-    #[comptime] team: Team,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
+    let team = comptime![reducer.team];
     match comptime![team.combine] {
         Combine::Plane { lanes } => {
-            let of_lanes = combine_plane::<N>(
-                accumulator,
-                parameters,
-                zero,
-                lanes,
-                comptime![team.unit_stride],
-                operator,
-            );
+            let of_lanes =
+                combine_plane::<N>(accumulator, zero, reducer, lanes, comptime![team.unit_stride]);
             if comptime![team.units_per_tile > lanes] {
-                combine_cube::<N>(of_lanes, parameters, zero, team, lanes, operator)
+                combine_cube::<N>(of_lanes, zero, reducer, lanes)
             } else {
                 of_lanes
             }
         }
-        Combine::Shared => combine_cube::<N>(accumulator, parameters, zero, team, 1u32, operator),
+        Combine::Shared => combine_cube::<N>(accumulator, zero, reducer, 1u32),
     }
 }

@@ -2,7 +2,10 @@
 
 use cubecl::prelude::*;
 
-use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
+use crate::{
+    kernels::reducer::Reducer,
+    operator::{Accumulator, Width},
+};
 
 /// Merges the accumulators of every `lanes` units that stand `unit_stride` apart in their plane, in
 /// halving butterflies. The first of them ends up with the total.
@@ -12,18 +15,17 @@ use crate::operator::{Accumulator, OperatorRef, Parameters, Width, merge};
 #[cube]
 pub(in crate::kernels) fn combine_plane<N: Width>(
     accumulator: Accumulator<N>,
-    parameters: &Parameters,
     zero: u32,
+    reducer: &Reducer<'_>,
     #[comptime] lanes: u32,
     #[comptime] unit_stride: u32,
-    #[comptime] operator: OperatorRef,
 ) -> Accumulator<N> {
     let mut total = accumulator;
-    if comptime![operator.0.merges_in_loops()] {
+    if comptime![reducer.operator.0.merges_in_loops()] {
         let mut mask = comptime![lanes / 2 * unit_stride] + zero;
         while mask >= unit_stride {
             let partner = total.shuffle_xor(mask);
-            total = merge::<N>(operator, total, partner, parameters);
+            total = reducer.merge::<N>(total, partner);
             mask /= 2;
         }
     } else {
@@ -31,7 +33,7 @@ pub(in crate::kernels) fn combine_plane<N: Width>(
         for level in 0..comptime![lanes.ilog2()] {
             let mask = comptime![(lanes >> (level + 1)) * unit_stride];
             let partner = total.shuffle_xor(mask);
-            total = merge::<N>(operator, total, partner, parameters);
+            total = reducer.merge::<N>(total, partner);
         }
     }
     total
