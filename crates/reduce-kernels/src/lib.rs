@@ -28,6 +28,7 @@
 //!
 //! CubeCL 0.11 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
 //! it `Line<T>`.
+#![doc = include_str!("../BACKENDS.md")]
 #![deny(missing_docs)]
 
 mod applied;
