@@ -3,8 +3,8 @@
 use std::{collections::HashMap, fmt, time::Instant};
 
 use reduce_kernels::{
-    Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan,
-    Problem, RecordedCall, RecordedError, RecordedOperand, RecordedReduction, ReduceError,
+    Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan, Problem,
+    RecordedCall, RecordedError, RecordedOperand, RecordedReduction, ReduceError,
     TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     operator::Arity,
@@ -344,8 +344,8 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use reduce_kernels::{
-        Device, ElementType, PlanStore, ElementwiseProduct, Scaled, Softmax, Sum, planner::TuneOptions,
-        reduce_list,
+        Device, ElementType, ElementwiseProduct, PlanStore, Scaled, Softmax, Sum,
+        planner::TuneOptions, reduce_list,
     };
 
     use super::*;

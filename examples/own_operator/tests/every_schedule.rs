@@ -160,8 +160,8 @@ fn edges_of_the_slope(client: &Client) -> Result<(), TestError> {
     let found = read(client, reduce_pair(Slope, &zeros, &row).run(client)?);
     assert!(found[0].is_nan(), "of x that are 0: {found:?}");
     let nothing = tensor(client, ElementType::F32, &[0f32], &[2, 0]);
-    let error = reduce_pair(Slope, &nothing, &nothing).over(1).run(client);
-    assert!(matches!(error, Err(ReduceError::Problem(_))), "{error:?}");
+    let error = reduce_pair(Slope, &nothing, &nothing).over(1).run(client).err();
+    assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Shape));
     Ok(())
 }
 

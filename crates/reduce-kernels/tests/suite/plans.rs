@@ -3,9 +3,10 @@
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use reduce_kernels::{
-    Device, ElementType, ElementwiseProduct, ErrorKind, LayerNorm, Mapped, Max, NormL2, Plan, PlanInUse,
-    PlanSource, PlanStore, Problem, RecordedApplication, RecordedCall, RecordedReduction,
-    ReduceError, Scaled, Softmax, Sum, TensorDescription, TunedPlan, allow_waiting_cubes,
+    Device, ElementType, ElementwiseProduct, ErrorKind, LayerNorm, Mapped, Max, NormL2, Plan,
+    PlanInUse, PlanSource, PlanStore, Problem, RecordedApplication, RecordedCall,
+    RecordedReduction, ReduceError, Scaled, Softmax, Sum, TensorDescription, TunedPlan,
+    allow_waiting_cubes,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of, forbid_waiting_cubes,
     planner::{

@@ -3,8 +3,8 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, ElementType, ElementwiseProduct, LogSumExp, Max, MeanVar, ShardSpec, Sharded, ShardsError, Sum,
-    Var, cubecl, merge_partials,
+    ArgMax, ElementType, ElementwiseProduct, LogSumExp, Max, MeanVar, ShardSpec, Sharded,
+    ShardsError, Sum, Var, cubecl, merge_partials,
     operator::Arity,
     planner::{ProblemError, row_major_strides},
     reduce,

@@ -7,7 +7,6 @@ use reduce_kernels::{
     cubecl::{self, prelude::*},
     operator::{A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules},
     planner::{Direction, PlanError},
-    reduce,
     testing::{Law, Random, TestError, Tolerance, check_every_plan, check_laws},
 };
 
