@@ -1,6 +1,8 @@
 //! A device as plain data: facts of the hardware, and a tuning.
 
-use crate::{DeviceError, ElementType, Profile, Tuning};
+use core::fmt;
+
+use crate::{DeviceError, ElementType, Illegal, PlanError, Profile, Tuning};
 
 /// A device as the planner sees it: what the hardware offers, how fast it is, and the numbers that
 /// decisions rest on.
@@ -229,7 +231,7 @@ impl Device {
         }
     }
 
-    /// What wgpu's Vulkan backend offers on GPUs.
+    /// What wgpu's Vulkan backend offers, with the numbers of the H200.
     fn vulkan() -> Self {
         Self {
             max_bindings: 64,
@@ -252,28 +254,19 @@ impl Device {
             plane_size_min: 8,
             plane_size_max: 8,
             plane_operations: false,
-            max_units_per_cube: 1024,
-            max_bindings: 64,
             max_cube_count: [65535; 3],
             shared_memory_bytes: 32 * 1024,
-            most_shared_memory_bytes: 0,
-            load_bytes: 16,
-            max_vector: 4,
             multiprocessors: 2,
             units_per_multiprocessor: 1024,
-            cubes_per_multiprocessor: 32,
-            registers_per_multiprocessor: 1 << 16,
             shared_memory_per_multiprocessor: 32 * 1024,
             cache_bytes: 0,
             wide_indices: false,
-            wide_atomics: true,
-            forward_progress: false,
             elements: ElementType::ALL
                 .into_iter()
                 .filter(|&element| element != ElementType::BF16)
                 .collect(),
             profile: Profile::software_adapter(),
-            tuning: Tuning::h200(),
+            ..Self::vulkan()
         }
     }
 
@@ -367,6 +360,11 @@ impl Device {
         ];
         let resident = resident.into_iter().fold(u64::MAX, u64::min);
         resident.saturating_mul(self.multiprocessors.into()) / 2
+    }
+
+    /// The error that a plan cannot run on this device for `reason`.
+    pub(crate) fn unfit(&self, plan: &impl fmt::Display, reason: Illegal) -> PlanError {
+        PlanError::Unfit { plan: plan.to_string(), device: self.name.clone(), reason }
     }
 
     /// Whether kernels can load, store and convert `element`.

@@ -119,21 +119,30 @@ kind!(Applied, AppliedPlan);
 kind!(List, ListPlan);
 kind!(AppliedList, AppliedListPlan);
 
-impl Planned for Problem {
-    type Plan = Plan;
+/// Implements [`Planned`] for a problem whose sentence is its line.
+macro_rules! planned {
+    ($problem:ty, $plan:ty, $choose:path) => {
+        impl Planned for $problem {
+            type Plan = $plan;
 
-    fn line(&self) -> String {
-        self.to_string()
-    }
+            fn line(&self) -> String {
+                self.to_string()
+            }
 
-    fn choose(&self, device: &Device) -> Result<Choice, PlanError> {
-        choose(self, device)
-    }
+            fn choose(&self, device: &Device) -> Result<Choice<$plan>, PlanError> {
+                $choose(self, device)
+            }
 
-    fn check(&self, plan: &Plan, device: &Device) -> Result<(), PlanError> {
-        plan.check(self, device)
-    }
+            fn check(&self, plan: &$plan, device: &Device) -> Result<(), PlanError> {
+                plan.check(self, device)
+            }
+        }
+    };
 }
+
+planned!(Problem, Plan, choose);
+planned!(ListProblem, ListPlan, choose_list);
+planned!(AppliedListProblem, AppliedListPlan, choose_applied_list);
 
 /// The problem of an application, and that of its reduction alone.
 impl Planned for (AppliedProblem, Problem) {
@@ -149,37 +158,5 @@ impl Planned for (AppliedProblem, Problem) {
 
     fn check(&self, plan: &AppliedPlan, device: &Device) -> Result<(), PlanError> {
         plan.check(&self.0, &self.1, device)
-    }
-}
-
-impl Planned for ListProblem {
-    type Plan = ListPlan;
-
-    fn line(&self) -> String {
-        self.to_string()
-    }
-
-    fn choose(&self, device: &Device) -> Result<Choice<ListPlan>, PlanError> {
-        choose_list(self, device)
-    }
-
-    fn check(&self, plan: &ListPlan, device: &Device) -> Result<(), PlanError> {
-        plan.check(self, device)
-    }
-}
-
-impl Planned for AppliedListProblem {
-    type Plan = AppliedListPlan;
-
-    fn line(&self) -> String {
-        self.to_string()
-    }
-
-    fn choose(&self, device: &Device) -> Result<Choice<AppliedListPlan>, PlanError> {
-        choose_applied_list(self, device)
-    }
-
-    fn check(&self, plan: &AppliedListPlan, device: &Device) -> Result<(), PlanError> {
-        plan.check(self, device)
     }
 }

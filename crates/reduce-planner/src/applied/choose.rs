@@ -221,6 +221,13 @@ impl<'a> Search<'a> {
         segment.min(inner.next_power_of_two()) as u32
     }
 
+    /// Most units of a tile: so many along the reduction, and a part of those of a cube across
+    /// outputs.
+    fn most_units(&self, along: u32) -> u32 {
+        let units = if self.is_along() { along } else { self.tuning.across_units_per_cube };
+        units.min(self.device.max_units_per_cube) / self.adjacent_tiles()
+    }
+
     /// The plan of a team whose units all work on one cube's tiles.
     fn plan(&self, team: Team, loads_in_flight: usize) -> Plan {
         let (along, planes) = (self.is_along(), self.device.plane_operations);
@@ -255,15 +262,12 @@ impl<'a> Search<'a> {
     fn held(&self) -> Result<AppliedPlan, AppliedReason> {
         let (tuning, tiles, loads) = (self.tuning, self.adjacent_tiles(), self.loads());
         let load_bytes = self.access.vector * self.applied.pair_bytes();
-        let most_units = self.device.max_units_per_cube;
-        let (bytes, most_bytes, units) = match self.access.direction {
-            Direction::Along => (tuning.held_bytes_along, tuning.most_held_bytes_along, most_units),
-            Direction::Across => {
-                let units = tuning.across_units_per_cube.min(most_units) / tiles;
-                (tuning.held_bytes_across, tuning.most_held_bytes_across, units)
-            }
+        let (bytes, most_bytes) = match self.access.direction {
+            Direction::Along => (tuning.held_bytes_along, tuning.most_held_bytes_along),
+            Direction::Across => (tuning.held_bytes_across, tuning.most_held_bytes_across),
         };
-        let most_units = floor_power_of_two(units.into());
+        let most_units = self.most_units(self.device.max_units_per_cube);
+        let most_units = floor_power_of_two(most_units.into());
         let each = loads_of(bytes, load_bytes) as u64;
         let most = most_units * loads_of(most_bytes, load_bytes) as u64;
         if loads > most {
@@ -285,12 +289,7 @@ impl<'a> Search<'a> {
     fn held_in_shared(&self) -> Result<AppliedPlan, AppliedReason> {
         let (device, problem, tiles) = (self.device, self.applied.problem(), self.adjacent_tiles());
         let load_bytes = self.load_bytes();
-        let units = match self.access.direction {
-            Direction::Along => device.max_units_per_cube,
-            Direction::Across => {
-                self.tuning.across_units_per_cube.min(device.max_units_per_cube) / tiles
-            }
-        };
+        let units = self.most_units(device.max_units_per_cube);
         let team = Team { units: floor_power_of_two(units.into()) as u32, tiles };
         let in_flight = loads_of(self.tuning.shared_bytes_in_flight, load_bytes);
         let plan = self.plan(team, in_flight);
@@ -319,15 +318,10 @@ impl<'a> Search<'a> {
     fn held_by_cubes(&self) -> Result<AppliedPlan, AppliedReason> {
         let (device, tuning, problem) = (self.device, self.tuning, self.applied.problem());
         let (load_bytes, tiles, loads) = (self.load_bytes(), self.adjacent_tiles(), self.loads());
-        let units_per_cube = match self.access.direction {
-            Direction::Along => tuning.by_cubes_units_per_cube,
-            Direction::Across => tuning.across_units_per_cube,
-        };
-        let units_per_cube = units_per_cube.min(device.max_units_per_cube);
         // The accumulators that a cube merges lie in shared memory too.
         let each = accumulator_bytes(problem, self.access)
             .saturating_add(problem.operator().accumulator_bytes);
-        let team = self.fitting(units_per_cube / tiles, tiles, |units| {
+        let team = self.fitting(self.most_units(tuning.by_cubes_units_per_cube), tiles, |units| {
             each.saturating_mul(units) < device.shared_memory_bytes
         });
         let units = u64::from(team.units);

@@ -6,7 +6,10 @@ use crate::{
     Access, AppliedProblem, Combine, Device, Direction, Illegal, Merge, Plan, PlanError, Problem,
     Quantity, Schedule, Second,
     limits::{self, INDEX_SLACK},
-    plan::check::{check_access, check_split, fits_grid, fits_shared, power_of_two, shared_bytes},
+    plan::check::{
+        check_access, check_split, fits_bindings, fits_grid, fits_shared, power_of_two,
+        shared_bytes,
+    },
 };
 
 /// Most results of an operator, and most bytes of each.
@@ -225,13 +228,9 @@ impl AppliedPlan {
         device: &Device,
     ) -> Result<(), PlanError> {
         let problem = applied.problem();
-        let unfit = |reason| PlanError::Unfit {
-            plan: self.to_string(),
-            device: device.name.clone(),
-            reason,
-        };
+        let unfit = |reason| device.unfit(self, reason);
         limits::check_applied(applied, device)?;
-        fits_bindings(self, applied, reduction, device).map_err(unfit)?;
+        check_bindings(self, applied, reduction, device).map_err(unfit)?;
         match *self {
             AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes } => {
                 plan.check(problem, device)?;
@@ -382,7 +381,7 @@ fn merging_bytes(plan: &Plan, problem: &Problem) -> usize {
 }
 
 /// The launch that applies results binds no more buffers than the device allows.
-fn fits_bindings(
+fn check_bindings(
     plan: &AppliedPlan,
     applied: &AppliedProblem,
     reduction: &Problem,
@@ -392,11 +391,7 @@ fn fits_bindings(
     let results = if stores { reduction.results().len() } else { 0 };
     let words = usize::from(plan.kind() == AppliedKind::HeldByCubes);
     let bindings = bound_tensors(plan.applying().0.access, applied) + results + words;
-    let available = device.max_bindings;
-    if bindings as u64 > u64::from(available) {
-        return Err(Illegal::Bindings { bindings, available });
-    }
-    Ok(())
+    fits_bindings(bindings, device)
 }
 
 /// Buffers of the inputs, of the operands and of the output. A peeled access binds the input as
@@ -431,10 +426,7 @@ impl fmt::Display for AppliedPlan {
             }
             AppliedPlan::ReadAgain(plan) => write!(f, "read again: {plan}"),
             AppliedPlan::Separately { reduce, apply } => {
-                let tile = match (apply.access.direction, apply.access.vector) {
-                    (Direction::Across, 2..) => "output tile",
-                    _ => "output",
-                };
+                let tile = apply.access.tile_name();
                 write!(
                     f,
                     "separately: {reduce}; then applied with {} units and {} cubes per {tile}, {} \

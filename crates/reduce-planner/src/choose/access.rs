@@ -110,7 +110,7 @@ impl Access {
     /// several outputs in flight where that leaves room.
     pub(super) fn fitted(self, problem: &Problem, device: &Device, schedule: Schedule) -> Self {
         let row = row(problem, device);
-        let units = u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
+        let units = schedule.all_units_per_output();
         let loads = div_ceil(self.loads_per_output(problem), units.max(1));
         let loads = loads.max(1).next_power_of_two();
         let most = match (schedule.kind(), row.plane_bytes_in_flight) {

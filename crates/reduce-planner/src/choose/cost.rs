@@ -136,8 +136,7 @@ impl<'a> Costs<'a> {
         let Self { problem, device, .. } = *self;
         let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
         let vector = access.vector as f64;
-        let units_per_output =
-            f64::from(schedule.units_per_output()) * f64::from(schedule.cubes_per_output());
+        let units_per_output = schedule.all_units_per_output() as f64;
         let tiles = plan.output_tiles(problem) as f64;
 
         // Units issue whole rounds, of which the last may load some elements again.
@@ -201,9 +200,8 @@ fn power(base: f64, exponent: f64) -> f64 {
 impl Cubes {
     fn of(plan: &Plan, problem: &Problem, device: &Device) -> Self {
         let (access, schedule) = (plan.access, plan.schedule);
-        let units_per_output =
-            u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
-        let in_flight = units_per_output.max(1).saturating_mul(access.loads_in_flight as u64);
+        let units_per_output = schedule.all_units_per_output().max(1);
+        let in_flight = units_per_output.saturating_mul(access.loads_in_flight as u64);
         let rounds = div_ceil(access.loads_per_output(problem).max(1), in_flight.max(1));
 
         let units = f64::from(schedule.units_per_cube().max(1));

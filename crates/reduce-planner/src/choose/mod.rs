@@ -117,18 +117,10 @@ impl Search {
         let mut search = Self { found: Vec::with_capacity(MOST_CANDIDATES), refused: Vec::new() };
         let mut sized: Vec<(Access, Candidate)> = Vec::with_capacity(2 * ScheduleKind::ALL.len());
         for kind in ScheduleKind::ALL {
-            let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
-            let realigned = accesses.realigned.filter(|_| in_cubes);
-            let mut size = |access: Access| {
-                let plan = legal(kind, problem, device, access)?;
-                sized.push((access, search.push(plan, true, &costs)));
-                Ok(())
-            };
-            let widest = size(accesses.widest);
-            let realigned = realigned.map(size);
-            match (widest, realigned) {
-                (Ok(()), _) | (_, Some(Ok(()))) => {}
-                (Err(refusal), _) => search.refused.push(refusal),
+            match ruled(kind, problem, device, accesses) {
+                Ok(plans) => sized
+                    .extend(plans.map(|(access, plan)| (access, search.push(plan, true, &costs)))),
+                Err(refusal) => search.refused.push(refusal),
             }
         }
 
@@ -149,9 +141,8 @@ impl Search {
         let Costs { problem, device, .. } = *costs;
         for schedule in candidates::sizes(ruled.schedule, problem, access) {
             let fitted = access.fitted(problem, device, schedule);
-            let units =
-                u64::from(schedule.units_per_output()) * u64::from(schedule.cubes_per_output());
-            let per_unit = div_ceil(access.loads_per_output(problem), units.max(1));
+            let units = schedule.all_units_per_output().max(1);
+            let per_unit = div_ceil(access.loads_per_output(problem), units);
             let loads = fitted.loads_in_flight;
             let twice = if per_unit > loads as u64 { 2 * loads } else { 0 };
             // Fewer loads rarely win, except with the size of the rules, and with other numbers of
@@ -190,11 +181,12 @@ const MOST_CANDIDATES: usize = 64;
 /// schedule does not apply ([`PlanError::NoSchedule`] with its refusal).
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     limits::check(problem, device)?;
-    let accesses = Accesses::of(problem, device);
-    ruled(kind, problem, device, accesses).map_err(|refusal| PlanError::NoSchedule {
-        device: device.name.clone(),
-        refusals: vec![refusal],
-    })
+    let none = |refusals| PlanError::NoSchedule { device: device.name.clone(), refusals };
+    let plans = ruled(kind, problem, device, Accesses::of(problem, device))
+        .map_err(|refusal| none(vec![refusal]))?;
+    let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
+    let fastest = plans.map(|(_, plan)| plan).min_by(|a, b| alone_ns(a).total_cmp(&alone_ns(b)));
+    fastest.ok_or_else(|| none(Vec::new()))
 }
 
 /// The ways to read the input: in the widest vectors, and with rows realigned where that gives
@@ -217,23 +209,23 @@ impl Accesses {
     }
 }
 
-/// The faster plan with the numbers that the rules of one schedule give, or the reason against it.
+/// The plans with the numbers that the rules of one schedule give, each with its way to read the
+/// input, or the reason against the schedule. There is one plan at least.
 fn ruled(
     kind: ScheduleKind,
     problem: &Problem,
     device: &Device,
     accesses: Accesses,
-) -> Result<Plan, Refusal> {
-    let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
-    let widest = legal(kind, problem, device, accesses.widest);
+) -> Result<impl Iterator<Item = (Access, Plan)>, Refusal> {
+    let planned = |access| legal(kind, problem, device, access).map(|plan| (access, plan));
     let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
     let realigned = accesses.realigned.filter(|_| in_cubes);
-    let realigned = realigned.and_then(|access| legal(kind, problem, device, access).ok());
-    match (widest, realigned) {
-        (Err(_), Some(realigned)) => Ok(realigned),
-        (Ok(widest), Some(realigned)) if alone_ns(&realigned) < alone_ns(&widest) => Ok(realigned),
-        (widest, _) => widest,
-    }
+    let realigned = realigned.and_then(|access| planned(access).ok());
+    let widest = match planned(accesses.widest) {
+        Err(refusal) if realigned.is_none() => return Err(refusal),
+        widest => widest.ok(),
+    };
+    Ok(widest.into_iter().chain(realigned))
 }
 
 /// A plan with one schedule and one access that obeys the rules, or the reason against it.

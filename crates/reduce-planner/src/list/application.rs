@@ -4,14 +4,14 @@ use core::fmt;
 
 use super::{
     choose::{choose_list, estimate, grouped, launches, loads_per_unit, wanted_units},
-    plan::{ListLaunch, ListPlan, check_each_once, fits_bindings},
+    plan::{ListLaunch, ListPlan, check_each_once},
 };
 use crate::{
     Access, Choice, Device, Explained, Illegal, InputSpec, ListProblem, NoRefusal, PlanError,
     ProblemError, Quantity,
     choose::floor_power_of_two,
     limits,
-    plan::check::{fits_grid, power_of_two},
+    plan::check::{fits_bindings, fits_grid, power_of_two},
 };
 
 /// A list of tensors whose results are applied to each of their elements.
@@ -124,11 +124,7 @@ impl AppliedListPlan {
     pub fn check(&self, list: &AppliedListProblem, device: &Device) -> Result<(), PlanError> {
         self.reduce.check(&list.reduction, device)?;
         limits::check_list(&list.elements, device)?;
-        self.apply.obeys_rules(list, device).map_err(|reason| PlanError::Unfit {
-            plan: self.apply.to_string(),
-            device: device.name.clone(),
-            reason,
-        })
+        self.apply.obeys_rules(list, device).map_err(|reason| device.unfit(&self.apply, reason))
     }
 }
 
@@ -186,11 +182,7 @@ pub fn choose_applied_list(
     for launch in &apply.launches {
         let fits = fits_bindings(list.bindings(launch), device)
             .and_then(|()| fits_grid(launch.cubes(), false, device));
-        fits.map_err(|reason| PlanError::Unfit {
-            plan: apply.to_string(),
-            device: device.name.clone(),
-            reason,
-        })?;
+        fits.map_err(|reason| device.unfit(&apply, reason))?;
     }
     // The application reads each element again, and writes it.
     let bytes = list.reduction.bytes().saturating_add(list.moved_bytes());

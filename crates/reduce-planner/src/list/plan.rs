@@ -5,7 +5,7 @@ use core::fmt;
 use crate::{
     Access, Combine, Device, Illegal, ListProblem, PlanError, Problem, Quantity,
     limits::{self, INDEX_SLACK},
-    plan::check::{check_listed, fits_grid, fits_shared, power_of_two},
+    plan::check::{check_listed, fits_bindings, fits_grid, fits_shared, power_of_two},
 };
 
 /// What will be launched for a list of tensors on a device.
@@ -204,11 +204,7 @@ impl ListPlan {
             return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
         }
         limits::check_list(list, device)?;
-        self.obeys_rules(list, device).map_err(|reason| PlanError::Unfit {
-            plan: self.to_string(),
-            device: device.name.clone(),
-            reason,
-        })
+        self.obeys_rules(list, device).map_err(|reason| device.unfit(self, reason))
     }
 
     fn obeys_rules(&self, list: &ListProblem, device: &Device) -> Result<(), Illegal> {
@@ -246,14 +242,6 @@ impl ListPlan {
 /// Reduced dimensions of a tensor beside the inner one.
 pub(super) fn outer_dims(tensor: &Problem) -> usize {
     tensor.reduced().len().saturating_sub(1)
-}
-
-pub(super) fn fits_bindings(bindings: usize, device: &Device) -> Result<(), Illegal> {
-    let available = device.max_bindings;
-    if bindings as u64 > u64::from(available) {
-        return Err(Illegal::Bindings { bindings, available });
-    }
-    Ok(())
 }
 
 impl fmt::Display for ListLaunch {

@@ -31,7 +31,7 @@ impl Plan {
     /// The error that this plan cannot run on `device` for `reason`.
     #[must_use]
     pub fn unfit(&self, device: &Device, reason: Illegal) -> PlanError {
-        PlanError::Unfit { plan: self.to_string(), device: device.name.clone(), reason }
+        device.unfit(self, reason)
     }
 }
 
@@ -184,8 +184,7 @@ fn check_realigned(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
     if schedule.outputs_per_cube() < 2 {
         return Err(Illegal::RealignedTile);
     }
-    let units =
-        u64::from(schedule.units_per_output()).saturating_mul(schedule.cubes_per_output().into());
+    let units = schedule.all_units_per_output();
     let steps = (units % vector as u64) as usize;
     let alike =
         |stride: usize, times: usize| (stride % vector * (times % vector)).is_multiple_of(vector);
@@ -259,7 +258,7 @@ pub(crate) fn check_schedule(
         let published = device.tuning.published_bytes;
         check_split(plan, problem, device, cubes_per_output, merge, published)?;
     }
-    fits_bindings(plan, problem, device)?;
+    check_bindings(plan, problem, device)?;
     fits_grid(plan.cubes(problem), false, device)
 }
 
@@ -352,7 +351,7 @@ pub(crate) fn check_split(
 
 /// The launch that binds the most buffers fits the device. A peeled or realigned input is bound
 /// twice, as vectors and as elements, and so may be a second one.
-fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
+fn check_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
     let twice = plan.access.peeled || plan.access.realigned;
     let second = if problem.second().is_some() { 2 } else { 0 };
     let inputs = 1 + usize::from(twice) + second;
@@ -364,6 +363,10 @@ fn fits_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), 
         }
         _ => inputs + results,
     };
+    fits_bindings(bindings, device)
+}
+
+pub(crate) fn fits_bindings(bindings: usize, device: &Device) -> Result<(), Illegal> {
     let available = device.max_bindings;
     if bindings as u64 > u64::from(available) {
         return Err(Illegal::Bindings { bindings, available });

@@ -4,6 +4,16 @@ use core::fmt;
 
 use crate::{Access, Combine, Direction, Merge, Plan, Schedule};
 
+impl Access {
+    /// `output` if a tile is one output, and `output tile` otherwise.
+    pub(crate) const fn tile_name(&self) -> &'static str {
+        match self.outputs_per_tile() {
+            0 | 1 => "output",
+            _ => "output tile",
+        }
+    }
+}
+
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = match self.direction {
@@ -25,11 +35,7 @@ impl fmt::Display for Access {
             loads => write!(f, ", {loads} loads in flight")?,
         }
         if self.outputs_in_flight != 1 {
-            let outputs = match (self.direction, self.vector) {
-                (Direction::Across, 2..) => "output tiles",
-                _ => "outputs",
-            };
-            write!(f, " for each of {} {outputs}", self.outputs_in_flight)?;
+            write!(f, " for each of {} {}s", self.outputs_in_flight, self.tile_name())?;
         }
         Ok(())
     }
@@ -58,10 +64,7 @@ impl fmt::Display for Plan {
     /// Such as `plane: 4 lanes per output, 256 units per cube; vectors of 4 along the reduction, 2
     /// loads in flight for each of 2 outputs`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let output = match (self.access.direction, self.access.vector) {
-            (Direction::Across, 2..) => "output tile",
-            _ => "output",
-        };
+        let output = self.access.tile_name();
         match self.schedule {
             Schedule::Unit { units_per_cube } => {
                 write!(f, "unit: 1 unit per {output}, {} per cube", Count(units_per_cube, "unit"))?;

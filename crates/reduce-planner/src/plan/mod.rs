@@ -202,6 +202,11 @@ impl Schedule {
         }
     }
 
+    /// Units of all cubes that share an output.
+    pub(crate) const fn all_units_per_output(&self) -> u64 {
+        self.units_per_output() as u64 * self.cubes_per_output() as u64
+    }
+
     /// Number of launches.
     #[must_use]
     pub const fn launches(&self) -> u32 {
