@@ -43,7 +43,6 @@
 //! | `problem/` | a reduction in canonical form |
 //! | `limits.rs` | what no plan can mend |
 //! | `plan/` | a plan as data, the rules it must obey, its sentence |
-//! | `choice.rs` | a choice as data: the plan, its estimate, and the reasons against others |
 //! | `choose/` | the choice, step by step |
 //! | `calibrate.rs` | a device's speed from measured times |
 //! | `applied/` | plans for results that are applied to their own elements |
@@ -59,7 +58,6 @@
 
 mod applied;
 mod calibrate;
-mod choice;
 mod choose;
 mod device;
 mod element;
@@ -83,8 +81,7 @@ pub use applied::{
     AppliedKind, AppliedPlan, AppliedReason, ApplyLaunch, choose_applied, force_applied,
 };
 pub use calibrate::{Fit, Observation, fit};
-pub use choice::{Candidate, Choice, Explained};
-pub use choose::{candidates, choose, force};
+pub use choose::{Candidate, Choice, Explained, candidates, choose, force};
 pub use device::Device;
 pub use element::{ElementType, UnknownElementType};
 pub use error::{DeviceError, PlanError, ProblemError, Role};

@@ -99,7 +99,7 @@ impl<K: fmt::Display, R: fmt::Display> fmt::Display for Refusal<K, R> {
     }
 }
 
-/// The refusal where there is nothing else to take: there is none.
+/// The type of refusals where a plan has no alternatives. It has no values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NoRefusal {}

@@ -8,9 +8,11 @@
 //! | What should a plan take? | `cost.rs` |
 //! | Which numbers is that based on, and what was measured? | `../numbers/` |
 //! | What may a plan never do? | `../plan/check.rs` |
+//! | What does a choice tell? | `choice.rs` |
 
 mod access;
 mod candidates;
+mod choice;
 mod cost;
 mod cube;
 mod plane;
@@ -18,13 +20,13 @@ mod sizing;
 mod split;
 mod unit;
 
+pub use choice::{Candidate, Choice, Explained};
 pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
 use cost::Costs;
 
 use crate::{
-    Access, Candidate, Choice, Device, Explained, Plan, PlanError, Problem, Reason, Refusal,
-    Schedule, ScheduleKind, limits,
+    Access, Device, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind, limits,
     numbers::from_percent,
     plan::{
         check::{check_beside, check_schedule},
@@ -118,8 +120,11 @@ impl Search {
         let mut sized: Vec<(Access, Candidate)> = Vec::with_capacity(2 * ScheduleKind::ALL.len());
         for kind in ScheduleKind::ALL {
             match ruled(kind, problem, device, accesses) {
-                Ok(plans) => sized
-                    .extend(plans.map(|(access, plan)| (access, search.push(plan, true, &costs)))),
+                Ok((first, second)) => {
+                    for (access, plan) in [Some(first), second].into_iter().flatten() {
+                        sized.push((access, search.push(plan, true, &costs)));
+                    }
+                }
                 Err(refusal) => search.refused.push(refusal),
             }
         }
@@ -181,12 +186,17 @@ const MOST_CANDIDATES: usize = 64;
 /// schedule does not apply ([`PlanError::NoSchedule`] with its refusal).
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     limits::check(problem, device)?;
-    let none = |refusals| PlanError::NoSchedule { device: device.name.clone(), refusals };
-    let plans = ruled(kind, problem, device, Accesses::of(problem, device))
-        .map_err(|refusal| none(vec![refusal]))?;
-    let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
-    let fastest = plans.map(|(_, plan)| plan).min_by(|a, b| alone_ns(a).total_cmp(&alone_ns(b)));
-    fastest.ok_or_else(|| none(Vec::new()))
+    let accesses = Accesses::of(problem, device);
+    match ruled(kind, problem, device, accesses) {
+        Ok(((_, first), second)) => {
+            let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
+            let second = second.map(|(_, plan)| plan);
+            Ok(second.filter(|second| alone_ns(second) < alone_ns(&first)).unwrap_or(first))
+        }
+        Err(refusal) => {
+            Err(PlanError::NoSchedule { device: device.name.clone(), refusals: vec![refusal] })
+        }
+    }
 }
 
 /// The ways to read the input: in the widest vectors, and with rows realigned where that gives
@@ -209,23 +219,26 @@ impl Accesses {
     }
 }
 
-/// The plans with the numbers that the rules of one schedule give, each with its way to read the
-/// input, or the reason against the schedule. There is one plan at least.
+/// A way to read the input, and a plan that does.
+type Ruled = (Access, Plan);
+
+/// The plans with the numbers that the rules of one schedule give, or the reason against it. There
+/// are two if rows can be realigned.
 fn ruled(
     kind: ScheduleKind,
     problem: &Problem,
     device: &Device,
     accesses: Accesses,
-) -> Result<impl Iterator<Item = (Access, Plan)>, Refusal> {
+) -> Result<(Ruled, Option<Ruled>), Refusal> {
     let planned = |access| legal(kind, problem, device, access).map(|plan| (access, plan));
     let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
     let realigned = accesses.realigned.filter(|_| in_cubes);
     let realigned = realigned.and_then(|access| planned(access).ok());
-    let widest = match planned(accesses.widest) {
-        Err(refusal) if realigned.is_none() => return Err(refusal),
-        widest => widest.ok(),
-    };
-    Ok(widest.into_iter().chain(realigned))
+    match (planned(accesses.widest), realigned) {
+        (Ok(widest), realigned) => Ok((widest, realigned)),
+        (Err(_), Some(realigned)) => Ok((realigned, None)),
+        (Err(refusal), None) => Err(refusal),
+    }
 }
 
 /// A plan with one schedule and one access that obeys the rules, or the reason against it.

@@ -33,7 +33,7 @@ pub enum ElementCost {
 }
 
 impl ElementCost {
-    /// Whether it is that of an exponential at least.
+    /// Whether an element takes an exponential, a logarithm, a power or the like.
     #[must_use]
     pub const fn is_transcendental(self) -> bool {
         matches!(self, ElementCost::Exponential | ElementCost::Power)
