@@ -1,10 +1,12 @@
 //! One call of a case.
 
 use reduce_kernels::{
-    Operator, OperatorOptions, Outputs, Plan, ReduceError,
+    Operator, Outputs, ReduceError,
+    by_name::{OperatorOptions, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     operator::Arity,
-    reduce, with_operator,
+    planner::Plan,
+    reduce,
 };
 use reduce_programs::random_inputs;
 

@@ -3,7 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use reduce_kernels::{
-    Axes, ElementType, OperatorName, UnknownOperator,
+    Axes, ElementType,
+    by_name::{OperatorName, UnknownOperator},
     planner::{UnknownElementType, row_major_strides},
 };
 

@@ -14,7 +14,8 @@ use cubek_reduce::{
     shared_sum,
 };
 use reduce_kernels::{
-    ElementType, OperatorName,
+    ElementType,
+    by_name::OperatorName,
     cubecl::{
         config::autotune::AutotuneLevel, prelude::*, server::Handle, std::tensor::TensorHandle,
     },

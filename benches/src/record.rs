@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use reduce_kernels::{Device, Plan};
+use reduce_kernels::{Device, planner::Plan};
 use reduce_programs::{FileError, Floor, gigabytes_per_second, read, write};
 use serde::{Deserialize, Serialize};
 

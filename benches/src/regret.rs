@@ -2,8 +2,10 @@
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Device, ElementType, OperatorName, OperatorOptions, Plan, Problem, ReduceError,
-    TensorDescription, reduce, with_operator,
+    Device, ElementType, ReduceError, TensorDescription,
+    by_name::{OperatorName, OperatorOptions, with_operator},
+    planner::{Plan, Problem},
+    reduce,
 };
 use serde::{Deserialize, Serialize};
 

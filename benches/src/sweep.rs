@@ -1,7 +1,7 @@
 //! Sweeps over neighbouring shapes with the same number of elements. A rate that falls between two
 //! neighbours reveals a wrong choice of plan.
 
-use reduce_kernels::{ElementType, OperatorName};
+use reduce_kernels::{ElementType, by_name::OperatorName};
 
 use crate::{Case, Over};
 

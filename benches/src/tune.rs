@@ -3,13 +3,13 @@
 use std::{collections::HashMap, fmt, time::Instant};
 
 use reduce_kernels::{
-    Operator, OperatorName, OperatorOptions, Outputs, PairName, PairOptions, Plan, Problem,
-    RecordedCall, RecordedError, RecordedOperand, RecordedReduction, ReduceError,
-    TensorDescription,
+    Operator, Outputs, ReduceError, TensorDescription,
+    by_name::{OperatorName, OperatorOptions, PairName, PairOptions, with_operator, with_pair},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     operator::Arity,
-    planner::{self, Tuned},
-    reduce, storage_type, with_operator, with_pair,
+    planner::{self, Plan, Problem, Tuned},
+    plans::{RecordedCall, RecordedError, RecordedOperand, RecordedReduction},
+    reduce, storage_type,
 };
 use reduce_programs::{MeasureError, largest_buffer, random_inputs, wait};
 
@@ -344,8 +344,12 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use reduce_kernels::{
-        Device, ElementType, ElementwiseProduct, PlanStore, Scaled, Softmax, Sum,
-        planner::TuneOptions, reduce_list,
+        Device, ElementType, Sum,
+        list::reduce_list,
+        normalize::{Scaled, Softmax},
+        pairs::ElementwiseProduct,
+        planner::TuneOptions,
+        plans::PlanStore,
     };
 
     use super::*;

@@ -2,9 +2,12 @@
 
 use clap::Args;
 use reduce_kernels::{
-    Operator, OperatorName, OperatorOptions, PairName, PairOptions, UnknownOperator, UnknownPair,
+    Operator,
+    by_name::{
+        OperatorName, OperatorOptions, PairName, PairOptions, UnknownOperator, UnknownPair,
+        with_operator, with_pair,
+    },
     operator::{Fields, InvalidParameter},
-    with_operator, with_pair,
 };
 
 /// The parameters of operators and functions. Each takes a few of them.

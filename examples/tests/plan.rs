@@ -7,9 +7,9 @@ use std::{
 };
 
 use reduce_kernels::{
-    Choice, Device, ElementType, Operator, Plan, Problem, Sum, TensorDescription, Var,
+    Device, ElementType, Operator, Sum, TensorDescription, Var,
     operator::One,
-    planner::{OperatorClass, ScheduleKind, choose, force},
+    planner::{Choice, OperatorClass, Plan, Problem, ScheduleKind, choose, force},
     reduce,
 };
 use serde_json::{Value, json};

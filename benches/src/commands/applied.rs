@@ -8,11 +8,11 @@ use std::{
 use clap::Args;
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, ElementType, LayerNorm, ReduceError, RmsNorm, UnknownFunction,
-    cross_entropy,
+    ElementType, ReduceError,
+    by_name::{AppliedName, AppliedOptions, UnknownFunction, with_applied},
     cubecl::{prelude::*, std::tensor::TensorHandle},
+    normalize::{LayerNorm, RmsNorm, cross_entropy},
     planner::AppliedPlan,
-    with_applied,
 };
 use reduce_programs::{
     Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,

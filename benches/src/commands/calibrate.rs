@@ -10,10 +10,10 @@ use std::{
 use clap::Args;
 use reduce_benches::{Case, probes, regret::problem, run};
 use reduce_kernels::{
-    Device, Plan, ReduceError,
+    Device, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    planner::{Observation, Profile, candidates, fit},
+    planner::{Observation, Plan, Profile, candidates, fit},
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, largest_buffer,

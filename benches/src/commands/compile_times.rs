@@ -11,9 +11,9 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use reduce_benches::{Case, inputs, run};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, OperatorName, ReduceError, UnknownOperator,
+    ReduceError,
+    by_name::{AppliedName, AppliedOptions, OperatorName, UnknownOperator, with_applied},
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    with_applied,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, MeasureError, OnDevice, command_line::say, on_device, wait,

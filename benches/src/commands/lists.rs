@@ -9,12 +9,12 @@ use std::{
 
 use clap::Args;
 use reduce_kernels::{
-    ElementType, OperatorName, OperatorOptions, ReduceError, UnknownOperator,
-    clip_by_global_norm_in_place,
+    ElementType, ReduceError,
+    by_name::{OperatorName, OperatorOptions, UnknownOperator, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
+    list::{clip_by_global_norm_in_place, reduce_list},
     planner::{ListTuning, UnknownElementType, choose_list, row_major_strides},
-    reduce_list, with_operator,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,

@@ -8,7 +8,10 @@ use std::{
 use clap::Args;
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
-    PairName, PairOptions, Plan, UnknownPair, cubecl::prelude::*, reduce_pair, with_pair,
+    by_name::{PairName, PairOptions, UnknownPair, with_pair},
+    cubecl::prelude::*,
+    pairs::reduce_pair,
+    planner::Plan,
 };
 use reduce_programs::{
     Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,

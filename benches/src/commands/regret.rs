@@ -14,10 +14,10 @@ use reduce_benches::{
     run, sweep,
 };
 use reduce_kernels::{
-    Device, Plan, ReduceError,
+    Device, ReduceError,
     cubecl::prelude::*,
     device_of,
-    planner::{Candidate, candidates, choose},
+    planner::{Candidate, Plan, candidates, choose},
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, on_device,

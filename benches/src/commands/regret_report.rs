@@ -7,8 +7,8 @@ use clap::Args;
 use plotters::{prelude::*, style::text_anchor::HPos};
 use reduce_benches::regret::{Line, Measured, problem};
 use reduce_kernels::{
-    Device, Plan, Problem, ReduceError,
-    planner::{PlanError, choose},
+    Device, ReduceError,
+    planner::{Plan, PlanError, Problem, choose},
 };
 use reduce_programs::{
     FileError,

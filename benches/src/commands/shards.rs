@@ -17,9 +17,11 @@ use reduce_benches::{
     with_work,
 };
 use reduce_kernels::{
-    ElementType, Sharded, ShardsError, Sum,
+    ElementType, Sum,
     cubecl::{self, RuntimeId, prelude::*, std::tensor::TensorHandle},
-    device_of, reduce, storage_type,
+    device_of, reduce,
+    sharded::{Sharded, ShardsError},
+    storage_type,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, Staged, canvas::PictureError,

@@ -12,11 +12,12 @@ use reduce_benches::{
     CallCost, Case, CaseError, Delay, Record, RecordError, Timing, Tried, inputs, run, sweep,
 };
 use reduce_kernels::{
-    OperatorOptions, PlanStore, Problem, ScheduleKind, StoreError,
+    by_name::{OperatorOptions, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    planner::{Access, Choice, Device, Plan, Schedule},
-    reduce, use_plans, with_operator,
+    planner::{Access, Choice, Device, Plan, Problem, Schedule, ScheduleKind},
+    plans::{PlanStore, StoreError, use_plans},
+    reduce,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, Floor, MeasureError, OnDevice,

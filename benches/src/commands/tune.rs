@@ -5,10 +5,10 @@ use std::{collections::HashSet, io, path::PathBuf, process::ExitCode};
 use clap::Args;
 use reduce_benches::tune::{Calls, LineError, SkipReason, Summary, calls, check, line};
 use reduce_kernels::{
-    PlanStore, RecordedCall, StoreError, TunedPlan,
     cubecl::prelude::*,
     device_of,
     planner::{TuneOptions, tune},
+    plans::{PlanStore, RecordedCall, StoreError, TunedPlan},
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, command_line::say,

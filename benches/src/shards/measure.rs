@@ -1,11 +1,13 @@
 //! Results and times of reductions of shards.
 
 use reduce_kernels::{
-    ElementType, Operator, Partials, ReduceError, ShardSpec, Sharded,
+    ElementType, Operator, ReduceError,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
-    merge_partials,
     operator::{Arity, One},
-    reduce, storage_type,
+    partials::{Partials, ShardSpec, merge_partials},
+    reduce,
+    sharded::Sharded,
+    storage_type,
 };
 use reduce_programs::{
     MeasureError, microseconds_on_all, microseconds_per_call, rotated_inputs, wait,

@@ -36,7 +36,7 @@ pub enum Work {
     Argmax,
     /// [`MeanVar`](reduce_kernels::MeanVar).
     MeanVar,
-    /// [`LogSumExp`](reduce_kernels::LogSumExp).
+    /// [`LogSumExp`](reduce_kernels::operators::LogSumExp).
     Logsumexp,
     /// [`MeanAngle`](reduce_own_operator::MeanAngle), which is an operator of a user's own.
     MeanAngle,
@@ -65,7 +65,7 @@ macro_rules! with_work {
                 $body
             }
             Work::Logsumexp => {
-                let $operator = ::reduce_kernels::LogSumExp;
+                let $operator = ::reduce_kernels::operators::LogSumExp;
                 $body
             }
             Work::MeanAngle => {

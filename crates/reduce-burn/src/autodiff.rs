@@ -10,7 +10,7 @@ use burn_backend::{
     AutodiffBackend,
     tensor::{Device, FloatTensor},
 };
-use reduce_kernels::PairName;
+use reduce_kernels::by_name::PairName;
 
 use crate::{
     AnyTensor, Application, Operation, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
@@ -33,8 +33,8 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
     #[cfg(feature = "serde")]
     fn use_plans(
         device: &Device<Self>,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
         B::use_plans(device, plans)
     }
 

@@ -7,7 +7,7 @@ use burn_backend::{
     tensor::{Device, FloatTensor},
 };
 use burn_tensor::Shape;
-use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
+use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
 
 use crate::{
     AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBurnError, Reduction,
@@ -106,8 +106,8 @@ pub trait ReduceBackend: Backend {
     #[cfg(feature = "serde")]
     fn use_plans(
         device: &Device<Self>,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
         let _ = (device, plans);
         Ok(())
     }

@@ -10,12 +10,17 @@ use burn_cubecl::{
 };
 use burn_tensor::Shape;
 use reduce_kernels::{
-    AppliedReduction, Apply, ClippedToNorm, ElementType, Input, LayerNorm, LayerNormGradient,
-    LogSoftmax, LogSoftmaxGradient, NormL2, Operator, RmsNorm, RmsNormGradient, Softmax,
-    SoftmaxGradient, TensorDescription, clip_by_global_norm, clip_by_global_norm_in_place,
+    ElementType, Input, NormL2, Operator, TensorDescription,
+    by_name::{with_operator, with_pair},
     device_of,
-    operator::{Arity, One, Two},
-    reduce, reduce_list, reduce_pair, with_operator, with_pair,
+    list::{ClippedToNorm, clip_by_global_norm, clip_by_global_norm_in_place, reduce_list},
+    normalize::{
+        AppliedReduction, LayerNorm, LayerNormGradient, LogSoftmax, LogSoftmaxGradient, RmsNorm,
+        RmsNormGradient, Softmax, SoftmaxGradient,
+    },
+    operator::{Apply, Arity, One, Two},
+    pairs::reduce_pair,
+    reduce,
 };
 
 use crate::{
@@ -81,9 +86,9 @@ impl ReduceBackend for CubeBackend {
     #[cfg(feature = "serde")]
     fn use_plans(
         device: &Device<Self>,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
-        reduce_kernels::use_plans(&device.client(), plans)
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
+        reduce_kernels::plans::use_plans(&device.client(), plans)
     }
 
     fn check(operation: &Operation, device: &Device<Self>) -> Result<(), ReduceBurnError> {

@@ -12,7 +12,7 @@ pub fn planner_device(device: &Device) -> Option<reduce_kernels::Device> {
 }
 
 /// Takes the plans of all reductions on a device from `plans`, in every thread, where it has one;
-/// see [`reduce_kernels::use_plans`]. Where [`planner_device`] is `None`, nothing changes.
+/// see [`reduce_kernels::plans::use_plans`]. Where [`planner_device`] is `None`, nothing changes.
 ///
 /// ```no_run
 /// use burn_tensor::Device;
@@ -30,7 +30,7 @@ pub fn planner_device(device: &Device) -> Option<reduce_kernels::Device> {
 #[cfg(feature = "serde")]
 pub fn use_plans(
     device: &Device,
-    plans: reduce_kernels::PlanStore,
-) -> Result<(), reduce_kernels::StoreError> {
+    plans: reduce_kernels::plans::PlanStore,
+) -> Result<(), reduce_kernels::plans::StoreError> {
     Dispatch::use_plans(device.as_dispatch(), plans)
 }

@@ -59,8 +59,8 @@ impl ReduceBackend for Dispatch {
     #[cfg(feature = "serde")]
     fn use_plans(
         device: &Device<Self>,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
         let tensor = tensor_on(device);
         on_backend_of!(&tensor, backend => backend.use_plans(tensor, plans), otherwise Ok(()))
     }
@@ -99,8 +99,8 @@ trait Present {
     fn use_plans(
         &self,
         tensor: DispatchTensor,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError>;
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError>;
     fn check(&self, operation: &Operation, tensor: DispatchTensor) -> Result<(), ReduceBurnError>;
     fn run(
         &self,
@@ -138,8 +138,8 @@ where
     fn use_plans(
         &self,
         tensor: DispatchTensor,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
         B::use_plans(&taken::<B>(tensor).device(), plans)
     }
 
@@ -181,8 +181,8 @@ trait Absent {
     fn use_plans(
         &self,
         _tensor: DispatchTensor,
-        _plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
+        _plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
         unreachable!("no tensor is on this backend")
     }
 

@@ -5,7 +5,7 @@ use burn_tensor::{
     Bool, Float, Int, Tensor,
     kind::{Basic, Kind, Numeric},
 };
-use reduce_kernels::{OperatorName, OperatorOptions};
+use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
 use crate::{
     AnyTensor, Axes, Operation, ReduceBackend, ReduceBurnError, Reduction,

@@ -25,8 +25,8 @@ impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
     #[cfg(feature = "serde")]
     fn use_plans(
         device: &Device<Self>,
-        plans: reduce_kernels::PlanStore,
-    ) -> Result<(), reduce_kernels::StoreError> {
+        plans: reduce_kernels::plans::PlanStore,
+    ) -> Result<(), reduce_kernels::plans::StoreError> {
         B::use_plans(device, plans)
     }
 

@@ -8,7 +8,7 @@
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};
 use burn_tensor::{IndexingUpdateOp, Shape};
-use reduce_kernels::OperatorName;
+use reduce_kernels::by_name::OperatorName;
 
 use crate::{
     AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction,

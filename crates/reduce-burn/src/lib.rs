@@ -104,7 +104,7 @@ pub use error::ReduceBurnError;
 pub use functions::*;
 pub use pair::*;
 pub use reduce_kernels;
-pub use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
+pub use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
 pub use reduction::Reduction;
 pub use tensor::AnyTensor;
 

@@ -2,7 +2,7 @@
 
 use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::Shape;
-use reduce_kernels::{OperatorName, OperatorOptions};
+use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
 use crate::{AnyTensor, AxisList, Kind, ReduceBurnError, geometry::Geometry};
 

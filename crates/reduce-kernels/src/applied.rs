@@ -7,8 +7,10 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::PlanStore;
 use reduce_planner::{AppliedPlan, AppliedProblem, Choice, Device, ElementType, Problem};
 
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedApplication, RecordedCall};
 use crate::{
-    Apply, Axes, Input, Operator, Outputs, PlanInUse, ReduceError, Reduction,
+    Axes, Input, Operator, Outputs, ReduceError, Reduction,
     error::Reason,
     host::{
         apply::{
@@ -19,11 +21,10 @@ use crate::{
         call::Call,
         types::applied_type,
     },
-    operator::{ApplyRef, Arity, Fields, rules},
+    operator::{Apply, ApplyRef, Arity, Fields, rules},
+    plans::PlanInUse,
     reduction::{Options, request},
 };
-#[cfg(feature = "serde")]
-use crate::{RecordedApplication, RecordedCall};
 
 /// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
 /// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription),
@@ -149,8 +150,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// Bytes of the buffers of all tensors, where they exist.
-    /// The application into a new tensor as data, as [`record_calls`](crate::record_calls) would
-    /// record it.
+    /// The application into a new tensor as data, as
+    /// [`record_calls`](crate::plans::record_calls) would record it.
     ///
     /// # Errors
     ///

@@ -4,13 +4,21 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    AppliedReduction, Axes, ElementwiseProduct, Input, LayerNormGradient, LogSoftmaxGradient,
-    Mapped, ReduceError, RmsNormGradient, SoftmaxGradient, Sum, SumAndShiftedDot, reduce,
-    reduce_pair,
+    Axes, Input, ReduceError,
+    applied::AppliedReduction,
+    operator::{
+        Mapped,
+        builtin::{
+            ElementwiseProduct, LayerNormGradient, LogSoftmaxGradient, RmsNormGradient,
+            SoftmaxGradient, Sum, SumAndShiftedDot,
+        },
+    },
+    reduce,
+    reduction::reduce_pair,
 };
 
-/// The gradient of [`softmax`](fn@crate::softmax) over `axes`, from that of its output and the
-/// output itself.
+/// The gradient of [`softmax`](fn@crate::normalize::softmax) over `axes`, from that of its output
+/// and the output itself.
 ///
 /// # Errors
 ///
@@ -24,8 +32,8 @@ pub fn softmax_gradient(
     SoftmaxGradient.of(gradient, output, axes).run(client)
 }
 
-/// The gradient of [`log_softmax`](fn@crate::log_softmax) over `axes`, from that of its output and
-/// the output itself.
+/// The gradient of [`log_softmax`](fn@crate::normalize::log_softmax) over `axes`, from that of its
+/// output and the output itself.
 ///
 /// # Errors
 ///
@@ -39,8 +47,8 @@ pub fn log_softmax_gradient(
     LogSoftmaxGradient.of(gradient, output, axes).run(client)
 }
 
-/// The gradient of [`rms_norm`](fn@crate::rms_norm) over `axes` without weight and bias: from that
-/// of its output, the input, and `rstd`, the reciprocal that
+/// The gradient of [`rms_norm`](fn@crate::normalize::rms_norm) over `axes` without weight and bias:
+/// from that of its output, the input, and `rstd`, the reciprocal that
 /// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
 /// the gradient times the weight.
 ///
@@ -59,8 +67,8 @@ pub fn rms_norm_gradient(
     RmsNormGradient { count }.of(gradient, input, axes).operand(rstd, ..).run(client)
 }
 
-/// The gradient of [`layer_norm`](fn@crate::layer_norm) over `axes` without weight and bias: from
-/// that of its output, the input, and `mean` and `rstd`, which
+/// The gradient of [`layer_norm`](fn@crate::normalize::layer_norm) over `axes` without weight and
+/// bias: from that of its output, the input, and `mean` and `rstd`, which
 /// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
 /// the gradient times the weight.
 ///

@@ -25,7 +25,7 @@ impl Input for TensorDescription {}
 /// know the shapes and types of results, and report bad requests to its caller.
 ///
 /// ```
-/// use reduce_kernels::{ElementType, MaxWithIndex, TensorDescription, reduce};
+/// use reduce_kernels::{ElementType, TensorDescription, operators::MaxWithIndex, reduce};
 ///
 /// let x = TensorDescription::row_major(ElementType::F16, [2, 3, 4]);
 /// let largest = reduce(MaxWithIndex, &x).over([0, 2]).keep_dims(false);

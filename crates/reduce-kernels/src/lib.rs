@@ -21,10 +21,26 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Where to look
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | the root | [`reduce`], the functions and operators that are used most, tensors, errors |
+//! | [`functions`], [`operators`] | every reduction of one input: as a function, and as a value for [`reduce`] |
+//! | [`pairs`] | reductions of two inputs, such as dot products and losses |
+//! | [`normalize`] | results applied to their elements: softmax and normalisations, with gradients |
+//! | [`list`] | many tensors in one call, such as the gradients of a model |
+//! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
+//! | [`plans`], [`planner`] | which plan runs, stores of measured plans; how plans are chosen |
+//! | [`by_name`] | operators by name, for programs |
+//! | [`operator`] | operators, maps and applied functions of your own |
+//!
+//! # Features
+//!
 //! Each backend is a feature of this crate, which enables the backend in CubeCL: `cuda` (kernels by
 //! NVRTC), `cuda-llvm`, `wgpu` (WGSL), `vulkan` (SPIR-V), `hip`, `metal`. None is enabled by
 //! default. Beside `cuda`, `nccl` lets reductions of tensors that lie in shards on several NVIDIA
-//! GPUs cross them ([`Sharded`]). With `persistence`, compiled kernels are kept on disk.
+//! GPUs cross them ([`sharded`]). With `persistence`, compiled kernels are kept on disk.
 //!
 //! CubeCL 0.11 names its vector type `Vector<T, N>`. Older texts, including the CubeCL book, call
 //! it `Line<T>`.
@@ -33,64 +49,47 @@
 
 mod applied;
 mod axes;
+pub mod by_name;
 mod confirm;
 mod element;
 mod error;
+pub mod functions;
 mod gradients;
 mod host;
 mod input;
 mod kernels;
-mod list;
-mod normalize;
+pub mod list;
+pub mod normalize;
+mod one_input;
 pub mod operator;
-mod operators;
-mod pairs;
-mod partials;
-mod plans;
+pub mod operators;
+pub mod pairs;
+pub mod partials;
+pub mod plans;
 #[cfg(feature = "serde")]
 mod recorded;
 mod reduction;
-mod sharded;
+pub mod sharded;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod two_inputs;
 
-pub use applied::{AppliedReduction, WithResults};
 pub use axes::Axes;
 pub use confirm::confirm;
 pub use cubecl;
 pub use element::{element_type, storage_type};
 pub use error::{ErrorKind, ReduceError};
-pub use gradients::*;
+#[doc(inline)]
+pub use functions::{argmax, argmin, max, mean, mean_var, min, norm_l2, prod, std, sum, var};
 pub use host::client::device_of;
 pub use input::{Input, TensorDescription};
-pub use list::{
-    AppliedList, AppliedWithResults, ListReduction, ListResults, ResultsOfList,
-    clip_by_global_norm, clip_by_global_norm_in_place, global_norm, reduce_list,
-};
-pub use normalize::*;
-pub use operator::{Apply, Map, Mapped, Operator, builtin::*};
-pub use operators::*;
-pub use pairs::*;
-pub use partials::{
-    Merge, Partials, PartialsDescription, PartialsError, ShardRange, merge_partials,
-};
-pub use plans::{
-    PlanInUse, PlanSource, allow_waiting_cubes, forbid_waiting_cubes, stop_using_profile,
-    use_profile,
-};
-#[cfg(feature = "serde")]
-pub use plans::{stop_using_plans, use_plans};
-#[cfg(feature = "serde")]
-pub use recorded::{
-    RecordedApplication, RecordedCall, RecordedError, RecordedList, RecordedListApplication,
-    RecordedOperand, RecordedReduction, RecordedTensor, record_calls, recorded, stop_recording,
-};
+#[doc(inline)]
+pub use operator::{Map, Operator};
+#[doc(inline)]
+pub use operators::{ArgMax, ArgMin, Max, Mean, MeanVar, Min, NormL2, Prod, Std, Sum, Var};
 pub use reduce_planner as planner;
-pub use reduce_planner::{Choice, Device, ElementType, Plan, Problem, ScheduleKind, ShardSpec};
-#[cfg(feature = "serde")]
-pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
-pub use reduction::{Outputs, Reduction, reduce, reduce_pair};
-pub use sharded::{Shard, Sharded, ShardsError};
+pub use reduce_planner::{Device, ElementType};
+pub use reduction::{Outputs, Reduction, reduce};
 
 /// The examples in the repository's documents, compiled and run as doctests of this crate.
 #[cfg(doctest)]

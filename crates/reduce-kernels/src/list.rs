@@ -1,4 +1,19 @@
-//! Reductions of lists of tensors.
+//! Reductions of lists of tensors: one result for each tensor and one for all of them together, in
+//! few launches. The gradients of a model are such a list.
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     ReduceError,
+//!     cubecl::{prelude::*, std::tensor::TensorHandle},
+//!     list::{clip_by_global_norm, reduce_list},
+//!     operators::AnyNonFinite,
+//! };
+//!
+//! # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
+//! let overflown = reduce_list(AnyNonFinite, gradients).run(client)?.all;
+//! let (clipped, norm) = clip_by_global_norm(client, gradients, 1.0)?;
+//! # Ok(()) }
+//! ```
 
 use core::fmt;
 use std::rc::Rc;
@@ -9,8 +24,10 @@ use reduce_planner::{
     ListProblem,
 };
 
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedCall, RecordedList, RecordedListApplication};
 use crate::{
-    Apply, ClippedToNorm, Input, Map, Mapped, NormL2, Operator, Outputs, PlanInUse, ReduceError,
+    Input, Map, Operator, Outputs, ReduceError,
     error::Reason,
     host::{
         call::Call,
@@ -22,10 +39,11 @@ use crate::{
         settings::PlanStore,
         types::applied_type,
     },
-    operator::{ApplyRef, Arity, Fields, One, OperatorRef, rules},
+    operator::{Apply, ApplyRef, Arity, Fields, Mapped, One, OperatorRef, builtin::NormL2, rules},
+    plans::PlanInUse,
 };
-#[cfg(feature = "serde")]
-use crate::{RecordedCall, RecordedList, RecordedListApplication};
+
+pub use crate::operator::builtin::ClippedToNorm;
 
 /// The L2 norm of all elements of all tensors, of shape `[1]`: the global norm of gradients.
 /// [`reduce_list`] with [`NormL2`] gives the norm of each tensor too.
@@ -85,7 +103,12 @@ pub fn clip_by_global_norm_in_place<'a>(
 /// ([`rules::common`](crate::operator::rules::common)). Operators that give positions are refused.
 ///
 /// ```no_run
-/// # use reduce_kernels::{MinMax, NormL2, ReduceError, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # use reduce_kernels::{
+/// #     NormL2, ReduceError,
+/// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+/// #     list::reduce_list,
+/// #     operators::MinMax,
+/// # };
 /// # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
 /// let norms = reduce_list(NormL2, gradients).run(client)?;
 /// // norms.each has shape [gradients.len()], norms.all has shape [1].
@@ -191,7 +214,13 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// that were asked for with [`output_type`](Self::output_type) and a plan are dropped.
     ///
     /// ```no_run
-    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce_list, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # use reduce_kernels::{
+    /// #     ReduceError,
+    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+    /// #     list::reduce_list,
+    /// #     normalize::Scaled,
+    /// #     operators::NormL2Reciprocal,
+    /// # };
     /// # fn example(client: &Client, parts: &[TensorHandle]) -> Result<(), ReduceError> {
     /// // The parts of a vector of length 1.
     /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
@@ -270,7 +299,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         self.call()?.check(client, &self.buffer_bytes())
     }
 
-    /// The list as data, as [`record_calls`](crate::record_calls) would record it.
+    /// The list as data, as [`record_calls`](crate::plans::record_calls) would record it.
     ///
     /// # Errors
     ///
@@ -413,7 +442,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     }
 
     /// The application into new tensors or in place as data, as
-    /// [`record_calls`](crate::record_calls) would record it.
+    /// [`record_calls`](crate::plans::record_calls) would record it.
     ///
     /// # Errors
     ///

@@ -2,16 +2,51 @@
 //!
 //! Each is a value, whose `of` gives an [`AppliedReduction`] to add operands to, to plan or to run,
 //! and a function for the plain case. All of them work over any axes of any strided tensor, compute
-//! in f32 (f64 for f64), and give elements of the input's type.
-
-use core::{fmt, str::FromStr};
+//! in f32 (f64 for f64), and give elements of the input's type. Their gradients are here too.
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     ReduceError,
+//!     cubecl::{prelude::*, std::tensor::TensorHandle},
+//!     normalize::{LayerNorm, softmax},
+//! };
+//!
+//! # fn example(
+//! #     client: &Client,
+//! #     x: &TensorHandle, // shape [batch, features]
+//! #     weight: &TensorHandle, // shape [features]
+//! #     bias: &TensorHandle,
+//! # ) -> Result<(), ReduceError> {
+//! let probabilities = softmax(client, x, 1)?;
+//! let norm = LayerNorm { eps: 1e-5 }.of(x, 1).operand(weight, 1).operand(bias, 1);
+//! let (normalized, (mean, rstd)) = norm.run_with_results(client)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Any other reduction can be applied as well, with a function of your own:
+//! [`Reduction::apply`](crate::Reduction::apply).
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    AppliedReduction, Axes, ExponentialShare, Input, LogShare, LogSoftmaxSums, Mapped, MeanRstd,
-    NormL2Reciprocal, ReduceError, RmsReciprocal, ScaleBy, Scaled, ScaledThen, SoftmaxSums,
-    Standardized, host, reduce,
+    Axes, Input, ReduceError, host,
+    operator::{
+        Mapped,
+        builtin::{
+            ExponentialShare, LogShare, LogSoftmaxSums, MeanRstd, NormL2Reciprocal, RmsReciprocal,
+            ScaledThen, SoftmaxSums,
+        },
+    },
+    reduce,
+};
+
+pub use crate::{
+    applied::{AppliedReduction, WithResults},
+    gradients::{layer_norm_gradient, log_softmax_gradient, rms_norm_gradient, softmax_gradient},
+    operator::builtin::{
+        LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, ScaleBy, Scaled, SoftmaxGradient,
+        Standardized,
+    },
 };
 
 /// Exponentials over their sum, for each slice over the given axes.
@@ -303,138 +338,4 @@ pub fn cross_entropy(
         let sums = reduce(LogSoftmaxSums, logits).over(axis).keep_dims(false);
         sums.output_type(real).nth_output_type(1, real).run(client)
     })
-}
-
-/// The parameters of functions that are chosen by name, for programs that take both from their
-/// user.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AppliedOptions {
-    /// What keeps normalisations from dividing by 0; 1e-5 by default.
-    pub eps: f64,
-    /// The correction of the variance in `standardize`; 0 by default.
-    pub correction: f64,
-    /// The temperature of softmax and log-softmax; 1 by default.
-    pub temperature: f64,
-}
-
-impl Default for AppliedOptions {
-    fn default() -> Self {
-        Self { eps: 1e-5, correction: 0.0, temperature: 1.0 }
-    }
-}
-
-/// The functions of this module by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AppliedName {
-    /// [`Softmax`], or [`TemperedSoftmax`].
-    Softmax,
-    /// [`LogSoftmax`], or [`TemperedLogSoftmax`].
-    LogSoftmax,
-    /// [`LayerNorm`].
-    LayerNorm,
-    /// [`RmsNorm`].
-    RmsNorm,
-    /// [`NormalizeL2`].
-    NormalizeL2,
-    /// [`Standardize`].
-    Standardize,
-}
-
-impl AppliedName {
-    /// Every function.
-    pub const ALL: [AppliedName; 6] = [
-        AppliedName::Softmax,
-        AppliedName::LogSoftmax,
-        AppliedName::LayerNorm,
-        AppliedName::RmsNorm,
-        AppliedName::NormalizeL2,
-        AppliedName::Standardize,
-    ];
-
-    /// The name: that of the function in this crate.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            AppliedName::Softmax => "softmax",
-            AppliedName::LogSoftmax => "log_softmax",
-            AppliedName::LayerNorm => "layer_norm",
-            AppliedName::RmsNorm => "rms_norm",
-            AppliedName::NormalizeL2 => "l2_normalize",
-            AppliedName::Standardize => "standardize",
-        }
-    }
-
-    /// The names of all functions, separated by commas.
-    #[must_use]
-    pub fn names() -> String {
-        AppliedName::ALL.map(AppliedName::name).join(", ")
-    }
-}
-
-impl fmt::Display for AppliedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The error for a name that no function of this module has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown function `{0}`: expected one of {names}", names = AppliedName::names())]
-pub struct UnknownFunction(String);
-
-impl FromStr for AppliedName {
-    type Err = UnknownFunction;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = AppliedName::ALL.into_iter().find(|function| function.name() == name);
-        known.ok_or_else(|| UnknownFunction(name.to_owned()))
-    }
-}
-
-/// Evaluates an expression with the applied reduction of a function that is known by its
-/// [`AppliedName`]: `with_applied!(name, options, input, axes, applied => applied.run(client))`.
-#[macro_export]
-macro_rules! with_applied {
-    ($name:expr, $options:expr, $input:expr, $axes:expr, $applied:ident => $body:expr) => {{
-        let options: $crate::AppliedOptions = $options;
-        let temperature = options.temperature;
-        #[allow(unreachable_patterns, reason = "inside this crate all names are known")]
-        match $name {
-            $crate::AppliedName::Softmax if temperature == 1.0 => {
-                let $applied = $crate::Softmax.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::Softmax => {
-                let $applied = $crate::TemperedSoftmax { temperature }.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::LogSoftmax if temperature == 1.0 => {
-                let $applied = $crate::LogSoftmax.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::LogSoftmax => {
-                let $applied = $crate::TemperedLogSoftmax { temperature }.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::LayerNorm => {
-                let $applied = $crate::LayerNorm { eps: options.eps }.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::RmsNorm => {
-                let $applied = $crate::RmsNorm { eps: options.eps }.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::NormalizeL2 => {
-                let $applied = $crate::NormalizeL2 { eps: options.eps }.of($input, $axes);
-                $body
-            }
-            $crate::AppliedName::Standardize => {
-                let (correction, eps) = (options.correction, options.eps);
-                let $applied = $crate::Standardize { correction, eps }.of($input, $axes);
-                $body
-            }
-            _ => unreachable!("the macro has the names of its own crate"),
-        }
-    }};
 }

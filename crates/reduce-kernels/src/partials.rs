@@ -1,9 +1,28 @@
 //! Partial results: accumulators as tensors, which can cross devices and be merged.
+//!
+//! A reduction of a tensor that does not fit one device, or that arrives in parts, stops before its
+//! end on each part. The partial results are small, cross devices or machines by any transport, and
+//! are merged and finished where they meet.
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     Mean, ReduceError,
+//!     cubecl::{prelude::*, std::tensor::TensorHandle},
+//!     partials::merge_partials,
+//!     reduce,
+//! };
+//!
+//! # fn example(client: &Client, parts: &[TensorHandle]) -> Result<(), ReduceError> {
+//! let partials: Result<Vec<_>, ReduceError> =
+//!     parts.iter().map(|part| reduce(Mean, part).over(0).partials(client)).collect();
+//! let means = merge_partials(&partials?).run(client)?;
+//! # Ok(()) }
+//! ```
 
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, ProblemError, Role, ShardSpec, row_major_strides};
+use reduce_planner::{ElementType, ProblemError, Role, row_major_strides};
 
 use crate::{
     Outputs, ReduceError, Reduction,
@@ -21,6 +40,8 @@ use crate::{
     },
     operator::{Arity, Fields, Operator, OperatorRef, Signature, TypeRequest},
 };
+
+pub use reduce_planner::ShardSpec;
 
 /// The indices along an axis whose elements went into a partial result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,8 +97,10 @@ pub struct PartialsDescription {
 ///
 /// ```no_run
 /// use reduce_kernels::{
-///     ArgMax, ReduceError, ShardSpec, merge_partials, reduce,
+///     ArgMax, ReduceError,
 ///     cubecl::{prelude::*, std::tensor::TensorHandle},
+///     partials::{ShardSpec, merge_partials},
+///     reduce,
 /// };
 ///
 /// # fn example(
@@ -424,23 +447,23 @@ fn bits(parameters: &[f64]) -> Vec<u64> {
 ///
 /// With shards, the order is that of the shards, and it is checked. Without, another order gives
 /// the same up to rounding for every operator whose results do not depend on the order of elements.
-pub fn merge_partials<O: Operator>(partials: &[Partials<O>]) -> Merge<'_, O> {
-    Merge { partials }
+pub fn merge_partials<O: Operator>(partials: &[Partials<O>]) -> PartialsMerge<'_, O> {
+    PartialsMerge { partials }
 }
 
 /// A merge of partial results; see [`merge_partials`].
 #[must_use = "a merge does nothing until it is run"]
-pub struct Merge<'a, O> {
+pub struct PartialsMerge<'a, O> {
     partials: &'a [Partials<O>],
 }
 
-impl<O> fmt::Debug for Merge<'_, O> {
+impl<O> fmt::Debug for PartialsMerge<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Merge").field("partials", &self.partials).finish()
+        f.debug_struct("PartialsMerge").field("partials", &self.partials).finish()
     }
 }
 
-impl<O: Operator> Merge<'_, O> {
+impl<O: Operator> PartialsMerge<'_, O> {
     /// Merges and finishes the partial results into new row-major tensors. Does not wait for the
     /// device.
     ///

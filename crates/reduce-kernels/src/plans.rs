@@ -1,11 +1,38 @@
 //! Which plan a reduction runs; a profile, stored plans and forbidden plans for all reductions of a
 //! process.
+//!
+//! A reduction that is given no plan runs one from the store that the process uses, or else the
+//! plan that the planner chooses. [`Reduction::plan`](crate::Reduction::plan) says which:
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     ReduceError, Sum,
+//!     cubecl::{prelude::*, std::tensor::TensorHandle},
+//!     plans::PlanSource,
+//!     reduce,
+//! };
+//!
+//! # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+//! let in_use = reduce(Sum, x).over(1).plan(client)?;
+//! if in_use.source == PlanSource::Chosen {
+//!     println!("nobody measured {}", in_use.plan);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! With the feature `serde`, `use_plans` uses a store of measured plans, and `record_calls`
+//! remembers what an application reduces, so that it can be measured.
 
 use cubecl::prelude::*;
 use reduce_planner::{DeviceError, Plan, Profile};
 #[cfg(feature = "serde")]
-use reduce_planner::{PlanStore, StoreError};
+pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
 
+#[cfg(feature = "serde")]
+pub use crate::recorded::{
+    RecordedApplication, RecordedCall, RecordedError, RecordedList, RecordedListApplication,
+    RecordedOperand, RecordedReduction, RecordedTensor, record_calls, recorded, stop_recording,
+};
 use crate::{
     device_of,
     host::{cache, settings},
@@ -50,7 +77,9 @@ pub enum PlanSource {
 /// a device ([`with_plan`], [`plan_for`]) does not ask it.
 ///
 /// ```no_run
-/// # use reduce_kernels::{Device, device_of, use_profile, cubecl::prelude::*, planner::DeviceError};
+/// # use reduce_kernels::{
+/// #     Device, cubecl::prelude::*, device_of, planner::DeviceError, plans::use_profile,
+/// # };
 /// # fn example(client: &Client, calibrated: Device) -> Result<(), DeviceError> {
 /// // `calibrated` is what `serde_json` reads from the file that `calibrate --json` wrote.
 /// use_profile(client, calibrated.profile)?;
@@ -91,7 +120,7 @@ pub fn stop_using_profile(client: &Client) {
 ///
 /// [`AppliedPlan::Held`]: crate::planner::AppliedPlan::Held
 /// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden
-/// [`plan_for`]: crate::AppliedReduction::plan_for
+/// [`plan_for`]: crate::normalize::AppliedReduction::plan_for
 pub fn forbid_waiting_cubes(client: &Client) {
     settings::set_forbids_waiting(cache::identity(client), true);
 }
@@ -115,8 +144,8 @@ pub fn allow_waiting_cubes(client: &Client) {
 /// run.
 ///
 /// ```no_run
-/// # use reduce_kernels::{PlanStore, device_of, use_plans, cubecl::prelude::*};
-/// # fn example(client: &Client) -> Result<(), reduce_kernels::StoreError> {
+/// # use reduce_kernels::{cubecl::prelude::*, device_of, plans::{PlanStore, use_plans}};
+/// # fn example(client: &Client) -> Result<(), reduce_kernels::plans::StoreError> {
 /// use_plans(client, PlanStore::read("plans.json", &device_of(client))?)?;
 /// # Ok(()) }
 /// ```

@@ -10,7 +10,7 @@ use reduce_planner::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    Apply, Axes, Input, Operator, ReduceError, Reduction,
+    Axes, Input, Operator, ReduceError, Reduction,
     error::Reason,
     host::{
         apply::request::{ApplyRequest, OperandSpec},
@@ -24,7 +24,7 @@ use crate::{
         reduce::request::{Request, SecondRequest, Wanted},
         settings,
     },
-    operator::{ApplyRef, One, OperatorRef},
+    operator::{Apply, ApplyRef, One, OperatorRef},
 };
 
 /// A call of any kind as data: everything that decides its problem, and no tensor.
@@ -35,7 +35,7 @@ use crate::{
 /// plan.
 ///
 /// ```
-/// use reduce_kernels::{ElementType, RecordedCall, Softmax, TensorDescription};
+/// use reduce_kernels::{ElementType, TensorDescription, normalize::Softmax, plans::RecordedCall};
 ///
 /// let x = TensorDescription::row_major(ElementType::BF16, [64, 1000]);
 /// let line = Softmax.of(&x, 1).record()?.to_json();
@@ -64,7 +64,7 @@ pub enum RecordedCall {
 /// with size 1.
 ///
 /// ```
-/// use reduce_kernels::{ElementType, RecordedReduction, Sum, TensorDescription, reduce};
+/// use reduce_kernels::{ElementType, Sum, TensorDescription, plans::RecordedReduction, reduce};
 ///
 /// let x = TensorDescription::row_major(ElementType::F16, [64, 1000]);
 /// let rows = reduce(Sum, &x).over(1).output_type(ElementType::F32);
@@ -550,14 +550,17 @@ impl fmt::Display for RecordedReduction {
 ///
 /// A call is recorded when a thread sees it for the first time. Repeating one costs what it costs
 /// without recording. The calls that are recorded are those that
-/// [`use_plans`](crate::use_plans) is for, of all kinds. Left out are calls that were given a plan,
-/// a store or a device, and partial results. At most 65536 are recorded, and those that come later
-/// are left out.
+/// [`use_plans`](crate::plans::use_plans) is for, of all kinds. Left out are calls that were given a
+/// plan, a store or a device, and partial results. At most 65536 are recorded, and those that come
+/// later are left out.
 ///
 /// Calling it again while it records changes nothing. After [`stop_recording`], it begins anew.
 ///
 /// ```no_run
-/// # use reduce_kernels::{record_calls, recorded, stop_recording, cubecl::prelude::*};
+/// # use reduce_kernels::{
+/// #     cubecl::prelude::*,
+/// #     plans::{record_calls, recorded, stop_recording},
+/// # };
 /// # fn step(_: &Client) {}
 /// # fn example(client: &Client) -> std::io::Result<()> {
 /// record_calls(client);

@@ -7,16 +7,18 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
 
 #[cfg(feature = "serde")]
-use crate::RecordedReduction;
+use crate::recorded::RecordedReduction;
 use crate::{
-    AppliedReduction, Apply, Axes, Input, PlanInUse, ReduceError,
+    Axes, Input, ReduceError,
+    applied::AppliedReduction,
     error::Reason,
     host::{
         call::Call,
         reduce::request::{Request, Resolved, SecondRequest, Wanted},
         settings::PlanStore,
     },
-    operator::{Arity, Erased, Fields, Map, Mapped, One, Operator, OperatorRef, Two},
+    operator::{Apply, Arity, Erased, Fields, Map, Mapped, One, Operator, OperatorRef, Two},
+    plans::PlanInUse,
 };
 
 /// An `X` for each result of `O`: `X` itself for one result, otherwise a tuple.
@@ -26,7 +28,12 @@ pub type Outputs<O, X> = <<O as Operator>::Results as Arity>::Each<X>;
 /// unless told otherwise.
 ///
 /// ```no_run
-/// # use reduce_kernels::{MinMax, Var, reduce, ReduceError, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # use reduce_kernels::{
+/// #     ReduceError, Var,
+/// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+/// #     operators::MinMax,
+/// #     reduce,
+/// # };
 /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 /// let per_channel =
 ///     reduce(Var { correction: 1.0 }, x).over([0, 2, 3]).keep_dims(false).run(client)?;
@@ -45,7 +52,11 @@ pub fn reduce<O: Operator<Inputs = One>, T: Input>(operator: O, input: &T) -> Re
 /// that both are converted to.
 ///
 /// ```no_run
-/// # use reduce_kernels::{CosineSimilarity, ReduceError, reduce_pair, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # use reduce_kernels::{
+/// #     ReduceError,
+/// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+/// #     pairs::{CosineSimilarity, reduce_pair},
+/// # };
 /// # fn example(client: &Client, x: &TensorHandle, y: &TensorHandle) -> Result<(), ReduceError> {
 /// let of_rows = reduce_pair(CosineSimilarity { eps: 1e-8 }, x, y).over(1).run(client)?;
 /// # Ok(()) }
@@ -54,7 +65,12 @@ pub fn reduce<O: Operator<Inputs = One>, T: Input>(operator: O, input: &T) -> Re
 /// The compiler refuses an operator of one input here, and [`reduce`] with an operator of two:
 ///
 /// ```compile_fail,E0271
-/// # use reduce_kernels::{CosineSimilarity, ReduceError, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+/// # use reduce_kernels::{
+/// #     ReduceError,
+/// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+/// #     pairs::CosineSimilarity,
+/// #     reduce,
+/// # };
 /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 /// let of_rows = reduce(CosineSimilarity { eps: 1e-8 }, x).over(1).run(client)?;
 /// # Ok(()) }
@@ -120,7 +136,12 @@ impl<'a, O: Operator<Inputs = One>, T: Input> Reduction<'a, O, T> {
     /// [`reduce_pair`] for shapes and types.
     ///
     /// ```no_run
-    /// # use reduce_kernels::{ElementwiseProduct, ReduceError, Sum, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # use reduce_kernels::{
+    /// #     ReduceError, Sum,
+    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+    /// #     pairs::ElementwiseProduct,
+    /// #     reduce,
+    /// # };
     /// # fn example(client: &Client, x: &TensorHandle, w: &TensorHandle) -> Result<(), ReduceError> {
     /// let weighted = reduce(Sum, x).paired(w, ElementwiseProduct).over(0).run(client)?;
     /// # Ok(()) }
@@ -172,8 +193,8 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     }
 
     /// Asks for this type of result number `nth`, counted from 0: the index of
-    /// [`MaxWithIndex`](crate::MaxWithIndex) is result 1. Running with a result that the operator
-    /// does not have is an error.
+    /// [`MaxWithIndex`](crate::operators::MaxWithIndex) is result 1. Running with a result that the
+    /// operator does not have is an error.
     pub fn nth_output_type(mut self, nth: usize, output: ElementType) -> Self {
         match self.options.outputs[..O::Results::COUNT].get_mut(nth) {
             Some(slot) => *slot = Some(output),
@@ -198,7 +219,13 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// are dropped.
     ///
     /// ```no_run
-    /// # use reduce_kernels::{NormL2Reciprocal, ReduceError, Scaled, reduce, cubecl::prelude::*, cubecl::std::tensor::TensorHandle};
+    /// # use reduce_kernels::{
+    /// #     ReduceError,
+    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+    /// #     normalize::Scaled,
+    /// #     operators::NormL2Reciprocal,
+    /// #     reduce,
+    /// # };
     /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
     /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
     /// # Ok(()) }
@@ -217,7 +244,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// Otherwise everything is as without it. [`with_plan`](Self::with_plan) comes first.
     ///
     /// The call looks the plan up each time. A program that repeats its reductions gives the store
-    /// to [`use_plans`](crate::use_plans) once.
+    /// to [`use_plans`](crate::plans::use_plans) once.
     #[cfg(feature = "serde")]
     pub fn with_plans(mut self, plans: &'a PlanStore) -> Self {
         self.options.plans = Some(plans);
@@ -286,7 +313,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         self.call(None)?.plan(client, &self.buffer_bytes())
     }
 
-    /// The reduction as data, as [`record_calls`](crate::record_calls) would record it.
+    /// The reduction as data, as [`record_calls`](crate::plans::record_calls) would record it.
     /// [`RecordedReduction::problem`] checks axes, types and strides.
     ///
     /// # Errors

@@ -7,11 +7,12 @@
 use std::error::Error;
 
 use reduce_kernels::{
-    Device, ElementType, ErrorKind, Plan, ReduceError, Sum, confirm,
+    Device, ElementType, ErrorKind, ReduceError, Sum, confirm,
     cubecl::{self, MemoryScope, prelude::*, std::tensor::TensorHandle},
     device_of,
-    planner::{Access, Combine, Direction, Merge, Schedule, row_major_strides},
-    reduce, reduce_list, storage_type, sum,
+    list::reduce_list,
+    planner::{Access, Combine, Direction, Merge, Plan, Schedule, row_major_strides},
+    reduce, storage_type, sum,
 };
 
 /// A row-major tensor of f32.
@@ -346,10 +347,10 @@ mod wgsl {
     use std::sync::LazyLock;
 
     use reduce_kernels::{
-        Sharded, ShardsError,
         cubecl::wgpu::{
             AutoGraphicsApi, RuntimeOptions, WgpuDevice, WgpuSetup, init_device, init_setup,
         },
+        sharded::{Sharded, ShardsError},
     };
 
     use super::*;

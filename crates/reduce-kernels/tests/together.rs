@@ -24,10 +24,12 @@ use std::{
 };
 
 use reduce_kernels::{
-    AppliedReduction, Apply, Device, ElementType, LayerNorm, LogSumExp, Operator, Softmax, Sum,
-    Var, batch_norm,
+    Device, ElementType, Operator, Sum, Var,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
+    normalize::{AppliedReduction, LayerNorm, Softmax, batch_norm},
+    operator::Apply,
+    operators::LogSumExp,
     planner::{AppliedKind, ScheduleKind, force, force_applied, row_major_strides},
     reduce, storage_type,
 };

@@ -11,9 +11,11 @@ use std::{
 };
 
 use reduce_kernels::{
-    ElementType, Mean, MinMax,
+    ElementType, Mean,
     cubecl::{Device, device::WgpuDeviceKind, prelude::*, std::tensor::TensorHandle},
-    reduce, reduce_pair, storage_type,
+    operators::MinMax,
+    pairs::reduce_pair,
+    reduce, storage_type,
 };
 use reduce_own_operator::{MeanAngle, Slope, SquaredError, ToUnitRange};
 

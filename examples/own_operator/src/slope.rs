@@ -3,10 +3,10 @@
 // `#[cube]` expects `cubecl` by that name.
 use cubecl::prelude::*;
 use reduce_kernels::{
-    cubecl, defined,
+    cubecl,
     operator::{
         A, B, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule, Value,
-        rules,
+        defined, rules,
     },
 };
 

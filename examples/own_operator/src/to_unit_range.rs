@@ -3,8 +3,8 @@
 // `#[cube]` expects `cubecl` by that name.
 use cubecl::prelude::*;
 use reduce_kernels::{
-    Apply, applied, cubecl,
-    operator::{Application, Operands, Parameters, Real, Reduced, Two},
+    cubecl,
+    operator::{Application, Apply, Operands, Parameters, Real, Reduced, Two, applied},
 };
 
 /// The element's place between the smallest and the largest of its slice, which `MinMax` gives:

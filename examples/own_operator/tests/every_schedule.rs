@@ -19,11 +19,13 @@ use std::{
 };
 
 use reduce_kernels::{
-    Device, ElementType, ErrorKind, Mean, MinMax, ReduceError,
+    Device, ElementType, ErrorKind, Mean, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
+    operators::MinMax,
+    pairs::reduce_pair,
     planner::{AppliedKind, force_applied},
-    reduce, reduce_pair, storage_type,
+    reduce, storage_type,
     testing::{Random, TestError, Tolerance, check_every_plan, check_laws},
 };
 use reduce_own_operator::{MeanAngle, Slope, SquaredError, ToUnitRange};

@@ -6,7 +6,7 @@
 //! statistics of a normalisation are saved, and its input before weight and bias is computed again.
 
 use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
-use reduce_kernels::{OperatorName, PairName};
+use reduce_kernels::by_name::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction};
 use crate::{

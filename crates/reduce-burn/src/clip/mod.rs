@@ -6,7 +6,7 @@ mod module;
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
-use reduce_kernels::{Apply, ClippedToNorm, ReduceError};
+use reduce_kernels::{ReduceError, list::ClippedToNorm, operator::Apply};
 
 pub use functions::clip_by_global_norm;
 #[cfg(feature = "optim")]

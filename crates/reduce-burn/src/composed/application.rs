@@ -3,7 +3,7 @@
 
 use burn_backend::{TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
-use reduce_kernels::OperatorName;
+use reduce_kernels::by_name::OperatorName;
 
 use crate::{
     Application, AppliedFunction, ReduceBackend, ReduceBurnError, axes::inverse, backend::reduced,

@@ -3,7 +3,7 @@
 
 use burn_backend::tensor::FloatTensor;
 use burn_tensor::Shape;
-use reduce_kernels::OperatorName;
+use reduce_kernels::by_name::OperatorName;
 
 use crate::{
     Clipping, ReduceBackend, ReduceBurnError, backend::reduced, clip::Clipped, operand::Operand,

@@ -6,7 +6,7 @@ use burn_backend::{
     tensor::{BoolTensor, IntTensor},
 };
 use burn_std::IntDType;
-use reduce_kernels::{OperatorName, OperatorOptions, PairName};
+use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName};
 
 use super::reduction::of_nothing;
 use crate::{

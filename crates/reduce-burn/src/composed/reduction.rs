@@ -8,7 +8,7 @@ use burn_backend::{
     tensor::{BoolTensor, Device, IntTensor},
 };
 use burn_tensor::{IntDType, Shape};
-use reduce_kernels::OperatorName;
+use reduce_kernels::by_name::OperatorName;
 
 use crate::{AnyTensor, Kind, Reduction, operand::Operand, reduction::value_of_nothing};
 

@@ -5,7 +5,7 @@ use burn_tensor::{
     Bool, Float, Int, Tensor,
     kind::{Basic, Numeric},
 };
-use reduce_kernels::{PairName, PairOptions};
+use reduce_kernels::by_name::{PairName, PairOptions};
 
 use super::PairReduction;
 use crate::{

@@ -6,7 +6,7 @@
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
-use reduce_kernels::{OperatorName, OperatorOptions, PairName, PairOptions};
+use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
 
 use super::PairReduction;
 use crate::{

@@ -5,7 +5,10 @@ pub(crate) mod gradient;
 
 use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::Shape;
-use reduce_kernels::{Operator, PairName, PairOptions, ReduceError, with_pair};
+use reduce_kernels::{
+    Operator, ReduceError,
+    by_name::{PairName, PairOptions, with_pair},
+};
 
 pub use functions::*;
 

@@ -15,8 +15,11 @@ use super::{
     settings::{self, PlanStore},
 };
 #[cfg(feature = "serde")]
-use crate::RecordedCall;
-use crate::{PlanInUse, PlanSource, ReduceError};
+use crate::recorded::RecordedCall;
+use crate::{
+    ReduceError,
+    plans::{PlanInUse, PlanSource},
+};
 
 /// A kind of work, as one call asks for it.
 pub(crate) trait Task: Asked {

@@ -96,7 +96,7 @@ mod with_stores {
     pub(crate) use reduce_planner::PlanStore;
 
     use super::*;
-    use crate::RecordedCall;
+    use crate::recorded::RecordedCall;
 
     /// Most calls that are recorded for a device, for applications whose shapes never end.
     pub(crate) const MOST_RECORDED: usize = 1 << 16;

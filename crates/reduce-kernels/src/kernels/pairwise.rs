@@ -162,7 +162,13 @@ mod tests {
     };
 
     use super::needs_chains;
-    use crate::{Max, Operator, Sum, Var, operator::OperatorRef};
+    use crate::{
+        Operator,
+        operator::{
+            OperatorRef,
+            builtin::{Max, Sum, Var},
+        },
+    };
 
     fn problem(shape: &[usize], axis: usize) -> Problem {
         let element = ElementType::F32;

@@ -53,7 +53,8 @@ pub trait Apply: Copy + Send + Sync + 'static {
     /// Reads and checks the numbers that `apply` gets as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;
     /// The function as data, for code that is the same for all of them. A crate that implements one
-    /// should set it with [`applied!`](crate::applied), so that Rust compiles it there, once.
+    /// should set it with [`applied!`](crate::operator::applied), so that Rust compiles it there,
+    /// once.
     const DEFINITION: &'static Application<Self> = &Application::<Self>::of();
 
     /// The output of one element per component.
@@ -66,7 +67,9 @@ pub trait Apply: Copy + Send + Sync + 'static {
 }
 
 /// Makes Rust compile a function of an application once, in the crate that implements it. It is the
-/// value of [`Apply::DEFINITION`](crate::Apply::DEFINITION) in an implementation that is not generic.
+/// value of [`Apply::DEFINITION`](crate::operator::Apply::DEFINITION) in an implementation that is
+/// not generic.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! applied {
     ($apply:ty) => {{

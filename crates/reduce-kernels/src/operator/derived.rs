@@ -5,6 +5,7 @@
 /// generic.
 ///
 /// Without it, each crate that reduces with the operator compiles them again.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! defined {
     ($operator:ty) => {{

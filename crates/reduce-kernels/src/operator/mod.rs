@@ -1,4 +1,42 @@
-//! The [`Operator`] trait, what goes with it, and the operators of this crate.
+//! The [`Operator`] trait and what goes with it, for operators, maps and applied functions of your
+//! own. The operators of this crate are in [`operators`](crate::operators).
+//!
+//! docs/ADDING_AN_OPERATOR.md in the repository writes each of them from scratch. The shortest is a
+//! function that is applied:
+//!
+//! ```
+//! use reduce_kernels::{
+//!     ElementType, Mean, TensorDescription,
+//!     cubecl::{self, prelude::*},
+//!     operator::{Apply, One, Operands, Parameters, Real, Reduced},
+//!     reduce,
+//! };
+//!
+//! /// The difference of an element from the result.
+//! #[derive(Clone, Copy)]
+//! struct Centred;
+//!
+//! #[cube]
+//! impl Apply for Centred {
+//!     type Results = One;
+//!
+//!     const NAME: &'static str = "centred";
+//!
+//!     fn apply<N: Size>(
+//!         value: Vector<Real, N>,
+//!         mean: Reduced<One, N>,
+//!         _operands: &Operands<N>,
+//!         _parameters: &Parameters,
+//!     ) -> Vector<Real, N> {
+//!         value - mean.value
+//!     }
+//! }
+//!
+//! let x = TensorDescription::row_major(ElementType::F16, [8, 1024]);
+//! let centred = reduce(Mean, &x).over(1).apply(Centred);
+//! assert_eq!(centred.problems()?.0.elements(), 8 * 1024);
+//! # Ok::<(), reduce_kernels::ReduceError>(())
+//! ```
 
 mod application;
 pub mod block;
@@ -20,6 +58,8 @@ mod types;
 
 use cubecl::prelude::*;
 
+#[doc(inline)]
+pub use crate::{applied, defined};
 pub use application::{Application, Apply, Operands, Reduced};
 pub(crate) use application::{ApplyRef, ErasedApply, apply_to, not_negative};
 pub(crate) use block::BlockTraits;
@@ -75,7 +115,7 @@ pub use types::{Signature, TypeRequest, TypeRule, rules};
 pub trait Operator: Copy + Send + Sync + 'static {
     /// The number of inputs: [`One`], or [`Two`] for an operator of pairs. An operator of pairs
     /// takes the elements of both inputs that belong together, and
-    /// [`reduce_pair`](crate::reduce_pair) reduces with it.
+    /// [`reduce_pair`](crate::pairs::reduce_pair) reduces with it.
     type Inputs: InputArity;
     /// The number of fields of an accumulator: [`One`] to [`Five`].
     type Fields: Fields;
@@ -118,8 +158,9 @@ pub trait Operator: Copy + Send + Sync + 'static {
     const PASSES: Option<Passes<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///
-    /// A crate that implements an operator should set this with [`defined!`](crate::defined): a
-    /// `static` of that crate makes Rust compile the operator's functions there, once.
+    /// A crate that implements an operator should set this with
+    /// [`defined!`](crate::operator::defined): a `static` of that crate makes Rust compile the
+    /// operator's functions there, once.
     const DEFINITION: &'static Definition<Self> = &Definition::<Self>::of();
 
     /// The accumulator of no elements.

@@ -1,4 +1,19 @@
 //! Tensors that lie in shards on several devices of one kind.
+//!
+//! A [`Sharded`] tensor is reduced like any other, with
+//! [`run_sharded`](crate::Reduction::run_sharded) at the end. Over the axis along which it is cut,
+//! the devices exchange one accumulator for each output.
+//!
+//! ```no_run
+//! use reduce_kernels::{ReduceError, Sum, reduce, sharded::Sharded};
+//!
+//! # fn example(x: &Sharded) -> Result<(), ReduceError> {
+//! let rows: Sharded = reduce(Sum, x).over(1).run_sharded()?;
+//! for shard in rows.shards() {
+//!     println!("{:?} has {:?}", shard.device(), shard.tensor().shape());
+//! }
+//! # Ok(()) }
+//! ```
 
 mod reduction;
 
@@ -22,7 +37,7 @@ use crate::{Input, ReduceError, input::sealed::Layout};
 /// (`libnccl.so`), and this crate needs its feature `nccl`. All devices belong to one process.
 ///
 /// ```no_run
-/// use reduce_kernels::{ArgMax, Sharded, cubecl, reduce};
+/// use reduce_kernels::{ArgMax, cubecl, reduce, sharded::Sharded};
 ///
 /// # fn example(
 /// #     [first, second]: [cubecl::Device; 2],

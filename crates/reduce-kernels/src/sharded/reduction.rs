@@ -4,7 +4,7 @@ use reduce_planner::{ShardSpec, reduced_axes};
 
 use super::{Cut, Shard, Sharded, ShardsError};
 use crate::{
-    Outputs, PlanInUse, ReduceError, Reduction,
+    Outputs, ReduceError, Reduction,
     error::Reason,
     host::{
         call::Call,
@@ -13,6 +13,7 @@ use crate::{
     },
     input::sealed::Layout,
     operator::{Arity, Operator},
+    plans::PlanInUse,
     reduction::request,
 };
 

@@ -17,7 +17,7 @@ pub struct Inputs(pub(super) Vec<TensorHandle>);
 
 impl Inputs {
     /// Starts a reduction of these tensors, as [`reduce`](crate::reduce) does of one tensor and
-    /// [`reduce_pair`](crate::reduce_pair) of two.
+    /// [`reduce_pair`](crate::pairs::reduce_pair) of two.
     pub fn reduce<O: Operator>(&self, operator: O) -> Reduction<'_, O, TensorHandle> {
         Reduction::new(operator, &self.0[0], self.0.get(1))
     }

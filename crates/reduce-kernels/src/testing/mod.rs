@@ -7,7 +7,7 @@
 //!
 //! Operators of two inputs and mapped operators are tested by the same calls: `check_laws` takes
 //! triples of pairs for an operator of two inputs, and both functions take a
-//! [`Mapped`](crate::Mapped).
+//! [`Mapped`](crate::operator::Mapped).
 
 mod decode;
 mod error;

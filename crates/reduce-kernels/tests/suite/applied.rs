@@ -2,8 +2,10 @@
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    AppliedReduction, Apply, ElementType, ErrorKind, Operator, ReduceError, TensorDescription,
+    ElementType, ErrorKind, Operator, ReduceError, TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
+    normalize::AppliedReduction,
+    operator::Apply,
     planner::{
         Access, AppliedKind, AppliedPlan, Combine, Direction, Plan, PlanError, Schedule,
         force_applied, row_major_strides, span,
@@ -166,34 +168,40 @@ fn check(
         tensor_of(client, element, &vec![POISON; held * element.bytes()], &case.shape, &strides);
 
     let plan = match function {
-        Softmax => launch(client, reduce_kernels::Softmax.of(&input, &axes[..]), plan, &output)?,
-        LogSoftmax => {
-            launch(client, reduce_kernels::LogSoftmax.of(&input, &axes[..]), plan, &output)?
+        Softmax => {
+            launch(client, reduce_kernels::normalize::Softmax.of(&input, &axes[..]), plan, &output)?
         }
+        LogSoftmax => launch(
+            client,
+            reduce_kernels::normalize::LogSoftmax.of(&input, &axes[..]),
+            plan,
+            &output,
+        )?,
         TemperedSoftmax => {
-            let tempered = reduce_kernels::TemperedSoftmax { temperature: TEMPERATURE };
+            let tempered = reduce_kernels::normalize::TemperedSoftmax { temperature: TEMPERATURE };
             launch(client, tempered.of(&input, &axes[..]), plan, &output)?
         }
         TemperedLogSoftmax => {
-            let tempered = reduce_kernels::TemperedLogSoftmax { temperature: TEMPERATURE };
+            let tempered =
+                reduce_kernels::normalize::TemperedLogSoftmax { temperature: TEMPERATURE };
             launch(client, tempered.of(&input, &axes[..]), plan, &output)?
         }
         LayerNorm => {
-            let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&input, &axes[..]);
+            let norm = reduce_kernels::normalize::LayerNorm { eps: EPS }.of(&input, &axes[..]);
             let norm = norm.operand(&operands[0], &axes[..]).operand(&operands[1], &axes[..]);
             launch(client, norm, plan, &output)?
         }
         RmsNorm => {
-            let norm = reduce_kernels::RmsNorm { eps: EPS }.of(&input, &axes[..]);
+            let norm = reduce_kernels::normalize::RmsNorm { eps: EPS }.of(&input, &axes[..]);
             let norm = norm.operand(&operands[0], &axes[..]).operand(&operands[1], &axes[..]);
             launch(client, norm, plan, &output)?
         }
         NormalizeL2 => {
-            let norm = reduce_kernels::NormalizeL2 { eps: EPS }.of(&input, &axes[..]);
+            let norm = reduce_kernels::normalize::NormalizeL2 { eps: EPS }.of(&input, &axes[..]);
             launch(client, norm, plan, &output)?
         }
         Standardize => {
-            let norm = reduce_kernels::Standardize { correction: 1.0, eps: EPS };
+            let norm = reduce_kernels::normalize::Standardize { correction: 1.0, eps: EPS };
             launch(client, norm.of(&input, &axes[..]), plan, &output)?
         }
     };
@@ -428,7 +436,8 @@ pub(crate) fn results_come_back(client: &Client) {
     let data: Vec<f32> = (0..rows * columns).map(|i| ((i * 37) % 101) as f32 / 8.0).collect();
     let input = tensor(client, &data, &[rows, columns], &[columns, 1]);
     for kind in AppliedKind::ALL {
-        let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&input, 1).plan_for(&device);
+        let norm =
+            reduce_kernels::normalize::LayerNorm { eps: EPS }.of(&input, 1).plan_for(&device);
         let (problem, reduction) = norm.problems().unwrap();
         let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
         let (output, (means, reciprocals)) = norm.with_plan(plan).run_with_results(client).unwrap();
@@ -490,30 +499,30 @@ pub(crate) fn at_the_edges(client: &Client) {
         let (all, others) = (1.0 / 40.0, 1.0 / 39.0);
         let nan = [NAN; 2];
         expect!(
-            reduce_kernels::Softmax.of(&input, 1),
+            reduce_kernels::normalize::Softmax.of(&input, 1),
             [[all; 2], nan, nan, nan, [0.0, others], [all; 2]]
         );
         let (log_all, log_others) = (-(40f32.ln()), -(39f32.ln()));
         expect!(
-            reduce_kernels::LogSoftmax.of(&input, 1),
+            reduce_kernels::normalize::LogSoftmax.of(&input, 1),
             [[log_all; 2], nan, nan, nan, [-INF, log_others], [log_all; 2]]
         );
         expect!(
-            reduce_kernels::LayerNorm { eps: 1e-5 }.of(&input, 1),
+            reduce_kernels::normalize::LayerNorm { eps: 1e-5 }.of(&input, 1),
             [[0.0; 2], nan, nan, nan, nan, [0.0; 2]]
         );
         expect!(
-            reduce_kernels::RmsNorm { eps: 1e-5 }.of(&input, 1),
+            reduce_kernels::normalize::RmsNorm { eps: 1e-5 }.of(&input, 1),
             [[1.0; 2], nan, [0.0; 2], nan, [NAN, 0.0], [0.0; 2]]
         );
         let unit = 1.0 / 40f32.sqrt();
         expect!(
-            reduce_kernels::NormalizeL2 { eps: 1e-12 }.of(&input, 1),
+            reduce_kernels::normalize::NormalizeL2 { eps: 1e-12 }.of(&input, 1),
             [[unit; 2], nan, [0.0; 2], nan, [NAN, 0.0], [0.0; 2]]
         );
     }
     let empty = tensor::<f32>(client, &[], &[3, 0], &[0, 1]);
-    let output = reduce_kernels::softmax(client, &empty, 1).unwrap();
+    let output = reduce_kernels::normalize::softmax(client, &empty, 1).unwrap();
     assert_eq!(output.shape()[..], [3, 0]);
 }
 
@@ -522,7 +531,7 @@ pub(crate) fn norms_do_not_overflow(client: &Client) {
     for size in [1e-30f32, 1e30] {
         let data: Vec<f32> = (0..700).map(|i| size * (1 + i % 5) as f32).collect();
         let input = tensor(client, &data, &[700], &[1]);
-        let output = reduce_kernels::l2_normalize(client, &input, 0, 0.0).unwrap();
+        let output = reduce_kernels::normalize::l2_normalize(client, &input, 0, 0.0).unwrap();
         let norm = data.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         for (found, &element) in read::<f32>(client, &output, 700).iter().zip(&data) {
             let expected = f64::from(element) / norm;
@@ -533,7 +542,7 @@ pub(crate) fn norms_do_not_overflow(client: &Client) {
 
 /// Operands over kept and over all axes, of another type, with axes of size 1.
 pub(crate) fn operands(client: &Client) {
-    use reduce_kernels::LayerNorm;
+    use reduce_kernels::normalize::LayerNorm;
     let shape = [3, 5, 24];
     let data: Vec<f32> = (0..360).map(|i| ((i * 29) % 83) as f32 / 16.0).collect();
     let input = tensor(client, &data, &shape, &[120, 24, 1]);
@@ -559,7 +568,7 @@ pub(crate) fn operands(client: &Client) {
 
 /// The same bits in every run, and what is wrong is said before anything is launched.
 pub(crate) fn contract(client: &Client) {
-    use reduce_kernels::{LayerNorm, Softmax};
+    use reduce_kernels::normalize::{LayerNorm, Softmax};
     let data: Vec<f32> = (0..5 * 3001).map(|i| ((i * 31) % 1009) as f32 / 64.0).collect();
     let input = tensor(client, &data, &[5, 3001], &[3001, 1]);
     let bits = |output: TensorHandle| -> Vec<u32> {
@@ -611,7 +620,7 @@ pub(crate) fn in_place(client: &Client) {
         let strides = row_major_strides(&shape);
         for kind in AppliedKind::ALL {
             let input = tensor(client, &data, &shape, &strides);
-            let softmax = || reduce_kernels::Softmax.of(&input, axis).plan_for(&device);
+            let softmax = || reduce_kernels::normalize::Softmax.of(&input, axis).plan_for(&device);
             let (problem, reduction) = softmax().problems().unwrap();
             let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
             let apart = softmax().with_plan(plan).run(client).unwrap();
@@ -643,10 +652,10 @@ pub(crate) fn cross_entropy(client: &Client) {
     let along = tensor(client, &along, &[rows * inner, columns], &[columns, 1]);
     let of_rows = tensor(client, &classes, &[rows * inner], &[1]);
     let of_slices = tensor(client, &classes, &[rows, 1, inner], &[inner, inner, 1]);
-    let found = reduce_kernels::cross_entropy(client, &input, &of_slices, 1).unwrap();
+    let found = reduce_kernels::normalize::cross_entropy(client, &input, &of_slices, 1).unwrap();
     assert_eq!(found.shape()[..], [rows, inner]);
     let found = read::<f32>(client, &found, rows * inner);
-    let of_along = reduce_kernels::cross_entropy(client, &along, &of_rows, 1).unwrap();
+    let of_along = reduce_kernels::normalize::cross_entropy(client, &along, &of_rows, 1).unwrap();
     let of_along = read::<f32>(client, &of_along, rows * inner);
     for (slice, &class) in classes.iter().enumerate() {
         let (row, nth) = (slice / inner, slice % inner);
@@ -665,12 +674,12 @@ pub(crate) fn cross_entropy(client: &Client) {
         }
     }
     let wrong = tensor(client, &classes, &[rows * inner / 2, 2], &[2, 1]);
-    let error = reduce_kernels::cross_entropy(client, &input, &wrong, 1).unwrap_err();
+    let error = reduce_kernels::normalize::cross_entropy(client, &input, &wrong, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "classes of shape [7, 4] are needed, one for each slice, and not [14, 2]"
     );
-    let error = reduce_kernels::cross_entropy(client, &along, &along, 1).unwrap_err();
+    let error = reduce_kernels::normalize::cross_entropy(client, &along, &along, 1).unwrap_err();
     assert_eq!(error.to_string(), "classes are integers, not f32");
 }
 
@@ -681,7 +690,7 @@ pub(crate) fn descriptions(client: &Client) {
     let row = tensor(client, &[2f32; 4], &[4], &[1]);
     let of_x = TensorDescription::row_major(ElementType::F32, [6, 4]);
     let of_row = TensorDescription::row_major(ElementType::F32, [4]);
-    let norm = reduce_kernels::LayerNorm { eps: EPS };
+    let norm = reduce_kernels::normalize::LayerNorm { eps: EPS };
     let tensors = || norm.of(&x, 1).operand(&row, 1).operand(&row, 1);
     let described = || norm.of(&of_x, 1).operand(&of_row, 1).operand(&of_row, 1);
     assert_eq!(tensors().problems(), described().problems());
@@ -692,7 +701,7 @@ pub(crate) fn descriptions(client: &Client) {
     for checked in [tensors().check_with_results(client), described().check_with_results(client)] {
         assert_eq!(checked, Ok(()));
     }
-    let gradient = reduce_kernels::SoftmaxGradient.of(&of_x, &of_x, 1);
+    let gradient = reduce_kernels::normalize::SoftmaxGradient.of(&of_x, &of_x, 1);
     assert_eq!(gradient.check(client), Ok(()));
 
     let with_bindings = |max_bindings: u32| {
@@ -737,7 +746,7 @@ pub(crate) fn few_bindings(client: &Client) {
         let weight: Vec<f32> = (0..len).map(|n| 1.0 + n as f32 / len as f32).collect();
         let weight = tensor(client, &weight, &[len], &[1]);
         let norm = || {
-            let norm = reduce_kernels::LayerNorm { eps: EPS }.of(&x, 1);
+            let norm = reduce_kernels::normalize::LayerNorm { eps: EPS }.of(&x, 1);
             norm.operand(&weight, 1).operand(&weight, 1)
         };
         let expected = read::<f32>(client, &norm().run(client).unwrap(), 3 * len);

@@ -3,13 +3,17 @@
 
 use half::f16;
 use reduce_kernels::{
-    All, Any, ArgMax, ArgMin, CountNonzero, ElementType, ErrorKind, LogSumExp, Max, MaxWithIndex,
-    Mean, MeanVar, Min, MinMax, NanArgMax, NanMax, NanMean, NanMin, NanProd, NanStd, NanSum,
-    NanVar, NormInf, NormL1, NormL2, NormP, Operator, Plan, Prod, ReduceError, Std, Sum, SumAbs,
-    SumSquares, TensorDescription, Var,
+    ArgMax, ArgMin, ElementType, ErrorKind, Max, Mean, MeanVar, Min, NormL2, Operator, Prod,
+    ReduceError, Std, Sum, TensorDescription, Var,
     cubecl::{ir::FloatKind, prelude::*, std::tensor::TensorHandle},
-    device_of, max, mean, min, min_max, norm_p,
-    planner::{PlanError, ProblemError, row_major_strides},
+    device_of,
+    functions::{min_max, norm_p},
+    max, mean, min,
+    operators::{
+        All, Any, CountNonzero, LogSumExp, MaxWithIndex, MinMax, NanArgMax, NanMax, NanMean,
+        NanMin, NanProd, NanStd, NanSum, NanVar, NormInf, NormL1, NormP, SumAbs, SumSquares,
+    },
+    planner::{Plan, PlanError, ProblemError, row_major_strides},
     prod, reduce, storage_type, sum,
     testing::{every_plan, widest_plans},
     var,

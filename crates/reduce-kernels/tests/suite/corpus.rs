@@ -1,8 +1,10 @@
 //! The corpus: layouts and lengths around every boundary that a schedule has.
 
 use reduce_kernels::{
-    Device, ElementType, MaxWithIndex, MeanVar, Plan, Problem, Sum,
+    Device, ElementType, MeanVar, Sum,
     cubecl::prelude::*,
+    operators::MaxWithIndex,
+    planner::{Plan, Problem},
     testing::{every_plan, widest_plans},
 };
 

@@ -1,6 +1,9 @@
 //! docs/SEMANTICS.md beside the list of operators.
 
-use reduce_kernels::{Operator, OperatorName, OperatorOptions, with_operator};
+use reduce_kernels::{
+    Operator,
+    by_name::{OperatorName, OperatorOptions, with_operator},
+};
 
 const SEMANTICS: &str = include_str!("../../../../docs/SEMANTICS.md");
 

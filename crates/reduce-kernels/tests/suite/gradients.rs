@@ -3,8 +3,11 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    AppliedReduction, Apply, ElementType, LayerNormGradient, LogSoftmaxGradient, Operator,
-    ReduceError, RmsNormGradient, SoftmaxGradient, cubecl,
+    ElementType, Operator, ReduceError, cubecl,
+    normalize::{
+        AppliedReduction, LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, SoftmaxGradient,
+    },
+    operator::Apply,
     planner::{AppliedKind, PlanError, force_applied, row_major_strides},
 };
 

@@ -6,10 +6,13 @@ use std::sync::LazyLock;
 use cubecl::{bytes::Bytes, prelude::*, server::Handle, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, LayerNorm, MeanVar, Operator, ReduceError, Softmax, Sum, SumAndDot, cubecl,
+    ArgMax, MeanVar, Operator, ReduceError, Sum, cubecl,
+    list::reduce_list,
+    normalize::{LayerNorm, Softmax},
     operator::{Arity, One},
+    pairs::{SumAndDot, reduce_pair},
     planner::{AppliedKind, PlanError, ScheduleKind, force_applied, row_major_strides},
-    reduce, reduce_list, reduce_pair,
+    reduce,
     testing::widest_plans,
 };
 

@@ -1,9 +1,12 @@
 //! Tensors that count more than 32 bits do, in real memory.
 
 use reduce_kernels::{
-    ArgMax, ElementType, ShardSpec, Sum, argmax, count_nonzero,
+    ArgMax, ElementType, Sum, argmax,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    device_of, mean, merge_partials,
+    device_of,
+    functions::count_nonzero,
+    mean,
+    partials::{ShardSpec, merge_partials},
     planner::PlanError,
     reduce, storage_type, sum,
 };

@@ -1,10 +1,9 @@
 //! The laws of operators, checked on the device.
 
 use reduce_kernels::{
-    PairName, PairOptions,
+    by_name::{PairName, PairOptions, with_pair},
     cubecl::prelude::*,
     testing::{Tolerance, check_laws},
-    with_pair,
 };
 
 use crate::operators::{Checked, for_each_operator};

@@ -3,12 +3,16 @@
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_kernels::{
-    ArgMax, ClippedToNorm, ElementType, ErrorKind, ListReduction, Max, MeanRstd, MeanVar, MinMax,
-    NormL2, Operator, ReduceError, Standardized, Sum, TensorDescription, clip_by_global_norm,
-    clip_by_global_norm_in_place, cubecl, device_of, global_norm,
+    ArgMax, ElementType, ErrorKind, Max, MeanVar, NormL2, Operator, ReduceError, Sum,
+    TensorDescription, cubecl, device_of,
+    list::{
+        ClippedToNorm, ListReduction, clip_by_global_norm, clip_by_global_norm_in_place,
+        global_norm, reduce_list,
+    },
+    normalize::Standardized,
     operator::Arity,
+    operators::{MeanRstd, MinMax},
     planner::{Combine, ListPlan, PlanError, ProblemError, row_major_strides, span},
-    reduce_list,
 };
 
 use crate::{

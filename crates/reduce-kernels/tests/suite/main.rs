@@ -54,7 +54,7 @@ macro_rules! tests {
 /// A test for each operator, named for it: a function of a runtime and an operator.
 macro_rules! operator_tests {
     ($module:ident $function:ident; $($name:ident $operator:ident),*) => {
-        tests! { $($name: crate::$module::$function::<reduce_kernels::$operator>;)* }
+        tests! { $($name: crate::$module::$function::<reduce_kernels::operators::$operator>;)* }
     };
 }
 
@@ -187,7 +187,7 @@ macro_rules! suite {
 
             mod every_type_through_every_schedule {
                 use crate::{backend::$backend as client, types::through_every_schedule};
-                use reduce_kernels::{ElementType::*, *};
+                use reduce_kernels::{ElementType::*, operators::*};
 
                 tests! {
                     f16: |client: &_| through_every_schedule::<Max>(client, F16);
@@ -218,7 +218,7 @@ suite!(wgsl);
 /// cannot cross them.
 #[cfg(feature = "wgpu")]
 mod sharded_on_one_adapter {
-    use reduce_kernels::{ArgMax, MeanVar, MinMax, Sum};
+    use reduce_kernels::{ArgMax, MeanVar, Sum, operators::MinMax};
 
     use crate::{devices::three_devices, sharded};
 
@@ -263,7 +263,7 @@ mod sharded_on_one_adapter {
 /// Sharded tensors on all NVIDIA GPUs of the machine: `--ignored gpus`, with the feature `nccl`.
 #[cfg(feature = "nccl")]
 mod gpus {
-    use reduce_kernels::*;
+    use reduce_kernels::operators::*;
 
     use crate::{devices::gpus, operators::with_operators, sharded};
 

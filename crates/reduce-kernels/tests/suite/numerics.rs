@@ -1,8 +1,12 @@
 //! The bounds of docs/SEMANTICS.md on rounding, overflow and underflow.
 
 use reduce_kernels::{
-    ArgMax, ArgMin, ElementType, LogSumExp, Mean, MeanVar, NanArgMax, NanMax, NanStd, NanVar,
-    NormL2, NormP, Plan, Std, Sum, Var, cubecl::prelude::*, device_of, reduce,
+    ArgMax, ArgMin, ElementType, Mean, MeanVar, NormL2, Std, Sum, Var,
+    cubecl::prelude::*,
+    device_of,
+    operators::{LogSumExp, NanArgMax, NanMax, NanStd, NanVar, NormP},
+    planner::Plan,
+    reduce,
     testing::widest_plans,
 };
 

@@ -1,7 +1,7 @@
 //! Every operator's naive counterpart in f64, its test data and its error's scale.
 
 use rand::{Rng, rngs::StdRng};
-use reduce_kernels::{operator::One, *};
+use reduce_kernels::{Operator, by_name::OperatorName, operator::One, operators::*};
 
 /// An operator of this crate with its naive counterpart on f64. Test data keeps integers small
 /// enough that f64 holds every result.
@@ -226,7 +226,7 @@ macro_rules! for_each_operator {
     };
     (@ $operator:ident, $body:expr; $($name:ident $each:ident),*) => {
         $({
-            type $operator = reduce_kernels::$each;
+            type $operator = reduce_kernels::operators::$each;
             $body
         })*
     };

@@ -4,12 +4,15 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Covariance, ElementType, ElementwiseProduct, ErrorKind, Operator, PairName, PairOptions, Plan,
-    ReduceError, Reduction, ScheduleKind, Sum, SumAndDot, TensorDescription, WeightedMeanVar,
+    ElementType, ErrorKind, Operator, ReduceError, Reduction, Sum, TensorDescription,
+    by_name::{PairName, PairOptions, with_pair},
     cubecl,
     operator::{Fields, Two, rules},
-    planner::{Access, Direction, PlanError, Schedule, force, row_major_strides, span},
-    reduce, reduce_pair, with_pair,
+    pairs::{Covariance, ElementwiseProduct, SumAndDot, WeightedMeanVar, reduce_pair},
+    planner::{
+        Access, Direction, Plan, PlanError, Schedule, ScheduleKind, force, row_major_strides, span,
+    },
+    reduce,
 };
 
 use crate::{
@@ -376,7 +379,8 @@ pub(crate) fn at_the_edges(client: &Client) {
     let of = |data: &[f32], shape: &[usize]| tensor(client, data, shape, &row_major_strides(shape));
     let x = of(&[1.0, NAN, 2.0, INF, INF, 1.0, INF, 0.0], &[4, 2]);
     let y = of(&[1.0, NAN, 2.0, INF, -INF, 1.0, 5.0, 0.0], &[4, 2]);
-    let close = |equal_nan| reduce_kernels::AllClose { absolute: 0.0, relative: 0.1, equal_nan };
+    let close =
+        |equal_nan| reduce_kernels::pairs::AllClose { absolute: 0.0, relative: 0.1, equal_nan };
     let truth = match capable_device(client).has(ElementType::Bool) {
         true => ElementType::Bool,
         false => ElementType::U32,
@@ -388,22 +392,22 @@ pub(crate) fn at_the_edges(client: &Client) {
     assert_eq!(close(false, &x, &y), [0.0, 1.0, 0.0, 0.0]);
     assert_eq!(close(true, &x, &y), [1.0, 1.0, 0.0, 0.0]);
     assert_eq!(close(false, &y, &x), [0.0, 1.0, 0.0, 0.0], "no finite is near infinity");
-    let most = reduce_kernels::max_difference(client, &x, &y, 1).unwrap();
+    let most = reduce_kernels::pairs::max_difference(client, &x, &y, 1).unwrap();
     let most = read(most, ElementType::F32, 4);
     assert!(most[0].is_nan() && most[1].is_nan() && most[2] == f64::INFINITY, "{most:?}");
 
     let none = of(&[], &[3, 0]);
-    let dot = reduce_kernels::dot(client, &none, &none, 1).unwrap();
+    let dot = reduce_kernels::pairs::dot(client, &none, &none, 1).unwrap();
     assert_eq!(read(dot, ElementType::F32, 3), [0.0; 3]);
-    let error = reduce_kernels::mean_squared_error(client, &none, &none, 1).unwrap();
+    let error = reduce_kernels::pairs::mean_squared_error(client, &none, &none, 1).unwrap();
     assert!(read(error, ElementType::F32, 3).iter().all(|mean| mean.is_nan()));
-    assert!(reduce_kernels::max_difference(client, &none, &none, 1).is_err());
+    assert!(reduce_kernels::pairs::max_difference(client, &none, &none, 1).is_err());
 
     let device = capable_device(client);
     if device.has(ElementType::I32) {
         let (a, b) = ([(1i32 << 24) + 1, 7], [1i32 << 24, 7]);
         let (a, b) = (tensor(client, &a, &[2], &[1]), tensor(client, &b, &[2], &[1]));
-        let equal = reduce_kernels::accuracy(client, &a, &b, 0).unwrap();
+        let equal = reduce_kernels::pairs::accuracy(client, &a, &b, 0).unwrap();
         assert_eq!(read(equal, ElementType::F32, 1), [0.5], "f32 holds neither of the two");
     }
 }
@@ -411,7 +415,8 @@ pub(crate) fn at_the_edges(client: &Client) {
 /// Tolerances are those of the elements' type: in f64, none is rounded to f32, and in f32, one that
 /// is beyond its range takes every difference.
 pub(crate) fn tolerances(client: &Client) {
-    let close = |absolute| reduce_kernels::AllClose { absolute, relative: 0.0, equal_nan: false };
+    let close =
+        |absolute| reduce_kernels::pairs::AllClose { absolute, relative: 0.0, equal_nan: false };
     let read = |output: TensorHandle| read::<u32>(client, &output, 3);
     // The largest difference of two f32 is larger than any f32.
     let x = tensor(client, &[1f32, f32::MAX, f32::INFINITY], &[3, 1], &[1, 1]);
@@ -419,7 +424,7 @@ pub(crate) fn tolerances(client: &Client) {
     let of = |close| reduce_pair(close, &x, &y).over(1).output_type(ElementType::U32);
     assert_eq!(read(of(close(1e300)).run(client).unwrap()), [1, 1, 0]);
     assert_eq!(read(of(close(f64::from(f32::MAX))).run(client).unwrap()), [1, 0, 0]);
-    let scaled = reduce_kernels::AllClose { relative: 3.0, ..close(0.0) };
+    let scaled = reduce_kernels::pairs::AllClose { relative: 3.0, ..close(0.0) };
     assert_eq!(read(of(scaled).run(client).unwrap()), [1, 1, 0]);
     if !capable_device(client).has(ElementType::F64) {
         println!("{}: f64 not run, the device lacks it", client.name());
@@ -560,7 +565,7 @@ pub(crate) fn contract(client: &Client) {
     let alone = recorded.reduction(SumAndDot, &x, None).run(client).unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::Arguments);
     assert_eq!(alone.to_string(), "`sum_and_dot` takes 2 inputs, and 1 were given");
-    let error = reduce_kernels::huber(client, &x, &row, .., -1.0).unwrap_err().to_string();
+    let error = reduce_kernels::pairs::huber(client, &x, &row, .., -1.0).unwrap_err().to_string();
     assert!(error.contains("delta is -1"), "{error}");
     let described = TensorDescription::row_major(ElementType::F16, [4, 6]);
     let other = TensorDescription::row_major(ElementType::F64, [1, 6]);

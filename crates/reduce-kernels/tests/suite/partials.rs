@@ -3,11 +3,13 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, CountNonzero, ElementType, ElementwiseProduct, Map, Max, Mean, MeanVar, Operator,
-    Partials, PartialsError, Plan, ReduceError, ShardSpec, Sum, TensorDescription, Var, cubecl,
-    merge_partials,
+    ArgMax, ElementType, Map, Max, Mean, MeanVar, Operator, ReduceError, Sum, TensorDescription,
+    Var, cubecl,
     operator::{Arity, One, Parameters},
-    planner::{Access, Direction, ProblemError, Schedule, row_major_strides},
+    operators::CountNonzero,
+    pairs::ElementwiseProduct,
+    partials::{Partials, PartialsError, ShardSpec, merge_partials},
+    planner::{Access, Direction, Plan, ProblemError, Schedule, row_major_strides},
     reduce, storage_type,
     testing::widest_plans,
 };
@@ -431,7 +433,7 @@ pub(crate) fn refusals(client: &Client) {
     // Descriptions and words from elsewhere.
     let described = first.description().clone();
     let words = first.words().clone();
-    let joined = |change: &dyn Fn(&mut reduce_kernels::PartialsDescription)| {
+    let joined = |change: &dyn Fn(&mut reduce_kernels::partials::PartialsDescription)| {
         let mut description = described.clone();
         change(&mut description);
         refusal(Partials::from_words(ArgMax, description, words.clone()))

@@ -3,19 +3,24 @@
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use reduce_kernels::{
-    Device, ElementType, ElementwiseProduct, ErrorKind, LayerNorm, Mapped, Max, NormL2, Plan,
-    PlanInUse, PlanSource, PlanStore, Problem, RecordedApplication, RecordedCall,
-    RecordedReduction, ReduceError, Scaled, Softmax, Sum, TensorDescription, TunedPlan,
-    allow_waiting_cubes,
+    Device, ElementType, ErrorKind, Max, NormL2, ReduceError, Sum, TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    device_of, forbid_waiting_cubes,
+    device_of,
+    list::reduce_list,
+    normalize::{LayerNorm, Scaled, Softmax, softmax},
+    operator::Mapped,
+    pairs::ElementwiseProduct,
     planner::{
         Access, AppliedKind, AppliedListPlan, AppliedPlan, ApplyLaunch, Combine, Direction,
-        ListPlan, Planned, Schedule, candidates, choose, choose_applied, choose_applied_list,
-        choose_list, force_applied,
+        ListPlan, Plan, Planned, Problem, Schedule, candidates, choose, choose_applied,
+        choose_applied_list, choose_list, force_applied,
     },
-    record_calls, recorded, reduce, reduce_list, softmax, stop_recording, stop_using_plans,
-    stop_using_profile, use_plans, use_profile,
+    plans::{
+        PlanInUse, PlanSource, PlanStore, RecordedApplication, RecordedCall, RecordedReduction,
+        TunedPlan, allow_waiting_cubes, forbid_waiting_cubes, record_calls, recorded,
+        stop_recording, stop_using_plans, stop_using_profile, use_plans, use_profile,
+    },
+    reduce,
 };
 
 use crate::run::{read, tensor};

@@ -5,11 +5,11 @@ use std::error::Error;
 use half::{bf16, f16};
 use rand::{SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    Device, ElementType, Operator, Plan, Problem, ReduceError, Reduction,
+    Device, ElementType, Operator, ReduceError, Reduction,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     operator::{Arity, One},
-    planner::{row_major_strides, span},
+    planner::{Plan, Problem, row_major_strides, span},
     reduce, storage_type,
 };
 

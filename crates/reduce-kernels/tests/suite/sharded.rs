@@ -3,11 +3,14 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, ElementType, ElementwiseProduct, LogSumExp, Max, MeanVar, ShardSpec, Sharded,
-    ShardsError, Sum, Var, cubecl, merge_partials,
+    ArgMax, ElementType, Max, MeanVar, Sum, Var, cubecl,
     operator::Arity,
+    operators::LogSumExp,
+    pairs::ElementwiseProduct,
+    partials::{ShardSpec, merge_partials},
     planner::{ProblemError, row_major_strides},
     reduce,
+    sharded::{Sharded, ShardsError},
 };
 
 use crate::{

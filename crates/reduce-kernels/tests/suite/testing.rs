@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use reduce_kernels::{
-    ErrorKind, Max, MaxWithIndex, ScheduleKind, Sum,
+    ErrorKind, Max, Sum,
     cubecl::{self, prelude::*},
     operator::{A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules},
-    planner::{Direction, PlanError},
+    operators::MaxWithIndex,
+    planner::{Direction, PlanError, ScheduleKind},
     testing::{Law, Random, TestError, Tolerance, check_every_plan, check_laws},
 };
 

@@ -2,10 +2,12 @@
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, LogSumExp, Map, Mean, NormP, Plan,
+    ElementType, Map, Mean,
     cubecl::{self, prelude::*},
     device_of,
     operator::{One, Parameters, math},
+    operators::{LogSumExp, NormP},
+    planner::Plan,
     reduce,
     testing::widest_plans,
 };

@@ -2,10 +2,10 @@
 //! schedule.
 
 use reduce_kernels::{
-    Device, ElementType, Plan, Problem, ScheduleKind,
+    Device, ElementType,
     cubecl::prelude::*,
     device_of,
-    planner::{Direction, Merge, PlanError, Schedule},
+    planner::{Direction, Merge, Plan, PlanError, Problem, Schedule, ScheduleKind},
     testing::widest_plans,
 };
 
@@ -60,7 +60,7 @@ pub(crate) fn every_type<O: Checked>(client: &Client) {
 /// Accumulators and outputs of another type than the rule's.
 pub(crate) fn requested_types(client: &Client) {
     use ElementType::*;
-    use reduce_kernels::*;
+    use reduce_kernels::operators::*;
 
     let to = |output| Asked { outputs: [Some(output), None, None], ..Asked::default() };
     let within = |accumulator| Asked { accumulator: Some(accumulator), ..Asked::default() };

@@ -4,10 +4,11 @@ use burn_dispatch::DispatchDevice;
 use burn_tensor::{Device, Tensor, TensorData};
 use reduce_burn::{planner_device, squeeze, sum, use_plans};
 use reduce_kernels::{
-    ElementType, Plan, PlanStore, Sum, TensorDescription, TunedPlan,
+    ElementType, Sum, TensorDescription,
     cubecl::{CubeElement, std::tensor::TensorHandle},
-    planner::{Access, Direction, Schedule},
-    reduce, stop_using_plans, storage_type,
+    planner::{Access, Direction, Plan, Schedule},
+    plans::{PlanStore, TunedPlan, stop_using_plans},
+    reduce, storage_type,
 };
 
 /// A sum whose rounding tells one chain of additions from the planner's choice.

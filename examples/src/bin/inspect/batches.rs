@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 
 use reduce_examples::{Array, Number, ResultError, download};
 use reduce_kernels::{
-    Device, ElementType, MinMax, ReduceError, confirm,
+    Device, ElementType, ReduceError, confirm,
     cubecl::{bytes::Bytes, prelude::*, std::tensor::TensorHandle},
+    list::reduce_list,
+    operators::MinMax,
     planner::PlanError,
-    reduce_list, storage_type,
+    storage_type,
 };
 
 use safetensors::Dtype;

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use reduce_examples::Operation;
 use reduce_kernels::{
-    Axes, ElementType, Operator, Problem, ReduceError, Reduction, TensorDescription,
-    planner::row_major_strides, reduce, reduce_pair, with_operator, with_pair,
+    Axes, ElementType, Operator, ReduceError, Reduction, TensorDescription,
+    by_name::{with_operator, with_pair},
+    pairs::reduce_pair,
+    planner::{Problem, row_major_strides},
+    reduce,
 };
 use serde::Serialize;
 

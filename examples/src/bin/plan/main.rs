@@ -14,8 +14,9 @@ use reduce_examples::{
     AxesArgument, AxisError, Operation, OperationError, Parameters, SecondInput,
 };
 use reduce_kernels::{
-    Device, ElementType, OperatorName, PairName, Plan, ReduceError,
-    planner::{PlanError, ScheduleKind, choose, force},
+    Device, ElementType, ReduceError,
+    by_name::{OperatorName, PairName},
+    planner::{Plan, PlanError, ScheduleKind, choose, force},
 };
 use reduce_programs::{
     FileError,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use reduce_kernels::{
-    Choice, Device, ElementType, Plan, Problem,
-    planner::{Direction, Estimate},
+    Device, ElementType,
+    planner::{Choice, Direction, Estimate, Plan, Problem},
 };
 use reduce_programs::Floor;
 use serde::Serialize;

@@ -4,11 +4,12 @@ use std::io;
 
 use reduce_examples::{Array, Number, OperationError, ResultError, download};
 use reduce_kernels::{
-    AppliedName, AppliedOptions, AppliedReduction, Apply, Axes, Choice, ElementType, Input,
-    Operator,
+    Axes, ElementType, Input, Operator,
+    by_name::{AppliedName, AppliedOptions, with_applied},
     cubecl::prelude::*,
-    planner::{AppliedKind, AppliedPlan},
-    with_applied,
+    normalize::AppliedReduction,
+    operator::Apply,
+    planner::{AppliedKind, AppliedPlan, Choice},
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
 use serde::Serialize;

@@ -12,12 +12,13 @@ use reduce_examples::{
     download,
 };
 use reduce_kernels::{
-    AppliedName, AppliedOptions, Axes, Choice, ElementType, Operator, OperatorName, PairName, Plan,
-    Problem, Reduction, ScheduleKind,
+    Axes, ElementType, Operator, Reduction,
+    by_name::{AppliedName, AppliedOptions, OperatorName, PairName, with_operator, with_pair},
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::Arity,
-    planner::{Estimate, reduced_axes},
-    reduce, reduce_pair, storage_type, with_operator, with_pair,
+    pairs::reduce_pair,
+    planner::{Choice, Estimate, Plan, Problem, ScheduleKind, reduced_axes},
+    reduce, storage_type,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, OnDevice, Staged,

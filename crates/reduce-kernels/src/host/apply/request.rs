@@ -9,7 +9,7 @@ use reduce_planner::{
 };
 
 #[cfg(feature = "serde")]
-use crate::{RecordedApplication, RecordedCall};
+use crate::recorded::{RecordedApplication, RecordedCall};
 use crate::{
     ReduceError,
     error::Reason,

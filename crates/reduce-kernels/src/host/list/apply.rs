@@ -18,7 +18,7 @@ use super::{
     },
 };
 #[cfg(feature = "serde")]
-use crate::{RecordedCall, RecordedListApplication};
+use crate::recorded::{RecordedCall, RecordedListApplication};
 use crate::{
     ReduceError,
     element::{memory_type, storage_type},

@@ -13,7 +13,7 @@ use super::reading::{
     PreparedLaunch, TableWords, Tables, address, in_words, launch_bytes, prepare_launch, spread,
 };
 #[cfg(feature = "serde")]
-use crate::{RecordedCall, RecordedList};
+use crate::recorded::{RecordedCall, RecordedList};
 use crate::{
     ReduceError,
     error::Reason,

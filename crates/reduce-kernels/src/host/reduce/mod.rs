@@ -17,7 +17,7 @@ use super::{
     types::check_arithmetic,
 };
 #[cfg(feature = "serde")]
-use crate::{RecordedCall, RecordedReduction};
+use crate::recorded::{RecordedCall, RecordedReduction};
 use crate::{ReduceError, element::storage_type, error::Reason, operator::OperatorRef};
 
 pub(crate) mod dispatch;

@@ -28,7 +28,7 @@ use super::{
     },
     scratch::{self, SlotBuffers, SlotKey, unwritten},
 };
-use crate::{PlanInUse, ReduceError, ShardsError};
+use crate::{ReduceError, plans::PlanInUse, sharded::ShardsError};
 
 mod connections;
 

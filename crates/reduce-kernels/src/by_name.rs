@@ -1,0 +1,185 @@
+//! Operators and functions by name, for programs that take a name from their user.
+//!
+//! A name parses, prints and lists all others. A macro goes from the name and its options to the
+//! operator, whose type is known inside the macro's expression.
+//!
+//! ```
+//! use reduce_kernels::{
+//!     ElementType, TensorDescription,
+//!     by_name::{OperatorName, OperatorOptions, with_operator},
+//!     reduce,
+//! };
+//!
+//! let x = TensorDescription::row_major(ElementType::F32, [8, 1024]);
+//! let name: OperatorName = "norm_l2".parse()?;
+//! let shape = with_operator!(name, OperatorOptions::default(), operator => {
+//!     reduce(operator, &x).over(1).output_shape()?
+//! });
+//! assert_eq!(shape, [8, 1]);
+//! assert_eq!("mode".parse::<OperatorName>().unwrap_err().to_string()[..24], *"unknown operator `mode`:");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use core::{fmt, str::FromStr};
+
+#[doc(hidden)]
+pub use crate::two_inputs::pair_operators;
+#[doc(inline)]
+pub use crate::with_applied;
+#[doc(inline)]
+pub use crate::{
+    one_input::{OperatorName, OperatorOptions, UnknownOperator, with_operator},
+    two_inputs::{PairName, PairOptions, UnknownPair, with_pair},
+};
+
+/// The parameters of functions that are chosen by name, for programs that take both from their
+/// user.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AppliedOptions {
+    /// What keeps normalisations from dividing by 0; 1e-5 by default.
+    pub eps: f64,
+    /// The correction of the variance in `standardize`; 0 by default.
+    pub correction: f64,
+    /// The temperature of softmax and log-softmax; 1 by default.
+    pub temperature: f64,
+}
+
+impl Default for AppliedOptions {
+    fn default() -> Self {
+        Self { eps: 1e-5, correction: 0.0, temperature: 1.0 }
+    }
+}
+
+/// The functions of [`normalize`](crate::normalize) that take axes, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AppliedName {
+    /// [`Softmax`](crate::normalize::Softmax), or [`TemperedSoftmax`](crate::normalize::TemperedSoftmax).
+    Softmax,
+    /// [`LogSoftmax`](crate::normalize::LogSoftmax), or
+    /// [`TemperedLogSoftmax`](crate::normalize::TemperedLogSoftmax).
+    LogSoftmax,
+    /// [`LayerNorm`](crate::normalize::LayerNorm).
+    LayerNorm,
+    /// [`RmsNorm`](crate::normalize::RmsNorm).
+    RmsNorm,
+    /// [`NormalizeL2`](crate::normalize::NormalizeL2).
+    NormalizeL2,
+    /// [`Standardize`](crate::normalize::Standardize).
+    Standardize,
+}
+
+impl AppliedName {
+    /// Every function.
+    pub const ALL: [AppliedName; 6] = [
+        AppliedName::Softmax,
+        AppliedName::LogSoftmax,
+        AppliedName::LayerNorm,
+        AppliedName::RmsNorm,
+        AppliedName::NormalizeL2,
+        AppliedName::Standardize,
+    ];
+
+    /// The name: that of the function in this crate.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            AppliedName::Softmax => "softmax",
+            AppliedName::LogSoftmax => "log_softmax",
+            AppliedName::LayerNorm => "layer_norm",
+            AppliedName::RmsNorm => "rms_norm",
+            AppliedName::NormalizeL2 => "l2_normalize",
+            AppliedName::Standardize => "standardize",
+        }
+    }
+
+    /// The names of all functions, separated by commas.
+    #[must_use]
+    pub fn names() -> String {
+        AppliedName::ALL.map(AppliedName::name).join(", ")
+    }
+}
+
+impl fmt::Display for AppliedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The error for a name that no [`AppliedName`] has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown function `{0}`: expected one of {names}", names = AppliedName::names())]
+pub struct UnknownFunction(String);
+
+impl FromStr for AppliedName {
+    type Err = UnknownFunction;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = AppliedName::ALL.into_iter().find(|function| function.name() == name);
+        known.ok_or_else(|| UnknownFunction(name.to_owned()))
+    }
+}
+
+/// Evaluates an expression with the applied reduction of a function that is known by its
+/// [`AppliedName`].
+///
+/// ```
+/// use reduce_kernels::{
+///     ElementType, TensorDescription,
+///     by_name::{AppliedName, AppliedOptions, with_applied},
+/// };
+///
+/// let x = TensorDescription::row_major(ElementType::F32, [64, 1000]);
+/// let name: AppliedName = "softmax".parse()?;
+/// let options = AppliedOptions::default();
+/// let elements = with_applied!(name, options, &x, 1, applied => applied.problems()?.0.elements());
+/// assert_eq!(elements, 64_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_applied {
+    ($name:expr, $options:expr, $input:expr, $axes:expr, $applied:ident => $body:expr) => {{
+        let options: $crate::by_name::AppliedOptions = $options;
+        let temperature = options.temperature;
+        #[allow(unreachable_patterns, reason = "inside this crate all names are known")]
+        match $name {
+            $crate::by_name::AppliedName::Softmax if temperature == 1.0 => {
+                let $applied = $crate::normalize::Softmax.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::Softmax => {
+                let $applied = $crate::normalize::TemperedSoftmax { temperature }.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::LogSoftmax if temperature == 1.0 => {
+                let $applied = $crate::normalize::LogSoftmax.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::LogSoftmax => {
+                let $applied =
+                    $crate::normalize::TemperedLogSoftmax { temperature }.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::LayerNorm => {
+                let $applied = $crate::normalize::LayerNorm { eps: options.eps }.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::RmsNorm => {
+                let $applied = $crate::normalize::RmsNorm { eps: options.eps }.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::NormalizeL2 => {
+                let $applied =
+                    $crate::normalize::NormalizeL2 { eps: options.eps }.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::Standardize => {
+                let (correction, eps) = (options.correction, options.eps);
+                let $applied = $crate::normalize::Standardize { correction, eps }.of($input, $axes);
+                $body
+            }
+            _ => unreachable!("the macro has the names of its own crate"),
+        }
+    }};
+}
