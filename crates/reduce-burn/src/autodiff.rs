@@ -13,16 +13,17 @@ use burn_backend::{
 use reduce_kernels::by_name::PairName;
 
 use crate::{
-    AnyTensor, Application, Operation, PairReduction, ReduceBackend, ReduceBurnError, Reduction,
-    Results,
-    application::{self, gradient::ApplicationGradient},
-    backend::floats_of,
+    ReduceBurnError,
+    application::{self, Application, gradient::ApplicationGradient},
+    backend::{Operation, ReduceBackend, Results, floats_of},
     composed,
     gradient::{self, Gradient},
     pair::{
-        self,
+        self, PairReduction,
         gradient::{PairGradient, ResultGradient, has_gradient},
     },
+    reduction::Reduction,
+    tensor::AnyTensor,
 };
 
 impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {

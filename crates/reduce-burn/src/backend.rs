@@ -1,4 +1,26 @@
-//! The trait of backends that can reduce.
+//! What a backend must do for this crate, as data: for backends of your own, and for code that is
+//! generic over backends.
+//!
+//! An [`Operation`] knows the types and the shapes of its results before it runs:
+//!
+//! ```
+//! use burn_tensor::{DType, Device, Shape, Tensor};
+//! use reduce_burn::{
+//!     AxisList,
+//!     backend::{AnyTensor, Kind, Operation, OperatorName, OperatorOptions, Reduction},
+//! };
+//! # use burn_flex::Flex;
+//! # use burn_backend::{Backend, TensorMetadata};
+//!
+//! # let tensor = Flex::float_zeros(Shape::new([8, 1024]), &Default::default(), burn_backend::FloatDType::F32);
+//! let tensor: AnyTensor<Flex> = AnyTensor::Float(tensor); // shape [8, 1024]
+//! let options = OperatorOptions { correction: 1.0, ..Default::default() };
+//! let axes = AxisList::from([1]);
+//! let reduction = Reduction::new(OperatorName::Var, options, &tensor, &axes, false)?;
+//! let outputs = Operation::Reduction(reduction).outputs();
+//! assert_eq!(outputs, [(Kind::Float, DType::F32, Shape::new([8]))]);
+//! # Ok::<(), reduce_burn::ReduceBurnError>(())
+//! ```
 
 use core::iter;
 
@@ -7,13 +29,23 @@ use burn_backend::{
     tensor::{Device, FloatTensor},
 };
 use burn_tensor::Shape;
-use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
 
 use crate::{
-    AnyTensor, Application, Clipping, Kind, PairReduction, ReduceBurnError, Reduction,
+    ReduceBurnError,
     clip::{self, Clipped},
     operand::Operand,
     tensor::floats,
+};
+
+pub use burn_tensor::kind::Kind;
+pub use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
+
+pub use crate::{
+    application::{Application, AppliedFunction},
+    clip::Clipping,
+    pair::PairReduction,
+    reduction::Reduction,
+    tensor::AnyTensor,
 };
 
 /// The results of an operation, in the order of [`Operation::outputs`].
@@ -91,14 +123,14 @@ fn of_one_shape(outputs: Vec<(Kind, DType)>, shape: Shape) -> Vec<Output> {
 /// are on.
 pub trait ReduceBackend: Backend {
     /// A device as the planner of reduce-kernels sees it; see
-    /// [`planner_device`](crate::planner_device).
+    /// [`planner_device`](crate::plans::planner_device).
     fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {
         let _ = device;
         None
     }
 
     /// Takes the plans of all reductions on a device from `plans`; see
-    /// [`use_plans`](crate::use_plans).
+    /// [`use_plans`](crate::plans::use_plans).
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use burn_cubecl::{
     cubecl::{prelude::Client, std::tensor::TensorHandle},
     tensor::CubeTensor,
 };
-use burn_tensor::Shape;
+use burn_tensor::{Shape, kind::Kind};
 use reduce_kernels::{
     ElementType, Input, NormL2, Operator, TensorDescription,
     by_name::{with_operator, with_pair},
@@ -24,8 +24,13 @@ use reduce_kernels::{
 };
 
 use crate::{
-    AnyTensor, Application, AppliedFunction, Clipping, Kind, Operation, PairReduction,
-    ReduceBackend, ReduceBurnError, Reduction, Results,
+    ReduceBurnError,
+    application::{Application, AppliedFunction},
+    backend::{Operation, ReduceBackend, Results},
+    clip::Clipping,
+    pair::PairReduction,
+    reduction::Reduction,
+    tensor::AnyTensor,
 };
 
 /// The value of an expression of the applied reduction that an [`Application`] describes, in the

@@ -22,7 +22,12 @@ use burn_dispatch::{
 };
 use burn_tensor::{IntDType, Shape};
 
-use crate::{AnyTensor, Operation, ReduceBackend, ReduceBurnError, Results, composed};
+use crate::{
+    ReduceBurnError,
+    backend::{Operation, ReduceBackend, Results},
+    composed,
+    tensor::AnyTensor,
+};
 
 /// The value of an expression with the backend that holds a tensor, or of another one if that is
 /// none of those with an implementation of their own.

@@ -1,12 +1,12 @@
 //! The error type of this crate.
 
 use burn_backend::DType;
+use burn_tensor::kind::Kind;
 use reduce_kernels::ReduceError;
 
-use crate::Kind;
-
 /// Why a reduction or an application was refused. The functions of this crate panic with its
-/// message, as Burn's own functions do; [`ReduceBackend`](crate::ReduceBackend) returns it.
+/// message, as Burn's own functions do; [`ReduceBackend`](crate::backend::ReduceBackend) returns
+/// it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceBurnError {

@@ -8,8 +8,10 @@ use burn_tensor::{
 use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
 use crate::{
-    AnyTensor, Axes, Operation, ReduceBackend, ReduceBurnError, Reduction,
-    tensor::{from_any, into_any},
+    Axes, ReduceBurnError,
+    backend::{Operation, ReduceBackend},
+    reduction::Reduction,
+    tensor::{AnyTensor, from_any, into_any},
 };
 
 /// The results of an operator. The caller knows how many there are, and of which kinds.

@@ -15,7 +15,12 @@ use burn_fusion::{
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use burn_std::ExecutionError;
 
-use crate::{AnyTensor, Kind, Operation, ReduceBackend, ReduceBurnError, Results};
+use crate::{
+    ReduceBurnError,
+    backend::{Operation, ReduceBackend, Results},
+    tensor::AnyTensor,
+};
+use burn_tensor::kind::Kind;
 
 impl<B: FusionBackend + ReduceBackend> ReduceBackend for Fusion<B> {
     fn planner_device(device: &Device<Self>) -> Option<reduce_kernels::Device> {

@@ -7,15 +7,16 @@
 //! gradient that it can hold.
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};
-use burn_tensor::{IndexingUpdateOp, Shape};
+use burn_tensor::{IndexingUpdateOp, Shape, kind::Kind};
 use reduce_kernels::by_name::OperatorName;
 
 use crate::{
-    AnyTensor, Kind, ReduceBackend, ReduceBurnError, Reduction,
+    ReduceBurnError,
     axes::inverse,
-    backend,
+    backend::{self, ReduceBackend},
     operand::{Operand, wide},
-    tensor::floats,
+    reduction::Reduction,
+    tensor::{AnyTensor, floats},
 };
 
 /// A result, and how its gradient reaches the input. Results that are no floating point numbers

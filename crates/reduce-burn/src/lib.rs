@@ -34,10 +34,10 @@
 //!
 //! # Two inputs
 //!
-//! [`dot`], [`mean_squared_error`], [`cosine_similarity`], [`covariance`], [`accuracy`] and others
-//! reduce two tensors in one launch, without storing products or differences. The axes are those of
-//! the first tensor. The second one broadcasts to it: along each axis it has the extent of the
-//! first tensor, or 1. Gradients reach both.
+//! The functions of [`pairs`], such as [`pairs::dot`], [`pairs::mean_squared_error`] and
+//! [`pairs::accuracy`], reduce two tensors in one launch, without storing products or differences.
+//! The axes are those of the first tensor. The second one broadcasts to it: along each axis it has
+//! the extent of the first tensor, or 1. Gradients reach both.
 //!
 //! # Softmax and normalisations
 //!
@@ -72,12 +72,11 @@
 mod application;
 mod autodiff;
 mod axes;
-mod backend;
+pub mod backend;
 mod clip;
 mod composed;
 #[cfg(feature = "cube")]
 mod cube;
-mod device;
 #[allow(dead_code, reason = "Burn may have all of the backends that are named there, or none")]
 mod dispatch;
 mod error;
@@ -87,26 +86,19 @@ mod geometry;
 mod gradient;
 mod operand;
 mod pair;
+pub mod pairs;
+pub mod plans;
 mod reduction;
 mod tensor;
 
-pub use application::{Application, AppliedFunction, layer_norm, log_softmax, rms_norm, softmax};
+pub use application::{layer_norm, log_softmax, rms_norm, softmax};
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
-pub use backend::{Operation, Output, ReduceBackend, Results};
-pub use burn_tensor::kind::Kind;
+pub use clip::clip_by_global_norm;
 #[cfg(feature = "optim")]
 pub use clip::clip_gradients;
-pub use clip::{Clipping, clip_by_global_norm};
-pub use device::planner_device;
-#[cfg(feature = "serde")]
-pub use device::use_plans;
 pub use error::ReduceBurnError;
 pub use functions::*;
-pub use pair::*;
 pub use reduce_kernels;
-pub use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
-pub use reduction::Reduction;
-pub use tensor::AnyTensor;
 
 /// The examples in the repository's documents, compiled as doctests of this crate.
 #[cfg(doctest)]

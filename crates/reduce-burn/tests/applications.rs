@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn_dispatch::Dispatch;
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::*;
+use reduce_burn::{backend::*, *};
 
 /// The shape in memory. The tensors are permuted: their axes are not those of the memory.
 const STORED: [usize; 3] = [7, 3, 5];

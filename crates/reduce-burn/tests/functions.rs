@@ -4,7 +4,7 @@
 use burn_dispatch::Dispatch;
 use burn_tensor::{Bool, DType, Device, Int, Tensor, TensorData, bf16, f16};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::*;
+use reduce_burn::{backend::*, pairs::*, *};
 
 type Floats = Tensor<3>;
 

@@ -3,7 +3,7 @@
 use burn_dispatch::Dispatch;
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::*;
+use reduce_burn::{backend::*, *};
 
 const SHAPE: [usize; 3] = [3, 4, 5];
 

@@ -2,7 +2,7 @@
 
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::*;
+use reduce_burn::pairs::*;
 
 /// The shape of the first tensor in memory, and that after its axes are put in another order.
 const STORED: [usize; 3] = [5, 3, 4];

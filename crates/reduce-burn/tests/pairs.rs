@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn_dispatch::Dispatch;
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::*;
+use reduce_burn::{backend::*, pairs::*, *};
 
 /// The shape of the first tensor in memory. It is permuted: its axes are not those of the memory.
 const STORED: [usize; 3] = [5, 3, 4];

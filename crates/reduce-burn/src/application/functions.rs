@@ -6,8 +6,9 @@ use burn_tensor::{Shape, Tensor};
 
 use super::{Application, AppliedFunction};
 use crate::{
-    AnyTensor, AxisList, Operation, ReduceBackend,
-    tensor::{from_any, into_any},
+    AxisList,
+    backend::{Operation, ReduceBackend},
+    tensor::{AnyTensor, from_any, into_any},
 };
 
 #[track_caller]

@@ -10,8 +10,8 @@ use reduce_kernels::by_name::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction};
 use crate::{
-    ReduceBackend, ReduceBurnError,
-    backend::{self, reduced, reduced_pair},
+    ReduceBurnError,
+    backend::{self, ReduceBackend, reduced, reduced_pair},
     geometry::repeated_axes,
     operand::{Operand, wide},
 };

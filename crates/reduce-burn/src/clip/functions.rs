@@ -6,9 +6,8 @@ use burn_tensor::Tensor;
 
 use super::{Clipped, Clipping, NAME};
 use crate::{
-    AnyTensor,
     backend::clip_by_global_norm as clip_floats,
-    tensor::{from_any, into_any},
+    tensor::{AnyTensor, from_any, into_any},
 };
 
 /// Clips tensors of any ranks.
@@ -36,8 +35,8 @@ pub(super) fn clip(
 /// The norm is an f32, or an f64 if a tensor is. A norm of NaN makes all elements NaN. An infinite
 /// one makes them 0, and NaN where they are infinite.
 ///
-/// Tensors of several ranks can be clipped with [`Operation::Clipping`](crate::Operation), and the
-/// gradients of a module with `clip_gradients` of the feature `optim`.
+/// Tensors of several ranks can be clipped with [`Operation::Clipping`](crate::backend::Operation),
+/// and the gradients of a module with `clip_gradients` of the feature `optim`.
 ///
 /// # Panics
 ///

@@ -9,10 +9,7 @@ use burn_optim::GradientsParams;
 use burn_tensor::Tensor;
 
 use super::functions::clip;
-use crate::{
-    AnyTensor,
-    tensor::{from_any, into_any},
-};
+use crate::tensor::{AnyTensor, from_any, into_any};
 
 /// Scales the gradients of a module's parameters down together where their global norm is above
 /// `max_norm`, as [`clip_by_global_norm`](super::clip_by_global_norm) scales tensors. Returns the

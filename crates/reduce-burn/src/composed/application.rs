@@ -6,7 +6,10 @@ use burn_tensor::Shape;
 use reduce_kernels::by_name::OperatorName;
 
 use crate::{
-    Application, AppliedFunction, ReduceBackend, ReduceBurnError, axes::inverse, backend::reduced,
+    ReduceBurnError,
+    application::{Application, AppliedFunction},
+    axes::inverse,
+    backend::{ReduceBackend, reduced},
     operand::Operand,
 };
 

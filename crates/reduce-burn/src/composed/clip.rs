@@ -6,7 +6,10 @@ use burn_tensor::Shape;
 use reduce_kernels::by_name::OperatorName;
 
 use crate::{
-    Clipping, ReduceBackend, ReduceBurnError, backend::reduced, clip::Clipped, operand::Operand,
+    ReduceBurnError,
+    backend::{ReduceBackend, reduced},
+    clip::{Clipped, Clipping},
+    operand::Operand,
 };
 
 /// What is added to a norm that is divided by, as reduce-kernels does it.

@@ -8,8 +8,9 @@ pub(crate) mod reduction;
 use core::iter;
 
 use crate::{
-    AnyTensor, Operation, ReduceBackend, ReduceBurnError, Results,
-    backend::{apply, floats_of, these, with_operands},
+    ReduceBurnError,
+    backend::{Operation, ReduceBackend, Results, apply, floats_of, these, with_operands},
+    tensor::AnyTensor,
 };
 
 /// Runs an operation with Burn's own operations.

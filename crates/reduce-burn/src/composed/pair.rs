@@ -10,10 +10,12 @@ use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName};
 
 use super::reduction::of_nothing;
 use crate::{
-    AnyTensor, PairReduction, ReduceBackend, ReduceBurnError, Reduction, Results,
-    backend::{self, reduced},
+    ReduceBurnError,
+    backend::{self, ReduceBackend, Results, reduced},
     operand::Operand,
-    pair::value_of_nothing,
+    pair::{PairReduction, value_of_nothing},
+    reduction::Reduction,
+    tensor::AnyTensor,
 };
 
 /// Runs a reduction of two inputs.

@@ -7,10 +7,14 @@ use burn_backend::{
     Backend, DType, TensorMetadata, get_device_settings,
     tensor::{BoolTensor, Device, IntTensor},
 };
-use burn_tensor::{IntDType, Shape};
+use burn_tensor::{IntDType, Shape, kind::Kind};
 use reduce_kernels::by_name::OperatorName;
 
-use crate::{AnyTensor, Kind, Reduction, operand::Operand, reduction::value_of_nothing};
+use crate::{
+    operand::Operand,
+    reduction::{Reduction, value_of_nothing},
+    tensor::AnyTensor,
+};
 
 /// Runs a reduction.
 pub(crate) fn reduce<B: Backend>(tensor: AnyTensor<B>, reduction: &Reduction) -> Vec<AnyTensor<B>> {

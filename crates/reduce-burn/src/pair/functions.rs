@@ -9,7 +9,10 @@ use reduce_kernels::by_name::{PairName, PairOptions};
 
 use super::PairReduction;
 use crate::{
-    AnyTensor, Axes, Operation, ReduceBackend, ReduceBurnError, functions::next, tensor::into_any,
+    Axes, ReduceBurnError,
+    backend::{Operation, ReduceBackend},
+    functions::next,
+    tensor::{AnyTensor, into_any},
 };
 
 /// The results of a function. The caller knows how many there are, and of which kinds.

@@ -10,11 +10,12 @@ use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptio
 
 use super::PairReduction;
 use crate::{
-    AnyTensor, ReduceBackend, ReduceBurnError, Reduction,
-    backend::{self, reduced, reduced_pair},
+    ReduceBurnError,
+    backend::{self, ReduceBackend, reduced, reduced_pair},
     gradient::Gradient,
     operand::Operand,
-    tensor::floats,
+    reduction::Reduction,
+    tensor::{AnyTensor, floats},
 };
 
 /// How the gradient of a result reaches the inputs.

@@ -4,7 +4,7 @@ mod functions;
 pub(crate) mod gradient;
 
 use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
-use burn_tensor::Shape;
+use burn_tensor::{Shape, kind::Kind};
 use reduce_kernels::{
     Operator, ReduceError,
     by_name::{PairName, PairOptions, with_pair},
@@ -13,8 +13,9 @@ use reduce_kernels::{
 pub use functions::*;
 
 use crate::{
-    AnyTensor, AxisList, Kind, ReduceBurnError,
+    AxisList, ReduceBurnError,
     geometry::{Geometry, broadcasts, repeated_axes},
+    tensor::AnyTensor,
 };
 
 /// What to compute of the elements of two tensors that belong together: a function, its parameters

@@ -15,7 +15,8 @@ use burn_optim::GradientsParams;
 use burn_tensor::StreamId;
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use reduce_burn::{
-    AnyTensor, Clipping, Operation, ReduceBackend, clip_by_global_norm, clip_gradients,
+    backend::{AnyTensor, Clipping, Operation, ReduceBackend},
+    clip_by_global_norm, clip_gradients,
 };
 
 use crate::{

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_tensor::{Bool, DType, Device, Int, Tensor, TensorData, f16};
 use reduce_burn::{
-    all, any, argmax, argmin, count_nonzero, covariance, logsumexp, max, mean, mean_var, min,
-    nanstd, nanvar, norm_l2, prod, squeeze, std, sum, var,
+    all, any, argmax, argmin, count_nonzero, logsumexp, max, mean, mean_var, min, nanstd, nanvar,
+    norm_l2, pairs::covariance, prod, squeeze, std, sum, var,
 };
 
 use crate::values::{assert_close, has, name};

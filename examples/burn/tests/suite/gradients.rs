@@ -5,7 +5,8 @@ use burn_dispatch::Dispatch;
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::Rng;
 use reduce_burn::{
-    AnyTensor, AxisList, Operation, OperatorName, OperatorOptions, ReduceBackend, Reduction,
+    AxisList,
+    backend::{AnyTensor, Operation, OperatorName, OperatorOptions, ReduceBackend, Reduction},
     logsumexp, max, min_with_index, nanmax, nanmean, nansum, nanvar, norm_inf, norm_l2, norm_p,
     prod, std, sum, var,
 };

@@ -8,8 +8,9 @@ use burn_dispatch::Dispatch;
 use burn_tensor::{DType, Device, Float, Int, Tensor, TensorData, kind::Basic};
 use rand::Rng;
 use reduce_burn::{
-    AnyTensor, AxisList, Operation, PairName, PairOptions, PairReduction, ReduceBackend, accuracy,
-    all_close, any_non_finite, count_equal, dot, huber, max_difference, sum_and_dot,
+    AxisList, any_non_finite,
+    backend::{AnyTensor, Operation, PairName, PairOptions, PairReduction, ReduceBackend},
+    pairs::{accuracy, all_close, count_equal, dot, huber, max_difference, sum_and_dot},
 };
 
 use crate::{
@@ -210,7 +211,10 @@ pub(crate) fn between_operations(device: &Device) {
 
     let empty = || Tensor::<2>::empty([3, 0], device);
     assert!(numbers(accuracy(empty(), empty(), 1)).iter().all(|share| share.is_nan()));
-    assert_eq!(numbers(reduce_burn::dot(empty(), Tensor::ones([3, 1], device), 1)), [0.0; 3]);
+    assert_eq!(
+        numbers(reduce_burn::pairs::dot(empty(), Tensor::ones([3, 1], device), 1)),
+        [0.0; 3]
+    );
 }
 
 fn numbers(x: Tensor<2>) -> Vec<f32> {

@@ -2,7 +2,10 @@
 
 use burn_dispatch::DispatchDevice;
 use burn_tensor::{Device, Tensor, TensorData};
-use reduce_burn::{planner_device, squeeze, sum, use_plans};
+use reduce_burn::{
+    plans::{planner_device, use_plans},
+    squeeze, sum,
+};
 use reduce_kernels::{
     ElementType, Sum, TensorDescription,
     cubecl::{CubeElement, std::tensor::TensorHandle},

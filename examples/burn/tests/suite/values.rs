@@ -10,7 +10,10 @@ use burn_dispatch::Dispatch;
 use burn_tensor::{Bool, DType, Device, Float, Int, Tensor, TensorData, bf16, f16, kind::Basic};
 use rand::{Rng, rngs::StdRng};
 use reduce_burn::{
-    AnyTensor, AxisList, Kind, Operation, OperatorName, OperatorOptions, ReduceBackend, Reduction,
+    AxisList,
+    backend::{
+        AnyTensor, Kind, Operation, OperatorName, OperatorOptions, ReduceBackend, Reduction,
+    },
 };
 
 use crate::inputs::{Cases, Layout, RANK};

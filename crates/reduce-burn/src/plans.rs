@@ -1,9 +1,17 @@
 //! Measured plans of a device.
+//!
+//! ```
+//! use burn_tensor::Device;
+//! use reduce_burn::plans::planner_device;
+//!
+//! // Plans are for kernels, and Flex has none.
+//! assert!(planner_device(&Device::flex()).is_none());
+//! ```
 
 use burn_dispatch::Dispatch;
 use burn_tensor::Device;
 
-use crate::ReduceBackend;
+use crate::backend::ReduceBackend;
 
 /// A device as the planner of reduce-kernels sees it: what a store of plans or a profile is read
 /// with. `None` where reductions are made of Burn's operations, which no plan is for.
@@ -16,7 +24,10 @@ pub fn planner_device(device: &Device) -> Option<reduce_kernels::Device> {
 ///
 /// ```no_run
 /// use burn_tensor::Device;
-/// use reduce_burn::{planner_device, reduce_kernels::{PlanStore, StoreError}, use_plans};
+/// use reduce_burn::{
+///     plans::{planner_device, use_plans},
+///     reduce_kernels::plans::{PlanStore, StoreError},
+/// };
 ///
 /// fn start(device: &Device) -> Result<(), StoreError> {
 ///     let Some(planned_for) = planner_device(device) else { return Ok(()) };
