@@ -2,8 +2,8 @@
 
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
-    Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, OperatorClass,
-    OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule, choose_applied,
+    Choice, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec,
+    OperatorClass, OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule, choose_applied,
     force_applied, row_major_strides,
 };
 
@@ -376,6 +376,32 @@ fn refusals_have_their_numbers() {
     assert_eq!(reasons[0], "held: too long: 12564 loads per output tile, and a cube holds 8192");
     assert!(matches!(choice.refused[1].reason, AppliedReason::Slower { .. }), "{reasons:?}");
     assert!(reasons[3].starts_with("separately: slower: "), "{reasons:?}");
+}
+
+/// A choice has the plans that it did not take, from the fastest to the slowest, and a file keeps
+/// them.
+#[test]
+fn choices_have_runners_up_and_survive_a_file() {
+    let (applied, reduction) = stated(ElementType::F32, &[4096, 50257], &[1], &[]);
+    let choice = choose_applied(&applied, &reduction, &Device::h200()).unwrap();
+    let kinds: Vec<AppliedKind> =
+        choice.runners_up.iter().map(|runner_up| runner_up.plan.kind()).collect();
+    assert_eq!(choice.plan.kind(), AppliedKind::HeldByCubes);
+    assert_eq!(kinds, [AppliedKind::ReadAgain, AppliedKind::HeldInShared, AppliedKind::Separately]);
+    let times = choice.runners_up.iter().map(|runner_up| runner_up.estimate.microseconds());
+    let times: Vec<f64> = [choice.expected_microseconds()].into_iter().chain(times).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let text = serde_json::to_string(&choice).unwrap();
+    assert_eq!(serde_json::from_str::<Choice<AppliedPlan>>(&text).unwrap(), choice, "{text}");
+}
+
+/// Without elements, only launches take time.
+#[test]
+fn no_elements_take_a_launch() {
+    let (applied, reduction) = stated(ElementType::F32, &[0, 64], &[1], &[]);
+    let device = Device::h200();
+    let choice = choose_applied(&applied, &reduction, &device).unwrap();
+    assert_eq!(choice.estimate.total_ns(), device.profile.launch_ns as f64);
 }
 
 /// A layer normalisation with weight and bias over rows of this length.

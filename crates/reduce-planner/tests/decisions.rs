@@ -219,6 +219,20 @@ fn blocks_leave_units_more_registers() {
     assert_eq!(across(blockwise), across(one_by_one));
 }
 
+/// A power takes longer than an exponential, whatever the operator is called. The line of a problem
+/// does not tell them apart.
+#[test]
+fn powers_cost_more_than_exponentials() {
+    let with = |cost| OperatorClass::new("mine", 8).fields(2).element_cost(cost).blockwise();
+    let problem = |cost| problem_in(ElementType::F16, with(cost), &[4096, 65536], 1);
+    let issued = |cost| choose(&problem(cost), &Device::h200()).unwrap().estimate.issue_ns;
+    assert!(issued(ElementCost::Power) > 1.5 * issued(ElementCost::Exponential));
+    assert!(issued(ElementCost::Exponential) > 1.5 * issued(ElementCost::Plain));
+    let line = |cost| problem(cost).to_string();
+    assert_eq!(line(ElementCost::Power), line(ElementCost::Exponential));
+    assert_ne!(line(ElementCost::Power), line(ElementCost::Plain));
+}
+
 /// Without 64-bit atomics, a second launch merges.
 #[test]
 fn splits_merge_in_a_second_launch_by_need() {

@@ -1,8 +1,8 @@
 //! Lists of tensors: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, AppliedListPlan, AppliedListProblem, Combine, Device, Direction, ElementType, Illegal,
-    InputSpec, ListLaunch, ListPlan, ListProblem, ListShare, OperatorClass, PlanError,
+    Access, AppliedListPlan, AppliedListProblem, Choice, Combine, Device, Direction, ElementType,
+    Illegal, InputSpec, ListLaunch, ListPlan, ListProblem, ListShare, OperatorClass, PlanError,
     ProblemError, choose_applied_list, choose_list, row_major_strides,
 };
 
@@ -262,6 +262,37 @@ fn applications_bind_outputs() {
     apply.launches[1].access = apply.launches[0].access;
     let error = AppliedListPlan::new(reduce, apply).check(&list, &device).unwrap_err();
     assert_eq!(*unfit(&error), Illegal::RowsMisaligned { vector: 4 });
+}
+
+/// An application reads each element again and writes it, in launches of its own.
+#[test]
+fn applications_take_longer_than_their_reductions() {
+    let list = llama();
+    let strides: Vec<Vec<usize>> =
+        list.tensors().iter().map(|tensor| row_major_strides(&[tensor.reduction_len()])).collect();
+    let shapes: Vec<[usize; 1]> =
+        list.tensors().iter().map(|tensor| [tensor.reduction_len()]).collect();
+    let inputs: Vec<InputSpec<'_>> = shapes
+        .iter()
+        .zip(&strides)
+        .map(|(shape, strides)| InputSpec {
+            element: ElementType::F32,
+            shape,
+            strides,
+            alignment: 256,
+        })
+        .collect();
+    let outputs: Vec<&[usize]> = strides.iter().map(Vec::as_slice).collect();
+    let device = Device::h200();
+    let reduced = choose_list(&list, &device).unwrap();
+    let applied = AppliedListProblem::new(list, &inputs, &outputs, true).unwrap();
+    let choice = choose_applied_list(&applied, &device).unwrap();
+    assert_eq!(choice.plan.reduce, reduced.plan);
+    let times = choice.estimate.transfer_ns / reduced.estimate.transfer_ns;
+    assert!((2.99..3.01).contains(&times), "{times}");
+    let text = serde_json::to_string(&choice).unwrap();
+    assert_eq!(serde_json::from_str::<Choice<AppliedListPlan>>(&text).unwrap(), choice);
+    assert!(choice.refused.is_empty() && choice.runners_up.is_empty());
 }
 
 /// The rule that a plan breaks.

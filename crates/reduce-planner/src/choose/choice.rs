@@ -33,9 +33,9 @@ pub struct Choice<P: Explained = Plan> {
     /// order of [`AppliedKind::ALL`](crate::AppliedKind::ALL). Lists have no others.
     pub refused: Vec<P::Refusal>,
     /// The next plans in the order of the search, at most [`Choice::MOST_RUNNERS_UP`]. They may
-    /// have the same schedule as the plan that was taken. Plans other than those that the rules
-    /// give need to be faster by a margin (`Tuning::search_margin_percent`), so one of them may
-    /// have a somewhat lower estimate than the plan that was taken.
+    /// have the same schedule as the plan that was taken. Plans of reductions other than those that
+    /// the rules give need to be faster by a margin (`Tuning::search_margin_percent`), so one of
+    /// them may have a somewhat lower estimate than the plan that was taken. Lists have none.
     pub runners_up: Vec<Candidate<P>>,
 }
 
