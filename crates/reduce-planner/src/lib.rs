@@ -48,6 +48,7 @@
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
 //! | `measure/` | the choice of a plan by measuring |
+//! | `planned.rs` | what problems of all kinds have in common |
 //! | `store/` | measured plans in a file |
 //!
 //! # Features
