@@ -257,9 +257,9 @@ impl Problem {
     /// # Errors
     ///
     /// An axis is out of range or repeated, the rank of strides differs from that of the shape, a
-    /// span overflows, the operator has no value for the reduction of no elements, or outputs may
-    /// overlap. A shard is no part of the reduction: its axis is not reduced, or it reaches past
-    /// the end of the whole. See [`ProblemError`].
+    /// span overflows, the operator has no value for the reduction of no elements, outputs may
+    /// overlap, or the shard is no part of the reduction: its axis is not reduced, or it reaches
+    /// past the end of the whole. See [`ProblemError`].
     pub fn with_inputs(
         operator: OperatorClass,
         input: &InputSpec<'_>,
