@@ -3,8 +3,8 @@
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
     Choice, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec,
-    OperatorClass, OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule, choose_applied,
-    force_applied, row_major_strides,
+    OperatorClass, OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule,
+    choose_applied, force_applied, row_major_strides,
 };
 
 const SOFTMAX: OperatorClass = OperatorClass::new("softmax_sums", 8)

@@ -13,9 +13,9 @@ pub type EachInput<O, X> = <<O as Operator>::Inputs as Arity>::Each<X>;
 /// The tensors that [`check_every_plan`](super::check_every_plan) reduces: one for each input of
 /// the operator.
 #[derive(Clone, Debug)]
-pub struct Inputs(pub(super) Vec<TensorHandle>);
+pub struct InputTensors(pub(super) Vec<TensorHandle>);
 
-impl Inputs {
+impl InputTensors {
     /// Starts a reduction of these tensors, as [`reduce`](crate::reduce) does of one tensor and
     /// [`reduce_pair`](crate::pairs::reduce_pair) of two.
     pub fn reduce<O: Operator>(&self, operator: O) -> Reduction<'_, O, TensorHandle> {

@@ -20,7 +20,7 @@ mod reference;
 mod tolerance;
 
 pub use error::{Run, TestError};
-pub use inputs::{EachInput, Inputs};
+pub use inputs::{EachInput, InputTensors};
 pub use laws::{Law, check_laws};
 pub use layout::Layout;
 pub use plans::{every_plan, widest_plans};

@@ -6,7 +6,7 @@ use reduce_planner::{
 };
 
 use super::{
-    EachInput, Inputs, Layout, Random, Run, TestError, Tolerance, decode::decode, every_plan,
+    EachInput, InputTensors, Layout, Random, Run, TestError, Tolerance, decode::decode, every_plan,
 };
 use crate::{
     Outputs, ReduceError, Reduction,
@@ -46,7 +46,7 @@ const GUARD: usize = 16;
 pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
     client: &Client,
     device: &Device,
-    reduction: impl for<'a> Fn(&'a Inputs) -> Reduction<'a, O, TensorHandle>,
+    reduction: impl for<'a> Fn(&'a InputTensors) -> Reduction<'a, O, TensorHandle>,
     mut sample: impl FnMut(&mut Random) -> EachInput<O, E>,
     reference: impl Fn(&[EachInput<O, f64>]) -> Outputs<O, f64>,
     tolerance: Outputs<O, Tolerance>,
@@ -65,7 +65,7 @@ pub fn check_every_plan<O: Operator, E: CubeElement + ToPrimitive>(
         let of_data = |data: &Vec<E>| {
             tensor(client, element, E::as_bytes(data), &layout.shape, &layout.strides)
         };
-        let inputs = Inputs(data.iter().map(of_data).collect());
+        let inputs = InputTensors(data.iter().map(of_data).collect());
         let reduction = reduction(&inputs).over(layout.axes.as_slice()).keep_dims(false);
         let types = O::Results::into_list(reduction.output_types()?);
         let outputs = OutputLayout::of(reduction.output_shape()?);

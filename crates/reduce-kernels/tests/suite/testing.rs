@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use reduce_kernels::{
     ErrorKind, Max, Sum,
     cubecl::{self, prelude::*},
-    operator::{A, In, One, Operator, Out, Parameters, Position, TypeRule, Value, rules},
+    operator::{A, In, Mapped, One, Operator, Out, Parameters, Position, TypeRule, Value, rules},
     operators::MaxWithIndex,
+    pairs::SquaredDifference,
     planner::{Direction, PlanError, ScheduleKind},
     testing::{Law, Random, TestError, Tolerance, check_every_plan, check_laws},
 };
@@ -216,6 +217,16 @@ pub(crate) fn find_what_is_wrong(client: &Client) {
         panic!("{broken:?}")
     };
     assert_eq!((elements, expected, found), (vec![[1.0, 2.0, 3.0]], 1.0, -1.0));
+    let of_pairs = Mapped { map: SquaredDifference, operator: Difference };
+    let pairs = [[(3.0, 3.0); 3], [(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)]];
+    let broken = check_laws(client, of_pairs, &pairs, Tolerance::EXACT);
+    let Err(TestError::BrokenLaw { law: Law::LeftIdentity, elements, expected, found, .. }) =
+        broken
+    else {
+        panic!("{broken:?}")
+    };
+    let of_inputs = vec![[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]];
+    assert_eq!((elements, expected, found), (of_inputs, 4.0, -4.0));
 
     let tolerance = Tolerance::EXACT.with_absolute(1.0);
     let one = |_: &mut Random| 1.0f32;
