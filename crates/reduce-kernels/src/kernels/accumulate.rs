@@ -45,6 +45,10 @@ pub(super) fn accumulate<N: Width>(
 /// Across outputs, the loop loads the values of its next turn. NVIDIA's compiler moves a load down
 /// to where its value is used, which leaves two or three in flight, but not over the end of a loop.
 /// Along the reduction, where vectors are wide and units many, those are enough.
+///
+/// Measured with sums on one H200, 8192 × 8192 along axis 0, without and with the next turn's
+/// loads: bf16 36.7 and 35.5 us, with half the units 47.1 and 41.8; f32 with half the units 76.4
+/// and 65.1. Along the reduction it made no difference, and took 62 registers instead of 40.
 #[allow(
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is generated, the inner when it runs"
@@ -79,6 +83,7 @@ fn whole_blocks_first<N: Width>(
         for _ in 0..in_flight {
             values.push(RuntimeCell::new(Vector::empty()));
         }
+        // A unit without a whole block must not load one: nothing says that its loads exist.
         if whole_blocks > 0 {
             load_whole(&values, share, share.first);
         }
@@ -92,6 +97,8 @@ fn whole_blocks_first<N: Width>(
         #[unroll]
         for k in 0..comptime![if arrays > 1 { 0 } else { in_flight }] {
             let nth = first + k * share.stride;
+            // The turn before has loaded the value. The position costs no read and is computed
+            // here.
             if comptime![ahead] {
                 let value = values.index(k).read();
                 let second = ComptimeOption::new_None();
@@ -103,6 +110,8 @@ fn whole_blocks_first<N: Width>(
         }
         let (pushed, _) = push_together::<N>(total, &loads, reducer, whole);
         total = pushed;
+        // At the end of the turn: the compiler would move these loads down to their use if both
+        // were in one turn.
         if comptime![ahead] {
             if nth + 1 < whole_blocks {
                 load_whole(&values, share, first + block);
@@ -149,7 +158,13 @@ fn load_whole(
 
 /// All loads in one loop. Compilers take long for large operators, whose functions are therefore
 /// written into the kernel as few times as possible: the loop also takes the last loads of the
-/// share, and the tree of pairwise summation.
+/// share, and the tree of pairwise summation. When each load had a copy of `push`, and each level
+/// of the tree one of `merge`, the first `var` took ten times as long to compile.
+///
+/// This loop does not load the values of its next turn. Operators that may refuse a block ask a
+/// question about all of its elements first, which keeps their loads together, and the next ones
+/// take registers: with them, var of f32 65536 × 1024 along axis 0 took 91.5 us on one H200 instead
+/// of 73.4, and var of bf16 8192 × 8192 along axis 1 38.1 instead of 36.9.
 #[cube]
 fn in_one_loop<N: Width>(
     accumulator: Accumulator<N>,
@@ -177,6 +192,7 @@ fn in_one_loop<N: Width>(
         if comptime![pairwise] {
             // A chain ends with a refused block, which adds many elements one by one.
             blocks = select(as_block, blocks + 1, blocks_per_chain);
+            // The last chain is taken here too, so that the loop has the only copy of the tree.
             let last = after >= geometry.loads_per_tile;
             if blocks >= blocks_per_chain || last {
                 total = tree.take(total, chains, last, zero, reducer);
@@ -260,6 +276,9 @@ fn issue(
     for k in 0..comptime![if arrays > 1 { 0 } else { access.loads_in_flight }] {
         let nth = first + k * share.stride;
         let loaded = load_inside(share, nth, first, AtEnd::Clamped);
+        // Realigned rows hold elements of other outputs, or of no tensor, at both ends. They are
+        // added to components without an output. An operator that may refuse a block gets an
+        // element of the block instead, because NaN beside it would send the block the slow way.
         let value = if comptime![!access.realigned] {
             loaded.value
         } else if comptime![may_refuse(operator)] {
@@ -278,6 +297,11 @@ fn issue(
 }
 
 /// Issues a load. A load past the end repeats load `other` of the same unit, and is not valid.
+///
+/// It is not skipped. WGSL demands the same control flow of all units before a barrier, and a load
+/// that repeats another comes from the cache. An earlier version repeated the last load of the
+/// tile. Where rows are realigned, the last row may start at another distance from a vector's
+/// boundary than the rows of this unit.
 #[cube]
 pub(super) fn load_inside(
     share: &Share<'_>,
@@ -327,6 +351,11 @@ pub(super) fn take_loads<N: Width>(
     let whole = comptime![BlockTraits { whole: true, ..some }];
     let mut total = accumulator;
     let mut taken = true.runtime();
+    // Blocks whose loads all exist have a copy of the push of their own, without questions about
+    // single loads. Rejected: a copy for whole blocks, and one for what it refuses. That is less
+    // code, but both hold the accumulator and the loads: logsumexp of bf16 8192 × 32000 along axis
+    // 1 needed 80 registers instead of 53, argmax of f32 65536 × 1024 along axis 0 75 instead of 61
+    // (ptxas 13.0).
     if comptime![in_flight == 1 && !access.peeled && !access.realigned] {
         let (pushed, as_block) = push_together::<N>(total, loads, reducer, whole);
         total = pushed;
@@ -352,6 +381,8 @@ pub(super) fn take_loads<N: Width>(
         total = pushed;
         taken = as_block;
     }
+    // The value of a load at the input's end is not the one that belongs there: `issue` has clamped
+    // it. Such a block counts as refused, and its elements are read again one by one.
     if comptime![may_refuse && access.realigned] {
         let last = first + comptime![in_flight - 1] * share.stride;
         let sure = last < loads_surely_valid(geometry, access);
@@ -466,6 +497,8 @@ fn push_one_by_one<N: Width>(
     // Elements of each load that belong to the same component of the accumulator.
     let each = comptime![(width / components) as u32];
     let zero = share.unknown_zero();
+    // Both loops have bounds that compilers do not know. They would unroll them, and write the push
+    // once for each element of the block.
     let turns = comptime![access.loads_in_flight as u32 * each] + zero;
     let mut total = accumulator;
     for component in 0..comptime![components as u32] + zero {
@@ -505,6 +538,8 @@ pub(super) fn accumulate_edges(share: &Share<'_>, reducer: &Reducer<'_>) -> Accu
     let outer_dims = geometry.reduced.len().comptime();
     let pairwise = is_pairwise(operator);
     let chained = comptime![pairwise && outer_dims > 0];
+    // The edges of an inner dimension have fewer elements than two vectors, so they are pushed one
+    // by one, and never as a block.
     let mut total = reducer.identity::<Single>();
     let zero = share.unknown_zero();
     let tree = Tree::<Single>::new(operator);

@@ -306,6 +306,8 @@ pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
 
 #[cube]
 pub(super) fn input_of(arrays: &InputArrays) -> Input {
+    // One tensor is a list of one, so that all kernels load in the same way. A choice among one
+    // array is no branch.
     let mut vectors = Sequence::new();
     vectors.push(whole(&arrays.vectors));
     let mut elements = Sequence::new();

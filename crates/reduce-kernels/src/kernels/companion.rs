@@ -48,6 +48,7 @@ pub(super) fn tile_offset(companion: &Companion, share: &Share<'_>) -> usize {
     let (geometry, tile) = (share.geometry, share.tile);
     match comptime![share.access.direction] {
         Direction::Along => strided(&geometry.kept, &companion.kept, tile.index),
+        // The host prepares no reciprocal for this division, which a unit does once for each tile.
         Direction::Across => {
             let row = tile.index / geometry.inner_len;
             let column = tile.index - row * geometry.inner_len;
@@ -78,8 +79,8 @@ pub(super) fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: us
     offset
 }
 
-/// The elements of a companion that go with a load. The first lies at offset `at`, and neighbours lie
-/// `inner` apart. Components beyond the tile repeat its last.
+/// The elements of a companion that go with a load. The first lies at offset `at`, and neighbours
+/// lie `inner` apart. Components beyond the tile repeat its last.
 #[cube]
 pub(super) fn load_elements<E: Float>(
     slices: CompanionSlices<E>,
@@ -100,6 +101,7 @@ pub(super) fn load_elements<E: Float>(
         }
         _ => {
             let elements = slices.elements.unwrap();
+            // A tile past the last has no components inside; its loads repeat the first element.
             let last = clamp_min(components_inside(share), 1u32) - 1;
             let mut value = Vector::<E, Wide>::empty();
             #[unroll]

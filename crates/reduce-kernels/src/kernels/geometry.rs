@@ -6,9 +6,9 @@ use reduce_planner::{Access, Direction};
 use super::companion::{Companion, strided};
 use crate::operator::derived::copied_through_references;
 
-/// A number that indices are divided by. 32-bit indices are divided by a multiplication and a shift,
-/// if the host has prepared them. 64-bit indices are divided by an instruction of the device: few
-/// have products of 128 bits.
+/// A number that indices are divided by. 32-bit indices are divided by a multiplication and a
+/// shift, if the host has prepared them. 64-bit indices are divided by an instruction of the
+/// device: few have products of 128 bits.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Divisor {
     narrow: ComptimeOption<Reciprocal>,
@@ -79,6 +79,8 @@ impl Divisor {
             let quotient = usize::cast_from(narrow.quotient(u32::cast_from(dividend)));
             (quotient, dividend - quotient * self.wide)
         } else {
+            // CubeCL's `FastDivmod` is not used: under 64-bit indices, CubeCL 0.10's panicked for
+            // most divisors.
             let quotient = dividend / self.wide;
             (quotient, dividend - quotient * self.wide)
         }
@@ -193,6 +195,8 @@ pub(crate) fn offsets(dims: &Sequence<Dim>, index: usize) -> Offsets {
     #[unroll]
     for i in 0..rank {
         let dim = dims.index(comptime![rank - 1 - i]);
+        // What is left is the coordinate of the outermost dimension, which needs no division. With
+        // one dimension there is none at all.
         if comptime![i + 1 < rank] {
             let (outer, coordinate) = dim.extent.div_mod(rest);
             input += coordinate * dim.stride;
@@ -251,6 +255,8 @@ pub(crate) fn locate(
     #[comptime] access: Access,
     #[comptime] tiles_per_cube: usize,
 ) -> Tile {
+    // Units past the last tile do not leave: WGSL demands that all units of a cube reach a barrier,
+    // and plane operations on CUDA take part with the units that are there.
     let tile = clamp_max(number, geometry.tiles - 1);
     let inside = number < geometry.tiles;
     match comptime![access.direction] {
@@ -294,6 +300,8 @@ pub(crate) fn locate(
                     until: vector.runtime(),
                 }
             };
+            // The last tile of a row may begin past the block's outputs where rows are realigned,
+            // because a cube always has the same number of tiles.
             let column = block.first + block.before;
             let rest = clamp_min(block.outputs, block.before) - block.before;
             let components = comptime![vector as u32];
@@ -310,8 +318,8 @@ pub(crate) fn locate(
     }
 }
 
-/// The offset in the second input of an index over the kept dimensions and of a `column` of the inner
-/// one; 0 if there is no such input.
+/// The offset in the second input of an index over the kept dimensions and of a `column` of the
+/// inner one; 0 if there is no such input.
 #[cube]
 fn second_offset(geometry: &Geometry, row: usize, column: usize) -> usize {
     #[comptime]
@@ -328,6 +336,11 @@ fn second_offset(geometry: &Geometry, row: usize, column: usize) -> usize {
 ///
 /// A loop whose number of turns compilers know, or can bound, is unrolled. That takes NVRTC seconds
 /// for large bodies.
+///
+/// Rejected, because compilers bound them: zeros from `UNIT_POS_Z`, which is below the limit of a
+/// cube's size along z; from a comparison of the grid's size with 0; and from any other truth
+/// value, which is at most 1. `any` is an argument of the kernel, so the selection may be any
+/// number.
 #[cube]
 pub(super) fn unknown_zero(number: usize, any: usize) -> u32 {
     select(number == 0, u32::cast_from(any), 0u32)

@@ -20,9 +20,10 @@ use crate::operator::{
     apply_to, derived::copied_through_references,
 };
 
-/// Words of a tensor in a table, beside those of its outer dimensions: numbers of its first cube, its
-/// cubes, its first partial and its array of elements, then the length, the stride and the number of
-/// its inner dimensions, the loads of each and their stride in the output, in two words each.
+/// Words of a tensor in a table, beside those of its outer dimensions: numbers of its first cube,
+/// its cubes, its first partial and its array of elements, then the length, the stride and the
+/// number of its inner dimensions, the loads of each and their stride in the output, in two words
+/// each.
 pub(crate) const WORDS_OF_TENSOR: usize = 4 + 2 * 5;
 
 /// Words of an outer dimension: its extent, its stride and its stride in the output, in two words
@@ -60,8 +61,8 @@ struct Part {
     partial: usize,
 }
 
-/// Reads the part of a cube from the table: a word for each of `cubes` cubes, which names its tensor,
-/// then the words of each tensor.
+/// Reads the part of a cube from the table: a word for each of `cubes` cubes, which names its
+/// tensor, then the words of each tensor.
 #[cube]
 fn part_of(table: &[u32], number: usize, cubes: usize, #[comptime] outer_dims: usize) -> Part {
     let nth = table[number];
@@ -144,6 +145,10 @@ pub(crate) fn reduce_list(
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
 ) {
+    // CubeCL 0.11 has neither arrays of arrays nor addresses, so a launch binds a buffer for each
+    // tensor and the table says which one is a cube's. The alternative, a launch for each tensor,
+    // takes 5 to 7 us of the host each: 162 small tensors took 42 us in one launch of 168 buffers
+    // on one H200, 56 in three launches, and 128 in six of 32 buffers.
     let mut partials = partials_of(partials);
     // The grid may hold a few cubes past the last. They repeat its loads.
     let part = part_of(table, clamp_max(CUBE_POS, cubes - 1), cubes, outer_dims);
@@ -182,6 +187,8 @@ pub(crate) fn merge_list(
     let partials = partials_of(partials);
     let mut output = output_of(output);
     let units = comptime![team.units_per_tile as usize];
+    // No atomics: a launch of its own merges, so lists are the same on every backend.
+    //
     // The cube after those of the tensors merges all. The grid may hold a few more.
     let nth = clamp_max(CUBE_POS, tensors);
     let is_all = nth == tensors;
@@ -204,8 +211,8 @@ pub(crate) fn merge_list(
     }
 }
 
-/// Applies the results of all tensors, the first elements of `results`, to a share of a tensor for each
-/// of `cubes` cubes. Without inputs, elements are read from the outputs and replaced there.
+/// Applies the results of all tensors, the first elements of `results`, to a share of a tensor for
+/// each of `cubes` cubes. Without inputs, elements are read from the outputs and replaced there.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn apply_to_list(
     _types: &KernelTypes,
@@ -226,6 +233,8 @@ pub(crate) fn apply_to_list(
     let of_one = apply_to::<Single>(apply, one, results, none, parameters).extract(0usize);
     let arrays = inputs.vectors.len().comptime();
     let in_place = comptime![arrays == 0];
+    // Gradients that need no clipping are not written. Clipping 4.0 GB in place, the norm included,
+    // took 926 us on one H200 where nothing was scaled, and 2983 where all was.
     let scales = comptime![apply.0.scales];
     let unchanged = comptime![in_place && scales].runtime() && of_one == Real::from_int(1);
     if !unchanged {
@@ -281,6 +290,7 @@ fn apply_to_part(
         for k in 0..in_flight {
             let loaded = *loads.index(k);
             let value = Vector::<Real, Wide>::cast_from(loaded.value);
+            // A function that scales is known by what it makes of 1, so the loop only multiplies.
             let output = if comptime![apply.0.scales] {
                 value * Vector::new(applied.of_one)
             } else {
@@ -293,6 +303,7 @@ fn apply_to_part(
                 exists: works && loaded.valid,
             });
         }
+        // One choice among the arrays for all stores of the turn, as for its loads.
         let count = outputs.vectors.len().comptime();
         put_each(&mut outputs.vectors, part.nth, &stored, 0usize, count);
         first += share.block_stride();

@@ -72,6 +72,8 @@ fn place_along(share: &Share<'_>, nth: usize) -> Place {
     let mut slot = nth;
     let mut outer_index = 0usize;
     let outer_dims = geometry.reduced.len().comptime();
+    // A problem is canonical: dimensions that leave no gap are one. A reduction without gaps has no
+    // outer dimensions, and its kernel no division here.
     if comptime![outer_dims > 0] {
         let (outer, load) = geometry.loads_per_inner.div_mod(nth);
         let at = offsets(&geometry.reduced, outer);
@@ -130,10 +132,13 @@ fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
     }
 }
 
-/// Adds the loads `first`, `first + stride`, ... of a tensor of a list, whose array is found once for
-/// all of them. A load past the end repeats the first and is not valid.
+/// Adds the loads `first`, `first + stride`, ... of a tensor of a list, whose array is found once
+/// for all of them. A load past the end repeats the first and is not valid.
 #[cube]
 pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>, first: usize) {
+    // CUDA's compiler keeps the branches that find an array. With one choice for each load, the L2
+    // norm of a list of bf16 tensors (2.0 GB on one H200) took 581 us, and with one choice for all
+    // loads of a block 477.
     let in_flight = comptime![share.access.loads_in_flight];
     let mut places = Sequence::<Place>::new();
     let mut indices = Sequence::<usize>::new();
@@ -200,6 +205,8 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
     let vector = comptime![access.vector];
     let start = tile.input + offsets(&geometry.reduced, nth).input;
     let mut value = Vector::<Stored, Wide>::empty();
+    // Across outputs only the tail of a row may be peeled: its start is on a vector's boundary. The
+    // branch asks about the tile, so all loads of a unit take the same way.
     if comptime![access.peeled] {
         if tile.results == comptime![vector as u32] {
             value = input.vectors.at(start / vector);
@@ -226,6 +233,8 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
+        // Without a branch, because this load is in the loop. Whoever asks for it replaces the
+        // value.
         value = input.vectors.at(clamp_max(start / vector, whole_vectors(share) - 1));
     } else {
         value = input.vectors.at(start / vector);
@@ -303,6 +312,8 @@ pub(super) fn load_edge(share: &Share<'_>, slot: usize) -> Edge {
     let start = share.tile.input + at.input;
     let head = start.div_ceil(vector) * vector - start;
     let whole = (geometry.inner_len - head) / vector * vector;
+    // Both edges of an inner dimension share one numbering, so one loop reads them. Slots past both
+    // edges have no element.
     let at_edge = slot % slots;
     let element = select(at_edge < head, at_edge, at_edge + whole);
     let valid = element < geometry.inner_len;

@@ -8,8 +8,8 @@
 //! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
 //!   or the partial results take too much memory. [`merge`] also merges partial results of shards.
 //! - [`list`]: many tensors at once, and the launch that merges their partials.
-//! - [`application`]: a reduction whose results are applied to its own elements, in the same launch or
-//!   in one of its own.
+//! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
+//!   or in one of its own.
 //! - [`pick`]: results applied to one element of each reduction.
 //!
 //! # Glossary
@@ -33,10 +33,21 @@
 //!
 //! # From the load to the result
 //!
-//! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, [`companion`] reads tensors
-//! beside the input, and [`team`] assigns units. A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of
-//! [`pairwise`]; [`combine`], [`realign`] and [`total`] make one accumulator of a team's;
+//! [`args`] holds the arguments of a launch, [`geometry`] locates tiles, [`companion`] reads
+//! tensors beside the input, and [`team`] assigns units. A [`Share`](share::Share) is what one unit
+//! takes of a tile, with all that is needed to load it; a [`Reducer`](reducer::Reducer) is the
+//! operator with all that its functions need. Nearly every function takes one of them or both.
+//!
+//! A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of [`pairwise`];
+//! [`combine`], [`realign`] and [`total()`](total::total) make one accumulator of a team's;
 //! [`partials`] passes it between cubes, and [`target`] stores what becomes of it.
+//!
+//! # Along and across
+//!
+//! An accumulator has one component along the reduction ([`Single`](crate::operator::Single)), and
+//! as many as a load across outputs ([`Wide`](crate::operator::Wide)). Functions are generic over
+//! that width `N`, and an entry point chooses it once, by the direction of the access. Where only
+//! one of the two can arrive, a function says so with `resized`, which generates no code.
 
 mod accumulate;
 pub(crate) mod application;

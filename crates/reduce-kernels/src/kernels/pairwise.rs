@@ -102,9 +102,12 @@ impl<N: Width> Levels<N> {
     ) -> Accumulator<N> {
         let mut totals = self.totals;
         let mut total = chain;
+        // Compilers unroll a loop whose number of turns they can bound, however long its body:
+        // twelve levels of the tree of a variance made 2000 lines of PTX of 200.
         let top = comptime![LEVELS] + zero;
         let mut level = 0u32;
         while level <= top && (holds(chains, level) || (last && chains >> level > 0)) {
+            // The level stands on the left, because its elements came first.
             if holds(chains, level) {
                 let held = totals.at((level * self.stride + self.first) as usize);
                 total = reducer.merge::<N>(held, total);

@@ -26,6 +26,7 @@ pub(crate) fn pick_losses(
     extent: u32,
     outputs: usize,
 ) {
+    // Units leave here, because no barrier follows.
     if ABSOLUTE_POS < outputs {
         let at = offsets(kept, ABSOLUTE_POS);
         let class = classes[strided(kept, class_strides, ABSOLUTE_POS)];

@@ -32,8 +32,11 @@ pub(super) fn window(share: &Share<'_>) -> Window {
     let tile = share.tile;
     let vector = comptime![share.access.vector];
     let block = tile.block;
+    // The distance of the unit's first row is that of all of its rows; the plan sees to that.
     let start = tile.input - block.before;
     let before = (start + offsets(&share.geometry.reduced, share.first).input) % vector;
+    // The last vector that has an element of the block. Only in the last row of a reduction may it
+    // reach beyond the input; see `AtEnd`.
     let last = (before + block.outputs - 1) / vector * vector;
     let at = clamp_max(block.before, last);
     // Not `clamp_max`: CUDA has no minimum of a position of 64 bits and a constant of 32.
@@ -93,6 +96,11 @@ pub(super) fn combine_windows(
     let team = comptime![reducer.team];
     let operator = comptime![reducer.operator];
     let vector = Wide::value().comptime();
+    // Components move to the places of their outputs once, when the cube combines. Accumulators of
+    // several fields take as long to move as wide vectors save, unless elements have two bytes or
+    // one. Plans for argmax and var of f32 therefore read such rows element by element (`Accesses`
+    // in the planner).
+    //
     // Each member has a row of places, one for each output of the block and a few without one.
     let row = comptime![(team.tiles_per_cube() * vector) as u32];
     let places = comptime![row as usize * team.units_per_tile as usize];
@@ -110,6 +118,7 @@ pub(super) fn combine_windows(
         }
     }
     sync_cube();
+    // All units of the cube share the merges of a level, not only the lower half of the members.
     let mut half = comptime![team.units_per_tile / 2] + zero;
     while half > 0 {
         let mut place = UNIT_POS;

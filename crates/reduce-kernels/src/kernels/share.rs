@@ -76,6 +76,8 @@ pub(super) fn share_among_cubes<'a>(
     #[comptime] team: Team,
 ) -> Share<'a> {
     let place = place(team);
+    // The loads of a tile are dealt in turns of all units of all cubes, so no unit has more than
+    // one load more than another.
     let units = comptime![team.units_per_tile as usize];
     let tiles_per_cube = comptime![team.tiles_per_cube()];
     let number = block * tiles_per_cube + place.tile as usize;

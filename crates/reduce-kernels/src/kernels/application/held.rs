@@ -21,8 +21,8 @@ use crate::{
 #[derive(CubeType)]
 pub(super) struct Held {
     pub(super) loads: Sequence<Loaded>,
-    /// The elements of these loads, converted once: compilers do not see that two conversions of one
-    /// 16-bit element are the same. Empty if units have no registers left for them; see
+    /// The elements of these loads, converted once: compilers do not see that two conversions of
+    /// one 16-bit element are the same. Empty if units have no registers left for them; see
     /// [`Hold::is_converted`].
     values: Sequence<Vector<In, Wide>>,
     pub(super) kept: ComptimeOption<Slice<Vector<Stored, Wide>>>,
@@ -98,6 +98,8 @@ pub(super) fn hold_loads(
 ) -> Held {
     let mut loads = Sequence::<Loaded>::new();
     let mut values = Sequence::<Vector<In, Wide>>::new();
+    // All loads are issued before the first is used, and nothing asks whether they exist: a load
+    // that does not exist repeats another, and `valid` says so when its elements are pushed.
     if comptime![hold != Hold::Nothing] {
         // A unit without loads repeats those of another.
         let other = clamp_max(share.first, share.geometry.loads_per_tile - 1);
@@ -110,6 +112,8 @@ pub(super) fn hold_loads(
             loads.push(loaded);
         }
     }
+    // The same load of neighbouring units lies side by side. No barrier is needed: a unit reads
+    // only what it has written itself.
     let units = comptime![team.units_per_cube as usize];
     let places = comptime![hold.in_shared() * units];
     let kept = if comptime![places > 0] {
@@ -130,6 +134,8 @@ fn of_unit<N: Width>(held: &Held, share: &Share<'_>, reducer: &Reducer<'_>) -> A
         let mut kept = held.kept.unwrap();
         let mut turn = held.first_turn(share);
         for _ in 0..held.turns(share) {
+            // The plan has counted turns for the longest share. Other units have no loads in the
+            // last.
             if turn.first < share.geometry.loads_per_tile {
                 let mut loads = Sequence::<Loaded>::new();
                 #[unroll]

@@ -1,8 +1,8 @@
 //! Reductions whose results are applied to their own elements.
 //!
-//! A team makes the results of its tile, its members share them, and each member applies them to the
-//! elements that it has read: from where it has [held] them, or by reading them again. Several cubes
-//! may hold a tile [together](by_cubes).
+//! A team makes the results of its tile, its members share them, and each member applies them to
+//! the elements that it has read: from where it has [held] them, or by reading them again. Several
+//! cubes may hold a tile [together](by_cubes).
 
 mod apply;
 mod by_cubes;
@@ -67,8 +67,8 @@ impl Hold {
         matches!(self, Hold::Elements { whole: true, .. })
     }
 
-    /// Whether units keep elements converted. Those of tiles in shared memory and of tiles that cubes
-    /// share leave the registers to other loads.
+    /// Whether units keep elements converted. Those of tiles in shared memory and of tiles that
+    /// cubes share leave the registers to other loads.
     fn is_converted(self) -> bool {
         matches!(self, Hold::Elements { in_shared: 0, by_cubes: false, .. })
     }
@@ -110,6 +110,8 @@ pub(crate) fn reduce_and_apply(
     let share = Share::new(&input, geometry, tile, place, place.member as usize, units, access);
     let reducer = Reducer::new(parameters, team, operator);
     let applier = applier_of(operands, output, companions, apply_parameters, how);
+    // Not `mut`: CubeCL would copy each held vector into a variable of its own. Its compiler would
+    // then compute the exponentials of a softmax twice, in the second pass and in the application.
     let held = hold_loads(&share, team, hold);
     let writes = place.member == 0;
     match comptime![access.direction] {
@@ -244,9 +246,12 @@ fn results_of_tile<N: PassWidth>(
 }
 
 /// Whether a tile is taken in two passes. Where cubes hold tiles in shared memory, each has a
-/// multiprocessor for itself, and the second pass would wait for the last load of the tile: operators
-/// whose one pass is cheap do better with it.
+/// multiprocessor for itself, and the second pass would wait for the last load of the tile:
+/// operators whose one pass is cheap do better with it.
 fn takes_passes(operator: OperatorRef, hold: Hold) -> bool {
+    // Measured on one H200. In registers, layer normalisation of f32 8192 × 8192 took 165 us by the
+    // streaming operator in cubes of 512, and 143 in two passes. In shared memory, softmax of bf16
+    // 8192 × 128256 took 1512 us in two passes, and 1249 in one.
     const CHEAP_FIELDS: usize = 3;
     let one_pass = hold.in_shared() > 0 && operator.0.fields <= CHEAP_FIELDS;
     hold != Hold::Nothing && operator.0.passes.is_some() && !one_pass
@@ -264,6 +269,8 @@ fn shared_results<N: Width>(
     if comptime![team.units_per_tile == 1] {
         own
     } else if comptime![team.is_in_plane()] {
+        // A shuffle instead of a barrier took softmax of f32 1048576 × 64 from 150 to 137 us on one
+        // H200.
         own.shuffle_from(UNIT_POS_PLANE - place.member * comptime![team.unit_stride])
     } else {
         let mut shared = Columns::<ResultTypes, N>::shared(team.tiles_per_cube(), results);

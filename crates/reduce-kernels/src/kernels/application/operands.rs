@@ -89,6 +89,8 @@ fn load_operand<E: Float>(
     #[comptime] nth: usize,
 ) -> Field<Real, Wide> {
     let accessed = comptime![applier.how.operands[nth]];
+    // Operands are read at the application and not with the input, where they would take registers.
+    // Weights and biases come from the cache, once for each tile.
     if comptime![accessed == CompanionAccess::None] {
         Field::<Real, Wide>::none()
     } else if comptime![accessed == CompanionAccess::Second] {

@@ -89,6 +89,8 @@ fn of_unit<N: PassWidth>(
     for k in 0..comptime![access.loads_in_flight] {
         values.push(held.value(k));
     }
+    // Passes take blocks that are never refused, so nothing reads elements again. Where all loads
+    // of all units exist, nothing asks whether they do.
     let whole = comptime![held.hold.is_whole()];
     let traits = comptime![BlockTraits { whole, ascending: false, starts: false }];
     let block = block_of::<N>(&held.loads, &values, first, parameters, traits, passes, pass);
@@ -109,6 +111,7 @@ fn of_unit<N: PassWidth>(
                             kept[held.place(&turn, k)] = loaded.value;
                             loads.push(loaded);
                         }
+                        // Operators of a second pass need no positions.
                         Pass::Second => loads.push(Loaded {
                             value: kept[held.place(&turn, k)],
                             second: ComptimeOption::new_None(),
@@ -178,9 +181,9 @@ fn block_of<N: PassWidth>(
     block
 }
 
-/// The accumulator of a team, the same in all of its members. Merges must be commutative to the last
-/// bit, because members merge in different orders. It may contain barriers, so every unit of the
-/// cube must call it.
+/// The accumulator of a team, the same in all of its members. Merges must be commutative to the
+/// last bit, because members merge in different orders. It may contain barriers, so every unit of
+/// the cube must call it.
 #[cube]
 fn everywhere<N: PassWidth>(
     total: Accumulator<N>,
@@ -191,6 +194,9 @@ fn everywhere<N: PassWidth>(
     let team = comptime![reducer.team];
     let lanes = comptime![team.lanes()];
     let fields = comptime![reducer.operator.0.fields];
+    // Merges are commutative to the last bit, so a butterfly leaves the same bits in all lanes. One
+    // barrier joins the planes of a cube: each plane then merges what all of them have put down,
+    // instead of one plane that passes the total on behind a second barrier.
     let planes = comptime![team.units_per_tile / lanes];
     if comptime![team.units_per_tile == 1] {
         total

@@ -47,6 +47,7 @@ fn merge_vectors<N: Width>(
         shared.put(slot, total);
     }
     sync_cube();
+    // A unit that no longer merges still reaches the barriers, which WGSL demands of all units.
     #[unroll]
     for level in 0..comptime![(team.units_per_tile / lanes).ilog2()] {
         let half = comptime![(team.units_per_tile / lanes) >> (level + 1)];
@@ -79,6 +80,8 @@ fn merge_components<N: Width>(
     // Distance between the same components of neighbouring leaders.
     let stride = comptime![team.unit_stride * components as u32];
     let own = UNIT_POS / lanes * comptime![components as u32];
+    // Components lie apart, so any unit can merge any of them. The tree is a loop: each level is a
+    // copy of the merge otherwise.
     let mut shared = Columns::<AccumulatorTypes, Single>::shared(places, fields);
     if leads {
         #[unroll]

@@ -20,8 +20,12 @@ pub(in crate::kernels) fn combine_plane<N: Width>(
     #[comptime] lanes: u32,
     #[comptime] unit_stride: u32,
 ) -> Accumulator<N> {
+    // The butterfly gives the total to all lanes at no extra cost. CubeCL's own plane operations
+    // (`plane_sum` and the like) know sums and extrema of numbers, not accumulators of several
+    // fields.
     let mut total = accumulator;
     if comptime![reducer.operator.0.merges_in_loops()] {
+        // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
         let mut mask = comptime![lanes / 2 * unit_stride] + zero;
         while mask >= unit_stride {
             let partner = total.shuffle_xor(mask);
