@@ -12,7 +12,7 @@ use super::{
     load::{Loaded, edge_slots, load_block_of_list, load_edge},
     reducer::Reducer,
     share::Share,
-    team::{Place, Team, place},
+    team::{Team, UnitPlace, place},
     total::{combine_team, total_with_edges},
 };
 use crate::operator::{
@@ -247,7 +247,7 @@ pub(crate) fn apply_to_list(
         };
         let first = part.cube * comptime![units as usize] + UNIT_POS as usize;
         let stride = part.cubes * comptime![units as usize];
-        let place = Place { tile: 0u32.runtime(), member: UNIT_POS };
+        let place = UnitPlace { tile: 0u32.runtime(), member: UNIT_POS };
         let share =
             Share::new(&input, &part.geometry, whole_tensor(), place, first, stride, access);
         let applied = AppliedResults { results, of_one, apply };

@@ -50,7 +50,7 @@ pub(super) fn load(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> 
 /// Where a load along the reduction lies.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-struct Place {
+struct VectorPlace {
     /// Index of the vector in the input.
     index: usize,
     position: Position,
@@ -60,11 +60,11 @@ struct Place {
     element: usize,
 }
 
-copied_through_references!(PlaceExpand);
+copied_through_references!(VectorPlaceExpand);
 
 /// The place of load number `nth` of a tile.
 #[cube]
-fn place_along(share: &Share<'_>, nth: usize) -> Place {
+fn vector_place(share: &Share<'_>, nth: usize) -> VectorPlace {
     let geometry = share.geometry;
     let vector = comptime![share.access.vector];
     let mut start = share.tile.input;
@@ -90,7 +90,7 @@ fn place_along(share: &Share<'_>, nth: usize) -> Place {
         // it, from the cache.
         let index = select(valid, first + slot, first);
         let skipped = index * vector - start;
-        Place {
+        VectorPlace {
             index,
             position: Position {
                 start: geometry.position(position + skipped * geometry.inner_target_stride),
@@ -107,7 +107,7 @@ fn place_along(share: &Share<'_>, nth: usize) -> Place {
         } else {
             start + slot * geometry.inner_stride
         };
-        Place {
+        VectorPlace {
             index,
             position: Position {
                 start: geometry.position(position + element * geometry.inner_target_stride),
@@ -123,7 +123,7 @@ fn place_along(share: &Share<'_>, nth: usize) -> Place {
 /// A vector along the inner dimension: neighbouring elements of one output.
 #[cube]
 fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
-    let place = place_along(share, nth);
+    let place = vector_place(share, nth);
     Loaded {
         value: share.input.vectors.at(place.index),
         second: second_of(share, place.outer, place.element),
@@ -140,15 +140,15 @@ pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>
     // norm of a list of bf16 tensors (2.0 GB on one H200) took 581 us, and with one choice for all
     // loads of a block 477.
     let in_flight = comptime![share.access.loads_in_flight];
-    let mut places = Sequence::<Place>::new();
+    let mut places = Sequence::<VectorPlace>::new();
     let mut indices = Sequence::<usize>::new();
     #[unroll]
     for k in 0..in_flight {
         let nth = first + k * share.stride;
         let inside = nth < share.geometry.loads_per_tile;
-        let place = place_along(share, select(inside, nth, first));
+        let place = vector_place(share, select(inside, nth, first));
         indices.push(place.index);
-        places.push(Place {
+        places.push(VectorPlace {
             index: place.index,
             position: place.position,
             valid: inside,

@@ -21,7 +21,7 @@ use reduce_planner::{Access, Combine, Direction};
 use super::{
     geometry::unknown_zero,
     reducer::Reducer,
-    team::{Place, Team, place},
+    team::{Team, UnitPlace, place},
     total::combine_team,
 };
 use crate::operator::{
@@ -153,7 +153,7 @@ impl Published {
         published: &[Atomic<u64>],
         cube: usize,
         total: Accumulator<N>,
-        place: Place,
+        place: UnitPlace,
     ) {
         let width = N::value().comptime();
         if place.member == 0 {

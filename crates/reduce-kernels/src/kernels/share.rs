@@ -6,7 +6,7 @@ use reduce_planner::Access;
 use super::{
     args::Input,
     geometry::{Geometry, Tile, locate, unknown_zero},
-    team::{Place, Team, place},
+    team::{Team, UnitPlace, place},
 };
 
 /// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
@@ -18,7 +18,7 @@ pub(super) struct Share<'a> {
     pub(super) geometry: &'a Geometry,
     pub(super) tile: Tile,
     /// Where the unit stands in its cube.
-    pub(super) place: Place,
+    pub(super) place: UnitPlace,
     pub(super) first: usize,
     pub(super) stride: usize,
     #[cube(comptime)]
@@ -31,7 +31,7 @@ impl<'a> Share<'a> {
         input: &'a Input,
         geometry: &'a Geometry,
         tile: Tile,
-        place: Place,
+        place: UnitPlace,
         first: usize,
         stride: usize,
         #[comptime] access: Access,

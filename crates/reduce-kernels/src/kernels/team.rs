@@ -34,7 +34,7 @@ impl Team {
 /// Where a unit stands in its cube.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Place {
+pub(super) struct UnitPlace {
     /// Which of the cube's tiles.
     pub(super) tile: u32,
     /// Number among the members of the team. Member 0 ends up with the tile's accumulator.
@@ -43,10 +43,10 @@ pub(super) struct Place {
 
 /// The place of this unit in its cube.
 #[cube]
-pub(super) fn place(#[comptime] team: Team) -> Place {
+pub(super) fn place(#[comptime] team: Team) -> UnitPlace {
     let units = comptime![team.units_per_tile];
     let adjacent = comptime![team.unit_stride];
     let member = UNIT_POS / adjacent % units;
     let tile = UNIT_POS % adjacent + UNIT_POS / comptime![adjacent * units] * adjacent;
-    Place { tile, member }
+    UnitPlace { tile, member }
 }

@@ -167,10 +167,10 @@ fn second_of_load(
     }
 }
 
-/// Where a load lies.
+/// Where a load lies in the output, and in the dimensions that operands share with it.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Spot {
+pub(super) struct OutputPlace {
     /// Index over the reduced dimensions of the geometry.
     pub(super) outer: usize,
     /// Along, number of the first element in the inner dimension.
@@ -181,9 +181,9 @@ pub(super) struct Spot {
     pub(super) exists: bool,
 }
 
-/// Where load number `nth` of a tile lies.
+/// The place in the output of load number `nth` of a tile.
 #[cube]
-pub(super) fn spot(share: &Share<'_>, nth: usize) -> Spot {
+pub(super) fn output_place(share: &Share<'_>, nth: usize) -> OutputPlace {
     let (geometry, tile) = (share.geometry, share.tile);
     let access = comptime![share.access];
     let vector = comptime![access.vector];
@@ -210,11 +210,16 @@ pub(super) fn spot(share: &Share<'_>, nth: usize) -> Spot {
                 exists = inside && element + vector <= geometry.inner_len;
             }
             let output = target + element * geometry.inner_target_stride;
-            Spot { outer, element, output, exists }
+            OutputPlace { outer, element, output, exists }
         }
         Direction::Across => {
             let target = offsets(&geometry.reduced, nth).target;
-            Spot { outer: nth, element: 0usize, output: tile.output + target, exists: inside }
+            OutputPlace {
+                outer: nth,
+                element: 0usize,
+                output: tile.output + target,
+                exists: inside,
+            }
         }
     }
 }
@@ -233,11 +238,11 @@ fn apply_to_load(
     let access = comptime![share.access];
     let vector = comptime![access.vector];
     let tile = share.tile;
-    let spot = spot(share, nth);
+    let place = output_place(share, nth);
     // A load that does not exist repeats another, whose own unit stores its elements. Operands are
     // inside the branch: an operand that lies beyond its tensor must not be read.
-    if spot.exists {
-        let operands = Operands::<Wide>::of(load_operands(applier, starts, share, spot, second));
+    if place.exists {
+        let operands = Operands::<Wide>::of(load_operands(applier, starts, share, place, second));
         let apply = comptime![applier.how.apply];
         let value = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
         let value = Vector::<Applied, Wide>::cast_from(value);
@@ -248,13 +253,13 @@ fn apply_to_load(
             if comptime![in_part] {
                 if tile.results == comptime![vector as u32] {
                     let mut output = applier.output.unwrap();
-                    output[spot.output / vector] = value;
+                    output[place.output / vector] = value;
                 } else {
                     elements = tile.results;
                 }
             } else {
                 let mut output = applier.output.unwrap();
-                output[spot.output / vector] = value;
+                output[place.output / vector] = value;
             }
         }
         if comptime![!in_vectors || in_part] {
@@ -262,7 +267,7 @@ fn apply_to_load(
             #[unroll]
             for nth in 0..vector {
                 if comptime![nth as u32] < elements {
-                    output[spot.output + nth * share.geometry.inner_target_stride] =
+                    output[place.output + nth * share.geometry.inner_target_stride] =
                         value.extract(nth);
                 }
             }

@@ -27,7 +27,7 @@ use super::{
     geometry::{Geometry, locate},
     reducer::Reducer,
     share::{Share, share_among_cubes},
-    team::{Place, Team, place},
+    team::{Team, UnitPlace, place},
     total::total,
 };
 use crate::operator::{
@@ -262,7 +262,7 @@ fn takes_passes(operator: OperatorRef, hold: Hold) -> bool {
 #[cube]
 fn shared_results<N: Width>(
     own: Results<N>,
-    place: Place,
+    place: UnitPlace,
     #[comptime] team: Team,
     #[comptime] results: usize,
 ) -> Results<N> {

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::apply::{Applier, Spot};
+use super::apply::{Applier, OutputPlace};
 use crate::{
     kernels::{
         args::CompanionSlices,
@@ -48,18 +48,26 @@ pub(super) fn load_operands(
     applier: &Applier<'_>,
     starts: OperandStarts,
     share: &Share<'_>,
-    spot: Spot,
+    place: OutputPlace,
     second: ComptimeOption<Vector<Stored2, Wide>>,
 ) -> Reals<Wide> {
     let operands = applier.operands;
     Record::<RealTypes, Wide>::new(
-        load_operand::<Operand>(operands.first, starts.first, applier, share, spot, second, 0usize),
+        load_operand::<Operand>(
+            operands.first,
+            starts.first,
+            applier,
+            share,
+            place,
+            second,
+            0usize,
+        ),
         load_operand::<Operand2>(
             operands.second,
             starts.second,
             applier,
             share,
-            spot,
+            place,
             second,
             1usize,
         ),
@@ -68,7 +76,7 @@ pub(super) fn load_operands(
             starts.third,
             applier,
             share,
-            spot,
+            place,
             second,
             2usize,
         ),
@@ -84,7 +92,7 @@ fn load_operand<E: Float>(
     start: usize,
     applier: &Applier<'_>,
     share: &Share<'_>,
-    spot: Spot,
+    place: OutputPlace,
     second: ComptimeOption<Vector<Stored2, Wide>>,
     #[comptime] nth: usize,
 ) -> Field<Real, Wide> {
@@ -98,8 +106,8 @@ fn load_operand<E: Float>(
     } else {
         let companion = applier.companions.index(comptime![nth + 1]);
         let at = start
-            + strided(&share.geometry.reduced, &companion.reduced, spot.outer)
-            + spot.element * companion.inner;
+            + strided(&share.geometry.reduced, &companion.reduced, place.outer)
+            + place.element * companion.inner;
         let loaded = load_elements::<E>(slices, at, companion.inner, share, accessed);
         Field::<Real, Wide>::some(Vector::cast_from(loaded))
     }

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use reduce_planner::Combine;
 
-use super::{apply::spot, held::Held};
+use super::{apply::output_place, held::Held};
 use crate::{
     kernels::{
         accumulate::load_inside,
@@ -11,7 +11,7 @@ use crate::{
         load::{AtEnd, Loaded, edge_slots, load_edge},
         reducer::Reducer,
         share::Share,
-        team::{Place, Team},
+        team::{Team, UnitPlace},
         total::{combine_team, has_edges},
     },
     operator::{
@@ -116,7 +116,7 @@ fn of_unit<N: PassWidth>(
                             value: kept[held.place(&turn, k)],
                             second: ComptimeOption::new_None(),
                             position: Position { start: 0usize, step: 0usize },
-                            valid: spot(share, nth).exists,
+                            valid: output_place(share, nth).exists,
                         }),
                     }
                 }
@@ -188,7 +188,7 @@ fn block_of<N: PassWidth>(
 fn everywhere<N: PassWidth>(
     total: Accumulator<N>,
     zero: u32,
-    place: Place,
+    place: UnitPlace,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
     let team = comptime![reducer.team];
