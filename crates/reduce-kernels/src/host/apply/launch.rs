@@ -162,14 +162,14 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     fn run(self) {
-        let ApplyingLaunch { plan, how, grid, address, cubes, .. } = *self.launch;
+        let ApplyingLaunch { plan, spec, grid, address, cubes, .. } = *self.launch;
         let hold = match plan {
             AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
                 self.hold(&plan, in_shared, cubes_per_output > 1)
             }
             _ => Hold::Nothing,
         };
-        let units = CubeDim::new_1d(how.team.units_per_cube);
+        let units = CubeDim::new_1d(spec.team.units_per_cube);
         let problem = self.prepared.stated.applied().problem();
         let geometry = geometry(problem, &self.launch.applying);
         // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
@@ -196,7 +196,7 @@ impl Launch<'_> {
                     self.companions(),
                     self.apply_parameters(),
                     cubes,
-                    how,
+                    spec,
                 ),
                 AppliedPlan::Held { cubes_per_output: 2.., .. } => {
                     let words = self.words.as_ref().expect("the call has asked for words");
@@ -218,7 +218,7 @@ impl Launch<'_> {
                         cubes,
                         words.mark,
                         hold,
-                        how,
+                        spec,
                         self.request.reduction.operator,
                     );
                 }
@@ -237,7 +237,7 @@ impl Launch<'_> {
                     self.parameters(),
                     self.apply_parameters(),
                     hold,
-                    how,
+                    spec,
                     self.request.reduction.operator,
                 ),
             }
@@ -266,7 +266,7 @@ impl Launch<'_> {
             value: memory_type(signature.value),
             fields: signature.fields.map(memory_type),
             results: signature.results.map(memory_type),
-            width: self.launch.how.access.vector,
+            width: self.launch.spec.access.vector,
             hardware_math: has_hardware_math(self.client),
             chains: self.launch.chains,
             application: Some(ApplicationTypes {
@@ -278,12 +278,12 @@ impl Launch<'_> {
     }
 
     fn input_arrays(&self) -> InputArraysLaunch {
-        let access = self.launch.how.access;
+        let access = self.launch.spec.access;
         self.inputs.arrays(self.prepared.stated.applied().problem(), access, access.peeled)
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch {
-        let Access { vector, peeled, .. } = self.launch.how.access;
+        let Access { vector, peeled, .. } = self.launch.spec.access;
         let in_vectors = self.launch.output_in_vectors;
         AppliedArraysLaunch::new(
             in_vectors.then(|| self.output.vectors(vector)).into(),
@@ -292,13 +292,13 @@ impl Launch<'_> {
     }
 
     fn operand_arrays(&self) -> OperandArraysLaunch {
-        let Access { vector, peeled, direction, .. } = self.launch.how.access;
+        let Access { vector, peeled, direction, .. } = self.launch.spec.access;
         let edges = peeled && direction == Direction::Along;
         // The first slot is that of a second input, which the input's arrays bind.
         let own = usize::from(self.inputs.second.is_some());
         let array = |nth: usize, wide: bool| {
             let operand = self.operands.get(nth.checked_sub(own)?)?;
-            let in_vectors = self.launch.how.operands[nth] == CompanionAccess::Vector;
+            let in_vectors = self.launch.spec.operands[nth] == CompanionAccess::Vector;
             match wide {
                 true => in_vectors.then(|| operand.vectors(vector)),
                 false => (!in_vectors || edges).then(|| operand.elements()),
@@ -316,7 +316,7 @@ impl Launch<'_> {
 
     /// The strides of the results and of the operands.
     fn companions(&self) -> SequenceArg<kernels::companion::Companion> {
-        let direction = self.launch.how.access.direction;
+        let direction = self.launch.spec.access.direction;
         let mut sequence = SequenceArg::new();
         for companion in self.prepared.stated.applied().companions() {
             sequence.push(companion_launch(companion, direction));

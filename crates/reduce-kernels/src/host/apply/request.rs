@@ -25,7 +25,7 @@ use crate::{
         },
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
-    kernels::{application::How, companion::CompanionAccess, pairwise::needs_chains},
+    kernels::{application::ApplySpec, companion::CompanionAccess, pairwise::needs_chains},
     operator::{ApplyRef, Signature},
 };
 
@@ -92,7 +92,7 @@ pub(crate) struct PreparedApplication {
 #[derive(Debug)]
 pub(crate) struct ApplyingLaunch {
     pub(super) plan: AppliedPlan,
-    pub(super) how: How,
+    pub(super) spec: ApplySpec,
     /// The access and the schedule.
     pub(super) applying: Plan,
     pub(super) grid: [u32; 3],
@@ -262,7 +262,7 @@ impl Task for ApplyRequest<'_> {
         let is_float = stated.signature.fields[0].is_float();
         Ok(ApplyingLaunch {
             plan: *plan,
-            how: How { access, team: team(&applying, device), apply: self.apply, operands },
+            spec: ApplySpec { access, team: team(&applying, device), apply: self.apply, operands },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    Hold, How,
+    ApplySpec, Hold,
     held::Held,
     operands::{OperandStarts, edge_operands, load_operands, operand_starts},
 };
@@ -34,7 +34,7 @@ pub(super) struct Applier<'a> {
     output: ComptimeOption<Slice<Vector<Applied, Wide>>>,
     elements: ComptimeOption<Slice<Applied>>,
     #[cube(comptime)]
-    pub(super) how: How,
+    pub(super) spec: ApplySpec,
 }
 
 #[cube]
@@ -43,7 +43,7 @@ pub(super) fn applier_of<'a>(
     output: &mut AppliedArrays,
     companions: &'a Sequence<Companion>,
     parameters: &'a Parameters,
-    #[comptime] how: How,
+    #[comptime] spec: ApplySpec,
 ) -> Applier<'a> {
     Applier::<'a> {
         operands: operands_of(operands),
@@ -51,7 +51,7 @@ pub(super) fn applier_of<'a>(
         parameters,
         output: whole_if_any(&output.vectors),
         elements: whole_if_any(&output.elements),
-        how,
+        spec,
     }
 }
 
@@ -136,7 +136,7 @@ fn apply_to_edges(
             let operands =
                 Operands::<Single>::of(edge_operands(applier, starts, share, slot / each, edge));
             let value = apply_to::<Single>(
-                comptime![applier.how.apply],
+                comptime![applier.spec.apply],
                 Vector::cast_from(edge.value),
                 results,
                 operands,
@@ -243,7 +243,7 @@ fn apply_to_load(
     // inside the branch: an operand that lies beyond its tensor must not be read.
     if place.exists {
         let operands = Operands::<Wide>::of(load_operands(applier, starts, share, place, second));
-        let apply = comptime![applier.how.apply];
+        let apply = comptime![applier.spec.apply];
         let value = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
         let value = Vector::<Applied, Wide>::cast_from(value);
         let in_vectors = applier.output.is_some();

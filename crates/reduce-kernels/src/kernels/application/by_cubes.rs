@@ -13,7 +13,7 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    Hold, How,
+    ApplySpec, Hold,
     apply::applier_of,
     held::{held_total, hold_loads},
     store_and_apply,
@@ -50,11 +50,11 @@ pub(crate) fn reduce_and_apply_by_cubes(
     cubes: usize,
     mark: u64,
     #[comptime] hold: Hold,
-    #[comptime] how: How,
+    #[comptime] spec: ApplySpec,
     #[comptime] operator: OperatorRef,
 ) {
-    let access = comptime![how.access];
-    let team = comptime![how.team];
+    let access = comptime![spec.access];
+    let team = comptime![spec.team];
     let input = input_of(input);
     let mut stored = output_of(results);
     // Several small cubes reside on a multiprocessor, and some read while others write. One cube
@@ -68,7 +68,7 @@ pub(crate) fn reduce_and_apply_by_cubes(
     let cube = nth - block * cubes;
     let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
     let reducer = Reducer::new(parameters, team, operator);
-    let applier = applier_of(operands, output, companions, apply_parameters, how);
+    let applier = applier_of(operands, output, companions, apply_parameters, spec);
     let partials = Published::of(block, cubes, mark, outputs, operator);
     let held = hold_loads(&share, team, hold);
     let writes = share.place.member == 0 && cube == 0;

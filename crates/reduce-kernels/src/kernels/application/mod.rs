@@ -39,7 +39,7 @@ pub(crate) use self::by_cubes::reduce_and_apply_by_cubes;
 
 /// What kernels know of an application when they are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct How {
+pub(crate) struct ApplySpec {
     pub(crate) access: Access,
     pub(crate) team: Team,
     pub(crate) apply: ApplyRef,
@@ -95,11 +95,11 @@ pub(crate) fn reduce_and_apply(
     parameters: &Parameters,
     apply_parameters: &Parameters,
     #[comptime] hold: Hold,
-    #[comptime] how: How,
+    #[comptime] spec: ApplySpec,
     #[comptime] operator: OperatorRef,
 ) {
-    let access = comptime![how.access];
-    let team = comptime![how.team];
+    let access = comptime![spec.access];
+    let team = comptime![spec.team];
     let input = input_of(input);
     let mut stored = output_of(results);
     let place = place(team);
@@ -109,7 +109,7 @@ pub(crate) fn reduce_and_apply(
     let units = comptime![team.units_per_tile as usize].runtime();
     let share = Share::new(&input, geometry, tile, place, place.member as usize, units, access);
     let reducer = Reducer::new(parameters, team, operator);
-    let applier = applier_of(operands, output, companions, apply_parameters, how);
+    let applier = applier_of(operands, output, companions, apply_parameters, spec);
     // Not `mut`: CubeCL would copy each held vector into a variable of its own. Its compiler would
     // then compute the exponentials of a softmax twice, in the second pass and in the application.
     let held = hold_loads(&share, team, hold);
@@ -179,16 +179,16 @@ pub(crate) fn apply_stored(
     companions: &Sequence<Companion>,
     apply_parameters: &Parameters,
     cubes: usize,
-    #[comptime] how: How,
+    #[comptime] spec: ApplySpec,
 ) {
-    let access = comptime![how.access];
-    let team = comptime![how.team];
+    let access = comptime![spec.access];
+    let team = comptime![spec.team];
     let input = input_of(input);
     let stored = output_of(results);
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS - block * cubes;
     let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
-    let applier = applier_of(operands, output, companions, apply_parameters, how);
+    let applier = applier_of(operands, output, companions, apply_parameters, spec);
     let held = hold_loads(&share, team, comptime![Hold::Nothing]);
     let at = tile_offset(companions.index(0usize), &share);
     let first = stored.elements.at(at).converted::<RealTypes>();

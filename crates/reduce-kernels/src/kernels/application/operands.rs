@@ -35,7 +35,7 @@ pub(super) fn operand_starts(applier: &Applier<'_>, share: &Share<'_>) -> Operan
 
 #[cube]
 fn operand_start(applier: &Applier<'_>, share: &Share<'_>, #[comptime] nth: usize) -> usize {
-    if comptime![applier.how.operands[nth] == CompanionAccess::None] {
+    if comptime![applier.spec.operands[nth] == CompanionAccess::None] {
         0usize.runtime()
     } else {
         tile_offset(applier.companions.index(comptime![nth + 1]), share)
@@ -96,7 +96,7 @@ fn load_operand<E: Float>(
     second: ComptimeOption<Vector<Stored2, Wide>>,
     #[comptime] nth: usize,
 ) -> Field<Real, Wide> {
-    let accessed = comptime![applier.how.operands[nth]];
+    let accessed = comptime![applier.spec.operands[nth]];
     // Operands are read at the application and not with the input, where they would take registers.
     // Weights and biases come from the cache, once for each tile.
     if comptime![accessed == CompanionAccess::None] {
@@ -150,7 +150,7 @@ fn edge_operand<E: Float>(
     edge: Edge,
     #[comptime] nth: usize,
 ) -> Field<Real, Single> {
-    let accessed = comptime![applier.how.operands[nth]];
+    let accessed = comptime![applier.spec.operands[nth]];
     if comptime![accessed == CompanionAccess::None] {
         Field::<Real, Single>::none()
     } else if comptime![accessed == CompanionAccess::Second] {
