@@ -29,12 +29,12 @@ impl<'a> Reducer<'a> {
     }
 
     /// The same operator for another team.
-    pub(super) fn of_team(&self, #[comptime] team: Team) -> Reducer<'a> {
+    pub(super) fn with_team(&self, #[comptime] team: Team) -> Reducer<'a> {
         Reducer::<'a> { parameters: self.parameters, team, operator: comptime![self.operator] }
     }
 
     /// Another operator for the same team.
-    pub(super) fn of_operator(&self, #[comptime] operator: OperatorRef) -> Reducer<'a> {
+    pub(super) fn with_operator(&self, #[comptime] operator: OperatorRef) -> Reducer<'a> {
         Reducer::<'a> { parameters: self.parameters, team: comptime![self.team], operator }
     }
 

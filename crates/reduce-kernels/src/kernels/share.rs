@@ -40,7 +40,7 @@ impl<'a> Share<'a> {
     }
 
     /// The same share of another tile.
-    pub(super) fn of_tile(&self, tile: Tile) -> Share<'a> {
+    pub(super) fn with_tile(&self, tile: Tile) -> Share<'a> {
         Share::<'a> {
             input: self.input,
             geometry: self.geometry,

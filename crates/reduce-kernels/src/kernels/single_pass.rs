@@ -12,7 +12,7 @@ use super::{
     share::Share,
     target::{Target, target_of},
     team::{Team, place},
-    total::{combine_team, of_vectors, total},
+    total::{combine_team, fold_vectors, total},
 };
 use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width};
 
@@ -75,7 +75,7 @@ fn reduce_tiles<N: Width>(
                 let number = first + comptime![nth * tiles_per_cube];
                 locate(share.geometry, number, access, tiles_per_cube)
             };
-            let share = share.of_tile(tile);
+            let share = share.with_tile(tile);
             let mut of_tile = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..comptime![access.loads_in_flight] {
@@ -87,14 +87,14 @@ fn reduce_tiles<N: Width>(
         }
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
-            let share = share.of_tile(*tiles.index(nth));
+            let share = share.with_tile(*tiles.index(nth));
             let of_tile = loads.index(nth);
             // Merges and stores of one tile follow the pushes of the tile, so only one accumulator
             // lives at a time beside the loads.
             let of_unit = if comptime![reducer.operator.0.blocks.is_some()] {
                 taken::<N>(of_tile, &share, reducer)
             } else {
-                of_vectors::<N>(taken::<Wide>(of_tile, &share, reducer), &share, reducer)
+                fold_vectors::<N>(taken::<Wide>(of_tile, &share, reducer), &share, reducer)
             };
             let total = combine_team::<N>(of_unit, zero, reducer);
             target.put_tile::<N>(total, &share, reducer);

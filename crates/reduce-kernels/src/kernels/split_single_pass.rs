@@ -50,7 +50,7 @@ pub(crate) fn reduce_split_single_pass(
     // All units of the cube take the same branch. The grid may hold a few cubes past the last
     // block.
     if partials.is_last(&*published) {
-        let merging = reducer.of_team(comptime![merging_team(team, outputs)]);
+        let merging = reducer.with_team(comptime![merging_team(team, outputs)]);
         let total = partials.merge(&*published, &merging);
         let output = UNIT_POS as usize;
         let number = block * tiles_per_cube + output / width;

@@ -29,7 +29,7 @@ pub(super) fn total_with_edges<N: Width>(
 ) -> Accumulator<N> {
     if comptime![share.access.realigned] {
         let window = window(share);
-        let share = share.of_tile(window.tile);
+        let share = share.with_tile(window.tile);
         let wide = accumulate::<Wide>(reducer.identity::<Wide>(), &share, reducer);
         let block = share.tile.block;
         combine_windows(wide, window.before, block, share.unknown_zero(), reducer).resized::<N>()
@@ -48,7 +48,7 @@ pub(super) fn total_with_edges<N: Width>(
             accumulate::<N>(first, share, reducer)
         } else {
             let wide = accumulate::<Wide>(reducer.identity::<Wide>(), share, reducer);
-            let vectors = of_vectors::<N>(wide, share, reducer);
+            let vectors = fold_vectors::<N>(wide, share, reducer);
             if edges { with_edges::<N>(vectors, share, reducer) } else { vectors }
         };
         combine_team::<N>(total, share.unknown_zero(), reducer)
@@ -63,7 +63,7 @@ pub(super) fn has_edges(access: Access) -> bool {
 /// The accumulator of a tile from that of a unit's vectors, whose components belong to one output
 /// along, and to one each across.
 #[cube]
-pub(super) fn of_vectors<N: Width>(
+pub(super) fn fold_vectors<N: Width>(
     vectors: Accumulator<Wide>,
     share: &Share<'_>,
     reducer: &Reducer<'_>,

@@ -101,7 +101,7 @@ fn merged_results<N: Width>(
     // Which devices may wait like this, and why it ends, is in docs/DESIGN.md, section "Waiting
     // cubes".
     let outputs = comptime![partials.outputs];
-    let merging = reducer.of_team(comptime![merging_team(reducer.team, outputs)]);
+    let merging = reducer.with_team(comptime![merging_team(reducer.team, outputs)]);
     let total = partials.merge(published, &merging);
     let result = reducer.finish::<Single>(total, share.geometry.reduction_len);
     let mut of_cube =

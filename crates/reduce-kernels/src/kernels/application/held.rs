@@ -11,7 +11,7 @@ use crate::{
         share::Share,
         single_pass::taken,
         team::Team,
-        total::{combine_team, has_edges, of_vectors, with_edges},
+        total::{combine_team, fold_vectors, has_edges, with_edges},
     },
     operator::{Accumulator, In, Real, Slice, Stored, Wide, Width},
 };
@@ -128,7 +128,11 @@ pub(super) fn hold_loads(
 /// The accumulator of the loads that a unit holds, of which it stores those that follow the ones in
 /// registers.
 #[cube]
-fn of_unit<N: Width>(held: &Held, share: &Share<'_>, reducer: &Reducer<'_>) -> Accumulator<N> {
+fn accumulate_held<N: Width>(
+    held: &Held,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
     let mut total = taken::<N>(&held.loads, share, reducer);
     if comptime![held.hold.in_shared() > 0] {
         let mut kept = held.kept.unwrap();
@@ -163,9 +167,9 @@ pub(super) fn held_total<N: Width>(
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
     let vectors = if comptime![reducer.operator.0.blocks.is_some()] {
-        of_unit::<N>(held, share, reducer)
+        accumulate_held::<N>(held, share, reducer)
     } else {
-        of_vectors::<N>(of_unit::<Wide>(held, share, reducer), share, reducer)
+        fold_vectors::<N>(accumulate_held::<Wide>(held, share, reducer), share, reducer)
     };
     let of_unit = if comptime![has_edges(share.access)] {
         with_edges::<N>(vectors, share, reducer)

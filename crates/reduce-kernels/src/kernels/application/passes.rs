@@ -48,15 +48,15 @@ pub(super) fn results_in_passes<N: PassWidth>(
     let parameters = reducer.parameters;
     let count = share.geometry.reduction_len;
     let nothing = Vector::<A, N>::from_int(0);
-    let first = of_pass::<N>(held, nothing, share, reducer, Pass::First);
+    let first = total_of_pass::<N>(held, nothing, share, reducer, Pass::First);
     let first = after_first::<N>(passes, first, count, parameters);
-    let second = of_pass::<N>(held, first, share, reducer, Pass::Second);
+    let second = total_of_pass::<N>(held, first, share, reducer, Pass::Second);
     finish_passes::<N>(passes, first, second, count, parameters)
 }
 
 /// The accumulator of a pass, in all members of the team.
 #[cube]
-fn of_pass<N: PassWidth>(
+fn total_of_pass<N: PassWidth>(
     held: &Held,
     first: Vector<A, N>,
     share: &Share<'_>,
@@ -64,15 +64,15 @@ fn of_pass<N: PassWidth>(
     #[comptime] pass: Pass,
 ) -> Accumulator<N> {
     let passes = comptime![PassesRef(reducer.operator)];
-    let reducer = reducer.of_operator(comptime![operator_of(passes, pass)]);
-    let of_unit = of_unit::<N>(held, first, share, &reducer, passes, pass);
+    let reducer = reducer.with_operator(comptime![operator_of(passes, pass)]);
+    let of_unit = accumulate_pass::<N>(held, first, share, &reducer, passes, pass);
     everywhere::<N>(of_unit, share.unknown_zero(), share.place, &reducer)
 }
 
 /// The accumulator of the elements of one unit. The first pass stores those that are held in shared
 /// memory.
 #[cube]
-fn of_unit<N: PassWidth>(
+fn accumulate_pass<N: PassWidth>(
     held: &Held,
     first: Vector<A, N>,
     share: &Share<'_>,
