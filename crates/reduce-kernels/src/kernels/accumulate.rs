@@ -46,9 +46,9 @@ pub(super) fn accumulate<N: Width>(
 /// to where its value is used, which leaves two or three in flight, but not over the end of a loop.
 /// Along the reduction, where vectors are wide and units many, those are enough.
 ///
-/// Measured with sums on one H200, 8192 × 8192 along axis 0, without and with the next turn's
-/// loads: bf16 36.7 and 35.5 us, with half the units 47.1 and 41.8; f32 with half the units 76.4
-/// and 65.1. Along the reduction it made no difference, and took 62 registers instead of 40.
+/// On one H200, sums of 8192 × 8192 along axis 0 took, without and with the next turn's loads: bf16
+/// 36.7 and 35.5 us, with half the units 47.1 and 41.8; f32 with half the units 76.4 and 65.1.
+/// Along the reduction it made no difference, and took 62 registers instead of 40.
 #[allow(
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is generated, the inner when it runs"
@@ -83,7 +83,7 @@ fn whole_blocks_first<N: Width>(
         for _ in 0..in_flight {
             values.push(RuntimeCell::new(Vector::empty()));
         }
-        // A unit without a whole block must not load one: nothing says that its loads exist.
+        // A unit without a whole block must not load one, because its loads may not exist.
         if whole_blocks > 0 {
             load_whole(&values, share, share.first);
         }
@@ -110,8 +110,8 @@ fn whole_blocks_first<N: Width>(
         }
         let (pushed, _) = push_together::<N>(total, &loads, reducer, whole);
         total = pushed;
-        // At the end of the turn: the compiler would move these loads down to their use if both
-        // were in one turn.
+        // These loads stand at the end of the turn. The compiler would move them down to their use
+        // if both were in one turn.
         if comptime![ahead] {
             if nth + 1 < whole_blocks {
                 load_whole(&values, share, first + block);
@@ -352,10 +352,10 @@ pub(super) fn take_loads<N: Width>(
     let mut total = accumulator;
     let mut taken = true.runtime();
     // Blocks whose loads all exist have a copy of the push of their own, without questions about
-    // single loads. Rejected: a copy for whole blocks, and one for what it refuses. That is less
-    // code, but both hold the accumulator and the loads: logsumexp of bf16 8192 × 32000 along axis
-    // 1 needed 80 registers instead of 53, argmax of f32 65536 × 1024 along axis 0 75 instead of 61
-    // (ptxas 13.0).
+    // single loads. One copy for whole blocks and one for what it refuses were rejected: that is
+    // less code, but both hold the accumulator and the loads: logsumexp of bf16 8192 × 32000 along
+    // axis 1 needed 80 registers instead of 53, argmax of f32 65536 × 1024 along axis 0 75 instead
+    // of 61 (ptxas 13.0).
     if comptime![in_flight == 1 && !access.peeled && !access.realigned] {
         let (pushed, as_block) = push_together::<N>(total, loads, reducer, whole);
         total = pushed;

@@ -337,10 +337,9 @@ fn second_offset(geometry: &Geometry, row: usize, column: usize) -> usize {
 /// A loop whose number of turns compilers know, or can bound, is unrolled. That takes NVRTC seconds
 /// for large bodies.
 ///
-/// Rejected, because compilers bound them: zeros from `UNIT_POS_Z`, which is below the limit of a
-/// cube's size along z; from a comparison of the grid's size with 0; and from any other truth
-/// value, which is at most 1. `any` is an argument of the kernel, so the selection may be any
-/// number.
+/// Other zeros were rejected, because compilers bound them: `UNIT_POS_Z` is below the limit of a
+/// cube's size along z, and a comparison of the grid's size with 0, like any truth value, is at
+/// most 1. `any` is an argument of the kernel, so the selection may be any number.
 #[cube]
 pub(super) fn unknown_zero(number: usize, any: usize) -> u32 {
     select(number == 0, u32::cast_from(any), 0u32)

@@ -187,7 +187,8 @@ pub(crate) fn merge_list(
     let partials = partials_of(partials);
     let mut output = output_of(output);
     let units = comptime![team.units_per_tile as usize];
-    // No atomics: a launch of its own merges, so lists are the same on every backend.
+    // The merge has a launch of its own and needs no atomics, so lists are the same on every
+    // backend.
     //
     // The cube after those of the tensors merges all. The grid may hold a few more.
     let nth = clamp_max(CUBE_POS, tensors);
@@ -303,7 +304,7 @@ fn apply_to_part(
                 exists: works && loaded.valid,
             });
         }
-        // One choice among the arrays for all stores of the turn, as for its loads.
+        // One choice among the arrays serves all stores of the turn, as it does for the loads.
         let count = outputs.vectors.len().comptime();
         put_each(&mut outputs.vectors, part.nth, &stored, 0usize, count);
         first += share.block_stride();

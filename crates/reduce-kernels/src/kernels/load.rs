@@ -233,8 +233,7 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
             }
         }
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
-        // Without a branch, because this load is in the loop. Whoever asks for it replaces the
-        // value.
+        // There is no branch, because this load is in the loop. The caller replaces the value.
         value = input.vectors.at(clamp_max(start / vector, whole_vectors(share) - 1));
     } else {
         value = input.vectors.at(start / vector);

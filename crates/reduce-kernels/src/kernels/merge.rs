@@ -79,7 +79,7 @@ pub(crate) fn merge_shards(
     #[unroll]
     for nth in 0..shards.len().comptime() {
         let shard = shards.index(nth);
-        // In the order of shards and not of arrival, so each run gives the same bits.
+        // The order is that of shards and not of arrival, so each run gives the same bits.
         while slot < shard.slots {
             let partial = accumulator_of_words(&shard.words, slot, index, outputs, operator);
             total = merge::<Single>(operator, total, partial, parameters);

@@ -139,9 +139,9 @@ impl Published {
         let bits = accumulator.bits();
         #[unroll]
         for word in 0..comptime![self.words] {
-            // Nobody clears the words. An earlier version had the last cube exchange each for 0:
-            // after one launch that did not take all of its words, the results of the next launches
-            // were wrong.
+            // The last cube does not clear the words. An earlier version had it exchange each for
+            // 0: after one launch that did not take all of its words, the results of the next
+            // launches were wrong.
             let marked = u64::cast_from(*bits.index(word)) | self.mark;
             published[self.at(cube, output, word)].store(marked);
         }
@@ -168,8 +168,8 @@ impl Published {
     /// Counts this cube in, and returns whether it is the last. Every unit of the cube must get
     /// here, after [`open`](Self::open).
     pub(super) fn is_last(&self, published: &[Atomic<u64>]) -> bool {
-        // Through shared memory, and not through a plane operation: all units of the cube must take
-        // the same branch, because the merge has barriers.
+        // The answer goes through shared memory and not through a plane operation: all units of the
+        // cube must take the same branch, because the merge has barriers.
         let mut last = Shared::<[u32]>::new_slice(1usize);
         // A cube counts itself in behind its partial results, so the last one rarely waits.
         sync_cube();
@@ -196,7 +196,7 @@ impl Published {
         let output = place.tile as usize;
         let units = comptime![team.units_per_tile as usize];
         let mut total = reducer.identity::<Single>();
-        // A counted loop. A `while` over the same rounds lost its results on Mesa's software
+        // The loop is counted. A `while` over the same rounds lost its results on Mesa's software
         // adapter: the words were taken, and the result was never written. The cause was not found.
         let rounds = self.cubes.div_ceil(comptime![cubes_in_flight * units]);
         for round in 0..rounds {
@@ -233,7 +233,8 @@ impl Published {
                     }
                     let fields = comptime![reducer.operator.0.fields];
                     let partial = Record::<AccumulatorTypes, Single>::from_bits(&bits, fields);
-                    // In the order of cubes and not of arrival, so each run gives the same bits.
+                    // The order is that of cubes and not of arrival, so each run gives the same
+                    // bits.
                     total = reducer.merge::<Single>(total, partial);
                 }
             }

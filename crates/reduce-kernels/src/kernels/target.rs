@@ -127,8 +127,9 @@ fn write_across(output: &mut Output, share: &Share<'_>, result: Results<Wide>) {
     let vector = Wide::value().comptime();
     let in_vectors = output.vectors.is_some();
     let in_elements = output.elements.is_some();
-    // Vectors where they are possible: with scalar stores, 2^26 outputs of one element each took
-    // 300 us on one H200, with vectors 133. A tile with fewer results stores elements.
+    // Results are stored as vectors where they can be. With scalar stores, 2^26 outputs of one
+    // element each took 300 us on one H200, and with vectors 133. A tile with fewer results stores
+    // elements.
     let mut elements = select(share.place.member == 0, tile.results, 0u32);
     if comptime![in_vectors] {
         // Without elements, every tile has all its results.

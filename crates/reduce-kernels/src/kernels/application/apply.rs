@@ -100,7 +100,7 @@ pub(super) fn apply_to_share(
         if comptime![held.hold.in_shared() > 0] {
             let kept = held.kept.unwrap();
             let mut turn = held.first_turn(share);
-            // No question whether a turn has loads: `apply_to_load` asks each load whether it
+            // Nothing asks whether a turn has loads: `apply_to_load` asks each load whether it
             // exists.
             for _ in 0..held.turns(share) {
                 #[unroll]

@@ -25,9 +25,9 @@ pub(super) fn combine_units<N: Width>(
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
     let team = comptime![reducer.team];
-    // Lanes first: a shuffle needs neither shared memory nor a barrier, and leaves one accumulator
-    // in a plane for the tree through shared memory. A device without plane operations, such as
-    // wgpu reports for Mesa's software adapter and for browsers, has the tree alone.
+    // Lanes combine first. A shuffle needs neither shared memory nor a barrier, and leaves one
+    // accumulator in a plane for the tree through shared memory. A device without plane operations,
+    // such as wgpu reports for Mesa's software adapter and for browsers, has the tree alone.
     match comptime![team.combine] {
         Combine::Plane { lanes } => {
             let of_lanes =
