@@ -124,6 +124,15 @@ pub struct Squeeze<const R: usize>(AxisList);
 /// `R` is the rank of the tensor less the number of reduced axes; it need not be written where the
 /// type of the result is known. Burn has no tensors of rank 0: over all axes, the result has rank 1
 /// and shape `[1]`, as Burn's own `sum()` has.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::{squeeze, sum};
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+/// let columns: Tensor<1> = sum(x, squeeze(0));
+/// assert_eq!(columns.into_data().to_vec::<f32>().unwrap(), [5.0, 7.0, 9.0]);
+/// ```
 pub fn squeeze<const R: usize>(axes: impl Into<AxisList>) -> Squeeze<R> {
     Squeeze(axes.into())
 }

@@ -9,10 +9,10 @@
 //!     AxisList,
 //!     backend::{AnyTensor, Kind, Operation, OperatorName, OperatorOptions, Reduction},
 //! };
+//! # use burn_backend::{FloatDType, ops::FloatTensorOps};
 //! # use burn_flex::Flex;
-//! # use burn_backend::{Backend, TensorMetadata};
 //!
-//! # let tensor = Flex::float_zeros(Shape::new([8, 1024]), &Default::default(), burn_backend::FloatDType::F32);
+//! # let tensor = Flex::float_zeros(Shape::new([8, 1024]), &Default::default(), FloatDType::F32);
 //! let tensor: AnyTensor<Flex> = AnyTensor::Float(tensor); // shape [8, 1024]
 //! let options = OperatorOptions { correction: 1.0, ..Default::default() };
 //! let axes = AxisList::from([1]);

@@ -56,6 +56,19 @@ macro_rules! functions {
         $(
             $(#[$doc])*
             ///
+            /// ```
+            /// # use burn_tensor::{Device, Tensor};
+            #[doc = concat!("use reduce_burn::", stringify!($function), ";")]
+            ///
+            /// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+            $(#[doc = concat!("let ", stringify!($option), " = 1.0;")])?
+            #[doc = concat!(
+                "let of_rows = ", stringify!($function),
+                "(x, 1", $(", ", stringify!($option),)?
+                ");",
+            )]
+            /// ```
+            ///
             /// # Panics
             ///
             /// As [all functions](crate#errors).
@@ -149,6 +162,15 @@ functions! {
 
 /// The arithmetic mean over `axes`. Integers give the sum, which wraps in their type, divided by
 /// the count and rounded towards 0, as Burn's own mean does; convert them with `float()` for more.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::mean;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+/// let means = mean(x, 1);
+/// assert_eq!(means.into_data().to_vec::<f32>().unwrap(), [3.0, 4.0]);
+/// ```
 ///
 /// # Panics
 ///

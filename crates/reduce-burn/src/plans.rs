@@ -15,6 +15,13 @@ use crate::backend::ReduceBackend;
 
 /// A device as the planner of reduce-kernels sees it: what a store of plans or a profile is read
 /// with. `None` where reductions are made of Burn's operations, which no plan is for.
+///
+/// ```
+/// use burn_tensor::Device;
+/// use reduce_burn::plans::planner_device;
+///
+/// assert!(planner_device(&Device::flex()).is_none());
+/// ```
 pub fn planner_device(device: &Device) -> Option<reduce_kernels::Device> {
     Dispatch::planner_device(device.as_dispatch())
 }

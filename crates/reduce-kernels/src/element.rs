@@ -10,6 +10,12 @@ use crate::{ReduceError, error::Reason};
 /// It is [`F32`](ElementType::F32) for CubeCL's `flex32`, which is f32 in memory and leaves the
 /// precision of arithmetic to the device. This crate computes in full f32, and gives f32.
 ///
+/// ```
+/// use reduce_kernels::{ElementType, cubecl::prelude::*, element_type};
+///
+/// assert_eq!(element_type(f32::cube_type()), Ok(ElementType::F32));
+/// ```
+///
 /// # Errors
 ///
 /// An error of [`ErrorKind::Type`](crate::ErrorKind::Type) if this crate does not reduce tensors of that type.
@@ -24,6 +30,12 @@ pub fn element_type(storage: ElemType) -> Result<ElementType, ReduceError> {
 }
 
 /// The CubeCL storage type that corresponds to an element type.
+///
+/// ```
+/// use reduce_kernels::{ElementType, element_type, storage_type};
+///
+/// assert_eq!(element_type(storage_type(ElementType::BF16)), Ok(ElementType::BF16));
+/// ```
 pub fn storage_type(element: ElementType) -> ElemType {
     match element {
         ElementType::F16 => ElemType::Float(FloatKind::F16),

@@ -20,6 +20,19 @@ use crate::{
 /// The gradient of [`softmax`](fn@crate::normalize::softmax) over `axes`, from that of its output
 /// and the output itself.
 ///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::softmax_gradient;
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     gradient: &TensorHandle,
+/// #     output: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let of_input = softmax_gradient(client, gradient, output, 1)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
@@ -34,6 +47,19 @@ pub fn softmax_gradient(
 
 /// The gradient of [`log_softmax`](fn@crate::normalize::log_softmax) over `axes`, from that of its
 /// output and the output itself.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::log_softmax_gradient;
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     gradient: &TensorHandle,
+/// #     output: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let of_input = log_softmax_gradient(client, gradient, output, 1)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -51,6 +77,21 @@ pub fn log_softmax_gradient(
 /// from that of its output, the input, and `rstd`, the reciprocal that
 /// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
 /// the gradient times the weight.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::{RmsNorm, rms_norm_gradient};
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     x: &TensorHandle,
+/// #     gradient: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let (y, rstd) = RmsNorm { eps: 1e-5 }.of(x, 1).run_with_results(client)?;
+/// // ... what follows gives `gradient`, that of `y`
+/// let of_x = rms_norm_gradient(client, gradient, x, &rstd, 1)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -71,6 +112,21 @@ pub fn rms_norm_gradient(
 /// bias: from that of its output, the input, and `mean` and `rstd`, which
 /// [`run_with_results`](AppliedReduction::run_with_results) returns. With a weight, `gradient` is
 /// the gradient times the weight.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::{LayerNorm, layer_norm_gradient};
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     x: &TensorHandle,
+/// #     gradient: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let (y, (mean, rstd)) = LayerNorm { eps: 1e-5 }.of(x, 1).run_with_results(client)?;
+/// // ... what follows gives `gradient`, that of `y`
+/// let of_x = layer_norm_gradient(client, gradient, x, &mean, &rstd, 1)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///

@@ -88,6 +88,7 @@ pub use operator::{Map, Operator};
 #[doc(inline)]
 pub use operators::{ArgMax, ArgMin, Max, Mean, MeanVar, Min, NormL2, Prod, Std, Sum, Var};
 pub use reduce_planner as planner;
+#[doc(no_inline)]
 pub use reduce_planner::{Device, ElementType};
 pub use reduction::{Outputs, Reduction, reduce};
 

@@ -48,6 +48,15 @@ pub use crate::operator::builtin::ClippedToNorm;
 /// The L2 norm of all elements of all tensors, of shape `[1]`: the global norm of gradients.
 /// [`reduce_list`] with [`NormL2`] gives the norm of each tensor too.
 ///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::list::global_norm;
+///
+/// # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
+/// let norm = global_norm(client, gradients)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
@@ -63,6 +72,15 @@ pub fn global_norm<'a>(
 /// finite.
 ///
 /// Nothing waits for the norm: the device scales by what it has computed.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::list::clip_by_global_norm;
+///
+/// # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
+/// let (clipped, norm) = clip_by_global_norm(client, gradients, 1.0)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -80,6 +98,15 @@ pub fn clip_by_global_norm<'a>(
 
 /// [`clip_by_global_norm`] in place. Returns the norm that the tensors had. Where it is at most
 /// `max_norm`, no element is read again.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::list::clip_by_global_norm_in_place;
+///
+/// # fn example(client: &Client, gradients: &[TensorHandle]) -> Result<(), ReduceError> {
+/// let norm = clip_by_global_norm_in_place(client, gradients, 1.0)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -100,7 +127,7 @@ pub fn clip_by_global_norm_in_place<'a>(
 /// model whose parameters are all of one type. [`clip_by_global_norm`] is built on it.
 ///
 /// Tensors of several types are converted to their common type first
-/// ([`rules::common`](crate::operator::rules::common)). Operators that give positions are refused.
+/// ([`rules::common`]). Operators that give positions are refused.
 ///
 /// ```no_run
 /// # use reduce_kernels::{

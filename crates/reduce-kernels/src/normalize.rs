@@ -211,6 +211,15 @@ impl Standardize {
 
 /// [`Softmax`] over `axes`.
 ///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::softmax;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let shares = softmax(client, x, 1)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
@@ -224,6 +233,15 @@ pub fn softmax(
 
 /// [`LogSoftmax`] over `axes`.
 ///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::log_softmax;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let logarithms = log_softmax(client, x, 1)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
@@ -236,6 +254,15 @@ pub fn log_softmax(
 }
 
 /// [`LayerNorm`] over `axes`, without weight and bias.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::layer_norm;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let normalized = layer_norm(client, x, 1, 1e-5)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -251,6 +278,15 @@ pub fn layer_norm(
 
 /// [`RmsNorm`] over `axes`, without weight and bias.
 ///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::rms_norm;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let normalized = rms_norm(client, x, 1, 1e-5)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
@@ -265,6 +301,15 @@ pub fn rms_norm(
 
 /// [`NormalizeL2`] over `axes`.
 ///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::l2_normalize;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let unit_rows = l2_normalize(client, x, 1, 1e-12)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched.
@@ -278,6 +323,15 @@ pub fn l2_normalize(
 }
 
 /// [`Standardize`] over `axes`.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::standardize;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let standardized = standardize(client, x, 1, 1.0, 1e-5)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -298,6 +352,21 @@ pub type BatchNormalized = (TensorHandle, (TensorHandle, TensorHandle));
 
 /// What batch normalisation does in training: [`LayerNorm`] of each channel, over all axes but
 /// axis 1, times `weight` and plus `bias`, which have an element for each channel.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::batch_norm;
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     x: &TensorHandle,
+/// #     weight: &TensorHandle,
+/// #     bias: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// // `x` has shape [batch, channels, height, width].
+/// let (normalized, (mean, rstd)) = batch_norm(client, x, weight, bias, 1e-5)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
@@ -324,6 +393,20 @@ pub fn batch_norm(
 ///
 /// The logits are read once, by the launches of a reduction. One more small launch reads the
 /// elements of the classes.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::cross_entropy;
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     logits: &TensorHandle,
+/// #     classes: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// // `logits` has shape [batch, classes], and `classes` shape [batch].
+/// let losses = cross_entropy(client, logits, classes, 1)?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///

@@ -32,6 +32,22 @@ macro_rules! operators {
             ///
             /// Reduced axes stay with size 1; [`reduce`] offers more. Does not wait for the result.
             ///
+            /// ```no_run
+            /// # use reduce_kernels::{
+            /// #     ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle},
+            /// # };
+            #[doc = concat!("use reduce_kernels::functions::", stringify!($function), ";")]
+            ///
+            /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+            $(#[doc = concat!("let ", stringify!($field), " = 1.0;")])?
+            #[doc = concat!(
+                "let of_rows = ", stringify!($function),
+                "(client, x, 1", $(", ", stringify!($field),)?
+                ")?;",
+            )]
+            /// # Ok(()) }
+            /// ```
+            ///
             /// # Errors
             ///
             /// A [`ReduceError`] before anything is launched.

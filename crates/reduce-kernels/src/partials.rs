@@ -41,6 +41,7 @@ use crate::{
     operator::{Arity, Fields, Operator, OperatorRef, Signature, TypeRequest},
 };
 
+#[doc(no_inline)]
 pub use reduce_planner::ShardSpec;
 
 /// The indices along an axis whose elements went into a partial result.
@@ -447,6 +448,20 @@ fn bits(parameters: &[f64]) -> Vec<u64> {
 ///
 /// With shards, the order is that of the shards, and it is checked. Without, another order gives
 /// the same up to rounding for every operator whose results do not depend on the order of elements.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::{Var, partials::merge_partials, reduce};
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     upper: &TensorHandle,
+/// #     lower: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let of = |part| reduce(Var { correction: 1.0 }, part).over(0).partials(client);
+/// let variances = merge_partials(&[of(upper)?, of(lower)?]).run(client)?;
+/// # Ok(()) }
+/// ```
 pub fn merge_partials<O: Operator>(partials: &[Partials<O>]) -> PartialsMerge<'_, O> {
     PartialsMerge { partials }
 }

@@ -26,6 +26,7 @@
 use cubecl::prelude::*;
 use reduce_planner::{DeviceError, Plan, Profile};
 #[cfg(feature = "serde")]
+#[doc(no_inline)]
 pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
 
 #[cfg(feature = "serde")]
@@ -101,6 +102,17 @@ pub fn use_profile(client: &Client, profile: Profile) -> Result<(), DeviceError>
 }
 
 /// Plans with the profile that [`device_of`] assumes again; see [`use_profile`].
+///
+/// ```no_run
+/// use reduce_kernels::{cubecl::prelude::*, device_of, plans::{use_profile, stop_using_profile}};
+///
+/// # fn example(client: &Client) -> Result<(), reduce_kernels::planner::DeviceError> {
+/// let profile = device_of(client).profile;
+/// use_profile(client, profile)?;
+/// // ... reductions that are planned with it
+/// stop_using_profile(client);
+/// # Ok(()) }
+/// ```
 pub fn stop_using_profile(client: &Client) {
     settings::set_profile(cache::identity(client), None);
 }
@@ -121,11 +133,27 @@ pub fn stop_using_profile(client: &Client) {
 /// [`AppliedPlan::Held`]: crate::planner::AppliedPlan::Held
 /// [`Illegal::WaitingForbidden`]: crate::planner::Illegal::WaitingForbidden
 /// [`plan_for`]: crate::normalize::AppliedReduction::plan_for
+///
+/// ```no_run
+/// use reduce_kernels::{cubecl::prelude::*, plans::forbid_waiting_cubes};
+///
+/// # fn example(client: &Client) {
+/// forbid_waiting_cubes(client);
+/// # }
+/// ```
 pub fn forbid_waiting_cubes(client: &Client) {
     settings::set_forbids_waiting(cache::identity(client), true);
 }
 
 /// Lets cubes wait for others again, on devices where they may; see [`forbid_waiting_cubes`].
+///
+/// ```no_run
+/// use reduce_kernels::{cubecl::prelude::*, plans::allow_waiting_cubes};
+///
+/// # fn example(client: &Client) {
+/// allow_waiting_cubes(client);
+/// # }
+/// ```
 pub fn allow_waiting_cubes(client: &Client) {
     settings::set_forbids_waiting(cache::identity(client), false);
 }
@@ -165,6 +193,14 @@ pub fn use_plans(client: &Client, store: PlanStore) -> Result<(), StoreError> {
 }
 
 /// Uses no stored plans any more on the client's device; see [`use_plans`].
+///
+/// ```no_run
+/// use reduce_kernels::{cubecl::prelude::*, plans::stop_using_plans};
+///
+/// # fn example(client: &Client) {
+/// stop_using_plans(client);
+/// # }
+/// ```
 #[cfg(feature = "serde")]
 pub fn stop_using_plans(client: &Client) {
     settings::set_store(cache::identity(client), None);

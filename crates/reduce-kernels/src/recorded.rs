@@ -575,12 +575,30 @@ pub fn record_calls(client: &Client) {
 }
 
 /// Records no more calls on the client's device. [`recorded`] still gives those that were.
+///
+/// ```no_run
+/// use reduce_kernels::{cubecl::prelude::*, plans::stop_recording};
+///
+/// # fn example(client: &Client) {
+/// stop_recording(client);
+/// # }
+/// ```
 pub fn stop_recording(client: &Client) {
     settings::set_recording(cache::identity(client), false);
 }
 
 /// The calls that were recorded on the client's device since [`record_calls`], in the order in
 /// which they were first seen.
+///
+/// ```no_run
+/// use reduce_kernels::{cubecl::prelude::*, plans::recorded};
+///
+/// # fn example(client: &Client) {
+/// for call in recorded(client) {
+///     println!("{call}"); // `sum f32 [43, 1031] axis 1`
+/// }
+/// # }
+/// ```
 #[must_use]
 pub fn recorded(client: &Client) -> Vec<RecordedCall> {
     settings::recorded(cache::identity(client))

@@ -44,6 +44,26 @@ macro_rules! pairs {
             /// may broadcast, and offers more. Reduced axes stay with size 1. Does not wait for the
             /// result.
             ///
+            /// ```no_run
+            /// # use reduce_kernels::{
+            /// #     ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle},
+            /// # };
+            #[doc = concat!("use reduce_kernels::pairs::", stringify!($function), ";")]
+            ///
+            /// # fn example(
+            /// #     client: &Client,
+            /// #     x: &TensorHandle,
+            /// #     y: &TensorHandle,
+            /// # ) -> Result<(), ReduceError> {
+            $(#[doc = concat!("let ", stringify!($parameter), " = 1e-5;")])*
+            #[doc = concat!(
+                "let of_rows = ", stringify!($function),
+                "(client, x, y, 1", $(", ", stringify!($parameter),)*
+                ")?;",
+            )]
+            /// # Ok(()) }
+            /// ```
+            ///
             /// # Errors
             ///
             /// A [`ReduceError`] before anything is launched.

@@ -1,8 +1,10 @@
-//! The commands of the README: `cargo xtask demo`, `cargo xtask test` and `cargo xtask suite`.
+//! The commands of the README: `cargo xtask demo`, `cargo xtask test` and `cargo xtask suite`; and
+//! `cargo xtask api`.
 //!
 //! The first two see to it that there is a device to run on, then call cargo.
 
 mod adapter;
+mod api;
 mod cargo;
 mod executable;
 mod oldest_rust;
@@ -41,6 +43,8 @@ enum Task {
     /// Runs everything that CI runs: formatting, lints, docs, the oldest Rust, packages, and all
     /// tests through WGSL.
     Test,
+    /// Lists the public API of the libraries anew, in docs/api.
+    Api,
     /// Runs tests each in a process of its own, several side by side. Needs neither cargo nor a
     /// toolchain where the executables are given.
     Suite {
@@ -63,6 +67,13 @@ enum Task {
 /// does not run on Mesa's software adapter, which lacks `VK_KHR_workgroup_memory_explicit_layout`.
 const BACKEND: &str = "wgpu";
 
+/// Features for every backend that compiles on any machine, and all others.
+const ALL: &str = "reduce-kernels/nccl,reduce-kernels/vulkan,reduce-kernels/persistence,\
+                   reduce-kernels/testing,reduce-examples/cuda,reduce-examples/vulkan,\
+                   reduce-own-operator/cuda,reduce-own-operator/vulkan,reduce-benches/nccl,\
+                   reduce-benches/vulkan,reduce-benches/cubek,reduce-burn-examples/cuda,\
+                   reduce-burn-examples/vulkan,reduce-burn-examples/fusion";
+
 /// The packages with a suite that runs on devices.
 const SUITE_PACKAGES: [&str; 2] = ["reduce-kernels", "reduce-burn-examples"];
 
@@ -73,6 +84,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Task::Demo => demo(),
         Task::Test => test(),
+        Task::Api => document().and_then(|()| api::write()),
         Task::Suite { executables, package, features, options } => {
             suite(&executables, &package, &features, &options)
         }
@@ -115,20 +127,21 @@ fn suite(
     runner::run(&executables, options).map(drop)
 }
 
+/// Writes the documents of all crates.
+fn document() -> Result<(), Failure> {
+    check(&["doc", "--workspace", "--no-deps", "--features", ALL])
+}
+
 fn test() -> Result<(), Failure> {
     adapter::ensure()?;
-    // Compiles for every backend that compiles on any machine, and for no backend.
-    let all = "reduce-kernels/nccl,reduce-kernels/vulkan,reduce-kernels/persistence,reduce-examples/cuda,\
-               reduce-examples/vulkan,reduce-own-operator/cuda,reduce-own-operator/vulkan,\
-               reduce-benches/nccl,reduce-benches/vulkan,reduce-benches/cubek,\
-               reduce-burn-examples/cuda,reduce-burn-examples/vulkan,reduce-burn-examples/fusion";
     cargo(&["fmt", "--all", "--check"])?;
     let deny = ["--", "--deny", "warnings"];
     let everything = ["clippy", "--workspace", "--all-targets"];
-    check(&[&everything[..], &["--features", all], &deny[..]].concat())?;
+    check(&[&everything[..], &["--features", ALL], &deny[..]].concat())?;
     cargo(&[&everything[..], &deny[..]].concat())?;
-    check(&["doc", "--workspace", "--no-deps", "--features", all])?;
-    oldest_rust::check(&["--features", all])?;
+    document()?;
+    api::check()?;
+    oldest_rust::check(&["--features", ALL])?;
     package::check()?;
 
     let packages = [

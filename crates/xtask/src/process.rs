@@ -22,6 +22,17 @@ pub(crate) enum Failure {
     /// Tests that should be there are not.
     #[error("{0}")]
     Missing(String),
+    /// The API of a library is not the listed one, or its root has too many names.
+    #[error("{0}")]
+    Api(String),
+    /// A file could not be read or written.
+    #[error("{path}: {reason}", path = path.display())]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        reason: std::io::Error,
+    },
     /// There is no device, and nothing this program knows to install for one.
     #[error("{0}")]
     NoAdapter(String),

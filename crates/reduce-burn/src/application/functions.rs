@@ -35,6 +35,15 @@ fn apply<const D: usize>(
 ///
 /// A slice with NaN or `inf` is NaN, and so is a slice of `-inf` alone.
 ///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::softmax;
+///
+/// let x = Tensor::<2>::from_data([[0.0, 0.0, 0.0, 0.0]], &Device::flex());
+/// let shares = softmax(x, 1);
+/// assert_eq!(shares.into_data().to_vec::<f32>().unwrap(), [0.25; 4]);
+/// ```
+///
 /// # Panics
 ///
 /// As [all functions](crate#errors).
@@ -44,6 +53,15 @@ pub fn softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>) -> 
 }
 
 /// The logarithm of [`softmax`], without the loss of taking one after the other.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::log_softmax;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+/// let logarithms = log_softmax(x, -1); // shape [2, 3]
+/// # assert_eq!(logarithms.dims(), [2, 3]);
+/// ```
 ///
 /// # Panics
 ///
@@ -98,6 +116,16 @@ pub fn layer_norm<const D: usize>(
 
 /// The elements divided by the root of their mean square over `axes` plus `eps`, times `weight`,
 /// which is a tensor as for [`layer_norm`].
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::rms_norm;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+/// let weight = Tensor::<2>::from_data([[1.0, 1.0, 2.0]], &Device::flex());
+/// let normalized = rms_norm(x, 1, Some(weight), 1e-5); // shape [2, 3]
+/// # assert_eq!(normalized.dims(), [2, 3]);
+/// ```
 ///
 /// # Panics
 ///

@@ -38,6 +38,15 @@ pub(super) fn clip(
 /// Tensors of several ranks can be clipped with [`Operation::Clipping`](crate::backend::Operation),
 /// and the gradients of a module with `clip_gradients` of the feature `optim`.
 ///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::clip_by_global_norm;
+///
+/// let x = Tensor::<1>::from_data([3.0, 4.0], &Device::flex());
+/// let (clipped, norm) = clip_by_global_norm(vec![x], 1.0);
+/// assert_eq!(norm.into_scalar::<f32>(), 5.0);
+/// ```
+///
 /// # Panics
 ///
 /// As [all functions](crate#errors): for no tensors, tensors on several devices, and a `max_norm`

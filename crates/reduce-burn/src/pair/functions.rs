@@ -56,6 +56,20 @@ macro_rules! functions {
             ///
             /// `second` broadcasts: along each axis it has the extent of `first`, or 1.
             ///
+            /// ```
+            /// # use burn_tensor::{Device, Tensor};
+            #[doc = concat!("use reduce_burn::pairs::", stringify!($function), ";")]
+            ///
+            /// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+            /// let row = Tensor::<2>::from_data([[0.5, 2.0, 3.0]], &Device::flex());
+            $(#[doc = concat!("let ", stringify!($option), " = 0.01;")])*
+            #[doc = concat!(
+                "let of_rows = ", stringify!($function),
+                "(x, row, 1", $(", ", stringify!($option),)*
+                ");",
+            )]
+            /// ```
+            ///
             /// # Panics
             ///
             /// As [all functions](crate#errors).

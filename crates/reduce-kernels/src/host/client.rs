@@ -150,6 +150,19 @@ pub(crate) fn binding_alignment(client: &Client, element: ElementType) -> u64 {
 /// reports no number of multiprocessors: 128 are assumed, or 4 without plane operations. No runtime
 /// reports the read bandwidth: 34 GB/s per multiprocessor are assumed. How much resides on a
 /// multiprocessor of a CUDA device follows from the shared memory that a cube may request.
+///
+/// ```no_run
+/// use reduce_kernels::{
+///     ElementType, Sum, TensorDescription, cubecl::prelude::*, device_of, reduce,
+/// };
+///
+/// # fn example(client: &Client) -> Result<(), reduce_kernels::ReduceError> {
+/// let mut device = device_of(client);
+/// device.multiprocessors /= 2; // plan as for half of the device
+/// let x = TensorDescription::row_major(ElementType::F32, [4096, 4096]);
+/// println!("{}", reduce(Sum, &x).plan_for(&device).choose(client)?.plan);
+/// # Ok(()) }
+/// ```
 pub fn device_of(client: &Client) -> Device {
     let properties = client.properties();
     let hardware = &properties.hardware;

@@ -175,6 +175,19 @@ impl<W: Size> Block<W> {
 
 /// The components of an accumulator for the components of a load: the same ones if there are as
 /// many of both, otherwise the only one in each component.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::block::spread};
+///
+/// #[cube]
+/// fn centred<E: Float, N: Size, W: Size>(
+///     load: Vector<E, W>,
+///     mean: Vector<E, N>,
+/// ) -> Vector<E, W> {
+///     load - spread::<E, N, W>(mean)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn spread<E: Float, N: Size, W: Size>(value: Vector<E, N>) -> Vector<E, W> {
     let components = N::value().comptime();
@@ -188,6 +201,16 @@ pub fn spread<E: Float, N: Size, W: Size>(value: Vector<E, N>) -> Vector<E, W> {
 
 /// The components of a load for those of an accumulator: the same ones if there are as many of
 /// both, otherwise the first.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::block::leading};
+///
+/// #[cube]
+/// fn first<E: Float, N: Size, W: Size>(load: Vector<E, W>) -> Vector<E, N> {
+///     leading::<E, N, W>(load)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn leading<E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<E, N> {
     let components = N::value().comptime();
@@ -230,6 +253,16 @@ impl Fold for Most {
 
 /// Makes the components of an accumulator of those of a load: the same ones if there are as many of
 /// both, otherwise one of all, in a tree.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::block::{Add, fold}};
+///
+/// #[cube]
+/// fn sum<E: Float, N: Size, W: Size>(load: Vector<E, W>) -> Vector<E, N> {
+///     fold::<Add, E, N, W>(load)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn fold<F: Fold, E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<E, N> {
     let components = N::value().comptime();
@@ -255,6 +288,16 @@ pub fn fold<F: Fold, E: Float, N: Size, W: Size>(value: Vector<E, W>) -> Vector<
 /// Whether a condition holds in any component.
 ///
 /// Calls stand outside of `||` and `&&`: CubeCL makes a branch of an operand that is a call.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::block::any};
+///
+/// #[cube]
+/// fn has_zero<E: Float, N: Size>(value: Vector<E, N>) -> bool {
+///     any::<N>(value.equal(&Vector::from_int(0)))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn any<N: Size>(condition: Vector<bool, N>) -> bool {
     let mut found = condition.extract(0usize);
@@ -267,6 +310,16 @@ pub fn any<N: Size>(condition: Vector<bool, N>) -> bool {
 }
 
 /// Whether a condition holds in all components.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::block::all};
+///
+/// #[cube]
+/// fn is_zero<E: Float, N: Size>(value: Vector<E, N>) -> bool {
+///     all::<N>(value.equal(&Vector::from_int(0)))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn all<N: Size>(condition: Vector<bool, N>) -> bool {
     let mut holds = condition.extract(0usize);
@@ -281,6 +334,28 @@ pub fn all<N: Size>(condition: Vector<bool, N>) -> bool {
 /// [`Blockwise::push_block`] for the operator `O`, made of its pushes: the loads are pushed to an
 /// accumulator of their width, whose components are then merged. It serves operators with cheap
 /// merges.
+///
+/// ```
+/// use reduce_kernels::{
+///     Max,
+///     cubecl::{self, prelude::*},
+///     operator::{
+///         AccumulatorOf, Operator, Parameters,
+///         block::{Block, push_each},
+///     },
+/// };
+///
+/// /// What `push_block` of an operator with cheap merges may be.
+/// #[cube]
+/// fn push_block<N: Size, W: Size>(
+///     accumulator: AccumulatorOf<<Max as Operator>::Fields, N>,
+///     block: &Block<W>,
+///     parameters: &Parameters,
+/// ) -> AccumulatorOf<<Max as Operator>::Fields, N> {
+///     push_each::<Max, N, W>(accumulator, block, parameters)
+/// }
+/// # fn main() {}
+/// ```
 #[allow(
     clippy::if_same_then_else,
     reason = "one condition is known when the kernel is generated, the other when it runs"

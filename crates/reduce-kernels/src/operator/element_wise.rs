@@ -14,6 +14,16 @@ const NEGATIVE_INFINITY_BITS: u32 = 0xff80_0000;
 const NAN_BITS: u32 = 0x7fc0_0000;
 
 /// A value that is not above any other: `-inf`, or the minimum of an integer type.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::lowest};
+///
+/// #[cube]
+/// fn start<E: Float, N: Size>() -> Vector<E, N> {
+///     Vector::new(lowest::<E>())
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn lowest<E: Float>() -> E {
     let element = elem_type_of::<E>();
@@ -25,6 +35,16 @@ pub fn lowest<E: Float>() -> E {
 }
 
 /// A value that is not below any other: `+inf`, or the maximum of an integer type.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::highest};
+///
+/// #[cube]
+/// fn start<E: Float, N: Size>() -> Vector<E, N> {
+///     Vector::new(highest::<E>())
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn highest<E: Float>() -> E {
     let element = elem_type_of::<E>();
@@ -32,6 +52,16 @@ pub fn highest<E: Float>() -> E {
 }
 
 /// NaN, or the minimum of an integer type.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::nan_or_lowest};
+///
+/// #[cube]
+/// fn start<E: Float, N: Size>() -> Vector<E, N> {
+///     Vector::new(nan_or_lowest::<E>())
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn nan_or_lowest<E: Float>() -> E {
     let element = elem_type_of::<E>();
@@ -39,6 +69,16 @@ pub fn nan_or_lowest<E: Float>() -> E {
 }
 
 /// NaN, or the maximum of an integer type.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::nan_or_highest};
+///
+/// #[cube]
+/// fn start<E: Float, N: Size>() -> Vector<E, N> {
+///     Vector::new(nan_or_highest::<E>())
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn nan_or_highest<E: Float>() -> E {
     let element = elem_type_of::<E>();
@@ -54,6 +94,16 @@ fn from_bits<E: Float>(#[comptime] bits: u32) -> E {
 }
 
 /// Whether each component is NaN. Integers never are.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::is_nan};
+///
+/// #[cube]
+/// fn number_or_zero<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+///     select_many(is_nan::<E, N>(value), Vector::from_int(0), value)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn is_nan<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
     let element = elem_type_of::<E>();
@@ -61,12 +111,32 @@ pub fn is_nan<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
 }
 
 /// Whether each component is finite: neither infinite nor NaN.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::is_finite};
+///
+/// #[cube]
+/// fn finite_or_zero<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+///     select_many(is_finite::<E, N>(value), value, Vector::from_int(0))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn is_finite<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
     value.abs().less_equal(&Vector::new(E::max_value()))
 }
 
 /// `condition`, but true in the components where `value` is NaN.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::or_nan};
+///
+/// #[cube]
+/// fn is_positive_or_nan<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
+///     or_nan::<E, N>(value.greater_than(&Vector::from_int(0)), value)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn or_nan<E: Float, N: Size>(
     condition: Vector<bool, N>,
@@ -77,6 +147,16 @@ pub fn or_nan<E: Float, N: Size>(
 }
 
 /// `condition`, but false in the components where `value` is NaN.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::and_not_nan};
+///
+/// #[cube]
+/// fn is_not_one_nor_nan<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
+///     and_not_nan::<E, N>(value.not_equal(&Vector::from_int(1)), value)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn and_not_nan<E: Float, N: Size>(
     condition: Vector<bool, N>,
@@ -91,6 +171,16 @@ pub fn and_not_nan<E: Float, N: Size>(
 }
 
 /// `value`, but `other` in the components where `value` is NaN.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::unless_nan};
+///
+/// #[cube]
+/// fn number_or_one<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+///     unless_nan::<E, N>(value, Vector::from_int(1))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn unless_nan<E: Float, N: Size>(value: Vector<E, N>, other: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
@@ -103,6 +193,16 @@ pub fn unless_nan<E: Float, N: Size>(value: Vector<E, N>, other: Vector<E, N>) -
 
 /// The magnitude of each component. The minimum of a signed integer type has no magnitude in that
 /// type and stays as it is.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::magnitude};
+///
+/// #[cube]
+/// fn distance<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
+///     magnitude::<E, N>(left - right)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
@@ -119,6 +219,16 @@ pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
 }
 
 /// 1 in the components that are not zero, including NaN, otherwise 0.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::is_nonzero};
+///
+/// #[cube]
+/// fn counted<E: Float, N: Size>(count: Vector<f32, N>, value: Vector<E, N>) -> Vector<f32, N> {
+///     count + is_nonzero::<E, f32, N>(value)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn is_nonzero<E: Float, U: Float, N: Size>(value: Vector<E, N>) -> Vector<U, N> {
     let nonzero = value.not_equal(&Vector::from_int(0));
@@ -127,6 +237,16 @@ pub fn is_nonzero<E: Float, U: Float, N: Size>(value: Vector<E, N>) -> Vector<U,
 
 /// A constant of type `E`: `wide` for types of 64 bits, otherwise `narrow`. It serves bounds that
 /// depend on the range of the type.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::element_wise::constant};
+///
+/// #[cube]
+/// fn is_tiny<E: Float, N: Size>(value: Vector<E, N>) -> Vector<bool, N> {
+///     value.less_than(&Vector::new(constant::<E>(1e-30, 1e-300)))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn constant<E: Float>(#[comptime] narrow: f32, #[comptime] wide: f64) -> E {
     let element = elem_type_of::<E>();

@@ -142,6 +142,17 @@ struct Split<N: Size> {
 
 /// The exponential of each component. `-inf` gives 0, `inf` gives `inf`, NaN gives NaN. See the
 /// [module](self) for the error in f64.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::math::exp};
+///
+/// #[cube]
+/// fn logistic<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+///     let one = Vector::from_int(1);
+///     one / (one + exp::<E, N>(-value))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
@@ -196,6 +207,16 @@ fn hardware_exp2(power: f32) -> f32 {
 ///
 /// In types other than f64, results are those of the device. They may differ from the above unless
 /// the value is finite and above 0.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::math::ln};
+///
+/// #[cube]
+/// fn entropy<E: Float, N: Size>(share: Vector<E, N>) -> Vector<E, N> {
+///     -share * ln::<E, N>(share)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
@@ -216,6 +237,16 @@ pub fn ln<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
 ///
 /// In types other than f64, results are those of the device. They may differ from the above unless
 /// the base is finite and above 0.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::math::pow};
+///
+/// #[cube]
+/// fn weight<E: Float, N: Size>(rank: Vector<E, N>, power: Vector<E, N>) -> Vector<E, N> {
+///     pow::<E, N>(rank, power)
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
@@ -282,6 +313,16 @@ fn hardware_log2(value: f32) -> f32 {
 /// If the degree is positive, 0 gives 0 and `inf` gives `inf`. Negative values and NaN give NaN. In
 /// types other than f64, results are those of the device. They may differ from the above unless the
 /// value is finite and above 0.
+///
+/// ```
+/// use reduce_kernels::{cubecl::{self, prelude::*}, operator::math::root};
+///
+/// #[cube]
+/// fn cube_root<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
+///     root::<E, N>(value, Vector::from_int(3))
+/// }
+/// # fn main() {}
+/// ```
 #[cube]
 pub fn root<E: Float, N: Size>(value: Vector<E, N>, degree: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();

@@ -74,6 +74,13 @@ pub mod rules {
     ///   output of bool is refused.
     /// - Asking for a floating point accumulator or output of integers or bools accumulates in
     ///   floating point, as [`floating`] does.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::accumulate(&TypeRequest::of(ElementType::U8)).unwrap();
+    /// assert_eq!(types.results[0], ElementType::U32);
+    /// ```
     pub fn accumulate(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
         let wants_float =
@@ -109,6 +116,13 @@ pub mod rules {
     /// The accumulator is f64 if the input or a requested output is f64, otherwise f32; a caller
     /// can ask for either. The output has the input's type if that is floating point, otherwise the
     /// accumulator's; a caller can ask for any floating point type.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::floating(&TypeRequest::of(ElementType::I32)).unwrap();
+    /// assert_eq!(types.results[0], ElementType::F32);
+    /// ```
     pub fn floating(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs, .. } = *request;
         let default = if input == F64 || outputs.contains(&Some(F64)) { F64 } else { F32 };
@@ -126,6 +140,13 @@ pub mod rules {
     /// caller can ask for no other. The output has the input's type. A caller can ask for any
     /// floating point type, for any integer type if the input is an integer or a bool, and for bool
     /// if the input is a bool.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::select(&TypeRequest::of(ElementType::F16)).unwrap();
+    /// assert_eq!(types.results[0], ElementType::F16);
+    /// ```
     pub fn select(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs, .. } = *request;
         let held = held(input);
@@ -145,6 +166,13 @@ pub mod rules {
     /// The accumulator holds a value as [`select`] does and, in its second field, an index of u32,
     /// or of u64 if one reduction has more elements than u32 counts. The output has the index's
     /// type. A caller can ask for i32, u32, i64 or u64, if the type holds every index.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::index(&TypeRequest::of(ElementType::F16)).unwrap();
+    /// assert_eq!(types.results[0], ElementType::U32);
+    /// ```
     pub fn index(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], reduction_len } = *request;
         let held = held(input);
@@ -157,6 +185,13 @@ pub mod rules {
 
     /// The rule of values with their positions. The first result is typed as [`select`] types it,
     /// the second as [`index`] does.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::value_and_index(&TypeRequest::of(ElementType::F16)).unwrap();
+    /// assert_eq!(types.results[1], ElementType::U32);
+    /// ```
     pub fn value_and_index(request: &TypeRequest) -> Option<Signature> {
         let [first, second, third] = request.outputs;
         let value = select(&TypeRequest { outputs: [first, None, None], ..*request })?;
@@ -172,6 +207,13 @@ pub mod rules {
     /// The accumulator is u32, or u64 if one reduction has more elements than u32 counts; a caller
     /// can ask for u64. The output has the accumulator's type. A caller can ask for i32, u32, i64
     /// or u64, if the type holds the count, and for any floating point type.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::count(&TypeRequest::of(ElementType::F16)).unwrap();
+    /// assert_eq!(types.results[0], ElementType::U32);
+    /// ```
     pub fn count(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], reduction_len } = *request;
         let field = accumulator.unwrap_or(counting(reduction_len));
@@ -184,6 +226,13 @@ pub mod rules {
 
     /// The rule of truth values. The accumulator is u32. The output is bool; a caller can ask for
     /// any other type, and gets 0 and 1.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
+    ///
+    /// let types = rules::truth(&TypeRequest::of(ElementType::F16)).unwrap();
+    /// assert_eq!(types.results[0], ElementType::Bool);
+    /// ```
     pub fn truth(request: &TypeRequest) -> Option<Signature> {
         let TypeRequest { input, accumulator, outputs: [output, ..], .. } = *request;
         let fits = accumulator.is_none_or(|asked| asked == U32);
@@ -195,6 +244,12 @@ pub mod rules {
     /// f16 with bf16, and otherwise an integer type that holds both. Integers of 64 bits with
     /// floating point of less than 64 bits give f64. u64 with a signed type gives i64, which holds
     /// all but half of them.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::rules};
+    ///
+    /// assert_eq!(rules::common(ElementType::U8, ElementType::I8), ElementType::I16);
+    /// ```
     pub fn common(first: ElementType, second: ElementType) -> ElementType {
         let wide = |element: ElementType| element.bytes() == 8;
         match (first, second) {
@@ -235,6 +290,12 @@ pub mod rules {
 
     /// The type in which values of `input` are compared: f32, i32 or u32 for types of at most 32
     /// bits, otherwise the type itself.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::rules};
+    ///
+    /// assert_eq!(rules::held(ElementType::BF16), ElementType::F32);
+    /// ```
     pub fn held(input: ElementType) -> ElementType {
         match input {
             F16 | BF16 | F32 => F32,
@@ -247,6 +308,12 @@ pub mod rules {
     }
 
     /// The type that counts up to `len`: u32 if it can, otherwise u64.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::rules};
+    ///
+    /// assert_eq!(rules::counting(1 << 33), ElementType::U64);
+    /// ```
     pub fn counting(len: usize) -> ElementType {
         if u32::try_from(len).is_ok() { U32 } else { U64 }
     }

@@ -283,6 +283,15 @@ fn vector(first: In, second: In) -> Vector<In, Wide> {
 /// [`Tolerance::FEW_ROUNDINGS`] does for operators that add and multiply. Where an identity takes
 /// part, results must be equal whatever the tolerance.
 ///
+/// ```no_run
+/// use reduce_kernels::{Sum, cubecl::prelude::*, testing::{TestError, Tolerance, check_laws}};
+///
+/// # fn example(client: &Client) -> Result<(), TestError> {
+/// let triples = [[1.0, 2.0, 3.0], [-0.5, f32::NAN, 4.0]];
+/// check_laws(client, Sum, &triples, Tolerance::FEW_ROUNDINGS)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// [`TestError::BrokenLaw`] with the first triple that breaks a law; [`TestError::Reduce`] if the

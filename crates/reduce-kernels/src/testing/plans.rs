@@ -14,6 +14,17 @@ const SEVERAL: usize = 2;
 /// Every kind of plan that can run a problem on a device: each schedule, read in the widest
 /// vectors, in narrow ones and in single elements, along the reduction and across outputs, with
 /// rows realigned and not.
+///
+/// ```
+/// use reduce_kernels::{Device, ElementType, Sum, TensorDescription, reduce, testing::every_plan};
+///
+/// let x = TensorDescription::row_major(ElementType::F32, [64, 4096]);
+/// let problem = reduce(Sum, &x).over(1).problem()?;
+/// let device = Device::h200();
+/// let plans = every_plan(&problem, &device);
+/// assert!(!plans.is_empty() && plans.iter().all(|plan| plan.check(&problem, &device).is_ok()));
+/// # Ok::<(), reduce_kernels::ReduceError>(())
+/// ```
 pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
     let single = |direction| Access::new(direction).with_loads_in_flight(3);
     let mut narrow = device.clone();
@@ -30,6 +41,17 @@ pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
 }
 
 /// Every schedule that can run a problem in the widest vectors, with rows realigned and not.
+///
+/// ```
+/// use reduce_kernels::{Device, ElementType, Sum, TensorDescription, reduce, testing::widest_plans};
+///
+/// let x = TensorDescription::row_major(ElementType::F32, [64, 4096]);
+/// let problem = reduce(Sum, &x).over(1).problem()?;
+/// let device = Device::h200();
+/// let plans = widest_plans(&problem, &device);
+/// assert!(!plans.is_empty() && plans.iter().all(|plan| plan.check(&problem, &device).is_ok()));
+/// # Ok::<(), reduce_kernels::ReduceError>(())
+/// ```
 pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
     let mut accesses = vec![Access::widest(problem, device)];
     accesses.extend(Access::realigned(problem, device));

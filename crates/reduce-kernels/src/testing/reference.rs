@@ -39,6 +39,25 @@ const GUARD: usize = 16;
 /// time, of 16,000 elements or more for each output. Plans are those of [`every_plan`], and the
 /// planner's own. Outputs are full of poison beforehand, with gaps between their elements.
 ///
+/// ```no_run
+/// use reduce_kernels::{
+///     Sum, cubecl::prelude::*, device_of, reduce,
+///     testing::{TestError, Tolerance, check_every_plan},
+/// };
+///
+/// # fn example(client: &Client) -> Result<(), TestError> {
+/// let ran = check_every_plan(
+///     client,
+///     &device_of(client),
+///     |input| reduce(Sum, input),
+///     |random| random.integer(-8..=8) as f32,
+///     |elements| elements.iter().sum::<f64>(),
+///     Tolerance::FEW_ROUNDINGS,
+/// )?;
+/// println!("{} plans ran", ran.len());
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// The first [`TestError`]: a plan that is refused, a result that is not close, a write outside the

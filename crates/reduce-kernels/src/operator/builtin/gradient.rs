@@ -28,7 +28,7 @@ pub struct RmsNormGradient {
     pub count: f64,
 }
 
-/// The gradient of layer normalisation from [`SumAndShiftedDot`] of the output's gradient and the
+/// The gradient of layer normalisation from `SumAndShiftedDot` of the output's gradient and the
 /// input. The operands are the input, its mean and the reciprocal of its deviation.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNormGradient {
