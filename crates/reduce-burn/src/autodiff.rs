@@ -13,10 +13,10 @@ use burn_backend::{
 use reduce_kernels::by_name::PairName;
 
 use crate::{
-    ReduceBurnError,
     application::{self, Application, gradient::ApplicationGradient},
     backend::{Operation, ReduceBackend, Results, floats_of},
     composed,
+    error::ReduceBurnError,
     gradient::{self, Gradient},
     pair::{
         self, PairReduction,

@@ -2,7 +2,7 @@
 
 use core::ops::RangeFull;
 
-use crate::ReduceBurnError;
+use crate::error::ReduceBurnError;
 
 /// Axes as a caller names them: a number, a list of numbers, or `..` for all axes. A negative
 /// number counts from the end: -1 is the last axis.

@@ -31,8 +31,8 @@ use burn_backend::{
 use burn_tensor::Shape;
 
 use crate::{
-    ReduceBurnError,
     clip::{self, Clipped},
+    error::ReduceBurnError,
     operand::Operand,
     tensor::floats,
 };

@@ -24,10 +24,10 @@ use reduce_kernels::{
 };
 
 use crate::{
-    ReduceBurnError,
     application::{Application, AppliedFunction},
     backend::{Operation, ReduceBackend, Results},
     clip::Clipping,
+    error::ReduceBurnError,
     pair::PairReduction,
     reduction::Reduction,
     tensor::AnyTensor,

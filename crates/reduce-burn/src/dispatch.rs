@@ -23,9 +23,9 @@ use burn_dispatch::{
 use burn_tensor::{IntDType, Shape};
 
 use crate::{
-    ReduceBurnError,
     backend::{Operation, ReduceBackend, Results},
     composed,
+    error::ReduceBurnError,
     tensor::AnyTensor,
 };
 

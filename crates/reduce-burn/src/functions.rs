@@ -8,8 +8,9 @@ use burn_tensor::{
 use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
 use crate::{
-    Axes, ReduceBurnError,
+    axes::Axes,
     backend::{Operation, ReduceBackend},
+    error::ReduceBurnError,
     reduction::Reduction,
     tensor::{AnyTensor, from_any, into_any},
 };

@@ -16,8 +16,8 @@ use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use burn_std::ExecutionError;
 
 use crate::{
-    ReduceBurnError,
     backend::{Operation, ReduceBackend, Results},
+    error::ReduceBurnError,
     tensor::AnyTensor,
 };
 use burn_tensor::kind::Kind;

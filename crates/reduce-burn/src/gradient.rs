@@ -11,9 +11,9 @@ use burn_tensor::{IndexingUpdateOp, Shape, kind::Kind};
 use reduce_kernels::by_name::OperatorName;
 
 use crate::{
-    ReduceBurnError,
     axes::inverse,
     backend::{self, ReduceBackend},
+    error::ReduceBurnError,
     operand::{Operand, wide},
     reduction::Reduction,
     tensor::{AnyTensor, floats},

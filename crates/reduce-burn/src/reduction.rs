@@ -4,7 +4,7 @@ use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::{Shape, kind::Kind};
 use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
-use crate::{AxisList, ReduceBurnError, geometry::Geometry, tensor::AnyTensor};
+use crate::{axes::AxisList, error::ReduceBurnError, geometry::Geometry, tensor::AnyTensor};
 
 /// What to compute of a tensor: an operator, its parameters and the axes. It knows the shape and
 /// the types of its results before it runs.

@@ -10,21 +10,47 @@ use reduce_planner::{AppliedPlan, AppliedProblem, Choice, Device, ElementType, P
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedApplication, RecordedCall};
 use crate::{
-    Axes, Input, Operator, Outputs, ReduceError, Reduction,
-    error::Reason,
+    axes::Axes,
+    error::{Reason, ReduceError},
     host::{
         apply::{
             launch::Tensors,
             request::{ApplyRequest, OperandSpec},
         },
-        bound::alignment_of,
         call::Call,
         types::applied_type,
     },
-    operator::{Apply, ApplyRef, Arity, Fields, rules},
-    plans::PlanInUse,
-    reduction::{Options, request},
+    input::{Input, alignment_of},
+    operator::{Apply, ApplyRef, Arity, Fields, Operator, rules},
+    plan_in_use::PlanInUse,
+    reduction::{Options, Outputs, Reduction, request},
 };
+
+impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
+    /// Applies the results to each element of the input, in the same launch where the plan allows:
+    /// `apply` gets the element and the results of its reduction, and gives an element of the
+    /// output.
+    ///
+    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or
+    /// of the output. Types that were asked for with [`output_type`](Self::output_type) and a plan
+    /// are dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{
+    /// #     ReduceError,
+    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+    /// #     normalize::Scaled,
+    /// #     operators::NormL2Reciprocal,
+    /// #     reduce,
+    /// # };
+    /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+    /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, T> {
+        AppliedReduction::new(self, apply)
+    }
+}
 
 /// A reduction whose results are applied to each element of its input; see [`Reduction::apply`]. It
 /// does nothing until it is run. If the input is a [`TensorDescription`](crate::TensorDescription),

@@ -3,7 +3,7 @@
 use cubecl::{future::block_on, prelude::*, server::Handle, std::tensor::TensorHandle};
 
 use crate::{
-    ReduceError,
+    error::ReduceError,
     host::scratch::{first_lost, unwritten},
 };
 

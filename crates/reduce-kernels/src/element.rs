@@ -3,7 +3,7 @@
 use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
 use reduce_planner::ElementType;
 
-use crate::{ReduceError, error::Reason};
+use crate::error::{Reason, ReduceError};
 
 /// The element type that corresponds to a CubeCL storage type.
 ///

@@ -4,11 +4,7 @@ use core::{error::Error, fmt};
 
 use reduce_planner::{ElementType, PlanError, ProblemError, Role};
 
-use crate::{
-    operator::{InvalidParameter, TypeRequest},
-    partials::PartialsError,
-    sharded::ShardsError,
-};
+use crate::operator::{InvalidParameter, TypeRequest};
 
 /// Why a call was refused, or what [`confirm`](crate::confirm) found.
 ///
@@ -522,5 +518,178 @@ mod tests {
         assert!(launched.launched() && !shard.launched());
         let source = launched.source().and_then(|source| source.downcast_ref());
         assert_eq!(source, Some(&shard));
+    }
+}
+
+/// Why partial results cannot be merged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartialsError {
+    /// There is nothing to merge.
+    #[error("there are no partial results to merge")]
+    None,
+    /// Two partial results do not belong together.
+    #[error("partial results 0 and {nth} differ in their {what}: {first} and {other}")]
+    Differ {
+        /// Index of the second in the list, counted from 0.
+        nth: usize,
+        /// What differs: `parameters`, `types`, `shape` or `shard`.
+        what: &'static str,
+        /// That of the first.
+        first: String,
+        /// That of the other.
+        other: String,
+    },
+    /// A shard does not begin where the one before it ends.
+    #[error("partial result {nth} begins at index {start} of axis {axis}, not at {expected}")]
+    Order {
+        /// Index in the list, counted from 0.
+        nth: usize,
+        /// The axis along which the whole is cut.
+        axis: usize,
+        /// Where the shard begins.
+        start: usize,
+        /// Where the shard before it ends.
+        expected: usize,
+    },
+    /// Shards of the whole are missing.
+    #[error("shards cover indices {start}..{end} of axis {axis}, not all {of}")]
+    Incomplete {
+        /// The axis along which the whole is cut.
+        axis: usize,
+        /// The first index that is covered.
+        start: usize,
+        /// The index after the last that is covered.
+        end: usize,
+        /// Number of indices of the whole.
+        of: usize,
+    },
+    /// Positions of several tensors would be mixed up.
+    #[error("`{operator}` gives positions: partial results of shards are needed, not of tensors")]
+    Positional {
+        /// Name of the operator.
+        operator: String,
+    },
+    /// The operator has no value for no elements, and no elements went into the partial results.
+    #[error("`{operator}` of no elements is undefined")]
+    Empty {
+        /// Name of the operator.
+        operator: String,
+    },
+    /// The description is of another operator.
+    #[error("the partial results are of `{described}`, not of `{operator}`")]
+    Operator {
+        /// Name of the operator in the description.
+        described: String,
+        /// Name of the operator that was given.
+        operator: String,
+    },
+    /// The partial results lie on another device than that of the client.
+    #[error("partial result {nth} lies on another device than that of the client")]
+    OtherDevice {
+        /// Index in the list, counted from 0.
+        nth: usize,
+    },
+    /// Types that suit each of the partial results do not hold what all together may give.
+    #[error(
+        "{count} elements need wider types than each of the partial results has; ask for them with \
+         `accumulate_in` or `output_type`, or name the shards"
+    )]
+    TooMany {
+        /// Number of elements of all together.
+        count: usize,
+    },
+    /// A description that another version of this crate wrote, or whose numbers contradict each
+    /// other.
+    #[error("no partial results of this version can have {what}")]
+    Description {
+        /// What is impossible.
+        what: String,
+    },
+    /// The words are not a row-major tensor of u32 of the shape that the description asks for.
+    #[error("the words must be a row-major tensor of u32 of shape {expected:?}, not {found}")]
+    Words {
+        /// Slots, words of an accumulator, outputs.
+        expected: [usize; 3],
+        /// Type, shape and strides of the tensor.
+        found: String,
+    },
+}
+
+/// Why tensors do not make a sharded tensor, or why one cannot be reduced.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShardsError {
+    /// There is no shard.
+    #[error("a sharded tensor needs a shard")]
+    None,
+    /// Two shards lie on one device.
+    #[error("shards {first} and {second} both lie on {device}")]
+    SameDevice {
+        /// Index of a shard, counted from 0.
+        first: usize,
+        /// Index of a later shard.
+        second: usize,
+        /// The device.
+        device: String,
+    },
+    /// Two shards have elements of different types.
+    #[error("shard 0 is of {first}, and shard {nth} of {other}")]
+    Types {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// Type of the first shard.
+        first: ElementType,
+        /// Type of this shard.
+        other: ElementType,
+    },
+    /// The extents of two shards differ along an axis that is not cut.
+    #[error("shard 0 has shape {first:?}, and shard {nth} {other:?}: {}", cut_in_words(*.cut))]
+    Shapes {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// The axis along which the tensor is cut; `None` if it is the same on all devices.
+        cut: Option<usize>,
+        /// Shape of the first shard.
+        first: Vec<usize>,
+        /// Shape of this shard.
+        other: Vec<usize>,
+    },
+    /// The second input does not lie as the first does.
+    #[error("the second input does not lie as the first does: {reason}")]
+    Second {
+        /// What differs.
+        reason: String,
+    },
+    /// A shard cannot be reduced.
+    #[error("shard {nth}: {error}")]
+    Shard {
+        /// Index of the shard, counted from 0.
+        nth: usize,
+        /// What is wrong.
+        error: ReduceError,
+    },
+    /// The backend cannot exchange data between devices.
+    #[error(
+        "{backend} has no collectives in CubeCL: reduce over the cut axis with \
+         `run_sharded_through_host`, or exchange partial results yourself \
+         (`Reduction::partials_of_shard`, `merge_partials`)"
+    )]
+    NoCollectives {
+        /// Name of the backend.
+        backend: String,
+    },
+    /// NCCL, through which CUDA devices exchange data, cannot be called.
+    #[error("NCCL is needed to reduce over the cut axis: {reason}")]
+    NoNccl {
+        /// What is missing.
+        reason: String,
+    },
+}
+
+fn cut_in_words(cut: Option<usize>) -> String {
+    match cut {
+        None => "replicas are equal".into(),
+        Some(axis) => format!("they may differ along axis {axis} alone"),
     }
 }

@@ -4,8 +4,10 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    Axes, Input, ReduceError,
     applied::AppliedReduction,
+    axes::Axes,
+    error::ReduceError,
+    input::Input,
     operator::{
         Mapped,
         builtin::{
@@ -13,8 +15,7 @@ use crate::{
             SoftmaxGradient, Sum, SumAndShiftedDot,
         },
     },
-    reduce,
-    reduction::reduce_pair,
+    reduction::{reduce, reduce_pair},
 };
 
 /// The gradient of [`softmax`](fn@crate::normalize::softmax) over `axes`, from that of its output

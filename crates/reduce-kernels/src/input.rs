@@ -2,14 +2,10 @@
 
 use core::fmt;
 
-use cubecl::std::tensor::TensorHandle;
+use cubecl::{server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, InputSpec, row_major_strides};
 
-use crate::{
-    ReduceError,
-    element::element_type,
-    host::bound::{alignment_of, buffer_bytes},
-};
+use crate::{element::element_type, error::ReduceError};
 
 /// What a [`Reduction`](crate::Reduction) is described for: a `TensorHandle`, which can be reduced,
 /// or a [`TensorDescription`], which answers every question that needs no data.
@@ -99,4 +95,21 @@ pub(crate) mod sealed {
             None
         }
     }
+}
+
+/// Bytes of a buffer between its offsets.
+pub(crate) fn buffer_bytes(handle: &Handle) -> u64 {
+    bytes_between(handle.size(), handle.offset_start, handle.offset_end)
+}
+
+/// Bytes of a buffer between its offsets; 0 if they cross.
+pub(crate) fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
+    size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
+}
+
+/// Alignment in bytes of an address that lies `offset` bytes into a buffer. Buffers themselves are
+/// aligned to the widest load, of 16 bytes.
+pub(crate) fn alignment_of(offset: u64) -> usize {
+    const WIDEST_LOAD_LOG2: u32 = 4;
+    1 << offset.trailing_zeros().min(WIDEST_LOAD_LOG2)
 }

@@ -65,9 +65,12 @@ pub mod operator;
 pub mod operators;
 pub mod pairs;
 pub mod partials;
+mod plan_in_use;
 pub mod plans;
 #[cfg(feature = "serde")]
 mod recorded;
+#[cfg(feature = "serde")]
+mod recording;
 mod reduction;
 pub mod sharded;
 #[cfg(feature = "testing")]

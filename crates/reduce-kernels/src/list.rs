@@ -27,8 +27,7 @@ use reduce_planner::{
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedCall, RecordedList, RecordedListApplication};
 use crate::{
-    Input, Map, Operator, Outputs, ReduceError,
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         call::Call,
         list::{
@@ -39,8 +38,13 @@ use crate::{
         settings::PlanStore,
         types::applied_type,
     },
-    operator::{Apply, ApplyRef, Arity, Fields, Mapped, One, OperatorRef, builtin::NormL2, rules},
-    plans::PlanInUse,
+    input::Input,
+    operator::{
+        Apply, ApplyRef, Arity, Fields, Map, Mapped, One, Operator, OperatorRef, builtin::NormL2,
+        rules,
+    },
+    plan_in_use::PlanInUse,
+    reduction::Outputs,
 };
 
 pub use crate::operator::builtin::ClippedToNorm;

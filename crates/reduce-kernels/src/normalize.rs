@@ -29,7 +29,10 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    Axes, Input, ReduceError, host,
+    axes::Axes,
+    error::ReduceError,
+    host,
+    input::Input,
     operator::{
         Mapped,
         builtin::{
@@ -37,7 +40,7 @@ use crate::{
             ScaledThen, SoftmaxSums,
         },
     },
-    reduce,
+    reduction::reduce,
 };
 
 pub use crate::{

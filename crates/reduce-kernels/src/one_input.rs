@@ -7,7 +7,12 @@ use core::{fmt, str::FromStr};
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
-use crate::{Axes, Outputs, ReduceError, operator::builtin::*, reduction::reduce};
+use crate::{
+    axes::Axes,
+    error::ReduceError,
+    operator::builtin::*,
+    reduction::{Outputs, reduce},
+};
 
 /// The parameters of operators that are chosen by name, for programs that take both from their
 /// user.

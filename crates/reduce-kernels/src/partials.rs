@@ -25,11 +25,10 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, ProblemError, Role, row_major_strides};
 
 use crate::{
-    Outputs, ReduceError, Reduction,
     element::storage_type,
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
-        bound::{Bound, buffer_bytes},
+        bound::Bound,
         cache::identity,
         reduce::{
             check_layouts,
@@ -38,11 +37,15 @@ use crate::{
         },
         types::word_count,
     },
+    input::buffer_bytes,
     operator::{Arity, Fields, Operator, OperatorRef, Signature, TypeRequest},
+    reduction::{Outputs, Reduction},
 };
 
 #[doc(no_inline)]
 pub use reduce_planner::ShardSpec;
+
+pub use crate::error::PartialsError;
 
 /// The indices along an axis whose elements went into a partial result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,101 +154,6 @@ impl<O> fmt::Debug for Partials<O> {
             .field("words", &self.words.shape())
             .finish_non_exhaustive()
     }
-}
-
-/// Why partial results cannot be merged.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PartialsError {
-    /// There is nothing to merge.
-    #[error("there are no partial results to merge")]
-    None,
-    /// Two partial results do not belong together.
-    #[error("partial results 0 and {nth} differ in their {what}: {first} and {other}")]
-    Differ {
-        /// Index of the second in the list, counted from 0.
-        nth: usize,
-        /// What differs: `parameters`, `types`, `shape` or `shard`.
-        what: &'static str,
-        /// That of the first.
-        first: String,
-        /// That of the other.
-        other: String,
-    },
-    /// A shard does not begin where the one before it ends.
-    #[error("partial result {nth} begins at index {start} of axis {axis}, not at {expected}")]
-    Order {
-        /// Index in the list, counted from 0.
-        nth: usize,
-        /// The axis along which the whole is cut.
-        axis: usize,
-        /// Where the shard begins.
-        start: usize,
-        /// Where the shard before it ends.
-        expected: usize,
-    },
-    /// Shards of the whole are missing.
-    #[error("shards cover indices {start}..{end} of axis {axis}, not all {of}")]
-    Incomplete {
-        /// The axis along which the whole is cut.
-        axis: usize,
-        /// The first index that is covered.
-        start: usize,
-        /// The index after the last that is covered.
-        end: usize,
-        /// Number of indices of the whole.
-        of: usize,
-    },
-    /// Positions of several tensors would be mixed up.
-    #[error("`{operator}` gives positions: partial results of shards are needed, not of tensors")]
-    Positional {
-        /// Name of the operator.
-        operator: String,
-    },
-    /// The operator has no value for no elements, and no elements went into the partial results.
-    #[error("`{operator}` of no elements is undefined")]
-    Empty {
-        /// Name of the operator.
-        operator: String,
-    },
-    /// The description is of another operator.
-    #[error("the partial results are of `{described}`, not of `{operator}`")]
-    Operator {
-        /// Name of the operator in the description.
-        described: String,
-        /// Name of the operator that was given.
-        operator: String,
-    },
-    /// The partial results lie on another device than that of the client.
-    #[error("partial result {nth} lies on another device than that of the client")]
-    OtherDevice {
-        /// Index in the list, counted from 0.
-        nth: usize,
-    },
-    /// Types that suit each of the partial results do not hold what all together may give.
-    #[error(
-        "{count} elements need wider types than each of the partial results has; ask for them with \
-         `accumulate_in` or `output_type`, or name the shards"
-    )]
-    TooMany {
-        /// Number of elements of all together.
-        count: usize,
-    },
-    /// A description that another version of this crate wrote, or whose numbers contradict each
-    /// other.
-    #[error("no partial results of this version can have {what}")]
-    Description {
-        /// What is impossible.
-        what: String,
-    },
-    /// The words are not a row-major tensor of u32 of the shape that the description asks for.
-    #[error("the words must be a row-major tensor of u32 of shape {expected:?}, not {found}")]
-    Words {
-        /// Slots, words of an accumulator, outputs.
-        expected: [usize; 3],
-        /// Type, shape and strides of the tensor.
-        found: String,
-    },
 }
 
 /// The error for a failed merge.

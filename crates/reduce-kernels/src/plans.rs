@@ -24,51 +24,21 @@
 //! remembers what an application reduces, so that it can be measured.
 
 use cubecl::prelude::*;
-use reduce_planner::{DeviceError, Plan, Profile};
+use reduce_planner::{DeviceError, Profile};
 #[cfg(feature = "serde")]
 #[doc(no_inline)]
 pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
 
+use crate::host::{cache, client::device_of, settings};
+pub use crate::plan_in_use::{PlanInUse, PlanSource};
 #[cfg(feature = "serde")]
-pub use crate::recorded::{
-    RecordedApplication, RecordedCall, RecordedError, RecordedList, RecordedListApplication,
-    RecordedOperand, RecordedReduction, RecordedTensor, record_calls, recorded, stop_recording,
+pub use crate::{
+    recorded::{
+        RecordedApplication, RecordedCall, RecordedError, RecordedList, RecordedListApplication,
+        RecordedOperand, RecordedReduction, RecordedTensor,
+    },
+    recording::{record_calls, recorded, stop_recording},
 };
-use crate::{
-    device_of,
-    host::{cache, settings},
-};
-
-/// The plan that a call runs, and where it comes from. [`Reduction::plan`] gives it, and so do the
-/// other kinds of calls, each with the plans of its kind.
-///
-/// [`Reduction::plan`]: crate::Reduction::plan
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct PlanInUse<P = Plan> {
-    /// The plan.
-    pub plan: P,
-    /// Where it comes from.
-    pub source: PlanSource,
-}
-
-impl<P> PlanInUse<P> {
-    pub(crate) fn new(plan: P, source: PlanSource) -> Self {
-        Self { plan, source }
-    }
-}
-
-/// Where the plan of a reduction comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PlanSource {
-    /// The caller gave it, with [`with_plan`](crate::Reduction::with_plan).
-    Given,
-    /// A store of measured plans has it.
-    Stored,
-    /// The planner chose it without measuring.
-    Chosen,
-}
 
 /// Plans with this profile for all reductions of this process on the client's device, in place of
 /// the one that [`device_of`] assumes.

@@ -1,35 +1,15 @@
 //! Calls as data: what a program computes, recorded to be planned and tuned elsewhere.
 
 use core::fmt;
-use std::{borrow::Cow, rc::Rc};
 
-use cubecl::prelude::*;
-use reduce_planner::{
-    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem, reduced_axes,
-};
+use reduce_planner::{ElementType, reduced_axes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    Axes, Input, Operator, ReduceError, Reduction,
-    error::Reason,
-    host::{
-        apply::request::{ApplyRequest, OperandSpec},
-        bound::alignment_of,
-        cache,
-        call::Task,
-        list::{
-            apply::{ApplyListRequest, ApplyListTask},
-            request::{ListRequest, ListTask},
-        },
-        reduce::request::{Request, SecondRequest, Wanted},
-        settings,
-    },
-    operator::{Apply, ApplyRef, One, OperatorRef},
-};
+use crate::{error::ReduceError, operator::Operator};
 
 /// A call of any kind as data: everything that decides its problem, and no tensor.
 ///
-/// [`recorded`] gives those of a process. One line of JSON holds one of them
+/// [`recorded`](crate::plans::recorded) gives those of a process. One line of JSON holds one of them
 /// ([`to_json`](Self::to_json), [`parse`](Self::parse)), and a file of them has a line for each.
 /// Only the names of operators and functions are kept, because their parameters do not change a
 /// plan.
@@ -58,9 +38,9 @@ pub enum RecordedCall {
     ListApplication(RecordedListApplication),
 }
 
-/// A reduction as data: everything that decides its [`Problem`], and no tensor.
+/// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no tensor.
 ///
-/// [`Reduction::record`] gives that of one reduction. It does not matter whether reduced axes stay
+/// [`Reduction::record`](crate::Reduction::record) gives that of one reduction. It does not matter whether reduced axes stay
 /// with size 1.
 ///
 /// ```
@@ -119,7 +99,7 @@ pub struct RecordedOperand {
     pub alignment: usize,
 }
 
-/// An application as data: everything that decides its [`AppliedProblem`], and no tensor.
+/// An application as data: everything that decides its [`AppliedProblem`](crate::planner::AppliedProblem), and no tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -142,7 +122,7 @@ pub struct RecordedApplication {
     pub with_results: bool,
 }
 
-/// A list of tensors as data: everything that decides its [`ListProblem`], and no tensor.
+/// A list of tensors as data: everything that decides its [`ListProblem`](crate::planner::ListProblem), and no tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -175,7 +155,7 @@ pub struct RecordedTensor {
 }
 
 /// The application of a list's results as data: everything that decides its
-/// [`AppliedListProblem`], and no tensor.
+/// [`AppliedListProblem`](crate::planner::AppliedListProblem), and no tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -202,67 +182,10 @@ fn is_none_asked_for(outputs: &[Option<ElementType>; 3]) -> bool {
 }
 
 impl RecordedReduction {
-    /// The reduction of a request.
-    pub(crate) fn of(request: &Request<'_>) -> Self {
-        let second = request.second.as_ref();
-        Self {
-            operator: request.operator.0.name(),
-            element: request.element,
-            shape: request.shape.to_vec(),
-            strides: request.strides.to_vec(),
-            alignment: request.alignment,
-            axes: request.axes.as_ref().map(|axes| axes.to_vec()),
-            second: second.map(|second| {
-                RecordedOperand::new(second.element, &second.strides, second.alignment)
-            }),
-            accumulator: request.accumulator,
-            outputs: request.outputs,
-            output_strides: request.output_strides(),
-        }
-    }
-
-    /// The request of an operator for this reduction.
-    fn request<O: Operator>(&self) -> Result<Request<'_>, ReduceError> {
-        check_name(&self.operator, O::DEFINITION.erased().name())?;
-        let output = match &self.output_strides {
-            None => None,
-            Some(strides) => Some((Cow::Owned(self.kept_shape()?), Cow::Borrowed(&strides[..]))),
-        };
-        Ok(Request {
-            operator: OperatorRef(O::DEFINITION.erased()),
-            element: self.element,
-            shape: Cow::Borrowed(&self.shape),
-            strides: Cow::Borrowed(&self.strides),
-            second: self.second.as_ref().map(|second| SecondRequest {
-                element: second.element,
-                strides: second.strides.clone(),
-                alignment: alignment_of(second.alignment as u64),
-            }),
-            // The number may come from a file.
-            alignment: alignment_of(self.alignment as u64),
-            axes: self.axes.as_deref().map(Cow::Borrowed),
-            keep_dims: false,
-            accumulator: self.accumulator,
-            outputs: self.outputs,
-            output,
-            plan: None,
-            wanted: Wanted::Results,
-        })
-    }
-
     /// Whether this is a reduction by `O`, as far as names tell.
     #[must_use]
     pub fn is_of<O: Operator>(&self) -> bool {
         self.operator == O::DEFINITION.erased().name()
-    }
-
-    /// The canonical problem. `O` is the operator.
-    ///
-    /// # Errors
-    ///
-    /// `O` has another name, or axes, types or strides are invalid.
-    pub fn problem<O: Operator>(&self) -> Result<Problem, ReduceError> {
-        Ok(self.request::<O>()?.resolve()?.problem)
     }
 
     /// The extents of the axes that are not reduced: the shape of a result without the others.
@@ -274,24 +197,6 @@ impl RecordedReduction {
         let is_reduced = reduced_axes(self.shape.len(), self.axes.as_deref())?;
         let kept = self.shape.iter().zip(is_reduced).filter(|(_, reduced)| !reduced);
         Ok(kept.map(|(&extent, _)| extent).collect())
-    }
-
-    /// A reduction of `input`, and of `second` if the operator takes two, with the axes and types
-    /// of this one. The result does not keep the reduced axes.
-    ///
-    /// It has the problem of this one if the tensors have the recorded types, shapes, strides and
-    /// alignments, and if the output has the recorded strides.
-    pub fn reduction<'a, O: Operator, T: Input>(
-        &self,
-        operator: O,
-        input: &'a T,
-        second: Option<&'a T>,
-    ) -> Reduction<'a, O, T> {
-        let axes = self.axes.clone().map_or(Axes::All, Axes::List);
-        let mut reduction = Reduction::new(operator, input, second).over(axes).keep_dims(false);
-        reduction.options.accumulator = self.accumulator;
-        reduction.options.outputs = self.outputs;
-        reduction
     }
 
     /// The reduction as a line of JSON, which [`parse`](Self::parse) reads.
@@ -337,129 +242,9 @@ fn parsed<R: DeserializeOwned>(text: &str) -> Result<R, RecordedError> {
     serde_json::from_str(text).map_err(|error| RecordedError { text: text.to_owned(), error })
 }
 
-/// Checks that an operator, or a function, has the recorded name.
-fn check_name(recorded: &str, found: String) -> Result<(), ReduceError> {
-    match recorded == found {
-        true => Ok(()),
-        false => Err(Reason::OtherOperator { recorded: recorded.to_owned(), found }.into()),
-    }
-}
-
 impl RecordedOperand {
-    fn new(element: ElementType, strides: &[usize], alignment: usize) -> Self {
+    pub(crate) fn new(element: ElementType, strides: &[usize], alignment: usize) -> Self {
         Self { element, strides: strides.to_vec(), alignment }
-    }
-}
-
-impl RecordedApplication {
-    /// The application of a request.
-    pub(crate) fn of(request: &ApplyRequest<'_>) -> Self {
-        let operands = request.own_operands().iter().map(|operand| {
-            RecordedOperand::new(operand.element, &operand.strides, operand.alignment)
-        });
-        Self {
-            function: request.apply.0.name.to_owned(),
-            reduction: RecordedReduction::of(&request.reduction),
-            output: request.output,
-            output_layout: request.layout.clone(),
-            operands: operands.collect(),
-            with_results: request.wants_results,
-        }
-    }
-
-    /// The canonical problem, and that of the reduction alone. `O` is the operator and `F` the
-    /// function.
-    ///
-    /// # Errors
-    ///
-    /// `O` or `F` has another name, or axes, operands, types or strides are invalid.
-    pub fn problems<O: Operator, F: Apply<Results = O::Results>>(
-        &self,
-    ) -> Result<(AppliedProblem, Problem), ReduceError> {
-        check_name(&self.function, F::NAME.to_owned())?;
-        let second = self.reduction.second.iter();
-        let operands = second.chain(&self.operands).map(|operand| OperandSpec {
-            element: operand.element,
-            strides: operand.strides.clone(),
-            alignment: alignment_of(operand.alignment as u64),
-        });
-        let layout = self.output_layout.clone();
-        let request = ApplyRequest {
-            reduction: self.reduction.request::<O>()?,
-            apply: ApplyRef(F::DEFINITION.erased()),
-            output: self.output,
-            layout: layout.map(|(strides, alignment)| (strides, alignment_of(alignment as u64))),
-            operands: operands.collect(),
-            wants_results: self.with_results,
-            plan: None,
-        };
-        Ok(request.state()?.problems)
-    }
-}
-
-impl RecordedList {
-    /// The list of a task.
-    pub(crate) fn of(request: &ListRequest, inputs: &[InputSpec<'_>]) -> Self {
-        let tensors = inputs.iter().map(|input| RecordedTensor {
-            element: input.element,
-            shape: input.shape.to_vec(),
-            strides: input.strides.to_vec(),
-            alignment: input.alignment,
-        });
-        Self {
-            operator: request.operator.0.name(),
-            tensors: tensors.collect(),
-            accumulator: request.accumulator,
-            outputs: request.outputs,
-        }
-    }
-
-    /// The task of an operator for this list.
-    fn task<O: Operator<Inputs = One>>(&self) -> Result<ListTask<'_>, ReduceError> {
-        check_name(&self.operator, O::DEFINITION.erased().name())?;
-        let inputs = self.tensors.iter().map(|tensor| InputSpec {
-            element: tensor.element,
-            shape: &tensor.shape,
-            strides: &tensor.strides,
-            alignment: alignment_of(tensor.alignment as u64),
-        });
-        let inputs: Vec<InputSpec<'_>> = inputs.collect();
-        let operator = OperatorRef(O::DEFINITION.erased());
-        let request = ListRequest::new(operator, &inputs, self.accumulator, self.outputs, None);
-        Ok(ListTask { request: Rc::new(request), inputs })
-    }
-
-    /// The canonical problem. `O` is the operator.
-    ///
-    /// # Errors
-    ///
-    /// `O` has another name, or tensors or types cannot be reduced.
-    pub fn problem<O: Operator<Inputs = One>>(&self) -> Result<ListProblem, ReduceError> {
-        Ok(self.task::<O>()?.state()?.problem)
-    }
-}
-
-impl RecordedListApplication {
-    /// The application of a task.
-    pub(crate) fn of(request: &ApplyListRequest, inputs: &[InputSpec<'_>]) -> Self {
-        let list = RecordedList::of(&request.list, inputs);
-        let (function, in_place) = (request.apply.0.name.to_owned(), request.in_place);
-        Self { function, list, in_place }
-    }
-
-    /// The canonical problem. `O` is the operator and `F` the function.
-    ///
-    /// # Errors
-    ///
-    /// `O` or `F` has another name, or tensors or types cannot be reduced.
-    pub fn problem<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
-        &self,
-    ) -> Result<AppliedListProblem, ReduceError> {
-        check_name(&self.function, F::NAME.to_owned())?;
-        let ListTask { request: list, inputs } = self.list.task::<O>()?;
-        let (apply, in_place) = (ApplyRef(F::DEFINITION.erased()), self.in_place);
-        let request = ApplyListRequest { list, apply, in_place, plan: None };
-        Ok(ApplyListTask { request, inputs }.state()?.problem)
     }
 }
 
@@ -543,63 +328,4 @@ impl fmt::Display for RecordedReduction {
             None => Ok(()),
         }
     }
-}
-
-/// Records from now on which different calls this process runs on the client's device, in every
-/// thread, until [`stop_recording`]. [`recorded`] gives them.
-///
-/// A call is recorded when a thread sees it for the first time. Repeating one costs what it costs
-/// without recording. The calls that are recorded are those that
-/// [`use_plans`](crate::plans::use_plans) is for, of all kinds. Left out are calls that were given a
-/// plan, a store or a device, and partial results. At most 65536 are recorded, and those that come
-/// later are left out.
-///
-/// Calling it again while it records changes nothing. After [`stop_recording`], it begins anew.
-///
-/// ```no_run
-/// # use reduce_kernels::{
-/// #     cubecl::prelude::*,
-/// #     plans::{record_calls, recorded, stop_recording},
-/// # };
-/// # fn step(_: &Client) {}
-/// # fn example(client: &Client) -> std::io::Result<()> {
-/// record_calls(client);
-/// step(client); // everything that the application does
-/// stop_recording(client);
-/// let lines = recorded(client).into_iter().map(|call| call.to_json() + "\n");
-/// std::fs::write("reductions.jsonl", lines.collect::<String>())?;
-/// # Ok(()) }
-/// ```
-pub fn record_calls(client: &Client) {
-    settings::set_recording(cache::identity(client), true);
-}
-
-/// Records no more calls on the client's device. [`recorded`] still gives those that were.
-///
-/// ```no_run
-/// use reduce_kernels::{cubecl::prelude::*, plans::stop_recording};
-///
-/// # fn example(client: &Client) {
-/// stop_recording(client);
-/// # }
-/// ```
-pub fn stop_recording(client: &Client) {
-    settings::set_recording(cache::identity(client), false);
-}
-
-/// The calls that were recorded on the client's device since [`record_calls`], in the order in
-/// which they were first seen.
-///
-/// ```no_run
-/// use reduce_kernels::{cubecl::prelude::*, plans::recorded};
-///
-/// # fn example(client: &Client) {
-/// for call in recorded(client) {
-///     println!("{call}"); // `sum f32 [43, 1031] axis 1`
-/// }
-/// # }
-/// ```
-#[must_use]
-pub fn recorded(client: &Client) -> Vec<RecordedCall> {
-    settings::recorded(cache::identity(client))
 }

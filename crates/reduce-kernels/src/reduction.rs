@@ -9,16 +9,16 @@ use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
 #[cfg(feature = "serde")]
 use crate::recorded::RecordedReduction;
 use crate::{
-    Axes, Input, ReduceError,
-    applied::AppliedReduction,
-    error::Reason,
+    axes::Axes,
+    error::{Reason, ReduceError},
     host::{
         call::Call,
         reduce::request::{Request, Resolved, SecondRequest, Wanted},
         settings::PlanStore,
     },
-    operator::{Apply, Arity, Erased, Fields, Map, Mapped, One, Operator, OperatorRef, Two},
-    plans::PlanInUse,
+    input::Input,
+    operator::{Arity, Erased, Fields, Map, Mapped, One, Operator, OperatorRef, Two},
+    plan_in_use::PlanInUse,
 };
 
 /// An `X` for each result of `O`: `X` itself for one result, otherwise a tuple.
@@ -208,30 +208,6 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
         self.options.accumulator = Some(accumulator);
         self
-    }
-
-    /// Applies the results to each element of the input, in the same launch where the plan allows:
-    /// `apply` gets the element and the results of its reduction, and gives an element of the
-    /// output.
-    ///
-    /// Results are of f32 then, or of f64 if that is the type of the input, of the accumulator or
-    /// of the output. Types that were asked for with [`output_type`](Self::output_type) and a plan
-    /// are dropped.
-    ///
-    /// ```no_run
-    /// # use reduce_kernels::{
-    /// #     ReduceError,
-    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
-    /// #     normalize::Scaled,
-    /// #     operators::NormL2Reciprocal,
-    /// #     reduce,
-    /// # };
-    /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
-    /// let unit_rows = reduce(NormL2Reciprocal { eps: 1e-12 }, x).over(1).apply(Scaled).run(client)?;
-    /// # Ok(()) }
-    /// ```
-    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, T> {
-        AppliedReduction::new(self, apply)
     }
 
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.

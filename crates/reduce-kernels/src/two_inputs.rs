@@ -6,9 +6,10 @@ use core::{fmt, str::FromStr};
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    Axes, Outputs, ReduceError,
+    axes::Axes,
+    error::ReduceError,
     operator::{Mapped, builtin::*},
-    reduction::reduce_pair,
+    reduction::{Outputs, reduce_pair},
 };
 
 /// The parameters of reductions of two inputs that are chosen by name.

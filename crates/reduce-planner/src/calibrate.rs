@@ -5,7 +5,7 @@
 //! one number at a time, which needs no derivatives and is as good here as any method: a fit takes
 //! some tenths of a second, and the measurements a minute. The program `calibrate` does both.
 
-use crate::{Device, Plan, Problem, Profile};
+use crate::{device::Device, plan::Plan, problem::Problem, profile::Profile};
 
 /// The time of a plan.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,13 @@
 
 use core::fmt;
 
-use crate::{DeviceError, ElementType, Illegal, PlanError, Profile, Tuning};
+use crate::{
+    element::ElementType,
+    error::{DeviceError, PlanError},
+    illegal::Illegal,
+    numbers::Tuning,
+    profile::Profile,
+};
 
 /// A device as the planner sees it: what the hardware offers, how fast it is, and the numbers that
 /// decisions rest on.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{ElementType, Illegal, Refusal};
+use crate::{element::ElementType, illegal::Illegal, refusal::Refusal};
 
 /// What a tensor is to a call, in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

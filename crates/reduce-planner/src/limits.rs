@@ -1,6 +1,10 @@
 //! What no plan can mend: an element type that the device lacks, and indices that are too narrow.
 
-use crate::{AppliedProblem, Device, ListProblem, PlanError, Problem};
+use crate::{
+    device::Device,
+    error::PlanError,
+    problem::{AppliedProblem, ListProblem, Problem},
+};
 
 /// Room above the largest index for loads that run past the end before they are masked.
 pub(crate) const INDEX_SLACK: u64 = 1 << 24;

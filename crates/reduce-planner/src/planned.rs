@@ -3,9 +3,14 @@
 use core::fmt;
 
 use crate::{
-    AppliedListPlan, AppliedListProblem, AppliedPlan, AppliedProblem, Choice, Device, Explained,
-    ListPlan, ListProblem, Plan, PlanError, Problem, choose, choose_applied, choose_applied_list,
-    choose_list,
+    applied::{AppliedPlan, choose_applied},
+    choose,
+    choose::{Choice, Explained},
+    device::Device,
+    error::PlanError,
+    list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
+    plan::Plan,
+    problem::{AppliedProblem, ListProblem, Problem},
 };
 
 /// A canonical problem of some kind. Whoever launches, stores, measures or prints plans needs no

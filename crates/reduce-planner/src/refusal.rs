@@ -2,7 +2,11 @@
 
 use core::fmt;
 
-use crate::{Estimate, Illegal, Limit, ScheduleKind};
+use crate::{
+    estimate::{Estimate, Limit},
+    illegal::Illegal,
+    kind::ScheduleKind,
+};
 
 /// Why a schedule was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]

@@ -3,7 +3,10 @@
 use reduce_kernels::{ElementType, Sum, cubecl::prelude::*, reduce};
 use serde::{Deserialize, Serialize};
 
-use crate::{MeasureError, gigabytes_per_second, microseconds_per_call, random_inputs};
+use crate::{
+    measure::{MeasureError, gigabytes_per_second, microseconds_per_call},
+    random::random_inputs,
+};
 
 /// Smallest sum that measures the read bandwidth, in bytes, unless the limit is lower.
 const SMALLEST_SUM: u64 = 1 << 30;

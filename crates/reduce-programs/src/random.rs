@@ -6,7 +6,7 @@ use reduce_kernels::{
     storage_type,
 };
 
-use crate::hash;
+use crate::bits::hash;
 
 /// Bytes that one rotation over all inputs reads, unless a single input is larger. They are several
 /// times the size of the largest L2 cache.

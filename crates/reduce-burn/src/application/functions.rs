@@ -6,7 +6,7 @@ use burn_tensor::{Shape, Tensor};
 
 use super::{Application, AppliedFunction};
 use crate::{
-    AxisList,
+    axes::AxisList,
     backend::{Operation, ReduceBackend},
     tensor::{AnyTensor, from_any, into_any},
 };

@@ -10,8 +10,8 @@ use reduce_kernels::by_name::{OperatorName, PairName};
 
 use super::{Application, AppliedFunction};
 use crate::{
-    ReduceBurnError,
     backend::{self, ReduceBackend, reduced, reduced_pair},
+    error::ReduceBurnError,
     geometry::repeated_axes,
     operand::{Operand, wide},
 };

@@ -12,7 +12,12 @@ use reduce_kernels::{ReduceError, operator::InvalidParameter};
 
 pub use functions::*;
 
-use crate::{AxisList, ReduceBurnError, axes::kept_axes, geometry::broadcasts, operand::wide};
+use crate::{
+    axes::{AxisList, kept_axes},
+    error::ReduceBurnError,
+    geometry::broadcasts,
+    operand::wide,
+};
 
 /// What is computed of each element and of the results of its slice. A slice is the elements that
 /// differ only in their indices along the given axes.

@@ -12,7 +12,7 @@ pub use functions::clip_by_global_norm;
 #[cfg(feature = "optim")]
 pub use module::clip_gradients;
 
-use crate::ReduceBurnError;
+use crate::error::ReduceBurnError;
 
 /// Name of the function.
 pub(crate) const NAME: &str = "clip_by_global_norm";

@@ -6,10 +6,10 @@ use burn_tensor::Shape;
 use reduce_kernels::by_name::OperatorName;
 
 use crate::{
-    ReduceBurnError,
     application::{Application, AppliedFunction},
     axes::inverse,
     backend::{ReduceBackend, reduced},
+    error::ReduceBurnError,
     operand::Operand,
 };
 

@@ -6,9 +6,9 @@ use burn_tensor::Shape;
 use reduce_kernels::by_name::OperatorName;
 
 use crate::{
-    ReduceBurnError,
     backend::{ReduceBackend, reduced},
     clip::{Clipped, Clipping},
+    error::ReduceBurnError,
     operand::Operand,
 };
 

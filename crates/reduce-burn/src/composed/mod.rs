@@ -8,8 +8,8 @@ pub(crate) mod reduction;
 use core::iter;
 
 use crate::{
-    ReduceBurnError,
     backend::{Operation, ReduceBackend, Results, apply, floats_of, these, with_operands},
+    error::ReduceBurnError,
     tensor::AnyTensor,
 };
 

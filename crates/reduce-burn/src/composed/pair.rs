@@ -10,8 +10,8 @@ use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName};
 
 use super::reduction::of_nothing;
 use crate::{
-    ReduceBurnError,
     backend::{self, ReduceBackend, Results, reduced},
+    error::ReduceBurnError,
     operand::Operand,
     pair::{PairReduction, value_of_nothing},
     reduction::Reduction,

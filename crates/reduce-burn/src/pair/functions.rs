@@ -9,8 +9,9 @@ use reduce_kernels::by_name::{PairName, PairOptions};
 
 use super::PairReduction;
 use crate::{
-    Axes, ReduceBurnError,
+    axes::Axes,
     backend::{Operation, ReduceBackend},
+    error::ReduceBurnError,
     functions::next,
     tensor::{AnyTensor, into_any},
 };

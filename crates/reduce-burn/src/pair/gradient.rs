@@ -10,8 +10,8 @@ use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptio
 
 use super::PairReduction;
 use crate::{
-    ReduceBurnError,
     backend::{self, ReduceBackend, reduced, reduced_pair},
+    error::ReduceBurnError,
     gradient::Gradient,
     operand::Operand,
     reduction::Reduction,

@@ -13,7 +13,8 @@ use reduce_kernels::{
 pub use functions::*;
 
 use crate::{
-    AxisList, ReduceBurnError,
+    axes::AxisList,
+    error::ReduceBurnError,
     geometry::{Geometry, broadcasts, repeated_axes},
     tensor::AnyTensor,
 };

@@ -11,7 +11,10 @@ use cubecl::{
 use reduce_planner::{ElementType, Problem, Role};
 
 use super::client::binding_alignment;
-use crate::{ReduceError, error::Reason};
+use crate::{
+    error::{Reason, ReduceError},
+    input::bytes_between,
+};
 
 /// A buffer that holds this many elements from where it begins, at an offset where the device can
 /// bind it.
@@ -129,21 +132,4 @@ pub(super) fn check_inputs(problem: &Problem, bytes: &[Option<u64>]) -> Result<(
 /// Bytes of `count` elements.
 pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {
     (count as u64).saturating_mul(element.bytes() as u64)
-}
-
-/// Bytes of a buffer between its offsets.
-pub(crate) fn buffer_bytes(handle: &Handle) -> u64 {
-    bytes_between(handle.size(), handle.offset_start, handle.offset_end)
-}
-
-/// Bytes of a buffer between its offsets; 0 if they cross.
-fn bytes_between(size: u64, start: Option<u64>, end: Option<u64>) -> u64 {
-    size.saturating_sub(start.unwrap_or(0)).saturating_sub(end.unwrap_or(0))
-}
-
-/// Alignment in bytes of an address that lies `offset` bytes into a buffer. Buffers themselves are
-/// aligned to the widest load, of 16 bytes.
-pub(crate) fn alignment_of(offset: u64) -> usize {
-    const WIDEST_LOAD_LOG2: u32 = 4;
-    1 << offset.trailing_zeros().min(WIDEST_LOAD_LOG2)
 }

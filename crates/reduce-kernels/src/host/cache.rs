@@ -15,7 +15,7 @@ use cubecl::prelude::*;
 use reduce_planner::Device;
 
 use super::{client::device_of, settings};
-use crate::ReduceError;
+use crate::error::ReduceError;
 
 /// Most requests of one kind that a thread caches. A training step has some hundred different
 /// reductions, and finding the entry to forget reads all of them.

@@ -17,8 +17,8 @@ use super::{
 #[cfg(feature = "serde")]
 use crate::recorded::RecordedCall;
 use crate::{
-    ReduceError,
-    plans::{PlanInUse, PlanSource},
+    error::ReduceError,
+    plan_in_use::{PlanInUse, PlanSource},
 };
 
 /// A kind of work, as one call asks for it.

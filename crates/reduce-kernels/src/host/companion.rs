@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
 
 use super::bound::Bound;
-use crate::kernels::companion::{CompanionAccess, CompanionLaunch};
+use crate::kernels::geometry::{CompanionAccess, CompanionLaunch};
 
 /// Size of the widest store of one unit, in bytes.
 pub(super) const WIDEST_STORE: usize = 16;

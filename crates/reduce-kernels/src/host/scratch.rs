@@ -16,7 +16,11 @@ use cubecl::{
 use reduce_planner::ElementType;
 
 use super::{bound::Bound, cache::identity};
-use crate::{ReduceError, element::storage_type, error::Reason, kernels::partials::clear_words};
+use crate::{
+    element::storage_type,
+    error::{Reason, ReduceError},
+    kernels::partials::clear_words,
+};
 
 /// Number of streams whose memory a thread keeps. If a thread uses more, the stream that was used
 /// least recently loses its memory.

@@ -6,8 +6,7 @@ use reduce_planner::{Device, ElementCost, ElementType, OperatorClass, PlanError}
 
 use super::client::{computes_with, has_wide_math, is_software_with_spirv};
 use crate::{
-    ReduceError,
-    error::Reason,
+    error::{Reason, ReduceError},
     operator::{Erased, ErasedApply, Signature},
 };
 

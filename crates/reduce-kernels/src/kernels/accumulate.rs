@@ -210,12 +210,7 @@ fn in_one_loop<N: Width>(
 
 /// Whether the operator's functions are long, which compilers take long for.
 fn is_large(operator: OperatorRef) -> bool {
-    may_refuse(operator) || operator.0.merges_in_loops()
-}
-
-/// Whether the operator's block functions may refuse a block.
-pub(super) fn may_refuse(operator: OperatorRef) -> bool {
-    operator.0.blocks.is_some_and(|blocks| blocks.may_refuse)
+    operator.0.may_refuse() || operator.0.merges_in_loops()
 }
 
 /// Whether any load of a tile may be one that does not exist: those of several peeled inner
@@ -249,7 +244,7 @@ fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize 
 /// that refuse blocks do without: refused blocks are loaded again, and there with single elements.
 #[cube]
 fn end_of(share: &Share<'_>, #[comptime] operator: OperatorRef) -> Vector<Stored, Wide> {
-    if comptime![share.access.realigned && !may_refuse(operator)] {
+    if comptime![share.access.realigned && !operator.0.may_refuse()] {
         load(share, share.geometry.loads_per_tile - 1, AtEnd::Whole).value
     } else {
         Vector::empty()
@@ -281,7 +276,7 @@ fn issue(
         // element of the block instead, because NaN beside it would send the block the slow way.
         let value = if comptime![!access.realigned] {
             loaded.value
-        } else if comptime![may_refuse(operator)] {
+        } else if comptime![operator.0.may_refuse()] {
             inside_block(loaded.value, share.tile.block)
         } else {
             select(nth == last, end, loaded.value)
@@ -344,7 +339,7 @@ pub(super) fn take_loads<N: Width>(
     let geometry = share.geometry;
     let in_flight = comptime![access.loads_in_flight];
     let in_blocks = comptime![operator.0.blocks.is_some()];
-    let may_refuse = comptime![may_refuse(operator)];
+    let may_refuse = comptime![operator.0.may_refuse()];
     let outer_dims = geometry.reduced.len().comptime();
     let ascending = comptime![is_ascending(access, outer_dims)];
     let some = comptime![BlockTraits { ascending, starts, ..SOME_BLOCK }];

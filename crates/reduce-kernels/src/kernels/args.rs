@@ -2,7 +2,7 @@
 
 use cubecl::{ir::ElemType, prelude::*};
 
-use super::companion::CompanionAccess;
+use super::geometry::CompanionAccess;
 use crate::operator::{
     A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
     Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Slice, Stored, Stored2, Wide,

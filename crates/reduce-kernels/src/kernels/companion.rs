@@ -4,34 +4,12 @@
 use cubecl::prelude::*;
 use reduce_planner::Direction;
 
-use super::{args::CompanionSlices, geometry::Dim, share::Share};
+use super::{
+    args::CompanionSlices,
+    geometry::{Companion, CompanionAccess, strided},
+    share::Share,
+};
 use crate::operator::Wide;
-
-/// The strides of a tensor beside the input, for the dimensions of a [`Geometry`].
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Companion {
-    /// Strides along [`Geometry::kept`].
-    pub(crate) kept: Sequence<usize>,
-    /// Strides along [`Geometry::reduced`].
-    pub(crate) reduced: Sequence<usize>,
-    /// Stride along the inner dimension.
-    pub(crate) inner: usize,
-}
-
-/// How the components of a companion that belong to one load are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum CompanionAccess {
-    /// There is no such companion.
-    None,
-    /// All components are the same element.
-    Same,
-    /// They are a vector in memory.
-    Vector,
-    /// They are read one by one.
-    Elements,
-    /// They are those of the second input, which have been read.
-    Second,
-}
 
 /// The components of a load that belong to the tile.
 #[cube]
@@ -55,28 +33,6 @@ pub(super) fn tile_offset(companion: &Companion, share: &Share<'_>) -> usize {
             strided(&geometry.kept, &companion.kept, row) + column * companion.inner
         }
     }
-}
-
-/// The offset of a row-major index over `dims` with other strides.
-#[cube]
-pub(super) fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: usize) -> usize {
-    let rank = dims.len().comptime();
-    let mut rest = index;
-    let mut offset = 0usize;
-    #[unroll]
-    for i in 0..rank {
-        let nth = comptime![rank - 1 - i];
-        let dim = dims.index(nth);
-        let stride = *strides.index(nth);
-        if comptime![i + 1 < rank] {
-            let (outer, coordinate) = dim.extent.div_mod(rest);
-            offset += coordinate * stride;
-            rest = outer;
-        } else {
-            offset += rest * stride;
-        }
-    }
-    offset
 }
 
 /// The elements of a companion that go with a load. The first lies at offset `at`, and neighbours

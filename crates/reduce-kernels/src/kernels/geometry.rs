@@ -3,8 +3,7 @@
 use cubecl::{ir::features::TypeUsage, prelude::*};
 use reduce_planner::{Access, Direction};
 
-use super::companion::{Companion, strided};
-use crate::operator::derived::copied_through_references;
+use crate::operator::copied::copied_through_references;
 
 /// A number that indices are divided by. 32-bit indices are divided by a multiplication and a
 /// shift, if the host has prepared them. 64-bit indices are divided by an instruction of the
@@ -343,4 +342,52 @@ fn second_offset(geometry: &Geometry, row: usize, column: usize) -> usize {
 #[cube]
 pub(super) fn unknown_zero(number: usize, any: usize) -> u32 {
     select(number == 0, u32::cast_from(any), 0u32)
+}
+
+/// The strides of a tensor beside the input, for the dimensions of a [`Geometry`].
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Companion {
+    /// Strides along [`Geometry::kept`].
+    pub(crate) kept: Sequence<usize>,
+    /// Strides along [`Geometry::reduced`].
+    pub(crate) reduced: Sequence<usize>,
+    /// Stride along the inner dimension.
+    pub(crate) inner: usize,
+}
+
+/// How the components of a companion that belong to one load are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CompanionAccess {
+    /// There is no such companion.
+    None,
+    /// All components are the same element.
+    Same,
+    /// They are a vector in memory.
+    Vector,
+    /// They are read one by one.
+    Elements,
+    /// They are those of the second input, which have been read.
+    Second,
+}
+
+/// The offset of a row-major index over `dims` with other strides.
+#[cube]
+pub(super) fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: usize) -> usize {
+    let rank = dims.len().comptime();
+    let mut rest = index;
+    let mut offset = 0usize;
+    #[unroll]
+    for i in 0..rank {
+        let nth = comptime![rank - 1 - i];
+        let dim = dims.index(nth);
+        let stride = *strides.index(nth);
+        if comptime![i + 1 < rank] {
+            let (outer, coordinate) = dim.extent.div_mod(rest);
+            offset += coordinate * stride;
+            rest = outer;
+        } else {
+            offset += rest * stride;
+        }
+    }
+    offset
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::operator::{
     ApplyRef, Operands, OperatorRef, Parameters, Real, RealTypes, Reals, Single, Stored, Wide,
-    apply_to, derived::copied_through_references,
+    apply_to, copied::copied_through_references,
 };
 
 /// Words of a tensor in a table, beside those of its outer dimensions: numbers of its first cube,

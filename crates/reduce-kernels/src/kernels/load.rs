@@ -4,13 +4,11 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    companion::{load_elements, strided},
-    geometry::{Geometry, offsets},
+    companion::load_elements,
+    geometry::{Geometry, offsets, strided},
     share::Share,
 };
-use crate::operator::{
-    Position, Single, Stored, Stored2, Wide, derived::copied_through_references,
-};
+use crate::operator::{Position, Single, Stored, Stored2, Wide, copied::copied_through_references};
 
 /// One load.
 #[derive(CubeType, Clone, Copy)]

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 use reduce_planner::{Direction, Plan, Problem};
 
-use super::{accumulate::may_refuse, load::edge_slots, reducer::Reducer};
+use super::{load::edge_slots, reducer::Reducer};
 use crate::operator::{
     A, Accumulator, AccumulatorTypes, Chains, Columns, OperatorRef, Single, Width,
 };
@@ -147,7 +147,7 @@ pub(crate) fn needs_chains(operator: OperatorRef, plan: &Plan, problem: &Problem
     }
     let along = access.direction == Direction::Along;
     // The elements of refused blocks are pushed one by one.
-    let each = if along && may_refuse(operator) { access.vector } else { 1 };
+    let each = if along && operator.0.may_refuse() { access.vector } else { 1 };
     let loads = access.loads_per_output(problem).saturating_mul(each as u64);
     let edges = match along && access.peeled {
         true => problem.reduction_len() / access.inner_len(problem) * edge_slots(access.vector),
@@ -165,12 +165,9 @@ mod tests {
     };
 
     use super::needs_chains;
-    use crate::{
-        Operator,
-        operator::{
-            OperatorRef,
-            builtin::{Max, Sum, Var},
-        },
+    use crate::operator::{
+        Operator, OperatorRef,
+        builtin::{Max, Sum, Var},
     };
 
     fn problem(shape: &[usize], axis: usize) -> Problem {

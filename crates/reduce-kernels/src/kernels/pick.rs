@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{
     args::KernelTypes,
-    companion::strided,
+    geometry::strided,
     geometry::{Dim, offsets},
 };
 use crate::operator::{Applied, Operand, Out, Out2, Real, Stored, element_wise::nan_or_lowest};

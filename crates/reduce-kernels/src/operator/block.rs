@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 
 use super::{
     AccumulatorOf, Fields, InputArity, Map, One, Operator, Parameters, Position,
-    derived::copied_through_references,
+    copied::copied_through_references,
     elements::{In, Single, Wide},
     inputs::one_input,
     parameters::ParametersExpand,

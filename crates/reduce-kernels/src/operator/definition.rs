@@ -13,10 +13,9 @@ use cubecl::{prelude::*, unexpanded};
 use super::{
     Fields, InputArity, Operator, Parameters, Position, TypeRule,
     block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
-    elements::{Single, Wide},
+    elements::{A, In, Single, Wide},
     inputs::{Inputs, InputsExpand},
     parameters::ParametersExpand,
-    passes::{ErasedPasses, Passes},
     position::PositionExpand,
     record::{
         Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
@@ -97,6 +96,38 @@ pub(crate) struct Functions<N: Size> {
     ) -> ResultsExpand<N>,
 }
 
+/// Passes without their operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErasedPasses {
+    pub(crate) first: &'static Erased,
+    pub(crate) second: &'static Erased,
+    pub(super) wide: PassFunctions<Wide>,
+    pub(super) single: PassFunctions<Single>,
+}
+
+pub(super) type Vectors<T, N> = NativeExpand<Vector<T, N>>;
+
+type AfterFirst<N> =
+    fn(&Scope, AccumulatorExpand<N>, NativeExpand<usize>, &ParametersExpand) -> Vectors<A, N>;
+
+type Between<N> = fn(&Scope, Vectors<In, N>, Vectors<A, N>, &ParametersExpand) -> Vectors<In, N>;
+
+type Finish<N> = fn(
+    &Scope,
+    Vectors<A, N>,
+    AccumulatorExpand<N>,
+    NativeExpand<usize>,
+    &ParametersExpand,
+) -> ResultsExpand<N>;
+
+/// The functions that write an operator's passes into a kernel that is being generated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassFunctions<N: Size> {
+    pub(super) after_first: AfterFirst<N>,
+    pub(super) between: Between<N>,
+    pub(super) finish: Finish<N>,
+}
+
 impl Erased {
     const fn of<O: Operator>() -> Self {
         Self {
@@ -118,13 +149,18 @@ impl Erased {
                 Some(Blocks { erased, .. }) => Some(erased),
                 None => None,
             },
-            passes: match O::PASSES {
-                Some(Passes { erased, .. }) => Some(erased),
+            passes: match &O::PASSES {
+                Some(passes) => Some(passes.erased),
                 None => None,
             },
             wide: Functions::of::<O>(),
             single: Functions::of::<O>(),
         }
+    }
+
+    /// Whether the block functions may refuse a block.
+    pub(crate) fn may_refuse(&self) -> bool {
+        self.blocks.is_some_and(|blocks| blocks.may_refuse)
     }
 
     /// Whether a merge is so long that a loop over merges should not be unrolled: compilers would

@@ -165,19 +165,6 @@ macro_rules! derived {
     };
 }
 
-/// Lets kernels copy a record through a reference, as `*reference`.
-macro_rules! copied_through_references {
-    ($expand:ident $(<$($parameter:ident: $bound:path),+ $(,)?>)?) => {
-        impl$(<$($parameter: $bound),+>)? DerefExpand for $expand$(<$($parameter),+>)? {
-            type Target = Self;
-
-            fn __expand_deref_method(&self, _scope: &Scope) -> Self {
-                *self
-            }
-        }
-    };
-}
-
 /// Implements [`Blockwise`](crate::operator::Blockwise) with the pushes of an operator whose merges
 /// are cheap. A unit then needs fewer registers, because the elements of a block merge before they
 /// reach its accumulator.
@@ -202,5 +189,4 @@ macro_rules! block_of_pushes {
 }
 
 pub(super) use block_of_pushes;
-pub(crate) use copied_through_references;
 pub(super) use derived;

@@ -8,7 +8,7 @@
 use cubecl::prelude::*;
 
 use super::{
-    derived::copied_through_references,
+    copied::copied_through_references,
     record::{AccumulatorTypes, Field, FieldTypes, Record, ResultTypes},
 };
 

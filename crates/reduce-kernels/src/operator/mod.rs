@@ -41,6 +41,7 @@
 mod application;
 pub mod block;
 pub(crate) mod builtin;
+pub(crate) mod copied;
 mod definition;
 pub(crate) mod derived;
 pub mod element_wise;

@@ -11,7 +11,7 @@ use cubecl::{prelude::*, unexpanded};
 
 use super::{
     Fields, One, Operator, Parameters, ResultsOf, Value, Width,
-    definition::Erased,
+    definition::{ErasedPasses, PassFunctions, Vectors},
     elements::{A, In, Single, Wide},
     parameters::ParametersExpand,
     record::{
@@ -77,38 +77,6 @@ impl<O: InPasses> Passes<O> {
         };
         Self { erased, operator: PhantomData }
     }
-}
-
-/// Passes without their operator.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ErasedPasses {
-    pub(crate) first: &'static Erased,
-    pub(crate) second: &'static Erased,
-    wide: PassFunctions<Wide>,
-    single: PassFunctions<Single>,
-}
-
-type Vectors<T, N> = NativeExpand<Vector<T, N>>;
-
-type AfterFirst<N> =
-    fn(&Scope, AccumulatorExpand<N>, NativeExpand<usize>, &ParametersExpand) -> Vectors<A, N>;
-
-type Between<N> = fn(&Scope, Vectors<In, N>, Vectors<A, N>, &ParametersExpand) -> Vectors<In, N>;
-
-type Finish<N> = fn(
-    &Scope,
-    Vectors<A, N>,
-    AccumulatorExpand<N>,
-    NativeExpand<usize>,
-    &ParametersExpand,
-) -> ResultsExpand<N>;
-
-/// The functions that write an operator's passes into a kernel that is being generated.
-#[derive(Clone, Copy, Debug)]
-struct PassFunctions<N: Size> {
-    after_first: AfterFirst<N>,
-    between: Between<N>,
-    finish: Finish<N>,
 }
 
 impl<N: Size> PassFunctions<N> {

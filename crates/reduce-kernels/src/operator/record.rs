@@ -16,7 +16,7 @@ use core::marker::PhantomData;
 use cubecl::{frontend::CubeDebug, prelude::*, unexpanded};
 
 use super::{
-    derived::copied_through_references,
+    copied::copied_through_references,
     elements::{A, B, C, D, E, In, Out, Out2, Out3, Real, Single},
     slice::Slice,
 };

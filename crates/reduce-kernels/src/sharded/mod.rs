@@ -22,7 +22,11 @@ use core::fmt;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, InputSpec, ProblemError, Role, row_major_strides};
 
-use crate::{Input, ReduceError, input::sealed::Layout};
+pub use crate::error::ShardsError;
+use crate::{
+    error::ReduceError,
+    input::{Input, sealed::Layout},
+};
 
 /// A tensor that lies on several devices: cut into shards along one axis, or the same on each.
 ///
@@ -111,84 +115,6 @@ impl fmt::Debug for Sharded {
             .field("cut", &self.cut)
             .field("shards", &self.shards)
             .finish_non_exhaustive()
-    }
-}
-
-/// Why tensors do not make a sharded tensor, or why one cannot be reduced.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ShardsError {
-    /// There is no shard.
-    #[error("a sharded tensor needs a shard")]
-    None,
-    /// Two shards lie on one device.
-    #[error("shards {first} and {second} both lie on {device}")]
-    SameDevice {
-        /// Index of a shard, counted from 0.
-        first: usize,
-        /// Index of a later shard.
-        second: usize,
-        /// The device.
-        device: String,
-    },
-    /// Two shards have elements of different types.
-    #[error("shard 0 is of {first}, and shard {nth} of {other}")]
-    Types {
-        /// Index of the shard, counted from 0.
-        nth: usize,
-        /// Type of the first shard.
-        first: ElementType,
-        /// Type of this shard.
-        other: ElementType,
-    },
-    /// The extents of two shards differ along an axis that is not cut.
-    #[error("shard 0 has shape {first:?}, and shard {nth} {other:?}: {}", cut_in_words(*.cut))]
-    Shapes {
-        /// Index of the shard, counted from 0.
-        nth: usize,
-        /// The axis along which the tensor is cut; `None` if it is the same on all devices.
-        cut: Option<usize>,
-        /// Shape of the first shard.
-        first: Vec<usize>,
-        /// Shape of this shard.
-        other: Vec<usize>,
-    },
-    /// The second input does not lie as the first does.
-    #[error("the second input does not lie as the first does: {reason}")]
-    Second {
-        /// What differs.
-        reason: String,
-    },
-    /// A shard cannot be reduced.
-    #[error("shard {nth}: {error}")]
-    Shard {
-        /// Index of the shard, counted from 0.
-        nth: usize,
-        /// What is wrong.
-        error: ReduceError,
-    },
-    /// The backend cannot exchange data between devices.
-    #[error(
-        "{backend} has no collectives in CubeCL: reduce over the cut axis with \
-         `run_sharded_through_host`, or exchange partial results yourself \
-         (`Reduction::partials_of_shard`, `merge_partials`)"
-    )]
-    NoCollectives {
-        /// Name of the backend.
-        backend: String,
-    },
-    /// NCCL, through which CUDA devices exchange data, cannot be called.
-    #[error("NCCL is needed to reduce over the cut axis: {reason}")]
-    NoNccl {
-        /// What is missing.
-        reason: String,
-    },
-}
-
-fn cut_in_words(cut: Option<usize>) -> String {
-    match cut {
-        None => "replicas are equal".into(),
-        Some(axis) => format!("they may differ along axis {axis} alone"),
     }
 }
 

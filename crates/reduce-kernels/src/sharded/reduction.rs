@@ -2,10 +2,9 @@
 
 use reduce_planner::{ShardSpec, reduced_axes};
 
-use super::{Cut, Shard, Sharded, ShardsError};
+use super::{Cut, Shard, Sharded};
 use crate::{
-    Outputs, ReduceError, Reduction,
-    error::Reason,
+    error::{Reason, ReduceError, ShardsError},
     host::{
         call::Call,
         reduce::request::Wanted,
@@ -13,8 +12,8 @@ use crate::{
     },
     input::sealed::Layout,
     operator::{Arity, Operator},
-    plans::PlanInUse,
-    reduction::request,
+    plan_in_use::PlanInUse,
+    reduction::{Outputs, Reduction, request},
 };
 
 impl<O: Operator> Reduction<'_, O, Sharded> {

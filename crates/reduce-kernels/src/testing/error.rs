@@ -5,7 +5,7 @@ use core::fmt;
 use reduce_planner::{Plan, ScheduleKind};
 
 use super::{Law, Layout, Tolerance};
-use crate::ReduceError;
+use crate::error::ReduceError;
 
 /// Why an operator fails a test.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

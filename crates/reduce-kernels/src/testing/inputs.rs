@@ -3,8 +3,8 @@
 use cubecl::std::tensor::TensorHandle;
 
 use crate::{
-    Reduction,
     operator::{Arity, Operator},
+    reduction::Reduction,
 };
 
 /// An `X` for each input of `O`: `X` itself for one input, otherwise a pair.

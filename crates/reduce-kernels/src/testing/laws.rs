@@ -7,9 +7,8 @@ use reduce_planner::ElementType;
 
 use super::{EachInput, TestError, Tolerance, decode::decode};
 use crate::{
-    ReduceError,
     element::{memory_type, storage_type},
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         arguments::{parameter_type, result_arrays},
         bound::Bound,

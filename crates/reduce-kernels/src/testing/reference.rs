@@ -9,9 +9,10 @@ use super::{
     EachInput, InputTensors, Layout, Random, Run, TestError, Tolerance, decode::decode, every_plan,
 };
 use crate::{
-    Outputs, ReduceError, Reduction,
     element::{element_type, storage_type},
+    error::ReduceError,
     operator::{Arity, Fields, Operator},
+    reduction::{Outputs, Reduction},
 };
 
 /// Every byte of an output that nothing was written to. As f32, this is 1.3e36.

@@ -2,13 +2,17 @@
 
 use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
 use crate::{
-    Access, AppliedProblem, AppliedTuning, Candidate, Choice, Combine, Device, Direction, Estimate,
-    Explained, Illegal, Plan, PlanError, Problem, Refusal, Schedule, choose,
-    choose::{FEW_FIELDS, cubes_wanted, floor_power_of_two},
-    device::RESERVED_SHARED_BYTES,
+    choose,
+    choose::{Candidate, Choice, Explained, FEW_FIELDS, cubes_wanted, floor_power_of_two},
+    device::{Device, RESERVED_SHARED_BYTES},
+    error::PlanError,
+    estimate::Estimate,
+    illegal::Illegal,
     limits,
-    numbers::from_percent,
-    plan::check::accumulator_bytes,
+    numbers::{AppliedTuning, from_percent},
+    plan::{Access, Combine, Plan, Schedule, check::accumulator_bytes},
+    problem::{AppliedProblem, Direction, Problem},
+    refusal::Refusal,
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are

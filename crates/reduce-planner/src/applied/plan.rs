@@ -3,13 +3,18 @@
 use core::fmt;
 
 use crate::{
-    Access, AppliedProblem, Combine, Device, Direction, Illegal, Merge, Plan, PlanError, Problem,
-    Quantity, Schedule, Second,
+    device::Device,
+    error::PlanError,
+    illegal::{Illegal, Quantity},
     limits::{self, INDEX_SLACK},
-    plan::check::{
-        check_access, check_split, fits_bindings, fits_grid, fits_shared, power_of_two,
-        shared_bytes,
+    plan::{
+        Access, Combine, Merge, Plan, Schedule,
+        check::{
+            check_access, check_split, fits_bindings, fits_grid, fits_shared, power_of_two,
+            shared_bytes,
+        },
     },
+    problem::{AppliedProblem, Direction, Problem, Second},
 };
 
 /// Most results of an operator, and most bytes of each.

@@ -2,11 +2,14 @@
 
 use super::sizing::{FEW_FIELDS, cubes_wanted, row};
 use crate::{
-    Access, Device, Direction, Plan, Problem, Schedule, ScheduleKind,
+    device::Device,
+    kind::ScheduleKind,
     plan::{
+        Access, Plan, Schedule,
         check::{check_access, check_listed, check_outputs_in_flight},
         div_ceil,
     },
+    problem::{Direction, Problem},
 };
 
 impl Access {

@@ -1,7 +1,10 @@
 //! The sizes around the one that a schedule's rules give: each number halved and doubled. There are
 //! only a few cubes of a split for each multiprocessor, so their number also changes by a third.
 
-use crate::{Access, Combine, Direction, Problem, Schedule};
+use crate::{
+    plan::{Access, Combine, Schedule},
+    problem::{Direction, Problem},
+};
 
 /// Most schedules of which [`sizes`] takes the distinct ones: those of a split across outputs.
 const MOST_SIZES: usize = 18;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Estimate, Plan};
+use crate::{estimate::Estimate, plan::Plan};
 
 /// Plans of one kind, which a [`Choice`] explains.
 pub trait Explained {

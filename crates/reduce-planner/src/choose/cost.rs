@@ -8,13 +8,16 @@
 
 use super::{access::widest_vector, sizing::FEW_FIELDS};
 use crate::{
-    Access, Combine, Device, Direction, ElementCost, Estimate, Merge, Plan, Problem, Profile,
-    RegisterUse, Schedule,
+    device::Device,
+    estimate::Estimate,
     numbers::from_percent,
     plan::{
+        Access, Combine, Merge, Plan, Schedule,
         check::{accumulator_bytes, shared_bytes},
         div_ceil,
     },
+    problem::{Direction, ElementCost, Problem},
+    profile::{Profile, RegisterUse},
 };
 
 /// Most waves of which the last one counts apart. It is a small part of more of them, whose cubes

@@ -7,7 +7,13 @@ use super::{
     cost::sector_share,
     sizing::{floor_power_of_two, row, units_limit},
 };
-use crate::{Access, Combine, Device, Direction, Problem, Reason, Schedule, numbers::from_percent};
+use crate::{
+    device::Device,
+    numbers::from_percent,
+    plan::{Access, Combine, Schedule},
+    problem::{Direction, Problem},
+    refusal::Reason,
+};
 
 /// The units of one cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,12 +26,18 @@ pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 use cost::Costs;
 
 use crate::{
-    Access, Device, Plan, PlanError, Problem, Reason, Refusal, Schedule, ScheduleKind, limits,
+    device::Device,
+    error::PlanError,
+    kind::ScheduleKind,
+    limits,
     numbers::from_percent,
     plan::{
+        Access, Plan, Schedule,
         check::{check_beside, check_schedule},
         div_ceil,
     },
+    problem::Problem,
+    refusal::{Reason, Refusal},
 };
 
 impl Explained for Plan {

@@ -4,7 +4,12 @@
 //! takes fewer lanes than a plane has, several outputs share a plane.
 
 use super::sizing::{floor_power_of_two, independent_units, row};
-use crate::{Access, Device, Direction, Problem, Reason, Schedule};
+use crate::{
+    device::Device,
+    plan::{Access, Schedule},
+    problem::{Direction, Problem},
+    refusal::Reason,
+};
 
 /// Sizes the schedule. Along the reduction, an output gets as many lanes as have a few loads each.
 /// Across outputs, it gets what adjacent outputs leave of a plane.

@@ -1,9 +1,10 @@
 //! What the schedules share when they are sized.
 
 use crate::{
-    Access, AccumulatorTuning, Device, Direction, OperatorClass, Problem, Tuning,
-    numbers::{Row, Weight},
-    plan::check::accumulator_bytes,
+    device::Device,
+    numbers::{AccumulatorTuning, Row, Tuning, Weight},
+    plan::{Access, check::accumulator_bytes},
+    problem::{Direction, OperatorClass, Problem},
 };
 
 /// Most fields of an accumulator that merges as fast as a light one, and of which a unit can hold

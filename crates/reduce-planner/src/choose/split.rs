@@ -8,7 +8,10 @@ use super::{
     sizing::{cubes_wanted, floor_power_of_two, units_limit},
 };
 use crate::{
-    Access, Device, Direction, Merge, Plan, Problem, Reason, Schedule, plan::check::check_schedule,
+    device::Device,
+    plan::{Access, Merge, Plan, Schedule, check::check_schedule},
+    problem::{Direction, Problem},
+    refusal::Reason,
 };
 
 /// Sizes the schedule: enough cubes for every multiprocessor, but no more than leave several loads

@@ -4,7 +4,11 @@
 //! dimension so short that its cache line is still in the cache at the next load.
 
 use super::sizing::{cubes_wanted, independent_units};
-use crate::{Access, Device, Direction, Problem, Schedule};
+use crate::{
+    device::Device,
+    plan::{Access, Schedule},
+    problem::{Direction, Problem},
+};
 
 /// Sizes the schedule. It applies to every problem.
 pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Schedule {

@@ -7,11 +7,17 @@ use super::{
     plan::{ListLaunch, ListPlan, check_each_once},
 };
 use crate::{
-    Access, Choice, Device, Explained, Illegal, InputSpec, ListProblem, NoRefusal, PlanError,
-    ProblemError, Quantity,
-    choose::floor_power_of_two,
+    choose::{Choice, Explained, floor_power_of_two},
+    device::Device,
+    error::{PlanError, ProblemError},
+    illegal::{Illegal, Quantity},
     limits,
-    plan::check::{fits_bindings, fits_grid, power_of_two},
+    plan::{
+        Access,
+        check::{fits_bindings, fits_grid, power_of_two},
+    },
+    problem::{InputSpec, ListProblem},
+    refusal::NoRefusal,
 };
 
 /// A list of tensors whose results are applied to each of their elements.

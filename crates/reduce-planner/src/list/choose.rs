@@ -2,10 +2,15 @@
 
 use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, outer_dims, slots};
 use crate::{
-    Access, Choice, Combine, Device, ElementType, Estimate, Explained, ListProblem, NoRefusal,
-    PlanError, Problem,
-    choose::{cubes_wanted, floor_power_of_two},
+    choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
+    device::Device,
+    element::ElementType,
+    error::PlanError,
+    estimate::Estimate,
     limits::{self, INDEX_SLACK},
+    plan::{Access, Combine},
+    problem::{ListProblem, Problem},
+    refusal::NoRefusal,
 };
 
 impl Explained for ListPlan {

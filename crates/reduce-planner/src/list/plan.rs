@@ -3,9 +3,15 @@
 use core::fmt;
 
 use crate::{
-    Access, Combine, Device, Illegal, ListProblem, PlanError, Problem, Quantity,
+    device::Device,
+    error::PlanError,
+    illegal::{Illegal, Quantity},
     limits::{self, INDEX_SLACK},
-    plan::check::{check_listed, fits_bindings, fits_grid, fits_shared, power_of_two},
+    plan::{
+        Access, Combine,
+        check::{check_listed, fits_bindings, fits_grid, fits_shared, power_of_two},
+    },
+    problem::{ListProblem, Problem},
 };
 
 /// What will be launched for a list of tensors on a device.

@@ -2,7 +2,15 @@
 
 mod race;
 
-use crate::{Candidate, Choice, Device, Estimate, Plan, PlanError, Problem, candidates, choose};
+use crate::{
+    choose,
+    choose::{Candidate, Choice, candidates},
+    device::Device,
+    error::PlanError,
+    estimate::Estimate,
+    plan::Plan,
+    problem::Problem,
+};
 use race::Race;
 
 /// How many plans [`tune`] measures, how often, and when it believes a difference.

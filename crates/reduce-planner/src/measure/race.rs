@@ -1,7 +1,7 @@
 //! How plans compete: rounds in a changing order, losers dropped, and a winner that must be clear.
 
 use super::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned};
-use crate::{Candidate, Plan};
+use crate::{choose::Candidate, plan::Plan};
 
 /// The place of the untuned choice among the plans.
 const UNTUNED: usize = 0;

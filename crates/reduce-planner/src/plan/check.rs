@@ -4,9 +4,13 @@
 //! arbitrary, so nothing here may overflow or divide by zero before the number is checked.
 
 use crate::{
-    Access, Combine, Device, Direction, Illegal, Merge, Plan, PlanError, Problem, Quantity,
-    Schedule, ScheduleKind,
+    device::Device,
+    error::PlanError,
+    illegal::{Illegal, Quantity},
+    kind::ScheduleKind,
     limits::{self, INDEX_SLACK, NARROW_LIMIT},
+    plan::{Access, Combine, Merge, Plan, Schedule},
+    problem::{Direction, Problem},
 };
 
 /// Most bytes of published partials, whatever a tuning allows: indices of 32 bits reach every word.

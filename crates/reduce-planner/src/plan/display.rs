@@ -2,7 +2,10 @@
 
 use core::fmt;
 
-use crate::{Access, Combine, Direction, Merge, Plan, Schedule};
+use crate::{
+    plan::{Access, Combine, Merge, Plan, Schedule},
+    problem::Direction,
+};
 
 impl Access {
     /// `output` if a tile is one output, and `output tile` otherwise.

@@ -3,7 +3,10 @@
 pub(crate) mod check;
 mod display;
 
-use crate::{Direction, Problem, ScheduleKind};
+use crate::{
+    kind::ScheduleKind,
+    problem::{Direction, Problem},
+};
 
 /// How units read the input.
 ///

@@ -4,7 +4,10 @@ use super::{
     InputSpec, OperatorClass, Problem, SecondSpec, Statement, check_count, check_output,
     check_rank, checked_span, reduced_axes, row_major_strides, second_span,
 };
-use crate::{ElementType, ProblemError, Role};
+use crate::{
+    element::ElementType,
+    error::{ProblemError, Role},
+};
 
 /// Where the elements that results were applied to go, and further tensors that are read with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

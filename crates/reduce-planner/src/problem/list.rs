@@ -1,7 +1,7 @@
 //! A list of tensors that one operator reduces together.
 
 use super::{AppliedProblem, AppliedSpec, InputSpec, OperatorClass, OutputSpec, Problem};
-use crate::{ElementType, ProblemError};
+use crate::{element::ElementType, error::ProblemError};
 
 /// A list of tensors of any shapes and types, each of which is reduced to results of its own, and all
 /// of which together are reduced to one more.

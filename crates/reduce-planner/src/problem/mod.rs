@@ -11,7 +11,10 @@ mod layout;
 mod list;
 mod statement;
 
-use crate::{ElementType, ProblemError, Role};
+use crate::{
+    element::ElementType,
+    error::{ProblemError, Role},
+};
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};

@@ -6,7 +6,10 @@ use super::{
     layout::{count_of_extents, may_overlap, row_major_strides, span},
     strides_of,
 };
-use crate::{ElementType, ProblemError, Role};
+use crate::{
+    element::ElementType,
+    error::{ProblemError, Role},
+};
 
 /// A reduction whose tensors were checked.
 pub(super) struct Statement<'a> {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::PlanError;
+use crate::error::PlanError;
 
 /// Why a [`PlanStore`](crate::PlanStore) cannot be read or written, or does not take a plan.
 #[derive(Debug, thiserror::Error)]

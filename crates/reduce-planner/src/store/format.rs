@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{DeviceSignature, StoreError, TunedPlan};
-use crate::{AnyPlan, Plan};
+use crate::{plan::Plan, planned::AnyPlan};
 
 /// The format that this planner reads and writes. Another section, or another line of a problem,
 /// makes another format. Format 1 had plans of reductions alone.

@@ -14,7 +14,11 @@ use file::Locked;
 use format::Plans;
 use signature::DeviceSignature;
 
-use crate::{AnyPlan, Device, Plan, Planned};
+use crate::{
+    device::Device,
+    plan::Plan,
+    planned::{AnyPlan, Planned},
+};
 
 /// A plan that was found by measuring, and what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use crate::Device;
+use crate::device::Device;
 
 /// Declares the signature with the facts that it has, and without the others. A field of the device
 /// that is not named does not compile.

@@ -8,9 +8,8 @@ use reduce_planner::{
 
 use super::request::result_strides;
 use crate::{
-    ReduceError,
     element::{element_type, memory_type, storage_type},
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         arguments::count, bound::Bound, cache, client::has_hardware_math, companion::list,
         types::applied_type,

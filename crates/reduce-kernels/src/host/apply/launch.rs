@@ -5,9 +5,8 @@ use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Plan, Role};
 
 use super::request::{ApplyRequest, ApplyingLaunch, PreparedApplication};
 use crate::{
-    ReduceError,
     element::{memory_type, storage_type},
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         arguments::{count, geometry, parameters, result_arrays},
         bound::Bound,
@@ -24,7 +23,7 @@ use crate::{
             ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
             OperandArraysLaunch,
         },
-        companion::CompanionAccess,
+        geometry::CompanionAccess,
     },
     operator::ParametersLaunch,
 };
@@ -315,7 +314,7 @@ impl Launch<'_> {
     }
 
     /// The strides of the results and of the operands.
-    fn companions(&self) -> SequenceArg<kernels::companion::Companion> {
+    fn companions(&self) -> SequenceArg<kernels::geometry::Companion> {
         let direction = self.launch.spec.access.direction;
         let mut sequence = SequenceArg::new();
         for companion in self.prepared.stated.applied().companions() {

@@ -9,10 +9,9 @@ use reduce_planner::{
 };
 
 #[cfg(feature = "serde")]
-use crate::recorded::{RecordedApplication, RecordedCall};
+use crate::recorded::{RecordedApplication, RecordedCall, RecordedOperand, RecordedReduction};
 use crate::{
-    ReduceError,
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         bound::{byte_count, check_inputs, check_span},
         cache::{Asked, Held, Known, Remembered},
@@ -25,7 +24,7 @@ use crate::{
         },
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
-    kernels::{application::ApplySpec, companion::CompanionAccess, pairwise::needs_chains},
+    kernels::{application::ApplySpec, geometry::CompanionAccess, pairwise::needs_chains},
     operator::{ApplyRef, Signature},
 };
 
@@ -343,4 +342,22 @@ pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usi
         strides[axis] = stride;
     }
     strides
+}
+
+#[cfg(feature = "serde")]
+impl RecordedApplication {
+    /// The application of a request.
+    pub(crate) fn of(request: &ApplyRequest<'_>) -> Self {
+        let operands = request.own_operands().iter().map(|operand| {
+            RecordedOperand::new(operand.element, &operand.strides, operand.alignment)
+        });
+        Self {
+            function: request.apply.0.name.to_owned(),
+            reduction: RecordedReduction::of(&request.reduction),
+            output: request.output,
+            output_layout: request.layout.clone(),
+            operands: operands.collect(),
+            with_results: request.wants_results,
+        }
+    }
 }

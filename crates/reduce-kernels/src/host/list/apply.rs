@@ -18,11 +18,10 @@ use super::{
     },
 };
 #[cfg(feature = "serde")]
-use crate::recorded::{RecordedCall, RecordedListApplication};
+use crate::recorded::{RecordedCall, RecordedList, RecordedListApplication};
 use crate::{
-    ReduceError,
     element::{memory_type, storage_type},
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         arguments::{count, result_arrays},
         bound::{Bound, byte_count},
@@ -375,5 +374,15 @@ impl Launch<'_> {
                 *apply,
             );
         }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl RecordedListApplication {
+    /// The application of a task.
+    pub(crate) fn of(request: &ApplyListRequest, inputs: &[InputSpec<'_>]) -> Self {
+        let list = RecordedList::of(&request.list, inputs);
+        let (function, in_place) = (request.apply.0.name.to_owned(), request.in_place);
+        Self { function, list, in_place }
     }
 }

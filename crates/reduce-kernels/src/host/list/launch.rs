@@ -8,8 +8,8 @@ use super::{
     request::{ListLaunches, ListTask, PreparedList, StatedList, bind_tensors},
 };
 use crate::{
-    ReduceError,
     element::{memory_type, storage_type},
+    error::ReduceError,
     host::{
         arguments::{count, parameters, partial_arrays, result_arrays},
         bound::Bound,

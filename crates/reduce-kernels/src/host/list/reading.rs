@@ -8,7 +8,7 @@ use reduce_planner::{
 };
 
 use crate::{
-    ReduceError,
+    error::ReduceError,
     host::{bound::Bound, scratch::table},
     kernels::{
         args::ListArraysLaunch,

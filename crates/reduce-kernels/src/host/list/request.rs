@@ -13,10 +13,9 @@ use super::reading::{
     PreparedLaunch, TableWords, Tables, address, in_words, launch_bytes, prepare_launch, spread,
 };
 #[cfg(feature = "serde")]
-use crate::recorded::{RecordedCall, RecordedList};
+use crate::recorded::{RecordedCall, RecordedList, RecordedTensor};
 use crate::{
-    ReduceError,
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         bound::{Bound, check_input},
         cache::{Asked, Held, Known, Remembered},
@@ -325,4 +324,23 @@ pub(super) fn check_tensor_bytes(
 /// The error of tensor number `nth` of a list.
 fn listed(nth: usize) -> impl Fn(ReduceError) -> ReduceError {
     move |error| Reason::Listed { nth, error }.into()
+}
+
+#[cfg(feature = "serde")]
+impl RecordedList {
+    /// The list of a task.
+    pub(crate) fn of(request: &ListRequest, inputs: &[InputSpec<'_>]) -> Self {
+        let tensors = inputs.iter().map(|input| RecordedTensor {
+            element: input.element,
+            shape: input.shape.to_vec(),
+            strides: input.strides.to_vec(),
+            alignment: input.alignment,
+        });
+        Self {
+            operator: request.operator.0.name(),
+            tensors: tensors.collect(),
+            accumulator: request.accumulator,
+            outputs: request.outputs,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use reduce_planner::{
 };
 
 use crate::{
-    ReduceError,
+    error::ReduceError,
     host::{
         bound::Bound,
         scratch::{Stream, Words, partials, words},

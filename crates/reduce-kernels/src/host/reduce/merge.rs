@@ -6,9 +6,8 @@ use reduce_planner::{
 };
 
 use crate::{
-    ReduceError,
     element::memory_type,
-    error::Reason,
+    error::{Reason, ReduceError},
     host::{
         arguments::{count, dims, parameters, result_arrays, words_target},
         bound::{Bound, byte_count},

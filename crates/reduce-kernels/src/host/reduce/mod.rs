@@ -18,7 +18,11 @@ use super::{
 };
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedCall, RecordedReduction};
-use crate::{ReduceError, element::storage_type, error::Reason, operator::OperatorRef};
+use crate::{
+    element::storage_type,
+    error::{Reason, ReduceError},
+    operator::OperatorRef,
+};
 
 pub(crate) mod dispatch;
 pub(crate) mod launch;

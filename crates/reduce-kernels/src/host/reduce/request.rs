@@ -7,9 +7,10 @@ use reduce_planner::{
     reduced_axes,
 };
 
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedOperand, RecordedReduction};
 use crate::{
-    ReduceError,
-    error::Reason,
+    error::{Reason, ReduceError},
     host::types::{class_of, word_count},
     operator::{Erased, OperatorRef, Signature, TypeRequest, rules},
 };
@@ -238,5 +239,27 @@ impl Request<'_> {
         }
         let kept = strides.iter().zip(is_reduced).filter(|&(_, reduced)| !reduced);
         Ok(Some(kept.map(|(&stride, _)| stride).collect()))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl RecordedReduction {
+    /// The reduction of a request.
+    pub(crate) fn of(request: &Request<'_>) -> Self {
+        let second = request.second.as_ref();
+        Self {
+            operator: request.operator.0.name(),
+            element: request.element,
+            shape: request.shape.to_vec(),
+            strides: request.strides.to_vec(),
+            alignment: request.alignment,
+            axes: request.axes.as_ref().map(|axes| axes.to_vec()),
+            second: second.map(|second| {
+                RecordedOperand::new(second.element, &second.strides, second.alignment)
+            }),
+            accumulator: request.accumulator,
+            outputs: request.outputs,
+            output_strides: request.output_strides(),
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use cubecl::device::DeviceId;
 
-use crate::{ReduceError, sharded::ShardsError};
+use crate::error::{ReduceError, ShardsError};
 
 /// The longest that the devices of a set may take to connect. NCCL connects the GPUs of a machine
 /// in some seconds. A process cannot use devices again that took longer, so the limit is some ten

@@ -17,7 +17,7 @@ use cubecl::{
 use connections::{Connections, LONGEST_CONNECTING, answers_within};
 
 use super::{
-    bound::{Bound, buffer_bytes},
+    bound::Bound,
     call::Call,
     reduce::{
         Inputs, Prepared,
@@ -28,7 +28,11 @@ use super::{
     },
     scratch::{self, SlotBuffers, SlotKey, unwritten},
 };
-use crate::{ReduceError, plans::PlanInUse, sharded::ShardsError};
+use crate::{
+    error::{ReduceError, ShardsError},
+    input::buffer_bytes,
+    plan_in_use::PlanInUse,
+};
 
 mod connections;
 

@@ -14,7 +14,7 @@ use reduce_planner::Direction;
 
 use super::{
     ApplySpec, Hold,
-    apply::applier_of,
+    applier::applier_of,
     held::{held_total, hold_loads},
     store_and_apply,
 };
@@ -24,8 +24,7 @@ use crate::{
             AppliedArrays, InputArrays, KernelTypes, OperandArrays, ResultArrays, input_of,
             output_of,
         },
-        companion::Companion,
-        geometry::Geometry,
+        geometry::{Companion, Geometry},
         partials::{Published, merging_team, nth_to_begin, outputs_per_tile},
         reducer::Reducer,
         share::{Share, share_among_cubes},

@@ -4,6 +4,7 @@
 //! the elements that it has read: from where it has [held] them, or by reading them again. Several
 //! cubes may hold a tile [together](by_cubes).
 
+mod applier;
 mod apply;
 mod by_cubes;
 mod held;
@@ -14,7 +15,8 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use self::{
-    apply::{Applier, applier_of, apply_to_share},
+    applier::{Applier, applier_of},
+    apply::apply_to_share,
     held::{Held, held_total, hold_loads},
     passes::results_in_passes,
 };
@@ -23,8 +25,8 @@ use super::{
         AppliedArrays, InputArrays, KernelTypes, OperandArrays, Output, ResultArrays, input_of,
         output_of,
     },
-    companion::{Companion, CompanionAccess, tile_offset},
-    geometry::{Geometry, locate},
+    companion::tile_offset,
+    geometry::{Companion, CompanionAccess, Geometry, locate},
     reducer::Reducer,
     share::{Share, share_among_cubes},
     team::{Team, UnitPlace, place},

@@ -2,11 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::apply::{Applier, OutputPlace};
+use super::applier::{Applier, OutputPlace};
 use crate::{
     kernels::{
         args::CompanionSlices,
-        companion::{CompanionAccess, load_elements, strided, tile_offset},
+        companion::{load_elements, tile_offset},
+        geometry::{CompanionAccess, strided},
         load::Edge,
         share::Share,
     },

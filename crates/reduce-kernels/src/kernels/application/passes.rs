@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use reduce_planner::Combine;
 
-use super::{apply::output_place, held::Held};
+use super::{applier::output_place, held::Held};
 use crate::{
     kernels::{
         accumulate::load_inside,
