@@ -13,15 +13,16 @@ use burn_backend::{
 use reduce_kernels::by_name::PairName;
 
 use crate::{
-    application::{self, Application, gradient::ApplicationGradient},
+    application::Application,
     backend::{Operation, ReduceBackend, Results, floats_of},
     composed,
     error::ReduceBurnError,
-    gradient::{self, Gradient},
-    pair::{
-        self, PairReduction,
-        gradient::{PairGradient, ResultGradient, has_gradient},
+    gradient::{
+        self, Gradient,
+        application::ApplicationGradient,
+        pair::{PairGradient, ResultGradient, has_gradient},
     },
+    pair::PairReduction,
     reduction::Reduction,
     tensor::AnyTensor,
 };
@@ -123,7 +124,7 @@ fn reduce_pair<B: ReduceBackend, C: CheckpointStrategy>(
 ) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
     let [x, y] = tensors.try_into().expect("a reduction of two inputs has two");
     let guards: Vec<_> = pair.outputs().iter().map(|_| [x.node(), y.node()]).collect();
-    let results = pair::gradient::forward::<B>(x.into_primitive(), y.into_primitive(), pair)?;
+    let results = gradient::pair::forward::<B>(x.into_primitive(), y.into_primitive(), pair)?;
     let nodes = results.into_iter().zip(guards).map(|((result, gradient), guards)| {
         AnyTensor::Float(match gradient {
             ResultGradient::OfFirst(gradient) => {
@@ -147,7 +148,7 @@ fn apply<B: ReduceBackend, C: CheckpointStrategy>(
     let mut tensors = tensors.into_iter().map(|tensor| tensor.into_primitive());
     let x = tensors.next().expect("the input is the first of the tensors");
     let (result, gradient) =
-        application::gradient::forward::<B>(x, tensors.collect(), application)?;
+        gradient::application::forward::<B>(x, tensors.collect(), application)?;
     let step = ApplicationStep;
     let node = match guards.len() {
         1 => node::<_, C, _, 1>(step, array(guards), result, gradient),

@@ -91,13 +91,15 @@ pub mod plans;
 mod reduction;
 mod tensor;
 
-pub use application::{layer_norm, log_softmax, rms_norm, softmax};
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
-pub use clip::clip_by_global_norm;
-#[cfg(feature = "optim")]
-pub use clip::clip_gradients;
 pub use error::ReduceBurnError;
-pub use functions::*;
+#[cfg(feature = "optim")]
+pub use functions::module::clip_gradients;
+pub use functions::{
+    application::{layer_norm, log_softmax, rms_norm, softmax},
+    clip::clip_by_global_norm,
+    *,
+};
 pub use reduce_kernels;
 
 /// The examples in the repository's documents, compiled as doctests of this crate.

@@ -16,7 +16,7 @@
 //! # assert_eq!(error.dims(), [1, 1]);
 //! ```
 
-pub use crate::pair::{
+pub use crate::functions::pair::{
     accuracy, all_close, cosine_similarity, count_equal, covariance, dot, huber, kl_divergence,
     max_difference, mean_absolute_error, mean_squared_error, sum_and_dot, weighted_mean,
     weighted_mean_var,

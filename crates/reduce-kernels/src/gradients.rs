@@ -4,7 +4,7 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
 use crate::{
-    applied::AppliedReduction,
+    applied_reduction::AppliedReduction,
     axes::Axes,
     error::ReduceError,
     input::Input,

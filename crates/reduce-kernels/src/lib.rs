@@ -47,7 +47,7 @@
 #![doc = include_str!("../BACKENDS.md")]
 #![deny(missing_docs)]
 
-mod applied;
+mod applied_reduction;
 mod axes;
 pub mod by_name;
 mod confirm;

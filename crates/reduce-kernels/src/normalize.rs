@@ -44,7 +44,7 @@ use crate::{
 };
 
 pub use crate::{
-    applied::{AppliedReduction, WithResults},
+    applied_reduction::{AppliedReduction, WithResults},
     gradients::{layer_norm_gradient, log_softmax_gradient, rms_norm_gradient, softmax_gradient},
     operator::builtin::{
         LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, ScaleBy, Scaled, SoftmaxGradient,

@@ -8,7 +8,7 @@
 use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
 use reduce_kernels::by_name::{OperatorName, PairName};
 
-use super::{Application, AppliedFunction};
+use crate::application::{Application, AppliedFunction};
 use crate::{
     backend::{self, ReduceBackend, reduced, reduced_pair},
     error::ReduceBurnError,

@@ -1,16 +1,11 @@
 //! A reduction of two inputs as data.
 
-mod functions;
-pub(crate) mod gradient;
-
 use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::{Shape, kind::Kind};
 use reduce_kernels::{
     Operator, ReduceError,
     by_name::{PairName, PairOptions, with_pair},
 };
-
-pub use functions::*;
 
 use crate::{
     axes::AxisList,

@@ -1,16 +1,11 @@
 //! A reduction whose results are applied to the elements of its input, as data: softmax and
 //! normalisations.
 
-mod functions;
-pub(crate) mod gradient;
-
 use core::fmt;
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::{ReduceError, operator::InvalidParameter};
-
-pub use functions::*;
 
 use crate::{
     axes::{AxisList, kept_axes},

@@ -7,12 +7,12 @@ use burn_tensor::{
 };
 use reduce_kernels::by_name::{PairName, PairOptions};
 
-use super::PairReduction;
+use super::next;
+use crate::pair::PairReduction;
 use crate::{
     axes::Axes,
     backend::{Operation, ReduceBackend},
     error::ReduceBurnError,
-    functions::next,
     tensor::{AnyTensor, into_any},
 };
 

@@ -8,7 +8,7 @@ use burn_dispatch::Dispatch;
 use burn_optim::GradientsParams;
 use burn_tensor::Tensor;
 
-use super::functions::clip;
+use super::clip::clip;
 use crate::tensor::{AnyTensor, from_any, into_any};
 
 /// Scales the gradients of a module's parameters down together where their global norm is above

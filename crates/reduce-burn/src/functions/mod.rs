@@ -1,5 +1,11 @@
 //! The functions that users call.
 
+pub(crate) mod application;
+pub(crate) mod clip;
+#[cfg(feature = "optim")]
+pub(crate) mod module;
+pub(crate) mod pair;
+
 use burn_dispatch::Dispatch;
 use burn_tensor::{
     Bool, Float, Int, Tensor,

@@ -4,7 +4,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_dispatch::Dispatch;
 use burn_tensor::Tensor;
 
-use super::{Clipped, Clipping, NAME};
+use crate::clip::{Clipped, Clipping, NAME};
 use crate::{
     backend::clip_by_global_norm as clip_floats,
     tensor::{AnyTensor, from_any, into_any},

@@ -8,11 +8,11 @@ use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
 
-use super::PairReduction;
+use super::Gradient;
+use crate::pair::PairReduction;
 use crate::{
     backend::{self, ReduceBackend, reduced, reduced_pair},
     error::ReduceBurnError,
-    gradient::Gradient,
     operand::Operand,
     reduction::Reduction,
     tensor::{AnyTensor, floats},
@@ -73,14 +73,14 @@ pub(crate) fn forward<B: ReduceBackend>(
 ) -> Result<Vec<Differentiable<B>>, ReduceBurnError> {
     let inputs = [x.clone(), y.clone()];
     let [x, y] = [x, y].map(AnyTensor::Float);
-    let wide = saves_results(pair.function).then(|| pair.with_wide_values());
+    let wide = saves_results(pair.function()).then(|| pair.with_wide_values());
     let results = backend::reduce_pair::<B>(x.clone(), y, wide.as_ref().unwrap_or(pair))?;
     let (_, value) = pair.outputs()[0];
     let with = |result: FloatTensor<B>, formula| {
         let gradient = PairGradient { pair: pair.clone(), inputs: inputs.clone(), formula };
         (Operand::<B>(result).cast(value).0, ResultGradient::OfBoth(gradient))
     };
-    if pair.function == PairName::SumAndDot {
+    if pair.function() == PairName::SumAndDot {
         let [sum, dot] = floats(results);
         let axes = pair.axes().into();
         let options = OperatorOptions::default();
@@ -88,7 +88,7 @@ pub(crate) fn forward<B: ReduceBackend>(
         let of_sum = ResultGradient::OfFirst(Gradient::of_sum(reduction));
         return Ok(vec![(sum, of_sum), with(dot, Formula::Dot)]);
     }
-    if pair.function == PairName::WeightedMeanVar {
+    if pair.function() == PairName::WeightedMeanVar {
         let [mean, variance] = floats(results);
         let of_mean = Formula::WeightedMean { mean: mean.clone() };
         let of_variance =
@@ -96,7 +96,7 @@ pub(crate) fn forward<B: ReduceBackend>(
         return Ok(vec![with(mean, of_mean), with(variance, of_variance)]);
     }
     let [result] = floats(results);
-    let formula = match pair.function {
+    let formula = match pair.function() {
         PairName::Dot => Formula::Dot,
         PairName::MeanSquaredError => Formula::MeanSquaredError,
         PairName::MeanAbsoluteError => Formula::MeanAbsoluteError,
@@ -132,7 +132,7 @@ impl<B: ReduceBackend> PairGradient<B> {
         let gradient = over.kept(result);
         let [of_first, of_second] = over
             .gradients(formula, x, y, gradient)
-            .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", pair.function));
+            .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", pair.function()));
         [
             of_first.map(|found| found.cast(dtypes[0]).0),
             of_second.map(|found| found.cast(dtypes[1]).0),
@@ -160,7 +160,7 @@ impl Over<'_> {
     ) -> Result<Gradients<B>, ReduceBurnError> {
         use OperatorName::{Mean, NormL2, Sum};
 
-        let PairOptions { delta, eps, .. } = self.pair.options;
+        let PairOptions { delta, eps, .. } = self.pair.options();
         let of_mean = 1.0 / self.pair.len() as f64;
         match formula {
             Formula::Dot => self.of_slopes(|| y, || x.clone(), gradient),

@@ -4,7 +4,7 @@ use burn_backend::{TensorMetadata, ops::FloatTensorOps, tensor::FloatTensor};
 use burn_dispatch::Dispatch;
 use burn_tensor::{Shape, Tensor};
 
-use super::{Application, AppliedFunction};
+use crate::application::{Application, AppliedFunction};
 use crate::{
     axes::AxisList,
     backend::{Operation, ReduceBackend},

@@ -1,16 +1,8 @@
 //! Clipping of lists of tensors by their global norm.
 
-mod functions;
-#[cfg(feature = "optim")]
-mod module;
-
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::{ReduceError, list::ClippedToNorm, operator::Apply};
-
-pub use functions::clip_by_global_norm;
-#[cfg(feature = "optim")]
-pub use module::clip_gradients;
 
 use crate::error::ReduceBurnError;
 

@@ -6,6 +6,9 @@
 //! compute in f32 at least, and round to the input's type last: f16 cannot hold every factor of a
 //! gradient that it can hold.
 
+pub(crate) mod application;
+pub(crate) mod pair;
+
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};
 use burn_tensor::{IndexingUpdateOp, Shape, kind::Kind};
 use reduce_kernels::by_name::OperatorName;
