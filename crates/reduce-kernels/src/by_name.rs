@@ -25,8 +25,6 @@ use core::{fmt, str::FromStr};
 #[doc(hidden)]
 pub use crate::two_inputs::pair_operators;
 #[doc(inline)]
-pub use crate::with_applied;
-#[doc(inline)]
 pub use crate::{
     one_input::{OperatorName, OperatorOptions, UnknownOperator, with_operator},
     two_inputs::{PairName, PairOptions, UnknownPair, with_pair},
@@ -183,3 +181,5 @@ macro_rules! with_applied {
         }
     }};
 }
+
+pub use with_applied;

@@ -15,7 +15,7 @@ use core::{
 use cubecl::{prelude::*, unexpanded};
 
 use super::{
-    Fields, InvalidParameter, ParameterRule, Parameters,
+    Fields, ParameterRule, Parameters,
     elements::{Real, Single, Wide},
     parameters,
     parameters::ParametersExpand,
@@ -78,6 +78,8 @@ macro_rules! applied {
         &DEFINITION
     }};
 }
+
+pub use applied;
 
 /// Elements of further tensors that belong to an element of the input.
 #[derive(CubeType, Clone, Copy)]
@@ -258,13 +260,5 @@ pub(crate) mod apply_to {
         parameters: &ParametersExpand,
     ) -> NativeExpand<Vector<Real, N>> {
         N::function(apply)(scope, value, results, operands, parameters)
-    }
-}
-
-/// A number that must be finite and not negative.
-pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<f64, InvalidParameter> {
-    match value.is_finite() && value >= 0.0 {
-        true => Ok(value),
-        false => Err(InvalidParameter { name, value, expected: "a finite number, 0 or more" }),
     }
 }

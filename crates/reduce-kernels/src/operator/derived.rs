@@ -15,6 +15,8 @@ macro_rules! defined {
     }};
 }
 
+pub use defined;
+
 /// Implements an operator of `$fields` and `$results` with another operator, `$base`. The two
 /// differ in their names and types, and in
 ///

@@ -59,15 +59,14 @@ mod types;
 
 use cubecl::prelude::*;
 
-#[doc(inline)]
-pub use crate::{applied, defined};
-pub use application::{Application, Apply, Operands, Reduced};
-pub(crate) use application::{ApplyRef, ErasedApply, apply_to, not_negative};
+pub use application::{Application, Apply, Operands, Reduced, applied};
+pub(crate) use application::{ApplyRef, ErasedApply, apply_to};
 pub(crate) use block::BlockTraits;
 pub use block::{Block, Blocks, Blockwise};
 pub use definition::Definition;
 pub(crate) use definition::Erased;
 pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, push_block};
+pub use derived::defined;
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
 pub(crate) use elements::{
     Applied, Chains, HardwareMath, Operand, Operand2, Operand3, Single, Stored, Stored2, Wide,
@@ -79,8 +78,8 @@ pub use fields::{
 pub use inputs::{InputArity, InputsOf};
 pub(crate) use inputs::{Inputs, one_input, two_inputs};
 pub use map::{Map, Mapped};
-pub(crate) use parameters::ParametersLaunch;
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
+pub(crate) use parameters::{ParametersLaunch, not_negative};
 pub use passes::{InPasses, Passes};
 pub(crate) use passes::{PassWidth, PassesRef, after_first, between, finish_passes};
 pub use position::Position;

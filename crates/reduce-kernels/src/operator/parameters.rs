@@ -66,3 +66,11 @@ pub struct InvalidParameter {
 pub(super) fn none<O>(_: &O) -> Result<Vec<f64>, InvalidParameter> {
     Ok(Vec::new())
 }
+
+/// A number that must be finite and not negative.
+pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<f64, InvalidParameter> {
+    match value.is_finite() && value >= 0.0 {
+        true => Ok(value),
+        false => Err(InvalidParameter { name, value, expected: "a finite number, 0 or more" }),
+    }
+}
