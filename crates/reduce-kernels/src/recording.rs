@@ -16,7 +16,7 @@ use crate::{
             apply::{ApplyListRequest, ApplyListTask},
             request::{ListRequest, ListTask},
         },
-        reduce::request::{Request, SecondRequest, Wanted},
+        reduce::request::{ReduceRequest, SecondRequest, Wanted},
         settings,
     },
     input::{Input, alignment_of},
@@ -88,13 +88,13 @@ pub fn recorded(client: &Client) -> Vec<RecordedCall> {
 
 impl RecordedReduction {
     /// The request of an operator for this reduction.
-    fn request<O: Operator>(&self) -> Result<Request<'_>, ReduceError> {
+    fn request<O: Operator>(&self) -> Result<ReduceRequest<'_>, ReduceError> {
         check_name(&self.operator, O::DEFINITION.erased().name())?;
         let output = match &self.output_strides {
             None => None,
             Some(strides) => Some((Cow::Owned(self.kept_shape()?), Cow::Borrowed(&strides[..]))),
         };
-        Ok(Request {
+        Ok(ReduceRequest {
             operator: OperatorRef(O::DEFINITION.erased()),
             element: self.element,
             shape: Cow::Borrowed(&self.shape),

@@ -13,7 +13,7 @@ use crate::{
     error::{Reason, ReduceError},
     host::{
         call::Call,
-        reduce::request::{Request, Resolved, SecondRequest, Wanted},
+        reduce::request::{ReduceRequest, SecondRequest, StatedReduction, Wanted},
         settings::PlanStore,
     },
     input::Input,
@@ -321,7 +321,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     pub(crate) fn call<'s>(
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
-    ) -> Result<Call<'s, Request<'s>>, ReduceError>
+    ) -> Result<Call<'s, ReduceRequest<'s>>, ReduceError>
     where
         'a: 's,
     {
@@ -336,7 +336,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         Ok(Call { task, device, plans, parameters, apply_parameters: Vec::new() })
     }
 
-    pub(crate) fn resolve(&self) -> Result<Resolved, ReduceError> {
+    pub(crate) fn resolve(&self) -> Result<StatedReduction, ReduceError> {
         let second = self.second.map(|second| second.spec()).transpose()?;
         let input = self.input.spec()?;
         request(O::DEFINITION.erased(), input, second, &self.options, None)?.resolve()
@@ -385,12 +385,12 @@ pub(crate) fn request<'a>(
     second: Option<InputSpec<'_>>,
     options: &'a Options<'_>,
     output: Option<(&'a [usize], &'a [usize])>,
-) -> Result<Request<'a>, ReduceError> {
+) -> Result<ReduceRequest<'a>, ReduceError> {
     if let Some(nth) = options.no_such_result {
         let results = operator.results;
         return Err(Reason::NoSuchResult { operator: operator.name(), nth, results }.into());
     }
-    Ok(Request {
+    Ok(ReduceRequest {
         operator: OperatorRef(operator),
         element: input.element,
         shape: Cow::Borrowed(input.shape),

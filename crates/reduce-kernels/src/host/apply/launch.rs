@@ -101,7 +101,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
                 Some(count) => Some(words(client, client.empty(1).stream.value, count)?),
                 None => None,
             };
-            Launch {
+            ApplicationLaunch {
                 client,
                 request,
                 prepared,
@@ -144,7 +144,7 @@ impl PreparedApplication {
 }
 
 /// A call whose checks have all passed.
-struct Launch<'a> {
+struct ApplicationLaunch<'a> {
     client: &'a Client,
     request: &'a ApplyRequest<'a>,
     prepared: &'a PreparedApplication,
@@ -159,7 +159,7 @@ struct Launch<'a> {
     apply_parameters: &'a [f64],
 }
 
-impl Launch<'_> {
+impl ApplicationLaunch<'_> {
     fn run(self) {
         let ApplyingLaunch { plan, spec, grid, address, cubes, .. } = *self.launch;
         let hold = match plan {

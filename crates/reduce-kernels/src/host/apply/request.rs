@@ -18,9 +18,9 @@ use crate::{
         call::{Task, prepare},
         companion::{WIDEST_STORE, companion_access, lies_alike},
         reduce::{
-            Prepared,
+            PreparedReduction,
             dispatch::team,
-            request::{Request, Resolved, SecondRequest},
+            request::{ReduceRequest, SecondRequest, StatedReduction},
         },
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApplyRequest<'a> {
     /// The reduction. Its outputs are the results, row-major.
-    pub(crate) reduction: Request<'a>,
+    pub(crate) reduction: ReduceRequest<'a>,
     pub(crate) apply: ApplyRef,
     /// The type that the caller asked for.
     pub(crate) output: Option<ElementType>,
@@ -84,7 +84,7 @@ pub(crate) struct PreparedApplication {
     pub(super) launch: Option<ApplyingLaunch>,
     /// The reduction, where it is launched alone: its results are stored before they are applied, or
     /// there is nothing that they are applied to.
-    pub(super) reduction: Option<Prepared>,
+    pub(super) reduction: Option<PreparedReduction>,
 }
 
 /// A plan and the numbers of the launch that applies results.
@@ -145,7 +145,7 @@ impl Task for ApplyRequest<'_> {
             return Err(Reason::TooManyOperands { apply: self.apply.0.name, most, found }.into());
         }
         let reduction = &self.reduction;
-        let Resolved { problem, signature, shape, .. } = reduction.resolve()?;
+        let StatedReduction { problem, signature, shape, .. } = reduction.resolve()?;
         let axes = reduction.axes.as_deref();
         let results = result_strides(&reduction.shape, axes);
         let mut companions = vec![&results[..]];
@@ -289,7 +289,7 @@ impl Task for ApplyRequest<'_> {
             _ => None,
         };
         let reduction = alone.map(|plan| {
-            let request = Request { plan, ..self.reduction.clone() };
+            let request = ReduceRequest { plan, ..self.reduction.clone() };
             prepare(&request, client, device, |_| None)
         });
         Ok(PreparedApplication { stated, launch, reduction: reduction.transpose()? })

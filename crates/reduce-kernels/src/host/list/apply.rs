@@ -283,7 +283,7 @@ impl Call<'_, ApplyListTask<'_>> {
         };
         let bound_outputs: Vec<Bound> = outputs.iter().zip(problem.tensors()).map(bound).collect();
         let results = prepared.reduction.run(client, &self.parameters, &tensors)?;
-        let launch = Launch {
+        let launch = ListApplicationLaunch {
             client,
             prepared: &prepared,
             parameters: &self.apply_parameters,
@@ -308,7 +308,7 @@ fn output_bytes(client: &Client, tensor: &InputSpec<'_>) -> Result<usize, Reduce
 }
 
 /// A call whose checks have all passed.
-struct Launch<'a> {
+struct ListApplicationLaunch<'a> {
     client: &'a Client,
     prepared: &'a PreparedListApplication,
     parameters: &'a [f64],
@@ -318,7 +318,7 @@ struct Launch<'a> {
     results: &'a [ListResult],
 }
 
-impl Launch<'_> {
+impl ListApplicationLaunch<'_> {
     fn run(&self, reading: &PreparedLaunch) {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let PreparedListApplication { apply, stated, units_per_cube, .. } = self.prepared;

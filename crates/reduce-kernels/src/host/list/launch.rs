@@ -59,7 +59,8 @@ impl PreparedList {
         let fields = &signature.fields[..operator.fields];
         let fields = fields.iter().map(|field| field.bytes());
         let partials = partials(client, stream, self.launch.partials.max(1), fields)?;
-        let launch = Launch { client, prepared: self, parameters, partials: &partials };
+        let launch =
+            ListReductionLaunch { client, prepared: self, parameters, partials: &partials };
         for reading in &self.launch.reading {
             launch.read(reading, tensors);
         }
@@ -91,14 +92,14 @@ pub(crate) struct ListResult {
 }
 
 /// A call whose checks have all passed.
-struct Launch<'a> {
+struct ListReductionLaunch<'a> {
     client: &'a Client,
     prepared: &'a PreparedList,
     parameters: &'a [f64],
     partials: &'a [Bound],
 }
 
-impl Launch<'_> {
+impl ListReductionLaunch<'_> {
     /// The partials of the tensors of one launch.
     fn read(&self, reading: &PreparedLaunch, tensors: &[Bound]) {
         let PreparedLaunch { launch, grid, address, .. } = reading;

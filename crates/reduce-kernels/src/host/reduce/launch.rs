@@ -6,7 +6,7 @@ use reduce_planner::{Access, Direction, ElementType, Problem};
 use super::{
     Inputs,
     dispatch::{Dispatch, Scratch},
-    request::Resolved,
+    request::StatedReduction,
 };
 use crate::{
     element::memory_type,
@@ -29,11 +29,11 @@ use crate::{
 };
 
 /// A call whose checks have all passed, ready to launch.
-pub(crate) struct Launch<'a> {
+pub(crate) struct ReductionLaunch<'a> {
     pub(crate) client: &'a Client,
     pub(crate) operator: OperatorRef,
     pub(crate) dispatch: &'a Dispatch,
-    pub(super) resolved: &'a Resolved,
+    pub(super) resolved: &'a StatedReduction,
     pub(super) inputs: Inputs,
     /// One for each result, or one for the words of accumulators.
     pub(super) outputs: Vec<Bound>,
@@ -42,7 +42,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) parameters: &'a [f64],
 }
 
-impl Launch<'_> {
+impl ReductionLaunch<'_> {
     /// Launches the kernels. The dispatch's plan has been checked against the problem.
     pub(crate) fn run(self) {
         match self.scratch {

@@ -30,57 +30,57 @@ pub(crate) mod merge;
 pub(crate) mod request;
 
 use dispatch::{Dispatch, Scratch};
-use launch::Launch;
-use request::{Request, Resolved, Wanted};
+use launch::ReductionLaunch;
+use request::{ReduceRequest, StatedReduction, Wanted};
 
 /// A resolved request and its dispatch.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedReduction {
     operator: OperatorRef,
-    pub(crate) resolved: Resolved,
+    pub(crate) resolved: StatedReduction,
     /// `None` if the result has no elements. Nothing is launched then.
     dispatch: Option<Dispatch>,
 }
 
 thread_local! {
-    static KNOWN: RefCell<Known<Request<'static>>> = RefCell::default();
+    static KNOWN: RefCell<Known<ReduceRequest<'static>>> = RefCell::default();
 }
 
-impl Remembered for Request<'static> {
-    type Prepared = Prepared;
+impl Remembered for ReduceRequest<'static> {
+    type Prepared = PreparedReduction;
 
     fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
         &KNOWN
     }
 
-    fn held(&self, _: &Prepared) -> Held {
-        Held::of_axes::<Self, Prepared>(self.shape.len())
+    fn held(&self, _: &PreparedReduction) -> Held {
+        Held::of_axes::<Self, PreparedReduction>(self.shape.len())
     }
 }
 
-impl Asked for Request<'_> {
-    type Request = Request<'static>;
+impl Asked for ReduceRequest<'_> {
+    type Request = ReduceRequest<'static>;
 
-    fn is(&self, known: &Request<'static>) -> bool {
+    fn is(&self, known: &ReduceRequest<'static>) -> bool {
         self == known
     }
 
-    fn to_request(&self) -> Request<'static> {
+    fn to_request(&self) -> ReduceRequest<'static> {
         self.clone().into_owned()
     }
 }
 
 /// The tensors are the input, and the second input if there is one.
-impl Task for Request<'_> {
-    type Stated = Resolved;
+impl Task for ReduceRequest<'_> {
+    type Stated = StatedReduction;
     type Problem = Problem;
     type Launch = Dispatch;
 
-    fn state(&self) -> Result<Resolved, ReduceError> {
+    fn state(&self) -> Result<StatedReduction, ReduceError> {
         self.resolve()
     }
 
-    fn problem(stated: &Resolved) -> &Problem {
+    fn problem(stated: &StatedReduction) -> &Problem {
         &stated.problem
     }
 
@@ -92,16 +92,20 @@ impl Task for Request<'_> {
         &self,
         client: &Client,
         device: &Device,
-        stated: &Resolved,
+        stated: &StatedReduction,
     ) -> Result<(), ReduceError> {
         check_arithmetic(client, self.operator.0, &stated.signature, device)
     }
 
-    fn check_bytes(&self, stated: &Resolved, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
+    fn check_bytes(
+        &self,
+        stated: &StatedReduction,
+        bytes: &[Option<u64>],
+    ) -> Result<(), ReduceError> {
         check_inputs(&stated.problem, bytes)
     }
 
-    fn check_outputs(&self, client: &Client, stated: &Resolved) -> Result<(), ReduceError> {
+    fn check_outputs(&self, client: &Client, stated: &StatedReduction) -> Result<(), ReduceError> {
         let available = client.properties().memory.max_page_size;
         if self.output.is_none() {
             let outputs = stated.outputs(self.operator.0).into_iter();
@@ -113,7 +117,7 @@ impl Task for Request<'_> {
         Ok(())
     }
 
-    fn is_empty(stated: &Resolved) -> bool {
+    fn is_empty(stated: &StatedReduction) -> bool {
         stated.problem.outputs() == 0
     }
 
@@ -121,10 +125,10 @@ impl Task for Request<'_> {
         &self,
         client: &Client,
         device: &Device,
-        stated: &Resolved,
+        stated: &StatedReduction,
         plan: &Plan,
     ) -> Result<Dispatch, ReduceError> {
-        let Resolved { problem, signature, words, .. } = stated;
+        let StatedReduction { problem, signature, words, .. } = stated;
         let operator = self.operator;
         let fields = &signature.fields[..operator.0.fields];
         let available = client.properties().memory.max_page_size;
@@ -135,23 +139,23 @@ impl Task for Request<'_> {
         &self,
         _: &Client,
         _: &Device,
-        resolved: Resolved,
+        resolved: StatedReduction,
         dispatch: Option<Dispatch>,
-    ) -> Result<Prepared, ReduceError> {
-        Ok(Prepared { operator: self.operator, resolved, dispatch })
+    ) -> Result<PreparedReduction, ReduceError> {
+        Ok(PreparedReduction { operator: self.operator, resolved, dispatch })
     }
 
     /// Partial results take the plan of the results: only the end of a reduction differs.
     fn stored(
         &self,
-        stated: &Resolved,
+        stated: &StatedReduction,
         device: &Device,
         find: impl Fn(&Problem) -> Option<Plan>,
     ) -> Option<Plan> {
         match self.wanted {
             Wanted::Results => find(&stated.problem),
             Wanted::Partials(_) => {
-                let request = Request { wanted: Wanted::Results, ..self.clone() };
+                let request = ReduceRequest { wanted: Wanted::Results, ..self.clone() };
                 let plan = find(&request.resolve().ok()?.problem)?;
                 plan.check(&stated.problem, device).is_ok().then_some(plan)
             }
@@ -165,7 +169,7 @@ impl Task for Request<'_> {
     }
 }
 
-impl<'a> Call<'a, Request<'a>> {
+impl<'a> Call<'a, ReduceRequest<'a>> {
     /// Launches into new row-major tensors, one for each result.
     pub(crate) fn run(
         self,
@@ -191,12 +195,12 @@ impl<'a> Call<'a, Request<'a>> {
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
         let inputs = Inputs::bind(client, &prepared.resolved.problem, input, second)?;
         let launch = prepared.ready(client, &self.parameters, inputs, None, bindings)?;
-        launch.into_iter().for_each(Launch::run);
+        launch.into_iter().for_each(ReductionLaunch::run);
         Ok(())
     }
 }
 
-impl Prepared {
+impl PreparedReduction {
     /// Launches into new row-major tensors, one for each result.
     pub(super) fn run(
         &self,
@@ -208,7 +212,7 @@ impl Prepared {
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream.value);
         let launch = self.ready(client, parameters, inputs, stream, bindings)?;
-        launch.into_iter().for_each(Launch::run);
+        launch.into_iter().for_each(ReductionLaunch::run);
         Ok(outputs)
     }
 
@@ -221,7 +225,7 @@ impl Prepared {
         inputs: Inputs,
         stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
-    ) -> Result<Option<Launch<'c>>, ReduceError> {
+    ) -> Result<Option<ReductionLaunch<'c>>, ReduceError> {
         let Self { operator, ref resolved, ref dispatch } = *self;
         let Some(dispatch) = dispatch else { return Ok(None) };
         let outputs = resolved.bind_outputs(client, outputs)?;
@@ -230,7 +234,7 @@ impl Prepared {
         let fields = &resolved.signature.fields[..operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());
         let scratch = Scratch::of(client, stream, dispatch, fields, resolved.problem.outputs())?;
-        Ok(Some(Launch {
+        Ok(Some(ReductionLaunch {
             client,
             operator,
             dispatch,
@@ -246,7 +250,7 @@ impl Prepared {
 /// New row-major tensors for what a reduction leaves: one for each result, or one for its words.
 pub(super) fn new_outputs(
     client: &Client,
-    resolved: &Resolved,
+    resolved: &StatedReduction,
     operator: OperatorRef,
 ) -> Vec<TensorHandle> {
     let outputs = resolved.outputs(operator.0).into_iter();
@@ -309,7 +313,7 @@ impl Inputs {
     }
 }
 
-impl Resolved {
+impl StatedReduction {
     /// Binds the outputs: one for each result, or one for the words of accumulators.
     ///
     /// # Errors

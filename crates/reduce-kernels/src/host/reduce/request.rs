@@ -20,7 +20,7 @@ type OutputLayout<'a> = (Cow<'a, [usize]>, Cow<'a, [usize]>);
 
 /// Everything that decides how a reduction is launched, apart from its buffers and its device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Request<'a> {
+pub(crate) struct ReduceRequest<'a> {
     pub(crate) operator: OperatorRef,
     pub(crate) element: ElementType,
     pub(crate) shape: Cow<'a, [usize]>,
@@ -92,7 +92,7 @@ impl SecondRequest {
 
 /// A request whose axes, types and strides have been checked.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct StatedReduction {
     pub(crate) problem: Problem,
     /// What the types follow from.
     pub(crate) types: TypeRequest,
@@ -103,7 +103,7 @@ pub(crate) struct Resolved {
     pub(crate) words: Option<usize>,
 }
 
-impl Resolved {
+impl StatedReduction {
     /// Type and number of elements of each output, which follow each other without gaps if the
     /// caller supplies none.
     pub(crate) fn outputs(&self, operator: &Erased) -> Vec<(ElementType, usize)> {
@@ -118,11 +118,11 @@ impl Resolved {
     }
 }
 
-impl Request<'_> {
+impl ReduceRequest<'_> {
     /// The request with lists that it owns.
-    pub(crate) fn into_owned(self) -> Request<'static> {
+    pub(crate) fn into_owned(self) -> ReduceRequest<'static> {
         let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
-        Request {
+        ReduceRequest {
             shape: owned(self.shape),
             strides: owned(self.strides),
             axes: self.axes.map(owned),
@@ -139,7 +139,7 @@ impl Request<'_> {
     }
 
     /// Checks the request and constructs its problem.
-    pub(crate) fn resolve(&self) -> Result<Resolved, ReduceError> {
+    pub(crate) fn resolve(&self) -> Result<StatedReduction, ReduceError> {
         let operator = self.operator.0;
         let shape = &self.shape[..];
         let axes = self.axes.as_deref();
@@ -198,7 +198,7 @@ impl Request<'_> {
             axes,
             &OutputSpec { elements: results, strides: kept_strides.as_deref() },
         )?;
-        Ok(Resolved { problem, types: request, signature, shape: result_shape, words })
+        Ok(StatedReduction { problem, types: request, signature, shape: result_shape, words })
     }
 
     /// The number of inputs.
@@ -245,7 +245,7 @@ impl Request<'_> {
 #[cfg(feature = "serde")]
 impl RecordedReduction {
     /// The reduction of a request.
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub(crate) fn of(request: &ReduceRequest<'_>) -> Self {
         let second = request.second.as_ref();
         Self {
             operator: request.operator.0.name(),

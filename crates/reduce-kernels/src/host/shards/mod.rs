@@ -20,11 +20,11 @@ use super::{
     bound::Bound,
     call::Call,
     reduce::{
-        Inputs, Prepared,
-        launch::Launch,
+        Inputs, PreparedReduction,
+        launch::ReductionLaunch,
         merge::{PartialWords, PreparedMerge},
         new_outputs,
-        request::{Request, Resolved},
+        request::{ReduceRequest, StatedReduction},
     },
     scratch::{self, SlotBuffers, SlotKey, unwritten},
 };
@@ -40,7 +40,7 @@ mod connections;
 pub(crate) struct ShardCall<'a> {
     pub(crate) client: &'a Client,
     pub(crate) device: DeviceId,
-    pub(crate) call: Call<'a, Request<'a>>,
+    pub(crate) call: Call<'a, ReduceRequest<'a>>,
     pub(crate) input: &'a TensorHandle,
     pub(crate) second: Option<&'a TensorHandle>,
 }
@@ -83,7 +83,7 @@ pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle
         launches.extend(launch.map_err(of_shard(nth))?);
         results.push(outputs);
     }
-    launches.into_iter().for_each(Launch::run);
+    launches.into_iter().for_each(ReductionLaunch::run);
     Ok(results)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle
 /// the calls. `whole` is the reduction of all shards together. Gives the results on each device.
 pub(crate) fn run_exchanged(
     calls: Vec<ShardCall<'_>>,
-    whole: Resolved,
+    whole: StatedReduction,
     transport: Transport,
 ) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
     let exchanges_words = whole.problem.outputs() > 0;
@@ -149,7 +149,7 @@ pub(crate) fn run_exchanged(
     if transport == Transport::Host {
         check_health(&exchanges, false)?;
     }
-    launches.into_iter().for_each(Launch::run);
+    launches.into_iter().for_each(ReductionLaunch::run);
     exchange_and_merge(&exchanges, merges, transport).map_err(ReduceError::after_launch)?;
     Ok(results)
 }
@@ -191,7 +191,7 @@ fn exchange_and_merge(
     Ok(())
 }
 
-fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<Prepared>>, ReduceError> {
+fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<PreparedReduction>>, ReduceError> {
     let each = calls.iter().enumerate();
     each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
 }
