@@ -211,8 +211,11 @@ pub fn magnitude<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     } else if comptime![!element.is_float() || element.size() == 8] {
         // LLVM 23 crashes for NVIDIA's GPUs where it simplifies CubeCL 0.11.3's magnitude of a
         // signed integer, and where it compiles sums of `llvm.fabs.v2f64`, of which it makes pairs
-        // of single magnitudes too. A zero keeps its sign here, which no sum shows.
-        select_many(value.less_than(&Vector::from_int(0)), -value, value)
+        // of single magnitudes too. A comparison with 0 was rejected: Mesa's software adapter gives
+        // the element itself for an i32 that became an i64. A zero keeps its sign here, which no
+        // sum shows.
+        let negative = -value;
+        select_many(negative.greater_than(&value), negative, value)
     } else {
         value.abs()
     }

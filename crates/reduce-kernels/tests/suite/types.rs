@@ -72,6 +72,8 @@ pub(crate) fn requested_types(client: &Client) {
     count(outcome::<Sum>(client, F64, within(F32)));
     count(outcome::<Sum>(client, I32, within(I64)));
     count(outcome::<Sum>(client, I32, to(I64)));
+    count(outcome::<SumAbs>(client, I32, within(I64)));
+    count(outcome::<SumAbs>(client, I32, to(U64)));
     count(outcome::<Sum>(client, I8, to(I64)));
     count(outcome::<Sum>(client, U8, to(U64)));
     count(outcome::<Sum>(client, I32, to(F64)));
@@ -93,7 +95,7 @@ pub(crate) fn requested_types(client: &Client) {
     count(outcome::<All>(client, I32, to(F32)));
     let both = Asked { outputs: [Some(F32), Some(U64), None], ..Asked::default() };
     count(outcome::<MaxWithIndex>(client, F16, both));
-    println!("{}: {refused} of 26 refused for a type", client.name());
+    println!("{}: {refused} of 28 refused for a type", client.name());
 }
 
 /// Wide vectors of small types, narrow ones of large types, and integers, through every schedule:
