@@ -131,8 +131,11 @@ impl Api {
                 }
             }
         }
-        let modules = kinds.get("mod").and_then(Value::as_array);
-        for name in modules.into_iter().flatten().filter_map(Value::as_str) {
+        let of_kind = |kind| kinds.get(kind).and_then(Value::as_array).into_iter().flatten();
+        // CubeCL's macro makes a module beside each function, with the function's code in kernels.
+        let is_twin = |module: &&Value| of_kind("fn").any(|function| function == *module);
+        let modules = of_kind("mod").filter(|module| !is_twin(module));
+        for name in modules.filter_map(Value::as_str) {
             self.items.push(format!("mod {path}{name}"));
             self.read_module(&folder.join(name), &format!("{path}{name}::"))?;
         }
@@ -141,8 +144,8 @@ impl Api {
 
     fn text(&self, package: &str) -> String {
         let mut text = format!(
-            "The public API of {package}. `cargo xtask api` writes this file, and `cargo xtask \
-             test` compares it.\n\n"
+            "The public API of {package}.\n\
+             `cargo xtask api` writes this file, and `cargo xtask test` compares it.\n\n"
         );
         for item in &self.items {
             text += item;
@@ -162,8 +165,7 @@ fn kinds_of(script: &str) -> Map<String, Value> {
 /// The block of lines for an item: its declaration, its methods, and the traits that it implements.
 fn item(kind: &str, path: &str, page: &str) -> String {
     let mut lines = vec![format!("{kind} {path}")];
-    let class = if kind == "macro" { "<pre class=\"rust macro\">" } else { "item-decl\">" };
-    let declaration = between(page, class, "</pre>").unwrap_or_default();
+    let declaration = between(page, "<pre class=\"rust item-decl\">", "</pre>").unwrap_or_default();
     match kind {
         "struct" | "enum" | "union" | "trait" => {
             let declared = text_of(declaration);
@@ -208,7 +210,8 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
 
 /// The text of a piece of a page on one line.
 fn one_line(html: &str) -> String {
-    text_of(html).split_whitespace().collect::<Vec<_>>().join(" ")
+    let words = text_of(html).split_whitespace().collect::<Vec<_>>().join(" ");
+    words.replace("( ", "(").replace(", )", ")")
 }
 
 /// The text of a piece of a page, without tags, and without what folds long declarations.
@@ -217,6 +220,10 @@ fn text_of(html: &str) -> String {
     let mut rest = html;
     while let Some(start) = rest.find('<') {
         text += &rest[..start];
+        // Attributes stand in a block of their own.
+        if rest[start..].starts_with("</div>") {
+            text.push('\n');
+        }
         let end = if rest[start..].starts_with("<summary") { "</summary>" } else { ">" };
         let after = rest[start..].find(end).map_or(rest.len(), |at| start + at + end.len());
         rest = &rest[after..];
@@ -259,7 +266,7 @@ mod tests {
     #[test]
     fn pages_become_text() {
         let html = "fn <a href=\"x\">run</a>&lt;'a&gt;(\n    x: &amp;'a T,\n)";
-        assert_eq!(one_line(html), "fn run<'a>( x: &'a T, )");
+        assert_eq!(one_line(html), "fn run<'a>(x: &'a T)");
         let folded = "{<summary class=\"hideme\"><span>Show 13 variants</span></summary> A, }";
         assert_eq!(one_line(folded), "{ A, }");
     }

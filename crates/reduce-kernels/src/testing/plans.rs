@@ -43,7 +43,9 @@ pub fn every_plan(problem: &Problem, device: &Device) -> Vec<Plan> {
 /// Every schedule that can run a problem in the widest vectors, with rows realigned and not.
 ///
 /// ```
-/// use reduce_kernels::{Device, ElementType, Sum, TensorDescription, reduce, testing::widest_plans};
+/// use reduce_kernels::{
+///     Device, ElementType, Sum, TensorDescription, reduce, testing::widest_plans,
+/// };
 ///
 /// let x = TensorDescription::row_major(ElementType::F32, [64, 4096]);
 /// let problem = reduce(Sum, &x).over(1).problem()?;
