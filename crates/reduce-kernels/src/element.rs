@@ -18,7 +18,8 @@ use crate::error::{Reason, ReduceError};
 ///
 /// # Errors
 ///
-/// An error of [`ErrorKind::Type`](crate::ErrorKind::Type) if this crate does not reduce tensors of that type.
+/// An error of [`ErrorKind::Type`](crate::ErrorKind::Type) if this crate does not reduce tensors of
+/// that type.
 pub fn element_type(storage: ElemType) -> Result<ElementType, ReduceError> {
     if storage == ElemType::Float(FloatKind::Flex32) {
         return Ok(ElementType::F32);

@@ -1,5 +1,5 @@
-//! A function for each operator of one input, for the plain case: a tensor, axes, and results in new
-//! tensors that keep the reduced axes with size 1.
+//! A function for each operator of one input, for the plain case: a tensor, axes, and results in
+//! new tensors that keep the reduced axes with size 1.
 //!
 //! ```no_run
 //! use reduce_kernels::{

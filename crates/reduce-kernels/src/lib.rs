@@ -26,9 +26,9 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | the root | [`reduce`], the functions and operators that are used most, tensors, errors |
-//! | [`functions`], [`operators`] | every reduction of one input: as a function, and as a value for [`reduce`] |
+//! | [`functions`], [`operators`] | reductions of one input: as functions, as values for [`reduce`] |
 //! | [`pairs`] | reductions of two inputs, such as dot products and losses |
-//! | [`normalize`] | results applied to their elements: softmax and normalisations, with gradients |
+//! | [`normalize`] | results applied to their elements: softmax, normalisations, gradients |
 //! | [`list`] | many tensors in one call, such as the gradients of a model |
 //! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
 //! | [`plans`], [`planner`] | which plan runs, stores of measured plans; how plans are chosen |

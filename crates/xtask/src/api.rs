@@ -1,8 +1,8 @@
 //! The public API of the libraries as text, from the pages that rustdoc writes. The texts are in
 //! `docs/api/`, so a change of an API shows where changes are read.
 //!
-//! rustdoc's pages have what macros make, which the sources do not show. Its JSON would be easier to
-//! read, and needs a nightly toolchain.
+//! rustdoc's pages have what macros make, which the sources do not show. Its JSON would be easier
+//! to read, and needs a nightly toolchain.
 
 use std::{
     fs,
@@ -19,15 +19,21 @@ use crate::{
 /// A library whose API is listed.
 struct Library {
     package: &'static str,
-    /// Most names that its root may have.
-    most_names: Option<usize>,
+    /// Whether its root may have [`MOST_NAMES`] at most, and its functions need an example each.
+    is_strict: bool,
 }
 
 const LIBRARIES: [Library; 3] = [
-    Library { package: "reduce-planner", most_names: None },
-    Library { package: "reduce-kernels", most_names: Some(60) },
-    Library { package: "reduce-burn", most_names: Some(60) },
+    Library { package: "reduce-planner", is_strict: false },
+    Library { package: "reduce-kernels", is_strict: true },
+    Library { package: "reduce-burn", is_strict: true },
 ];
+
+/// Most names that a root may have.
+const MOST_NAMES: usize = 60;
+
+/// The class of an example on a page.
+const EXAMPLE: &str = "rust-example-rendered";
 
 /// The folder of the lists.
 const FOLDER: &str = "docs/api";
@@ -35,17 +41,22 @@ const FOLDER: &str = "docs/api";
 /// Most lines of a difference that a message shows.
 const MOST_LINES: usize = 40;
 
-/// Compares the lists with the pages that rustdoc has written, and counts the names at the roots.
+/// Compares the lists with the pages that rustdoc has written, counts the names at the roots, and
+/// looks for examples.
 pub(crate) fn check() -> Result<(), Failure> {
     let Folders { root, pages } = folders()?;
-    for Library { package, most_names } in LIBRARIES {
+    for Library { package, is_strict } in LIBRARIES {
         let api = Api::read(&pages, package)?;
         let names = api.names_at_root;
-        if let Some(most) = most_names.filter(|&most| names > most) {
+        if is_strict && names > MOST_NAMES {
             return Err(Failure::Api(format!(
-                "the root of {package} has {names} names, and may have {most}: move some of them \
-                 into a module"
+                "the root of {package} has {names} names, and may have {MOST_NAMES}: move some of \
+                 them into a module"
             )));
+        }
+        if is_strict && !api.without_example.is_empty() {
+            let functions = api.without_example.join(", ");
+            return Err(Failure::Api(format!("{package}: no example is in {functions}")));
         }
         let (path, text) = (list_of(&root, package), api.text(package));
         let listed = read(&path)?;
@@ -103,11 +114,13 @@ struct Api {
     /// A block of lines for each item, in the order of modules, then kinds, then names.
     items: Vec<String>,
     names_at_root: usize,
+    /// The functions whose documents have no example.
+    without_example: Vec<String>,
 }
 
 impl Api {
     fn read(pages: &Path, package: &str) -> Result<Self, Failure> {
-        let mut api = Self { items: Vec::new(), names_at_root: 0 };
+        let mut api = Self { items: Vec::new(), names_at_root: 0, without_example: Vec::new() };
         api.names_at_root = api.read_module(&pages.join(package.replace('-', "_")), "")?;
         Ok(api)
     }
@@ -127,6 +140,9 @@ impl Api {
                 names += 1;
                 if kind != "mod" {
                     let page = read(&folder.join(format!("{kind}.{name}.html")))?;
+                    if kind == "fn" && !page.contains(EXAMPLE) {
+                        self.without_example.push(format!("{path}{name}"));
+                    }
                     self.items.push(item(kind, &format!("{path}{name}"), &page));
                 }
             }
