@@ -4,8 +4,8 @@ use clap::Args;
 use reduce_kernels::{
     Operator,
     by_name::{
-        OperatorName, OperatorOptions, PairName, PairOptions, UnknownOperator, UnknownPair,
-        with_operator, with_pair,
+        AppliedName, AppliedOptions, OperatorName, OperatorOptions, PairName, PairOptions,
+        UnknownOperator, UnknownPair, with_operator, with_pair,
     },
     operator::{Fields, InvalidParameter},
 };
@@ -52,6 +52,28 @@ impl Parameters {
             ("relative", self.relative),
         ];
         all.into_iter().filter_map(|(option, value)| Some((option, value?)))
+    }
+
+    /// Those of a function that results are applied with.
+    ///
+    /// # Errors
+    ///
+    /// Names a parameter that the function does not take.
+    pub fn applied(&self, function: AppliedName) -> Result<AppliedOptions, OperationError> {
+        use AppliedName::{LayerNorm, LogSoftmax, NormalizeL2, RmsNorm, Softmax, Standardize};
+        let takes: &[&str] = match function {
+            LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
+            Standardize => &["eps", "correction"],
+            Softmax | LogSoftmax => &["temperature"],
+            _ => &[],
+        };
+        self.check(function.name(), takes)?;
+        let default = AppliedOptions::default();
+        Ok(AppliedOptions {
+            eps: self.eps.unwrap_or(default.eps),
+            correction: self.correction.unwrap_or(default.correction),
+            temperature: self.temperature.unwrap_or(default.temperature),
+        })
     }
 
     /// Refuses a parameter that `name` does not take: it is a mistake, and would have no effect.

@@ -8,8 +8,12 @@ use std::{
 
 use reduce_kernels::{
     Device, ElementType, Operator, Sum, TensorDescription, Var,
+    normalize::Softmax,
     operator::One,
-    planner::{Choice, OperatorClass, Plan, Problem, ScheduleKind, choose, force},
+    planner::{
+        AppliedKind, Choice, OperatorClass, Plan, Problem, ScheduleKind, choose, choose_applied,
+        force,
+    },
     reduce,
 };
 use serde_json::{Value, json};
@@ -135,6 +139,68 @@ fn json_has_the_problem_the_choice_and_the_floor() {
     assert_eq!(report, as_read(expected));
     let saved: Choice = serde_json::from_value(report["choice"].clone()).unwrap();
     assert_eq!(saved.plan, choice.plan);
+}
+
+/// Protects that functions of applied results are told like reductions: the plan, the floor, and
+/// why each other kind of plan was not taken.
+#[test]
+fn applied_functions_are_planned() {
+    let words = "--shape 8192,8192 --axes 1 --type bf16 --apply softmax --device h200";
+    let device = Device::h200();
+    let input = TensorDescription::row_major(ElementType::BF16, [8192, 8192]);
+    let (applied, reduction) = Softmax.of(&input, 1).problems().unwrap();
+    let choice = choose_applied(&applied, &reduction, &device).unwrap();
+    let said = text(words);
+    let has = |line: String| assert!(said.lines().any(|found| found == line), "{line}\n{said}");
+    has("softmax of bf16 [8192, 8192] over axes [1] gives bf16 on NVIDIA H200".into());
+    has(format!("plan: {}", choice.plan));
+    has(format!("expected: {}", choice.estimate));
+    assert_eq!(choice.refused.len(), AppliedKind::ALL.len() - 1);
+    for refusal in &choice.refused {
+        has(format!("not {refusal}"));
+    }
+    for runner_up in &choice.runners_up {
+        has(format!("runner-up: {}", runner_up.plan));
+    }
+    let bytes = 2 * 8192 * 8192 * 2;
+    assert!(said.contains(&format!(" us: {bytes} bytes at ")), "{said}");
+
+    let report = report(words);
+    assert_eq!((&report["apply"], &report["op"]), (&json!("softmax"), &Value::Null));
+    assert_eq!(report["choice"], as_read(&choice));
+
+    // A plan of another device's rule, as it may be given: it runs, and takes longer.
+    let slower = serde_json::to_string(&choice.runners_up[0].plan).unwrap();
+    let output = plan(words, &["--plan", &slower]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    let given = format!("given: {}\n  expected: ", choice.runners_up[0].plan);
+    assert!(told.contains(&given), "{told}");
+    let broken = slower.replace("\"vector\":8", "\"vector\":3");
+    assert_ne!(broken, slower);
+    let output = plan(words, &["--plan", &broken]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("\n  refused: "));
+}
+
+/// Protects the way from a reason to a change: a number of the device, changed in a file, changes
+/// the plan that rests on it.
+#[test]
+fn a_number_of_the_device_changes_an_applied_plan() {
+    let loads = |device: &Device| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("device.json");
+        fs::write(&file, serde_json::to_string(device).unwrap()).unwrap();
+        let words = "--shape 8192,8192 --axes 1 --type bf16 --apply softmax --json";
+        let output = plan(words, &["--device", file.to_str().unwrap()]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let access = &report["choice"]["plan"]["held"]["plan"]["access"];
+        access["loads_in_flight"].as_u64().unwrap()
+    };
+    let mut device = Device::h200();
+    let before = loads(&device);
+    device.tuning.applied.held_bytes_along *= 2;
+    assert_eq!(loads(&device), 2 * before);
 }
 
 /// Axes come from either end, as a list or as all; tensors that lie alike are one problem.

@@ -8,6 +8,7 @@ use crate::{
     choose::{Choice, Explained},
     device::Device,
     error::PlanError,
+    estimate::Estimate,
     list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
     plan::Plan,
     problem::{AppliedProblem, ListProblem, Problem},
@@ -42,6 +43,13 @@ pub trait Planned {
     ///
     /// The plan is of another version, or breaks a rule.
     fn check(&self, plan: &Self::Plan, device: &Device) -> Result<(), PlanError>;
+
+    /// What a plan should take on a device.
+    ///
+    /// # Errors
+    ///
+    /// The plan may not run.
+    fn estimate(&self, plan: &Self::Plan, device: &Device) -> Result<Estimate, PlanError>;
 }
 
 /// A plan of any kind.
@@ -126,7 +134,7 @@ kind!(AppliedList, AppliedListPlan);
 
 /// Implements [`Planned`] for a problem whose sentence is its line.
 macro_rules! planned {
-    ($problem:ty, $plan:ty, $choose:path) => {
+    ($problem:ty, $plan:ty, $choose:path, $estimate:path) => {
         impl Planned for $problem {
             type Plan = $plan;
 
@@ -141,13 +149,18 @@ macro_rules! planned {
             fn check(&self, plan: &$plan, device: &Device) -> Result<(), PlanError> {
                 plan.check(self, device)
             }
+
+            fn estimate(&self, plan: &$plan, device: &Device) -> Result<Estimate, PlanError> {
+                plan.check(self, device)?;
+                Ok($estimate(plan, self, device))
+            }
         }
     };
 }
 
-planned!(Problem, Plan, choose);
-planned!(ListProblem, ListPlan, choose_list);
-planned!(AppliedListProblem, AppliedListPlan, choose_applied_list);
+planned!(Problem, Plan, choose, Plan::estimate);
+planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate);
+planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate);
 
 /// The problem of an application, and that of its reduction alone.
 impl Planned for (AppliedProblem, Problem) {
@@ -163,5 +176,10 @@ impl Planned for (AppliedProblem, Problem) {
 
     fn check(&self, plan: &AppliedPlan, device: &Device) -> Result<(), PlanError> {
         plan.check(&self.0, &self.1, device)
+    }
+
+    fn estimate(&self, plan: &AppliedPlan, device: &Device) -> Result<Estimate, PlanError> {
+        plan.check(&self.0, &self.1, device)?;
+        plan.estimate(&self.0, &self.1, device)
     }
 }

@@ -113,6 +113,23 @@ pub fn force_applied(
         .map_err(|reason| no_plan(device, &[Refusal::new(kind, reason)]))
 }
 
+impl AppliedPlan {
+    /// What the plan should take for an applied reduction on a device. `reduction` is the reduction
+    /// alone, with its results as outputs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`choose_applied`] for the two problems.
+    pub fn estimate(
+        &self,
+        applied: &AppliedProblem,
+        reduction: &Problem,
+        device: &Device,
+    ) -> Result<Estimate, PlanError> {
+        Ok(Search::new(applied, reduction, device)?.estimate(self))
+    }
+}
+
 fn no_plan(device: &Device, refused: &[Refusal<AppliedKind, AppliedReason>]) -> PlanError {
     let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }

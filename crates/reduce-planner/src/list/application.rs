@@ -10,6 +10,7 @@ use crate::{
     choose::{Choice, Explained, floor_power_of_two},
     device::Device,
     error::{PlanError, ProblemError},
+    estimate::Estimate,
     illegal::{Illegal, Quantity},
     limits,
     plan::{
@@ -190,10 +191,19 @@ pub fn choose_applied_list(
             .and_then(|()| fits_grid(launch.cubes(), false, device));
         fits.map_err(|reason| device.unfit(&apply, reason))?;
     }
-    // The application reads each element again, and writes it.
-    let bytes = list.reduction.bytes().saturating_add(list.moved_bytes());
-    let estimate = estimate(reduce.launch_count() + apply.launches.len(), bytes, device);
-    Ok(Choice::only(AppliedListPlan { reduce, apply }, estimate))
+    let plan = AppliedListPlan { reduce, apply };
+    let estimate = plan.estimate(list, device);
+    Ok(Choice::only(plan, estimate))
+}
+
+impl AppliedListPlan {
+    /// What the plan should take for `list` on `device`: the bytes at the bandwidth, and the
+    /// launches. The application reads each element again, and writes it.
+    #[must_use]
+    pub fn estimate(&self, list: &AppliedListProblem, device: &Device) -> Estimate {
+        let bytes = list.reduction.bytes().saturating_add(list.moved_bytes());
+        estimate(self.reduce.launch_count() + self.apply.launches.len(), bytes, device)
+    }
 }
 
 impl fmt::Display for AppliedListProblem {

@@ -69,8 +69,17 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
         merging_units,
     };
     plan.check(list, device)?;
-    let estimate = estimate(plan.launch_count(), list.bytes(), device);
+    let estimate = plan.estimate(list, device);
     Ok(Choice::only(plan, estimate))
+}
+
+impl ListPlan {
+    /// What the plan should take for `list` on `device`: the bytes at the bandwidth, and the
+    /// launches.
+    #[must_use]
+    pub fn estimate(&self, list: &ListProblem, device: &Device) -> Estimate {
+        estimate(self.launch_count(), list.bytes(), device)
+    }
 }
 
 /// About as many loads for each unit of all cubes. Units have no more in flight.

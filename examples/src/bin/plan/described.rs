@@ -1,16 +1,18 @@
-//! The reduction that the command line describes.
+//! The reduction, or the application of one, that the command line describes.
 
 use std::collections::BTreeMap;
 
 use reduce_examples::Operation;
 use reduce_kernels::{
     Axes, ElementType, Operator, ReduceError, Reduction, TensorDescription,
-    by_name::{with_operator, with_pair},
+    by_name::{AppliedName, AppliedOptions, with_applied, with_operator, with_pair},
     pairs::reduce_pair,
-    planner::{Problem, row_major_strides},
+    planner::{AppliedProblem, Problem, row_major_strides},
     reduce,
 };
 use serde::Serialize;
+
+use crate::report::Function;
 
 /// A tensor that need not exist.
 #[derive(Serialize)]
@@ -33,9 +35,18 @@ impl Tensor {
     }
 }
 
-/// A reduction.
+/// What is planned.
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    /// A reduction.
+    Reduction(Operation),
+    /// A function of each slice that gives an array of the input's shape.
+    Application(AppliedName, AppliedOptions),
+}
+
+/// A reduction, or the application of one.
 pub(crate) struct Described {
-    pub(crate) operation: Operation,
+    pub(crate) work: Work,
     /// The parameters on the command line, each by the name of its option.
     pub(crate) parameters: BTreeMap<&'static str, f64>,
     pub(crate) input: Tensor,
@@ -46,10 +57,32 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// The canonical problem.
-    pub(crate) fn problem(&self) -> Result<Problem, ReduceError> {
+    /// What is computed.
+    pub(crate) fn function(&self) -> Function {
+        match self.work {
+            Work::Reduction(operation) => Function::Op(operation.name()),
+            Work::Application(function, _) => Function::Apply(function.name()),
+        }
+    }
+
+    /// The canonical problem of an application, and that of its reduction alone.
+    pub(crate) fn applied(
+        &self,
+        function: AppliedName,
+        options: AppliedOptions,
+    ) -> Result<(AppliedProblem, Problem), ReduceError> {
         let input = self.input.description();
-        match self.operation {
+        let axes = Axes::List(self.axes.clone());
+        with_applied!(function, options, &input, axes, applied => match self.output_type {
+            Some(element) => applied.output_type(element).problems(),
+            None => applied.problems(),
+        })
+    }
+
+    /// The canonical problem of a reduction.
+    pub(crate) fn problem(&self, operation: Operation) -> Result<Problem, ReduceError> {
+        let input = self.input.description();
+        match operation {
             Operation::OfOne(operator, options) => with_operator!(operator, options, operator => {
                 self.problem_of(reduce(operator, &input))
             }),

@@ -1,4 +1,5 @@
-//! Shows how a reduction would run on a device that need not be present.
+//! Shows how a reduction, or the application of one, would run on a device that need not be
+//! present.
 
 mod described;
 mod report;
@@ -15,21 +16,23 @@ use reduce_examples::{
 };
 use reduce_kernels::{
     Device, ElementType, ReduceError,
-    by_name::{OperatorName, PairName},
-    planner::{Plan, PlanError, ScheduleKind, choose, force},
+    by_name::{AppliedName, OperatorName, PairName},
+    planner::{Explained, Plan, PlanError, Planned, Problem, ScheduleKind, force},
 };
 use reduce_programs::{
     FileError,
     command_line::{self, fail, say},
     read,
 };
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    described::{Described, Tensor},
+    described::{Described, Tensor, Work},
     report::{Estimated, Given, Report},
 };
 
-/// Prints the plan of a reduction and the reasons for it. It needs no GPU and no data.
+/// Prints the plan of a reduction and the reasons for it, or that of a function such as softmax
+/// that applies the results of a reduction to its elements. It needs no GPU and no data.
 ///
 /// It says which plan the library would run, what that should take and why, how far that is from
 /// the floor (one launch and every byte once), why each other schedule was refused, and which plans
@@ -37,7 +40,7 @@ use crate::{
 ///
 /// Status: 0; 1 if a plan of --plan may not run; 2 if an argument is wrong or no plan can run.
 #[derive(Parser)]
-#[command(version, verbatim_doc_comment, mut_arg("temperature", |argument| argument.hide(true)))]
+#[command(version, verbatim_doc_comment)]
 struct Arguments {
     /// The extent of each axis, such as 8192,8192.
     #[arg(long, required = true, value_delimiter = ',', value_name = "EXTENTS")]
@@ -57,13 +60,24 @@ struct Arguments {
     element: ElementType,
     #[arg(
         long,
+        required_unless_present = "apply",
         help = format!(
             "The operator: one of {}; with --second, one of {}",
             OperatorName::names(),
             PairName::names()
         )
     )]
-    op: String,
+    op: Option<String>,
+    #[arg(
+        long,
+        value_name = "FUNCTION",
+        conflicts_with_all = ["op", "second", "every_schedule", "accumulate_in"],
+        help = format!(
+            "A function of each slice in place of --op: one of {}",
+            AppliedName::names()
+        )
+    )]
+    apply: Option<AppliedName>,
     /// The type of a second input, for an operator of two.
     #[arg(long, value_name = "TYPE")]
     second: Option<ElementType>,
@@ -144,27 +158,66 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<bool, Stop> {
     let described = arguments.described()?;
     let device = device(&arguments.device)?;
-    let problem = described.problem()?;
-    // Without outputs, nothing is launched.
-    let choice = match problem.outputs() {
-        0 => None,
-        _ => Some(choose(&problem, &device)?),
-    };
+    match described.work {
+        Work::Reduction(operation) => {
+            let problem = described.problem(operation)?;
+            let shown = Shown {
+                problem: &problem,
+                bytes: problem.bytes(),
+                launches: problem.outputs() > 0,
+                every_schedule: arguments.every_schedule.then(|| every_schedule(&problem, &device)),
+            };
+            tell(arguments, &described, &device, &problem, shown)
+        }
+        Work::Application(function, options) => {
+            let problems = described.applied(function, options)?;
+            let applied = &problems.0;
+            let shown = Shown {
+                problem: applied.problem(),
+                bytes: applied.bytes(),
+                launches: applied.elements() > 0,
+                every_schedule: None,
+            };
+            tell(arguments, &described, &device, &problems, shown)
+        }
+    }
+}
+
+/// What is told about a problem of any kind.
+struct Shown<'a, P> {
+    /// The reduction in it.
+    problem: &'a Problem,
+    /// Bytes that must move.
+    bytes: u64,
+    /// Whether there is something to launch.
+    launches: bool,
+    every_schedule: Option<Vec<Estimated<P>>>,
+}
+
+/// Prints the report of a problem of any kind. Whether all plans of the command line may run.
+fn tell<K>(
+    arguments: &Arguments,
+    described: &Described,
+    device: &Device,
+    planned: &K,
+    shown: Shown<'_, K::Plan>,
+) -> Result<bool, Stop>
+where
+    K: Planned,
+    K::Plan: Serialize + DeserializeOwned,
+    <K::Plan as Explained>::Refusal: Serialize,
+{
+    let Shown { problem, bytes, launches, every_schedule } = shown;
+    let choice = if launches { Some(planned.choose(device)?) } else { None };
     let mut given = Vec::with_capacity(arguments.plans.len());
     for text in &arguments.plans {
-        let plan: Plan = serde_json::from_str(text)
+        let plan = serde_json::from_str(text)
             .map_err(|source| Stop::NoPlan { text: text.clone(), source })?;
-        given.push(Given::new(plan, &problem, &device));
+        given.push(Given::new(plan, planned, device));
     }
-    let every_schedule = (arguments.every_schedule && choice.is_some()).then(|| {
-        let plans = ScheduleKind::ALL.into_iter().filter_map(|kind| {
-            let plan = force(kind, &problem, &device).ok()?;
-            Some(Estimated::new(plan, plan.estimate(&problem, &device)))
-        });
-        plans.collect()
-    });
     let may_run = given.iter().all(Given::may_run);
-    let report = Report::new(&described, &problem, &device, choice, every_schedule, given);
+    let every_schedule = every_schedule.filter(|_| launches);
+    let report = Report::new(described, (problem, bytes), device, choice, every_schedule, given);
     match arguments.json {
         true => say(serde_json::to_string(&report)?)?,
         false => say(&report)?,
@@ -172,16 +225,32 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
     Ok(may_run)
 }
 
+/// The plan of every schedule that applies.
+fn every_schedule(problem: &Problem, device: &Device) -> Vec<Estimated<Plan>> {
+    let plans = ScheduleKind::ALL.into_iter().filter_map(|kind| {
+        let plan = force(kind, problem, device).ok()?;
+        Some(Estimated::new(plan, plan.estimate(problem, device)))
+    });
+    plans.collect()
+}
+
 impl Arguments {
-    fn described(&self) -> Result<Described, Stop> {
+    fn work(&self) -> Result<Work, Stop> {
+        if let Some(function) = self.apply {
+            return Ok(Work::Application(function, self.parameters.applied(function)?));
+        }
         let second = SecondInput { option: "second", given: self.second.is_some() };
-        let operation = Operation::new(&self.op, &self.parameters, second)?;
+        let op = self.op.as_deref().unwrap_or_default();
+        Ok(Work::Reduction(Operation::new(op, &self.parameters, second)?))
+    }
+
+    fn described(&self) -> Result<Described, Stop> {
         let second = self.second.map(|element| {
             let shape = self.second_shape.as_ref().unwrap_or(&self.shape);
             Tensor::new(element, shape.clone(), self.second_strides.clone())
         });
         Ok(Described {
-            operation,
+            work: self.work()?,
             parameters: self.parameters.given().collect(),
             input: Tensor::new(self.element, self.shape.clone(), self.strides.clone()),
             second,

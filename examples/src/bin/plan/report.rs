@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use reduce_kernels::{
     Device, ElementType,
-    planner::{Choice, Direction, Estimate, Plan, Problem},
+    planner::{Choice, Direction, Estimate, Explained, Planned, Problem},
 };
 use reduce_programs::Floor;
 use serde::Serialize;
@@ -13,8 +13,10 @@ use crate::described::{Described, Tensor};
 
 /// Everything about the plan of a reduction.
 #[derive(Serialize)]
-pub(crate) struct Report<'a> {
-    op: &'static str,
+#[serde(bound(serialize = "P: Serialize, P::Refusal: Serialize"))]
+pub(crate) struct Report<'a, P: Explained> {
+    #[serde(flatten)]
+    function: Function,
     #[serde(flatten)]
     parameters: &'a BTreeMap<&'static str, f64>,
     #[serde(flatten)]
@@ -25,7 +27,7 @@ pub(crate) struct Report<'a> {
     problem: Canonical,
     device: &'a str,
     /// `None` if there is nothing to launch.
-    choice: Option<Choice>,
+    choice: Option<Choice<P>>,
     plan_in_words: String,
     expected_microseconds: f64,
     floor: DeviceFloor,
@@ -33,9 +35,19 @@ pub(crate) struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     floor_share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    every_schedule: Option<Vec<Estimated>>,
+    every_schedule: Option<Vec<Estimated<P>>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    given: Vec<Given>,
+    given: Vec<Given<P>>,
+}
+
+/// What is computed.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Function {
+    /// The operator of a reduction.
+    Op(&'static str),
+    /// A function that results are applied with.
+    Apply(&'static str),
 }
 
 /// The problem in canonical form.
@@ -70,7 +82,12 @@ struct Reduced {
     stride: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     second_stride: Option<usize>,
-    position_stride: usize,
+    /// Of a reduction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position_stride: Option<usize>,
+    /// Of an application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_stride: Option<usize>,
 }
 
 /// The least time per call in a stream of calls: the bytes over the bandwidth, or one launch if
@@ -84,8 +101,8 @@ struct DeviceFloor {
 
 /// A plan and what it should take.
 #[derive(Serialize)]
-pub(crate) struct Estimated {
-    plan: Plan,
+pub(crate) struct Estimated<P> {
+    plan: P,
     plan_in_words: String,
     expected_microseconds: f64,
     estimate: Estimate,
@@ -94,17 +111,17 @@ pub(crate) struct Estimated {
 /// A plan from the command line.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(crate) enum Given {
+pub(crate) enum Given<P> {
     /// It may run.
-    Legal(Estimated),
+    Legal(Estimated<P>),
     /// It may not.
-    Illegal { plan: Plan, refused: String },
+    Illegal { plan: P, refused: String },
 }
 
-impl Given {
-    pub(crate) fn new(plan: Plan, problem: &Problem, device: &Device) -> Self {
-        match plan.check(problem, device) {
-            Ok(()) => Self::Legal(Estimated::new(plan, plan.estimate(problem, device))),
+impl<P: fmt::Display> Given<P> {
+    pub(crate) fn new(plan: P, planned: &impl Planned<Plan = P>, device: &Device) -> Self {
+        match planned.estimate(&plan, device) {
+            Ok(estimate) => Self::Legal(Estimated::new(plan, estimate)),
             Err(error) => Self::Illegal { plan, refused: error.to_string() },
         }
     }
@@ -114,15 +131,15 @@ impl Given {
     }
 }
 
-impl Estimated {
-    pub(crate) fn new(plan: Plan, estimate: Estimate) -> Self {
-        let expected_microseconds = estimate.microseconds();
-        Self { plan, plan_in_words: plan.to_string(), expected_microseconds, estimate }
+impl<P: fmt::Display> Estimated<P> {
+    pub(crate) fn new(plan: P, estimate: Estimate) -> Self {
+        let (plan_in_words, expected_microseconds) = (plan.to_string(), estimate.microseconds());
+        Self { plan, plan_in_words, expected_microseconds, estimate }
     }
 }
 
 impl Canonical {
-    fn new(problem: &Problem) -> Self {
+    fn new(problem: &Problem, bytes: u64, is_applied: bool) -> Self {
         let second = problem.second().map(|second| second.strides());
         let kept = problem.kept().iter().enumerate().map(|(nth, dim)| Kept {
             extent: dim.extent,
@@ -134,7 +151,8 @@ impl Canonical {
             extent: dim.extent,
             stride: dim.stride,
             second_stride: second.map(|strides| strides.reduced[nth]),
-            position_stride: dim.position_stride,
+            position_stride: (!is_applied).then_some(dim.position_stride),
+            output_stride: is_applied.then_some(dim.position_stride),
         });
         Self {
             results: problem.results().to_vec(),
@@ -146,41 +164,43 @@ impl Canonical {
             alignment: problem.alignment(),
             accumulator_bytes: problem.operator().accumulator_bytes,
             accumulator_fields: problem.operator().fields,
-            bytes: problem.bytes(),
+            bytes,
         }
     }
 }
 
 impl DeviceFloor {
-    fn new(problem: &Problem, device: &Device) -> Self {
+    fn new(bytes: u64, device: &Device) -> Self {
         let costs = Floor {
             read_gigabytes_per_second: device.profile.bandwidth.max(1) as f64 / 1e9,
             launch_microseconds: device.profile.launch_ns as f64 / 1e3,
         };
         // In a stream of calls, the host launches the next one while the device moves the bytes.
-        let moving = problem.bytes() as f64 / costs.read_gigabytes_per_second / 1e3;
+        let moving = bytes as f64 / costs.read_gigabytes_per_second / 1e3;
         Self { microseconds: moving.max(costs.launch_microseconds), costs }
     }
 }
 
-impl<'a> Report<'a> {
+impl<'a, P: Explained + fmt::Display> Report<'a, P> {
+    /// `bytes` are those that must move.
     pub(crate) fn new(
         described: &'a Described,
-        problem: &Problem,
+        (problem, bytes): (&Problem, u64),
         device: &'a Device,
-        choice: Option<Choice>,
-        every_schedule: Option<Vec<Estimated>>,
-        given: Vec<Given>,
+        choice: Option<Choice<P>>,
+        every_schedule: Option<Vec<Estimated<P>>>,
+        given: Vec<Given<P>>,
     ) -> Self {
-        let floor = DeviceFloor::new(problem, device);
+        let floor = DeviceFloor::new(bytes, device);
+        let function = described.function();
         let expected = choice.as_ref().map(Choice::expected_microseconds);
         Self {
-            op: described.operation.name(),
+            function,
             parameters: &described.parameters,
             input: &described.input,
             second: described.second.as_ref(),
             axes: &described.axes,
-            problem: Canonical::new(problem),
+            problem: Canonical::new(problem, bytes, matches!(function, Function::Apply(_))),
             device: &device.name,
             plan_in_words: match &choice {
                 Some(choice) => choice.plan.to_string(),
@@ -196,10 +216,11 @@ impl<'a> Report<'a> {
     }
 }
 
-impl fmt::Display for Report<'_> {
+impl<P: Explained + fmt::Display + Serialize> fmt::Display for Report<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, input: Tensor { dtype, shape, .. }, axes, problem, device, .. } = self;
-        write!(f, "{op} of {dtype} {shape:?}")?;
+        let Self { function, input: Tensor { dtype, shape, .. }, axes, problem, device, .. } = self;
+        let (Function::Op(name) | Function::Apply(name)) = function;
+        write!(f, "{name} of {dtype} {shape:?}")?;
         if let Some(Tensor { dtype, shape, .. }) = self.second {
             write!(f, " and {dtype} {shape:?}")?;
         }
@@ -226,8 +247,13 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-impl Report<'_> {
-    fn write_choice(&self, f: &mut fmt::Formatter<'_>, choice: &Choice, share: f64) -> fmt::Result {
+impl<P: Explained + fmt::Display + Serialize> Report<'_, P> {
+    fn write_choice(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        choice: &Choice<P>,
+        share: f64,
+    ) -> fmt::Result {
         let numbers = serde_json::to_string(&choice.plan).map_err(|_| fmt::Error)?;
         write!(f, "\nnumbers: {numbers}\nexpected: {}", choice.estimate)?;
         let DeviceFloor { microseconds, costs } = &self.floor;
@@ -276,11 +302,13 @@ impl fmt::Display for Canonical {
                 "  kept: {extent}, stride {stride}{second}, of the output {output_stride}"
             )?;
         }
-        for Reduced { extent, stride, second_stride, position_stride } in &self.reduced {
+        for dim in &self.reduced {
+            let Reduced { extent, stride, second_stride, .. } = dim;
             write!(f, "  reduced: {extent}, stride {stride}{}", second(*second_stride))?;
-            match position_stride {
-                0 => writeln!(f)?,
-                stride => writeln!(f, ", of positions {stride}")?,
+            match (dim.position_stride, dim.output_stride) {
+                (Some(stride @ 1..), _) => writeln!(f, ", of positions {stride}")?,
+                (_, Some(stride)) => writeln!(f, ", of the output {stride}")?,
+                _ => writeln!(f)?,
             }
         }
         Ok(())

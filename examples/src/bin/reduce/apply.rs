@@ -19,15 +19,8 @@ use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
 impl Arguments {
     /// The function and what it depends on; options that it does not have are a mistake.
     pub(crate) fn applied(&self) -> Result<Option<(AppliedName, AppliedOptions)>, ArgumentError> {
-        use AppliedName::{LayerNorm, LogSoftmax, NormalizeL2, RmsNorm, Softmax, Standardize};
         let Some(function) = self.apply else { return Ok(None) };
-        let takes: &[&str] = match function {
-            LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
-            Standardize => &["eps", "correction"],
-            Softmax | LogSoftmax => &["temperature"],
-            _ => &[],
-        };
-        self.parameters.check(function.name(), takes)?;
+        let options = self.parameters.applied(function)?;
         let others = [("keepdims", self.keepdims), ("accumulate", self.accumulate.is_some())];
         if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
             return Err(OperationError::Option { name: function.name(), option }.into());
@@ -36,12 +29,6 @@ impl Arguments {
             let (results, files) = (1, self.output.len());
             return Err(ArgumentError::Outputs { name: function.name(), results, files });
         }
-        let default = AppliedOptions::default();
-        let options = AppliedOptions {
-            eps: self.parameters.eps.unwrap_or(default.eps),
-            correction: self.parameters.correction.unwrap_or(default.correction),
-            temperature: self.parameters.temperature.unwrap_or(default.temperature),
-        };
         Ok(Some((function, options)))
     }
 }
