@@ -19,30 +19,32 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AppliedFunction {
-    /// [`softmax`].
+    /// [`softmax`](crate::softmax).
     Softmax,
-    /// [`log_softmax`].
+    /// [`log_softmax`](crate::log_softmax).
     LogSoftmax,
-    /// [`layer_norm`]. Its operands are a weight and a bias.
+    /// [`layer_norm`](crate::layer_norm). Its operands are a weight and a bias.
     LayerNorm {
         /// Added to the variance: a finite number, 0 or more.
         eps: f64,
     },
-    /// [`rms_norm`]. Its operand is a weight.
+    /// [`rms_norm`](crate::rms_norm). Its operand is a weight.
     RmsNorm {
         /// Added to the mean square: a finite number, 0 or more.
         eps: f64,
     },
-    /// The backward pass of [`softmax`], of the gradient of its output. Its operand is the output.
+    /// The backward pass of [`softmax`](crate::softmax), of the gradient of its output. Its operand
+    /// is the output.
     SoftmaxGradient,
-    /// The backward pass of [`log_softmax`], of the gradient of its output. Its operand is the
-    /// output.
+    /// The backward pass of [`log_softmax`](crate::log_softmax), of the gradient of its output. Its
+    /// operand is the output.
     LogSoftmaxGradient,
-    /// The backward pass of [`layer_norm`] without weight and bias, of the gradient of its output.
-    /// Its operands are the input, its mean, and the reciprocal of its deviation.
+    /// The backward pass of [`layer_norm`](crate::layer_norm) without weight and bias, of the
+    /// gradient of its output. Its operands are the input, its mean, and the reciprocal of its
+    /// deviation.
     LayerNormGradient,
-    /// The backward pass of [`rms_norm`] without weight, of the gradient of its output. Its
-    /// operands are the input and the reciprocal of its root mean square.
+    /// The backward pass of [`rms_norm`](crate::rms_norm) without weight, of the gradient of its
+    /// output. Its operands are the input and the reciprocal of its root mean square.
     RmsNormGradient,
 }
 
@@ -174,9 +176,9 @@ impl Application {
     }
 
     /// The number, the type and the shape of the statistics that a backward pass needs: the mean
-    /// and the reciprocal of the deviation of [`layer_norm`], the reciprocal of the root mean
-    /// square of [`rms_norm`], and none otherwise. They keep the reduced axes with size 1, and
-    /// are of f64 for a tensor of f64 and of f32 for others.
+    /// and the reciprocal of the deviation of [`layer_norm`](crate::layer_norm), the reciprocal of
+    /// the root mean square of [`rms_norm`](crate::rms_norm), and none otherwise. They keep the
+    /// reduced axes with size 1, and are of f64 for a tensor of f64 and of f32 for others.
     pub fn statistics(&self) -> (usize, DType, Shape) {
         let count = match self.function {
             AppliedFunction::LayerNorm { .. } => 2,

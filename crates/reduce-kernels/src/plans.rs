@@ -148,6 +148,7 @@ pub fn allow_waiting_cubes(client: &Client) {
 /// # Ok(()) }
 /// ```
 ///
+/// [`Plan::check`]: crate::planner::Plan::check
 /// [`with_plan`]: crate::Reduction::with_plan
 /// [`plan_for`]: crate::Reduction::plan_for
 ///

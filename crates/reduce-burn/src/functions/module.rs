@@ -12,7 +12,7 @@ use super::clip::clip;
 use crate::tensor::{AnyTensor, from_any, into_any};
 
 /// Scales the gradients of a module's parameters down together where their global norm is above
-/// `max_norm`, as [`clip_by_global_norm`](super::clip_by_global_norm) scales tensors. Returns the
+/// `max_norm`, as [`clip_by_global_norm`](crate::clip_by_global_norm) scales tensors. Returns the
 /// gradients and the norm that they had.
 ///
 /// Parameters without a gradient are skipped. Gradients of other parameters than the module's stay
