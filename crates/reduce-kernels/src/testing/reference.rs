@@ -42,7 +42,7 @@ const GUARD: usize = 16;
 ///
 /// ```no_run
 /// use reduce_kernels::{
-///     Sum, cubecl::prelude::*, device_of, reduce,
+///     Sum, cubecl::prelude::*, device_of,
 ///     testing::{TestError, Tolerance, check_every_plan},
 /// };
 ///
@@ -50,7 +50,7 @@ const GUARD: usize = 16;
 /// let ran = check_every_plan(
 ///     client,
 ///     &device_of(client),
-///     |input| reduce(Sum, input),
+///     |inputs| inputs.reduce(Sum),
 ///     |random| random.integer(-8..=8) as f32,
 ///     |elements| elements.iter().sum::<f64>(),
 ///     Tolerance::FEW_ROUNDINGS,
