@@ -183,10 +183,12 @@ fn applied_functions_are_planned() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("\n  refused: "));
 }
 
-/// Protects the way from a reason to a change: a number of the device, changed in a file, changes
-/// the plan that rests on it.
+/// Protects the way from a reason to a change: a number of a printed device, changed in a file,
+/// changes the plan that rests on it.
 #[test]
 fn a_number_of_the_device_changes_an_applied_plan() {
+    let printed: Device = serde_json::from_str(&text("--print-device h200")).unwrap();
+    assert_eq!(printed, Device::h200());
     let loads = |device: &Device| {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("device.json");
@@ -197,7 +199,7 @@ fn a_number_of_the_device_changes_an_applied_plan() {
         let access = &report["choice"]["plan"]["held"]["plan"]["access"];
         access["loads_in_flight"].as_u64().unwrap()
     };
-    let mut device = Device::h200();
+    let mut device = printed;
     let before = loads(&device);
     device.tuning.applied.held_bytes_along *= 2;
     assert_eq!(loads(&device), 2 * before);

@@ -26,12 +26,12 @@ pub(crate) fn parameter_type(signature: &Signature) -> ElementType {
 }
 
 /// A target for words of accumulators.
-pub(super) fn words_target(words: &Bound) -> TargetArraysLaunch {
+pub(super) fn words_target(words: &Bound<'_>) -> TargetArraysLaunch {
     TargetArraysLaunch::new(result_arrays(&[]), Some(words.elements()).into())
 }
 
 /// The results as arrays of elements.
-pub(crate) fn result_arrays(results: &[Bound]) -> ResultArraysLaunch {
+pub(crate) fn result_arrays(results: &[Bound<'_>]) -> ResultArraysLaunch {
     let mut arrays = results.iter().map(Bound::elements);
     ResultArraysLaunch::new(
         arrays.next().into(),
@@ -44,7 +44,7 @@ pub(crate) fn result_arrays(results: &[Bound]) -> ResultArraysLaunch {
 }
 
 /// The partials of each field as arrays.
-pub(super) fn partial_arrays(partials: &[Bound]) -> PartialArraysLaunch {
+pub(super) fn partial_arrays(partials: &[Bound<'_>]) -> PartialArraysLaunch {
     let mut arrays = partials.iter().map(Bound::elements);
     PartialArraysLaunch::new(
         arrays.next().into(),

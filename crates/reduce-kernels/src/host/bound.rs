@@ -13,18 +13,27 @@ use reduce_planner::{ElementType, Problem, Role};
 use super::client::binding_alignment;
 use crate::{
     error::{Reason, ReduceError},
-    input::bytes_between,
+    input::{buffer_bytes, bytes_between},
 };
 
 /// A buffer that holds this many elements from where it begins, at an offset where the device can
 /// bind it.
 #[derive(Clone, Debug)]
-pub(crate) struct Bound {
-    buffer: BufferBinding,
+pub(crate) struct Bound<'a> {
+    buffer: Buffer<'a>,
     len: usize,
 }
 
-impl Bound {
+/// A buffer of a [`Bound`].
+#[derive(Clone, Debug)]
+enum Buffer<'a> {
+    /// That of an input. A call over many tensors spends its time on such handles, so it is turned
+    /// into a binding where it is bound and not before.
+    Given(&'a Handle),
+    Binding(BufferBinding),
+}
+
+impl<'a> Bound<'a> {
     /// The buffer of a tensor of the caller's, whose elements span `len` places.
     ///
     /// # Errors
@@ -39,12 +48,8 @@ impl Bound {
     ) -> Result<Self, ReduceError> {
         let available = bytes_between(buffer.size, buffer.offset_start, buffer.offset_end);
         check_span(tensor, len, element, available)?;
-        let offset = buffer.offset_start.unwrap_or(0);
-        let alignment = binding_alignment(client, element);
-        match offset.is_multiple_of(alignment) {
-            true => Ok(Self { buffer, len }),
-            false => Err(Reason::Misaligned { tensor, offset, alignment }.into()),
-        }
+        check_offset(client, tensor, buffer.offset_start, element)?;
+        Ok(Self { buffer: Buffer::Binding(buffer), len })
     }
 
     /// The buffer of an input of the caller's. If nothing of it is read, it is a small buffer in
@@ -56,15 +61,17 @@ impl Bound {
     pub(crate) fn check_input(
         client: &Client,
         tensor: Role,
-        handle: &Handle,
+        handle: &'a Handle,
         len: usize,
         element: ElementType,
     ) -> Result<Self, ReduceError> {
-        let checked = Self::check(client, tensor, handle.clone().binding(), len, element)?;
-        match len {
-            0 => Ok(Self { buffer: client.empty(element.bytes()).binding(), len }),
-            _ => Ok(checked),
-        }
+        check_span(tensor, len, element, buffer_bytes(handle))?;
+        check_offset(client, tensor, handle.offset_start, element)?;
+        let buffer = match len {
+            0 => Buffer::Binding(client.empty(element.bytes()).binding()),
+            _ => Buffer::Given(handle),
+        };
+        Ok(Self { buffer, len })
     }
 
     /// A buffer of this crate's own, which was asked for with at least `len` elements of so many
@@ -75,7 +82,7 @@ impl Bound {
             (len as u64).saturating_mul(bytes as u64) <= available,
             "{len} elements of {bytes} bytes in a buffer of {available} bytes"
         );
-        Self { buffer, len }
+        Self { buffer: Buffer::Binding(buffer), len }
     }
 
     /// The elements, as an argument of a launch.
@@ -86,13 +93,36 @@ impl Bound {
     /// The vectors of so many elements that lie entirely inside the buffer, as an argument of a
     /// launch.
     pub(crate) fn vectors(&self, width: usize) -> BufferArg {
+        let binding = match &self.buffer {
+            Buffer::Given(handle) => (*handle).clone().binding(),
+            Buffer::Binding(binding) => binding.clone(),
+        };
         // SAFETY: each constructor has found that the buffer holds `len` elements.
-        unsafe { BufferArg::from_raw_parts_binding(self.buffer.clone(), self.len / width) }
+        unsafe { BufferArg::from_raw_parts_binding(binding, self.len / width) }
     }
 
     /// Whether the buffer begins at a multiple of so many bytes.
     pub(crate) fn begins_at_multiple_of(&self, bytes: usize) -> bool {
-        self.buffer.offset_start.unwrap_or(0).is_multiple_of(bytes as u64)
+        let offset = match &self.buffer {
+            Buffer::Given(handle) => handle.offset_start,
+            Buffer::Binding(binding) => binding.offset_start,
+        };
+        offset.unwrap_or(0).is_multiple_of(bytes as u64)
+    }
+}
+
+/// Checks that the device can bind a buffer at an offset.
+fn check_offset(
+    client: &Client,
+    tensor: Role,
+    offset: Option<u64>,
+    element: ElementType,
+) -> Result<(), ReduceError> {
+    let offset = offset.unwrap_or(0);
+    let alignment = binding_alignment(client, element);
+    match offset.is_multiple_of(alignment) {
+        true => Ok(()),
+        false => Err(Reason::Misaligned { tensor, offset, alignment }.into()),
     }
 }
 

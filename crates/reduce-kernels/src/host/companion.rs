@@ -75,7 +75,7 @@ pub(super) fn companion_access(
 pub(super) fn second_arrays(
     problem: &Problem,
     access: Access,
-    bound: Option<&Bound>,
+    bound: Option<&Bound<'_>>,
 ) -> (Option<BufferArg>, Option<BufferArg>, CompanionAccess) {
     let Some((second, bound)) = problem.second().zip(bound) else {
         return (None, None, CompanionAccess::None);

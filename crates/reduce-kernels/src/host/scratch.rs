@@ -67,7 +67,7 @@ struct KeptWords {
 
 /// 64-bit words for one launch.
 pub(crate) struct Words {
-    pub(super) words: Bound,
+    pub(super) words: Bound<'static>,
     /// The number of the launch in the upper 32 bits. It is never 0, and greater than the number
     /// of any earlier launch with these words.
     pub(super) mark: u64,
@@ -99,7 +99,7 @@ pub(super) fn words(client: &Client, stream: Stream, count: usize) -> Result<Wor
 }
 
 /// Enqueues that the first `count` words become 0.
-fn clear(client: &Client, words: &Bound, count: usize) {
+fn clear(client: &Client, words: &Bound<'_>, count: usize) {
     const UNITS: u32 = 256;
     // SAFETY: the buffer holds at least `count` words, and the kernel writes no others. Earlier
     // launches of the stream have ended when it begins, and later ones begin when it has ended.
@@ -223,7 +223,7 @@ pub(super) fn partials(
     stream: Stream,
     len: usize,
     fields: impl IntoIterator<Item = usize>,
-) -> Result<Vec<Bound>, ReduceError> {
+) -> Result<Vec<Bound<'static>>, ReduceError> {
     with_scratch(client, stream, |scratch| {
         let mut partials = Vec::new();
         for (nth, field) in fields.into_iter().enumerate() {

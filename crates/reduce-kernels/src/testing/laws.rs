@@ -391,7 +391,7 @@ fn forms(
     let bound = |(output, result): (&Handle, &ElementType)| {
         Bound::own(output.clone().binding(), len, result.bytes())
     };
-    let bound: Vec<Bound> = outputs.iter().zip(&signature.results).map(bound).collect();
+    let bound: Vec<Bound<'static>> = outputs.iter().zip(&signature.results).map(bound).collect();
     let results = || result_arrays(&bound);
     let elements = || input.clone().into_arg().into_buffer_arg();
     let parameters = || ParametersLaunch::of(parameters, storage_type(parameter));

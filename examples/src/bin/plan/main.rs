@@ -43,7 +43,12 @@ use crate::{
 #[command(version, verbatim_doc_comment)]
 struct Arguments {
     /// The extent of each axis, such as 8192,8192.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "EXTENTS")]
+    #[arg(
+        long,
+        required_unless_present = "print_device",
+        value_delimiter = ',',
+        value_name = "EXTENTS"
+    )]
     shape: Vec<usize>,
     /// The stride of each axis in elements, 0 to repeat elements. Row-major if not given.
     #[arg(long, value_delimiter = ',')]
@@ -60,7 +65,7 @@ struct Arguments {
     element: ElementType,
     #[arg(
         long,
-        required_unless_present = "apply",
+        required_unless_present_any = ["apply", "print_device"],
         help = format!(
             "The operator: one of {}; with --second, one of {}",
             OperatorName::names(),
@@ -99,9 +104,13 @@ struct Arguments {
     #[arg(
         long,
         value_name = "NAME|FILE",
+        required_unless_present = "print_device",
         help = format!("The device: {}, or a file of one as JSON", device_names())
     )]
-    device: String,
+    device: Option<String>,
+    /// Print a device as JSON instead: a file with it can be changed and given to --device.
+    #[arg(long, value_name = "NAME|FILE", exclusive = true)]
+    print_device: Option<String>,
     /// Check and estimate this plan too, given as JSON; may be repeated.
     #[arg(long = "plan", value_name = "JSON")]
     plans: Vec<String>,
@@ -156,8 +165,12 @@ fn main() -> ExitCode {
 
 /// Whether all plans of the command line may run.
 fn run(arguments: &Arguments) -> Result<bool, Stop> {
+    if let Some(name) = &arguments.print_device {
+        say(serde_json::to_string_pretty(&device(name)?)?)?;
+        return Ok(true);
+    }
     let described = arguments.described()?;
-    let device = device(&arguments.device)?;
+    let device = device(arguments.device.as_deref().unwrap_or_default())?;
     match described.work {
         Work::Reduction(operation) => {
             let problem = described.problem(operation)?;

@@ -71,11 +71,12 @@ pub(crate) fn cross_entropy(
         return Err(PlanError::ElementUnsupported { device, element }.into());
     }
     let outputs = applied.problem().outputs();
-    let given = |role, tensor: &TensorHandle, span, element| {
-        Bound::check(client, role, tensor.handle.clone().binding(), span, element)
-    };
-    let bound_logits = given(Role::Input, logits, applied.problem().input_span(), input.element)?;
-    let bound_classes = given(Role::Classes, classes, outputs_span(classes), class_type)?;
+    let span = applied.problem().input_span();
+    let bound_logits =
+        Bound::check_input(client, Role::Input, &logits.handle, span, input.element)?;
+    let span = outputs_span(classes);
+    let bound_classes =
+        Bound::check_input(client, Role::Classes, &classes.handle, span, class_type)?;
     let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
     let grid = device.grid(wanted).ok_or_else(|| PlanError::Unfit {
         plan: "the losses of all classes".into(),

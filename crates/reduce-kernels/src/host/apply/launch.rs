@@ -84,8 +84,8 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
         let inputs = Inputs::bind(client, problem, tensors.input, tensors.second)?;
         let operands = request.own_operands().iter().zip(&tensors.operands);
         let operands = operands.map(|(operand, tensor)| {
-            let binding = tensor.handle.clone().binding();
-            Bound::check(client, Role::Operand, binding, request.span_of(operand), operand.element)
+            let (span, element) = (request.span_of(operand), operand.element);
+            Bound::check_input(client, Role::Operand, &tensor.handle, span, element)
         });
         let operands = operands.collect::<Result<_, ReduceError>>()?;
         let (span, element) = (problem.output_span(), applied.output());
@@ -134,7 +134,7 @@ impl PreparedApplication {
     }
 
     /// The buffers of row-major results.
-    fn bound_results(&self, results: &[TensorHandle]) -> Vec<Bound> {
+    fn bound_results(&self, results: &[TensorHandle]) -> Vec<Bound<'static>> {
         let outputs = self.stated.problems.1.outputs();
         let bytes = self.stated.real().bytes();
         let bound =
@@ -149,11 +149,11 @@ struct ApplicationLaunch<'a> {
     request: &'a ApplyRequest<'a>,
     prepared: &'a PreparedApplication,
     launch: &'a ApplyingLaunch,
-    inputs: Inputs,
+    inputs: Inputs<'a>,
     /// Those beside the second input.
-    operands: Vec<Bound>,
-    results: Vec<Bound>,
-    output: Bound,
+    operands: Vec<Bound<'a>>,
+    results: Vec<Bound<'static>>,
+    output: Bound<'static>,
     words: Option<Words>,
     parameters: &'a [f64],
     apply_parameters: &'a [f64],

@@ -281,7 +281,8 @@ impl Call<'_, ApplyListTask<'_>> {
             let (binding, bytes) = (output.handle.clone().binding(), tensor.input().bytes());
             Bound::own(binding, tensor.reduction_len(), bytes)
         };
-        let bound_outputs: Vec<Bound> = outputs.iter().zip(problem.tensors()).map(bound).collect();
+        let bound_outputs: Vec<Bound<'static>> =
+            outputs.iter().zip(problem.tensors()).map(bound).collect();
         let results = prepared.reduction.run(client, &self.parameters, &tensors)?;
         let launch = ListApplicationLaunch {
             client,
@@ -312,9 +313,9 @@ struct ListApplicationLaunch<'a> {
     client: &'a Client,
     prepared: &'a PreparedListApplication,
     parameters: &'a [f64],
-    tensors: &'a [Bound],
+    tensors: &'a [Bound<'a>],
     /// None if the elements are replaced.
-    outputs: &'a [Bound],
+    outputs: &'a [Bound<'a>],
     results: &'a [ListResult],
 }
 
@@ -335,7 +336,7 @@ impl ListApplicationLaunch<'_> {
             .results
             .iter()
             .map(|result| Bound::own(result.all.handle.clone().binding(), 1, real.bytes()));
-        let of_all: Vec<Bound> = of_all.collect();
+        let of_all: Vec<Bound<'static>> = of_all.collect();
         let (stored, real_type) = (memory_type(reading.element), memory_type(real));
         let types = KernelTypesArg {
             stored,

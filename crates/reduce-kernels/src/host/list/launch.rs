@@ -45,7 +45,7 @@ impl PreparedList {
         &self,
         client: &Client,
         parameters: &[f64],
-        tensors: &[Bound],
+        tensors: &[Bound<'_>],
     ) -> Result<Vec<ListResult>, ReduceError> {
         let StatedList { signature, .. } = &self.stated;
         let operator = self.operator.0;
@@ -67,7 +67,7 @@ impl PreparedList {
         let bound = |(output, result): (&Handle, &ElementType)| {
             Bound::own(output.clone().binding(), len, result.bytes())
         };
-        let bound: Vec<Bound> = outputs.iter().zip(results).map(bound).collect();
+        let bound: Vec<Bound<'static>> = outputs.iter().zip(results).map(bound).collect();
         launch.merge(&bound, tensors.len());
         let of_list = |(output, &result): (Handle, &ElementType)| {
             let (bytes, storage) = (result.bytes() as u64, storage_type(result));
@@ -96,12 +96,12 @@ struct ListReductionLaunch<'a> {
     client: &'a Client,
     prepared: &'a PreparedList,
     parameters: &'a [f64],
-    partials: &'a [Bound],
+    partials: &'a [Bound<'a>],
 }
 
 impl ListReductionLaunch<'_> {
     /// The partials of the tensors of one launch.
-    fn read(&self, reading: &PreparedLaunch, tensors: &[Bound]) {
+    fn read(&self, reading: &PreparedLaunch, tensors: &[Bound<'_>]) {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let access = launch.access;
         let arrays = reading.arrays(tensors);
@@ -137,7 +137,7 @@ impl ListReductionLaunch<'_> {
     }
 
     /// The results, from the partials.
-    fn merge(&self, outputs: &[Bound], tensors: usize) {
+    fn merge(&self, outputs: &[Bound<'_>], tensors: usize) {
         let PreparedList { launch, tables, each, .. } = self.prepared;
         let ListLaunches { mergers, grid, address, words, .. } = launch;
         // SAFETY: the table has the partials of each tensor, which the buffers hold, and the

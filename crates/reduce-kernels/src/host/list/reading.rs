@@ -174,7 +174,7 @@ pub(super) fn prepare_launch(
 
 impl PreparedLaunch {
     /// The tensors as arrays.
-    pub(super) fn arrays(&self, tensors: &[Bound]) -> ListArraysLaunch {
+    pub(super) fn arrays(&self, tensors: &[Bound<'_>]) -> ListArraysLaunch {
         let vector = self.launch.access.vector;
         ListArraysLaunch::new(
             self.slots.iter().map(|&tensor| tensors[tensor].vectors(vector)).collect(),

@@ -296,16 +296,18 @@ pub(super) fn problem_bytes(problem: &ListProblem) -> usize {
 /// # Errors
 ///
 /// A buffer that is too small, or begins where the device cannot bind it.
-pub(super) fn bind_tensors(
+pub(super) fn bind_tensors<'a>(
     client: &Client,
     problem: &ListProblem,
-    tensors: &[&TensorHandle],
-) -> Result<Vec<Bound>, ReduceError> {
-    let bound = |(nth, (tensor, problem)): (usize, (&&TensorHandle, &Problem))| {
-        let (binding, span) = (tensor.handle.clone().binding(), problem.input_span());
-        Bound::check(client, Role::Input, binding, span, problem.input()).map_err(listed(nth))
-    };
-    tensors.iter().zip(problem.tensors()).enumerate().map(bound).collect()
+    tensors: &[&'a TensorHandle],
+) -> Result<Vec<Bound<'a>>, ReduceError> {
+    let each = tensors.iter().zip(problem.tensors()).enumerate();
+    let bound = each.map(|(nth, (tensor, problem))| {
+        let (span, element) = (problem.input_span(), problem.input());
+        let bound = Bound::check_input(client, Role::Input, &tensor.handle, span, element);
+        bound.map_err(listed(nth))
+    });
+    bound.collect()
 }
 
 /// Checks that buffers of these many bytes hold the tensors; `None` where there is no buffer.

@@ -114,7 +114,7 @@ pub(super) enum Scratch {
     Words { cubes: usize, words: Words },
     /// A buffer for each field of the partial results of `cubes` cubes, which a second launch
     /// merges.
-    Partials { cubes: usize, buffers: Vec<Bound>, team: Team, grid: [u32; 3] },
+    Partials { cubes: usize, buffers: Vec<Bound<'static>>, team: Team, grid: [u32; 3] },
 }
 
 impl Scratch {

@@ -34,9 +34,9 @@ pub(crate) struct ReductionLaunch<'a> {
     pub(crate) operator: OperatorRef,
     pub(crate) dispatch: &'a Dispatch,
     pub(super) resolved: &'a StatedReduction,
-    pub(super) inputs: Inputs,
+    pub(super) inputs: Inputs<'a>,
     /// One for each result, or one for the words of accumulators.
-    pub(super) outputs: Vec<Bound>,
+    pub(super) outputs: Vec<Bound<'static>>,
     pub(super) scratch: Scratch,
     /// The operator's parameters.
     pub(crate) parameters: &'a [f64],
@@ -104,7 +104,7 @@ impl ReductionLaunch<'_> {
         }
     }
 
-    fn split_two_pass(&self, cubes: usize, partials: &[Bound], merging: Team, grid: CubeCount) {
+    fn split_two_pass(&self, cubes: usize, partials: &[Bound<'_>], merging: Team, grid: CubeCount) {
         let Dispatch { plan, team, grid: first_grid, address, .. } = *self.dispatch;
         let problem = self.problem();
         // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
@@ -218,7 +218,7 @@ impl ReductionLaunch<'_> {
             return false;
         }
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
-        let fits = |(output, element): (&Bound, &ElementType)| {
+        let fits = |(output, element): (&Bound<'_>, &ElementType)| {
             let bytes = vector * element.bytes();
             bytes <= WIDEST_STORE && output.begins_at_multiple_of(bytes)
         };
@@ -235,7 +235,7 @@ impl ReductionLaunch<'_> {
     }
 }
 
-impl Inputs {
+impl Inputs<'_> {
     /// The inputs as arguments of a launch: vectors, and elements where they are wanted too.
     pub(in crate::host) fn arrays(
         &self,

@@ -31,7 +31,7 @@ const UNITS: u32 = 128;
 
 /// Words of partial results: `slots` times the accumulators of all outputs.
 pub(crate) struct PartialWords {
-    pub(crate) words: Bound,
+    pub(crate) words: Bound<'static>,
     pub(crate) slots: usize,
 }
 
@@ -115,7 +115,7 @@ impl PreparedMerge {
         &self,
         client: &Client,
         results: impl IntoIterator<Item = BufferBinding>,
-    ) -> Result<Vec<Bound>, ReduceError> {
+    ) -> Result<Vec<Bound<'static>>, ReduceError> {
         let bound = |(output, &element): (BufferBinding, &ElementType)| {
             Bound::check(client, Role::Output, output, self.problem.output_span(), element)
         };
@@ -132,7 +132,7 @@ impl PreparedMerge {
         client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        results: &[Bound],
+        results: &[Bound<'_>],
     ) -> Result<(), ReduceError> {
         let target = || TargetArraysLaunch::new(result_arrays(results), None.into());
         self.fold(client, partials, numbers, target)
@@ -148,7 +148,7 @@ impl PreparedMerge {
         client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
-        merged: &Bound,
+        merged: &Bound<'_>,
     ) -> Result<(), ReduceError> {
         self.fold(client, partials, numbers, || words_target(merged))
     }
@@ -165,7 +165,7 @@ impl PreparedMerge {
         if self.outputs() == 0 {
             return Ok(());
         }
-        let new = || -> Result<Bound, ReduceError> {
+        let new = || -> Result<Bound<'static>, ReduceError> {
             let handle = allocated(client, self.words() * size_of::<u32>())?;
             Ok(Bound::own(handle.binding(), self.words(), size_of::<u32>()))
         };

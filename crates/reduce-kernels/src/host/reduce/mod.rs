@@ -206,7 +206,7 @@ impl PreparedReduction {
         &self,
         client: &Client,
         parameters: &[f64],
-        inputs: Inputs,
+        inputs: Inputs<'_>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let outputs = new_outputs(client, &self.resolved, self.operator);
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
@@ -222,7 +222,7 @@ impl PreparedReduction {
         &'c self,
         client: &'c Client,
         parameters: &'c [f64],
-        inputs: Inputs,
+        inputs: Inputs<'c>,
         stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
     ) -> Result<Option<ReductionLaunch<'c>>, ReduceError> {
@@ -286,12 +286,12 @@ pub(crate) fn check_layouts(
 
 /// The inputs of a reduction, or of a call that contains one.
 #[derive(Clone)]
-pub(crate) struct Inputs {
-    input: Bound,
-    pub(in crate::host) second: Option<Bound>,
+pub(crate) struct Inputs<'a> {
+    input: Bound<'a>,
+    pub(in crate::host) second: Option<Bound<'a>>,
 }
 
-impl Inputs {
+impl<'a> Inputs<'a> {
     /// Binds what `problem` reads.
     ///
     /// # Errors
@@ -300,8 +300,8 @@ impl Inputs {
     pub(in crate::host) fn bind(
         client: &Client,
         problem: &Problem,
-        input: &TensorHandle,
-        second: Option<&TensorHandle>,
+        input: &'a TensorHandle,
+        second: Option<&'a TensorHandle>,
     ) -> Result<Self, ReduceError> {
         let (span, element) = (problem.input_span(), problem.input());
         let input = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
@@ -323,7 +323,7 @@ impl StatedReduction {
         &self,
         client: &Client,
         outputs: Vec<BufferBinding>,
-    ) -> Result<Vec<Bound>, ReduceError> {
+    ) -> Result<Vec<Bound<'static>>, ReduceError> {
         let Self { problem, signature, words, .. } = self;
         let of_words =
             words.map(|words| (problem.outputs().saturating_mul(words), ElementType::U32));

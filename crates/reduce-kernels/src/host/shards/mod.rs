@@ -160,7 +160,7 @@ struct Merging<'a> {
     merge: PreparedMerge,
     gathered: Handle,
     parameters: &'a [f64],
-    outputs: Vec<Bound>,
+    outputs: Vec<Bound<'static>>,
 }
 
 /// Exchanges what has been launched, and launches the merges.
