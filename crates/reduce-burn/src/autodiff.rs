@@ -76,7 +76,12 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             {
                 composed::run(tensors, &operation)
             }
-            operation => {
+            // Each kind is named: one that is new has to say here what its gradient is.
+            operation @ (Operation::Reduction(_)
+            | Operation::Pair(_)
+            | Operation::Application(_)
+            | Operation::ApplicationWithStatistics(_)
+            | Operation::Clipping(_)) => {
                 let tensors = tensors.into_iter().map(|tensor| match tensor {
                     AnyTensor::Float(tensor) => AnyTensor::Float(tensor.into_primitive()),
                     AnyTensor::Int(tensor) => AnyTensor::Int(tensor),
