@@ -4,8 +4,6 @@
 //! An executable of its own, because a failure on a device's thread must not meet other tests.
 #![cfg(any(feature = "cuda-llvm", feature = "wgpu", feature = "vulkan"))]
 
-use std::error::Error;
-
 use reduce_kernels::{
     Device, ElementType, ErrorKind, ReduceError, Sum, confirm,
     cubecl::{self, MemoryScope, prelude::*, std::tensor::TensorHandle},
@@ -250,11 +248,6 @@ fn exhaustion(client: &Client) {
 /// More bytes than any device has.
 const NEVER_ALLOCATED: usize = 1 << 50;
 
-/// The error of the planner, of shards or of a call within that a call failed with.
-fn source<E: Error + 'static>(error: &ReduceError) -> Option<&E> {
-    error.source()?.downcast_ref()
-}
-
 /// A row-major tensor in a buffer that no device has memory for. CubeCL finds that out after it has
 /// given the handle away.
 fn absent(client: &Client, shape: &[usize]) -> TensorHandle {
@@ -344,7 +337,7 @@ mod spirv {
 
 #[cfg(all(feature = "wgpu", not(feature = "vulkan")))]
 mod wgsl {
-    use std::sync::LazyLock;
+    use std::{error::Error, sync::LazyLock};
 
     use reduce_kernels::{
         cubecl::wgpu::{
@@ -358,6 +351,11 @@ mod wgsl {
     static SETUP: LazyLock<WgpuSetup> = LazyLock::new(|| {
         init_setup::<AutoGraphicsApi>(&WgpuDevice::default(), RuntimeOptions::default())
     });
+
+    /// The error of the planner, of shards or of a call within that a call failed with.
+    fn source<E: Error + 'static>(error: &ReduceError) -> Option<&E> {
+        error.source()?.downcast_ref()
+    }
 
     /// A name of its own for the default adapter.
     fn device() -> cubecl::Device {
