@@ -1,6 +1,7 @@
-//! Every decision of the planner over a large set of problems, compared with a file line by line. It
-//! finds changes that nobody meant; `decisions.rs` says which decisions are meant, and `plans.rs`
-//! tests what happens to a plan after the decision.
+//! Every decision of the planner over a large set of reductions (`choose` and `force`), compared
+//! with a file line by line. It finds changes that nobody meant; `decisions.rs` says which
+//! decisions are meant, and `plans.rs` tests what happens to a plan after the decision. Decisions
+//! about applied reductions are in `applied.rs`, those about lists in `list.rs`.
 //!
 //! `tests/golden/plans.txt` holds one line for each (device, operator and element, case) of a
 //! selection, and a digest of the lines of the full product. A line has the form

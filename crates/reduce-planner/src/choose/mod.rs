@@ -1,4 +1,6 @@
-//! The choice of a plan, step by step. Read [`choose`] from top to bottom.
+//! The choice of a plan for a reduction, step by step. Read [`choose`] from top to bottom. The
+//! choice for results that are applied to their elements is in `../applied/choose.rs`, that for
+//! lists in `../list/choose.rs` and `../list/application.rs`.
 //!
 //! | question | file |
 //! | --- | --- |

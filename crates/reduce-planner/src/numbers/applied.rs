@@ -8,19 +8,24 @@ use super::{Nonsense, count, percent, power_of_two};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct AppliedTuning {
-    /// Bytes of a tile that a unit holds along the reduction, where units are enough. Softmax of
-    /// f32 65536 × 1024 took 133.2 us with 64 bytes and 136.6 with 128, that of bf16 8192 ×
-    /// 8192 took 83.2, and 94.9 with 128.
+    /// Bytes of a tile that a unit holds along the reduction, where units are enough. It sets the
+    /// units per output: the loads of the tile over the loads that a unit holds, which are these
+    /// bytes over the bytes of a load, rounded up to a power of two. The estimate does not ask it.
+    /// Softmax of f32 65536 × 1024 took 133.2 us with 64 bytes and 136.6 with 128, that of bf16
+    /// 8192 × 8192 took 83.2, and 94.9 with 128.
     pub held_bytes_along: usize,
-    /// Most bytes that a unit holds along the reduction. More leave no registers for 1024 units.
+    /// Most bytes that a unit holds along the reduction. A unit holds one load at least, also where
+    /// a load has more bytes. More bytes leave no registers for 1024 units.
     pub most_held_bytes_along: usize,
     /// Bytes of a tile that a unit holds across outputs, where units are enough. Softmax of f32
     /// 64 × 512 × 1024 over axis 1 took 71.6 us with 128 bytes, 72.1 with 256 and 87.6 with 64.
     pub held_bytes_across: usize,
     /// Most bytes that a unit holds across outputs. Not measured.
     pub most_held_bytes_across: usize,
-    /// Fewest bytes that the units of a tile read side by side. Softmax of f32 1048576 × 64 took
-    /// 134.6 us with 128 bytes, 136.9 with 64, and 137.9 with 256.
+    /// Fewest bytes that adjacent units read side by side: across outputs, units of adjacent tiles;
+    /// along the reduction, units of one tile. There it is also the lower bound of the units per
+    /// output of a tile that registers hold, unless the tile has fewer loads. Softmax of f32
+    /// 1048576 × 64 took 134.6 us with 128 bytes, 136.9 with 64, and 137.9 with 256.
     pub segment_bytes: usize,
     /// Units of a cube in which planes or units work for themselves. Not measured.
     pub independent_units_per_cube: u32,
