@@ -221,7 +221,7 @@ fn refusals(client: &Client) -> Result<(), TestError> {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type, "{error}");
 
-    // SPIR-V has f64 but no sines of it; WGSL has no f64.
+    // SPIR-V and WGSL have no sines of f64.
     let wide = tensor(client, ElementType::F64, &[0.5f64, 1.5], &[2]);
     let error = reduce(MeanAngle, &wide).run(client).err();
     match client.name() {
