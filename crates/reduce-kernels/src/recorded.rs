@@ -24,6 +24,8 @@ use crate::{error::ReduceError, operator::Operator};
 /// assert_eq!(read.to_string(), "exponential_share after softmax_sums bf16 [64, 1000] axis 1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+// A line does not name the kind: the first variant whose fields fit is read. A new variant needs
+// fields that no other variant has, and `deny_unknown_fields` on its type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 #[non_exhaustive]

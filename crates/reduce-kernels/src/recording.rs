@@ -27,8 +27,8 @@ use crate::{
     reduction::Reduction,
 };
 
-/// Records from now on which different calls this process runs on the client's device, in every
-/// thread, until [`stop_recording`]. [`recorded`] gives them.
+/// Records from now on which different calls this process runs or checks on the client's device, in
+/// every thread, until [`stop_recording`]. [`recorded`] gives them.
 ///
 /// A call is recorded when a thread sees it for the first time. Repeating one costs what it costs
 /// without recording. The calls that are recorded are those that

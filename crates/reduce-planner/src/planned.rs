@@ -14,8 +14,8 @@ use crate::{
     problem::{AppliedProblem, ListProblem, Problem},
 };
 
-/// A canonical problem of some kind. Whoever launches, stores, measures or prints plans needs no
-/// more than this of a kind.
+/// A canonical problem of some kind. Code that launches, stores or estimates plans needs no more
+/// than this of a kind.
 pub trait Planned {
     /// The plans of this kind of problem.
     type Plan: Explained
@@ -53,6 +53,8 @@ pub trait Planned {
 }
 
 /// A plan of any kind.
+// A file does not name the kind: the first variant whose fields fit is read. A new variant needs
+// fields that no other variant has, and `deny_unknown_fields` on its type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(untagged))]

@@ -21,7 +21,7 @@ use crate::{
     plan_in_use::{PlanInUse, PlanSource},
 };
 
-/// A kind of work, as one call asks for it.
+/// A kind of task, as one call asks for it.
 pub(crate) trait Task: Asked {
     /// The task with its axes, types and strides checked.
     type Stated;
