@@ -1,17 +1,35 @@
-//! Arguments of kernels that several kinds of task pass: parameters, results, partials, geometry.
+//! Arguments of kernels that several kinds of task pass: types, parameters, results, partials,
+//! geometry.
 
 use cubecl::prelude::*;
 use reduce_planner::{Direction, ElementType, KeptDim, Plan, Problem};
 
-use super::{bound::Bound, companion::companion_launch};
+use super::{bound::Bound, client::has_hardware_math, companion::companion_launch};
 use crate::{
-    element::storage_type,
+    element::{memory_type, storage_type},
     kernels::{
-        args::{PartialArraysLaunch, ResultArraysLaunch, TargetArraysLaunch},
+        args::{KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch, TargetArraysLaunch},
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
     },
     operator::{ParametersLaunch, Signature},
 };
+
+/// The types of a kernel that merges accumulators. It reads no tensor, so one kernel does for
+/// tensors of all types. Kernels that read tensors name the types of these instead.
+pub(super) fn merging_types(client: &Client, signature: &Signature) -> KernelTypesArg {
+    let value = memory_type(signature.value);
+    KernelTypesArg {
+        stored: value,
+        second: None,
+        value,
+        fields: signature.fields.map(memory_type),
+        results: signature.results.map(memory_type),
+        width: 1,
+        hardware_math: has_hardware_math(client),
+        chains: false,
+        application: None,
+    }
+}
 
 /// The launch argument for an operator's parameters, in the type that [`parameter_type`] names.
 pub(super) fn parameters(parameters: &[f64], signature: &Signature) -> ParametersLaunch {

@@ -8,10 +8,9 @@ use crate::{
     element::{memory_type, storage_type},
     error::{Reason, ReduceError},
     host::{
-        arguments::{count, geometry, parameters, result_arrays},
+        arguments::{count, geometry, merging_types, parameters, result_arrays},
         bound::Bound,
         call::Call,
-        client::has_hardware_math,
         companion::companion_launch,
         reduce::Inputs,
         scratch::{Words, words},
@@ -254,7 +253,7 @@ impl ApplicationLaunch<'_> {
 
     fn types(&self) -> KernelTypesArg {
         let stated = &self.prepared.stated;
-        let (applied, signature, real) = (stated.applied(), &stated.signature, stated.real());
+        let (applied, real) = (stated.applied(), stated.real());
         let operand = |nth: usize| {
             let operand = self.request.operands.get(nth);
             memory_type(operand.map_or(real, |operand| operand.element))
@@ -262,17 +261,14 @@ impl ApplicationLaunch<'_> {
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
             second: applied.problem().second().map(|second| memory_type(second.element())),
-            value: memory_type(signature.value),
-            fields: signature.fields.map(memory_type),
-            results: signature.results.map(memory_type),
             width: self.launch.spec.access.vector,
-            hardware_math: has_hardware_math(self.client),
             chains: self.launch.chains,
             application: Some(ApplicationTypes {
                 real: memory_type(real),
                 output: memory_type(applied.output()),
                 operands: [operand(0), operand(1), operand(2)],
             }),
+            ..merging_types(self.client, &stated.signature)
         }
     }
 

@@ -11,10 +11,9 @@ use crate::{
     element::{memory_type, storage_type},
     error::ReduceError,
     host::{
-        arguments::{count, parameters, partial_arrays, result_arrays},
+        arguments::{count, merging_types, parameters, partial_arrays, result_arrays},
         bound::Bound,
         call::Call,
-        client::has_hardware_math,
         scratch::partials,
     },
     kernels::{
@@ -111,7 +110,7 @@ impl ListReductionLaunch<'_> {
             stored: memory_type(reading.element),
             width: access.vector,
             chains: pairwise && reading.longest > CHAIN as u64,
-            ..self.types()
+            ..merging_types(self.client, &self.prepared.stated.signature)
         };
         // SAFETY: the buffers hold every offset of their problems. The plan's check has found that
         // vector loads are aligned and inside their inner dimensions. The table names the tensors
@@ -148,7 +147,7 @@ impl ListReductionLaunch<'_> {
                 count(*grid),
                 CubeDim::new_1d(mergers.units_per_cube),
                 *address,
-                self.types(),
+                merging_types(self.client, &self.prepared.stated.signature),
                 partial_arrays(self.partials),
                 tables.array(words),
                 result_arrays(outputs),
@@ -158,22 +157,6 @@ impl ListReductionLaunch<'_> {
                 *mergers,
                 self.prepared.operator,
             );
-        }
-    }
-
-    /// The types of the merge, which reads no tensors.
-    fn types(&self) -> KernelTypesArg {
-        let signature = &self.prepared.stated.signature;
-        KernelTypesArg {
-            stored: memory_type(signature.value),
-            second: None,
-            value: memory_type(signature.value),
-            fields: signature.fields.map(memory_type),
-            results: signature.results.map(memory_type),
-            width: 1,
-            hardware_math: has_hardware_math(self.client),
-            chains: false,
-            application: None,
         }
     }
 

@@ -11,9 +11,10 @@ use super::{
 use crate::{
     element::memory_type,
     host::{
-        arguments::{count, dims, geometry, parameters, partial_arrays, words_target},
+        arguments::{
+            count, dims, geometry, merging_types, parameters, partial_arrays, words_target,
+        },
         bound::Bound,
-        client::has_hardware_math,
         companion::{WIDEST_STORE, second_arrays},
         scratch::Words,
     },
@@ -56,11 +57,11 @@ impl ReductionLaunch<'_> {
 
     fn single_pass(&self) {
         let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
-        // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found that every
-        // vector load is aligned and inside its inner dimension. Those of realigned rows start at
-        // or before an element of the row; only the last of a tile may reach beyond the
-        // input, and kernels ask whether it does. Units without work repeat the loads of
-        // others and write nothing.
+        // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found
+        // that every vector load is aligned and inside its inner dimension. Those of realigned rows
+        // start at or before an element of the row; only the last of a tile may reach beyond the
+        // input, and kernels ask whether it does. Units without work repeat the loads of others and
+        // write nothing.
         unsafe {
             reduce_single_pass::launch_unchecked(
                 self.client,
@@ -134,7 +135,7 @@ impl ReductionLaunch<'_> {
                 grid,
                 CubeDim::new_1d(merging.units_per_cube),
                 address,
-                self.merging_types(),
+                merging_types(self.client, &self.resolved.signature),
                 partial_arrays(partials),
                 self.target(false),
                 dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
@@ -153,24 +154,13 @@ impl ReductionLaunch<'_> {
     }
 
     fn types(&self) -> KernelTypesArg {
-        let signature = &self.resolved.signature;
         KernelTypesArg {
             stored: memory_type(self.problem().input()),
             second: self.problem().second().map(|second| memory_type(second.element())),
-            value: memory_type(signature.value),
-            fields: signature.fields.map(memory_type),
-            results: signature.results.map(memory_type),
             width: self.dispatch.plan.access.vector,
-            hardware_math: has_hardware_math(self.client),
             chains: self.dispatch.chains,
-            application: None,
+            ..merging_types(self.client, &self.resolved.signature)
         }
-    }
-
-    /// The types of the merging kernel, which reads no input: one kernel does for all of them.
-    fn merging_types(&self) -> KernelTypesArg {
-        let types = self.types();
-        KernelTypesArg { stored: types.value, second: None, width: 1, chains: false, ..types }
     }
 
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and

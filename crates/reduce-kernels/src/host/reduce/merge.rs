@@ -6,18 +6,16 @@ use reduce_planner::{
 };
 
 use crate::{
-    element::memory_type,
     error::{Reason, ReduceError},
     host::{
-        arguments::{count, dims, parameters, result_arrays, words_target},
+        arguments::{count, dims, merging_types, parameters, result_arrays, words_target},
         bound::{Bound, byte_count},
         cache,
-        client::has_hardware_math,
         scratch::allocated,
         types::{check_arithmetic, class_of, word_count},
     },
     kernels::{
-        args::{KernelTypesArg, TargetArraysLaunch},
+        args::TargetArraysLaunch,
         merge::{ShardWordsLaunch, merge_shards},
     },
     operator::{OperatorRef, Signature},
@@ -192,18 +190,6 @@ impl PreparedMerge {
         numbers: &[f64],
         target: TargetArraysLaunch,
     ) {
-        let value = memory_type(self.signature.value);
-        let types = KernelTypesArg {
-            stored: value,
-            second: None,
-            value,
-            fields: self.signature.fields.map(memory_type),
-            results: self.signature.results.map(memory_type),
-            width: 1,
-            hardware_math: has_hardware_math(client),
-            chains: false,
-            application: None,
-        };
         let mut shards = SequenceArg::new();
         for PartialWords { words, slots } in partials {
             shards.push(ShardWordsLaunch::new(words.elements(), slots));
@@ -216,7 +202,7 @@ impl PreparedMerge {
                 count(self.grid),
                 CubeDim::new_1d(self.units),
                 self.address,
-                types,
+                merging_types(client, &self.signature),
                 shards,
                 target,
                 dims(self.problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
