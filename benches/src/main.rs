@@ -1,4 +1,5 @@
-//! Benchmarks of reduce-kernels. One program holds all of them: with CUDA, an executable has 115 MB.
+//! Benchmarks of reduce-kernels. One program holds all of them: with CUDA, an executable has 115
+//! MB.
 
 mod commands;
 

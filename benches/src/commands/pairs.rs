@@ -21,8 +21,8 @@ use reduce_programs::{
 use super::ended;
 
 /// Times cases over rotating buffers (cold cache) and prints
-/// `OURS reduction dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. Both inputs
-/// have the same shape and type. The bytes are those of both, read once.
+/// `OURS reduction dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. Both
+/// inputs have the same shape and type. The bytes are those of both, read once.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

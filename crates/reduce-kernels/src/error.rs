@@ -73,8 +73,8 @@ pub(crate) enum Reason {
     /// The device cannot run the reduction, or the given plan does not fit it.
     #[error(transparent)]
     Plan(PlanError),
-    /// The client is a software adapter that takes kernels as SPIR-V. What CubeCL 0.11 writes for it
-    /// is not valid, and Mesa's ends the process. Without the feature `vulkan`, the same adapter
+    /// The client is a software adapter that takes kernels as SPIR-V. What CubeCL 0.11 writes for
+    /// it is not valid, and Mesa's ends the process. Without the feature `vulkan`, the same adapter
     /// takes kernels as WGSL, which is right.
     #[error(
         "{device} does not run CubeCL's SPIR-V: build without the feature `vulkan`, for kernels as \
@@ -236,8 +236,8 @@ pub(crate) enum Reason {
         reason: String,
     },
     /// The bytes of a tensor were never written: the device had no memory for them, or the work
-    /// that should have written them failed, perhaps because one of its own inputs is such a tensor.
-    /// [`confirm`](crate::confirm) detects this, and the exchange of shards.
+    /// that should have written them failed, perhaps because one of its own inputs is such a
+    /// tensor. [`confirm`](crate::confirm) detects this, and the exchange of shards.
     #[error("tensor {nth}, {bytes} bytes, was never written: {reason}")]
     Unwritten {
         /// Index of the tensor in the list given to `confirm`, or among the inputs of a shard,

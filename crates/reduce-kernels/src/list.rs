@@ -446,8 +446,8 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
         self.call(in_place)?.choose(client, &self.list.buffer_bytes())
     }
 
-    /// The plan that [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would run now, and
-    /// where it comes from; see [`Reduction::plan`](crate::Reduction::plan).
+    /// The plan that [`run`](Self::run), or [`run_in_place`](Self::run_in_place), would run now,
+    /// and where it comes from; see [`Reduction::plan`](crate::Reduction::plan).
     ///
     /// # Errors
     ///

@@ -134,8 +134,8 @@ pub fn allow_waiting_cubes(client: &Client) {
 /// From now on, each [`Reduction`](crate::Reduction), each function such as
 /// [`sum`](fn@crate::sum), each applied reduction and each list, in every thread, takes the store's
 /// plan for its problem if the store has one that may run ([`Plan::check`]), and the planner's
-/// choice otherwise. A call that was given a plan or a device ([`with_plan`], [`plan_for`]) takes no
-/// plan from the store.
+/// choice otherwise. A call that was given a plan or a device ([`with_plan`], [`plan_for`]) takes
+/// no plan from the store.
 ///
 /// A thread looks into the store when it sees a reduction for the first time. Repeating one costs
 /// what it costs without a store. [`Reduction::plan`](crate::Reduction::plan) says which plan would

@@ -9,10 +9,10 @@ use crate::{error::ReduceError, operator::Operator};
 
 /// A call of any kind as data: everything that decides its problem, and no tensor.
 ///
-/// [`recorded`](crate::plans::recorded) gives those of a process. One line of JSON holds one of them
-/// ([`to_json`](Self::to_json), [`parse`](Self::parse)), and a file of them has a line for each.
-/// Only the names of operators and functions are kept, because their parameters do not change a
-/// plan.
+/// [`recorded`](crate::plans::recorded) gives those of a process. One line of JSON holds one of
+/// them ([`to_json`](Self::to_json), [`parse`](Self::parse)), and a file of them has a line for
+/// each. Only the names of operators and functions are kept, because their parameters do not change
+/// a plan.
 ///
 /// ```
 /// use reduce_kernels::{ElementType, TensorDescription, normalize::Softmax, plans::RecordedCall};
@@ -40,10 +40,11 @@ pub enum RecordedCall {
     ListApplication(RecordedListApplication),
 }
 
-/// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no tensor.
+/// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no
+/// tensor.
 ///
-/// [`Reduction::record`](crate::Reduction::record) gives that of one reduction. It does not matter whether reduced axes stay
-/// with size 1.
+/// [`Reduction::record`](crate::Reduction::record) gives that of one reduction. It does not matter
+/// whether reduced axes stay with size 1.
 ///
 /// ```
 /// use reduce_kernels::{ElementType, Sum, TensorDescription, plans::RecordedReduction, reduce};
@@ -101,7 +102,8 @@ pub struct RecordedOperand {
     pub alignment: usize,
 }
 
-/// An application as data: everything that decides its [`AppliedProblem`](crate::planner::AppliedProblem), and no tensor.
+/// An application as data: everything that decides its
+/// [`AppliedProblem`](crate::planner::AppliedProblem), and no tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -124,7 +126,8 @@ pub struct RecordedApplication {
     pub with_results: bool,
 }
 
-/// A list of tensors as data: everything that decides its [`ListProblem`](crate::planner::ListProblem), and no tensor.
+/// A list of tensors as data: everything that decides its
+/// [`ListProblem`](crate::planner::ListProblem), and no tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

@@ -32,9 +32,9 @@ use crate::{
 ///
 /// A call is recorded when a thread sees it for the first time. Repeating one costs what it costs
 /// without recording. The calls that are recorded are those that
-/// [`use_plans`](crate::plans::use_plans) is for, of all kinds. Left out are calls that were given a
-/// plan, a store or a device, and partial results. At most 65536 are recorded, and those that come
-/// later are left out.
+/// [`use_plans`](crate::plans::use_plans) is for, of all kinds. Left out are calls that were given
+/// a plan, a store or a device, and partial results. At most 65536 are recorded, and those that
+/// come later are left out.
 ///
 /// Calling it again while it records changes nothing. After [`stop_recording`], it begins anew.
 ///

@@ -41,9 +41,9 @@ macro_rules! pairs {
         $(
             $(#[$doc])*
             ///
-            /// Both are read once. The axes are those of `first`; [`reduce_pair`] tells how `second`
-            /// may broadcast, and offers more. Reduced axes stay with size 1. Does not wait for the
-            /// result.
+            /// Both are read once. The axes are those of `first`; [`reduce_pair`] tells how
+            /// `second` may broadcast, and offers more. Reduced axes stay with size 1. Does not
+            /// wait for the result.
             ///
             /// ```no_run
             /// # use reduce_kernels::{
@@ -79,8 +79,8 @@ macro_rules! pairs {
             }
         )*
 
-        /// The names of this crate's reductions of two inputs, for programs that take one from their
-        /// user. [`with_pair!`](crate::by_name::with_pair) goes from a name to the operator.
+        /// The names of this crate's reductions of two inputs, for programs that take one from
+        /// their user. [`with_pair!`](crate::by_name::with_pair) goes from a name to the operator.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum PairName {
@@ -158,15 +158,16 @@ pairs! { $
         Mapped { map: Divergence, operator: Sum }, ();
     /// The cosine similarity over `axes`. Lengths count as `eps` at least.
     cosine_similarity, CosineSimilarity: CosineSimilarity = CosineSimilarity { eps }, (eps);
-    /// The share of equal elements over `axes`, as f32: of predicted and true classes, the accuracy.
+    /// The share of equal elements over `axes`, as f32: of predicted and true classes, the
+    /// accuracy.
     accuracy, Accuracy: Accuracy = Accuracy, ();
     /// The number of equal elements over `axes`.
     count_equal, CountEqual: CountEqual = CountEqual, ();
     /// The largest absolute difference over `axes`; NaN if any difference is.
     max_difference, MaxDifference: Mapped<AbsoluteDifference, Max> =
         Mapped { map: AbsoluteDifference, operator: Max }, ();
-    /// Whether all differences over `axes` are at most `absolute + relative * |second|`, as bool. NaN
-    /// is close to nothing; [`AllClose`] may let it be close to NaN.
+    /// Whether all differences over `axes` are at most `absolute + relative * |second|`, as bool.
+    /// NaN is close to nothing; [`AllClose`] may let it be close to NaN.
     all_close, AllClose: AllClose =
         AllClose { absolute, relative, equal_nan: false }, (absolute, relative);
     /// The mean over `axes` with `second` as weights.

@@ -60,8 +60,8 @@ pub struct Profile {
     pub heavy_ps: u64,
     /// The same for an element of which an exponential or the like is taken.
     pub transcendental_ps: u64,
-    /// What the power of an element takes beside that, as in `norm_p`. On an H200, norm_p of f16 [16, 206, 65536] along axis 0
-    /// took 301 us with its best plan, and its bytes take 104 us.
+    /// What the power of an element takes beside that, as in `norm_p`. On an H200, norm_p of f16
+    /// [16, 206, 65536] along axis 0 took 301 us with its best plan, and its bytes take 104 us.
     pub power_ps: u64,
     /// What an element whose position counts takes beside that.
     pub position_ps: u64,

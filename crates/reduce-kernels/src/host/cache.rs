@@ -183,8 +183,8 @@ pub(crate) fn identity(client: &Client) -> usize {
 }
 
 /// What is prepared for a request. If it is not remembered, calls `prepare` with the client and
-/// remembers what that returns; errors are not remembered. What was prepared under other settings of
-/// the process counts as not remembered.
+/// remembers what that returns; errors are not remembered. What was prepared under other settings
+/// of the process counts as not remembered.
 pub(crate) fn prepared<Q: Asked>(
     client: usize,
     asked: &Q,

@@ -95,8 +95,8 @@ pub(crate) fn has_hardware_math(client: &Client) -> bool {
 /// Whether the client is a software adapter that takes kernels as SPIR-V.
 ///
 /// CubeCL 0.11 writes kernels with shared memory for GPUs with
-/// `VK_KHR_workgroup_memory_explicit_layout`. Without it, it exchanges two types, and Mesa's adapter,
-/// which lacks it, ends the process.
+/// `VK_KHR_workgroup_memory_explicit_layout`. Without it, it exchanges two types, and Mesa's
+/// adapter, which lacks it, ends the process.
 pub(crate) fn is_software_with_spirv(client: &Client) -> bool {
     let is_spirv = client.name() == "wgpu<spirv>" && Language::of(client) == Language::Other;
     is_spirv && client.properties().identity.physical.is_none()

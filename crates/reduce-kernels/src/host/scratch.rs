@@ -73,8 +73,8 @@ pub(crate) struct Words {
     pub(super) mark: u64,
 }
 
-/// At least `count` words for the next launch on `stream`. While a graph is recorded, the graph clears
-/// them before the launch: see [`partials`](crate::kernels::partials).
+/// At least `count` words for the next launch on `stream`. While a graph is recorded, the graph
+/// clears them before the launch: see [`partials`](crate::kernels::partials).
 ///
 /// # Errors
 ///

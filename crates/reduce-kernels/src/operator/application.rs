@@ -46,9 +46,9 @@ pub trait Apply: Copy + Send + Sync + 'static {
     /// Whether these functions are the device's own; see
     /// [`Operator::NATIVE_MATH`](super::Operator::NATIVE_MATH).
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
-    /// Whether the output is the element times a factor that depends on nothing but the results and the
-    /// parameters. Kernels may then take the factor from the output of 1, and leave elements alone
-    /// where it is 1.
+    /// Whether the output is the element times a factor that depends on nothing but the results and
+    /// the parameters. Kernels may then take the factor from the output of 1, and leave elements
+    /// alone where it is 1.
     const SCALES: bool = false;
     /// Reads and checks the numbers that `apply` gets as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;

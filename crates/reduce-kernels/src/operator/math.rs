@@ -170,8 +170,8 @@ pub fn exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
 /// In f32, CUDA through NVRTC takes the exponential of the hardware, in a third of the instructions
 /// of [`exp()`].
 /// Its error in units in the last place grows with the magnitude `m` of the value, as `2 + 1.2 m`
-/// (CUDA C++ Programming Guide, intrinsic functions). Beside 1, that is at most 0.5 units: `m` times
-/// the exponential of `-m` is at most 0.37.
+/// (CUDA C++ Programming Guide, intrinsic functions). Beside 1, that is at most 0.5 units: `m`
+/// times the exponential of `-m` is at most 0.37.
 #[cube]
 pub(crate) fn exp_of_negative<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
@@ -268,8 +268,9 @@ pub fn pow<E: Float, N: Size>(base: Vector<E, N>, exponent: Vector<E, N>) -> Vec
 
 /// [`pow()`] of bases between 0 and 1, for sums to which 1 contributes 1.
 ///
-/// In f32, CUDA through NVRTC takes the logarithm and the exponential of the hardware. The result is off by about
-/// `exponent · 2⁻²²` of itself, so the root of that degree of a sum is off by about 2⁻²².
+/// In f32, CUDA through NVRTC takes the logarithm and the exponential of the hardware. The result
+/// is off by about `exponent · 2⁻²²` of itself, so the root of that degree of a sum is off by about
+/// 2⁻²².
 #[cube]
 pub(crate) fn pow_of_share<E: Float, N: Size>(
     base: Vector<E, N>,

@@ -21,15 +21,15 @@ use super::{
 
 /// An operator whose elements can be taken twice, because the units of a tile hold them: first by
 /// one operator, then, with what it found, by another. Two cheap passes with one field each combine
-/// faster than one whose accumulator must do for any order, and are often more accurate: the maximum
-/// before exponentials, the mean before squared distances.
+/// faster than one whose accumulator must do for any order, and are often more accurate: the
+/// maximum before exponentials, the mean before squared distances.
 ///
-/// It serves [applied reductions](super::Apply) of floating point elements. The operator names it in
-/// [`Operator::PASSES`].
+/// It serves [applied reductions](super::Apply) of floating point elements. The operator names it
+/// in [`Operator::PASSES`].
 #[cube]
 pub trait InPasses: Operator<Inputs = One> {
-    /// The operator of the first pass. It takes blocks, refuses none, and its merge is commutative to
-    /// the last bit.
+    /// The operator of the first pass. It takes blocks, refuses none, and its merge is commutative
+    /// to the last bit.
     type First: Operator<Inputs = One>;
     /// The operator of the second pass, like the first.
     type Second: Operator<Inputs = One>;

@@ -239,11 +239,11 @@ pub mod rules {
         fits.then(|| Signature::one(held(input), U32, output.unwrap_or(Bool)))
     }
 
-    /// The type that elements of two inputs are converted to before an operator of pairs takes them:
-    /// that of both if they agree, the floating point type if one is of integers or bools, f32 for
-    /// f16 with bf16, and otherwise an integer type that holds both. Integers of 64 bits with
-    /// floating point of less than 64 bits give f64. u64 with a signed type gives i64, which holds
-    /// all but half of them.
+    /// The type that elements of two inputs are converted to before an operator of pairs takes
+    /// them: that of both if they agree, the floating point type if one is of integers or bools,
+    /// f32 for f16 with bf16, and otherwise an integer type that holds both. Integers of 64 bits
+    /// with floating point of less than 64 bits give f64. u64 with a signed type gives i64, which
+    /// holds all but half of them.
     ///
     /// ```
     /// use reduce_kernels::{ElementType, operator::rules};

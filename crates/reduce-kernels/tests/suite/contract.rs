@@ -41,8 +41,8 @@ fn all_plans<O: Checked>(client: &Client, shape: &[usize], axes: &[usize]) -> Ve
     every_plan(&problem, &capable_device(client))
 }
 
-/// Rows to reduce along or columns to reduce across, operators in turn: both would take twice as many
-/// kernels.
+/// Rows to reduce along or columns to reduce across, operators in turn: both would take twice as
+/// many kernels.
 fn one_way<O: Operator>(along: [usize; 2], across: [usize; 2]) -> ([usize; 2], usize) {
     if place::<O>().is_multiple_of(2) { (along, 1) } else { (across, 0) }
 }
@@ -107,8 +107,8 @@ pub(crate) fn nan_rows(client: &Client) {
     without_nan::<NanStd>(client, f32::NAN);
 }
 
-/// Positions: the first NaN, the lowest on ties, over several axes in their row-major order, in rows
-/// of infinities alone, and in 64 bits on request.
+/// Positions: the first NaN, the lowest on ties, over several axes in their row-major order, in
+/// rows of infinities alone, and in 64 bits on request.
 pub(crate) fn positions(client: &Client) {
     let inf = f32::INFINITY;
     let arg = |operator: ArgMax, data: &[f32], shape: &[usize], axes: &[usize]| -> Vec<u32> {
@@ -246,7 +246,8 @@ pub(crate) fn shapes_of_results(client: &Client) {
     assert_eq!(read::<f32>(client, &output, 9), [60.0, p, p, 92.0, p, p, 124.0, p, p]);
 }
 
-/// Each mistake gets its own error, with the values in its message, and the output keeps its poison.
+/// Each mistake gets its own error, with the values in its message, and the output keeps its
+/// poison.
 pub(crate) fn errors_before_launch(client: &Client) {
     let data = [1f32; 12];
     let input = tensor(client, &data, &[3, 4], &[4, 1]);
@@ -283,8 +284,8 @@ pub(crate) fn errors_before_launch(client: &Client) {
         assert!(error.to_string().contains(message), "{error:?}: {error}\nexpected {message}");
     }
 
-    // Types for results that the operator does not have, within the three that any operator may have and
-    // beyond.
+    // Types for results that the operator does not have, within the three that any operator may
+    // have and beyond.
     for nth in [1, 2, 3, usize::MAX] {
         let asked = by(&[0]).nth_output_type(nth, ElementType::F64);
         let message = format!("`sum` has no result {nth}: it has 1, counted from 0");
@@ -392,8 +393,8 @@ pub(crate) fn several_results(client: &Client) {
     }
 }
 
-/// Sums and products of integers are exact modulo 2^32, and modulo 2^64 in 64 bits; small integers are
-/// sign-extended, never saturated.
+/// Sums and products of integers are exact modulo 2^32, and modulo 2^64 in 64 bits; small integers
+/// are sign-extended, never saturated.
 pub(crate) fn integers_wrap(client: &Client) {
     let big = vec![i32::MAX; 1000];
     let expected = big.iter().fold(0i32, |sum, &value| sum.wrapping_add(value));
@@ -549,7 +550,8 @@ pub(crate) fn wide_indices(client: &Client) {
     }
 }
 
-/// A dimension of more than 2^31 elements in a few bytes, which kernels with 64-bit indices divide by.
+/// A dimension of more than 2^31 elements in a few bytes, which kernels with 64-bit indices divide
+/// by.
 pub(crate) fn wide_divisors(client: &Client) {
     if !device_of(client).has(ElementType::U8) {
         return;

@@ -84,7 +84,8 @@ pub(crate) fn corpus() -> Vec<Case> {
     cases
 }
 
-/// Runs a case through each schedule, plane kernels forced where need be. Returns how many plans ran.
+/// Runs a case through each schedule, plane kernels forced where need be. Returns how many plans
+/// ran.
 fn run<O: Checked>(
     client: &Client,
     case: &Case,
@@ -119,8 +120,8 @@ pub(crate) fn sum_in_every_width(client: &Client) {
     run_cases::<Sum>(client, every_plan, (0, 3));
 }
 
-/// Sums through each schedule: the other cases in the widest vectors. Kernels take longer to compile
-/// than to run.
+/// Sums through each schedule: the other cases in the widest vectors. Kernels take longer to
+/// compile than to run.
 pub(crate) fn sum_in_the_widest(client: &Client) {
     run_cases::<Sum>(client, widest_plans, (1, 3));
     run_cases::<Sum>(client, widest_plans, (2, 3));

@@ -7,8 +7,8 @@ use reduce_kernels::{
 
 const SEMANTICS: &str = include_str!("../../../../docs/SEMANTICS.md");
 
-/// A row of the table for each operator, in the order of the list: its name, its type, and whether it
-/// has a value for a reduction of no elements.
+/// A row of the table for each operator, in the order of the list: its name, its type, and whether
+/// it has a value for a reduction of no elements.
 #[test]
 fn every_operator_has_its_row() {
     fn properties<O: Operator>(_: O) -> bool {

@@ -1,5 +1,5 @@
-//! Recorded graphs: every kind of call gives the bits of a call that is not recorded in each replay,
-//! with other data in the same buffers and with other calls of the stream in between.
+//! Recorded graphs: every kind of call gives the bits of a call that is not recorded in each
+//! replay, with other data in the same buffers and with other calls of the stream in between.
 
 use std::sync::LazyLock;
 
@@ -151,8 +151,8 @@ pub(crate) fn every_other_call(client: &Client) {
     });
 }
 
-/// A call that was not made before a capture is recorded nevertheless, or the capture fails by name:
-/// no graph comes into being that gives other results.
+/// A call that was not made before a capture is recorded nevertheless, or the capture fails by
+/// name: no graph comes into being that gives other results.
 pub(crate) fn without_a_first_call(client: &Client) {
     let input = input(client, &[1_000_003]);
     if client.graph_prepare().is_err() {

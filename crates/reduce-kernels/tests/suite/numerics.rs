@@ -75,8 +75,8 @@ pub(crate) fn rare_elements_anywhere(client: &Client) {
     check::<NanMax>(client, 0.0);
 }
 
-/// Elements that are the last of all values in an operator's order still have a position: the first,
-/// if all elements are alike.
+/// Elements that are the last of all values in an operator's order still have a position: the
+/// first, if all elements are alike.
 pub(crate) fn last_values_have_positions(client: &Client) {
     const LEN: usize = 530;
     fn check<O: Checked, E: Element>(client: &Client, operator: O, last: E) {
@@ -131,8 +131,9 @@ pub(crate) fn gaps_make_no_difference(client: &Client) {
 }
 
 /// Sums of f32 are off by (512 + 2 log2 n) half-ulps of the sum of magnitudes at most, under every
-/// schedule, one unit alone included. A million times 0.1, one after the other, would be off by 900;
-/// so many for one unit are too many on Mesa's software adapter, which leaves loops after 65535 steps.
+/// schedule, one unit alone included. A million times 0.1, one after the other, would be off by
+/// 900; so many for one unit are too many on Mesa's software adapter, which leaves loops after
+/// 65535 steps.
 pub(crate) fn long_sums(client: &Client) {
     let software = !device_of(client).plane_operations;
     let n = if software { 1usize << 16 } else { 1 << 20 };
@@ -320,8 +321,8 @@ pub(crate) fn log_sum_exp_at_the_edges(client: &Client) {
     }
 }
 
-/// Elements of f32 that are lost beside each other in f32 are not in f64, and i32 that wrap in 32 bits
-/// do not in 64.
+/// Elements of f32 that are lost beside each other in f32 are not in f64, and i32 that wrap in 32
+/// bits do not in 64.
 pub(crate) fn wide_accumulators(client: &Client) {
     let device = device_of(client);
     if device.has(ElementType::F64) {

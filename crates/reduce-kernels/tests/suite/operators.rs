@@ -200,8 +200,8 @@ checked!(NanVar NanVar { correction: 1.0 }, from eighths_and_nan,
 checked!(NanStd NanStd { correction: 0.0 }, from eighths_and_nan,
     v: [var(&present(v), 0.0).sqrt()], within 8.0 * var(&present(v), 0.0).sqrt());
 
-/// Gives every operator, its name and its type, to another macro, behind that macro's own arguments.
-/// The list is checked against [`OperatorName::ALL`].
+/// Gives every operator, its name and its type, to another macro, behind that macro's own
+/// arguments. The list is checked against [`OperatorName::ALL`].
 macro_rules! with_operators {
     ($macro:ident!($($arguments:tt)*)) => {
         $macro! {

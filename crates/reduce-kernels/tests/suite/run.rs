@@ -153,7 +153,8 @@ pub(crate) fn sample<O: Checked>(case: &Case, element: ElementType, seed: u64) -
     decode(element, &encode(element, &values))
 }
 
-/// The canonical problem of a case with the types asked for, its output strided as [`check`] has it.
+/// The canonical problem of a case with the types asked for, its output strided as [`check`] has
+/// it.
 pub(crate) fn problem_of<O: Checked>(
     client: &Client,
     case: &Case,
@@ -197,8 +198,8 @@ impl Asked {
     }
 }
 
-/// Runs a case and compares every result with the oracle. The outputs are strided, poisoned, and must
-/// keep their poison between the results. Returns the error where the reduction was refused.
+/// Runs a case and compares every result with the oracle. The outputs are strided, poisoned, and
+/// must keep their poison between the results. Returns the error where the reduction was refused.
 pub(crate) fn check<O: Checked>(
     client: &Client,
     case: &Case,
@@ -257,9 +258,9 @@ pub(crate) fn check<O: Checked>(
     Ok(())
 }
 
-/// How far a result may be off: not at all if it is an integer; else the accumulation's error, which
-/// grows with the longest chain of additions (no schedule makes it longer than the reduction), and the
-/// output's rounding on top.
+/// How far a result may be off: not at all if it is an integer; else the accumulation's error,
+/// which grows with the longest chain of additions (no schedule makes it longer than the
+/// reduction), and the output's rounding on top.
 pub(crate) fn tolerance(
     input: ElementType,
     output: ElementType,

@@ -243,7 +243,8 @@ pub(crate) fn find_what_is_wrong(client: &Client) {
     assert_eq!(error.to_string(), "`sum` has no result 2: it has 1, counted from 0");
 }
 
-/// Protects that an operator whose kernel cannot be built does not pass for one that keeps the laws.
+/// Protects that an operator whose kernel cannot be built does not pass for one that keeps the
+/// laws.
 pub(crate) fn find_what_never_ran(client: &Client) {
     let found = check_laws(client, Unbuildable, &[[1.0, 2.0, 3.0]], Tolerance::FEW_ROUNDINGS);
     assert!(found.is_err(), "{found:?}");

@@ -404,8 +404,8 @@ impl Map for NativeExponential {
     }
 }
 
-/// A map or an operator of one's own computes in f64 with `operator::math`; one that calls the device's
-/// functions is refused where there are none, unless it says that it does not.
+/// A map or an operator of one's own computes in f64 with `operator::math`; one that calls the
+/// device's functions is refused where there are none, unless it says that it does not.
 pub(crate) fn own_functions_of_f64(client: &Client) {
     if !has_f64(client) {
         return;

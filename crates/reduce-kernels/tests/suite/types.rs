@@ -23,8 +23,8 @@ fn outcome<O: Checked>(client: &Client, element: ElementType, asked: Asked) -> &
         _ => Case::contiguous(&[600, 48], &[0]),
     };
     let device = device_of(client);
-    // A kernel of one cube compiles in a fraction of the time that one of a split takes. There is none
-    // for a type that the device lacks.
+    // A kernel of one cube compiles in a fraction of the time that one of a split takes. There is
+    // none for a type that the device lacks.
     let problem = problem_of::<O>(client, &case, element, asked).unwrap();
     let plans = widest_plans(&problem, &device);
     let plan = plans.into_iter().find(|plan| plan.schedule.kind() == ScheduleKind::Cube);

@@ -187,10 +187,10 @@ fn loads_in_flight(
             (row.bytes_in_flight_across, most)
         }
     };
-    // A load of the second input goes with each of the first. The dot product of 2²⁶ f32 took 126 us
-    // with 2 loads of each, and 127 with 4; their covariance took 132 us with 4, and 151 with 8. Two
-    // sums do better with twice as many: `sum_and_dot` of f32 64 × 256 × 56 × 56 over axes 0, 2, 3
-    // took 97 us with 4, and 102 with 2.
+    // A load of the second input goes with each of the first. The dot product of 2²⁶ f32 took 126
+    // us with 2 loads of each, and 127 with 4; their covariance took 132 us with 4, and 151 with 8.
+    // Two sums do better with twice as many: `sum_and_dot` of f32 64 × 256 × 56 × 56 over axes 0,
+    // 2, 3 took 97 us with 4, and 102 with 2.
     let halved = problem.second().is_some() && problem.operator().fields != 2;
     let inputs = if halved { 2 } else { 1 };
     (bytes / inputs / load_bytes).clamp(least, most)

@@ -28,9 +28,9 @@ pub(super) fn row(problem: &Problem, device: &Device) -> Row {
 }
 
 /// The numbers for pairs along the reduction, which take few operations beside the bytes that they
-/// move. Two sums are as light as one. Others have no more lanes than one sum: cosine similarity of f32
-/// 65536 × 1024 took 126 us in whole planes, and 133 in 8 lanes. The weighted variance of 2²⁶ took 131
-/// us with its own other numbers, and 141 with those of one sum.
+/// move. Two sums are as light as one. Others have no more lanes than one sum: cosine similarity of
+/// f32 65536 × 1024 took 126 us in whole planes, and 133 in 8 lanes. The weighted variance of 2²⁶
+/// took 131 us with its own other numbers, and 141 with those of one sum.
 fn pairs(operator: OperatorClass, row: Row, tuning: &Tuning) -> Row {
     let light = tuning.light;
     let accumulator = match operator.fields {

@@ -8,8 +8,8 @@ use super::{Nonsense, count, power_of_two};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct ListTuning {
-    /// Units of a cube. The L2 norm of 44 tensors of f32, 4.0 GB, took 909 us with 256, 911 with 128
-    /// and 930 with 512; their mean and variance took 918 with 256 and 973 with 128.
+    /// Units of a cube. The L2 norm of 44 tensors of f32, 4.0 GB, took 909 us with 256, 911 with
+    /// 128 and 930 with 512; their mean and variance took 918 with 256 and 973 with 128.
     pub units_per_cube: u32,
     /// The same if all tensors have elements narrower than 4 bytes. The norm of the same tensors in
     /// bf16 took 477 us with 128 and with 256, and 480 with 64.
@@ -17,11 +17,12 @@ pub struct ListTuning {
     /// Most loads of a unit. More cubes than fit the device balance tensors of different sizes. The
     /// norm of 4.0 GB took 909 us with 64, 925 with 32 and with 128, and 958 with 256.
     pub most_loads_per_unit: u64,
-    /// Cubes per multiprocessor below which units have fewer loads. The norm of 162 small tensors took
-    /// 49 us with 2, and 62 with 4 and with 8, before blocks of loads found their array once.
+    /// Cubes per multiprocessor below which units have fewer loads. The norm of 162 small tensors
+    /// took 49 us with 2, and 62 with 4 and with 8, before blocks of loads found their array once.
     pub cubes_per_multiprocessor: u32,
     /// Most tensors of a launch. Each is a buffer of its own, and kernels choose among them with
-    /// code for each. The norm of 162 small tensors took 42 us with 176, 56 with 64 and 128 with 32.
+    /// code for each. The norm of 162 small tensors took 42 us with 176, 56 with 64 and 128 with
+    /// 32.
     pub tensors_per_launch: usize,
     /// Partials that a unit of the merging launch takes, where units are enough. The norm of 4.0 GB
     /// took as long with 1.

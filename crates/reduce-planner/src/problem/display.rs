@@ -10,8 +10,8 @@ impl fmt::Display for Problem {
     ///
     /// A kept dimension reads `extent:stride:output_stride`, a reduced one
     /// `extent:stride:position_stride`, from the outermost to the innermost. Two problems are equal
-    /// if and only if their lines are. `PlanStore` uses the line as a key. A change of the line is a
-    /// change of the store's format.
+    /// if and only if their lines are. `PlanStore` uses the line as a key. A change of the line is
+    /// a change of the store's format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Every field is named here, so that a new one is not forgotten.
         let Self {

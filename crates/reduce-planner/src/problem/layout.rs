@@ -71,7 +71,8 @@ pub(super) fn may_overlap(shape: &[usize], strides: &[usize]) -> bool {
     false
 }
 
-/// A dimension of all tensors of a problem. Kept and reduced dimensions have the same canonical form.
+/// A dimension of all tensors of a problem. Kept and reduced dimensions have the same canonical
+/// form.
 #[derive(Clone, Debug)]
 pub(super) struct DimOfAll {
     /// Number of indices.

@@ -3,8 +3,8 @@
 use super::{AppliedProblem, AppliedSpec, InputSpec, OperatorClass, OutputSpec, Problem};
 use crate::{element::ElementType, error::ProblemError};
 
-/// A list of tensors of any shapes and types, each of which is reduced to results of its own, and all
-/// of which together are reduced to one more.
+/// A list of tensors of any shapes and types, each of which is reduced to results of its own, and
+/// all of which together are reduced to one more.
 ///
 /// Each tensor has a canonical [`Problem`], which reduces all of its axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,13 +43,13 @@ impl ListProblem {
     }
 
     /// States the application of the results of all tensors to each of `inputs`, into outputs with
-    /// these strides. Positions of the problems are offsets in the outputs, which have the types of the
-    /// inputs.
+    /// these strides. Positions of the problems are offsets in the outputs, which have the types of
+    /// the inputs.
     ///
     /// # Errors
     ///
-    /// [`ProblemError::Listed`] for a tensor whose output may store two elements in one place, or that
-    /// is larger than this machine can address.
+    /// [`ProblemError::Listed`] for a tensor whose output may store two elements in one place, or
+    /// that is larger than this machine can address.
     pub fn applied(
         operator: OperatorClass,
         inputs: &[InputSpec<'_>],

@@ -48,10 +48,11 @@ impl<P> TunedPlan<P> {
 
 /// Measured plans for the problems of one device, of all kinds.
 ///
-/// A store is one JSON file. Its keys are the [lines](Planned::line) of the problems, in order, so the same plans always make the same file, and version control shows what changed. It
-/// is valid for the version of this crate and for the device that it was written with. What is
-/// compared of a device is its name and the facts of its hardware and runtime. Its tuning, its
-/// element types and its profile may differ.
+/// A store is one JSON file. Its keys are the [lines](Planned::line) of the problems, in order, so
+/// the same plans always make the same file, and version control shows what changed. It is valid
+/// for the version of this crate and for the device that it was written with. What is compared of a
+/// device is its name and the facts of its hardware and runtime. Its tuning, its element types and
+/// its profile may differ.
 ///
 /// ```
 /// use reduce_planner::*;

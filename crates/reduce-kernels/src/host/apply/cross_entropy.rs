@@ -152,8 +152,8 @@ fn outputs_span(tensor: &TensorHandle) -> usize {
     reduce_planner::span(tensor.shape(), tensor.strides()).unwrap_or(usize::MAX)
 }
 
-/// The strides of the classes along the axes of the logits, 0 along that of the classes. Their shape
-/// lacks this axis, or has it with size 1.
+/// The strides of the classes along the axes of the logits, 0 along that of the classes. Their
+/// shape lacks this axis, or has it with size 1.
 fn class_strides(
     shape: &[usize],
     classes: &TensorHandle,

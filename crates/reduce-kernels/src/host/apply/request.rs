@@ -82,8 +82,8 @@ pub(crate) struct PreparedApplication {
     pub(super) stated: StatedApplication,
     /// `None` if there are no elements.
     pub(super) launch: Option<ApplyingLaunch>,
-    /// The reduction, where it is launched alone: its results are stored before they are applied, or
-    /// there is nothing that they are applied to.
+    /// The reduction, where it is launched alone: its results are stored before they are applied,
+    /// or there is nothing that they are applied to.
     pub(super) reduction: Option<PreparedReduction>,
 }
 

@@ -61,8 +61,8 @@ fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter
 }
 
 /// The exponential of a difference from the largest element, as exact as the output shows it. The
-/// hardware's exponential of `-m` is off by about `2 + m` units in the last place of f32, which types
-/// of 16 bits do not show.
+/// hardware's exponential of `-m` is off by about `2 + m` units in the last place of f32, which
+/// types of 16 bits do not show.
 #[cube]
 pub(super) fn exponential<E: Float, N: Size>(difference: Vector<E, N>) -> Vector<E, N> {
     let output = elem_type_of::<Applied>();

@@ -1,4 +1,5 @@
-//! Operators of the first of two passes. They ask nothing about NaN: a NaN shows in the second pass.
+//! Operators of the first of two passes. They ask nothing about NaN: a NaN shows in the second
+//! pass.
 
 use cubecl::prelude::*;
 

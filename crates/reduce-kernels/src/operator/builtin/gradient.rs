@@ -10,18 +10,18 @@ use crate::operator::{
     Three, Triple, Two, TypeRule, rules,
 };
 
-/// The gradient of softmax from the dot product of the output's gradient and the output: the gradient
-/// less that product, times the output, which is the first operand.
+/// The gradient of softmax from the dot product of the output's gradient and the output: the
+/// gradient less that product, times the output, which is the first operand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftmaxGradient;
 
-/// The gradient of log-softmax from the sum of the output's gradient: the gradient less that sum times
-/// the exponential of the output, which is the first operand.
+/// The gradient of log-softmax from the sum of the output's gradient: the gradient less that sum
+/// times the exponential of the output, which is the first operand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSoftmaxGradient;
 
-/// The gradient of RMS normalisation from the dot product of the output's gradient and the input. The
-/// operands are the input and the reciprocal of the root mean square.
+/// The gradient of RMS normalisation from the dot product of the output's gradient and the input.
+/// The operands are the input and the reciprocal of the root mean square.
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNormGradient {
     /// Elements of a slice, above 0.

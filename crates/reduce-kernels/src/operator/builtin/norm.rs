@@ -228,7 +228,8 @@ impl RmsReciprocal {
         let mean = norm / Vector::<A, N>::cast_from(count).sqrt();
         let least = Vector::new(parameters.get::<A>(0usize));
         let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(mean, least);
-        // Drivers of Vulkan may make a maximum of a comparison and a selection, which prefers numbers.
+        // Drivers of Vulkan may make a maximum of a comparison and a selection, which prefers
+        // numbers.
         select_many(is_nan::<A, N>(norm), norm, reciprocal)
     }
 
@@ -562,8 +563,8 @@ impl Blockwise for NormP {
     }
 }
 
-/// The largest number that others are divided by in a block: 2^126, whose reciprocal is the smallest
-/// normal number, or any number in f64.
+/// The largest number that others are divided by in a block: 2^126, whose reciprocal is the
+/// smallest normal number, or any number in f64.
 #[cube]
 fn largest_divisor<E: Float>() -> E {
     constant::<E>(2f32.powi(126), f64::MAX)

@@ -418,8 +418,8 @@ impl Operator for CosineSimilarity {
 }
 
 /// The mean and the variance of the first input with the second as weights:
-/// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0, or
-/// to so little that the reciprocal of the sum is infinite (below 2.9e-39 in f32).
+/// `sum(w * (x - mean)^2) / sum(w)`. Weights are 0 or more; both results are NaN if they sum to 0,
+/// or to so little that the reciprocal of the sum is infinite (below 2.9e-39 in f32).
 ///
 /// One read (West, "Updating mean and variance estimates: an improved method", 1979). The
 /// accumulator holds the variance so far and not West's sum of squares, which overflows before the

@@ -832,8 +832,8 @@ impl InPasses for MeanRstd {
         count: usize,
         _parameters: &Parameters,
     ) -> Vector<A, N> {
-        // Divisions are off by some units on some backends, and equal elements have no distance from
-        // their mean.
+        // Divisions are off by some units on some backends, and equal elements have no distance
+        // from their mean.
         let count = count_of::<N>(count);
         let mean = first / count;
         mean + fma(Vector::from_int(0) - mean, count, first) / count

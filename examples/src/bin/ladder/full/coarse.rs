@@ -8,8 +8,8 @@ use super::{
     steps::{element, lanes_before, share, store, total_of_last_plane},
 };
 
-/// Differs from [`shared_memory()`](crate::full::one_cube::shared_memory()) in that one plane adds up the
-/// last values.
+/// Differs from [`shared_memory()`](crate::full::one_cube::shared_memory()) in that one plane adds
+/// up the last values.
 #[cube(launch_unchecked)]
 pub(super) fn last_plane<E: Numeric>(input: &[E], totals: &mut [E]) {
     let total = total_of_last_plane::<E>(share::<E>(input));
