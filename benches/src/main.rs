@@ -6,6 +6,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::Parser;
+use reduce_kernels::plans::{Numerics, use_numerics};
 use reduce_programs::command_line::{arguments, fail};
 
 use crate::commands::Command;
@@ -13,13 +14,19 @@ use crate::commands::Command;
 /// Measures reduce-kernels on this machine, alone and beside peers.
 #[derive(Parser)]
 struct Arguments {
+    /// What the bits of results may depend on: `deterministic` or `batch-invariant`.
+    #[arg(long, global = true, default_value_t)]
+    numerics: Numerics,
     #[command(subcommand)]
     command: Command,
 }
 
 fn main() -> ExitCode {
     match arguments::<Arguments>() {
-        Ok(Arguments { command }) => command.run(),
+        Ok(Arguments { numerics, command }) => {
+            use_numerics(numerics);
+            command.run()
+        }
         Err(mistake) => fail("reduce-benches", mistake),
     }
 }

@@ -19,7 +19,7 @@ use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, MeasureError, OnDevice, command_line::say, on_device, wait,
 };
 
-use super::ended;
+use super::{ended, name::Name};
 
 /// Times the first call of each operator and of each function of a reduction's elements, in three
 /// shapes of f32, and prints how much longer it takes than the second, in milliseconds: what
@@ -31,31 +31,6 @@ pub(crate) struct Arguments {
     /// Only these, such as `sum` or `softmax`; may be repeated. All if not given.
     #[arg(long = "op")]
     reductions: Vec<Name>,
-}
-
-/// What is timed.
-#[derive(Clone, Copy)]
-enum Name {
-    Operator(OperatorName),
-    Applied(AppliedName),
-}
-
-impl FromStr for Name {
-    type Err = UnknownOperator;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        name.parse()
-            .map_or_else(|_| name.parse().map(Name::Operator), |name| Ok(Name::Applied(name)))
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Name::Operator(name) => name.fmt(f),
-            Name::Applied(name) => name.fmt(f),
-        }
-    }
 }
 
 /// What stops the program.
@@ -83,10 +58,7 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
 
 fn compile_times(arguments: &Arguments) -> Result<(), Stop> {
     let reductions = match arguments.reductions.as_slice() {
-        [] => {
-            let operators = OperatorName::ALL.iter().copied().map(Name::Operator);
-            operators.chain(AppliedName::ALL.iter().copied().map(Name::Applied)).collect()
-        }
+        [] => Name::all().collect(),
         some => some.to_vec(),
     };
     on_device(arguments.backend, Compiles { reductions })?
@@ -113,13 +85,8 @@ impl OnDevice for Compiles {
         table.set_header(["reduction".to_owned()].into_iter().chain(titles));
         for &name in &self.reductions {
             let mut cells = vec![format!("`{name}`")];
-            for (((_, shape), place), input) in SHAPES.iter().zip(&places).zip(&inputs) {
-                let call = || match name {
-                    Name::Operator(operator) => {
-                        run(client, &case(operator, shape), input, None).map(drop)
-                    }
-                    Name::Applied(name) => apply(client, name, place, input),
-                };
+            for (place, input) in places.iter().zip(&inputs) {
+                let call = || name.run(client, place, input).map(drop);
                 let (first, second) = (timed(client, call)?, timed(client, call)?);
                 cells.push(format!("{:.0}", first.saturating_sub(second).as_secs_f64() * 1e3));
             }
@@ -128,18 +95,6 @@ impl OnDevice for Compiles {
         say(format!("{device} through {backend}, milliseconds:\n\n{table}"))?;
         Ok(())
     }
-}
-
-/// Applies a function without operands.
-fn apply(
-    client: &Client,
-    name: AppliedName,
-    place: &Case,
-    input: &TensorHandle,
-) -> Result<(), ReduceError> {
-    with_applied!(name, AppliedOptions::default(), input, place.axes(), applied => {
-        applied.run(client).map(drop)
-    })
 }
 
 /// The time of one call, until its result is there.

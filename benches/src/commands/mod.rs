@@ -4,10 +4,12 @@ mod applied;
 mod calibrate;
 mod compile_times;
 mod lists;
+mod name;
 mod pairs;
 mod regret;
 mod regret_report;
 mod report;
+mod serving;
 mod shards;
 mod side_by_side;
 mod tune;
@@ -29,6 +31,7 @@ pub(crate) enum Command {
     Regret(regret::Arguments),
     RegretReport(regret_report::Arguments),
     Report(report::Arguments),
+    Serving(serving::Arguments),
     Shards(shards::Arguments),
     SideBySide(side_by_side::Arguments),
     Tune(tune::Arguments),
@@ -46,6 +49,7 @@ impl Command {
             Self::Regret(arguments) => regret::command(arguments),
             Self::RegretReport(arguments) => regret_report::command(arguments),
             Self::Report(arguments) => report::command(arguments),
+            Self::Serving(arguments) => serving::command(arguments),
             Self::Shards(arguments) => shards::command(arguments),
             Self::SideBySide(arguments) => side_by_side::command(arguments),
             Self::Tune(arguments) => tune::command(arguments),

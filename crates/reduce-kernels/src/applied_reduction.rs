@@ -5,7 +5,7 @@ use core::fmt;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 #[cfg(feature = "serde")]
 use reduce_planner::PlanStore;
-use reduce_planner::{AppliedPlan, AppliedProblem, Choice, Device, ElementType, Problem};
+use reduce_planner::{AppliedPlan, AppliedProblem, Choice, Device, ElementType, Numerics, Problem};
 
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedApplication, RecordedCall};
@@ -100,6 +100,13 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     /// that of the results if the input is of integers or bools.
     pub fn output_type(mut self, output: ElementType) -> Self {
         self.output = Some(output);
+        self
+    }
+
+    /// Promises that the bits of the output depend on no more than this; see
+    /// [`Reduction::numerics`].
+    pub fn numerics(mut self, numerics: Numerics) -> Self {
+        self.reduction = self.reduction.numerics(numerics);
         self
     }
 

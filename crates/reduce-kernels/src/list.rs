@@ -21,7 +21,7 @@ use std::rc::Rc;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
     AppliedListPlan, AppliedListProblem, Choice, Device, ElementType, InputSpec, ListPlan,
-    ListProblem,
+    ListProblem, Numerics,
 };
 
 #[cfg(feature = "serde")]
@@ -35,7 +35,7 @@ use crate::{
             launch::ListResult,
             request::{ListRequest, ListTask},
         },
-        settings::PlanStore,
+        settings::{self, PlanStore},
         types::applied_type,
     },
     input::Input,
@@ -159,6 +159,7 @@ pub fn reduce_list<'a, O: Operator<Inputs = One>, T: Input + 'a>(
         plan: None,
         device: None,
         plans: None,
+        numerics: None,
     }
 }
 
@@ -175,6 +176,8 @@ pub struct ListReduction<'a, O, T> {
     plan: Option<ListPlan>,
     device: Option<&'a Device>,
     plans: Option<&'a PlanStore>,
+    /// `None` means those of the process.
+    numerics: Option<Numerics>,
 }
 
 /// The results of a list: an `X` for each result of the operator, or a tuple of them.
@@ -213,6 +216,14 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         self
     }
 
+    /// Promises that the bits of the results depend on no more than this; see
+    /// [`Reduction::numerics`](crate::Reduction::numerics). In a batch-invariant list, those of one
+    /// tensor do not depend on the others. Those of all tensors together do.
+    pub fn numerics(mut self, numerics: Numerics) -> Self {
+        self.numerics = Some(numerics);
+        self
+    }
+
     /// Accumulates in this type; see [`Reduction::accumulate_in`](crate::Reduction::accumulate_in).
     pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
         self.accumulator = Some(accumulator);
@@ -224,8 +235,17 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     where
         O: Operator<Inputs = One>,
     {
-        let Self { operator, tensors, accumulator, outputs, no_such_result, plan, device, plans } =
-            self;
+        let Self {
+            operator,
+            tensors,
+            accumulator,
+            outputs,
+            no_such_result,
+            plan,
+            device,
+            plans,
+            numerics,
+        } = self;
         ListReduction {
             operator: Mapped { map, operator },
             tensors,
@@ -235,6 +255,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
             plan,
             device,
             plans,
+            numerics,
         }
     }
 
@@ -375,6 +396,8 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         let plan = self.plan.clone();
         let operator = OperatorRef(operator);
         let request = ListRequest::new(operator, &inputs, self.accumulator, outputs, plan);
+        let numerics = self.numerics.unwrap_or_else(settings::numerics);
+        let request = request.with_numerics(numerics);
         let task = ListTask { request: Rc::new(request), inputs };
         let Self { device, plans, .. } = *self;
         Ok(Call { task, device, plans, parameters, apply_parameters: Vec::new() })

@@ -1,5 +1,5 @@
-//! Which plan a reduction runs; a profile, stored plans and forbidden plans for all reductions of a
-//! process.
+//! Which plan a reduction runs; numerics, a profile, stored plans and forbidden plans for all
+//! reductions of a process.
 //!
 //! A reduction that is given no plan runs one from the store that the process uses, or else the
 //! plan that the planner chooses. [`Reduction::plan`](crate::Reduction::plan) says which:
@@ -25,6 +25,8 @@
 
 use cubecl::prelude::*;
 use reduce_planner::{DeviceError, Profile};
+#[doc(no_inline)]
+pub use reduce_planner::{Numerics, UnknownNumerics};
 #[cfg(feature = "serde")]
 #[doc(no_inline)]
 pub use reduce_planner::{PlanStore, StoreError, TunedPlan};
@@ -85,6 +87,23 @@ pub fn use_profile(client: &Client, profile: Profile) -> Result<(), DeviceError>
 /// ```
 pub fn stop_using_profile(client: &Client) {
     settings::set_profile(cache::identity(client), None);
+}
+
+/// Promises these numerics for all calls of this process that do not say: reductions, applied ones,
+/// lists and partial results, on every device and in every thread.
+///
+/// A call says with [`numerics`](crate::Reduction::numerics). docs/SERVING.md tells what
+/// batch-invariant results are for and what they cost.
+///
+/// ```
+/// use reduce_kernels::plans::{Numerics, use_numerics};
+///
+/// use_numerics(Numerics::BatchInvariant);
+/// // A row has the same bits in every batch from here on.
+/// use_numerics(Numerics::Deterministic);
+/// ```
+pub fn use_numerics(numerics: Numerics) {
+    settings::set_numerics(numerics);
 }
 
 /// Never again lets cubes of a launch on the client's device wait for other cubes of it, in this

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use reduce_planner::{ElementType, reduced_axes};
+use reduce_planner::{ElementType, Numerics, reduced_axes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{error::ReduceError, operator::Operator};
@@ -87,6 +87,9 @@ pub struct RecordedReduction {
     /// Strides along the kept axes of an output that the caller supplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_strides: Option<Vec<usize>>,
+    /// What the bits of the results may depend on.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub numerics: Numerics,
 }
 
 /// A tensor beside the input: a second input, or an operand.
@@ -142,6 +145,9 @@ pub struct RecordedList {
     /// The type of each result that was asked for.
     #[serde(default, skip_serializing_if = "is_none_asked_for")]
     pub outputs: [Option<ElementType>; 3],
+    /// What the bits of the results may depend on.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub numerics: Numerics,
 }
 
 /// A tensor of a [`RecordedList`].
@@ -180,6 +186,10 @@ pub struct RecordedError {
     text: String,
     #[source]
     error: serde_json::Error,
+}
+
+fn is_default(numerics: &Numerics) -> bool {
+    *numerics == Numerics::default()
 }
 
 fn is_none_asked_for(outputs: &[Option<ElementType>; 3]) -> bool {

@@ -113,6 +113,7 @@ impl RecordedReduction {
             output,
             plan: None,
             wanted: Wanted::Results,
+            numerics: self.numerics,
         })
     }
 
@@ -140,6 +141,7 @@ impl RecordedReduction {
         let mut reduction = Reduction::new(operator, input, second).over(axes).keep_dims(false);
         reduction.options.accumulator = self.accumulator;
         reduction.options.outputs = self.outputs;
+        reduction.options.numerics = Some(self.numerics);
         reduction
     }
 }
@@ -188,6 +190,7 @@ impl RecordedList {
         let inputs: Vec<InputSpec<'_>> = inputs.collect();
         let operator = OperatorRef(O::DEFINITION.erased());
         let request = ListRequest::new(operator, &inputs, self.accumulator, self.outputs, None);
+        let request = request.with_numerics(self.numerics);
         Ok(ListTask { request: Rc::new(request), inputs })
     }
 

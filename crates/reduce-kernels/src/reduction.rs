@@ -4,7 +4,7 @@ use core::fmt;
 use std::borrow::Cow;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Choice, Device, ElementType, InputSpec, Plan, Problem};
+use reduce_planner::{Choice, Device, ElementType, InputSpec, Numerics, Plan, Problem};
 
 #[cfg(feature = "serde")]
 use crate::recorded::RecordedReduction;
@@ -14,7 +14,7 @@ use crate::{
     host::{
         call::Call,
         reduce::request::{ReduceRequest, SecondRequest, StatedReduction, Wanted},
-        settings::PlanStore,
+        settings::{self, PlanStore},
     },
     input::Input,
     operator::{Arity, Erased, Fields, Map, Mapped, One, Operator, OperatorRef, Two},
@@ -106,6 +106,15 @@ pub(crate) struct Options<'a> {
     pub(crate) plan: Option<Plan>,
     pub(crate) device: Option<&'a Device>,
     pub(crate) plans: Option<&'a PlanStore>,
+    /// `None` means those of the process.
+    pub(crate) numerics: Option<Numerics>,
+}
+
+impl Options<'_> {
+    /// What the bits of the results may depend on.
+    pub(crate) fn numerics(&self) -> Numerics {
+        self.numerics.unwrap_or_else(settings::numerics)
+    }
 }
 
 impl<O: Operator, T: Input> fmt::Debug for Reduction<'_, O, T> {
@@ -169,6 +178,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
             plan: None,
             device: None,
             plans: None,
+            numerics: None,
         };
         Self { operator, input, second, options }
     }
@@ -207,6 +217,26 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// data in f64, for example, or i32 in i64.
     pub fn accumulate_in(mut self, accumulator: ElementType) -> Self {
         self.options.accumulator = Some(accumulator);
+        self
+    }
+
+    /// Promises that the bits of the result depend on no more than this, whatever
+    /// [`use_numerics`](crate::plans::use_numerics) says.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{
+    /// #     ReduceError, Sum,
+    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+    /// #     plans::Numerics,
+    /// #     reduce,
+    /// # };
+    /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+    /// // A row has these bits however many rows `x` has.
+    /// let rows = reduce(Sum, x).over(1).numerics(Numerics::BatchInvariant).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn numerics(mut self, numerics: Numerics) -> Self {
+        self.options.numerics = Some(numerics);
         self
     }
 
@@ -404,5 +434,6 @@ pub(crate) fn request<'a>(
         output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
         plan: options.plan,
         wanted: Wanted::Results,
+        numerics: options.numerics(),
     })
 }

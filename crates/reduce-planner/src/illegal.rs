@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::numerics::Numerics;
+
 /// A number in a plan that must be a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -35,6 +37,20 @@ pub enum Illegal {
         value: u32,
         /// The largest value allowed.
         max: u32,
+    },
+    /// The plan combines elements in another order than all plans of these numerics do.
+    #[error("it combines elements in another order than {numerics} plans for such slices do")]
+    OtherBits {
+        /// What bits may depend on.
+        numerics: Numerics,
+    },
+    /// The plan promises less than the problem asks for.
+    #[error("its results are {found}, and the problem asks for {expected} ones")]
+    Numerics {
+        /// What the bits of the plan's results depend on.
+        found: Numerics,
+        /// What they may depend on.
+        expected: Numerics,
     },
     /// The units of a cube do not divide among its outputs.
     #[error("the units of a cube do not divide among its outputs")]

@@ -34,7 +34,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `element.rs`, `kind.rs` | names of element types and of schedules |
+//! | `element.rs`, `kind.rs`, `numerics.rs` | names of element types, of schedules, and of what bits depend on |
 //! | `estimate.rs`, `illegal.rs` | the expected time of a plan, and the rules that one may break |
 //! | `refusal.rs`, `error.rs` | reasons against schedules, and errors |
 //! | `numbers/` | every number that a decision rests on, with its measurement |
@@ -70,6 +70,7 @@ mod limits;
 mod list;
 mod measure;
 mod numbers;
+mod numerics;
 mod plan;
 mod planned;
 mod problem;
@@ -95,7 +96,10 @@ pub use list::{
     choose_applied_list, choose_list,
 };
 pub use measure::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
-pub use numbers::{AccumulatorTuning, AppliedTuning, ListTuning, TranscendentalTuning, Tuning};
+pub use numbers::{
+    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, TranscendentalTuning, Tuning,
+};
+pub use numerics::{Numerics, UnknownNumerics};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::{
-    applied::{AppliedPlan, choose_applied},
+    applied::{self, AppliedPlan, choose_applied},
     choose,
     choose::{Choice, Explained},
     device::Device,
@@ -36,6 +36,27 @@ pub trait Planned {
     ///
     /// The description of the device makes no sense, or the device cannot run the problem.
     fn choose(&self, device: &Device) -> Result<Choice<Self::Plan>, PlanError>;
+
+    /// The problem that stands for all with the same slices, where plans follow from slices alone
+    /// ([`Numerics::BatchInvariant`]): the plan of each is that of this one, [fitted](Self::fitted).
+    /// A caller that keeps the plan need not search again for another number of outputs.
+    fn representative(&self, _device: &Device) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// The plan that [`choose`](Self::choose) would give, from that of the
+    /// [representative](Self::representative).
+    ///
+    /// # Errors
+    ///
+    /// Those of `choose`.
+    fn fitted(&self, plan: &Self::Plan, device: &Device) -> Result<Self::Plan, PlanError> {
+        self.check(plan, device)?;
+        Ok(plan.clone())
+    }
 
     /// Checks that a plan computes the problem correctly on a device.
     ///
@@ -136,7 +157,7 @@ kind!(AppliedList, AppliedListPlan);
 
 /// Implements [`Planned`] for a problem whose sentence is its line.
 macro_rules! planned {
-    ($problem:ty, $plan:ty, $choose:path, $estimate:path) => {
+    ($problem:ty, $plan:ty, $choose:path, $estimate:path; $($rest:tt)*) => {
         impl Planned for $problem {
             type Plan = $plan;
 
@@ -156,13 +177,24 @@ macro_rules! planned {
                 plan.check(self, device)?;
                 Ok($estimate(plan, self, device))
             }
+
+            $($rest)*
         }
     };
 }
 
-planned!(Problem, Plan, choose, Plan::estimate);
-planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate);
-planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate);
+planned!(Problem, Plan, choose, Plan::estimate;
+    fn representative(&self, device: &Device) -> Option<Self> {
+        let invariant = self.numerics().is_batch_invariant();
+        invariant.then(|| choose::invariant::representative(self, device))
+    }
+
+    fn fitted(&self, plan: &Plan, device: &Device) -> Result<Plan, PlanError> {
+        choose::invariant::fit(plan, self, device)
+    }
+);
+planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;);
+planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;);
 
 /// The problem of an application, and that of its reduction alone.
 impl Planned for (AppliedProblem, Problem) {
@@ -174,6 +206,15 @@ impl Planned for (AppliedProblem, Problem) {
 
     fn choose(&self, device: &Device) -> Result<Choice<AppliedPlan>, PlanError> {
         choose_applied(&self.0, &self.1, device)
+    }
+
+    fn representative(&self, device: &Device) -> Option<Self> {
+        let invariant = self.0.problem().numerics().is_batch_invariant();
+        invariant.then(|| applied::invariant::representative(self, device))
+    }
+
+    fn fitted(&self, plan: &AppliedPlan, device: &Device) -> Result<AppliedPlan, PlanError> {
+        applied::invariant::fit(plan, &self.0, &self.1, device)
     }
 
     fn check(&self, plan: &AppliedPlan, device: &Device) -> Result<(), PlanError> {

@@ -6,6 +6,7 @@ use crate::{
     estimate::{Estimate, Limit},
     illegal::Illegal,
     kind::ScheduleKind,
+    numerics::Numerics,
 };
 
 /// Why a schedule was not taken.
@@ -69,6 +70,19 @@ pub enum Reason {
         best_microseconds: f64,
         /// The longest term of that estimate. The other terms are in the choice.
         best_limit: Limit,
+    },
+    /// The schedule would give other bits than the one that all problems with such slices have.
+    #[error(
+        "other bits: {numerics} results of such slices have {units} units of each of {cubes} cubes \
+         per output"
+    )]
+    OtherBits {
+        /// What bits may depend on.
+        numerics: Numerics,
+        /// Units of a cube that share an output.
+        units: u32,
+        /// Cubes that share an output.
+        cubes: u32,
     },
     /// The schedule applies, and its launch would break a rule that plans must obey.
     #[error("{limit}")]

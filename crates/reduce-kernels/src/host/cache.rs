@@ -12,7 +12,7 @@ use std::{
 };
 
 use cubecl::prelude::*;
-use reduce_planner::Device;
+use reduce_planner::{Device, PlanError, Planned};
 
 use super::{client::device_of, settings};
 use crate::error::ReduceError;
@@ -174,6 +174,59 @@ impl<K: Remembered> Known<K> {
             self.held = self.held.minus(entry.held);
         }
     }
+}
+
+/// Most plans that a thread keeps for problems of one kind with the same slices.
+const MOST_MODELS: usize = 512;
+
+/// Plans that serve all problems of one kind with the same slices, by the device of a client and
+/// the problem that stands for them.
+pub(crate) struct Models<P: Planned> {
+    /// The number of the settings under which these plans were chosen.
+    generation: u64,
+    plans: HashMap<(usize, P), P::Plan>,
+}
+
+impl<P: Planned> Default for Models<P> {
+    fn default() -> Self {
+        Self { generation: 0, plans: HashMap::new() }
+    }
+}
+
+/// The plan of a problem on the device of a client: fitted from the one that serves all problems
+/// with the same slices, if there is such a one, and the planner's choice otherwise.
+pub(crate) fn chosen<P: Planned + Hash + Eq + 'static>(
+    models: &'static LocalKey<RefCell<Models<P>>>,
+    client: usize,
+    problem: &P,
+    device: &Device,
+) -> Result<P::Plan, PlanError> {
+    let Some(representative) = problem.representative(device) else {
+        return Ok(problem.choose(device)?.plan);
+    };
+    let generation = settings::generation();
+    let key = (client, representative);
+    let known = models.with_borrow_mut(|models| {
+        if models.generation != generation {
+            *models = Models { generation, ..Models::default() };
+        }
+        models.plans.get(&key).cloned()
+    });
+    let plan = match known {
+        Some(plan) => plan,
+        None => {
+            let plan = key.1.choose(device)?.plan;
+            models.with_borrow_mut(|models| {
+                // A server has a few widths and operators, so this is rare.
+                if models.plans.len() >= MOST_MODELS {
+                    models.plans.clear();
+                }
+                models.plans.insert(key, plan.clone());
+            });
+            plan
+        }
+    };
+    problem.fitted(&plan, device)
 }
 
 /// A number that identifies the device of a client: the address of the properties, which all

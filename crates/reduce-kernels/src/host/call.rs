@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use cubecl::prelude::*;
-use reduce_planner::{Choice, Device, Planned};
+use reduce_planner::{Choice, Device, PlanError, Planned};
 
 use super::{
     cache::{self, Asked, Remembered},
@@ -78,6 +78,16 @@ pub(crate) trait Task: Asked {
         stated: Self::Stated,
         launch: Option<Self::Launch>,
     ) -> Result<PreparedOf<Self>, ReduceError>;
+
+    /// Chooses a plan for a problem on the device of a client, where this kind of task keeps plans
+    /// that serve other problems too.
+    fn chosen(
+        _client: usize,
+        problem: &Self::Problem,
+        device: &Device,
+    ) -> Result<PlanOf<Self>, PlanError> {
+        Ok(problem.choose(device)?.plan)
+    }
 
     /// Looks up the stored plan of the task with `find`.
     fn stored(
@@ -149,7 +159,8 @@ impl<T: Task> Call<'_, T> {
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
         let stored = |problem: &T::Problem| self.stored(client, device, problem);
-        Ok(planned(&self.task, client, device, &stated, stored)?.0)
+        let of_client = self.device.is_none();
+        Ok(planned(&self.task, client, device, of_client, &stated, stored)?.0)
     }
 
     /// Prepares the call for tensors whose buffers have these many bytes; `None` where there is no
@@ -164,7 +175,7 @@ impl<T: Task> Call<'_, T> {
     pub(crate) fn prepared(&self, client: &Client) -> Result<Rc<PreparedOf<T>>, ReduceError> {
         let new = |device: &Device| {
             let stored = |problem: &T::Problem| self.stored(client, device, problem);
-            prepare(&self.task, client, device, stored)
+            prepare(&self.task, client, device, self.device.is_none(), stored)
         };
         match (self.device, self.plans) {
             (Some(device), _) => Ok(Rc::new(new(device)?)),
@@ -190,18 +201,19 @@ impl<T: Task> Call<'_, T> {
 }
 
 /// States, plans and prepares a task. `stored` looks up the plan of a problem that was measured and
-/// may run on the device.
+/// may run on the device, which may be that `of_client`.
 pub(super) fn prepare<T: Task>(
     task: &T,
     client: &Client,
     device: &Device,
+    of_client: bool,
     stored: impl Fn(&T::Problem) -> Option<PlanOf<T>>,
 ) -> Result<PreparedOf<T>, ReduceError> {
     let stated = task.state()?;
     task.check_outputs(client, &stated)?;
     let launch = match T::is_empty(&stated) {
         true => None,
-        false => Some(planned(task, client, device, &stated, stored)?.1),
+        false => Some(planned(task, client, device, of_client, &stated, stored)?.1),
     };
     task.prepare(client, device, stated, launch)
 }
@@ -212,6 +224,7 @@ fn planned<T: Task>(
     task: &T,
     client: &Client,
     device: &Device,
+    of_client: bool,
     stated: &T::Stated,
     stored: impl Fn(&T::Problem) -> Option<PlanOf<T>>,
 ) -> Result<(PlanInUse<PlanOf<T>>, T::Launch), ReduceError> {
@@ -229,7 +242,10 @@ fn planned<T: Task>(
             return Ok((PlanInUse::new(plan, PlanSource::Stored), launch));
         }
     }
-    let plan = problem.choose(device)?.plan;
+    let plan = match of_client {
+        true => T::chosen(cache::identity(client), problem, device)?,
+        false => problem.choose(device)?.plan,
+    };
     let launch = launch(&plan)?;
     Ok((PlanInUse::new(plan, PlanSource::Chosen), launch))
 }

@@ -1,14 +1,30 @@
-//! What the process has set for each of its devices: its profile, whether cubes may wait for
-//! others, the store whose plans are used, and whether reductions are recorded. Threads ask when
+//! What the process has set: what bits may depend on, and for each of its devices its profile,
+//! whether cubes may wait for others, the store whose plans are used, and whether reductions are recorded. Threads ask when
 //! they prepare a reduction, and never when they repeat one.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use reduce_planner::{Device, Planned, Profile};
+use reduce_planner::{Device, Numerics, Planned, Profile};
+
+/// What the bits of results may depend on, as far as calls do not say.
+static NUMERICS: AtomicU8 = AtomicU8::new(0);
+
+/// What the bits of results may depend on where a call does not say.
+pub(crate) fn numerics() -> Numerics {
+    let place = usize::from(NUMERICS.load(Ordering::Relaxed));
+    Numerics::ALL.get(place).copied().unwrap_or_default()
+}
+
+/// Sets what the bits of results may depend on where a call does not say. Requests carry their
+/// numerics, so nothing that was prepared becomes wrong.
+pub(crate) fn set_numerics(numerics: Numerics) {
+    let place = Numerics::ALL.iter().position(|&other| other == numerics);
+    NUMERICS.store(place.unwrap_or(0) as u8, Ordering::Relaxed);
+}
 
 /// Counts the changes of the settings.
 static GENERATION: AtomicU64 = AtomicU64::new(0);

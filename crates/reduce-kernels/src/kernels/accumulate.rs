@@ -17,7 +17,7 @@ use super::{
 };
 use crate::operator::{
     Accumulator, Block, BlockTraits, In, Inputs, OperatorRef, Parameters, Position, Single, Stored,
-    Stored2, Wide, Width, component_at, one_input, push, push_block, two_inputs,
+    Stored2, Wide, Width, block::all, component_at, one_input, push, push_block, two_inputs,
 };
 
 /// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are
@@ -190,8 +190,11 @@ fn in_one_loop<N: Width>(
         let (pushed, as_block) = take_loads::<N>(total, &loads, share, first, reducer, false);
         total = pushed;
         if comptime![pairwise] {
-            // A chain ends with a refused block, which adds many elements one by one.
-            blocks = select(as_block, blocks + 1, blocks_per_chain);
+            // Along, a chain ends with a refused block, which adds many elements one by one.
+            // Across, it adds no more of them to an output than it would have as a block, and no
+            // output's chains depend on its neighbours.
+            let counts = comptime![access.direction == Direction::Across].runtime() || as_block;
+            blocks = select(counts, blocks + 1, blocks_per_chain);
             // The last chain is taken here too, so that the loop has the only copy of the tree.
             let last = after >= geometry.loads_per_tile;
             if blocks >= blocks_per_chain || last {
@@ -345,7 +348,7 @@ pub(super) fn take_loads<N: Width>(
     let some = comptime![BlockTraits { ascending, starts, ..SOME_BLOCK }];
     let whole = comptime![BlockTraits { whole: true, ..some }];
     let mut total = accumulator;
-    let mut taken = true.runtime();
+    let mut taken = Vector::<bool, N>::new(true);
     // Blocks whose loads all exist have a copy of the push of their own, without questions about
     // single loads. One copy for whole blocks and one for what it refuses were rejected: that is
     // less code, but both hold the accumulator and the loads: logsumexp of bf16 8192 × 32000 along
@@ -381,32 +384,34 @@ pub(super) fn take_loads<N: Width>(
     if comptime![may_refuse && access.realigned] {
         let last = first + comptime![in_flight - 1] * share.stride;
         let sure = last < loads_surely_valid(geometry, access);
-        taken = taken && (sure || !ends_outside(share));
+        taken = taken.vec_and(Vector::new(sure || !ends_outside(share)));
     }
+    let mut as_block = true.runtime();
     if comptime![may_refuse] {
-        if !taken {
-            total = push_one_by_one::<N>(accumulator, share, first, reducer);
+        as_block = all::<N>(taken);
+        if !as_block {
+            total = push_one_by_one::<N>(accumulator, total, taken, share, first, reducer);
         }
     }
-    (total, taken)
+    (total, as_block)
 }
 
 /// Pushes loads as a block with these traits, or one after the other if the operator has no block
-/// functions. Returns also whether they were taken.
+/// functions. Returns also the components that were taken.
 #[cube]
 fn push_together<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
     reducer: &Reducer<'_>,
     #[comptime] traits: BlockTraits,
-) -> (Accumulator<N>, bool) {
+) -> (Accumulator<N>, Vector<bool, N>) {
     let operator = comptime![reducer.operator];
     if comptime![operator.0.blocks.is_some()] {
         let block = block_of(loads, traits);
         push_block::<N>(operator, accumulator, &block, reducer.parameters)
     } else {
         let whole = comptime![traits.whole];
-        (push_loads::<N>(accumulator, loads, reducer, whole), true.runtime())
+        (push_loads::<N>(accumulator, loads, reducer, whole), Vector::new(true))
     }
 }
 
@@ -476,11 +481,17 @@ fn push_loaded<N: Width>(
     push::<N>(operator, accumulator, inputs, loaded.position, parameters)
 }
 
-/// Adds the elements of a refused block one by one. Its loads are issued again, most likely from
-/// the cache. One component is pushed at a time, which takes the least code and registers.
+/// Adds the elements of a block one by one to the components that were not `taken`; the others are
+/// those of `block`. Loads are issued again, most likely from the cache. One component is pushed at
+/// a time, which takes the least code and registers.
+///
+/// Components across belong to different outputs. Those that were taken keep what they have: the
+/// bits of an output do not depend on whether a neighbour was refused.
 #[cube]
 fn push_one_by_one<N: Width>(
     accumulator: Accumulator<N>,
+    block: Accumulator<N>,
+    taken: Vector<bool, N>,
     share: &Share<'_>,
     first: usize,
     reducer: &Reducer<'_>,
@@ -495,9 +506,16 @@ fn push_one_by_one<N: Width>(
     // Both loops have bounds that compilers do not know. They would unroll them, and write the push
     // once for each element of the block.
     let turns = comptime![access.loads_in_flight as u32 * each] + zero;
-    let mut total = accumulator;
+    let mut total = block;
     for component in 0..comptime![components as u32] + zero {
-        let mut part = total.component_at(component);
+        let mut part = accumulator.component_at(component);
+        let mut refused = false.runtime();
+        #[unroll]
+        for nth in 0..components {
+            let here = component == comptime![nth as u32];
+            refused = refused || (here && !taken.extract(nth));
+        }
+        let turns = select(refused, turns, 0u32);
         for turn in 0..turns {
             let nth = first + usize::cast_from(turn / each) * share.stride;
             let loaded = load_inside(share, nth, first, AtEnd::Whole);
@@ -516,7 +534,9 @@ fn push_one_by_one<N: Width>(
                 part = push::<Single>(operator, part, inputs, position, reducer.parameters);
             }
         }
-        total = total.with_component(component, part);
+        if refused {
+            total = total.with_component(component, part);
+        }
     }
     total
 }

@@ -67,6 +67,7 @@ pub(super) fn merging_team(team: Team, outputs: usize) -> Team {
         unit_stride: outputs,
         units_per_cube: team.units_per_cube,
         combine: if outputs == 1 { team.combine } else { Combine::Shared },
+        merging_units: team.merging_units,
     }
 }
 
@@ -194,13 +195,21 @@ impl Published {
         let cubes_in_flight = comptime![(WORDS_IN_FLIGHT / words).max(1)];
         let place = place(team);
         let output = place.tile as usize;
-        let units = comptime![team.units_per_tile as usize];
+        // Batch-invariant plans have fewer units merge than a cube may have. The others merge
+        // nothing, and the bits of an output do not depend on how many outputs a cube has.
+        let units = comptime![team.merging_units.min(team.units_per_tile) as usize];
+        let first = if comptime![units < team.units_per_tile as usize] {
+            let merges = place.member < comptime![units as u32];
+            select(merges, place.member as usize, self.cubes)
+        } else {
+            place.member as usize
+        };
         let mut total = reducer.identity::<Single>();
         // The loop is counted. A `while` over the same rounds lost its results on Mesa's software
         // adapter: the words were taken, and the result was never written. The cause was not found.
         let rounds = self.cubes.div_ceil(comptime![cubes_in_flight * units]);
         for round in 0..rounds {
-            let cube = place.member as usize + round * comptime![cubes_in_flight * units];
+            let cube = first + round * comptime![cubes_in_flight * units];
             let mut taken = Sequence::<u64>::new();
             #[unroll]
             for k in 0..cubes_in_flight {

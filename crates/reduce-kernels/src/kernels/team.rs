@@ -17,6 +17,8 @@ pub(crate) struct Team {
     pub(crate) units_per_cube: u32,
     /// How the members combine.
     pub(crate) combine: Combine,
+    /// Units that merge the partials of an output, if cubes leave any.
+    pub(crate) merging_units: u32,
 }
 
 impl Team {

@@ -32,21 +32,22 @@ pub trait Blockwise: Operator<Inputs = One> {
     /// Whether [`push_block`](Blockwise::push_block) may refuse a block.
     const MAY_REFUSE: bool;
 
-    /// Adds the elements of a block to the accumulator. Returns the accumulator, and whether the
-    /// block was taken.
+    /// Adds the elements of a block to the accumulator. Returns the accumulator, and for each of
+    /// its components whether the elements were taken.
     ///
     /// `N` is the number of components of the accumulator and `W` that of a load. They are equal if
     /// the components of a load belong to different outputs. Otherwise all elements of the block
     /// belong to one output, and `N` is 1. [`fold()`] and [`spread()`] convert between both.
     ///
-    /// If a block is refused, the accumulator that is returned has no meaning. The elements of the
-    /// block are then pushed to the given accumulator, one by one. This slow path exists once in a
-    /// kernel. It serves blocks that are rare.
+    /// A component that is refused has no meaning in the accumulator that is returned. Its elements
+    /// are then pushed to that of the given accumulator, one by one. This slow path exists once in
+    /// a kernel. It serves blocks that are rare. What becomes of one component must not depend on
+    /// the others, which belong to other outputs.
     fn push_block<N: Size, W: Size>(
         accumulator: AccumulatorOf<Self::Fields, N>,
         block: &Block<W>,
         parameters: &Parameters,
-    ) -> (AccumulatorOf<Self::Fields, N>, bool);
+    ) -> (AccumulatorOf<Self::Fields, N>, Vector<bool, N>);
 }
 
 /// One load of a [`Block`].
@@ -405,7 +406,7 @@ pub(super) type PushBlock<N> = fn(
     AccumulatorExpand<N>,
     &BlockExpand<Wide>,
     &ParametersExpand,
-) -> (AccumulatorExpand<N>, NativeExpand<bool>);
+) -> (AccumulatorExpand<N>, NativeExpand<Vector<bool, N>>);
 
 /// The block functions of the operator `O` as data; see [`Operator::BLOCKS`].
 #[derive(Debug)]
@@ -489,7 +490,7 @@ fn mapped<M: Map, N: Size>(
     block: &BlockExpand<Wide>,
     parameters: &ParametersExpand,
     push: PushBlock<N>,
-) -> (AccumulatorExpand<N>, NativeExpand<bool>) {
+) -> (AccumulatorExpand<N>, NativeExpand<Vector<bool, N>>) {
     let block = mapped_block::expand::<M, Wide>(scope, block, parameters);
     let rest = parameters.__expand_skip_method(scope, M::PARAMETER_COUNT);
     push(scope, accumulator, &block, &rest)
@@ -500,7 +501,7 @@ fn packed_push_block<O: Blockwise, N: Size>(
     accumulator: Accumulator<N>,
     block: &Block<Wide>,
     parameters: &Parameters,
-) -> (Accumulator<N>, bool) {
+) -> (Accumulator<N>, Vector<bool, N>) {
     let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
     let (accumulator, taken) = O::push_block::<N, Wide>(accumulator, block, parameters);
     (O::Fields::pack::<AccumulatorTypes, N>(accumulator), taken)

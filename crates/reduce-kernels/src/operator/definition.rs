@@ -341,7 +341,7 @@ pub(crate) fn push_block<N: Width>(
     _accumulator: Accumulator<N>,
     _block: &Block<Wide>,
     _parameters: &Parameters,
-) -> (Accumulator<N>, bool) {
+) -> (Accumulator<N>, Vector<bool, N>) {
     unexpanded!()
 }
 
@@ -354,7 +354,7 @@ pub(crate) mod push_block {
         accumulator: AccumulatorExpand<N>,
         block: &BlockExpand<Wide>,
         parameters: &ParametersExpand,
-    ) -> (AccumulatorExpand<N>, NativeExpand<bool>) {
+    ) -> (AccumulatorExpand<N>, NativeExpand<Vector<bool, N>>) {
         let blocks = operator.0.blocks.expect("kernels ask whether there are block functions");
         N::push_block(blocks)(scope, accumulator, block, parameters)
     }

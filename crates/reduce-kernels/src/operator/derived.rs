@@ -46,7 +46,7 @@ macro_rules! derived {
                 accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, M>,
                 block: &crate::operator::Block<N>,
                 parameters: &crate::operator::Parameters,
-            ) -> (crate::operator::AccumulatorOf<crate::operator::$fields, M>, bool) {
+            ) -> (crate::operator::AccumulatorOf<crate::operator::$fields, M>, Vector<bool, M>) {
                 let mut mapped = block.like();
                 #[unroll]
                 for nth in 0..block.load_count() {
@@ -180,11 +180,11 @@ macro_rules! block_of_pushes {
                 accumulator: crate::operator::AccumulatorOf<crate::operator::$fields, N>,
                 block: &crate::operator::Block<W>,
                 parameters: &crate::operator::Parameters,
-            ) -> (crate::operator::AccumulatorOf<crate::operator::$fields, N>, bool) {
+            ) -> (crate::operator::AccumulatorOf<crate::operator::$fields, N>, Vector<bool, N>) {
                 let total = crate::operator::block::push_each::<Self, N, W>(
                     accumulator, block, parameters,
                 );
-                (total, true.runtime())
+                (total, Vector::new(true))
             }
         }
     };

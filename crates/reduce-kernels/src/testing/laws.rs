@@ -236,7 +236,7 @@ fn along_one_output(
     let none = identity::<Single>(operator);
     let (total, taken) = push_block::<Single>(operator, none, &block, parameters);
     let mut result = total;
-    if !taken {
+    if !taken.extract(0usize) {
         result = one_by_one(elements, parameters, operator);
     }
     result
@@ -260,7 +260,7 @@ fn across_outputs(
     let none = identity::<Wide>(operator);
     let (total, taken) = push_block::<Wide>(operator, none, &block, parameters);
     let mut result = total.component(1usize);
-    if !taken {
+    if !taken.extract(1usize) {
         result = one_by_one(elements, parameters, operator);
     }
     result

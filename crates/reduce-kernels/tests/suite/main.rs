@@ -20,6 +20,7 @@ mod devices;
 mod documents;
 mod gradients;
 mod graphs;
+mod invariance;
 mod large;
 mod laws;
 mod list;
@@ -62,7 +63,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -94,6 +95,13 @@ macro_rules! suite {
                 graphs_of_applied_results: graphs::applied;
                 graphs_of_every_other_call: graphs::every_other_call;
                 graphs_without_a_first_call: graphs::without_a_first_call;
+                invariant_layouts: invariance::every_layout;
+                invariant_merges: invariance::every_merge;
+                invariant_applied: invariance::applied;
+                invariant_pairs: invariance::pairs;
+                invariant_lists: invariance::lists;
+                invariant_process: invariance::of_the_process;
+                invariant_plans_refused: invariance::other_plans_refused;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;
                 lists_of_every_type: list::every_type;
@@ -177,6 +185,12 @@ macro_rules! suite {
                 use crate::{backend::$backend as client, operators::with_operators};
 
                 with_operators!(operator_tests!(partials every_cut));
+            }
+
+            mod every_operator_in_every_batch {
+                use crate::{backend::$backend as client, operators::with_operators};
+
+                with_operators!(operator_tests!(invariance every_batch));
             }
 
             mod every_operator_through_every_schedule {

@@ -27,7 +27,7 @@ use crate::run::{read, tensor};
 
 /// Settings are those of a process, so one test at a time changes them. The others that run beside
 /// it have other shapes.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

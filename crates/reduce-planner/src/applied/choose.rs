@@ -1,6 +1,6 @@
 //! The choice of a plan for an applied reduction.
 
-use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
+use super::{AppliedKind, AppliedPlan, ApplyLaunch, invariant, plan::combining_bytes};
 use crate::{
     choose,
     choose::{Candidate, Choice, Explained, FEW_FIELDS, cubes_wanted, floor_power_of_two},
@@ -10,6 +10,7 @@ use crate::{
     illegal::Illegal,
     limits,
     numbers::{AppliedTuning, from_percent},
+    numerics::Numerics,
     plan::{Access, Combine, Plan, Schedule, check::accumulator_bytes},
     problem::{AppliedProblem, Direction, Problem},
     refusal::Refusal,
@@ -45,6 +46,12 @@ pub enum AppliedReason {
         /// Loads that the units of one cube can hold in registers.
         most: u64,
     },
+    /// The plan would give other bits than the one that all problems with such slices have.
+    #[error("other bits: {numerics} results of such slices come from plans of another kind")]
+    OtherBits {
+        /// What bits may depend on.
+        numerics: Numerics,
+    },
     /// The plan applies, and another one should be faster.
     #[error("slower: {microseconds:.1} us expected against {best_microseconds:.1} us")]
     Slower {
@@ -72,6 +79,9 @@ pub fn choose_applied(
     reduction: &Problem,
     device: &Device,
 ) -> Result<Choice<AppliedPlan>, PlanError> {
+    if applied.problem().numerics().is_batch_invariant() {
+        return invariant::choose(applied, reduction, device);
+    }
     let search = Search::new(applied, reduction, device)?;
     let mut found = Vec::with_capacity(AppliedKind::ALL.len());
     let mut refused = Vec::with_capacity(AppliedKind::ALL.len());
@@ -108,6 +118,9 @@ pub fn force_applied(
     reduction: &Problem,
     device: &Device,
 ) -> Result<AppliedPlan, PlanError> {
+    if applied.problem().numerics().is_batch_invariant() {
+        return invariant::force(kind, applied, reduction, device);
+    }
     Search::new(applied, reduction, device)?
         .candidate(kind)?
         .map_err(|reason| no_plan(device, &[Refusal::new(kind, reason)]))
@@ -130,9 +143,21 @@ impl AppliedPlan {
     }
 }
 
-fn no_plan(device: &Device, refused: &[Refusal<AppliedKind, AppliedReason>]) -> PlanError {
+pub(super) fn no_plan(
+    device: &Device,
+    refused: &[Refusal<AppliedKind, AppliedReason>],
+) -> PlanError {
     let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
+}
+
+/// The widest vectors that fit one load and one store. Heads and tails of inner dimensions are
+/// peeled only where they may be.
+pub(super) fn widest(applied: &AppliedProblem, may_peel: bool, device: &Device) -> Access {
+    let (read, written) = (applied.problem().input().bytes(), applied.output().bytes());
+    let load_bytes = (device.load_bytes * read / written.max(read)).max(1);
+    let access = Access::widest_up_to(load_bytes, may_peel, applied.problem(), device);
+    access.with_outputs_in_flight(1)
 }
 
 /// Units that share a tile, and tiles that they read side by side.
@@ -151,7 +176,7 @@ impl Team {
 
 /// What plans of all kinds are sized for.
 #[derive(Clone, Copy)]
-struct Search<'a> {
+pub(super) struct Search<'a> {
     applied: &'a AppliedProblem,
     reduction: &'a Problem,
     device: &'a Device,
@@ -168,16 +193,22 @@ impl<'a> Search<'a> {
         device: &'a Device,
     ) -> Result<Self, PlanError> {
         limits::check_applied(applied, device)?;
-        let (read, written) = (applied.problem().input().bytes(), applied.output().bytes());
-        let load_bytes = (device.load_bytes * read / written.max(read)).max(1);
-        let access = Access::widest_up_to(load_bytes, applied.problem(), device);
-        let access = access.with_outputs_in_flight(1);
-        Ok(Self { applied, reduction, device, tuning: &device.tuning.applied, access })
+        Ok(Self::with_access(applied, reduction, device, widest(applied, true, device)))
+    }
+
+    /// The plans that read elements in one way.
+    pub(super) fn with_access(
+        applied: &'a AppliedProblem,
+        reduction: &'a Problem,
+        device: &'a Device,
+        access: Access,
+    ) -> Self {
+        Self { applied, reduction, device, tuning: &device.tuning.applied, access }
     }
 
     /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access
     /// binds more buffers than the device allows, the plan reads single elements.
-    fn candidate(
+    pub(super) fn candidate(
         &self,
         kind: AppliedKind,
     ) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
@@ -209,7 +240,7 @@ impl<'a> Search<'a> {
             Ok(plan) => plan,
             Err(reason) => return Ok(Err(reason)),
         };
-        match plan.check(self.applied, self.reduction, self.device) {
+        match plan.check_rules(self.applied, self.reduction, self.device) {
             Ok(()) => Ok(Ok(plan)),
             Err(PlanError::Unfit { reason: limit, .. }) => {
                 Ok(Err(AppliedReason::PassesLimits { limit }))
@@ -407,7 +438,7 @@ impl<'a> Search<'a> {
     }
 
     /// Units with a few loads each.
-    fn apply(&self) -> ApplyLaunch {
+    pub(super) fn apply(&self) -> ApplyLaunch {
         let most = self.tuning.apply_units_per_cube.min(self.device.max_units_per_cube);
         let most = floor_power_of_two(most.into());
         let adjacent = u64::from(self.adjacent_tiles()).min(most);
@@ -422,7 +453,7 @@ impl<'a> Search<'a> {
 
     /// What a plan should take. Memory is the limit, unless tiles are too few for all
     /// multiprocessors. The device waits for each launch.
-    fn estimate(&self, plan: &AppliedPlan) -> Estimate {
+    pub(super) fn estimate(&self, plan: &AppliedPlan) -> Estimate {
         let Self { applied, reduction, device, tuning, .. } = *self;
         let profile = &device.profile;
         let launch_ns = profile.launch_ns as f64;

@@ -4,6 +4,7 @@
 //! they are in between. The first floor is to read each element once and to write it once.
 
 mod choose;
+pub(crate) mod invariant;
 mod plan;
 
 pub use choose::{AppliedReason, choose_applied, force_applied};

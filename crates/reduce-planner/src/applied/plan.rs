@@ -7,6 +7,7 @@ use crate::{
     error::PlanError,
     illegal::{Illegal, Quantity},
     limits::{self, INDEX_SLACK},
+    numerics::Numerics,
     plan::{
         Access, Combine, Merge, Plan, Schedule,
         check::{
@@ -220,13 +221,44 @@ impl AppliedPlan {
         }
     }
 
-    /// Checks that the plan computes `applied` correctly on `device`. `reduction` is the reduction
-    /// alone, with its results as outputs.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Plan::check`], and plans that hold less than a tile.
-    pub fn check(
+    /// Units that merge the partials of an output, which several cubes publish. 0 if there are none.
+    #[must_use]
+    pub fn merging_units(&self) -> u32 {
+        match *self {
+            AppliedPlan::Held { plan, cubes_per_output, .. } if cubes_per_output > 1 => {
+                published_by(&plan, cubes_per_output).merging_units()
+            }
+            _ => 0,
+        }
+    }
+
+    /// What the bits of the results, and of what they are applied to, may depend on.
+    #[must_use]
+    pub const fn numerics(&self) -> Numerics {
+        match *self {
+            AppliedPlan::Held { plan, .. }
+            | AppliedPlan::ReadAgain(plan)
+            | AppliedPlan::Separately { reduce: plan, .. } => plan.numerics,
+        }
+    }
+
+    /// The same plan with bits that depend on no more than this.
+    #[must_use]
+    pub const fn with_numerics(self, numerics: Numerics) -> Self {
+        match self {
+            AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
+                let plan = plan.with_numerics(numerics);
+                AppliedPlan::Held { plan, in_shared, cubes_per_output }
+            }
+            AppliedPlan::ReadAgain(plan) => AppliedPlan::ReadAgain(plan.with_numerics(numerics)),
+            AppliedPlan::Separately { reduce, apply } => {
+                AppliedPlan::Separately { reduce: reduce.with_numerics(numerics), apply }
+            }
+        }
+    }
+
+    /// Checks that the plan computes `applied` correctly on `device`, whatever its bits depend on.
+    pub(super) fn check_rules(
         &self,
         applied: &AppliedProblem,
         reduction: &Problem,
@@ -238,7 +270,7 @@ impl AppliedPlan {
         check_bindings(self, applied, reduction, device).map_err(unfit)?;
         match *self {
             AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes } => {
-                plan.check(problem, device)?;
+                plan.check_rules(problem, device)?;
                 one_cube_per_tile(&plan, problem, device).map_err(unfit)?;
                 let shared = check_held(&plan, in_shared, cubes, problem, device).map_err(unfit)?;
                 if cubes > 1 {
@@ -247,11 +279,11 @@ impl AppliedPlan {
                 Ok(())
             }
             AppliedPlan::ReadAgain(plan) => {
-                plan.check(problem, device)?;
+                plan.check_rules(problem, device)?;
                 one_cube_per_tile(&plan, problem, device).map_err(unfit)
             }
             AppliedPlan::Separately { reduce, apply } => {
-                reduce.check(reduction, device)?;
+                reduce.check_rules(reduction, device)?;
                 apply.check(problem, device).map_err(unfit)
             }
         }
@@ -324,7 +356,7 @@ pub(super) fn published_by(plan: &Plan, cubes_per_output: u32) -> Plan {
         combine: plan.schedule.combine().unwrap_or(Combine::Shared),
         merge: Merge::LastCube,
     };
-    Plan::new(plan.access, schedule)
+    Plan { schedule, ..*plan }
 }
 
 /// Cubes of so much `shared` memory may publish partials and wait for others of their tile. Cubes
@@ -344,7 +376,11 @@ fn may_wait(
         return Err(Illegal::NoForwardProgress);
     }
     let split = published_by(plan, cubes);
-    let published = device.tuning.applied.published_bytes;
+    // Another kind of plan would have other bits.
+    let published = match plan.numerics.is_batch_invariant() {
+        true => device.tuning.invariant.published_bytes,
+        false => device.tuning.applied.published_bytes,
+    };
     check_split(&split, problem, device, cubes, Merge::LastCube, published)?;
     let units_per_cube = plan.schedule.units_per_cube();
     let units = u64::from(cubes).saturating_mul(units_per_cube.into());

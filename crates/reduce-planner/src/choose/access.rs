@@ -19,17 +19,23 @@ impl Access {
     /// a whole number of vectors is peeled if it is long, and takes shorter vectors otherwise.
     #[must_use]
     pub fn widest(problem: &Problem, device: &Device) -> Self {
-        Self::widest_up_to(device.load_bytes, problem, device)
+        Self::widest_up_to(device.load_bytes, true, problem, device)
     }
 
     /// [`widest`](Self::widest) with loads of up to so many bytes, which are at most the device's.
-    pub(crate) fn widest_up_to(load_bytes: usize, problem: &Problem, device: &Device) -> Self {
+    /// Heads and tails of inner dimensions are peeled only where they may be.
+    pub(crate) fn widest_up_to(
+        load_bytes: usize,
+        may_peel: bool,
+        problem: &Problem,
+        device: &Device,
+    ) -> Self {
         let direction = problem.direction();
         let widest = vector_up_to(load_bytes, problem, device);
         let mut vector = widest;
         while vector > 1 {
             let loads = loads_in_flight(problem, device, direction, vector);
-            for peeled in [false, true] {
+            for peeled in [false, true].into_iter().filter(|&peeled| may_peel || !peeled) {
                 let access = Self::new(direction)
                     .with_vector(vector)
                     .with_peeled(peeled)

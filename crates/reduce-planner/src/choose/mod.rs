@@ -7,6 +7,7 @@
 //! | Which way is the input read, in what vectors, with how much in flight? | `access.rs` |
 //! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
 //! | Which other sizes are compared with it? | `candidates.rs` |
+//! | What changes if bits must not depend on the number of outputs? | `invariant.rs` |
 //! | What should a plan take? | `cost.rs` |
 //! | Which numbers is that based on, and what was measured? | `../numbers/` |
 //! | What may a plan never do? | `../plan/check.rs` |
@@ -17,6 +18,7 @@ mod candidates;
 mod choice;
 mod cost;
 mod cube;
+pub(crate) mod invariant;
 mod plane;
 mod sizing;
 mod split;
@@ -53,21 +55,18 @@ impl Explained for Plan {
 /// The description of the device makes no sense, the device lacks an element type or wide indices,
 /// or no schedule applies. See [`PlanError`].
 pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
-    let Search { found, mut refused } = Search::run(problem, device)?;
+    if problem.numerics().is_batch_invariant() {
+        return invariant::choose(problem, device);
+    }
+    let search = Search::run(problem, device)?;
 
-    // 5. The fastest plan is taken. The numbers that the rules give rest on measurements, so others
-    //    must be expected to be faster by a margin. Of equals, it is the one that was found first.
-    let margin = 1.0 + from_percent(device.tuning.search_margin_percent);
-    let handicapped = found.iter().map(|found| match found.ruled {
-        true => found.candidate.estimate.alone_ns(),
-        false => found.candidate.estimate.alone_ns() * margin,
-    });
-    let mut ranking: Vec<(f64, usize)> = handicapped.zip(0..).collect();
-    ranking.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut ranked = ranking.iter().map(|&(_, nth)| found[nth].candidate);
+    // 5. The fastest plan is taken.
+    let ranking = search.ranking(device);
+    let mut ranked = ranking.iter().copied();
     let Some(Candidate { plan, estimate: best }) = ranked.next() else {
-        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
+        return Err(search.no_schedule(device));
     };
+    let mut refused = search.refused;
 
     // 6. All other schedules are refused because they are slower, even with their fastest plan.
     for kind in ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind()) {
@@ -85,16 +84,21 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
 }
 
 /// All plans that the search for a problem compares, from the fastest to the slowest as estimated.
+/// Of batch-invariant plans, there is only the one that is taken.
 ///
 /// # Errors
 ///
 /// Those of [`choose`].
 pub fn candidates(problem: &Problem, device: &Device) -> Result<Vec<Candidate>, PlanError> {
-    let Search { found, refused } = Search::run(problem, device)?;
-    if found.is_empty() {
-        return Err(PlanError::NoSchedule { device: device.name.clone(), refusals: refused });
+    if problem.numerics().is_batch_invariant() {
+        let Choice { plan, estimate, .. } = invariant::choose(problem, device)?;
+        return Ok(vec![Candidate { plan, estimate }]);
     }
-    let mut candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
+    let search = Search::run(problem, device)?;
+    if search.found.is_empty() {
+        return Err(search.no_schedule(device));
+    }
+    let mut candidates: Vec<Candidate> = search.found.iter().map(|found| found.candidate).collect();
     candidates.sort_by(|a, b| a.estimate.alone_ns().total_cmp(&b.estimate.alone_ns()));
     Ok(candidates)
 }
@@ -121,12 +125,21 @@ impl Search {
         // 2. The input is read in the widest vectors that its layout allows, with as many loads in
         //    flight as the device wants. Cubes may realign rows for wider ones.
         let accesses = Accesses::of(problem, device);
+        Ok(Self::among(&ScheduleKind::ALL, problem, device, accesses))
+    }
 
+    /// The plans of these schedules, which read the input in one of these ways.
+    fn among(
+        kinds: &[ScheduleKind],
+        problem: &Problem,
+        device: &Device,
+        accesses: Accesses,
+    ) -> Self {
         // 3. Each schedule either says why it does not apply, or is sized by its rules.
         let costs = Costs::of(problem, device);
         let mut search = Self { found: Vec::with_capacity(MOST_CANDIDATES), refused: Vec::new() };
         let mut sized: Vec<(Access, Candidate)> = Vec::with_capacity(2 * ScheduleKind::ALL.len());
-        for kind in ScheduleKind::ALL {
+        for &kind in kinds {
             match ruled(kind, problem, device, accesses) {
                 Ok((first, second)) => {
                     for (access, plan) in [Some(first), second].into_iter().flatten() {
@@ -146,7 +159,26 @@ impl Search {
                 search.add_beside(sized.plan, access, &costs);
             }
         }
-        Ok(search)
+        search
+    }
+
+    /// The plans from the one that is taken on. The numbers that the rules give rest on
+    /// measurements, so others must be expected to be faster by a margin. Of equals, the first is
+    /// the one that was found first.
+    fn ranking(&self, device: &Device) -> Vec<Candidate> {
+        let margin = 1.0 + from_percent(device.tuning.search_margin_percent);
+        let handicapped = self.found.iter().map(|found| match found.ruled {
+            true => found.candidate.estimate.alone_ns(),
+            false => found.candidate.estimate.alone_ns() * margin,
+        });
+        let mut ranking: Vec<(f64, usize)> = handicapped.zip(0..).collect();
+        ranking.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        ranking.into_iter().map(|(_, nth)| self.found[nth].candidate).collect()
+    }
+
+    /// The error that no schedule applies.
+    fn no_schedule(&self, device: &Device) -> PlanError {
+        PlanError::NoSchedule { device: device.name.clone(), refusals: self.refused.clone() }
     }
 
     /// Adds the plans beside the one with the numbers of the rules.
@@ -193,6 +225,9 @@ const MOST_CANDIDATES: usize = 64;
 /// The description of the device makes no sense, the device lacks what the problem needs, or the
 /// schedule does not apply ([`PlanError::NoSchedule`] with its refusal).
 pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
+    if problem.numerics().is_batch_invariant() {
+        return invariant::force(kind, problem, device);
+    }
     limits::check(problem, device)?;
     let accesses = Accesses::of(problem, device);
     match ruled(kind, problem, device, accesses) {

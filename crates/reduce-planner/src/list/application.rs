@@ -13,6 +13,7 @@ use crate::{
     estimate::Estimate,
     illegal::{Illegal, Quantity},
     limits,
+    numerics::Numerics,
     plan::{
         Access,
         check::{fits_bindings, fits_grid, power_of_two},
@@ -45,6 +46,12 @@ impl AppliedListProblem {
     ) -> Result<Self, ProblemError> {
         let elements = ListProblem::applied(reduction.operator(), inputs, outputs)?;
         Ok(Self { reduction, elements, in_place })
+    }
+
+    /// The same problem, for plans whose bits depend on no more than this.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { reduction: self.reduction.with_numerics(numerics), ..self }
     }
 
     /// The reduction.

@@ -7,6 +7,7 @@ use crate::{
     element::ElementType,
     error::PlanError,
     estimate::Estimate,
+    illegal::Illegal,
     limits::{self, INDEX_SLACK},
     plan::{Access, Combine},
     problem::{ListProblem, Problem},
@@ -44,8 +45,14 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
 
     // 3. All cubes have about as many loads, however large their tensors are: few enough that the
     //    cubes fill the device, and many enough that partials are few.
-    let units = units_per_cube(list, device, wanted_units(list, device));
-    let each = loads_per_unit(&mut groups, units, device);
+    //    Where a tensor's bits must not depend on the others, units have their most loads.
+    let invariant = list.numerics().is_batch_invariant();
+    let wanted = if invariant { tuning.units_per_cube } else { wanted_units(list, device) };
+    let units = units_per_cube(list, device, wanted);
+    let each = match invariant {
+        true => tuning.most_loads_per_unit,
+        false => loads_per_unit(&mut groups, units, device),
+    };
 
     // 4. Each group takes as few launches as the device's bindings and the tuning allow.
     let available = (device.max_bindings as usize).saturating_sub(beside_tensors(list));
@@ -54,6 +61,7 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
     // 5. The last launch has enough units to merge the partials of all tensors.
     let partials: u64 = launches.iter().map(ListLaunch::cubes).sum();
     let wanted = partials.div_ceil(tuning.partials_per_merging_unit).next_power_of_two();
+    let wanted = if invariant { tuning.units_per_cube.into() } else { wanted };
     let wanted = wanted.max(device.plane_size_max.into()).min(device.max_units_per_cube.into());
     let merging_units = units_per_cube(list, device, wanted as u32);
     let lanes = device.plane_size_min.max(1);
@@ -67,13 +75,53 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
         combine,
         launches,
         merging_units,
+        numerics: list.numerics(),
     };
-    plan.check(list, device)?;
+    plan.check_rules(list, device)?;
     let estimate = plan.estimate(list, device);
     Ok(Choice::only(plan, estimate))
 }
 
+/// Everything of a plan that the bits of each tensor's results depend on: the elements of a load,
+/// the loads of a block and the cubes of the tensor, for each of them.
+fn trees(plan: &ListPlan, list: &ListProblem) -> Vec<(usize, usize, usize, u32)> {
+    let block = |access: Access| match list.operator().blockwise {
+        true => access.loads_in_flight,
+        false => 1,
+    };
+    let of_launch = |launch: &ListLaunch| {
+        let access = launch.access;
+        let tree =
+            move |share: &ListShare| (share.tensor, access.vector, block(access), share.cubes);
+        launch.tensors.iter().map(tree).collect::<Vec<_>>()
+    };
+    let mut trees: Vec<_> = plan.launches.iter().flat_map(of_launch).collect();
+    trees.sort_unstable();
+    trees
+}
+
 impl ListPlan {
+    /// Checks that the plan computes `list` correctly on `device`. Plans from [`choose_list`]
+    /// always do.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, the device lacks what the list needs, the plan breaks a
+    /// rule, or it gives other bits than it promises.
+    pub fn check(&self, list: &ListProblem, device: &Device) -> Result<(), PlanError> {
+        self.check_rules(list, device)?;
+        let numerics = self.numerics;
+        if !numerics.is_batch_invariant() {
+            return Ok(());
+        }
+        let chosen = choose_list(&list.clone().with_numerics(numerics), device)?.plan;
+        let units = |plan: &Self| (plan.units_per_cube, plan.combine, plan.merging_units);
+        match units(self) == units(&chosen) && trees(self, list) == trees(&chosen, list) {
+            true => Ok(()),
+            false => Err(device.unfit(self, Illegal::OtherBits { numerics })),
+        }
+    }
+
     /// What the plan should take for `list` on `device`: the bytes at the bandwidth, and the
     /// launches.
     #[must_use]

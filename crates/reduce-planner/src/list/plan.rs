@@ -7,6 +7,7 @@ use crate::{
     error::PlanError,
     illegal::{Illegal, Quantity},
     limits::{self, INDEX_SLACK},
+    numerics::Numerics,
     plan::{
         Access, Combine,
         check::{check_listed, fits_bindings, fits_grid, fits_shared, power_of_two},
@@ -31,6 +32,9 @@ pub struct ListPlan {
     /// Units of a cube of the last launch, a power of two. It has a cube for each tensor and one
     /// for all of them.
     pub merging_units: u32,
+    /// What the bits of a tensor's results may depend on.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Numerics::is_default"))]
+    pub numerics: Numerics,
 }
 
 /// A launch that reads tensors of one type.
@@ -198,19 +202,18 @@ impl ListPlan {
         self.launches.iter().map(ListLaunch::cubes).fold(0, u64::saturating_add)
     }
 
-    /// Checks that the plan computes `list` correctly on `device`. Plans from
-    /// [`choose_list`](crate::choose_list) always do.
-    ///
-    /// # Errors
-    ///
-    /// The plan is of another version, the device lacks what the list needs, or the plan breaks a
-    /// rule.
-    pub fn check(&self, list: &ListProblem, device: &Device) -> Result<(), PlanError> {
+    /// Checks that the plan computes `list` correctly on `device`, whatever its bits depend on.
+    pub(super) fn check_rules(&self, list: &ListProblem, device: &Device) -> Result<(), PlanError> {
         if self.version != Self::VERSION {
             return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
         }
         limits::check_list(list, device)?;
-        self.obeys_rules(list, device).map_err(|reason| device.unfit(self, reason))
+        self.obeys_rules(list, device).map_err(|reason| device.unfit(self, reason))?;
+        let (found, expected) = (self.numerics, list.numerics());
+        match found < expected {
+            true => Err(device.unfit(self, Illegal::Numerics { found, expected })),
+            false => Ok(()),
+        }
     }
 
     fn obeys_rules(&self, list: &ListProblem, device: &Device) -> Result<(), Illegal> {
@@ -278,6 +281,10 @@ impl fmt::Display for ListPlan {
             self.units_per_cube,
             self.combine,
         )?;
-        self.launches.iter().try_for_each(|launch| write!(f, "; {launch}"))
+        self.launches.iter().try_for_each(|launch| write!(f, "; {launch}"))?;
+        match self.numerics {
+            Numerics::Deterministic => Ok(()),
+            numerics => write!(f, "; {numerics}"),
+        }
     }
 }

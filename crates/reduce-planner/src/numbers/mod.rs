@@ -37,9 +37,10 @@ macro_rules! rules {
 pub(crate) use {rule, rules};
 
 mod applied;
+mod invariant;
 mod list;
 
-pub use self::{applied::AppliedTuning, list::ListTuning};
+pub use self::{applied::AppliedTuning, invariant::InvariantTuning, list::ListTuning};
 
 /// The numbers that the choice of a plan on one device rests on.
 ///
@@ -87,6 +88,9 @@ pub struct Tuning {
     /// What plans for lists of tensors rest on.
     #[cfg_attr(feature = "serde", serde(default = "ListTuning::h200"))]
     pub list: ListTuning,
+    /// What batch-invariant plans rest on.
+    #[cfg_attr(feature = "serde", serde(default = "InvariantTuning::h200"))]
+    pub invariant: InvariantTuning,
 
     /// Fewest loads that a unit has in flight. Not measured.
     pub least_loads_in_flight: usize,
@@ -217,7 +221,8 @@ pub struct Tuning {
 }
 
 rules!(Tuning {
-    row: light, medium, heavy, blockwise, transcendental, applied, list;
+    row: light, medium, heavy, blockwise, transcendental, applied, list,
+        invariant;
     power_of_two: unit_least_units_per_cube, small_team_units_per_cube, large_cube_factor,
         across_units_per_cube, across_least_units_per_output, across_components,
         across_components_many_fields, across_segment_bytes, across_segment_bytes_unaligned,
@@ -411,6 +416,7 @@ impl Tuning {
             transcendental,
             applied: AppliedTuning::h200(),
             list: ListTuning::h200(),
+            invariant: InvariantTuning::h200(),
             search_margin_percent: 4,
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,

@@ -17,19 +17,18 @@ use crate::{
 const MOST_PUBLISHED_BYTES: u64 = 1 << 30;
 
 impl Plan {
-    /// Checks that the plan computes `problem` correctly on `device`. Plans from
-    /// [`choose`](crate::choose) and [`force`](crate::force) always do.
-    ///
-    /// # Errors
-    ///
-    /// The plan is of another version, the device lacks what the problem needs, or the plan breaks
-    /// a rule. See [`PlanError`].
-    pub fn check(&self, problem: &Problem, device: &Device) -> Result<(), PlanError> {
+    /// Checks that the plan computes `problem` correctly on `device`, whatever its bits depend on.
+    pub(crate) fn check_rules(&self, problem: &Problem, device: &Device) -> Result<(), PlanError> {
         if self.version != Self::VERSION {
             return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
         }
         limits::check(problem, device)?;
-        check_numbers(self, problem, device).map_err(|reason| self.unfit(device, reason))
+        check_numbers(self, problem, device).map_err(|reason| self.unfit(device, reason))?;
+        let (found, expected) = (self.numerics, problem.numerics());
+        match found < expected {
+            true => Err(self.unfit(device, Illegal::Numerics { found, expected })),
+            false => Ok(()),
+        }
     }
 
     /// The error that this plan cannot run on `device` for `reason`.
@@ -259,7 +258,10 @@ pub(crate) fn check_schedule(
     check_realigned(plan, problem)?;
     fits_shared(shared_bytes(plan, problem), device)?;
     if let Schedule::Split { cubes_per_output, merge, .. } = schedule {
-        let published = device.tuning.published_bytes;
+        let published = match plan.numerics.is_batch_invariant() {
+            true => device.tuning.invariant.published_bytes,
+            false => device.tuning.published_bytes,
+        };
         check_split(plan, problem, device, cubes_per_output, merge, published)?;
     }
     check_bindings(plan, problem, device)?;

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::{
+    numerics::Numerics,
     plan::{Access, Combine, Merge, Plan, Schedule},
     problem::Direction,
 };
@@ -110,6 +111,10 @@ impl fmt::Display for Plan {
                 }
             }
         }
-        write!(f, "; {}", self.access)
+        write!(f, "; {}", self.access)?;
+        match self.numerics {
+            Numerics::Deterministic => Ok(()),
+            numerics => write!(f, "; {numerics}"),
+        }
     }
 }

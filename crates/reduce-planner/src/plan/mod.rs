@@ -2,9 +2,13 @@
 
 pub(crate) mod check;
 mod display;
+mod tree;
+
+pub(crate) use tree::Tree;
 
 use crate::{
     kind::ScheduleKind,
+    numerics::Numerics,
     problem::{Direction, Problem},
 };
 
@@ -137,6 +141,9 @@ pub struct Plan {
     pub access: Access,
     /// Who shares the work on one output.
     pub schedule: Schedule,
+    /// What the bits of a result may depend on.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Numerics::is_default"))]
+    pub numerics: Numerics,
 }
 
 /// How the outputs of a realigned row are dealt to cubes.
@@ -369,7 +376,15 @@ impl Plan {
     /// A plan of this version.
     #[must_use]
     pub const fn new(access: Access, schedule: Schedule) -> Self {
-        Self { version: Self::VERSION, access, schedule }
+        let numerics = Numerics::Deterministic;
+        Self { version: Self::VERSION, access, schedule, numerics }
+    }
+
+    /// The same plan with bits that depend on no more than this. [`Plan::check`] tells whether it
+    /// can promise that.
+    #[must_use]
+    pub const fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
     }
 
     /// Number of output tiles that the units work on. See [`Access::output_tiles`].

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     element::ElementType,
     error::{ProblemError, Role},
+    numerics::Numerics,
 };
 
 /// Where the elements that results were applied to go, and further tensors that are read with them.
@@ -103,6 +104,12 @@ impl AppliedProblem {
         Self { stores_results: true, ..self }
     }
 
+    /// The same problem, for plans whose bits depend on no more than this.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { problem: self.problem.with_numerics(numerics), ..self }
+    }
+
     /// Whether the results of the reduction are outputs too.
     #[must_use]
     pub fn stores_results(&self) -> bool {
@@ -125,6 +132,19 @@ impl AppliedProblem {
     #[must_use]
     pub fn output(&self) -> ElementType {
         self.problem.results[0]
+    }
+
+    /// [`Problem::reference`] with its application. Of a companion, plans ask no more than whether
+    /// its elements are neighbours along the inner reduced dimension.
+    pub(crate) fn reference(&self, outputs: usize, aligned: usize, widest: usize) -> Self {
+        let problem = self.problem.reference(outputs, aligned, widest);
+        let inner = |companion: &Companion| companion.reduced.last() == Some(&1);
+        let companions = self.companions.iter().map(|companion| Companion {
+            kept: Vec::new(),
+            reduced: vec![usize::from(inner(companion))],
+        });
+        let companions = companions.collect();
+        Self { problem, companions, companion_span: 0, stores_results: self.stores_results }
     }
 
     /// Number of elements.

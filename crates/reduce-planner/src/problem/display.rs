@@ -3,6 +3,7 @@
 use core::fmt;
 
 use super::{AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Second};
+use crate::numerics::Numerics;
 
 impl fmt::Display for Problem {
     /// One line, such as `sum(4 bytes, 1 field) f32 -> f32 | kept 8192:8192:1 | reduced 8192:1:0 |
@@ -25,6 +26,7 @@ impl fmt::Display for Problem {
             input_span,
             output_span,
             positions,
+            numerics,
         } = self;
         write_operator(f, operator)?;
         write!(f, " {input} ->")?;
@@ -39,10 +41,10 @@ impl fmt::Display for Problem {
         if let Some(Positions { start, count }) = positions {
             write!(f, " | positions from {start} of {count}")?;
         }
-        match second {
-            Some(second) => write_second(f, second),
-            None => Ok(()),
+        if let Some(second) = second {
+            write_second(f, second)?;
         }
+        write_numerics(f, *numerics)
     }
 }
 
@@ -67,7 +69,7 @@ impl fmt::Display for ListProblem {
     /// One line: the line of each tensor. Tensors that are equal and follow each other are written
     /// once, with their number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operator, results, tensors } = self;
+        let Self { operator, results, tensors, numerics } = self;
         f.write_str("list ")?;
         write_operator(f, operator)?;
         f.write_str(" ->")?;
@@ -75,7 +77,15 @@ impl fmt::Display for ListProblem {
         for equal in tensors.chunk_by(PartialEq::eq) {
             write!(f, " | {} times ({})", equal.len(), equal[0])?;
         }
-        Ok(())
+        write_numerics(f, *numerics)
+    }
+}
+
+/// Writes what bits depend on, where it is not the usual.
+fn write_numerics(f: &mut fmt::Formatter<'_>, numerics: Numerics) -> fmt::Result {
+    match numerics {
+        Numerics::Deterministic => Ok(()),
+        numerics => write!(f, " | {numerics}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A list of tensors that one operator reduces together.
 
 use super::{AppliedProblem, AppliedSpec, InputSpec, OperatorClass, OutputSpec, Problem};
-use crate::{element::ElementType, error::ProblemError};
+use crate::{element::ElementType, error::ProblemError, numerics::Numerics};
 
 /// A list of tensors of any shapes and types, each of which is reduced to results of its own, and
 /// all of which together are reduced to one more.
@@ -12,6 +12,7 @@ pub struct ListProblem {
     pub(super) operator: OperatorClass,
     pub(super) results: Vec<ElementType>,
     pub(super) tensors: Vec<Problem>,
+    pub(super) numerics: Numerics,
 }
 
 impl ListProblem {
@@ -39,7 +40,8 @@ impl ListProblem {
                 .map_err(|error| ProblemError::Listed { nth, error: Box::new(error) })
         };
         let tensors = inputs.iter().enumerate().map(stated).collect::<Result<_, _>>()?;
-        Ok(Self { operator, results: results.to_vec(), tensors })
+        let numerics = Numerics::default();
+        Ok(Self { operator, results: results.to_vec(), tensors, numerics })
     }
 
     /// States the application of the results of all tensors to each of `inputs`, into outputs with
@@ -66,7 +68,20 @@ impl ListProblem {
         };
         let pairs = inputs.iter().zip(outputs).enumerate();
         let tensors = pairs.map(stated).collect::<Result<_, _>>()?;
-        Ok(Self { operator, results: Vec::new(), tensors })
+        Ok(Self { operator, results: Vec::new(), tensors, numerics: Numerics::default() })
+    }
+
+    /// The same problem, for plans whose bits depend on no more than this. The results of one
+    /// tensor then do not depend on the others; those of all tensors together do.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
+    }
+
+    /// What the bits of a result may depend on.
+    #[must_use]
+    pub fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     /// The operator's class.

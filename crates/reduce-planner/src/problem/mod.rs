@@ -9,11 +9,13 @@ mod applied;
 mod display;
 mod layout;
 mod list;
+mod reference;
 mod statement;
 
 use crate::{
     element::ElementType,
     error::{ProblemError, Role},
+    numerics::Numerics,
 };
 pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, strides_of};
@@ -227,6 +229,7 @@ pub struct Problem {
     output_span: usize,
     /// `None` if the input is the whole tensor or the operator ignores positions.
     positions: Option<Positions>,
+    numerics: Numerics,
 }
 
 /// Whether the elements that lie next to each other in memory belong to one output.
@@ -325,6 +328,18 @@ impl Problem {
             positions,
         };
         Ok(statement.canonical().0)
+    }
+
+    /// The same problem, for plans whose bits depend on no more than this.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
+    }
+
+    /// What the bits of a result may depend on.
+    #[must_use]
+    pub fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     /// The operator's class.

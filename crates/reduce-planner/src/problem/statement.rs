@@ -9,6 +9,7 @@ use super::{
 use crate::{
     element::ElementType,
     error::{ProblemError, Role},
+    numerics::Numerics,
 };
 
 /// A reduction whose tensors were checked.
@@ -54,6 +55,7 @@ impl Statement<'_> {
             input_span: self.input_span,
             output_span: self.output_span,
             positions: self.positions,
+            numerics: Numerics::default(),
         };
         (problem, companions)
     }

@@ -14,7 +14,7 @@ use crate::{
     error::{Reason, ReduceError},
     host::{
         bound::{byte_count, check_inputs, check_span},
-        cache::{Asked, Held, Known, Remembered},
+        cache::{Asked, Held, Known, Models, Remembered, chosen},
         call::{Task, prepare},
         companion::{WIDEST_STORE, companion_access, lies_alike},
         reduce::{
@@ -24,7 +24,9 @@ use crate::{
         },
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
-    kernels::{application::ApplySpec, geometry::CompanionAccess, pairwise::needs_chains},
+    kernels::{
+        application::ApplySpec, geometry::CompanionAccess, pairwise::needs_chains, team::Team,
+    },
     operator::{ApplyRef, Signature},
 };
 
@@ -105,6 +107,7 @@ pub(crate) struct ApplyingLaunch {
 
 thread_local! {
     static KNOWN: RefCell<Known<ApplyRequest<'static>>> = RefCell::default();
+    static MODELS: RefCell<Models<(AppliedProblem, Problem)>> = RefCell::default();
 }
 
 impl Remembered for ApplyRequest<'static> {
@@ -167,6 +170,7 @@ impl Task for ApplyRequest<'_> {
                 companions: &companions,
             },
         )?;
+        let applied = applied.with_numerics(reduction.numerics);
         let applied = if self.wants_results { applied.storing_results() } else { applied };
         Ok(StatedApplication { problems: (applied, problem), signature, shape })
     }
@@ -259,9 +263,10 @@ impl Task for ApplyRequest<'_> {
         let wide = applied_needs_wide_indices(applied);
         let operator = self.reduction.operator;
         let is_float = stated.signature.fields[0].is_float();
+        let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
         Ok(ApplyingLaunch {
             plan: *plan,
-            spec: ApplySpec { access, team: team(&applying, device), apply: self.apply, operands },
+            spec: ApplySpec { access, team, apply: self.apply, operands },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
@@ -290,9 +295,17 @@ impl Task for ApplyRequest<'_> {
         };
         let reduction = alone.map(|plan| {
             let request = ReduceRequest { plan, ..self.reduction.clone() };
-            prepare(&request, client, device, |_| None)
+            prepare(&request, client, device, false, |_| None)
         });
         Ok(PreparedApplication { stated, launch, reduction: reduction.transpose()? })
+    }
+
+    fn chosen(
+        client: usize,
+        problem: &(AppliedProblem, Problem),
+        device: &Device,
+    ) -> Result<AppliedPlan, PlanError> {
+        chosen(&MODELS, client, problem, device)
     }
 
     #[cfg(feature = "serde")]

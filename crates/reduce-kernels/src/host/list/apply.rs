@@ -219,7 +219,7 @@ impl Task for ApplyListTask<'_> {
     ) -> Result<PreparedListApplication, ReduceError> {
         let ApplyingLaunches { reduce, units_per_cube, launches, tables } =
             launch.expect("no list is empty");
-        let reduction = prepare(&self.reduction(Some(reduce)), client, device, |_| None)?;
+        let reduction = prepare(&self.reduction(Some(reduce)), client, device, false, |_| None)?;
         let tables = tables.write(client)?;
         let apply = self.request.apply;
         Ok(PreparedListApplication { apply, stated, reduction, units_per_cube, launches, tables })

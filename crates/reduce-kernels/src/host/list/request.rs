@@ -7,7 +7,9 @@ use core::{
 use std::{cell::RefCell, rc::Rc, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Device, ElementType, InputSpec, ListPlan, ListProblem, Problem, Role};
+use reduce_planner::{
+    Device, ElementType, InputSpec, ListPlan, ListProblem, Numerics, Problem, Role,
+};
 
 use super::reading::{
     PreparedLaunch, TableWords, Tables, address, in_words, launch_bytes, prepare_launch, spread,
@@ -36,6 +38,7 @@ pub(crate) struct ListRequest {
     pub(crate) accumulator: Option<ElementType>,
     pub(crate) outputs: [Option<ElementType>; 3],
     pub(super) plan: Option<ListPlan>,
+    pub(crate) numerics: Numerics,
 }
 
 /// A request, and where its tensors lie.
@@ -100,7 +103,12 @@ impl ListRequest {
             tensors.extend(input.shape);
             tensors.extend(input.strides);
         }
-        Self { operator, tensors, accumulator, outputs, plan }
+        Self { operator, tensors, accumulator, outputs, plan, numerics: Numerics::default() }
+    }
+
+    /// The same request with bits that depend on no more than this.
+    pub(crate) fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
     }
 }
 
@@ -145,7 +153,8 @@ impl Task for ListTask<'_> {
             .ok_or_else(|| Reason::Types { operator: operator.name(), request })?;
         let class = class_of(operator, &signature);
         let results = &signature.results[..operator.results];
-        Ok(StatedList { problem: ListProblem::new(class, inputs, results)?, signature })
+        let problem = ListProblem::new(class, inputs, results)?;
+        Ok(StatedList { problem: problem.with_numerics(self.request.numerics), signature })
     }
 
     fn problem(stated: &StatedList) -> &ListProblem {
@@ -264,7 +273,13 @@ const NARROW_ELEMENTS: u64 = i32::MAX as u64;
 
 /// The units of a cube, all of which work together.
 fn team(plan: &ListPlan, units: u32) -> Team {
-    Team { units_per_tile: units, unit_stride: 1, units_per_cube: units, combine: plan.combine }
+    Team {
+        units_per_tile: units,
+        unit_stride: 1,
+        units_per_cube: units,
+        combine: plan.combine,
+        merging_units: 0,
+    }
 }
 
 /// The number of the first partial of each tensor, in the order of the list, and the number of
@@ -343,6 +358,7 @@ impl RecordedList {
             tensors: tensors.collect(),
             accumulator: request.accumulator,
             outputs: request.outputs,
+            numerics: request.numerics,
         }
     }
 }

@@ -79,11 +79,21 @@ impl Dispatch {
                 if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
                     return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
                 }
+                // Planes combine what they did before, if they merge one output.
+                let combine = match plan.schedule.combine() {
+                    Some(Combine::Plane { lanes })
+                        if outputs_per_cube == 1 && units_per_output >= lanes =>
+                    {
+                        Combine::Plane { lanes }
+                    }
+                    _ => Combine::Shared,
+                };
                 let team = Team {
                     units_per_tile: units_per_output,
                     unit_stride: outputs_per_cube,
                     units_per_cube: units_per_output * outputs_per_cube,
-                    combine: Combine::Shared,
+                    combine,
+                    merging_units: units_per_output,
                 };
                 let cubes_of_merge =
                     (problem.outputs() as u64).div_ceil(u64::from(outputs_per_cube));
@@ -159,5 +169,6 @@ pub(crate) fn team(plan: &Plan, device: &Device) -> Team {
         unit_stride,
         units_per_cube: schedule.units_per_cube(),
         combine: schedule.combine().unwrap_or(Combine::Shared),
+        merging_units: plan.merging_units(),
     }
 }

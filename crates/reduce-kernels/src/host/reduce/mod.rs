@@ -7,11 +7,11 @@
 use std::{cell::RefCell, thread::LocalKey};
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{Device, ElementType, Plan, Problem, Role};
+use reduce_planner::{Device, ElementType, Plan, PlanError, Problem, Role};
 
 use super::{
     bound::{Bound, byte_count, check_inputs},
-    cache::{Asked, Held, Known, Remembered},
+    cache::{Asked, Held, Known, Models, Remembered, chosen},
     call::{Call, Task},
     scratch::Stream,
     types::check_arithmetic,
@@ -44,6 +44,7 @@ pub(crate) struct PreparedReduction {
 
 thread_local! {
     static KNOWN: RefCell<Known<ReduceRequest<'static>>> = RefCell::default();
+    static MODELS: RefCell<Models<Problem>> = RefCell::default();
 }
 
 impl Remembered for ReduceRequest<'static> {
@@ -143,6 +144,10 @@ impl Task for ReduceRequest<'_> {
         dispatch: Option<Dispatch>,
     ) -> Result<PreparedReduction, ReduceError> {
         Ok(PreparedReduction { operator: self.operator, resolved, dispatch })
+    }
+
+    fn chosen(client: usize, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
+        chosen(&MODELS, client, problem, device)
     }
 
     /// Partial results take the plan of the results: only the end of a reduction differs.

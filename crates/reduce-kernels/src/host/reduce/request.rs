@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use reduce_planner::{
-    ElementType, InputSpec, OutputSpec, Plan, Problem, ProblemError, Role, SecondSpec, ShardSpec,
-    reduced_axes,
+    ElementType, InputSpec, Numerics, OutputSpec, Plan, Problem, ProblemError, Role, SecondSpec,
+    ShardSpec, reduced_axes,
 };
 
 #[cfg(feature = "serde")]
@@ -39,6 +39,7 @@ pub(crate) struct ReduceRequest<'a> {
     pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<Plan>,
     pub(crate) wanted: Wanted,
+    pub(crate) numerics: Numerics,
 }
 
 /// What a reduction leaves.
@@ -198,6 +199,7 @@ impl ReduceRequest<'_> {
             axes,
             &OutputSpec { elements: results, strides: kept_strides.as_deref() },
         )?;
+        let problem = problem.with_numerics(self.numerics);
         Ok(StatedReduction { problem, types: request, signature, shape: result_shape, words })
     }
 
@@ -260,6 +262,7 @@ impl RecordedReduction {
             accumulator: request.accumulator,
             outputs: request.outputs,
             output_strides: request.output_strides(),
+            numerics: request.numerics,
         }
     }
 }

@@ -173,16 +173,18 @@ impl<O: Order> Blockwise for First<O> {
         accumulator: Pair<A, B, N>,
         block: &Block<W>,
         _parameters: &Parameters,
-    ) -> (Pair<A, B, N>, bool) {
+    ) -> (Pair<A, B, N>, Vector<bool, N>) {
         let total = candidate::<N>(accumulator);
         let components = N::value().comptime();
         let width = W::value().comptime();
         if comptime![components == width] {
             let (candidate, taken) = first_across::<O, N, W>(total, block);
-            (fields::<N>(candidate), taken)
+            // Positions are compared and not rounded: components that could do without the slow
+            // path find the same winner on it.
+            (fields::<N>(candidate), Vector::new(taken))
         } else {
             let (candidate, taken) = first_along::<O, N, W>(total, block);
-            (fields::<N>(candidate), taken)
+            (fields::<N>(candidate), Vector::new(taken))
         }
     }
 }

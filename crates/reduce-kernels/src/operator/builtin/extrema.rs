@@ -180,13 +180,13 @@ impl<P: Preference> Blockwise for Extremum<P> {
         accumulator: Value<A, N>,
         block: &Block<W>,
         _parameters: &Parameters,
-    ) -> (Value<A, N>, bool) {
+    ) -> (Value<A, N>, Vector<bool, N>) {
         let best = best_of_block::<P, A, N, W>(block);
         let element = elem_type_of::<A>();
         let taken = if comptime![P::SKIPS_NAN && element.is_float()] {
-            !any::<N>(best.equal(&Vector::new(P::worst_number::<A>())))
+            best.not_equal(&Vector::new(P::worst_number::<A>()))
         } else {
-            true.runtime()
+            Vector::new(true)
         };
         (Value::new(P::better::<A, N>(accumulator.value, best)), taken)
     }
@@ -317,9 +317,9 @@ impl Blockwise for MinMax {
         accumulator: Pair<A, B, N>,
         block: &Block<W>,
         parameters: &Parameters,
-    ) -> (Pair<A, B, N>, bool) {
+    ) -> (Pair<A, B, N>, Vector<bool, N>) {
         let min = best_of_block::<Lesser, A, N, W>(block);
         let max = best_of_block::<Greater, B, N, W>(block);
-        (MinMax::merge::<N>(accumulator, Pair::new(min, max), parameters), true.runtime())
+        (MinMax::merge::<N>(accumulator, Pair::new(min, max), parameters), Vector::new(true))
     }
 }

@@ -1,12 +1,14 @@
 //! The logarithm of the sum of exponentials.
 
+use core::ops::Not;
+
 use cubecl::prelude::*;
 
 use super::{Sum, applied::exponential, first_pass::Largest};
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out,
     Out2, Pair, Parameters, Position, ResultsOf, Two, TypeRule, Value,
-    block::{Add, Most, any, fold, spread},
+    block::{Add, Most, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
     math::{exp, exp_of_negative, has_nan_bits, ln},
@@ -130,7 +132,7 @@ impl Blockwise for LogSumExp {
         accumulator: Pair<A, B, N>,
         block: &Block<W>,
         _parameters: &Parameters,
-    ) -> (Pair<A, B, N>, bool) {
+    ) -> (Pair<A, B, N>, Vector<bool, N>) {
         let total = scaled_sum::<N>(accumulator);
         let mut most = Vector::<A, W>::cast_from(block.value(0usize));
         #[unroll]
@@ -151,7 +153,7 @@ impl Blockwise for LogSumExp {
         let share = exp_of_negative::<A, N>(total.max - most);
         let is_nan = has_nan_bits::<A, N>(sum + share);
         let added = ScaledSum::<N> { max: most, sum: total.sum * share + sum };
-        (fields::<N>(added), !any::<N>(is_nan))
+        (fields::<N>(added), is_nan.not())
     }
 }
 

@@ -335,7 +335,7 @@ impl Blockwise for NormL2 {
         accumulator: Triple<A, B, C, N>,
         block: &Block<W>,
         _parameters: &Parameters,
-    ) -> (Triple<A, B, C, N>, bool) {
+    ) -> (Triple<A, B, C, N>, Vector<bool, N>) {
         let zero = Vector::<A, W>::from_int(0);
         let mut sum = zero;
         #[unroll]
@@ -348,8 +348,8 @@ impl Blockwise for NormL2 {
         let most = Vector::new(largest_plain::<A>() * largest_plain::<A>());
         let fits =
             sum.less_than(&most).vec_and(sum.greater_than(&Vector::new(least_plain_sum::<A>())));
-        let mut taken = all::<N>(fits);
-        if !taken {
+        let mut taken = fits;
+        if !all::<N>(fits) {
             let mut size = Vector::<A, W>::cast_from(block.value(0usize)).abs();
             #[unroll]
             for nth in 1..block.load_count() {
@@ -358,7 +358,7 @@ impl Blockwise for NormL2 {
             let size = fold::<Most, A, N, W>(size);
             // NaN is not equal to 0, but it may be lost in a maximum. The sum is NaN then.
             let nothing = size.equal(&Vector::from_int(0)).vec_and(sum.equal(&Vector::from_int(0)));
-            taken = all::<N>(nothing.or(fits));
+            taken = nothing.or(fits);
         }
         let total = squares::<N>(accumulator);
         let added = Squares::<N> {
@@ -527,7 +527,7 @@ impl Blockwise for NormP {
         accumulator: Pair<A, B, N>,
         block: &Block<W>,
         parameters: &Parameters,
-    ) -> (Pair<A, B, N>, bool) {
+    ) -> (Pair<A, B, N>, Vector<bool, N>) {
         let total = scaled_powers::<N>(accumulator);
         let zero = Vector::<A, W>::from_int(0);
         let mut most = Vector::<A, W>::cast_from(block.value(0usize)).abs();
@@ -558,7 +558,7 @@ impl Blockwise for NormP {
         let ratios = fold::<Add, A, N, W>(ratios) + ratio::<N>(total.max, most);
         let fits = ratios.less_equal(&finite).vec_and(total.sum.less_equal(&finite));
         // The reciprocal of a larger maximum is denormal, and some devices take it for 0.
-        let taken = all::<N>(fits.vec_and(most.less_equal(&Vector::new(largest_divisor::<A>()))));
+        let taken = fits.vec_and(most.less_equal(&Vector::new(largest_divisor::<A>())));
         (Pair::new(most, Vector::cast_from(total.sum * share + sum)), taken)
     }
 }

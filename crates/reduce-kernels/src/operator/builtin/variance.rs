@@ -385,8 +385,8 @@ fn in_range<E: Float, N: Size>(total: Moments<E, N>) -> Vector<bool, N> {
     total.squares.less_than(&most).vec_and(total.squares.greater_than(&least))
 }
 
-/// Adds a block: a distance, a sum and a square per element. Returns whether the block was taken.
-/// If not, the accumulator that is returned has no meaning.
+/// Adds a block: a distance, a sum and a square per element. Returns the components that were
+/// taken. The others have no meaning in the accumulator that is returned.
 ///
 /// The first element of the first block is the origin, at a scale of 1, or at that of
 /// [`scale_of()`] if all elements of the block are equal. The origin moves to the mean as soon as
@@ -398,18 +398,18 @@ fn take_block<E: Float, N: Size, W: Size>(
     accumulator: Moments<E, N>,
     block: &Block<W>,
     #[comptime] skips: bool,
-) -> (Moments<E, N>, bool) {
+) -> (Moments<E, N>, Vector<bool, N>) {
     let starts = block.starts();
     let mut total = accumulator;
-    let mut taken = false.runtime();
+    let mut taken = Vector::<bool, N>::new(false);
     if comptime![!starts] {
         // The distances from the origin of an empty accumulator are out of range, so that a first
         // block is one of the rare cases.
         let (measured, _) = measured::<E, N, W>(accumulator, block, skips);
         total = measured;
-        taken = all::<N>(in_range::<E, N>(total));
+        taken = in_range::<E, N>(total);
     }
-    if !taken {
+    if !all::<N>(taken) {
         let (rare, fits) = take_rare_block::<E, N, W>(accumulator, block, skips);
         total = rare;
         taken = fits;
@@ -450,7 +450,7 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
     accumulator: Moments<E, N>,
     block: &Block<W>,
     #[comptime] skips: bool,
-) -> (Moments<E, N>, bool) {
+) -> (Moments<E, N>, Vector<bool, N>) {
     let zero = Vector::<E, N>::from_int(0);
     let starts = accumulator.scale.equal(&zero);
     let start = leading::<E, N, W>(Vector::cast_from(block.value(0usize)));
@@ -464,8 +464,8 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
     let (total, added) = measured::<E, N, W>(begun, block, skips);
     let fits = in_range::<E, N>(total);
     let mut result = total;
-    let mut taken = all::<N>(fits);
-    if !taken {
+    let mut taken = fits;
+    if !all::<N>(fits) {
         // Elements that all equal the origin leave nothing to vanish.
         let origin = spread::<E, N, W>(begun.origin);
         let scale = spread::<E, N, W>(begun.scale);
@@ -482,7 +482,7 @@ fn take_rare_block<E: Float, N: Size, W: Size>(
         }
         let equal = fold::<Most, E, N, W>(size).equal(&zero).vec_and(added.equal(&zero));
         let most = Vector::new(most_squares::<E>());
-        taken = all::<N>(fits.or(equal.vec_and(total.squares.less_than(&most))));
+        taken = fits.or(equal.vec_and(total.squares.less_than(&most)));
         // The scale of elements that are all equal so far is that of the origin. Their sums are 0
         // at every scale. They are not multiplied by the ratio of scales, whose square may be
         // infinite: compilers for SPIR-V may square it first.
@@ -689,7 +689,7 @@ impl<const SKIPS: bool> Blockwise for Spread<SKIPS> {
         accumulator: AccumulatorOf<Five, N>,
         block: &Block<W>,
         _parameters: &Parameters,
-    ) -> (AccumulatorOf<Five, N>, bool) {
+    ) -> (AccumulatorOf<Five, N>, Vector<bool, N>) {
         let total = moments::<N>(accumulator);
         let (total, taken) = take_block::<A, N, W>(total, block, SKIPS);
         (fields::<N>(total), taken)

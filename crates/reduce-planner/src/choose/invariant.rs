@@ -1,0 +1,311 @@
+//! The choice of a plan whose bits do not depend on the number of outputs.
+//!
+//! What the bits depend on is a [`Tree`]: how many units of how many cubes share an output, and how
+//! many elements they load at a time. It must follow from the slice alone, and serve one output as
+//! well as thousands. So the plans that a search finds for several numbers of outputs are compared
+//! for all of these numbers, and the one is taken whose worst estimate is the least behind the best
+//! plan for that number. The problem's own plan has the same tree. Its other numbers are free: how
+//! wide vectors across outputs are, who merges.
+
+use super::{
+    Accesses, Candidate, Choice, Search,
+    access::widest_vector,
+    cost::Costs,
+    sizing::{cubes_wanted, units_limit},
+};
+use crate::{
+    device::Device,
+    error::PlanError,
+    illegal::Illegal,
+    kind::ScheduleKind,
+    limits,
+    numbers::from_percent,
+    numerics::Numerics,
+    plan::{
+        Access, Merge, Plan, Schedule, Tree,
+        check::{check_access, check_schedule},
+    },
+    problem::{Direction, Problem},
+    refusal::{Reason, Refusal},
+};
+
+/// Chooses the plan for a problem whose bits must not depend on the number of outputs.
+pub(super) fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
+    limits::check(problem, device)?;
+    let Candidate { plan, estimate } = fitted(&model(problem, device)?, problem, device)?;
+    let others = ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind());
+    let refused = others.map(|kind| Refusal::new(kind, other_bits(&plan))).collect();
+    Ok(Choice { plan, estimate, refused, runners_up: Vec::new() })
+}
+
+/// The problem that stands for all with the same slices: their plans are its plan, fitted.
+pub(crate) fn representative(problem: &Problem, device: &Device) -> Problem {
+    let access = reference_access(problem, device);
+    let outputs = device.max_vector.max(1).next_multiple_of(64);
+    problem
+        .reference(outputs, access.vector, widest_vector(problem, device))
+        .with_numerics(Numerics::BatchInvariant)
+}
+
+/// The plan of a problem, from that of its [`representative`].
+pub(crate) fn fit(plan: &Plan, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
+    limits::check(problem, device)?;
+    Ok(fitted(plan, problem, device)?.plan)
+}
+
+/// The chosen plan, if it has this schedule.
+pub(super) fn force(
+    kind: ScheduleKind,
+    problem: &Problem,
+    device: &Device,
+) -> Result<Plan, PlanError> {
+    let plan = choose(problem, device)?.plan;
+    if plan.schedule.kind() == kind {
+        return Ok(plan);
+    }
+    let refusals = vec![Refusal::new(kind, other_bits(&plan))];
+    Err(PlanError::NoSchedule { device: device.name.clone(), refusals })
+}
+
+/// The reason against schedules other than that of the chosen plan.
+fn other_bits(plan: &Plan) -> Reason {
+    let (units, cubes) = (plan.schedule.units_per_output(), plan.schedule.cubes_per_output());
+    Reason::OtherBits { numerics: plan.numerics, units, cubes }
+}
+
+impl Plan {
+    /// Checks that the plan computes `problem` correctly on `device`. Plans from
+    /// [`choose`](crate::choose) and [`force`](crate::force) always do.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, the device lacks what the problem needs, the plan breaks a
+    /// rule, or it gives other bits than it promises. See [`PlanError`].
+    pub fn check(&self, problem: &Problem, device: &Device) -> Result<(), PlanError> {
+        self.check_rules(problem, device)?;
+        if !self.numerics.is_batch_invariant() {
+            return Ok(());
+        }
+        let chosen = choose(problem, device)?.plan;
+        match Tree::of(self, problem) == Tree::of(&chosen, problem) {
+            true => Ok(()),
+            false => Err(self.unfit(device, Illegal::OtherBits { numerics: self.numerics })),
+        }
+    }
+}
+
+/// How problems with the same slices are read: the widest vectors along the reduction that begin at
+/// a vector's boundary in all rows, because heads and tails that are peeled have another length in
+/// each row; the device's widest vectors across outputs.
+fn reference_access(problem: &Problem, device: &Device) -> Access {
+    match problem.direction() {
+        Direction::Along => Access::widest_up_to(device.load_bytes, false, problem, device),
+        Direction::Across => {
+            Access::widest(&problem.reference(device.max_vector.max(1), 1, 1), device)
+        }
+    }
+}
+
+/// Numbers of outputs that a plan is compared for, and the share of time that it may lose there. A
+/// few outputs may lose most: one along the reduction; across outputs, where one alone is read
+/// along, as many as a segment of memory holds. As many as there are multiprocessors may lose less,
+/// and those that fill the device the least.
+pub(crate) fn reference_outputs(problem: &Problem, device: &Device) -> Vec<(usize, f64)> {
+    let tuning = device.tuning.invariant;
+    let len = (problem.reduction_len() as u64).max(1);
+    let along = problem.direction() == Direction::Along;
+    let few = if along { 1 } else { FEW_ACROSS };
+    let least = cubes_wanted(device, 1).next_multiple_of(64);
+    let filling = [4, 1].map(|part| (tuning.reference_elements / part / len).max(few));
+    let all = [
+        (few, if along { tuning.one_output_percent } else { tuning.few_across_percent }),
+        (least, if along { tuning.some_along_percent } else { tuning.some_across_percent }),
+        (filling[0], tuning.many_outputs_percent),
+        (filling[1], tuning.many_outputs_percent),
+    ];
+    // Of equal numbers, the one with the least loss counts.
+    let mut all = all
+        .map(|(outputs, percent)| (outputs.min(LARGEST_REFERENCE) as usize, from_percent(percent)));
+    all.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let mut all = all.to_vec();
+    all.dedup_by_key(|&mut (outputs, _)| outputs);
+    all
+}
+
+/// Outputs that lie in a segment of memory.
+const FEW_ACROSS: u64 = 16;
+
+/// Most outputs of a reference problem.
+const LARGEST_REFERENCE: u64 = 1 << 24;
+
+/// The plan whose tree all problems with the same slices have.
+fn model(problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
+    let access = reference_access(problem, device);
+    let widest = widest_vector(problem, device);
+    let references: Vec<(Problem, f64)> = reference_outputs(problem, device)
+        .into_iter()
+        .map(|(outputs, loss)| (problem.reference(outputs, access.vector, widest), loss))
+        .collect();
+    let accesses = Accesses { widest: access, realigned: None };
+    let mut plans: Vec<Plan> = Vec::new();
+    let mut refused = Vec::new();
+    for (reference, _) in &references {
+        let search = Search::among(&ScheduleKind::ALL, reference, device, accesses);
+        for found in search.found {
+            let plan = merged_alike(found.candidate.plan, problem, device);
+            if has_merging_units(&plan) {
+                plans.push(plan);
+            }
+        }
+        refused = search.refused;
+    }
+    let costs: Vec<Costs<'_>> =
+        references.iter().map(|(reference, _)| Costs::of(reference, device)).collect();
+    let losses: Vec<f64> = references.iter().map(|&(_, loss)| loss).collect();
+    let time = |plan: &Plan, nth: usize| costs[nth].estimate(plan).total_ns();
+    // Of the plans with one tree, the one that is best for most outputs stands for all.
+    let largest = references.len() - 1;
+    let mut of_trees: Vec<(Tree, Plan, f64)> = Vec::new();
+    for plan in plans {
+        let (tree, time) = (Tree::of(&plan, problem), time(&plan, largest));
+        match of_trees.iter_mut().find(|(other, ..)| *other == tree) {
+            Some(found) if time < found.2 => *found = (tree, plan, time),
+            Some(_) => {}
+            None => of_trees.push((tree, plan, time)),
+        }
+    }
+    let plans: Vec<Plan> = of_trees.into_iter().map(|(_, plan, _)| plan).collect();
+    least_behind(&plans, &losses, time)
+        .copied()
+        .ok_or_else(|| PlanError::NoSchedule { device: device.name.clone(), refusals: refused })
+}
+
+/// The plan whose worst time, beside the best of all plans for the same problem, is the least of
+/// several problems. `losses` says for each problem by which share a plan may be slower, and `time`
+/// gives the time of a plan for the problem with a number.
+pub(crate) fn least_behind<'a, P>(
+    plans: &'a [P],
+    losses: &[f64],
+    time: impl Fn(&P, usize) -> f64,
+) -> Option<&'a P> {
+    let times: Vec<Vec<f64>> =
+        plans.iter().map(|plan| (0..losses.len()).map(|nth| time(plan, nth)).collect()).collect();
+    let best = |nth: usize| times.iter().map(|times| times[nth]).fold(f64::INFINITY, f64::min);
+    let best: Vec<f64> = (0..losses.len()).map(best).collect();
+    let worst = |times: &[f64]| {
+        let behind = times.iter().zip(&best).zip(losses);
+        behind.map(|((time, best), loss)| (time / best - 1.0) / loss).fold(0.0, f64::max)
+    };
+    let ranked = plans.iter().zip(times.iter().map(|times| worst(times)));
+    ranked.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(plan, _)| plan)
+}
+
+/// The plan with the units that merge partials in all batch-invariant plans.
+fn merged_alike(plan: Plan, problem: &Problem, device: &Device) -> Plan {
+    match plan.schedule {
+        Schedule::Split { .. } if device.wide_atomics => merged_by(plan, Merge::LastCube),
+        Schedule::Split { .. } => merged_by(plan, second_launch(&plan, problem, device)),
+        _ => plan,
+    }
+}
+
+fn merged_by(plan: Plan, merge: Merge) -> Plan {
+    match plan.schedule {
+        Schedule::Split {
+            cubes_per_output, units_per_output, outputs_per_cube, combine, ..
+        } => {
+            let schedule = Schedule::Split {
+                cubes_per_output,
+                units_per_output,
+                outputs_per_cube,
+                combine,
+                merge,
+            };
+            Plan { schedule, ..plan }
+        }
+        _ => plan,
+    }
+}
+
+/// A second launch that merges with as many units for each output as the last cube would.
+fn second_launch(plan: &Plan, problem: &Problem, device: &Device) -> Merge {
+    let plan = merged_by(*plan, Merge::LastCube).with_numerics(Numerics::BatchInvariant);
+    let units_per_output = plan.merging_units().max(1);
+    let single = Access::new(Direction::Along);
+    let units = units_limit(problem, device, single, device.tuning.merge_units_per_cube);
+    let outputs_per_cube = match plan.access.direction {
+        // Planes combine where a cube has one output.
+        Direction::Along => 1,
+        Direction::Across => (units / units_per_output).max(1),
+    };
+    Merge::SecondLaunch { units_per_output, outputs_per_cube }
+}
+
+/// Whether the last cube of a split has the units that merge in all batch-invariant plans.
+fn has_merging_units(plan: &Plan) -> bool {
+    match plan.schedule {
+        Schedule::Split { outputs_per_cube, units_per_output, .. } => {
+            match plan.access.direction {
+                // Shared memory merges several outputs in another order than planes merge one.
+                Direction::Along => outputs_per_cube == 1,
+                Direction::Across => {
+                    let least = Plan::MERGING_UNITS_ACROSS as usize * plan.access.vector;
+                    units_per_output as usize >= least
+                }
+            }
+        }
+        _ => true,
+    }
+}
+
+/// The plan for a problem, with the tree of the model.
+fn fitted(model: &Plan, problem: &Problem, device: &Device) -> Result<Candidate, PlanError> {
+    let [first, second] = match problem.direction() {
+        Direction::Along => [Some(model.access), None],
+        // Rows that do not begin at a boundary of the model's vectors are realigned, or read element
+        // by element: kernels for each shorter vector would be many.
+        Direction::Across => {
+            let widest = Access::widest(problem, device);
+            let single = Access::new(Direction::Across);
+            let own = match widest.vector >= model.access.vector {
+                true => [Some(widest), None],
+                false if problem.operator().blockwise => [Some(single), None],
+                false => [widest.widened(problem, device), Some(single)],
+            };
+            own.map(|access| Some(across(model, access?, problem)))
+        }
+    };
+    let legal = |access: Access| {
+        let plan = Plan { access, ..*model }.with_numerics(Numerics::BatchInvariant);
+        let check = |plan: Plan| {
+            check_access(plan.access, problem, device)
+                .and_then(|()| check_schedule(&plan, problem, device))
+                .map(|()| plan)
+        };
+        // More partials than may be published are merged by a second launch.
+        let separate = || check(merged_by(plan, second_launch(&plan, problem, device))).ok();
+        check(plan).or_else(|reason| separate().ok_or_else(|| plan.unfit(device, reason)))
+    };
+    let plan = match first.or(second).map_or(Ok(*model), legal) {
+        Ok(plan) => plan,
+        Err(error) => second.map_or(Err(error), legal)?,
+    };
+    Ok(Candidate { plan, estimate: plan.estimate(problem, device) })
+}
+
+/// The model's access with the vectors that the layout of a problem's outputs allows. Operators
+/// that take elements one by one may have other loads in flight.
+fn across(model: &Plan, own: Access, problem: &Problem) -> Access {
+    let vector = own.vector.min(model.access.vector);
+    let access = model.access.with_vector(vector).with_realigned(own.realigned);
+    let access = access.with_peeled(own.peeled && own.vector == vector);
+    match problem.operator().blockwise {
+        true => access,
+        false => {
+            // As many bytes in flight.
+            let loads = model.access.loads_in_flight * (model.access.vector / vector).max(1);
+            let most = Access::MOST_LOADS_IN_FLIGHT / access.outputs_in_flight.max(1);
+            access.with_loads_in_flight(loads.min(most).max(1))
+        }
+    }
+}
