@@ -1,4 +1,4 @@
-//! Measured plans of a device.
+//! Measured plans of a device, and what bits may depend on.
 //!
 //! ```
 //! use burn_tensor::Device;
@@ -24,6 +24,21 @@ use crate::backend::ReduceBackend;
 /// ```
 pub fn planner_device(device: &Device) -> Option<reduce_kernels::Device> {
     Dispatch::planner_device(device.as_dispatch())
+}
+
+/// Promises these numerics for all functions of this crate in this process, gradients included; see
+/// [`reduce_kernels::plans::use_numerics`]. Call it before the first of them: what a lazy backend
+/// has recorded is reduced with the numerics of the time when it runs. It says nothing of Burn's
+/// own operations, nor of Flex.
+///
+/// ```
+/// use reduce_burn::{plans::use_numerics, reduce_kernels::plans::Numerics};
+///
+/// use_numerics(Numerics::BatchInvariant);
+/// # use_numerics(Numerics::Deterministic);
+/// ```
+pub fn use_numerics(numerics: reduce_kernels::plans::Numerics) {
+    reduce_kernels::plans::use_numerics(numerics);
 }
 
 /// Takes the plans of all reductions on a device from `plans`, in every thread, where it has one;

@@ -18,6 +18,7 @@ use reduce_kernels::{
     Device, ElementType, ReduceError,
     by_name::{AppliedName, OperatorName, PairName},
     planner::{Explained, Plan, PlanError, Planned, Problem, ScheduleKind, force},
+    plans::{Numerics, use_numerics},
 };
 use reduce_programs::{
     FileError,
@@ -111,6 +112,10 @@ struct Arguments {
     /// Print a device as JSON instead: a file with it can be changed and given to --device.
     #[arg(long, value_name = "NAME|FILE", exclusive = true)]
     print_device: Option<String>,
+    /// What the bits of the result may depend on: `deterministic`, on the plan, or
+    /// `batch-invariant`, on each slice alone.
+    #[arg(long, default_value_t)]
+    numerics: Numerics,
     /// Check and estimate this plan too, given as JSON; may be repeated.
     #[arg(long = "plan", value_name = "JSON")]
     plans: Vec<String>,
@@ -153,9 +158,11 @@ enum Stop {
 }
 
 fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Stop::Arguments)
-        .and_then(|arguments: Arguments| run(&arguments));
+    let done =
+        command_line::arguments().map_err(Stop::Arguments).and_then(|arguments: Arguments| {
+            use_numerics(arguments.numerics);
+            run(&arguments)
+        });
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

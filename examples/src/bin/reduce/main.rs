@@ -18,6 +18,7 @@ use reduce_kernels::{
     operator::Arity,
     pairs::reduce_pair,
     planner::{Choice, Estimate, Plan, Problem, ScheduleKind, reduced_axes},
+    plans::{Numerics, use_numerics},
     reduce, storage_type,
 };
 use reduce_programs::{
@@ -87,6 +88,10 @@ struct Arguments {
     /// own for the input's type and the result's.
     #[arg(long, value_name = "TYPE")]
     accumulate: Option<ElementType>,
+    /// What the bits of the result may depend on: `deterministic`, on the plan, or
+    /// `batch-invariant`, on each slice alone.
+    #[arg(long, default_value_t)]
+    numerics: Numerics,
     /// Write the result to this .npy file; for an operator with several results, a file for each:
     /// LOW.npy,HIGH.npy.
     #[arg(long, value_delimiter = ',')]
@@ -102,9 +107,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let done = command_line::arguments()
-        .map_err(Into::into)
-        .and_then(|arguments: Arguments| run(&arguments));
+    let done = command_line::arguments().map_err(Into::into).and_then(|arguments: Arguments| {
+        use_numerics(arguments.numerics);
+        run(&arguments)
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail("reduce", error),
