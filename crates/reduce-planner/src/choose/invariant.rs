@@ -130,12 +130,17 @@ pub(crate) fn reference_outputs(problem: &Problem, device: &Device) -> Vec<(usiz
     // Of equal numbers, the one with the least loss counts.
     all.sort_unstable();
     all.dedup_by_key(|&mut (outputs, _)| outputs);
-    let all = all.into_iter().filter(|&(outputs, _)| outputs > 0);
+    // More elements than these fit no device: such slices come alone, or a few at a time.
+    let fits = |outputs: u64| outputs == 1 || outputs.saturating_mul(len) <= MOST_ELEMENTS;
+    let all = all.into_iter().filter(|&(outputs, _)| outputs > 0 && fits(outputs));
     all.map(|(outputs, percent)| (outputs as usize, from_percent(percent))).collect()
 }
 
 /// Outputs across that lie in a segment of memory.
 const FEW_ACROSS: u64 = 16;
+
+/// Most elements of a reference problem with several outputs.
+const MOST_ELEMENTS: u64 = 1 << 32;
 
 /// Most outputs of a reference problem.
 const LARGEST_REFERENCE: u64 = 1 << 24;
@@ -149,41 +154,46 @@ fn model(problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
         .map(|(outputs, loss)| (problem.reference(outputs, access.vector, widest), loss))
         .collect();
     let accesses = Accesses { widest: access, realigned: None };
-    let margin = 1.0 + from_percent(device.tuning.search_margin_percent);
-    // Plans, and how many times as long they are expected to take as their estimate says.
-    let mut plans: Vec<(Plan, f64)> = Vec::new();
+    let mut plans: Vec<Plan> = Vec::new();
+    let mut chosen: Option<Plan> = None;
     let mut refused = Vec::new();
     for (reference, _) in &references {
         let search = Search::among(&ScheduleKind::ALL, reference, device, accesses);
-        plans.extend(search.found.iter().filter_map(|found| {
-            let plan = merged_alike(found.candidate.plan, problem, device);
-            let times = if found.ruled { 1.0 } else { margin };
-            (has_merging_units(&plan) && shares(&plan, problem)).then_some((plan, times))
-        }));
+        let ranking = search.ranking(device).into_iter();
+        let ranking = ranking.map(|found| merged_alike(found.plan, problem, device));
+        let before = plans.len();
+        plans.extend(ranking.filter(|plan| has_merging_units(plan) && shares(plan, problem)));
+        chosen = plans.get(before).copied();
         refused = search.refused;
     }
     if let Some(rows) = single_rows(problem, access, device) {
-        plans = rows.into_iter().map(|plan| (plan, 1.0)).collect();
+        chosen = rows.first().copied();
+        plans = rows;
     }
     let costs: Vec<Costs<'_>> =
         references.iter().map(|(reference, _)| Costs::of(reference, device)).collect();
     let losses: Vec<f64> = references.iter().map(|&(_, loss)| loss).collect();
-    let time =
-        |&(ref plan, times): &(Plan, f64), nth: usize| times * costs[nth].estimate(plan).alone_ns();
-    // Of the plans with one tree, the one that is best for most outputs stands for all.
+    // Other plans than the one that is chosen for most outputs must be expected to be faster by a
+    // margin there, as in every search.
     let largest = references.len() - 1;
-    let mut of_trees: Vec<(Tree, (Plan, f64), f64)> = Vec::new();
+    let margin = 1.0 + from_percent(device.tuning.search_margin_percent);
+    let time = |plan: &Plan, nth: usize| {
+        let other = nth == largest && Some(*plan) != chosen;
+        costs[nth].estimate(plan).alone_ns() * if other { margin } else { 1.0 }
+    };
+    // Of the plans with one tree, the one that is best for most outputs stands for all.
+    let mut of_trees: Vec<(Tree, Plan, f64)> = Vec::new();
     for plan in plans {
-        let (tree, longest) = (Tree::of(&plan.0, problem), time(&plan, largest));
+        let (tree, longest) = (Tree::of(&plan, problem), time(&plan, largest));
         match of_trees.iter_mut().find(|(other, ..)| *other == tree) {
             Some(found) if longest < found.2 => *found = (tree, plan, longest),
             Some(_) => {}
             None => of_trees.push((tree, plan, longest)),
         }
     }
-    let plans: Vec<(Plan, f64)> = of_trees.into_iter().map(|(_, plan, _)| plan).collect();
-    least_behind(&plans, &losses, time)
-        .map(|&(plan, _)| plan)
+    let plans: Vec<Plan> = of_trees.into_iter().map(|(_, plan, _)| plan).collect();
+    let best = least_behind(&plans, &losses, time);
+    best.copied()
         .ok_or_else(|| PlanError::NoSchedule { device: device.name.clone(), refusals: refused })
 }
 
@@ -228,8 +238,7 @@ const LONG_ROW: u64 = 1 << 14;
 
 /// The plan whose worst time, beside the best of all plans for the same problem, is the least of
 /// several problems. `losses` says for each problem by which share a plan may be slower, and `time`
-/// gives the time of a plan for the problem with a number. For the last problem, no plan that loses
-/// more is taken.
+/// gives the time of a plan for the problem with a number.
 pub(crate) fn least_behind<'a, P>(
     plans: &'a [P],
     losses: &[f64],
@@ -239,14 +248,11 @@ pub(crate) fn least_behind<'a, P>(
         plans.iter().map(|plan| (0..losses.len()).map(|nth| time(plan, nth)).collect()).collect();
     let best = |nth: usize| times.iter().map(|times| times[nth]).fold(f64::INFINITY, f64::min);
     let best: Vec<f64> = (0..losses.len()).map(best).collect();
-    let worst = |times: &[f64]| {
+    let worst = |times: &Vec<f64>| {
         let behind = times.iter().zip(&best).zip(losses);
         behind.map(|((time, best), loss)| (time / best - 1.0) / loss).fold(0.0, f64::max)
     };
-    let last = losses.len() - 1;
-    let within = |times: &Vec<f64>| times[last] <= best[last] * (1.0 + losses[last]);
-    let ranked = plans.iter().zip(&times).filter(|(_, times)| within(times));
-    let ranked = ranked.map(|(plan, times)| (plan, worst(times)));
+    let ranked = plans.iter().zip(times.iter().map(worst));
     ranked.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(plan, _)| plan)
 }
 
@@ -295,7 +301,7 @@ fn second_launch(plan: &Plan, problem: &Problem, device: &Device) -> Merge {
 /// is as fast where outputs are many, and takes several times as long where they are few.
 fn shares(plan: &Plan, problem: &Problem) -> bool {
     let across = plan.access.direction == Direction::Across;
-    let least = (problem.reduction_len() as u64 / 32).clamp(1, 8);
+    let least = (problem.reduction_len() as u64 / 64).clamp(1, 8);
     !across || plan.schedule.all_units_per_output() >= least
 }
 
