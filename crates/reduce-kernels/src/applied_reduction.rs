@@ -57,9 +57,9 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
 /// it cannot run, but answers everything else.
 #[must_use = "an applied reduction does nothing until it is run"]
 pub struct AppliedReduction<'a, O, F, T> {
-    reduction: Reduction<'a, O, T>,
+    pub(crate) reduction: Reduction<'a, O, T>,
     apply: F,
-    operands: Vec<(&'a T, Axes)>,
+    pub(crate) operands: Vec<(&'a T, Axes)>,
     output: Option<ElementType>,
     plan: Option<AppliedPlan>,
 }
@@ -202,7 +202,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// The call. `layout` is the strides and the alignment of a supplied output.
-    fn call(
+    pub(crate) fn call(
         &self,
         layout: Option<(Vec<usize>, usize)>,
         wants_results: bool,

@@ -76,6 +76,7 @@ pub mod sharded;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod two_inputs;
+pub mod warm_up;
 
 pub use axes::Axes;
 pub use confirm::confirm;
@@ -112,6 +113,9 @@ mod documents {
 
     #[doc = include_str!("../../../docs/SEMANTICS.md")]
     struct Semantics;
+
+    #[doc = include_str!("../../../docs/SERVING.md")]
+    struct Serving;
 
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/TUNING.md")]

@@ -367,7 +367,15 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
         self.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect()
     }
 
-    fn call(&self) -> Result<Call<'_, ListTask<'_>>, ReduceError> {
+    /// The tensors that `of` makes for the places of the list's own.
+    pub(crate) fn stand_ins(
+        &self,
+        of: impl Fn(InputSpec<'_>) -> TensorHandle,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        Ok(self.specs()?.into_iter().map(of).collect())
+    }
+
+    pub(crate) fn call(&self) -> Result<Call<'_, ListTask<'_>>, ReduceError> {
         self.call_with(self.specs()?, self.outputs)
     }
 
@@ -427,7 +435,7 @@ pub type AppliedWithResults<O> = (Vec<TensorHandle>, ResultsOfList<O>);
 /// run, but answers everything else.
 #[must_use = "an applied reduction does nothing until it is run"]
 pub struct AppliedList<'a, O, F, T> {
-    list: ListReduction<'a, O, T>,
+    pub(crate) list: ListReduction<'a, O, T>,
     apply: F,
     plan: Option<AppliedListPlan>,
 }
@@ -508,7 +516,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
         Ok(RecordedCall::ListApplication(recorded))
     }
 
-    fn call(&self, in_place: bool) -> Result<Call<'_, ApplyListTask<'_>>, ReduceError> {
+    pub(crate) fn call(&self, in_place: bool) -> Result<Call<'_, ApplyListTask<'_>>, ReduceError> {
         let apply_parameters = (F::PARAMETERS)(&self.apply)
             .map_err(|invalid| ReduceError::parameter(F::NAME.to_owned(), invalid))?;
         let specs = self.list.specs()?;

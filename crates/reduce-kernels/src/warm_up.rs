@@ -1,0 +1,157 @@
+//! Compiling kernels before they are needed: a program's first requests then pay no compilation.
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     ElementType, ReduceError, Sum, TensorDescription, cubecl::prelude::*,
+//!     normalize::Softmax, plans::{Numerics, use_numerics}, reduce, warm_up::warm_up,
+//! };
+//!
+//! # fn example(client: &Client) -> Result<(), ReduceError> {
+//! // One batch of each width serves all batches.
+//! use_numerics(Numerics::BatchInvariant);
+//! let [one, many] = [1, 64].map(|rows| {
+//!     TensorDescription::row_major(ElementType::BF16, [rows, 32_000])
+//! });
+//! warm_up(
+//!     client,
+//!     &[
+//!         &reduce(Sum, &one).over(1),
+//!         &reduce(Sum, &many).over(1),
+//!         &Softmax.of(&one, 1),
+//!         &Softmax.of(&many, 1),
+//!     ],
+//!     |progress| println!("{} of {}", progress.done, progress.of),
+//! )?;
+//! # Ok(()) }
+//! ```
+//!
+//! With the feature `persistence`, CubeCL keeps what was compiled, and the next process that calls
+//! [`warm_up`] reads it from the disk.
+
+use std::time::{Duration, Instant};
+
+use cubecl::{dry_run::DryRun, future::block_on, prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{InputSpec, span};
+
+use crate::{
+    applied_reduction::AppliedReduction,
+    element::storage_type,
+    error::ReduceError,
+    host::apply::launch::Tensors,
+    input::{Input, alignment_of},
+    list::{AppliedList, ListReduction},
+    operator::{Apply, Operator},
+    reduction::Reduction,
+};
+
+/// A call whose kernels can be compiled without running it. Every builder is one, also with a
+/// [`TensorDescription`](crate::TensorDescription) in place of a tensor.
+pub trait WarmUp {
+    /// Issues the call, with tensors that stand in for its own.
+    ///
+    /// # Errors
+    ///
+    /// The error that running it would return before anything is launched.
+    #[doc(hidden)]
+    fn issue(&self, client: &Client) -> Result<(), ReduceError>;
+}
+
+/// How far a [`warm_up`] has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Calls whose kernels are compiled.
+    pub done: usize,
+    /// All calls.
+    pub of: usize,
+    /// The time that the last of them took: a few microseconds if it shares its kernels with one
+    /// before.
+    pub last: Duration,
+}
+
+/// Compiles the kernels of these calls, one after the other, and plans the calls in this thread.
+/// `progress` is called after each. Nothing runs: the calls' tensors are neither read nor written,
+/// and those of descriptions take no memory of the device.
+///
+/// A call without an output of its own is compiled as if it had a new row-major one. CubeCL 0.11
+/// compiles on one thread for each device, so calls do not overlap.
+///
+/// Call it before other threads use CubeCL. While it runs, CubeCL drops *every* launch of the
+/// process, on all devices and threads, whoever asked for it ([`DryRun`]).
+///
+/// # Errors
+///
+/// The first call that cannot run, and kernels that do not compile
+/// ([`ErrorKind::Device`](crate::ErrorKind::Device)). The calls before it are compiled.
+pub fn warm_up(
+    client: &Client,
+    calls: &[&dyn WarmUp],
+    mut progress: impl FnMut(Progress),
+) -> Result<(), ReduceError> {
+    let _nothing_runs = DryRun::new();
+    for (nth, call) in calls.iter().enumerate() {
+        let begun = Instant::now();
+        call.issue(client)?;
+        block_on(client.sync()).map_err(ReduceError::device)?;
+        progress(Progress { done: nth + 1, of: calls.len(), last: begun.elapsed() });
+    }
+    Ok(())
+}
+
+/// A tensor that lies so, of memory that is never touched. Its call has been checked.
+fn stand_in(client: &Client, spec: InputSpec<'_>) -> TensorHandle {
+    let elements = span(spec.shape, spec.strides).expect("the problem has found the span");
+    // A tensor that is less aligned than a buffer begins inside one.
+    let widest = alignment_of(0);
+    let offset = if spec.alignment < widest { spec.alignment } else { 0 };
+    let bytes = elements.max(1).saturating_mul(spec.element.bytes());
+    let handle = client.empty(bytes.saturating_add(offset)).offset_start(offset as u64);
+    TensorHandle::new(handle, spec.shape, spec.strides, storage_type(spec.element))
+}
+
+impl<O: Operator, T: Input> WarmUp for Reduction<'_, O, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let input = stand_in(client, self.input.spec()?);
+        let second = self.second.map(|second| second.spec()).transpose()?;
+        let second = second.map(|second| stand_in(client, second));
+        self.call(None)?.run(client, &input, second.as_ref())?;
+        Ok(())
+    }
+}
+
+impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
+    for AppliedReduction<'_, O, F, T>
+{
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let input = stand_in(client, self.reduction.input.spec()?);
+        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
+        let second = second.map(|second| stand_in(client, second));
+        let operand = |&(operand, _): &(&T, _)| Ok(stand_in(client, operand.spec()?));
+        let operands = self.operands.iter().map(operand);
+        let operands = operands.collect::<Result<Vec<_>, ReduceError>>()?;
+        let tensors =
+            Tensors { input: &input, second: second.as_ref(), operands: operands.iter().collect() };
+        self.call(None, false)?.run(client, &tensors)?;
+        Ok(())
+    }
+}
+
+impl<O: Operator, T: Input> WarmUp for ListReduction<'_, O, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let tensors = self.stand_ins(|spec| stand_in(client, spec))?;
+        self.call()?.run(client, &tensors.iter().collect::<Vec<_>>())?;
+        Ok(())
+    }
+}
+
+impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp for AppliedList<'_, O, F, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client, false)?;
+        let tensors = self.list.stand_ins(|spec| stand_in(client, spec))?;
+        self.call(false)?.run(client, &tensors.iter().collect::<Vec<_>>())?;
+        Ok(())
+    }
+}

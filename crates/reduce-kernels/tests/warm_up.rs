@@ -1,0 +1,132 @@
+//! Kernels that are compiled before they are needed: nothing runs meanwhile, and what runs
+//! afterwards compiles nothing.
+//!
+//! An executable of its own with one test for each backend: while calls are warmed up, CubeCL drops
+//! every launch of the process.
+#![cfg(any(feature = "cuda-llvm", feature = "wgpu", feature = "vulkan"))]
+
+#[path = "suite/backend.rs"]
+mod backend;
+
+use std::sync::{Mutex, PoisonError};
+
+use reduce_kernels::{
+    ElementType, ErrorKind, Sum, TensorDescription, Var,
+    cubecl::{launched::LaunchedKernels, prelude::*, std::tensor::TensorHandle},
+    list::reduce_list,
+    normalize::Softmax,
+    pairs::{CosineSimilarity, reduce_pair},
+    plans::Numerics,
+    reduce, storage_type,
+    warm_up::{WarmUp, warm_up},
+};
+
+fn tensor(client: &Client, data: &[f32], shape: &[usize]) -> TensorHandle {
+    let handle = client.create_from_slice(f32::as_bytes(data));
+    TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(ElementType::F32))
+}
+
+fn read(client: &Client, tensor: &TensorHandle) -> Vec<f32> {
+    let bytes = client.read_one(tensor.handle.clone()).expect("the device answers");
+    f32::from_bytes(&bytes).to_vec()
+}
+
+/// Calls of every kind, with descriptions: their kernels are the ones that the same calls launch
+/// with tensors, and warming up leaves no tensor changed.
+fn calls_of_every_kind(client: &Client) {
+    let described = TensorDescription::row_major(ElementType::F32, [37, 1000]);
+    let row = TensorDescription::row_major(ElementType::F32, [1000]);
+    let cosine = CosineSimilarity { eps: 1e-8 };
+    let sums = reduce(Sum, &described).over(1);
+    let variances = reduce_list(Var { correction: 1.0 }, [&described, &row]);
+    let similar = reduce_pair(cosine, &described, &row).over(1);
+    let softmax = Softmax.of(&described, 1);
+    let calls: [&dyn WarmUp; 4] = [&sums, &variances, &similar, &softmax];
+
+    let issued = LaunchedKernels::new();
+    let mut seen = Vec::new();
+    warm_up(client, &calls, |progress| seen.push((progress.done, progress.of))).unwrap();
+    let issued = issued.finish();
+    assert_eq!(seen, [(1, 4), (2, 4), (3, 4), (4, 4)]);
+    assert!(issued.len() >= 4, "{}", issued.len());
+
+    let data: Vec<f32> = (0..37_000).map(|i| (i % 13) as f32 - 6.0).collect();
+    let x = tensor(client, &data, &[37, 1000]);
+    let y = tensor(client, &data[..1000], &[1000]);
+    let launched = LaunchedKernels::new();
+    let sums = reduce(Sum, &x).over(1).run(client).unwrap();
+    reduce_list(Var { correction: 1.0 }, [&x, &y]).run(client).unwrap();
+    reduce_pair(cosine, &x, &y).over(1).run(client).unwrap();
+    Softmax.of(&x, 1).run(client).unwrap();
+    let launched = launched.finish();
+    assert!(
+        launched.is_subset(&issued),
+        "{} kernels are new",
+        launched.difference(&issued).count()
+    );
+
+    let expected: Vec<f32> = data.chunks(1000).map(|row| row.iter().sum()).collect();
+    assert_eq!(read(client, &sums)[..37], expected);
+    // Nothing runs: not even into tensors that exist.
+    warm_up(client, &[&reduce(Sum, &x).over(1)], |_| ()).unwrap();
+    assert_eq!(read(client, &x)[..37_000], data);
+    assert_eq!(read(client, &sums)[..37], expected);
+}
+
+/// One batch stands for all where bits do not depend on the batch: the kernels of two batches, one
+/// of them of a single row, are those of every other.
+fn batches_share_kernels(client: &Client) {
+    let numerics = Numerics::BatchInvariant;
+    let described = [1, 2].map(|rows| TensorDescription::row_major(ElementType::F32, [rows, 1000]));
+    let sums = described.each_ref().map(|x| reduce(Sum, x).over(1).numerics(numerics));
+    let softmax = described.each_ref().map(|x| Softmax.of(x, 1).numerics(numerics));
+    let issued = LaunchedKernels::new();
+    warm_up(client, &[&sums[0], &sums[1], &softmax[0], &softmax[1]], |_| ()).unwrap();
+    let issued = issued.finish();
+    let launched = LaunchedKernels::new();
+    for rows in [1usize, 3, 64, 131] {
+        let x = tensor(client, &vec![0.5; rows * 1000], &[rows, 1000]);
+        reduce(Sum, &x).over(1).numerics(numerics).run(client).unwrap();
+        Softmax.of(&x, 1).numerics(numerics).run(client).unwrap();
+    }
+    let launched = launched.finish();
+    assert!(
+        launched.is_subset(&issued),
+        "{} kernels are new",
+        launched.difference(&issued).count()
+    );
+}
+
+/// A call that cannot run is refused as its run would be, after those before it.
+fn refusals(client: &Client) {
+    let x = TensorDescription::row_major(ElementType::F32, [4, 8]);
+    let (good, bad) = (reduce(Sum, &x).over(1), reduce(Sum, &x).over(2));
+    let mut done = 0;
+    let error = warm_up(client, &[&good, &bad], |progress| done = progress.done).unwrap_err();
+    assert_eq!((error.kind(), done), (ErrorKind::Shape, 1), "{error}");
+}
+
+/// Backends are tested one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+macro_rules! on {
+    ($backend:ident) => {
+        #[test]
+        fn $backend() {
+            let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let client = backend::$backend();
+            calls_of_every_kind(&client);
+            batches_share_kernels(&client);
+            refusals(&client);
+        }
+    };
+}
+
+#[cfg(feature = "cuda-llvm")]
+on!(cuda);
+
+#[cfg(feature = "vulkan")]
+on!(spirv);
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+on!(wgsl);
