@@ -1,20 +1,15 @@
 //! Times how long kernels take to compile, per operator, and prints a table in Markdown.
 
 use std::{
-    fmt, io,
+    io,
     process::ExitCode,
-    str::FromStr,
     time::{Duration, Instant},
 };
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use reduce_benches::{Case, inputs, run};
-use reduce_kernels::{
-    ReduceError,
-    by_name::{AppliedName, AppliedOptions, OperatorName, UnknownOperator, with_applied},
-    cubecl::{prelude::*, std::tensor::TensorHandle},
-};
+use reduce_benches::{Case, inputs};
+use reduce_kernels::{ReduceError, by_name::OperatorName, cubecl::prelude::*};
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, MeasureError, OnDevice, command_line::say, on_device, wait,
 };

@@ -4,9 +4,14 @@ use std::{fmt, str::FromStr};
 
 use reduce_benches::{Case, run};
 use reduce_kernels::{
-    ReduceError,
-    by_name::{AppliedName, AppliedOptions, OperatorName, UnknownOperator, with_applied},
+    ReduceError, TensorDescription,
+    by_name::{
+        AppliedName, AppliedOptions, OperatorName, OperatorOptions, UnknownOperator, with_applied,
+        with_operator,
+    },
     cubecl::{prelude::*, std::tensor::TensorHandle},
+    reduce,
+    warm_up::warm_up,
 };
 
 /// What is computed.
@@ -38,6 +43,24 @@ impl Name {
             Name::Applied(name) => {
                 with_applied!(name, AppliedOptions::default(), input, place.axes(), applied => {
                     applied.run(client).map(|output| vec![output])
+                })
+            }
+        }
+    }
+
+    /// Compiles the kernels that it takes for rows that lie so.
+    pub(super) fn warm_up(
+        self,
+        client: &Client,
+        rows: &TensorDescription,
+    ) -> Result<(), ReduceError> {
+        match self {
+            Name::Operator(name) => with_operator!(name, OperatorOptions::default(), operator => {
+                warm_up(client, &[&reduce(operator, rows).over(1)], |_| ())
+            }),
+            Name::Applied(name) => {
+                with_applied!(name, AppliedOptions::default(), rows, 1, applied => {
+                    warm_up(client, &[&applied], |_| ())
                 })
             }
         }

@@ -11,7 +11,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use reduce_benches::{Case, Over};
 use reduce_kernels::{
-    ElementType,
+    ElementType, TensorDescription,
     by_name::OperatorName,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     storage_type,
@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// A call that takes so many milliseconds longer than the next one is a pause.
     #[arg(long, default_value_t = 5.0)]
     pause_ms: f64,
+    /// Compile the kernels for one row and for the largest batch before the first batch.
+    #[arg(long)]
+    warm_up: bool,
 }
 
 /// What stops the program.
@@ -156,6 +159,11 @@ impl Day<'_> {
     ) -> Result<Seen, MeasureError> {
         let Arguments { element, most, pause_ms, .. } = *self.arguments;
         let mut seen = Seen::default();
+        if self.arguments.warm_up {
+            let rows = |rows| TensorDescription::row_major(element, [rows, width]);
+            name.warm_up(client, &rows(1)).map_err(MeasureError::from)?;
+            name.warm_up(client, &rows(most)).map_err(MeasureError::from)?;
+        }
         for (nth, batch) in self.sizes().into_iter().enumerate() {
             let start = if batch > ALIGNED_ROWS && nth % 2 == 1 { 0 } else { ALIGNED_ROWS };
             let offset = (start * width * element.bytes()) as u64;

@@ -21,6 +21,8 @@ use reduce_kernels::{
     warm_up::{WarmUp, warm_up},
 };
 
+const VAR: Var = Var { correction: 1.0 };
+
 fn tensor(client: &Client, data: &[f32], shape: &[usize]) -> TensorHandle {
     let handle = client.create_from_slice(f32::as_bytes(data));
     TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(ElementType::F32))
@@ -38,7 +40,7 @@ fn calls_of_every_kind(client: &Client) {
     let row = TensorDescription::row_major(ElementType::F32, [1000]);
     let cosine = CosineSimilarity { eps: 1e-8 };
     let sums = reduce(Sum, &described).over(1);
-    let variances = reduce_list(Var { correction: 1.0 }, [&described, &row]);
+    let variances = reduce_list(VAR, [&described, &row]);
     let similar = reduce_pair(cosine, &described, &row).over(1);
     let softmax = Softmax.of(&described, 1);
     let calls: [&dyn WarmUp; 4] = [&sums, &variances, &similar, &softmax];
@@ -55,7 +57,7 @@ fn calls_of_every_kind(client: &Client) {
     let y = tensor(client, &data[..1000], &[1000]);
     let launched = LaunchedKernels::new();
     let sums = reduce(Sum, &x).over(1).run(client).unwrap();
-    reduce_list(Var { correction: 1.0 }, [&x, &y]).run(client).unwrap();
+    reduce_list(VAR, [&x, &y]).run(client).unwrap();
     reduce_pair(cosine, &x, &y).over(1).run(client).unwrap();
     Softmax.of(&x, 1).run(client).unwrap();
     let launched = launched.finish();
@@ -97,6 +99,41 @@ fn batches_share_kernels(client: &Client) {
     );
 }
 
+/// Kernels that these calls take together.
+fn kernels_of<W: WarmUp>(client: &Client, calls: impl Iterator<Item = W>) -> usize {
+    let calls: Vec<W> = calls.collect();
+    let calls: Vec<&dyn WarmUp> = calls.iter().map(|call| call as _).collect();
+    let issued = LaunchedKernels::new();
+    warm_up(client, &calls, |_| ()).unwrap();
+    issued.finish().len()
+}
+
+/// Rows of one length take at most three kernels over batches of all sizes, and so do columns.
+fn few_kernels(client: &Client) {
+    let invariant = Numerics::BatchInvariant;
+    let counts = [1, 2, 3, 7, 8, 31, 64, 100, 132, 528, 777, 1024, 4095, 4096];
+    let described = |shape: [usize; 2]| TensorDescription::row_major(ElementType::F32, shape);
+    let largest = client.properties().memory.max_page_size as usize / 4;
+    let mut most = Vec::new();
+    for len in [1000, 5000, 50_257, 151_936] {
+        let fits = counts.iter().filter(|&count| count * len <= largest).count();
+        let counts = &counts[..fits];
+        let rows: Vec<_> = counts.iter().map(|&rows| described([rows, len])).collect();
+        let columns: Vec<_> = counts.iter().map(|&columns| described([len, columns])).collect();
+        let mut count = |what: &str, kernels: usize| most.push((kernels, what.to_owned(), len));
+        let sums = |x, axis| reduce(Sum, x).over(axis).numerics(invariant);
+        let vars = |x, axis| reduce(VAR, x).over(axis).numerics(invariant);
+        count("sums of rows", kernels_of(client, rows.iter().map(|x| sums(x, 1))));
+        count("sums of columns", kernels_of(client, columns.iter().map(|x| sums(x, 0))));
+        count("variances of rows", kernels_of(client, rows.iter().map(|x| vars(x, 1))));
+        count("variances of columns", kernels_of(client, columns.iter().map(|x| vars(x, 0))));
+        let softmax = rows.iter().map(|x| Softmax.of(x, 1).numerics(invariant));
+        count("softmax of rows", kernels_of(client, softmax));
+    }
+    let many: Vec<_> = most.iter().filter(|&&(kernels, ..)| kernels > 3).collect();
+    assert!(many.is_empty(), "{many:?}\n{most:?}");
+}
+
 /// A call that cannot run is refused as its run would be, after those before it.
 fn refusals(client: &Client) {
     let x = TensorDescription::row_major(ElementType::F32, [4, 8]);
@@ -117,6 +154,7 @@ macro_rules! on {
             let client = backend::$backend();
             calls_of_every_kind(&client);
             batches_share_kernels(&client);
+            few_kernels(&client);
             refusals(&client);
         }
     };

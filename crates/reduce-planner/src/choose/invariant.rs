@@ -324,19 +324,22 @@ fn has_merging_units(plan: &Plan) -> bool {
 
 /// The plan for a problem, with the tree of the model.
 fn fitted(model: &Plan, problem: &Problem, device: &Device) -> Result<Candidate, PlanError> {
-    let [first, second] = match problem.direction() {
-        Direction::Along => [Some(model.access), None],
+    let (access, instead) = match problem.direction() {
+        Direction::Along => (model.access, None),
         // Rows that do not begin at a boundary of the model's vectors are realigned, or read element
         // by element: kernels for each shorter vector would be many.
         Direction::Across => {
+            let own = |access| across(model, access, problem);
             let widest = Access::widest(problem, device);
             let single = Access::new(Direction::Across);
-            let own = match widest.vector >= model.access.vector {
-                true => [Some(widest), None],
-                false if problem.operator().blockwise => [Some(single), None],
-                false => [widest.widened(problem, device), Some(single)],
-            };
-            own.map(|access| Some(across(model, access?, problem)))
+            let operator = problem.operator();
+            let realigned =
+                (!operator.blockwise).then(|| widest.widened(problem, device)).flatten();
+            match realigned {
+                _ if widest.vector >= model.access.vector => (own(widest), None),
+                Some(realigned) => (own(realigned), Some(own(single))),
+                None => (own(single), None),
+            }
         }
     };
     let legal = |access: Access| {
@@ -350,10 +353,7 @@ fn fitted(model: &Plan, problem: &Problem, device: &Device) -> Result<Candidate,
         let separate = || check(merged_by(plan, second_launch(&plan, problem, device))).ok();
         check(plan).or_else(|reason| separate().ok_or_else(|| plan.unfit(device, reason)))
     };
-    let plan = match first.or(second).map_or(Ok(*model), legal) {
-        Ok(plan) => plan,
-        Err(error) => second.map_or(Err(error), legal)?,
-    };
+    let plan = legal(access).or_else(|refusal| instead.map_or(Err(refusal), legal))?;
     Ok(Candidate { plan, estimate: plan.estimate(problem, device) })
 }
 

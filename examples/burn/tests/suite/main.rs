@@ -102,6 +102,7 @@ macro_rules! suite {
                 gradients_of_narrow_types: gradients::of_narrow_types;
                 clip_gradients_of_a_module: clip::gradients_of_a_module;
                 clip_passes_gradients: clip::passes_gradients;
+                results_and_gradients_in_every_batch: plans::in_every_batch;
             }
 
             tests! {
