@@ -38,8 +38,9 @@ pub trait Planned {
     fn choose(&self, device: &Device) -> Result<Choice<Self::Plan>, PlanError>;
 
     /// The problem that stands for all with the same slices, where plans follow from slices alone
-    /// ([`Numerics::BatchInvariant`]): the plan of each is that of this one, [fitted](Self::fitted).
-    /// A caller that keeps the plan need not search again for another number of outputs.
+    /// ([`Numerics::BatchInvariant`](crate::Numerics::BatchInvariant)): the plan of each is that of
+    /// this one, [fitted](Self::fitted). A caller that keeps the plan need not search again for
+    /// another number of outputs.
     fn representative(&self, _device: &Device) -> Option<Self>
     where
         Self: Sized,
