@@ -27,6 +27,7 @@ use super::{
 /// be that of pushing the elements one by one, up to rounding.
 ///
 /// docs/ADDING_AN_OPERATOR.md in the repository shows when that is worth it.
+#[allow(clippy::type_complexity, reason = "implementations read the same tuple")]
 #[cube]
 pub trait Blockwise: Operator<Inputs = One> {
     /// Whether [`push_block`](Blockwise::push_block) may refuse a block.

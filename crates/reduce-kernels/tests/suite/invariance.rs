@@ -84,7 +84,7 @@ fn members(batch: usize, count: usize) -> Vec<usize> {
 /// Slices whose sums round in every addition. A few hold what needs a slow path.
 fn slices(element: ElementType, len: usize, count: usize, rng: &mut StdRng) -> Vec<Vec<f64>> {
     let slice = |nth: usize| {
-        let scale = if nth % 3 == 0 { 1.0 } else { 7.0 };
+        let scale = if nth.is_multiple_of(3) { 1.0 } else { 7.0 };
         let mut slice: Vec<f64> =
             (0..len).map(|_| rng.random_range(-1.0..1.0f64) * scale + 0.3).collect();
         let place = rng.random_range(0..len);

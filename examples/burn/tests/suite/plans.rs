@@ -48,7 +48,7 @@ pub(crate) fn in_every_batch(device: &Device) {
         ];
         let mut bits: Vec<Vec<u32>> = Vec::new();
         let mut look = |tensor: Tensor<2>| {
-            let found = tensor.slice([place..place + 1]).into_data().try_to_vec::<f32>().unwrap();
+            let found = tensor.narrow(0, place, 1).into_data().try_to_vec::<f32>().unwrap();
             bits.push(found.into_iter().map(f32::to_bits).collect());
         };
         for output in outputs {
