@@ -1,30 +1,5 @@
 //! Compiling kernels before they are needed: a program's first requests then pay no compilation.
 //!
-//! ```no_run
-//! use reduce_kernels::{
-//!     ElementType, ReduceError, Sum, TensorDescription, cubecl::prelude::*,
-//!     normalize::Softmax, plans::{Numerics, use_numerics}, reduce, warm_up::warm_up,
-//! };
-//!
-//! # fn example(client: &Client) -> Result<(), ReduceError> {
-//! // One batch of each width serves all batches.
-//! use_numerics(Numerics::BatchInvariant);
-//! let [one, many] = [1, 64].map(|rows| {
-//!     TensorDescription::row_major(ElementType::BF16, [rows, 32_000])
-//! });
-//! warm_up(
-//!     client,
-//!     &[
-//!         &reduce(Sum, &one).over(1),
-//!         &reduce(Sum, &many).over(1),
-//!         &Softmax.of(&one, 1),
-//!         &Softmax.of(&many, 1),
-//!     ],
-//!     |progress| println!("{} of {}", progress.done, progress.of),
-//! )?;
-//! # Ok(()) }
-//! ```
-//!
 //! With the feature `persistence`, CubeCL keeps what was compiled, and the next process that calls
 //! [`warm_up`] reads it from the disk.
 
@@ -78,6 +53,31 @@ pub struct Progress {
 ///
 /// Call it before other threads use CubeCL. While it runs, CubeCL drops *every* launch of the
 /// process, on all devices and threads, whoever asked for it ([`DryRun`]).
+///
+/// ```no_run
+/// use reduce_kernels::{
+///     ElementType, ReduceError, Sum, TensorDescription, cubecl::prelude::*,
+///     normalize::Softmax, plans::{Numerics, use_numerics}, reduce, warm_up::warm_up,
+/// };
+///
+/// # fn example(client: &Client) -> Result<(), ReduceError> {
+/// // One batch of each width serves all batches.
+/// use_numerics(Numerics::BatchInvariant);
+/// let [one, many] = [1, 64].map(|rows| {
+///     TensorDescription::row_major(ElementType::BF16, [rows, 32_000])
+/// });
+/// warm_up(
+///     client,
+///     &[
+///         &reduce(Sum, &one).over(1),
+///         &reduce(Sum, &many).over(1),
+///         &Softmax.of(&one, 1),
+///         &Softmax.of(&many, 1),
+///     ],
+///     |progress| println!("{} of {}", progress.done, progress.of),
+/// )?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
