@@ -168,7 +168,7 @@ pub fn reduce_list<'a, O: Operator<Inputs = One>, T: Input + 'a>(
 #[must_use = "a reduction does nothing until it is run"]
 pub struct ListReduction<'a, O, T> {
     operator: O,
-    tensors: Vec<&'a T>,
+    pub(crate) tensors: Vec<&'a T>,
     accumulator: Option<ElementType>,
     outputs: [Option<ElementType>; 3],
     /// A result that the caller asked a type for, but that the operator does not have.
@@ -365,14 +365,6 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// Bytes of the buffers of the tensors, where they exist.
     fn buffer_bytes(&self) -> Vec<Option<u64>> {
         self.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect()
-    }
-
-    /// The tensors that `of` makes for the places of the list's own.
-    pub(crate) fn stand_ins(
-        &self,
-        of: impl Fn(InputSpec<'_>) -> TensorHandle,
-    ) -> Result<Vec<TensorHandle>, ReduceError> {
-        Ok(self.specs()?.into_iter().map(of).collect())
     }
 
     pub(crate) fn call(&self) -> Result<Call<'_, ListTask<'_>>, ReduceError> {

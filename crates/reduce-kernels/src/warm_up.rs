@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use cubecl::{dry_run::DryRun, future::block_on, prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{InputSpec, span};
+use reduce_planner::span;
 
 use crate::{
     applied_reduction::AppliedReduction,
@@ -98,23 +98,30 @@ pub fn warm_up(
     Ok(())
 }
 
-/// A tensor that lies so, of memory that is never touched. Its call has been checked.
-fn stand_in(client: &Client, spec: InputSpec<'_>) -> TensorHandle {
+/// A tensor that lies as `tensor` does, of memory that is never touched. Its call has been checked.
+fn stand_in<T: Input>(client: &Client, tensor: &T) -> Result<TensorHandle, ReduceError> {
+    let spec = tensor.spec()?;
     let elements = span(spec.shape, spec.strides).expect("the problem has found the span");
     // A tensor that is less aligned than a buffer begins inside one.
     let widest = alignment_of(0);
     let offset = if spec.alignment < widest { spec.alignment } else { 0 };
     let bytes = elements.max(1).saturating_mul(spec.element.bytes());
     let handle = client.empty(bytes.saturating_add(offset)).offset_start(offset as u64);
-    TensorHandle::new(handle, spec.shape, spec.strides, storage_type(spec.element))
+    Ok(TensorHandle::new(handle, spec.shape, spec.strides, storage_type(spec.element)))
+}
+
+fn stand_ins<'a, T: Input + 'a>(
+    client: &Client,
+    tensors: impl Iterator<Item = &'a T>,
+) -> Result<Vec<TensorHandle>, ReduceError> {
+    tensors.map(|tensor| stand_in(client, tensor)).collect()
 }
 
 impl<O: Operator, T: Input> WarmUp for Reduction<'_, O, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
-        let input = stand_in(client, self.input.spec()?);
-        let second = self.second.map(|second| second.spec()).transpose()?;
-        let second = second.map(|second| stand_in(client, second));
+        let input = stand_in(client, self.input)?;
+        let second = self.second.map(|second| stand_in(client, second)).transpose()?;
         self.call(None)?.run(client, &input, second.as_ref())?;
         Ok(())
     }
@@ -125,12 +132,10 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
 {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
-        let input = stand_in(client, self.reduction.input.spec()?);
-        let second = self.reduction.second.map(|second| second.spec()).transpose()?;
-        let second = second.map(|second| stand_in(client, second));
-        let operand = |&(operand, _): &(&T, _)| Ok(stand_in(client, operand.spec()?));
-        let operands = self.operands.iter().map(operand);
-        let operands = operands.collect::<Result<Vec<_>, ReduceError>>()?;
+        let Reduction { input, second, .. } = self.reduction;
+        let input = stand_in(client, input)?;
+        let second = second.map(|second| stand_in(client, second)).transpose()?;
+        let operands = stand_ins(client, self.operands.iter().map(|&(operand, _)| operand))?;
         let tensors =
             Tensors { input: &input, second: second.as_ref(), operands: operands.iter().collect() };
         self.call(None, false)?.run(client, &tensors)?;
@@ -141,7 +146,7 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
 impl<O: Operator, T: Input> WarmUp for ListReduction<'_, O, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
-        let tensors = self.stand_ins(|spec| stand_in(client, spec))?;
+        let tensors = stand_ins(client, self.tensors.iter().copied())?;
         self.call()?.run(client, &tensors.iter().collect::<Vec<_>>())?;
         Ok(())
     }
@@ -150,7 +155,7 @@ impl<O: Operator, T: Input> WarmUp for ListReduction<'_, O, T> {
 impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp for AppliedList<'_, O, F, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client, false)?;
-        let tensors = self.list.stand_ins(|spec| stand_in(client, spec))?;
+        let tensors = stand_ins(client, self.list.tensors.iter().copied())?;
         self.call(false)?.run(client, &tensors.iter().collect::<Vec<_>>())?;
         Ok(())
     }

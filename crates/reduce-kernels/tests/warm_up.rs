@@ -76,6 +76,22 @@ fn calls_of_every_kind(client: &Client) {
     assert_eq!(read(client, &sums)[..37], expected);
 }
 
+/// What launches keep between calls, such as the words of partial results, is in order after calls
+/// of them were warmed up.
+fn splits_run_afterwards(client: &Client) {
+    const LEN: usize = 1 << 22;
+    let described = TensorDescription::row_major(ElementType::F32, [1, LEN]);
+    warm_up(client, &[&reduce(Sum, &described).over(1), &reduce(VAR, &described).over(1)], |_| ())
+        .unwrap();
+    let x = tensor(client, &vec![0.25; LEN], &[1, LEN]);
+    for _ in 0..3 {
+        let sum = reduce(Sum, &x).over(1).run(client).unwrap();
+        assert_eq!(read(client, &sum)[0], (LEN / 4) as f32);
+        let var = reduce(VAR, &x).over(1).run(client).unwrap();
+        assert_eq!(read(client, &var)[0], 0.0);
+    }
+}
+
 /// One batch stands for all where bits do not depend on the batch: the kernels of two batches, one
 /// of them of a single row, are those of every other.
 fn batches_share_kernels(client: &Client) {
@@ -156,6 +172,7 @@ macro_rules! on {
         fn $backend() {
             let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
             let client = backend::$backend();
+            splits_run_afterwards(&client);
             calls_of_every_kind(&client);
             batches_share_kernels(&client);
             few_kernels(&client);

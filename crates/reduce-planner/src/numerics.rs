@@ -59,6 +59,14 @@ impl Numerics {
         matches!(self, Numerics::BatchInvariant)
     }
 
+    /// Writes the name after `separator`, where it is not the usual one.
+    pub(crate) fn write_unusual(self, f: &mut fmt::Formatter<'_>, separator: &str) -> fmt::Result {
+        match self {
+            Numerics::Deterministic => Ok(()),
+            numerics => write!(f, "{separator}{numerics}"),
+        }
+    }
+
     /// Whether these are the numerics of a plan that does not say.
     #[cfg(feature = "serde")]
     pub(crate) fn is_default(&self) -> bool {

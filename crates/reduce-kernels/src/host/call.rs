@@ -159,8 +159,7 @@ impl<T: Task> Call<'_, T> {
         let of_client = cache::device(client);
         let device = self.device.unwrap_or(&of_client);
         let stored = |problem: &T::Problem| self.stored(client, device, problem);
-        let of_client = self.device.is_none();
-        Ok(planned(&self.task, client, device, of_client, &stated, stored)?.0)
+        Ok(planned(&self.task, client, device, self.device.is_none(), &stated, stored)?.0)
     }
 
     /// Prepares the call for tensors whose buffers have these many bytes; `None` where there is no

@@ -1,6 +1,7 @@
-//! What the process has set: what bits may depend on, and for each of its devices its profile,
-//! whether cubes may wait for others, the store whose plans are used, and whether reductions are recorded. Threads ask when
-//! they prepare a reduction, and never when they repeat one.
+//! What the process has set: what bits may depend on, which each request takes with it; and for
+//! each of its devices its profile, whether cubes may wait for others, the store whose plans are
+//! used, and whether reductions are recorded. Threads ask for these when they prepare a reduction,
+//! and never when they repeat one.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::{

@@ -509,12 +509,7 @@ fn push_one_by_one<N: Width>(
     let mut total = block;
     for component in 0..comptime![components as u32] + zero {
         let mut part = accumulator.component_at(component);
-        let mut refused = false.runtime();
-        #[unroll]
-        for nth in 0..components {
-            let here = component == comptime![nth as u32];
-            refused = refused || (here && !taken.extract(nth));
-        }
+        let refused = !component_at::<bool, N>(taken, component);
         let turns = select(refused, turns, 0u32);
         for turn in 0..turns {
             let nth = first + usize::cast_from(turn / each) * share.stride;

@@ -276,7 +276,7 @@ impl<T: Float, N: Size> Field<T, N> {
 
 /// Component `index` of a vector. The index is known only when the kernel runs.
 #[cube]
-pub(crate) fn component_at<T: Float, N: Size>(vector: Vector<T, N>, index: u32) -> T {
+pub(crate) fn component_at<T: Scalar, N: Size>(vector: Vector<T, N>, index: u32) -> T {
     let mut component = vector.extract(0usize);
     #[unroll]
     for nth in 1..N::value().comptime() {

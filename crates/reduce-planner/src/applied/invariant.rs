@@ -6,13 +6,15 @@
 
 use super::{
     AppliedKind, AppliedPlan,
-    choose::{AppliedReason, Search, no_plan, widest},
+    candidates::{AppliedReason, Search, no_plan, widest},
 };
 use crate::{
     choose as choose_reduction,
     choose::{
         Choice,
-        invariant::{fit as fit_reduction, least_behind, reference_outputs},
+        invariant::{
+            fit as fit_reduction, least_behind, reference_outputs, representative_outputs,
+        },
     },
     device::Device,
     error::PlanError,
@@ -45,8 +47,7 @@ pub(crate) fn representative(
     (applied, reduction): &(AppliedProblem, Problem),
     device: &Device,
 ) -> (AppliedProblem, Problem) {
-    let (own, outputs) =
-        (own_access(applied, device), device.max_vector.max(1).next_multiple_of(64));
+    let (own, outputs) = (own_access(applied, device), representative_outputs(device));
     let numerics = Numerics::BatchInvariant;
     let applied = applied.reference(outputs, own.vector, device.max_vector);
     let reduction = reduction.reference(outputs, own.vector, device.max_vector);

@@ -3,9 +3,11 @@
 //! The elements are needed twice: for the results, and when these are applied. A plan says where
 //! they are in between. The first floor is to read each element once and to write it once.
 
+mod candidates;
 mod choose;
 pub(crate) mod invariant;
 mod plan;
 
-pub use choose::{AppliedReason, choose_applied, force_applied};
+pub use candidates::AppliedReason;
+pub use choose::{choose_applied, force_applied};
 pub use plan::{AppliedKind, AppliedPlan, ApplyLaunch};

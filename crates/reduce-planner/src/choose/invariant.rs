@@ -41,10 +41,14 @@ pub(super) fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanE
 /// The problem that stands for all with the same slices: their plans are its plan, fitted.
 pub(crate) fn representative(problem: &Problem, device: &Device) -> Problem {
     let access = reference_access(problem, device);
-    let outputs = device.max_vector.max(1).next_multiple_of(64);
     problem
-        .reference(outputs, access.vector, widest_vector(problem, device))
+        .reference(representative_outputs(device), access.vector, widest_vector(problem, device))
         .with_numerics(Numerics::BatchInvariant)
+}
+
+/// Outputs of a representative: the widest vectors divide them, so its plan has their widths.
+pub(crate) fn representative_outputs(device: &Device) -> usize {
+    device.max_vector.max(1).next_multiple_of(64)
 }
 
 /// The plan of a problem, from that of its [`representative`].
@@ -158,7 +162,7 @@ fn model(problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     let mut chosen: Option<Plan> = None;
     let mut refused = Vec::new();
     for (reference, _) in &references {
-        let search = Search::among(&ScheduleKind::ALL, reference, device, accesses);
+        let search = Search::among(reference, device, accesses);
         let ranking = search.ranking(device).into_iter();
         let ranking = ranking.map(|found| merged_alike(found.plan, problem, device));
         let before = plans.len();

@@ -125,21 +125,16 @@ impl Search {
         // 2. The input is read in the widest vectors that its layout allows, with as many loads in
         //    flight as the device wants. Cubes may realign rows for wider ones.
         let accesses = Accesses::of(problem, device);
-        Ok(Self::among(&ScheduleKind::ALL, problem, device, accesses))
+        Ok(Self::among(problem, device, accesses))
     }
 
-    /// The plans of these schedules, which read the input in one of these ways.
-    fn among(
-        kinds: &[ScheduleKind],
-        problem: &Problem,
-        device: &Device,
-        accesses: Accesses,
-    ) -> Self {
+    /// The plans of all schedules, which read the input in one of these ways.
+    fn among(problem: &Problem, device: &Device, accesses: Accesses) -> Self {
         // 3. Each schedule either says why it does not apply, or is sized by its rules.
         let costs = Costs::of(problem, device);
         let mut search = Self { found: Vec::with_capacity(MOST_CANDIDATES), refused: Vec::new() };
         let mut sized: Vec<(Access, Candidate)> = Vec::with_capacity(2 * ScheduleKind::ALL.len());
-        for &kind in kinds {
+        for kind in ScheduleKind::ALL {
             match ruled(kind, problem, device, accesses) {
                 Ok((first, second)) => {
                     for (access, plan) in [Some(first), second].into_iter().flatten() {

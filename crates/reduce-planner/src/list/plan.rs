@@ -282,9 +282,6 @@ impl fmt::Display for ListPlan {
             self.combine,
         )?;
         self.launches.iter().try_for_each(|launch| write!(f, "; {launch}"))?;
-        match self.numerics {
-            Numerics::Deterministic => Ok(()),
-            numerics => write!(f, "; {numerics}"),
-        }
+        self.numerics.write_unusual(f, "; ")
     }
 }

@@ -3,7 +3,6 @@
 use core::fmt;
 
 use crate::{
-    numerics::Numerics,
     plan::{Access, Combine, Merge, Plan, Schedule},
     problem::Direction,
 };
@@ -112,9 +111,6 @@ impl fmt::Display for Plan {
             }
         }
         write!(f, "; {}", self.access)?;
-        match self.numerics {
-            Numerics::Deterministic => Ok(()),
-            numerics => write!(f, "; {numerics}"),
-        }
+        self.numerics.write_unusual(f, "; ")
     }
 }

@@ -3,7 +3,6 @@
 use core::fmt;
 
 use super::{AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Second};
-use crate::numerics::Numerics;
 
 impl fmt::Display for Problem {
     /// One line, such as `sum(4 bytes, 1 field) f32 -> f32 | kept 8192:8192:1 | reduced 8192:1:0 |
@@ -44,7 +43,7 @@ impl fmt::Display for Problem {
         if let Some(second) = second {
             write_second(f, second)?;
         }
-        write_numerics(f, *numerics)
+        numerics.write_unusual(f, " | ")
     }
 }
 
@@ -77,15 +76,7 @@ impl fmt::Display for ListProblem {
         for equal in tensors.chunk_by(PartialEq::eq) {
             write!(f, " | {} times ({})", equal.len(), equal[0])?;
         }
-        write_numerics(f, *numerics)
-    }
-}
-
-/// Writes what bits depend on, where it is not the usual.
-fn write_numerics(f: &mut fmt::Formatter<'_>, numerics: Numerics) -> fmt::Result {
-    match numerics {
-        Numerics::Deterministic => Ok(()),
-        numerics => write!(f, " | {numerics}"),
+        numerics.write_unusual(f, " | ")
     }
 }
 

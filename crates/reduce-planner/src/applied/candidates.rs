@@ -1,0 +1,445 @@
+//! The plan of each kind that an applied reduction may have, or the reason against it, and what it
+//! should take.
+
+use super::{AppliedKind, AppliedPlan, ApplyLaunch, plan::combining_bytes};
+use crate::{
+    choose,
+    choose::{FEW_FIELDS, cubes_wanted, floor_power_of_two},
+    device::{Device, RESERVED_SHARED_BYTES},
+    error::PlanError,
+    estimate::Estimate,
+    illegal::Illegal,
+    limits,
+    numbers::{AppliedTuning, from_percent},
+    numerics::Numerics,
+    plan::{Access, Combine, Plan, Schedule, check::accumulator_bytes},
+    problem::{AppliedProblem, Direction, Problem},
+    refusal::Refusal,
+};
+
+/// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
+/// published and read.
+const PASSES_OF_CUBES: f64 = 3.0;
+
+/// Why a plan was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum AppliedReason {
+    /// The registers of a cube do not hold a tile.
+    #[error("too long: {loads} loads per output tile, and a cube holds {most}")]
+    TooLongToHold {
+        /// Loads of a tile.
+        loads: u64,
+        /// Loads that the units of one cube can hold.
+        most: u64,
+    },
+    /// Registers hold a tile.
+    #[error("no need: {loads} loads per output tile, and registers hold {most}")]
+    HeldInRegisters {
+        /// Loads of a tile.
+        loads: u64,
+        /// Loads that the units of one cube can hold in registers.
+        most: u64,
+    },
+    /// The plan would give other bits than the one that all problems with such slices have.
+    #[error("other bits: {numerics} results of such slices come from plans of another kind")]
+    OtherBits {
+        /// What bits may depend on.
+        numerics: Numerics,
+    },
+    /// The plan applies, and another one should be faster.
+    #[error("slower: {microseconds:.1} us expected against {best_microseconds:.1} us")]
+    Slower {
+        /// What it should take, in microseconds.
+        microseconds: f64,
+        /// What the plan that was taken should take, in microseconds.
+        best_microseconds: f64,
+    },
+    /// The plan would break a rule that plans must obey.
+    #[error("{limit}")]
+    PassesLimits {
+        /// The rule, with the numbers.
+        limit: Illegal,
+    },
+}
+
+pub(super) fn no_plan(
+    device: &Device,
+    refused: &[Refusal<AppliedKind, AppliedReason>],
+) -> PlanError {
+    let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
+}
+
+/// The widest vectors that fit one load and one store. Heads and tails of inner dimensions are
+/// peeled only where they may be.
+pub(super) fn widest(applied: &AppliedProblem, may_peel: bool, device: &Device) -> Access {
+    let (read, written) = (applied.problem().input().bytes(), applied.output().bytes());
+    let load_bytes = (device.load_bytes * read / written.max(read)).max(1);
+    let access = Access::widest_up_to(load_bytes, may_peel, applied.problem(), device);
+    access.with_outputs_in_flight(1)
+}
+
+/// Units that share a tile, and tiles that they read side by side.
+#[derive(Clone, Copy)]
+struct Team {
+    units: u32,
+    tiles: u32,
+}
+
+impl Team {
+    /// Units of all tiles.
+    fn all_units(self) -> u32 {
+        self.units * self.tiles
+    }
+}
+
+/// What plans of all kinds are sized for.
+#[derive(Clone, Copy)]
+pub(super) struct Search<'a> {
+    applied: &'a AppliedProblem,
+    reduction: &'a Problem,
+    device: &'a Device,
+    tuning: &'a AppliedTuning,
+    /// How elements are read, but for the loads in flight.
+    access: Access,
+}
+
+impl<'a> Search<'a> {
+    /// Vectors fit one load and one store.
+    pub(super) fn new(
+        applied: &'a AppliedProblem,
+        reduction: &'a Problem,
+        device: &'a Device,
+    ) -> Result<Self, PlanError> {
+        limits::check_applied(applied, device)?;
+        Ok(Self::with_access(applied, reduction, device, widest(applied, true, device)))
+    }
+
+    /// The plans that read elements in one way.
+    pub(super) fn with_access(
+        applied: &'a AppliedProblem,
+        reduction: &'a Problem,
+        device: &'a Device,
+        access: Access,
+    ) -> Self {
+        Self { applied, reduction, device, tuning: &device.tuning.applied, access }
+    }
+
+    /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access
+    /// binds more buffers than the device allows, the plan reads single elements.
+    pub(super) fn candidate(
+        &self,
+        kind: AppliedKind,
+    ) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
+        let planned = self.checked(kind)?;
+        match planned {
+            Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } })
+                if self.access.peeled =>
+            {
+                Self { access: self.access.with_vector(1).with_peeled(false), ..*self }
+                    .checked(kind)
+            }
+            planned => Ok(planned),
+        }
+    }
+
+    /// [`candidate`](Self::candidate) that reads elements in one way.
+    fn checked(&self, kind: AppliedKind) -> Result<Result<AppliedPlan, AppliedReason>, PlanError> {
+        let plan = match kind {
+            AppliedKind::Held => self.held(),
+            AppliedKind::HeldInShared => self.held_in_shared(),
+            AppliedKind::HeldByCubes => self.held_by_cubes(),
+            AppliedKind::ReadAgain => Ok(AppliedPlan::ReadAgain(self.read_again())),
+            AppliedKind::Separately => {
+                let reduce = choose(self.reduction, self.device)?.plan;
+                Ok(AppliedPlan::Separately { reduce, apply: self.apply() })
+            }
+        };
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        match plan.check_rules(self.applied, self.reduction, self.device) {
+            Ok(()) => Ok(Ok(plan)),
+            Err(PlanError::Unfit { reason: limit, .. }) => {
+                Ok(Err(AppliedReason::PassesLimits { limit }))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Loads of a tile.
+    fn loads(&self) -> u64 {
+        self.access.loads_per_output(self.applied.problem()).max(1)
+    }
+
+    /// Bytes of one load of the input.
+    fn load_bytes(&self) -> usize {
+        self.access.vector * self.applied.problem().input().bytes()
+    }
+
+    fn is_along(&self) -> bool {
+        self.access.direction == Direction::Along
+    }
+
+    /// Output tiles that lie side by side in a segment of memory.
+    fn adjacent_tiles(&self) -> u32 {
+        if self.is_along() {
+            return 1;
+        }
+        let segment = (self.tuning.segment_bytes / self.load_bytes()).max(1) as u64;
+        let inner = self.access.loads_per_inner(self.applied.problem());
+        segment.min(inner.next_power_of_two()) as u32
+    }
+
+    /// Most units of a tile: so many along the reduction, and a part of those of a cube across
+    /// outputs.
+    fn most_units(&self, along: u32) -> u32 {
+        let units = if self.is_along() { along } else { self.tuning.across_units_per_cube };
+        units.min(self.device.max_units_per_cube) / self.adjacent_tiles()
+    }
+
+    /// The plan of a team whose units all work on one cube's tiles.
+    fn plan(&self, team: Team, loads_in_flight: usize) -> Plan {
+        let (along, planes) = (self.is_along(), self.device.plane_operations);
+        let lanes = self.device.plane_size_min;
+        let independent =
+            self.tuning.independent_units_per_cube.min(self.device.max_units_per_cube);
+        let schedule = match team.units {
+            1 => Schedule::Unit { units_per_cube: independent.max(team.tiles) },
+            units if along && planes && units <= lanes && independent >= lanes => {
+                Schedule::Plane { lanes_per_output: units, units_per_cube: independent }
+            }
+            units if along && planes && units > lanes => Schedule::Cube {
+                units_per_output: units,
+                outputs_per_cube: team.tiles,
+                combine: Combine::Plane { lanes },
+            },
+            units => Schedule::Cube {
+                units_per_output: units,
+                outputs_per_cube: team.tiles.max(if along {
+                    (independent / units).max(1)
+                } else {
+                    1
+                }),
+                combine: Combine::Shared,
+            },
+        };
+        Plan::new(self.access.with_loads_in_flight(loads_in_flight), schedule)
+    }
+
+    /// As many units as leave each a few loads, unless there are not so many. Of two inputs, both
+    /// are held.
+    fn held(&self) -> Result<AppliedPlan, AppliedReason> {
+        let (tuning, tiles, loads) = (self.tuning, self.adjacent_tiles(), self.loads());
+        let load_bytes = self.access.vector * self.applied.pair_bytes();
+        let (bytes, most_bytes) = match self.access.direction {
+            Direction::Along => (tuning.held_bytes_along, tuning.most_held_bytes_along),
+            Direction::Across => (tuning.held_bytes_across, tuning.most_held_bytes_across),
+        };
+        let most_units = self.most_units(self.device.max_units_per_cube);
+        let most_units = floor_power_of_two(most_units.into());
+        let each = loads_of(bytes, load_bytes) as u64;
+        let most = most_units * loads_of(most_bytes, load_bytes) as u64;
+        if loads > most {
+            return Err(AppliedReason::TooLongToHold { loads, most });
+        }
+        // Units of a short row read a segment of memory together.
+        let segment = match self.access.direction {
+            Direction::Along => (tuning.segment_bytes / load_bytes).max(1) as u64,
+            Direction::Across => 1,
+        };
+        let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
+        let units = wanted.min(most_units);
+        let team = Team { units: units as u32, tiles };
+        let plan = self.plan(team, loads.div_ceil(units) as usize);
+        Ok(AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 })
+    }
+
+    /// The largest cubes, which have a multiprocessor for themselves.
+    fn held_in_shared(&self) -> Result<AppliedPlan, AppliedReason> {
+        let (device, problem, tiles) = (self.device, self.applied.problem(), self.adjacent_tiles());
+        let load_bytes = self.load_bytes();
+        let units = self.most_units(device.max_units_per_cube);
+        let team = Team { units: floor_power_of_two(units.into()) as u32, tiles };
+        let in_flight = loads_of(self.tuning.shared_bytes_in_flight, load_bytes);
+        let plan = self.plan(team, in_flight);
+        let loads = self.access.loads_per_output(problem);
+        let each = loads.div_ceil(team.units.into());
+        let rest = each.saturating_sub(in_flight as u64);
+        if rest == 0 {
+            let most = u64::from(team.units) * in_flight as u64;
+            return Err(AppliedReason::HeldInRegisters { loads, most });
+        }
+        let shared = device.requestable_shared_bytes();
+        let places = shared.saturating_sub(combining_bytes(&plan, problem, 1))
+            / (load_bytes * team.all_units() as usize);
+        let most_in_shared = places / in_flight * in_flight;
+        let in_shared = rest.next_multiple_of(in_flight as u64);
+        if in_shared > most_in_shared as u64 {
+            let most = u64::from(team.units) * (in_flight + most_in_shared) as u64;
+            return Err(AppliedReason::TooLongToHold { loads, most });
+        }
+        Ok(AppliedPlan::Held { plan, in_shared: in_shared as usize, cubes_per_output: 1 })
+    }
+
+    /// Cubes several of which reside on a multiprocessor, so that some write or wait while others
+    /// read. They hold what one such cube may of registers and shared memory. More cubes share a
+    /// tile where tiles are too few to fill the device.
+    fn held_by_cubes(&self) -> Result<AppliedPlan, AppliedReason> {
+        let (device, tuning, problem) = (self.device, self.tuning, self.applied.problem());
+        let (load_bytes, tiles, loads) = (self.load_bytes(), self.adjacent_tiles(), self.loads());
+        // The accumulators that a cube merges lie in shared memory too.
+        let each = accumulator_bytes(problem, self.access)
+            .saturating_add(problem.operator().accumulator_bytes);
+        let team = self.fitting(self.most_units(tuning.by_cubes_units_per_cube), tiles, |units| {
+            each.saturating_mul(units) < device.shared_memory_bytes
+        });
+        let units = u64::from(team.units);
+
+        let in_flight = (tuning.by_cubes_bytes_in_flight / load_bytes)
+            .clamp(1, Access::MOST_LOADS_IN_FLIGHT - 1) as u64;
+        let resident = (tuning.by_cubes_units_per_multiprocessor / team.all_units()).max(1);
+        // Merging what cubes have published takes no more than combining a cube did.
+        let combining =
+            combining_bytes(&self.plan(team, 1), problem, 1) * 2 + RESERVED_SHARED_BYTES;
+        let shared = device.requestable_shared_bytes() / resident as usize;
+        let places = shared.saturating_sub(combining) / (load_bytes * team.all_units() as usize);
+        let most_each = in_flight + places as u64 / in_flight * in_flight;
+        let most_cubes = device.most_waiting_units() / u64::from(team.all_units());
+        let most = units.saturating_mul(most_each).saturating_mul(most_cubes);
+        if loads > most {
+            return Err(AppliedReason::TooLongToHold { loads, most });
+        }
+
+        let outputs_per_cube = self.plan(team, 1).schedule.outputs_per_cube();
+        let blocks = self.access.output_tiles(problem).div_ceil(outputs_per_cube.into()).max(1);
+        let cubes = (cubes_wanted(device, tuning.by_cubes_per_multiprocessor) / blocks)
+            .min(loads.div_ceil(units))
+            .max(loads.div_ceil(units * most_each))
+            .clamp(2, most_cubes.max(2));
+        let each = loads.div_ceil(units * cubes);
+        // Loads in shared memory are a multiple of those in flight: one more in flight may waste
+        // fewer.
+        let in_flight = [in_flight, in_flight + 1]
+            .into_iter()
+            .map(|in_flight| in_flight.min(each))
+            .filter(|in_flight| each.next_multiple_of(*in_flight) <= most_each)
+            .min_by_key(|in_flight| each.next_multiple_of(*in_flight))
+            .unwrap_or(in_flight);
+        let in_shared = (each.next_multiple_of(in_flight) - in_flight) as usize;
+        let plan = self.plan(team, in_flight as usize);
+        Ok(AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes as u32 })
+    }
+
+    /// Large cubes: fewer tiles are under way, and more of them in the cache.
+    fn read_again(&self) -> Plan {
+        let (device, tuning, loads) = (self.device, self.tuning, self.loads());
+        let tiles = self.adjacent_tiles();
+        let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
+        let in_flight = loads_of(tuning.read_again_bytes_in_flight, self.load_bytes()) as u64;
+        let in_flight = in_flight.min(loads.next_power_of_two());
+        let units = loads.div_ceil(in_flight).next_power_of_two().min(u64::from(most.max(1)));
+        let each = accumulator_bytes(self.applied.problem(), self.access);
+        let team = self
+            .fitting(units as u32, tiles, |units| each * units * 2 <= device.shared_memory_bytes);
+        self.plan(team, in_flight as usize)
+    }
+
+    /// A team of up to so many units. Across outputs, the accumulators of all of them lie in
+    /// shared memory, so there are fewer until these fit.
+    fn fitting(&self, units: u32, tiles: u32, fits: impl Fn(usize) -> bool) -> Team {
+        let mut team = Team { units: floor_power_of_two(units.into()) as u32, tiles };
+        while !self.is_along() && team.units > 1 && !fits(team.all_units() as usize) {
+            team.units /= 2;
+        }
+        team
+    }
+
+    /// Units with a few loads each.
+    pub(super) fn apply(&self) -> ApplyLaunch {
+        let most = self.tuning.apply_units_per_cube.min(self.device.max_units_per_cube);
+        let most = floor_power_of_two(most.into());
+        let adjacent = u64::from(self.adjacent_tiles()).min(most);
+        let loads = self.loads();
+        let in_flight = (self.tuning.apply_loads_in_flight as u64).min(loads);
+        let wanted = loads.div_ceil(in_flight).next_power_of_two();
+        let units = wanted.min(most / adjacent);
+        let cubes = loads.div_ceil(units * in_flight);
+        let access = self.access.with_loads_in_flight(in_flight as usize);
+        ApplyLaunch::new(access, units as u32, (most / units) as u32, cubes.min(1 << 16) as u32)
+    }
+
+    /// What a plan should take. Memory is the limit, unless tiles are too few for all
+    /// multiprocessors. The device waits for each launch.
+    pub(super) fn estimate(&self, plan: &AppliedPlan) -> Estimate {
+        let Self { applied, reduction, device, tuning, .. } = *self;
+        let profile = &device.profile;
+        let launch_ns = profile.launch_ns as f64;
+        let bytes_per_ns = profile.bandwidth.max(1) as f64 * 1e-9;
+        let (moved, read) = (applied.bytes() as f64, applied.read_bytes() as f64);
+        let multiprocessors = f64::from(device.multiprocessors.max(1));
+        let occupied = |plan: &Plan, cubes_per_output: u32| {
+            let cubes = plan.cubes(applied.problem()) as f64 * f64::from(cubes_per_output);
+            (cubes / multiprocessors).min(1.0)
+        };
+        match *plan {
+            AppliedPlan::Held { plan: held, cubes_per_output: cubes, .. } => {
+                let problem = applied.problem();
+                let narrow = problem.input().bytes() < size_of::<f32>();
+                let (rate, passes) = match plan.kind() {
+                    AppliedKind::HeldByCubes
+                        if narrow && problem.operator().fields > FEW_FIELDS =>
+                    {
+                        (tuning.by_cubes_narrow_rate_percent, PASSES_OF_CUBES)
+                    }
+                    AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
+                    AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
+                    _ => (100, 0.0),
+                };
+                let waiting_ns = passes * profile.latency_ns as f64;
+                let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
+                Estimate::streamed(
+                    launch_ns,
+                    launch_ns,
+                    waiting_ns,
+                    transfer_ns,
+                    from_percent(rate),
+                )
+            }
+            AppliedPlan::ReadAgain(plan) => {
+                let cubes = plan.cubes(applied.problem()) as f64;
+                // With their loads in flight, units take more than a unit's share of the
+                // registers.
+                let resident = f64::from(device.units_per_multiprocessor)
+                    / f64::from(2 * plan.schedule.units_per_cube().max(1));
+                let under_way = cubes.min(multiprocessors * resident.max(1.0));
+                let cached = read / cubes.max(1.0) * under_way
+                    <= device.cache_bytes as f64 * from_percent(tuning.cached_percent);
+                let again = if cached { from_percent(tuning.cached_read_percent) } else { 1.0 };
+                let transfer_ns = (moved + again * read) / bytes_per_ns / occupied(&plan, 1);
+                Estimate::streamed(launch_ns, launch_ns, 0.0, transfer_ns, 1.0)
+            }
+            AppliedPlan::Separately { reduce, .. } => {
+                let reduce = reduce.estimate(reduction, device);
+                let launch_ns = reduce.launch_ns + launch_ns;
+                let transfer_ns = moved / bytes_per_ns;
+                Estimate {
+                    launch_ns,
+                    gap_ns: launch_ns + reduce.gap_ns,
+                    transfer_ns: reduce.transfer_ns + transfer_ns,
+                    together_ns: reduce.together_ns + transfer_ns,
+                    ..reduce
+                }
+            }
+        }
+    }
+}
+
+/// Loads of so many bytes each that a unit has for `bytes`.
+fn loads_of(bytes: usize, load_bytes: usize) -> usize {
+    (bytes / load_bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT)
+}
