@@ -1,12 +1,31 @@
 //! The cost of a call on the host, compared with CubeCL's own launch.
 
+use std::time::Instant;
+
 use reduce_kernels::cubecl::{self, prelude::*, std::tensor::TensorHandle};
-use reduce_programs::{MeasureError, microseconds_per_call};
+use reduce_programs::{MeasureError, microseconds_per_call, wait};
 
 use crate::{Case, inputs, run};
 
-/// Rows of the matrices that are new in each call: small, so that the host sets the time.
-const NEW_SHAPES: usize = 60_000;
+/// Shapes that are new in each call: small, so that the host sets the time.
+const NEW_SHAPES: usize = 30_000;
+
+/// Rows of the first of them.
+const FEWEST_ROWS: usize = 64;
+
+/// Calls after which the device catches up, which counts in none of them.
+const CALLS_IN_FLIGHT: usize = 256;
+
+/// How long calls of shapes that were never seen keep the calling thread, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NewShapes {
+    /// Half of the calls take no longer.
+    pub median: f64,
+    /// 99 of 100 calls take no longer.
+    pub percentile_99: f64,
+    /// The longest call.
+    pub slowest: f64,
+}
 
 /// Microseconds per call in a stream of calls that take the device less than the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +36,8 @@ pub struct CallCost {
     pub seen_shape: f64,
     /// A sum of a shape that was never seen, through a kernel that was compiled before.
     pub new_shape: f64,
+    /// Each call of such a sum alone: what the thread that calls waits for.
+    pub new_shapes: NewShapes,
 }
 
 #[cube(launch_unchecked)]
@@ -33,7 +54,8 @@ impl CallCost {
     ///
     /// What the library refuses and what the device reports.
     pub fn measure(client: &Client, sample_seconds: f64) -> Result<Self, MeasureError> {
-        let case: Case = format!("sum f32 [{NEW_SHAPES}, 32] axis 1").parse().expect("a case");
+        let most = FEWEST_ROWS + 2 * NEW_SHAPES;
+        let case: Case = format!("sum f32 [{most}, 32] axis 1").parse().expect("a case");
         let matrix = inputs(client, &case, Some(0)).remove(0);
         let bare_launch = microseconds_per_call(client, sample_seconds, || {
             let output = client.empty(4);
@@ -54,18 +76,38 @@ impl CallCost {
             let handle = matrix.handle.clone();
             (TensorHandle::new_contiguous([rows, 32], handle, matrix.dtype), case)
         };
-        let (input, case) = rows(64);
+        let (input, case) = rows(FEWEST_ROWS);
         let seen_shape = microseconds_per_call(client, sample_seconds, || {
             run(client, &case, &input, None)?;
             Ok(())
         })?;
         // Shapes are made beforehand; each is summed once.
-        let mut shapes = (64..).map(rows).take(20_000).collect::<Vec<_>>().into_iter().cycle();
+        let mut shapes = (FEWEST_ROWS..).map(rows).take(2 * NEW_SHAPES);
+        let first: Vec<_> = shapes.by_ref().take(NEW_SHAPES).collect();
+        let mut first = first.into_iter().cycle();
         let new_shape = microseconds_per_call(client, sample_seconds, || {
-            let (input, case) = shapes.next().expect("there is a shape");
+            let (input, case) = first.next().expect("there is a shape");
             run(client, &case, &input, None)?;
             Ok(())
         })?;
-        Ok(Self { bare_launch, seen_shape, new_shape })
+        let new_shapes = new_shapes(client, &shapes.collect::<Vec<_>>())?;
+        Ok(Self { bare_launch, seen_shape, new_shape, new_shapes })
     }
+}
+
+/// Times the call of each of these sums.
+fn new_shapes(client: &Client, shapes: &[(TensorHandle, Case)]) -> Result<NewShapes, MeasureError> {
+    let mut times = Vec::with_capacity(shapes.len());
+    for calls in shapes.chunks(CALLS_IN_FLIGHT) {
+        for (input, case) in calls {
+            let start = Instant::now();
+            let output = run(client, case, input, None)?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+            drop(output);
+        }
+        wait(client)?;
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    Ok(NewShapes { median: at(50), percentile_99: at(99), slowest: at(100) })
 }

@@ -14,7 +14,7 @@ use crate::commands::Command;
 /// Measures reduce-kernels on this machine, alone and beside peers.
 #[derive(Parser)]
 struct Arguments {
-    /// What the bits of results may depend on: `deterministic` or `batch-invariant`.
+    /// What the bits of results may depend on: `deterministic`, `batch-invariant` or `reproducible`.
     #[arg(long, global = true, default_value_t)]
     numerics: Numerics,
     #[command(subcommand)]

@@ -178,8 +178,13 @@ fn time(
     let call = CallCost::measure(client, sample_seconds).map_err(stopped("the cost of a call"))?;
     print(format_args!(
         "CALL {:.2} us for an empty kernel, {:.2} us for a sum of a shape seen before, {:.2} us of a \
-         new shape",
-        call.bare_launch, call.seen_shape, call.new_shape
+         new shape; each such call alone {:.2} us (median), {:.2} us (99 %), {:.2} us (slowest)",
+        call.bare_launch,
+        call.seen_shape,
+        call.new_shape,
+        call.new_shapes.median,
+        call.new_shapes.percentile_99,
+        call.new_shapes.slowest
     ))?;
     let delay = Delay::calibrate(client).map_err(stopped("the delay"))?;
     let engine = Engine {

@@ -421,7 +421,7 @@ pub(crate) fn request<'a>(
         return Err(Reason::NoSuchResult { operator: operator.name(), nth, results }.into());
     }
     Ok(ReduceRequest {
-        operator: OperatorRef(operator),
+        operator: OperatorRef(operator.with_numerics(options.numerics())),
         element: input.element,
         shape: Cow::Borrowed(input.shape),
         strides: Cow::Borrowed(input.strides),

@@ -187,6 +187,14 @@ pub enum PlanError {
         /// The largest number that an index of this problem must hold.
         span: u64,
     },
+    /// The reduction is to be reproducible, and has no such form.
+    #[error("{operator}{} has no form with the same bits on every device", Aside(.of))]
+    NotReproducible {
+        /// Name of the operator.
+        operator: &'static str,
+        /// What it is asked for, if nothing of that has one: `of a list`, or `applied to its elements`.
+        of: Option<&'static str>,
+    },
     /// No schedule applies.
     #[error("no schedule can run this problem on {device}: {}", Joined(.refusals))]
     NoSchedule {
@@ -224,6 +232,12 @@ pub enum PlanError {
 }
 
 impl PlanError {
+    /// Whether the reduction has no reproducible form. A caller may ask for other numerics.
+    #[must_use]
+    pub fn is_not_reproducible(&self) -> bool {
+        matches!(self, PlanError::NotReproducible { .. })
+    }
+
     /// Whether the device lacks an element type. A caller may convert the tensor.
     #[must_use]
     pub fn is_unsupported_element(&self) -> bool {
@@ -246,6 +260,15 @@ impl PlanError {
 
 /// Refusals, separated by semicolons.
 struct Joined<'a>(&'a [Refusal]);
+
+/// Further words about what was named.
+struct Aside<'a>(&'a Option<&'static str>);
+
+impl fmt::Display for Aside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |words| write!(f, " {words}"))
+    }
+}
 
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

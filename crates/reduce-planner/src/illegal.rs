@@ -44,7 +44,8 @@ pub enum Illegal {
         /// What bits may depend on.
         numerics: Numerics,
     },
-    /// The plan promises less than the problem asks for.
+    /// The plan promises less than the problem asks for, or is reproducible where the problem is
+    /// not.
     #[error("its results are {found}, and the problem asks for {expected} ones")]
     Numerics {
         /// What the bits of the plan's results depend on.
@@ -55,6 +56,14 @@ pub enum Illegal {
     /// The units of a cube do not divide among its outputs.
     #[error("the units of a cube do not divide among its outputs")]
     UnitsDoNotDivide,
+    /// The accumulators of a unit do not divide its loads in flight, or have no use.
+    #[error("{accumulators} accumulators do not divide {loads} loads in flight by position")]
+    Accumulators {
+        /// The accumulators.
+        accumulators: usize,
+        /// The loads in flight.
+        loads: usize,
+    },
     /// The loads in flight of one output are none or too many.
     #[error("{loads} loads in flight are not in the range 1 to {max}")]
     LoadsInFlight {

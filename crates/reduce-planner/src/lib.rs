@@ -76,6 +76,7 @@ mod planned;
 mod problem;
 mod profile;
 mod refusal;
+pub mod reproducible;
 #[cfg(feature = "serde")]
 mod store;
 
@@ -104,8 +105,8 @@ pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, InputSpec, KeptDim,
-    ListProblem, OperatorClass, OutputSpec, Problem, ReducedDim, Second, SecondSpec, ShardSpec,
-    reduced_axes, row_major_strides, span,
+    ListProblem, OperatorClass, OutputSpec, Problem, ReducedDim, Reproducible, Second, SecondSpec,
+    ShardSpec, reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};

@@ -3,7 +3,8 @@
 use crate::{
     device::Device,
     error::PlanError,
-    problem::{AppliedProblem, ListProblem, Problem},
+    numerics::Numerics,
+    problem::{AppliedProblem, ListProblem, OperatorClass, Problem, Reproducible},
 };
 
 /// Room above the largest index for loads that run past the end before they are masked.
@@ -32,6 +33,7 @@ pub fn applied_needs_wide_indices(applied: &AppliedProblem) -> bool {
 pub(crate) fn check_list(list: &ListProblem, device: &Device) -> Result<(), PlanError> {
     device.check()?;
     list.tensors().iter().try_for_each(|tensor| check(tensor, device))?;
+    check_numerics(list.operator(), list.numerics(), Some("of a list"))?;
     let missing = list.results().iter().find(|&&element| !device.has(element));
     if let Some(&element) = missing {
         return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
@@ -54,12 +56,29 @@ pub(crate) fn check(problem: &Problem, device: &Device) -> Result<(), PlanError>
             return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
         }
     }
+    check_numerics(problem.operator(), problem.numerics(), None)?;
     check_span(problem.index_span(), device)
+}
+
+/// Checks that an operator can be reproducible if it is to be. `of` says of what else no operator
+/// can.
+fn check_numerics(
+    operator: OperatorClass,
+    numerics: Numerics,
+    of: Option<&'static str>,
+) -> Result<(), PlanError> {
+    let never = of.is_some() || operator.reproducible == Reproducible::No;
+    match numerics.is_reproducible() && never {
+        true => Err(PlanError::NotReproducible { operator: operator.name, of }),
+        false => Ok(()),
+    }
 }
 
 /// [`check`] for an applied reduction, whose companions are indexed too.
 pub(crate) fn check_applied(applied: &AppliedProblem, device: &Device) -> Result<(), PlanError> {
-    check(applied.problem(), device)?;
+    let problem = applied.problem();
+    check_numerics(problem.operator(), problem.numerics(), Some("applied to its elements"))?;
+    check(problem, device)?;
     check_span(applied.index_span(), device)
 }
 
@@ -78,9 +97,18 @@ pub fn check_limits(problem: &Problem, device: &Device, span: u64) -> Result<boo
 }
 
 fn check_span(span: u64, device: &Device) -> Result<(), PlanError> {
-    let limit = if device.wide_indices { WIDE_LIMIT } else { NARROW_LIMIT };
-    if span > limit {
-        return Err(PlanError::IndexTooNarrow { device: device.name.clone(), limit, span });
+    let limit = limit_of(device);
+    match span > limit {
+        true => Err(PlanError::IndexTooNarrow { device: device.name.clone(), limit, span }),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether the device's indices reach `span`.
+pub(crate) fn reaches(device: &Device, span: u64) -> bool {
+    span <= limit_of(device)
+}
+
+fn limit_of(device: &Device) -> u64 {
+    if device.wide_indices { WIDE_LIMIT } else { NARROW_LIMIT }
 }

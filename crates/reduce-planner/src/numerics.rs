@@ -31,18 +31,33 @@ pub enum Numerics {
     /// without a gap are joined; whether its innermost elements are neighbours in memory; and by
     /// how wide a vector all of its rows are aligned.
     BatchInvariant,
+    /// On the values of the slice in the order of their positions, and on the operator and its
+    /// types. They are the same on every device, through every backend and compiler, and in every
+    /// layout.
+    ///
+    /// Only some operators have such a form ([`OperatorClass::by_position`] and
+    /// [`OperatorClass::exact`]); others are refused. The tree in which elements are combined
+    /// follows from their number alone ([`lanes`]). Numbers whose magnitude is below two times the
+    /// least normal number of f32, or of f64 where that is the type, count as 0, because some
+    /// devices have no smaller ones.
+    ///
+    /// [`OperatorClass::by_position`]: crate::OperatorClass::by_position
+    /// [`OperatorClass::exact`]: crate::OperatorClass::exact
+    /// [`lanes`]: crate::reproducible::lanes
+    Reproducible,
 }
 
 /// A name of no [`Numerics`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is none of `deterministic`, `batch-invariant`")]
+#[error("`{name}` is none of `deterministic`, `batch-invariant`, `reproducible`")]
 pub struct UnknownNumerics {
     name: String,
 }
 
 impl Numerics {
     /// All of them, from the fewest promises to the most.
-    pub const ALL: [Numerics; 2] = [Numerics::Deterministic, Numerics::BatchInvariant];
+    pub const ALL: [Numerics; 3] =
+        [Numerics::Deterministic, Numerics::BatchInvariant, Numerics::Reproducible];
 
     /// The name in plans and on command lines.
     #[must_use]
@@ -50,13 +65,20 @@ impl Numerics {
         match self {
             Numerics::Deterministic => "deterministic",
             Numerics::BatchInvariant => "batch-invariant",
+            Numerics::Reproducible => "reproducible",
         }
     }
 
-    /// Whether the bits of an output are independent of the other outputs.
-    #[must_use]
-    pub const fn is_batch_invariant(self) -> bool {
+    /// Whether the plan for a slice must not depend on the other outputs. Reproducible plans may:
+    /// all of them give the same bits.
+    pub(crate) const fn is_batch_invariant(self) -> bool {
         matches!(self, Numerics::BatchInvariant)
+    }
+
+    /// Whether bits are the same on every device.
+    #[must_use]
+    pub const fn is_reproducible(self) -> bool {
+        matches!(self, Numerics::Reproducible)
     }
 
     /// Writes the name after `separator`, where it is not the usual one.

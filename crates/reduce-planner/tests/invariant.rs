@@ -121,7 +121,9 @@ fn applied_rows_of_a_length_have_one_kind_of_plan() {
 fn a_representative_stands_for_all_batches() {
     for device in devices() {
         for operator in OPERATORS {
-            for len in LENGTHS {
+            // Indices of 32 bits reach few of the longest slices, and not as many as usually stand
+            // for all.
+            for len in LENGTHS.into_iter().chain([1 << 26, 1 << 28]) {
                 let mut of_rows = None;
                 let mut of_columns = None;
                 for batch in BATCHES.into_iter().filter(|&batch| batch * len < 1 << 30) {

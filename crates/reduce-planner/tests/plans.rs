@@ -54,7 +54,7 @@ fn plans_devices_and_choices_survive_a_file() {
 /// The names in a file of plans are published. Change them only with [`Plan::VERSION`].
 #[test]
 fn plans_have_this_form_in_a_file() {
-    let split = r#"{"version":3,"access":{"direction":"along","vector":4,"peeled":false,
+    let split = r#"{"version":4,"access":{"direction":"along","vector":4,"peeled":false,
         "loads_in_flight":4,"outputs_in_flight":1},"schedule":{"split":{"cubes_per_output":396,
         "units_per_output":512,"outputs_per_cube":1,"combine":{"plane":{"lanes":32}},
         "merge":"last_cube"}}}"#;
@@ -66,13 +66,13 @@ fn plans_have_this_form_in_a_file() {
     let plan = choose(&problem(&[1 << 28], &[0]), &without).unwrap().plan;
     assert_eq!(serde_json::from_str::<Plan>(&two_launches).unwrap(), plan);
     // A file may leave out the outputs in flight where there is one. docs/TUNING.md has this plan.
-    let cube = r#"{"version":3,
+    let cube = r#"{"version":4,
       "access":{"direction":"along","vector":4,"peeled":false,"loads_in_flight":8},
       "schedule":{"cube":{"units_per_output":256,"outputs_per_cube":1,"combine":{"plane":{"lanes":32}}}}}"#;
     let rows = problem(&[8192, 8192], &[1]);
     serde_json::from_str::<Plan>(cube).unwrap().check(&rows, &Device::h200()).unwrap();
     let version = serde_json::to_value(plan).unwrap()["version"].as_u64().unwrap();
-    assert_eq!((version, Plan::VERSION), (3, 3));
+    assert_eq!((version, Plan::VERSION), (4, 4));
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(super) fn merging_types(client: &Client, signature: &Signature) -> KernelTyp
         width: 1,
         hardware_math: has_hardware_math(client),
         chains: false,
+        same_bits: false,
         application: None,
     }
 }

@@ -16,8 +16,9 @@ use super::{
     share::Share,
 };
 use crate::operator::{
-    Accumulator, Block, BlockTraits, In, Inputs, OperatorRef, Parameters, Position, Single, Stored,
-    Stored2, Wide, Width, block::all, component_at, one_input, push, push_block, two_inputs,
+    Accumulator, Block, BlockTraits, In, Inputs, OperatorRef, Position, Single, Stored, Stored2,
+    Wide, Width, block::all, component_at, one_input, push, push_block, same_bits::normal,
+    two_inputs,
 };
 
 /// Adds a share, without peeled edges, to an accumulator. The components of the accumulator are
@@ -422,7 +423,8 @@ fn block_of(loads: &Sequence<Loaded>, #[comptime] traits: BlockTraits) -> Block<
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);
-        block.add(Vector::<In, Wide>::cast_from(loaded.value), loaded.position, loaded.valid);
+        let value = normal::<In, Wide>(Vector::cast_from(loaded.value));
+        block.add(value, loaded.position, loaded.valid);
     }
     block
 }
@@ -439,16 +441,14 @@ fn push_loads<N: Width>(
     reducer: &Reducer<'_>,
     #[comptime] whole: bool,
 ) -> Accumulator<N> {
-    let parameters = reducer.parameters;
-    let operator = comptime![reducer.operator];
     let mut total = accumulator;
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);
         if comptime![whole] {
-            total = push_loaded::<N>(total, loaded, parameters, operator);
+            total = push_loaded::<N>(total, loaded, reducer);
         } else if loaded.valid {
-            total = push_loaded::<N>(total, loaded, parameters, operator);
+            total = push_loaded::<N>(total, loaded, reducer);
         }
     }
     total
@@ -461,9 +461,9 @@ fn inputs_of<W: Size, N: Size>(
     second: ComptimeOption<Vector<Stored2, W>>,
     #[comptime] operator: OperatorRef,
 ) -> Inputs<N> {
-    let value = Vector::<In, N>::cast_from(value);
+    let value = normal::<In, N>(Vector::cast_from(value));
     if comptime![operator.0.inputs == 2] {
-        two_inputs::<N>(value, Vector::cast_from(second.unwrap()))
+        two_inputs::<N>(value, normal::<In, N>(Vector::cast_from(second.unwrap())))
     } else {
         one_input::<N>(value)
     }
@@ -471,14 +471,14 @@ fn inputs_of<W: Size, N: Size>(
 
 /// Pushes the elements of a load.
 #[cube]
-fn push_loaded<N: Width>(
+pub(super) fn push_loaded<N: Width>(
     accumulator: Accumulator<N>,
     loaded: Loaded,
-    parameters: &Parameters,
-    #[comptime] operator: OperatorRef,
+    reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
+    let operator = comptime![reducer.operator];
     let inputs = inputs_of::<Wide, N>(loaded.value, loaded.second, operator);
-    push::<N>(operator, accumulator, inputs, loaded.position, parameters)
+    push::<N>(operator, accumulator, inputs, loaded.position, reducer.parameters)
 }
 
 /// Adds the elements of a block one by one to the components that were not `taken`; the others are
@@ -522,7 +522,7 @@ fn push_one_by_one<N: Width>(
                     loaded.value
                 };
                 let value = component_at::<Stored, Wide>(vector, element);
-                let inputs = one_input::<Single>(Vector::cast_from(value));
+                let inputs = one_input::<Single>(normal::<In, Single>(Vector::cast_from(value)));
                 let start =
                     loaded.position.start + usize::cast_from(element) * loaded.position.step;
                 let position = Position { start, step: 0usize };

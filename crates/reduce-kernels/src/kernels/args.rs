@@ -5,7 +5,7 @@ use cubecl::{ir::ElemType, prelude::*};
 use super::geometry::CompanionAccess;
 use crate::operator::{
     A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
-    Operand3, Out, Out2, Out3, Real, ResultTypes, Single, Slice, Stored, Stored2, Wide,
+    Operand3, Out, Out2, Out3, Real, ResultTypes, SameBits, Single, Slice, Stored, Stored2, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -31,6 +31,8 @@ pub(crate) struct KernelTypesArg {
     pub(crate) hardware_math: bool,
     /// Whether units may have more elements than one chain takes; see [`Chains`].
     pub(crate) chains: bool,
+    /// Whether results must have the same bits on every device; see [`SameBits`].
+    pub(crate) same_bits: bool,
     /// Types of the application of results, if they are applied.
     pub(crate) application: Option<ApplicationTypes>,
 }
@@ -64,6 +66,7 @@ impl KernelTypesArg {
         scope.register_size::<Wide>(self.width);
         scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
         scope.register_size::<Chains>(1 + usize::from(self.chains));
+        scope.register_size::<SameBits>(1 + usize::from(self.same_bits));
         if let Some(ApplicationTypes { real, output, operands: [first, second, third] }) =
             self.application
         {

@@ -5,6 +5,7 @@ use cubecl::prelude::*;
 use super::{
     args::{KernelTypes, PartialArrays, TargetArrays, partials_of},
     geometry::{Dim, offsets, unknown_zero},
+    partials::{CubesOfUnit, tree_of_partials, with_partial},
     reducer::Reducer,
     target::{accumulator_of_words, target_of},
     team::{Team, place},
@@ -37,13 +38,17 @@ pub(crate) fn merge_partials(
     let units = comptime![team.units_per_tile as usize];
     let number = CUBE_POS * comptime![team.tiles_per_cube()] + place.tile as usize;
     let index = clamp_max(number, outputs - 1);
+    let zero = unknown_zero(cubes, outputs);
+    let own = CubesOfUnit::of(place.member as usize, units, cubes, operator);
+    let tree = tree_of_partials(operator);
     let mut total = reducer.identity::<Single>();
-    let mut cube = place.member as usize;
-    while cube < cubes {
-        total = reducer.merge::<Single>(total, partials.at(cube * outputs + index));
-        cube += units;
+    let mut cube = own.first;
+    while cube < own.end {
+        let partial = partials.at(cube * outputs + index);
+        total = with_partial(total, partial, cube, &own, tree, zero, &reducer);
+        cube += own.step;
     }
-    total = combine_team::<Single>(total, unknown_zero(cubes, outputs), &reducer);
+    total = combine_team::<Single>(total, zero, &reducer);
     if place.member == 0 && number < outputs {
         let offset = offsets(kept, index).target;
         target.put(offset, total, outputs, reduction_len, parameters, operator);

@@ -50,6 +50,7 @@
 //! one of the two can arrive, a function says so with `resized`, which generates no code.
 
 mod accumulate;
+mod accumulators;
 pub(crate) mod application;
 pub(crate) mod args;
 mod combine;

@@ -2,7 +2,7 @@
 //! small.
 
 use cubecl::prelude::*;
-use reduce_planner::{Direction, Plan, Problem};
+use reduce_planner::{Direction, Plan, Problem, reproducible};
 
 use super::{load::edge_slots, reducer::Reducer};
 use crate::operator::{
@@ -15,7 +15,7 @@ const LEVELS: u32 = 12;
 /// Number of loads in a chain; with blocks, their number times the loads of each. Measured with a
 /// sum of 2^28 f32 on one H200, 331 elements per component: 261.4 us with chains of 64, whose
 /// totals pass through local memory; 245.7 us with one chain of up to 512; 246.1 us without a tree.
-pub(crate) const CHAIN: usize = 512;
+pub(crate) const CHAIN: usize = reproducible::CHAIN;
 
 /// The totals of the chains that a unit has completed.
 ///
@@ -37,8 +37,16 @@ pub(super) struct Tree<N: Size> {
 #[cube]
 impl<N: Width> Tree<N> {
     pub(super) fn new(#[comptime] operator: OperatorRef) -> Self {
+        Tree::<N>::of_fields(comptime![operator.0.fields], operator)
+    }
+
+    /// The tree of an operator with room for `fields` of its fields: all of them, or none if
+    /// nothing is taken.
+    pub(super) fn of_fields(
+        #[comptime] fields: usize,
+        #[comptime] operator: OperatorRef,
+    ) -> Tree<N> {
         let levels = comptime![LEVELS as usize + 1];
-        let fields = comptime![operator.0.fields];
         let components = N::value().comptime();
         let apart = comptime![operator.0.merges_in_loops()];
         Tree::<N> {

@@ -20,6 +20,7 @@ use reduce_planner::{Access, Combine, Direction};
 
 use super::{
     geometry::unknown_zero,
+    pairwise::Tree,
     reducer::Reducer,
     team::{Team, UnitPlace, place},
     total::combine_team,
@@ -98,6 +99,64 @@ pub(super) fn nth_to_begin(published: &[Atomic<u64>], mark: u64) -> usize {
 pub(crate) fn clear_words(published: &mut [Atomic<u64>], count: usize) {
     if ABSOLUTE_POS < count {
         published[ABSOLUTE_POS].store(0u64);
+    }
+}
+
+/// The cubes whose partials a unit merges: `first`, `first + step`, ... before `end`.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct CubesOfUnit {
+    pub(super) first: usize,
+    pub(super) step: usize,
+    pub(super) end: usize,
+}
+
+#[cube]
+impl CubesOfUnit {
+    /// The cubes of unit `member` of `units`. They lie `units` apart, so that neighbouring units
+    /// read neighbouring partials. By position, they are neighbours: the tree over all lanes merges
+    /// those first.
+    pub(super) fn of(
+        member: usize,
+        #[comptime] units: usize,
+        cubes: usize,
+        #[comptime] operator: OperatorRef,
+    ) -> CubesOfUnit {
+        if comptime![operator.0.is_by_position] {
+            let each = cubes.div_ceil(units);
+            let first = member * each;
+            CubesOfUnit { first, step: 1usize.runtime(), end: clamp_max(first + each, cubes) }
+        } else {
+            CubesOfUnit { first: member, step: units.runtime(), end: cubes }
+        }
+    }
+}
+
+/// The tree in which a unit merges partials by position. Otherwise it merges one after the other.
+#[cube]
+pub(super) fn tree_of_partials(#[comptime] operator: OperatorRef) -> Tree<Single> {
+    Tree::<Single>::of_fields(
+        comptime![if operator.0.is_by_position { operator.0.fields } else { 0 }],
+        operator,
+    )
+}
+
+/// The total of a unit with the partial of cube `from`, one of its `own`.
+#[cube]
+pub(super) fn with_partial(
+    total: Accumulator<Single>,
+    partial: Accumulator<Single>,
+    from: usize,
+    own: &CubesOfUnit,
+    tree: Tree<Single>,
+    zero: u32,
+    reducer: &Reducer<'_>,
+) -> Accumulator<Single> {
+    if comptime![reducer.operator.0.is_by_position] {
+        let turn = u32::cast_from(from - own.first);
+        tree.take(partial, turn, from + 1 == own.end, zero, reducer)
+    } else {
+        reducer.merge::<Single>(total, partial)
     }
 }
 
@@ -198,27 +257,30 @@ impl Published {
         // Batch-invariant plans have fewer units merge than a cube may have. The others merge
         // nothing, and the bits of an output do not depend on how many outputs a cube has.
         let units = comptime![team.merging_units.min(team.units_per_tile) as usize];
-        let first = if comptime![units < team.units_per_tile as usize] {
+        let member = if comptime![units < team.units_per_tile as usize] {
             let merges = place.member < comptime![units as u32];
             select(merges, place.member as usize, self.cubes)
         } else {
             place.member as usize
         };
+        let own = CubesOfUnit::of(member, units, self.cubes, comptime![reducer.operator]);
+        let zero = unknown_zero(self.cubes, self.first);
+        let tree = tree_of_partials(comptime![reducer.operator]);
         let mut total = reducer.identity::<Single>();
         // The loop is counted. A `while` over the same rounds lost its results on Mesa's software
         // adapter: the words were taken, and the result was never written. The cause was not found.
         let rounds = self.cubes.div_ceil(comptime![cubes_in_flight * units]);
         for round in 0..rounds {
-            let cube = first + round * comptime![cubes_in_flight * units];
+            let cube = own.first + round * (cubes_in_flight * own.step);
             let mut taken = Sequence::<u64>::new();
             #[unroll]
             for k in 0..cubes_in_flight {
-                let from = cube + comptime![k * units];
+                let from = cube + k * own.step;
                 // All words of the round are asked for before the first one is waited for.
                 #[unroll]
                 for word in 0..words {
                     let mut found = 0u64;
-                    if from < self.cubes {
+                    if from < own.end {
                         found = published[self.at(from, output, word)].load();
                     }
                     taken.push(found);
@@ -226,8 +288,8 @@ impl Published {
             }
             #[unroll]
             for k in 0..cubes_in_flight {
-                let from = cube + comptime![k * units];
-                if from < self.cubes {
+                let from = cube + k * own.step;
+                if from < own.end {
                     let mut bits = Sequence::<u32>::new();
                     #[unroll]
                     for word in 0..words {
@@ -244,13 +306,13 @@ impl Published {
                     let partial = Record::<AccumulatorTypes, Single>::from_bits(&bits, fields);
                     // The order is that of cubes and not of arrival, so each run gives the same
                     // bits.
-                    total = reducer.merge::<Single>(total, partial);
+                    total = with_partial(total, partial, from, &own, tree, zero, reducer);
                 }
             }
         }
         // Units that waited may have left their plane's other units behind. CubeCL's plane
         // operations on CUDA take part with whichever units happen to be there.
         sync_cube();
-        combine_team::<Single>(total, unknown_zero(self.cubes, self.first), reducer)
+        combine_team::<Single>(total, zero, reducer)
     }
 }

@@ -118,20 +118,23 @@ pub(super) fn combine_windows(
         }
     }
     sync_cube();
-    // All units of the cube share the merges of a level, not only the lower half of the members.
-    let mut half = comptime![team.units_per_tile / 2] + zero;
-    while half > 0 {
-        let mut place = UNIT_POS;
-        while place < half * row {
-            if place % row < outputs {
+    // Neighbours merge first, as in `combine_cube`. All units of the cube share the merges of a
+    // level, not only those of the members that merge.
+    let mut distance = 1u32 + zero;
+    while distance < comptime![team.units_per_tile] {
+        let merges = comptime![team.units_per_tile] / (2 * distance) * row;
+        let mut nth = UNIT_POS;
+        while nth < merges {
+            let place = nth / row * (2 * distance * row) + nth % row;
+            if nth % row < outputs {
                 let left = shared.at(place as usize);
-                let right = shared.at((place + half * row) as usize);
+                let right = shared.at((place + distance * row) as usize);
                 shared.put(place as usize, reducer.merge::<Single>(left, right));
             }
-            place += comptime![team.units_per_cube];
+            nth += comptime![team.units_per_cube];
         }
         sync_cube();
-        half /= 2;
+        distance *= 2;
     }
     // Only member 0 has the place of its tile in the row of totals.
     let mut total = accumulator;

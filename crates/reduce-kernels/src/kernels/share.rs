@@ -9,8 +9,9 @@ use super::{
     team::{Team, UnitPlace, place},
 };
 
-/// The share of one unit: the loads `first`, `first + stride`, ... of a tile that `stride` units
-/// work on.
+/// The share of one unit: the loads `first`, `first + stride`, ... of a tile. `stride` is the number
+/// of accumulators that units have for the tile. A unit with several takes as many neighbouring
+/// loads at each step.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Share<'a> {
@@ -54,7 +55,13 @@ impl<'a> Share<'a> {
 
     /// The number of loads from the first of one block of this unit to the first of its next.
     pub(super) fn block_stride(&self) -> usize {
-        self.stride * comptime![self.access.loads_in_flight]
+        self.stride * comptime![self.access.loads_in_flight / self.access.accumulators]
+    }
+
+    /// The number of the load with number `nth` of the block that begins with load `first`.
+    pub(super) fn load_after(&self, first: usize, #[comptime] nth: usize) -> usize {
+        let accumulators = comptime![self.access.accumulators];
+        first + comptime![nth % accumulators] + comptime![nth / accumulators] * self.stride
     }
 
     /// [`unknown_zero()`] from the numbers of the problem.
@@ -83,5 +90,6 @@ pub(super) fn share_among_cubes<'a>(
     let number = block * tiles_per_cube + place.tile as usize;
     let tile = locate(geometry, number, access, tiles_per_cube);
     let first = cube * units + place.member as usize;
-    Share::new(input, geometry, tile, place, first, cubes * units, access)
+    let each = comptime![access.accumulators];
+    Share::new(input, geometry, tile, place, first * each, cubes * units * each, access)
 }

@@ -35,8 +35,10 @@ pub(crate) fn reduce_single_pass(
     let first =
         CUBE_POS * comptime![tiles_per_cube * access.outputs_in_flight] + place.tile as usize;
     let tile = locate(geometry, first, access, tiles_per_cube);
-    let units = comptime![team.units_per_tile as usize].runtime();
-    let share = Share::new(&input, geometry, tile, place, place.member as usize, units, access);
+    let each = comptime![access.accumulators];
+    let first_load = place.member as usize * each;
+    let stride = comptime![team.units_per_tile as usize * each].runtime();
+    let share = Share::new(&input, geometry, tile, place, first_load, stride, access);
     let reducer = Reducer::new(parameters, team, operator);
     match comptime![access.direction] {
         Direction::Along => reduce_tiles::<Single>(&mut target, first, &share, &reducer),

@@ -5,6 +5,7 @@ use reduce_planner::{Access, Direction};
 
 use super::{
     accumulate::{accumulate, accumulate_edges},
+    accumulators::accumulate_in_turn,
     combine::{combine_components, combine_units},
     realign::{combine_windows, window},
     reducer::Reducer,
@@ -46,6 +47,8 @@ pub(super) fn total_with_edges<N: Width>(
                 reducer.identity::<N>()
             };
             accumulate::<N>(first, share, reducer)
+        } else if comptime![share.access.accumulators > 1] {
+            accumulate_in_turn::<N>(share, reducer)
         } else {
             let wide = accumulate::<Wide>(reducer.identity::<Wide>(), share, reducer);
             let vectors = fold_vectors::<N>(wide, share, reducer);

@@ -9,6 +9,7 @@ use core::{
 };
 
 use cubecl::{prelude::*, unexpanded};
+use reduce_planner::{ElementType, Numerics, Reproducible};
 
 use super::{
     Fields, InputArity, Operator, Parameters, Position, TypeRule,
@@ -30,6 +31,7 @@ use super::{
 #[derive(Debug)]
 pub struct Definition<O> {
     erased: Erased,
+    by_position: Erased,
     operator: PhantomData<fn() -> O>,
 }
 
@@ -37,11 +39,20 @@ impl<O: Operator> Definition<O> {
     /// The definition of `O`.
     #[must_use]
     pub const fn of() -> Self {
-        Self { erased: Erased::of::<O>(), operator: PhantomData }
+        let erased = Erased::of::<O>();
+        let by_position =
+            Erased { is_by_position: true, blocks: None, passes: None, ..Erased::of::<O>() };
+        Self { erased, by_position, operator: PhantomData }
     }
 
     pub(crate) const fn erased(&'static self) -> &'static Erased {
         &self.erased
+    }
+
+    /// The definition for plans that combine elements by their positions. Units take elements one
+    /// by one: a block combines those of several lanes.
+    const fn by_position(&'static self) -> &'static Erased {
+        &self.by_position
     }
 }
 
@@ -64,6 +75,10 @@ pub(crate) struct Erased {
     pub(crate) native_math: bool,
     pub(crate) blocks: Option<ErasedBlocks>,
     pub(crate) passes: Option<ErasedPasses>,
+    pub(crate) reproducible: Reproducible,
+    /// Whether units take and merge elements in the order of their positions.
+    pub(crate) is_by_position: bool,
+    by_position: fn() -> &'static Erased,
     wide: Functions<Wide>,
     single: Functions<Single>,
 }
@@ -153,8 +168,31 @@ impl Erased {
                 Some(passes) => Some(passes.erased),
                 None => None,
             },
+            reproducible: O::REPRODUCIBLE,
+            is_by_position: false,
+            by_position: || O::DEFINITION.by_position(),
             wide: Functions::of::<O>(),
             single: Functions::of::<O>(),
+        }
+    }
+
+    /// The definition that a reduction with these numerics uses.
+    pub(crate) fn with_numerics(&'static self, numerics: Numerics) -> &'static Self {
+        match (numerics.is_reproducible(), self.reproducible) {
+            (true, Reproducible::ByPosition) => (self.by_position)(),
+            _ => self,
+        }
+    }
+
+    /// What makes results the same on every device if they are computed in these types.
+    pub(crate) fn reproducible_in(&self, fields: &[ElementType]) -> Reproducible {
+        let all = |holds: fn(ElementType) -> bool| fields.iter().copied().all(holds);
+        match self.reproducible {
+            Reproducible::ByPosition if all(|field| !field.is_float()) => Reproducible::Exact,
+            Reproducible::ByPosition if !all(|field| !field.is_float() || field.bytes() >= 4) => {
+                Reproducible::No
+            }
+            reproducible => reproducible,
         }
     }
 
@@ -225,7 +263,7 @@ fn packed_finish<O: Operator, N: Size>(
     parameters: &Parameters,
 ) -> Results<N> {
     let accumulator = O::Fields::unpack::<AccumulatorTypes, N>(accumulator);
-    O::Results::pack::<ResultTypes, N>(O::finish::<N>(accumulator, count, parameters))
+    O::Results::pack::<ResultTypes, N>(O::finish::<N>(accumulator, count, parameters)).uniform()
 }
 
 /// An operator as a constant of a kernel.
@@ -234,7 +272,7 @@ pub(crate) struct OperatorRef(pub(crate) &'static Erased);
 
 impl PartialEq for OperatorRef {
     fn eq(&self, other: &Self) -> bool {
-        self.0.id == other.0.id
+        (self.0.id, self.0.is_by_position) == (other.0.id, other.0.is_by_position)
     }
 }
 
@@ -243,13 +281,15 @@ impl Eq for OperatorRef {}
 impl Hash for OperatorRef {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.id.hash(state);
+        self.0.is_by_position.hash(state);
     }
 }
 
 /// The path of the operator's type. CubeCL tells kernels apart by hash and equality, not by this.
 impl fmt::Debug for OperatorRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str((self.0.type_name)())
+        f.write_str((self.0.type_name)())?;
+        f.write_str(if self.0.is_by_position { " by position" } else { "" })
     }
 }
 

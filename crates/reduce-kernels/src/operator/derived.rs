@@ -26,9 +26,13 @@ pub use defined;
 /// - `with`: the rule for the parameters of `finish`;
 /// - `in passes`: the operator is [`InPasses`](crate::operator::InPasses);
 /// - `of pairs`: the operator and its base take two inputs.
+///
+/// An operator of one input without parameters is reproducible if its base is. Its functions must
+/// then compute with those of [`same_bits`](crate::operator::same_bits).
 macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr) => {
         derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
+            <$base as crate::operator::Operator>::REPRODUCIBLE,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
@@ -57,6 +61,7 @@ macro_rules! derived {
         }
 
         derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
+            <$base as crate::operator::Operator>::REPRODUCIBLE,
             crate::operator::parameters::none::<Self>,
             Some(crate::operator::Blocks::of()),
             None,
@@ -67,6 +72,7 @@ macro_rules! derived {
     ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
      finish $finish:ident) => {
         derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
+            <$base as crate::operator::Operator>::REPRODUCIBLE,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
@@ -78,6 +84,7 @@ macro_rules! derived {
      with $rule:expr,
      finish $finish:ident) => {
         derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
+            crate::operator::Reproducible::No,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
@@ -89,6 +96,7 @@ macro_rules! derived {
      with $rule:expr, in passes,
      finish $finish:ident) => {
         derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
+            crate::operator::Reproducible::No,
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             Some(crate::operator::Passes::of()),
@@ -99,6 +107,7 @@ macro_rules! derived {
     ($operator:ident of pairs: $fields:ident -> $results:ident = $base:ident, $name:literal,
      $types:expr, $(before $before:ident,)? finish $finish:ident) => {
         derived!(@implement $operator: Two, $fields -> $results = $base, $name, $types,
+            crate::operator::Reproducible::No,
             crate::operator::parameters::none::<Self>,
             None,
             None,
@@ -107,7 +116,7 @@ macro_rules! derived {
         );
     };
     (@implement $operator:ident: $inputs:ident, $fields:ident -> $results:ident = $base:ident,
-     $name:literal, $types:expr, $rule:expr, $blocks:expr, $passes:expr,
+     $name:literal, $types:expr, $reproducible:expr, $rule:expr, $blocks:expr, $passes:expr,
      [$($mapping:ident $before:ident)?], [$finishing:ident $finish:ident]) => {
         #[cube]
         impl crate::operator::Operator for $operator {
@@ -119,6 +128,7 @@ macro_rules! derived {
             const DEFINED_ON_EMPTY: bool =
                 <$base as crate::operator::Operator>::DEFINED_ON_EMPTY;
             const TYPES: crate::operator::TypeRule = $types;
+            const REPRODUCIBLE: crate::operator::Reproducible = $reproducible;
             const POSITIONAL: bool = <$base as crate::operator::Operator>::POSITIONAL;
             const PAIRWISE: bool = <$base as crate::operator::Operator>::PAIRWISE;
             const TRANSCENDENTAL: bool = <$base as crate::operator::Operator>::TRANSCENDENTAL;

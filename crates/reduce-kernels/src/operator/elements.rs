@@ -81,5 +81,12 @@ pub(crate) struct ChainsMarker;
 /// 2 if units may have more elements than one chain of pairwise summation takes, otherwise 1.
 pub(crate) type Chains = DynamicSize<ChainsMarker>;
 
+/// Identifies [`SameBits`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SameBitsMarker;
+
+/// 2 if the kernel's results must have the same bits on every device, otherwise 1.
+pub(crate) type SameBits = DynamicSize<SameBitsMarker>;
+
 /// One component.
 pub(crate) type Single = Const<1>;

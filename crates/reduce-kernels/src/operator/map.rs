@@ -6,7 +6,8 @@ use reduce_planner::ElementType;
 
 use super::{
     AccumulatorOf, Blocks, In, InputArity, InputsOf, InvalidParameter, One, Operator,
-    ParameterRule, Parameters, Position, ResultsOf, Signature, TypeRequest, TypeRule, parameters,
+    ParameterRule, Parameters, Position, Reproducible, ResultsOf, Signature, TypeRequest, TypeRule,
+    parameters,
 };
 
 /// A function of an element, or of an element of each of two inputs, which kernels apply as they
@@ -27,6 +28,9 @@ pub trait Map: Copy + Send + Sync + 'static {
     /// to it before `map` gets them. `None` refuses the input type. Of two inputs, it is the
     /// [common type](super::rules::common).
     const TYPES: fn(ElementType) -> Option<ElementType>;
+    /// Whether `map` computes with the functions of [`same_bits`](super::same_bits) wherever
+    /// anything is rounded; see [`Operator::REPRODUCIBLE`].
+    const REPRODUCIBLE: bool = false;
     /// Whether `map` computes exponentials, logarithms, powers or angles.
     const TRANSCENDENTAL: bool = false;
     /// Whether these functions are the device's own; see [`Operator::NATIVE_MATH`].
@@ -84,6 +88,10 @@ impl<M: Map, O: Operator<Inputs = One>> Operator for Mapped<M, O> {
     const NAME: &'static str = O::NAME;
     const DEFINED_ON_EMPTY: bool = O::DEFINED_ON_EMPTY;
     const TYPES: TypeRule = Self::types;
+    const REPRODUCIBLE: Reproducible = match M::REPRODUCIBLE {
+        true => O::REPRODUCIBLE,
+        false => Reproducible::No,
+    };
     const POSITIONAL: bool = O::POSITIONAL;
     const PAIRWISE: bool = O::PAIRWISE;
     const TRANSCENDENTAL: bool = M::TRANSCENDENTAL || O::TRANSCENDENTAL;

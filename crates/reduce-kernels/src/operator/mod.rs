@@ -54,10 +54,12 @@ mod parameters;
 mod passes;
 mod position;
 mod record;
+pub mod same_bits;
 mod slice;
 mod types;
 
 use cubecl::prelude::*;
+pub use reduce_planner::Reproducible;
 
 pub use application::{Application, Apply, Operands, Reduced, applied};
 pub(crate) use application::{ApplyRef, ErasedApply, apply_to};
@@ -69,7 +71,8 @@ pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, p
 pub use derived::defined;
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
 pub(crate) use elements::{
-    Applied, Chains, HardwareMath, Operand, Operand2, Operand3, Single, Stored, Stored2, Wide,
+    Applied, Chains, HardwareMath, Operand, Operand2, Operand3, SameBits, Single, Stored, Stored2,
+    Wide,
 };
 pub use fields::{
     AccumulatorOf, Arity, Fields, Five, Four, One, Pair, Quad, Quint, ResultsOf, Three, Triple,
@@ -130,6 +133,12 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// Chooses the element types from the type of the input and from what the caller asks for. Two
     /// inputs have the type that both are converted to; see [`rules::common`].
     const TYPES: TypeRule;
+    /// What makes the bits of results the same on every device, if anything does; see
+    /// [`Numerics::Reproducible`](crate::plans::Numerics::Reproducible).
+    ///
+    /// It is [`ByPosition`](Reproducible::ByPosition) for an operator whose functions compute with
+    /// those of [`same_bits`] wherever anything is rounded.
+    const REPRODUCIBLE: Reproducible = Reproducible::No;
     /// Whether `push` uses the position of the elements.
     const POSITIONAL: bool = false;
     /// Whether long chains of floating point operations lose accuracy. If so, units accumulate

@@ -18,6 +18,7 @@ use cubecl::{frontend::CubeDebug, prelude::*, unexpanded};
 use super::{
     copied::copied_through_references,
     elements::{A, B, C, D, E, In, Out, Out2, Out3, Real, Single},
+    same_bits::uniform,
     slice::Slice,
 };
 
@@ -249,6 +250,14 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn uniform(self) -> Field<T, N> {
+        if self.is_some() {
+            Field::<T, N>::some(uniform::<T, N>(self.get()))
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+
     fn converted<U: Float>(self) -> Field<U, N> {
         if self.is_some() {
             Field::<U, N>::some(Vector::cast_from(self.get()))
@@ -389,6 +398,17 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.resized::<M>(),
             self.d.resized::<M>(),
             self.e.resized::<M>(),
+        )
+    }
+
+    /// The same fields with the bits that all devices store for them; see [`uniform()`].
+    pub(crate) fn uniform(self) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.uniform(),
+            self.b.uniform(),
+            self.c.uniform(),
+            self.d.uniform(),
+            self.e.uniform(),
         )
     }
 

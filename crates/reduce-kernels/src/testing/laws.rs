@@ -386,6 +386,7 @@ fn forms(
         width: WIDTH,
         hardware_math: has_hardware_math(client),
         chains: false,
+        same_bits: false,
         application: None,
     };
     let bound = |(output, result): (&Handle, &ElementType)| {

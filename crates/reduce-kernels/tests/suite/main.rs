@@ -32,6 +32,7 @@ mod partials;
 mod plans;
 mod random;
 mod reference;
+mod reproducible;
 mod run;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
@@ -63,7 +64,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, reproducible, testing, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -102,6 +103,18 @@ macro_rules! suite {
                 invariant_lists: invariance::lists;
                 invariant_process: invariance::of_the_process;
                 invariant_plans_refused: invariance::other_plans_refused;
+                reproducible_sums: reproducible::sums;
+                reproducible_means_and_norms: reproducible::means_and_norms;
+                reproducible_exact: reproducible::exact;
+                reproducible_f64: |client: &_| reproducible::of_type(client, reduce_kernels::ElementType::F64);
+                reproducible_f16: |client: &_| reproducible::of_type(client, reduce_kernels::ElementType::F16);
+                reproducible_bf16: |client: &_| reproducible::of_type(client, reduce_kernels::ElementType::BF16);
+                reproducible_i32: |client: &_| reproducible::of_type(client, reduce_kernels::ElementType::I32);
+                reproducible_by_every_plan: reproducible::every_plan;
+                reproducible_long_slices: reproducible::long_slices;
+                reproducible_quotients_and_roots: reproducible::quotients_and_roots;
+                reproducible_refusals: reproducible::refusals;
+                reproducible_process: reproducible::of_the_process;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;
                 lists_of_every_type: list::every_type;

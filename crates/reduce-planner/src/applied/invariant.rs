@@ -47,9 +47,11 @@ pub(crate) fn representative(
     (applied, reduction): &(AppliedProblem, Problem),
     device: &Device,
 ) -> (AppliedProblem, Problem) {
-    let (own, outputs) = (own_access(applied, device), representative_outputs(device));
+    let own = own_access(applied, device);
+    let of = |outputs: usize| applied.reference(outputs, own.vector, device.max_vector);
+    let outputs = representative_outputs(device, |outputs| of(outputs).index_span());
     let numerics = Numerics::BatchInvariant;
-    let applied = applied.reference(outputs, own.vector, device.max_vector);
+    let applied = of(outputs);
     let reduction = reduction.reference(outputs, own.vector, device.max_vector);
     (applied.with_numerics(numerics), reduction.with_numerics(numerics))
 }

@@ -41,14 +41,20 @@ pub(super) fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanE
 /// The problem that stands for all with the same slices: their plans are its plan, fitted.
 pub(crate) fn representative(problem: &Problem, device: &Device) -> Problem {
     let access = reference_access(problem, device);
-    problem
-        .reference(representative_outputs(device), access.vector, widest_vector(problem, device))
-        .with_numerics(Numerics::BatchInvariant)
+    let widest = widest_vector(problem, device);
+    let of = |outputs: usize| problem.reference(outputs, access.vector, widest);
+    let outputs = representative_outputs(device, |outputs| of(outputs).index_span());
+    of(outputs).with_numerics(Numerics::BatchInvariant)
 }
 
-/// Outputs of a representative: the widest vectors divide them, so its plan has their widths.
-pub(crate) fn representative_outputs(device: &Device) -> usize {
-    device.max_vector.max(1).next_multiple_of(64)
+/// Outputs of a representative: the widest vectors divide them, so its plan has their widths. Of
+/// slices so long that indices do not reach as many, there are fewer. `span` gives the largest index
+/// of a number of outputs.
+pub(crate) fn representative_outputs(device: &Device, span: impl Fn(usize) -> u64) -> usize {
+    let widest = device.max_vector.max(1);
+    let numbers = [widest.next_multiple_of(64), widest];
+    let reached = numbers.into_iter().find(|&outputs| limits::reaches(device, span(outputs)));
+    reached.unwrap_or(1)
 }
 
 /// The plan of a problem, from that of its [`representative`].
@@ -135,7 +141,10 @@ pub(crate) fn reference_outputs(problem: &Problem, device: &Device) -> Vec<(usiz
     all.sort_unstable();
     all.dedup_by_key(|&mut (outputs, _)| outputs);
     // More elements than these fit no device: such slices come alone, or a few at a time.
-    let fits = |outputs: u64| outputs == 1 || outputs.saturating_mul(len) <= MOST_ELEMENTS;
+    let fits = |outputs: u64| {
+        let elements = outputs.saturating_mul(len);
+        outputs == 1 || elements <= MOST_ELEMENTS && limits::reaches(device, elements)
+    };
     let all = all.into_iter().filter(|&(outputs, _)| outputs > 0 && fits(outputs));
     all.map(|(outputs, percent)| (outputs as usize, from_percent(percent))).collect()
 }

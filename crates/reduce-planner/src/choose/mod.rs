@@ -8,6 +8,7 @@
 //! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
 //! | Which other sizes are compared with it? | `candidates.rs` |
 //! | What changes if bits must not depend on the number of outputs? | `invariant.rs` |
+//! | What changes if bits must be the same on every device? | `reproducible.rs` |
 //! | What should a plan take? | `cost.rs` |
 //! | Which numbers is that based on, and what was measured? | `../numbers/` |
 //! | What may a plan never do? | `../plan/check.rs` |
@@ -20,6 +21,7 @@ mod cost;
 mod cube;
 pub(crate) mod invariant;
 mod plane;
+mod reproducible;
 mod sizing;
 mod split;
 mod unit;
@@ -124,8 +126,33 @@ impl Search {
 
         // 2. The input is read in the widest vectors that its layout allows, with as many loads in
         //    flight as the device wants. Cubes may realign rows for wider ones.
+        if problem.is_by_position() {
+            return Ok(Self::by_position(problem, device));
+        }
         let accesses = Accesses::of(problem, device);
-        Ok(Self::among(problem, device, accesses))
+        let mut search = Self::among(problem, device, accesses);
+        for found in &mut search.found {
+            found.candidate.plan.numerics = problem.numerics();
+        }
+        Ok(search)
+    }
+
+    /// The plans of a search whose bits follow from the positions of the elements.
+    fn by_position(problem: &Problem, device: &Device) -> Self {
+        let accesses = reproducible::accesses(problem, device);
+        let Self { found, refused } = Self::among(problem, device, accesses);
+        let found = found.iter().map(|found| found.candidate.plan);
+        let plans = reproducible::plans(found, accesses.widest, problem, device);
+        let costs = Costs::of(problem, device);
+        let mut search = Self { found: Vec::with_capacity(plans.len()), refused };
+        for plan in plans {
+            search.push(plan, true, &costs);
+        }
+        // A schedule that does not apply may do so with other numbers.
+        let has =
+            |kind| search.found.iter().any(|found| found.candidate.plan.schedule.kind() == kind);
+        search.refused.retain(|refusal| !has(refusal.kind));
+        search
     }
 
     /// The plans of all schedules, which read the input in one of these ways.
@@ -223,14 +250,21 @@ pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<P
     if problem.numerics().is_batch_invariant() {
         return invariant::force(kind, problem, device);
     }
+    if problem.is_by_position() {
+        let search = Search::run(problem, device)?;
+        let mut ranked = search.ranking(device).into_iter().map(|candidate| candidate.plan);
+        let of_kind = ranked.find(|plan| plan.schedule.kind() == kind);
+        return of_kind.ok_or_else(|| search.no_schedule(device));
+    }
     limits::check(problem, device)?;
     let accesses = Accesses::of(problem, device);
-    match ruled(kind, problem, device, accesses) {
-        Ok(((_, first), second)) => {
-            let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
-            let second = second.map(|(_, plan)| plan);
-            Ok(second.filter(|second| alone_ns(second) < alone_ns(&first)).unwrap_or(first))
-        }
+    let planned = ruled(kind, problem, device, accesses).map(|((_, first), second)| {
+        let alone_ns = |plan: &Plan| plan.estimate(problem, device).alone_ns();
+        let second = second.map(|(_, plan)| plan);
+        second.filter(|second| alone_ns(second) < alone_ns(&first)).unwrap_or(first)
+    });
+    match planned {
+        Ok(plan) => Ok(plan.with_numerics(problem.numerics())),
         Err(refusal) => {
             Err(PlanError::NoSchedule { device: device.name.clone(), refusals: vec![refusal] })
         }

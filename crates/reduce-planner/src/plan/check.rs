@@ -11,6 +11,7 @@ use crate::{
     limits::{self, INDEX_SLACK, NARROW_LIMIT},
     plan::{Access, Combine, Merge, Plan, Schedule},
     problem::{Direction, Problem},
+    reproducible::{CHAIN, lanes},
 };
 
 /// Most bytes of published partials, whatever a tuning allows: indices of 32 bits reach every word.
@@ -25,8 +26,11 @@ impl Plan {
         limits::check(problem, device)?;
         check_numbers(self, problem, device).map_err(|reason| self.unfit(device, reason))?;
         let (found, expected) = (self.numerics, problem.numerics());
-        match found < expected {
-            true => Err(self.unfit(device, Illegal::Numerics { found, expected })),
+        if found < expected || found.is_reproducible() != expected.is_reproducible() {
+            return Err(self.unfit(device, Illegal::Numerics { found, expected }));
+        }
+        match problem.is_by_position() && !self.has_lanes(problem) {
+            true => Err(self.unfit(device, Illegal::OtherBits { numerics: found })),
             false => Ok(()),
         }
     }
@@ -45,8 +49,24 @@ pub(crate) fn check_numbers(
     device: &Device,
 ) -> Result<(), Illegal> {
     check_access(plan.access, problem, device)?;
+    check_accumulators(plan.access, problem)?;
     check_outputs_in_flight(plan.access, plan.schedule, problem)?;
     check_schedule(plan, problem, device)
+}
+
+/// Several accumulators share the loads in flight of one output evenly. Only reductions by position
+/// have them.
+fn check_accumulators(access: Access, problem: &Problem) -> Result<(), Illegal> {
+    let Access { accumulators, loads_in_flight: loads, outputs_in_flight, .. } = access;
+    let divide = accumulators.is_power_of_two() && loads.is_multiple_of(accumulators);
+    // Their totals are no chains that merge.
+    let len = problem.reduction_len();
+    let used =
+        problem.is_by_position() && outputs_in_flight == 1 && len.div_ceil(CHAIN) <= lanes(len);
+    match divide && (accumulators == 1 || used) {
+        true => Ok(()),
+        false => Err(Illegal::Accumulators { accumulators, loads }),
+    }
 }
 
 /// [`check_numbers`] for a plan whose access has obeyed [`check_access`] with other loads in
@@ -258,7 +278,8 @@ pub(crate) fn check_schedule(
     check_realigned(plan, problem)?;
     fits_shared(shared_bytes(plan, problem), device)?;
     if let Schedule::Split { cubes_per_output, merge, .. } = schedule {
-        let published = match plan.numerics.is_batch_invariant() {
+        let few_plans = plan.numerics.is_batch_invariant() || problem.is_by_position();
+        let published = match few_plans {
             true => device.tuning.invariant.published_bytes,
             false => device.tuning.published_bytes,
         };

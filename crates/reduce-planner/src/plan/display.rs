@@ -37,6 +37,9 @@ impl fmt::Display for Access {
             1 => f.write_str(", 1 load in flight")?,
             loads => write!(f, ", {loads} loads in flight")?,
         }
+        if self.accumulators != 1 {
+            write!(f, " in {} accumulators", self.accumulators)?;
+        }
         if self.outputs_in_flight != 1 {
             write!(f, " for each of {} {}s", self.outputs_in_flight, self.tile_name())?;
         }

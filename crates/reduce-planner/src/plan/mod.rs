@@ -39,12 +39,22 @@ pub struct Access {
     /// Output tiles that a team has in flight together. More than one pays where each is short.
     #[cfg_attr(feature = "serde", serde(default = "one"))]
     pub outputs_in_flight: usize,
+    /// Accumulators that a unit has for an output tile, a power of two that divides the loads in
+    /// flight. Each takes every load of its number among neighbouring ones. Reproducible plans have
+    /// more than one where a unit takes several of their lanes.
+    #[cfg_attr(feature = "serde", serde(default = "one", skip_serializing_if = "is_one"))]
+    pub accumulators: usize,
 }
 
-/// The outputs in flight of plans that do not say.
+/// The outputs in flight, and the accumulators, of plans that do not say.
 #[cfg(feature = "serde")]
 const fn one() -> usize {
     1
+}
+
+#[cfg(feature = "serde")]
+fn is_one(&accumulators: &usize) -> bool {
+    accumulators == one()
 }
 
 /// How the units that share an output combine their accumulators within a cube.
@@ -253,6 +263,7 @@ impl Access {
             realigned: false,
             loads_in_flight: 1,
             outputs_in_flight: 1,
+            accumulators: 1,
         }
     }
 
@@ -284,6 +295,12 @@ impl Access {
     #[must_use]
     pub const fn with_outputs_in_flight(self, outputs_in_flight: usize) -> Self {
         Self { outputs_in_flight, ..self }
+    }
+
+    /// The same with so many accumulators of a unit for an output tile.
+    #[must_use]
+    pub const fn with_accumulators(self, accumulators: usize) -> Self {
+        Self { accumulators, ..self }
     }
 
     /// Elements of the inner dimension: the innermost reduced one along the reduction, the
@@ -371,7 +388,7 @@ impl Access {
 impl Plan {
     /// The version that this planner makes and runs. It changes whenever an old plan would run
     /// differently or not at all.
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
 
     /// A plan of this version.
     #[must_use]

@@ -10,8 +10,8 @@ use crate::{
 /// on.
 ///
 /// The load with the number `i` of a slice goes to unit `i % (units * cubes)`. A unit combines its
-/// loads in their order, then its components, neighbours first. Units combine in halving trees, the
-/// lanes of a plane before planes; then cubes do. Nothing here says which outputs a cube works on,
+/// loads in their order, then its components. Units combine in trees, the lanes of a plane before
+/// planes; then cubes do. Neighbours combine first everywhere. Nothing here says which outputs a cube works on,
 /// or how many: no output's bits depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {

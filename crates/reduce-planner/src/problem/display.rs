@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use super::{AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Second};
+use super::{
+    AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Reproducible, Second,
+};
 
 impl fmt::Display for Problem {
     /// One line, such as `sum(4 bytes, 1 field) f32 -> f32 | kept 8192:8192:1 | reduced 8192:1:0 |
@@ -98,6 +100,7 @@ fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::
         defined_on_empty,
         element_cost,
         blockwise,
+        reproducible,
     } = *operator;
     // Names with other characters are quoted, so that they cannot look like the rest of the line.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -115,6 +118,8 @@ fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::
         // them.
         (element_cost.is_transcendental(), "transcendental"),
         (blockwise, "blockwise"),
+        (reproducible == Reproducible::ByPosition, "by position"),
+        (reproducible == Reproducible::Exact, "exact"),
     ] {
         if holds {
             write!(f, ", {property}")?;

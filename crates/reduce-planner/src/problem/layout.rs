@@ -19,7 +19,7 @@ pub struct ReducedDim {
     /// Stride in the input, in elements.
     pub stride: usize,
     /// Stride in the row-major order over the reduced axes. It is 0 unless the operator is
-    /// positional.
+    /// positional or combines elements by their positions.
     pub position_stride: usize,
 }
 

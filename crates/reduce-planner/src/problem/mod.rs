@@ -73,6 +73,23 @@ pub struct OperatorClass {
     /// Whether units take the elements of several loads at once. Along the reduction, a unit then
     /// has one accumulator, and not one for each component of a load.
     pub blockwise: bool,
+    /// What makes the bits of its results the same on every device, if anything does.
+    pub reproducible: Reproducible,
+}
+
+/// What makes the bits of an operator's results the same on every device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reproducible {
+    /// Nothing: its functions are rounded in ways that devices and compilers differ in.
+    #[default]
+    No,
+    /// The order in which elements are combined, which follows from their positions
+    /// ([`reproducible`](crate::reproducible)).
+    ByPosition,
+    /// Nothing is rounded: any order gives the same results, as those of integers, extrema and
+    /// positions.
+    Exact,
 }
 
 impl OperatorClass {
@@ -88,6 +105,7 @@ impl OperatorClass {
             defined_on_empty: true,
             element_cost: ElementCost::Plain,
             blockwise: false,
+            reproducible: Reproducible::No,
         }
     }
 
@@ -113,6 +131,19 @@ impl OperatorClass {
     #[must_use]
     pub const fn element_cost(self, element_cost: ElementCost) -> Self {
         Self { element_cost, ..self }
+    }
+
+    /// Results are the same on every device if elements are combined in the order of their
+    /// positions. Reduced dimensions then join only where their positions do.
+    #[must_use]
+    pub const fn by_position(self) -> Self {
+        Self { reproducible: Reproducible::ByPosition, ..self }
+    }
+
+    /// Results are the same on every device, whatever the order of the elements.
+    #[must_use]
+    pub const fn exact(self) -> Self {
+        Self { reproducible: Reproducible::Exact, ..self }
     }
 
     /// Units take the elements of several loads at once.
@@ -297,7 +328,8 @@ impl Problem {
             });
         }
 
-        let reduced_strides = match (operator.positional, &whole) {
+        let ordered = operator.reproducible == Reproducible::ByPosition;
+        let reduced_strides = match (operator.positional || ordered, &whole) {
             (true, Some(whole)) => row_major_strides(&select(whole, &is_reduced, true)),
             (true, None) => row_major_strides(&reduced_shape),
             (false, _) => vec![0; reduced_shape.len()],
@@ -333,7 +365,29 @@ impl Problem {
     /// The same problem, for plans whose bits depend on no more than this.
     #[must_use]
     pub fn with_numerics(self, numerics: Numerics) -> Self {
-        Self { numerics, ..self }
+        let problem = Self { numerics, ..self };
+        match problem.is_by_position() {
+            true => problem.in_order_of_positions(),
+            false => problem,
+        }
+    }
+
+    /// Whether elements must be combined in the tree of their positions.
+    pub(crate) fn is_by_position(&self) -> bool {
+        self.numerics.is_reproducible() && self.operator.reproducible == Reproducible::ByPosition
+    }
+
+    /// The reduced dimensions in the order of positions, rather than in that of memory: loads then
+    /// follow each other as positions do.
+    fn in_order_of_positions(mut self) -> Self {
+        let mut order: Vec<usize> = (0..self.reduced.len()).collect();
+        order.sort_by_key(|&nth| core::cmp::Reverse(self.reduced[nth].position_stride));
+        self.reduced = order.iter().map(|&nth| self.reduced[nth]).collect();
+        if let Some(second) = &mut self.second {
+            let strides = order.iter().map(|&nth| second.strides.reduced[nth]).collect();
+            second.strides.reduced = strides;
+        }
+        self
     }
 
     /// What the bits of a result may depend on.

@@ -112,8 +112,8 @@ struct Arguments {
     /// Print a device as JSON instead: a file with it can be changed and given to --device.
     #[arg(long, value_name = "NAME|FILE", exclusive = true)]
     print_device: Option<String>,
-    /// What the bits of the result may depend on: `deterministic`, on the plan, or
-    /// `batch-invariant`, on each slice alone.
+    /// What the bits of the result may depend on: `deterministic`, on the plan; `batch-invariant`,
+    /// on each slice alone; `reproducible`, on its values alone, and not on the device.
     #[arg(long, default_value_t)]
     numerics: Numerics,
     /// Check and estimate this plan too, given as JSON; may be repeated.

@@ -88,8 +88,8 @@ struct Arguments {
     /// own for the input's type and the result's.
     #[arg(long, value_name = "TYPE")]
     accumulate: Option<ElementType>,
-    /// What the bits of the result may depend on: `deterministic`, on the plan, or
-    /// `batch-invariant`, on each slice alone.
+    /// What the bits of the result may depend on: `deterministic`, on the plan; `batch-invariant`,
+    /// on each slice alone; `reproducible`, on its values alone, and not on the device.
     #[arg(long, default_value_t)]
     numerics: Numerics,
     /// Write the result to this .npy file; for an operator with several results, a file for each:

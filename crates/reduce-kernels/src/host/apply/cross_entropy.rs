@@ -143,6 +143,7 @@ fn types(
         width: 1,
         hardware_math: has_hardware_math(client),
         chains: false,
+        same_bits: false,
         application: Some(ApplicationTypes { real, output: real, operands: [classes; 3] }),
     }
 }

@@ -263,6 +263,7 @@ impl ApplicationLaunch<'_> {
             second: applied.problem().second().map(|second| memory_type(second.element())),
             width: self.launch.spec.access.vector,
             chains: self.launch.chains,
+            same_bits: false,
             application: Some(ApplicationTypes {
                 real: memory_type(real),
                 output: memory_type(applied.output()),

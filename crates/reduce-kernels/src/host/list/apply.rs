@@ -347,6 +347,7 @@ impl ListApplicationLaunch<'_> {
             width: access.vector,
             hardware_math: has_hardware_math(self.client),
             chains: false,
+            same_bits: false,
             application: Some(ApplicationTypes {
                 real: real_type,
                 output: stored,

@@ -135,7 +135,7 @@ impl ReductionLaunch<'_> {
                 grid,
                 CubeDim::new_1d(merging.units_per_cube),
                 address,
-                merging_types(self.client, &self.resolved.signature),
+                self.merging_types(),
                 partial_arrays(partials),
                 self.target(false),
                 dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
@@ -159,6 +159,13 @@ impl ReductionLaunch<'_> {
             second: self.problem().second().map(|second| memory_type(second.element())),
             width: self.dispatch.plan.access.vector,
             chains: self.dispatch.chains,
+            ..self.merging_types()
+        }
+    }
+
+    fn merging_types(&self) -> KernelTypesArg {
+        KernelTypesArg {
+            same_bits: self.problem().numerics().is_reproducible(),
             ..merging_types(self.client, &self.resolved.signature)
         }
     }

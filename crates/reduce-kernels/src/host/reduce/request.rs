@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use reduce_planner::{
-    ElementType, InputSpec, Numerics, OutputSpec, Plan, Problem, ProblemError, Role, SecondSpec,
-    ShardSpec, reduced_axes,
+    ElementType, InputSpec, Numerics, OutputSpec, Plan, PlanError, Problem, ProblemError, Role,
+    SecondSpec, ShardSpec, reduced_axes,
 };
 
 #[cfg(feature = "serde")]
@@ -174,6 +174,14 @@ impl ReduceRequest<'_> {
         let signature = (operator.types)(&request)
             .ok_or_else(|| Reason::Types { operator: operator.name(), request })?;
         let mut class = class_of(operator, &signature);
+        if self.numerics.is_reproducible() {
+            class.reproducible = operator.reproducible_in(&signature.fields[..operator.fields]);
+            if matches!(self.wanted, Wanted::Partials(_)) {
+                let of = Some("as partial results");
+                let refused = PlanError::NotReproducible { operator: operator.name, of };
+                return Err(refused.into());
+            }
+        }
         let (words, results) = match self.wanted {
             Wanted::Results => (None, &signature.results[..operator.results]),
             Wanted::Partials(_) => {

@@ -7,8 +7,11 @@ use crate::{
     operator::{Accumulator, AccumulatorTypes, Columns, Single, Width},
 };
 
-/// Merges the accumulators of every `lanes`-th member of a team, in a halving tree through shared
-/// memory. It contains barriers, so every unit of the cube must call it.
+/// Merges the accumulators of every `lanes`-th member of a team, in a tree through shared memory,
+/// neighbours first. It contains barriers, so every unit of the cube must call it.
+///
+/// Components, the lanes of a plane and the cubes of a split also merge neighbours first. So the
+/// tree over all of them is the same however a plan divides them, which reproducible plans rely on.
 #[cube]
 pub(super) fn combine_cube<N: Width>(
     accumulator: Accumulator<N>,
@@ -28,7 +31,8 @@ pub(super) fn combine_cube<N: Width>(
     }
 }
 
-/// Each leader of the first half merges its accumulator with that of a leader of the second half.
+/// Each leader with an even number merges its accumulator with that of the next, then every fourth
+/// leader with that of the second next, and so on.
 #[cube]
 fn merge_vectors<N: Width>(
     accumulator: Accumulator<N>,
@@ -50,9 +54,9 @@ fn merge_vectors<N: Width>(
     // A unit that no longer merges still reaches the barriers, which WGSL demands of all units.
     #[unroll]
     for level in 0..comptime![(team.units_per_tile / lanes).ilog2()] {
-        let half = comptime![(team.units_per_tile / lanes) >> (level + 1)];
-        if leads && leader < half {
-            let other = shared.at(slot + comptime![(half * team.unit_stride) as usize]);
+        let distance = comptime![1u32 << level];
+        if leads && leader % comptime![2 * distance] == 0 {
+            let other = shared.at(slot + comptime![(distance * team.unit_stride) as usize]);
             total = reducer.merge::<N>(total, other);
             shared.put(slot, total);
         }
@@ -91,20 +95,20 @@ fn merge_components<N: Width>(
     }
     sync_cube();
     let first = own - leader * stride;
-    let mut half = comptime![leaders / 2] + zero;
-    while half > 0 {
-        let merges = half * comptime![components as u32];
+    let mut distance = 1u32 + zero;
+    while distance < leaders {
+        let merges = leaders / (2 * distance) * comptime![components as u32];
         let mut nth = leader;
         while leads && nth < merges {
             let pair = nth / comptime![components as u32];
-            let at = first + pair * stride + nth % comptime![components as u32];
+            let at = first + 2 * distance * pair * stride + nth % comptime![components as u32];
             let left = shared.at(at as usize);
-            let right = shared.at((at + half * stride) as usize);
+            let right = shared.at((at + distance * stride) as usize);
             shared.put(at as usize, reducer.merge::<Single>(left, right));
             nth += leaders;
         }
         sync_cube();
-        half /= 2;
+        distance *= 2;
     }
     let mut total = accumulator;
     #[unroll]

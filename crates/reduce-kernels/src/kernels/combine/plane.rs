@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Merges the accumulators of every `lanes` units that stand `unit_stride` apart in their plane, in
-/// halving butterflies. The first of them ends up with the total.
+/// butterflies, neighbours first. The first of them ends up with the total.
 ///
 /// Every unit of the plane must call it. The units of a cube must fill its planes in the order of
 /// their positions. They do on every backend whose cubes are one-dimensional and hold whole planes.
@@ -26,16 +26,16 @@ pub(in crate::kernels) fn combine_plane<N: Width>(
     let mut total = accumulator;
     if comptime![reducer.operator.0.merges_in_loops()] {
         // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
-        let mut mask = comptime![lanes / 2 * unit_stride] + zero;
-        while mask >= unit_stride {
+        let mut mask = unit_stride + zero;
+        while mask < comptime![lanes * unit_stride] {
             let partner = total.shuffle_xor(mask);
             total = reducer.merge::<N>(total, partner);
-            mask /= 2;
+            mask *= 2;
         }
     } else {
         #[unroll]
         for level in 0..comptime![lanes.ilog2()] {
-            let mask = comptime![(lanes >> (level + 1)) * unit_stride];
+            let mask = comptime![unit_stride << level];
             let partner = total.shuffle_xor(mask);
             total = reducer.merge::<N>(total, partner);
         }

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::extrema::{Better, Greater, Lesser, Preference, nan_is_ahead};
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, In, One, Operator, Out, Pair, Parameters,
-    Position, ResultsOf, Two, TypeRule, Value,
+    Position, Reproducible, ResultsOf, Two, TypeRule, Value,
     block::{any, fold, leading, spread},
     derived::derived,
     element_wise::{and_not_nan, highest, is_nan, unless_nan},
@@ -121,6 +121,7 @@ impl<O: Order> Operator for First<O> {
 
     const NAME: &'static str = "first";
     const DEFINED_ON_EMPTY: bool = false;
+    const REPRODUCIBLE: Reproducible = Reproducible::Exact;
     const TYPES: TypeRule = rules::index;
     const POSITIONAL: bool = true;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use crate::operator::{
     A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Out2, Pair, Parameters,
-    Position, Two, TypeRule, Value,
+    Position, Reproducible, Two, TypeRule, Value,
     block::{Fold, any, fold},
     derived::derived,
     element_wise::{and_not_nan, highest, is_nan, lowest, nan_or_lowest, or_nan, unless_nan},
@@ -136,6 +136,7 @@ impl<P: Preference> Operator for Extremum<P> {
 
     const NAME: &'static str = "extremum";
     const DEFINED_ON_EMPTY: bool = false;
+    const REPRODUCIBLE: Reproducible = Reproducible::Exact;
     const TYPES: TypeRule = rules::select;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
 
@@ -270,6 +271,7 @@ impl Operator for MinMax {
 
     const NAME: &'static str = "min_max";
     const DEFINED_ON_EMPTY: bool = false;
+    const REPRODUCIBLE: Reproducible = Reproducible::Exact;
     const TYPES: TypeRule = rules::select;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(MinMax);

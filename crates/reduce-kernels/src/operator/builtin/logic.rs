@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Blocks, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    A, Blocks, In, One, Operator, Out, Parameters, Position, Reproducible, TypeRule, Value,
     derived::{block_of_pushes, derived},
     element_wise::{is_finite, is_nonzero},
     rules,
@@ -84,6 +84,7 @@ impl<C: Connective> Operator for Connected<C> {
 
     const NAME: &'static str = "connected";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::Exact;
     const TYPES: TypeRule = rules::truth;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
 

@@ -3,7 +3,12 @@
 use cubecl::prelude::*;
 
 use super::Sum;
-use crate::operator::{AccumulatorOf, One, Parameters, ResultsOf, Value, derived::derived, rules};
+use crate::operator::{
+    A, AccumulatorOf, One, Out, Parameters, ResultsOf, Value,
+    derived::derived,
+    rules,
+    same_bits::{converted, of_count, quotient},
+};
 
 /// The arithmetic mean; NaN of no elements. Means of integers are floating point.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +24,7 @@ impl Mean {
         count: usize,
         _parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        Value::new(Vector::cast_from(accumulator.value / Vector::cast_from(count)))
+        let mean = quotient::<A, N>(accumulator.value, of_count::<A, N>(count));
+        Value::new(converted::<A, Out, N>(mean))
     }
 }

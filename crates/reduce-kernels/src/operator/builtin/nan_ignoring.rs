@@ -9,13 +9,14 @@ use super::{
     extrema::{Extremum, Preference},
 };
 use crate::operator::{
-    A, B, Blocks, Definition, In, One, Operator, Out, Pair, Parameters, Position, Two, TypeRule,
-    Value,
+    A, B, Blocks, Definition, In, One, Operator, Out, Pair, Parameters, Position, Reproducible,
+    Two, TypeRule, Value,
     derived::{block_of_pushes, derived},
     element_wise::{
         and_not_nan, highest, is_nan, lowest, nan_or_highest, nan_or_lowest, or_nan, unless_nan,
     },
     rules,
+    same_bits::{converted, quotient, sum},
 };
 
 /// The sum of the elements that are not NaN; 0 if there are none.
@@ -92,6 +93,7 @@ impl Operator for NanMean {
 
     const NAME: &'static str = "nanmean";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::ByPosition;
     const TYPES: TypeRule = |request| {
         let counts = rules::counting(request.reduction_len);
         rules::floating(request).map(|signature| signature.second(counts))
@@ -114,7 +116,8 @@ impl Operator for NanMean {
             select_many(is_nan::<In, N>(value), Vector::<B, N>::from_int(0), Vector::from_int(1));
         let value = unless_nan::<In, N>(value, Vector::from_int(0));
         let total = counted_sum::<N>(accumulator);
-        Pair::new(total.sum + Vector::cast_from(value), total.count + counted)
+        let sum = sum::<A, N>(total.sum, Vector::cast_from(value));
+        Pair::new(sum, total.count + counted)
     }
 
     fn merge<N: Size>(
@@ -124,7 +127,7 @@ impl Operator for NanMean {
     ) -> Pair<A, B, N> {
         let left = counted_sum::<N>(left);
         let right = counted_sum::<N>(right);
-        Pair::new(left.sum + right.sum, left.count + right.count)
+        Pair::new(sum::<A, N>(left.sum, right.sum), left.count + right.count)
     }
 
     fn finish<N: Size>(
@@ -133,7 +136,8 @@ impl Operator for NanMean {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         let total = counted_sum::<N>(accumulator);
-        Value::new(Vector::cast_from(total.sum / Vector::cast_from(total.count)))
+        let mean = quotient::<A, N>(total.sum, Vector::cast_from(total.count));
+        Value::new(converted::<A, Out, N>(mean))
     }
 }
 

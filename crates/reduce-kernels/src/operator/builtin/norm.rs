@@ -5,13 +5,14 @@ use cubecl::prelude::*;
 use super::{Sum, SumSquares, extrema::greater, first_pass::LargestMagnitude};
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter,
-    One, Operator, Out, Pair, ParameterRule, Parameters, Position, ResultsOf, Three, Triple, Two,
-    TypeRule, Value,
+    One, Operator, Out, Pair, ParameterRule, Parameters, Position, Reproducible, ResultsOf, Three,
+    Triple, Two, TypeRule, Value,
     block::{Add, Most, all, fold, spread},
     derived::{block_of_pushes, derived},
     element_wise::{constant, is_nan, magnitude},
     math::{pow, pow_of_share, root},
     not_negative, rules,
+    same_bits::{converted, has_same_bits, product, square_root, sum},
 };
 
 /// The L1 norm: the sum of magnitudes, in floating point; 0 of no elements.
@@ -132,6 +133,41 @@ pub(super) fn hypotenuse<N: Size>(left: Vector<A, N>, right: Vector<A, N>) -> Ve
 /// The L2 norm of the elements.
 #[cube]
 fn norm<N: Size>(total: Squares<N>) -> Vector<A, N> {
+    let same = has_same_bits();
+    if comptime![same] { root_of_squares::<N>(total) } else { rooted_squares::<N>(total) }
+}
+
+/// A sum of plain squares from which on those that are scaled up are below its last digit: 2^-40,
+/// or 2^-900 in f64.
+#[cube]
+fn least_sum_alone<E: Float>() -> E {
+    constant::<E>(2f32.powi(-40), 2f64.powi(-900))
+}
+
+/// The L2 norm as one root of one sum, whose terms have one scale. Everything but the root is exact
+/// or a sum, so all devices agree.
+#[cube]
+fn root_of_squares<N: Size>(total: Squares<N>) -> Vector<A, N> {
+    let one = Vector::<A, N>::from_int(1);
+    let zero = Vector::<A, N>::from_int(0);
+    let down = Vector::new(scale_down::<A>());
+    let up = Vector::new(scale_up::<A>());
+    // The reciprocals of the scales, which are powers of two.
+    let from_down = Vector::new(constant::<A>(2f32.powi(76), 2f64.powi(538)));
+    let from_up = Vector::new(constant::<A>(2f32.powi(-75), 2f64.powi(-537)));
+    let large = total.scaled_down.greater_than(&zero);
+    let small = total.plain.less_than(&Vector::new(least_sum_alone::<A>()));
+    let scale = select_many(large, down, select_many(small, up, one));
+    let beside = select_many(large, total.scaled_down, select_many(small, total.scaled_up, zero));
+    let back = select_many(large, from_down, select_many(small, from_up, one));
+    let plain = product::<A, N>(product::<A, N>(total.plain, scale), scale);
+    let norm = square_root::<A, N>(sum::<A, N>(plain, beside));
+    product::<A, N>(norm, back)
+}
+
+/// The L2 norm, made of the root of each sum.
+#[cube]
+fn rooted_squares<N: Size>(total: Squares<N>) -> Vector<A, N> {
     // Each root is divided by its scale: the sum divided by the square of the scale may not be
     // representable.
     let small = total.scaled_up.sqrt() / Vector::new(scale_up::<A>());
@@ -150,6 +186,7 @@ impl Operator for NormL2 {
 
     const NAME: &'static str = "norm_l2";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::ByPosition;
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
@@ -166,17 +203,21 @@ impl Operator for NormL2 {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let value = Vector::<A, N>::cast_from(value);
-        let zero = Vector::from_int(0);
+        let zero = Vector::<A, N>::from_int(0);
+        let one = Vector::<A, N>::from_int(1);
         let large = value.abs().greater_than(&Vector::new(largest_plain::<A>()));
         let small = value.abs().less_than(&Vector::new(smallest_plain::<A>()));
-        let down = select_many(large, value * Vector::new(scale_down::<A>()), zero);
-        let up = select_many(small, value * Vector::new(scale_up::<A>()), zero);
-        let plain = select_many(large.or(small), zero, value);
+        let down = Vector::new(scale_down::<A>());
+        let up = Vector::new(scale_up::<A>());
+        let scaled = value * select_many(large, down, select_many(small, up, one));
+        // Squares and their sums are normal numbers, and the selections keep compilers from fused
+        // multiplications and additions. So all devices agree on the sums.
+        let square = scaled * scaled;
         let total = squares::<N>(accumulator);
         fields::<N>(Squares::<N> {
-            plain: total.plain + plain * plain,
-            scaled_down: total.scaled_down + down * down,
-            scaled_up: total.scaled_up + up * up,
+            plain: total.plain + select_many(large.or(small), zero, square),
+            scaled_down: total.scaled_down + select_many(large, square, zero),
+            scaled_up: total.scaled_up + select_many(small, square, zero),
         })
     }
 
@@ -199,7 +240,7 @@ impl Operator for NormL2 {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        Value::new(Vector::cast_from(norm::<N>(squares::<N>(accumulator))))
+        Value::new(converted::<A, Out, N>(norm::<N>(squares::<N>(accumulator))))
     }
 }
 
@@ -378,6 +419,7 @@ impl Operator for NormInf {
 
     const NAME: &'static str = "norm_inf";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::Exact;
     const TYPES: TypeRule = rules::floating;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(NormInf);

@@ -5,12 +5,13 @@ use reduce_planner::ElementType;
 
 use crate::operator::{
     A, AccumulatorOf, B, C, D, Definition, Four, In, InvalidParameter, Map, One, Operator, Out,
-    Out2, Pair, ParameterRule, Parameters, Position, Quad, ResultsOf, Signature, Three, Triple,
-    Two, TypeRequest, TypeRule, Value,
+    Out2, Pair, ParameterRule, Parameters, Position, Quad, Reproducible, ResultsOf, Signature,
+    Three, Triple, Two, TypeRequest, TypeRule, Value,
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
     math::ln,
     not_negative, rules,
+    same_bits::{product, sum},
 };
 
 /// The type of maps that compute in floating point.
@@ -32,10 +33,11 @@ impl Map for ElementwiseProduct {
     type Inputs = Two;
 
     const NAME: &'static str = "product";
+    const REPRODUCIBLE: bool = true;
     const TYPES: fn(ElementType) -> Option<ElementType> = summed;
 
     fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
-        pair.first * pair.second
+        product::<E, N>(pair.first, pair.second)
     }
 }
 
@@ -48,11 +50,12 @@ impl Map for SquaredDifference {
     type Inputs = Two;
 
     const NAME: &'static str = "squared_difference";
+    const REPRODUCIBLE: bool = true;
     const TYPES: fn(ElementType) -> Option<ElementType> = real;
 
     fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
-        let difference = pair.first - pair.second;
-        difference * difference
+        let difference = sum::<E, N>(pair.first, -pair.second);
+        product::<E, N>(difference, difference)
     }
 }
 
@@ -65,10 +68,11 @@ impl Map for AbsoluteDifference {
     type Inputs = Two;
 
     const NAME: &'static str = "absolute_difference";
+    const REPRODUCIBLE: bool = true;
     const TYPES: fn(ElementType) -> Option<ElementType> = real;
 
     fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
-        (pair.first - pair.second).abs()
+        sum::<E, N>(pair.first, -pair.second).abs()
     }
 }
 
@@ -144,6 +148,7 @@ impl Operator for CountEqual {
 
     const NAME: &'static str = "count_equal";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::Exact;
     const TYPES: TypeRule = rules::count;
     const DEFINITION: &'static Definition<Self> = crate::defined!(CountEqual);
 

@@ -3,8 +3,11 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
-    derived::block_of_pushes, rules,
+    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, Reproducible, TypeRule,
+    Value,
+    derived::block_of_pushes,
+    rules,
+    same_bits::{converted, product},
 };
 
 /// The product; 1 of no elements. Products of integers wrap.
@@ -19,6 +22,7 @@ impl Operator for Prod {
 
     const NAME: &'static str = "prod";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::ByPosition;
     const TYPES: TypeRule = rules::accumulate;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(Prod);
@@ -33,7 +37,7 @@ impl Operator for Prod {
         _position: Position,
         _parameters: &Parameters,
     ) -> Value<A, N> {
-        Value::new(accumulator.value * Vector::cast_from(value))
+        Value::new(product::<A, N>(accumulator.value, Vector::cast_from(value)))
     }
 
     fn merge<N: Size>(
@@ -41,7 +45,7 @@ impl Operator for Prod {
         right: Value<A, N>,
         _parameters: &Parameters,
     ) -> Value<A, N> {
-        Value::new(left.value * right.value)
+        Value::new(product::<A, N>(left.value, right.value))
     }
 
     fn finish<N: Size>(
@@ -49,7 +53,7 @@ impl Operator for Prod {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        Value::new(Vector::cast_from(accumulator.value))
+        Value::new(converted::<A, Out, N>(accumulator.value))
     }
 }
 

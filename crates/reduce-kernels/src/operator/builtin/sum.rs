@@ -3,10 +3,12 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, Reproducible, TypeRule,
+    Value,
     derived::{block_of_pushes, derived},
     element_wise::magnitude,
     rules,
+    same_bits::{converted, product, sum},
 };
 
 /// The sum; 0 of no elements. Sums of integers wrap.
@@ -34,6 +36,7 @@ impl Operator for Sum {
 
     const NAME: &'static str = "sum";
     const DEFINED_ON_EMPTY: bool = true;
+    const REPRODUCIBLE: Reproducible = Reproducible::ByPosition;
     const TYPES: TypeRule = rules::accumulate;
     const PAIRWISE: bool = true;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
@@ -49,7 +52,7 @@ impl Operator for Sum {
         _position: Position,
         _parameters: &Parameters,
     ) -> Value<A, N> {
-        Value::new(accumulator.value + Vector::cast_from(value))
+        Value::new(sum::<A, N>(accumulator.value, Vector::cast_from(value)))
     }
 
     fn merge<N: Size>(
@@ -57,7 +60,7 @@ impl Operator for Sum {
         right: Value<A, N>,
         _parameters: &Parameters,
     ) -> Value<A, N> {
-        Value::new(left.value + right.value)
+        Value::new(sum::<A, N>(left.value, right.value))
     }
 
     fn finish<N: Size>(
@@ -65,7 +68,7 @@ impl Operator for Sum {
         _count: usize,
         _parameters: &Parameters,
     ) -> Value<Out, N> {
-        Value::new(Vector::cast_from(accumulator.value))
+        Value::new(converted::<A, Out, N>(accumulator.value))
     }
 }
 
@@ -86,6 +89,6 @@ derived!(SumSquares: One -> One = Sum, "sum_squares", rules::accumulate, before 
 impl SumSquares {
     /// What it pushes for an element.
     fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
-        value * value
+        product::<In, N>(value, value)
     }
 }
