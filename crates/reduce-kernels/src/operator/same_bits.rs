@@ -426,7 +426,7 @@ fn long_root<U: Int, N: Size>(own: Vector<U, N>, #[comptime] format: Format) -> 
     let mut digits = zero;
     for _ in 0..comptime![format.fraction + 2] {
         let pair = radicand >> number::<U, N>(comptime![u64::from(format.len - 2)]);
-        radicand = radicand << two;
+        radicand <<= two;
         rest = (rest << two) | pair;
         let subtrahend = (digits << two) | one;
         let takes = rest.greater_equal(&subtrahend);

@@ -55,7 +55,7 @@ fn merge_vectors<N: Width>(
     #[unroll]
     for level in 0..comptime![(team.units_per_tile / lanes).ilog2()] {
         let distance = comptime![1u32 << level];
-        if leads && leader % comptime![2 * distance] == 0 {
+        if leads && leader & comptime![2 * distance - 1] == 0 {
             let other = shared.at(slot + comptime![(distance * team.unit_stride) as usize]);
             total = reducer.merge::<N>(total, other);
             shared.put(slot, total);

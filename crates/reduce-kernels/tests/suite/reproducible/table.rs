@@ -63,7 +63,7 @@ pub(crate) fn slice(operator: &str, element: ElementType, len: usize, nth: usize
             1 => fraction * power(-12, 24),
             2 => fraction * power(least, 30),
             3 => fraction * power(most - 8, 8),
-            4 if i % 2 == 0 => fraction,
+            4 if i.is_multiple_of(2) => fraction,
             4 => -fraction * 0.75,
             5 if i == special => f64::NAN,
             6 => {
