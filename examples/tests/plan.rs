@@ -351,7 +351,7 @@ fn given_plans_are_explained() {
     assert_eq!(with_given, format!("{said}given: {chosen}\n  {expected}\n"));
 
     let misfit = numbers.replace("\"vector\":4", "\"vector\":3");
-    let old = numbers.replace("\"version\":3", "\"version\":2");
+    let old = numbers.replace("\"version\":4", "\"version\":3");
     assert!(misfit != numbers && old != numbers);
     let output = plan(words, &["--plan", &misfit, "--plan", numbers, "--plan", &old, "--json"]);
     assert_eq!(output.status.code(), Some(1));
@@ -362,9 +362,30 @@ fn given_plans_are_explained() {
     assert_eq!(given[0]["plan"]["access"]["vector"], 3);
     assert_eq!(given[1]["estimate"], report["choice"]["estimate"]);
     assert_eq!(given[1]["expected_microseconds"], report["expected_microseconds"]);
-    assert_eq!(refused(2), "the plan has version 2, and this planner runs version 3");
+    assert_eq!(refused(2), "the plan has version 3, and this planner runs version 4");
     let said = String::from_utf8(plan(words, &["--plan", &old]).stdout).unwrap();
     assert!(said.ends_with(&format!("given: {chosen}\n  refused: {}\n", refused(2))), "{said}");
+}
+
+/// A plan says what its bits may depend on, and what cannot promise that is refused.
+#[test]
+fn numerics_are_promised() {
+    let words = "--shape 512,1024 --axes 1 --device h200";
+    for (numerics, end) in [
+        ("deterministic", "in flight"),
+        ("batch-invariant", "; batch-invariant"),
+        ("reproducible", "; reproducible"),
+    ] {
+        let said = text(&format!("{words} --op sum --numerics {numerics}"));
+        let chosen = said.lines().find(|line| line.starts_with("plan: ")).unwrap();
+        assert!(chosen.ends_with(end), "{chosen}");
+    }
+    for what in ["--op var", "--apply softmax"] {
+        let output = plan(&format!("{words} {what} --numerics reproducible"), &[]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("no form with the same bits on every device"), "{said}");
+    }
 }
 
 /// Results without elements have no plan.
