@@ -13,8 +13,9 @@ const NEW_SHAPES: usize = 30_000;
 /// Rows of the first of them.
 const FEWEST_ROWS: usize = 64;
 
-/// Calls after which the device catches up, which counts in none of them.
-const CALLS_IN_FLIGHT: usize = 256;
+/// Calls after which the device catches up, which counts in none of them. With more of them, calls
+/// wait until CubeCL has room for another launch.
+const CALLS_IN_FLIGHT: usize = 32;
 
 /// How long calls of shapes that were never seen keep the calling thread, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]

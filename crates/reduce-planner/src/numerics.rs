@@ -38,8 +38,8 @@ pub enum Numerics {
     /// Only some operators have such a form ([`OperatorClass::by_position`] and
     /// [`OperatorClass::exact`]); others are refused. The tree in which elements are combined
     /// follows from their number alone ([`lanes`]). Numbers whose magnitude is below two times the
-    /// least normal number of f32, or of f64 where that is the type, count as 0, because some
-    /// devices have no smaller ones.
+    /// least normal number of f32, or of f64 where that is the type, count as 0, because a
+    /// device may take denormal numbers for 0.
     ///
     /// [`OperatorClass::by_position`]: crate::OperatorClass::by_position
     /// [`OperatorClass::exact`]: crate::OperatorClass::exact

@@ -1,7 +1,7 @@
 //! Arithmetic with the same bits on every device, in kernels of reproducible reductions.
 //!
-//! Additions and products of f32 and f64 are rounded alike everywhere, with three exceptions. Some
-//! devices take denormal numbers for 0. Some compilers round a product and an addition together.
+//! Additions and products of f32 and f64 are rounded alike everywhere, with three exceptions. A
+//! device may take denormal numbers for 0. Some compilers round a product and an addition together.
 //! And quotients and square roots are rounded alike on few devices, so they are computed or corrected
 //! here in integers. In other kernels all of these functions are the device's own operations.
 #![allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
@@ -63,8 +63,8 @@ pub fn product<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Ve
 /// The number as it is, or 0 in reproducible kernels if its magnitude is below twice the least
 /// normal number. Integers, f16 and bf16 stay as they are.
 ///
-/// Devices agree on all other numbers. At the least normal number itself they do not: some decide
-/// before they round whether a product is denormal, and some afterwards.
+/// Devices agree on all other numbers. At the least normal number itself they need not: they may decide
+/// before they round whether a product is denormal, or afterwards.
 ///
 /// ```
 /// use reduce_kernels::{cubecl::{self, prelude::*}, operator::same_bits::normal};
