@@ -420,8 +420,11 @@ pub(crate) fn request<'a>(
         let results = operator.results;
         return Err(Reason::NoSuchResult { operator: operator.name(), nth, results }.into());
     }
+    // Read once: another thread may change the numerics of the process meanwhile, and the operator's
+    // definition must be that of the request's numerics.
+    let numerics = options.numerics();
     Ok(ReduceRequest {
-        operator: OperatorRef(operator.with_numerics(options.numerics())),
+        operator: OperatorRef(operator.with_numerics(numerics)),
         element: input.element,
         shape: Cow::Borrowed(input.shape),
         strides: Cow::Borrowed(input.strides),
@@ -434,6 +437,6 @@ pub(crate) fn request<'a>(
         output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
         plan: options.plan,
         wanted: Wanted::Results,
-        numerics: options.numerics(),
+        numerics,
     })
 }

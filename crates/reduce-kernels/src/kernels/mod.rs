@@ -50,12 +50,12 @@
 //! one of the two can arrive, a function says so with `resized`, which generates no code.
 
 mod accumulate;
-mod accumulators;
 pub(crate) mod application;
 pub(crate) mod args;
 mod combine;
 pub(crate) mod companion;
 pub(crate) mod geometry;
+mod lanes;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod merge;

@@ -6,13 +6,14 @@ use reduce_planner::{Access, Direction};
 use super::{
     accumulate::{load_inside, take_loads},
     args::{InputArrays, KernelTypes, TargetArrays, input_of},
+    combine::combine_vectors,
     geometry::{Geometry, Tile, locate},
     load::{AtEnd, Loaded},
     reducer::Reducer,
     share::Share,
     target::{Target, target_of},
     team::{Team, place},
-    total::{combine_team, fold_vectors, total},
+    total::{combine_team, total},
 };
 use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width};
 
@@ -96,7 +97,8 @@ fn reduce_tiles<N: Width>(
             let of_unit = if comptime![reducer.operator.0.blocks.is_some()] {
                 taken::<N>(of_tile, &share, reducer)
             } else {
-                fold_vectors::<N>(taken::<Wide>(of_tile, &share, reducer), &share, reducer)
+                let vectors = taken::<Wide>(of_tile, &share, reducer);
+                combine_vectors::<N>(vectors, access.direction, reducer)
             };
             let total = combine_team::<N>(of_unit, zero, reducer);
             target.put_tile::<N>(total, &share, reducer);

@@ -5,8 +5,8 @@ use reduce_planner::{Access, Direction};
 
 use super::{
     accumulate::{accumulate, accumulate_edges},
-    accumulators::accumulate_in_turn,
-    combine::{combine_components, combine_units},
+    combine::{combine_units, combine_vectors},
+    lanes::accumulate_lanes,
     realign::{combine_windows, window},
     reducer::Reducer,
     share::Share,
@@ -48,10 +48,10 @@ pub(super) fn total_with_edges<N: Width>(
             };
             accumulate::<N>(first, share, reducer)
         } else if comptime![share.access.accumulators > 1] {
-            accumulate_in_turn::<N>(share, reducer)
+            accumulate_lanes::<N>(share, reducer)
         } else {
             let wide = accumulate::<Wide>(reducer.identity::<Wide>(), share, reducer);
-            let vectors = fold_vectors::<N>(wide, share, reducer);
+            let vectors = combine_vectors::<N>(wide, share.access.direction, reducer);
             if edges { with_edges::<N>(vectors, share, reducer) } else { vectors }
         };
         combine_team::<N>(total, share.unknown_zero(), reducer)
@@ -61,20 +61,6 @@ pub(super) fn total_with_edges<N: Width>(
 /// Whether elements at the edges of inner dimensions are read one by one.
 pub(super) fn has_edges(access: Access) -> bool {
     access.peeled && access.direction == Direction::Along
-}
-
-/// The accumulator of a tile from that of a unit's vectors, whose components belong to one output
-/// along, and to one each across.
-#[cube]
-pub(super) fn fold_vectors<N: Width>(
-    vectors: Accumulator<Wide>,
-    share: &Share<'_>,
-    reducer: &Reducer<'_>,
-) -> Accumulator<N> {
-    match comptime![share.access.direction] {
-        Direction::Along => combine_components(vectors, reducer).resized::<N>(),
-        Direction::Across => vectors.resized::<N>(),
-    }
 }
 
 /// Along, adds this unit's share of the elements at the edges of inner dimensions.

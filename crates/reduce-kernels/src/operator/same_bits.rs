@@ -2,8 +2,9 @@
 //!
 //! Additions and products of f32 and f64 are rounded alike everywhere, with three exceptions. A
 //! device may take denormal numbers for 0. Some compilers round a product and an addition together.
-//! And quotients and square roots are rounded alike on few devices, so they are computed or corrected
-//! here in integers. In other kernels all of these functions are the device's own operations.
+//! And quotients and square roots are rounded alike on few devices, so they are computed or
+//! corrected here in integers. In other kernels all of these functions are the device's own
+//! operations.
 #![allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 
 use core::ops::Not;
@@ -63,8 +64,8 @@ pub fn product<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Ve
 /// The number as it is, or 0 in reproducible kernels if its magnitude is below twice the least
 /// normal number. Integers, f16 and bf16 stay as they are.
 ///
-/// Devices agree on all other numbers. At the least normal number itself they need not: they may decide
-/// before they round whether a product is denormal, or afterwards.
+/// Devices agree on all other numbers. At the least normal number itself they need not: they may
+/// decide before they round whether a product is denormal, or afterwards.
 ///
 /// ```
 /// use reduce_kernels::{cubecl::{self, prelude::*}, operator::same_bits::normal};
@@ -144,7 +145,7 @@ pub fn square_root<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
     }
 }
 
-/// A number of elements as a floating point number, rounded to the nearest.
+/// A number of elements below 2⁴⁸ as a floating point number, rounded to the nearest.
 ///
 /// ```
 /// use reduce_kernels::{cubecl::{self, prelude::*}, operator::same_bits::{of_count, quotient}};
@@ -161,15 +162,38 @@ pub fn of_count<E: Float, N: Size>(count: usize) -> Vector<E, N> {
     if comptime![!asked] {
         Vector::cast_from(count)
     } else {
-        // How a conversion rounds is up to the device. Both parts are exact, and so is the product.
-        let high = Vector::<E, N>::cast_from(count >> 24usize);
-        let low = Vector::<E, N>::cast_from(count & 0xff_ffffusize);
-        high * Vector::new(E::new(16_777_216.0)) + low
+        let high = Vector::cast_from(count >> 24usize);
+        of_halves::<E, N>(high, Vector::cast_from(count & 0xff_ffffusize))
     }
 }
 
-/// A number in the type of a result. In reproducible kernels, one of f32 becomes the nearest of bf16,
-/// and of two the even one. SPIR-V leaves that to the device: NVIDIA's cuts the last bits off.
+/// [`of_count`] of numbers that the kernel has counted, of u32 or u64.
+#[cube]
+pub(crate) fn of_counted<C: Float, E: Float, N: Size>(count: Vector<C, N>) -> Vector<E, N> {
+    let element = elem_type_of::<C>();
+    let asked = has_same_bits();
+    if comptime![!asked] {
+        Vector::cast_from(count)
+    } else if comptime![element.size() == 8] {
+        let count = Vector::<u64, N>::cast_from(count);
+        let high = Vector::cast_from(count >> number::<u64, N>(24u64));
+        of_halves::<E, N>(high, Vector::cast_from(count & number::<u64, N>(0xff_ffffu64)))
+    } else {
+        let count = Vector::<u32, N>::cast_from(count);
+        let high = Vector::cast_from(count >> number::<u32, N>(24u64));
+        of_halves::<E, N>(high, Vector::cast_from(count & number::<u32, N>(0xff_ffffu64)))
+    }
+}
+
+/// A number with these halves, of which the low one has 24 bits. How a conversion of all of them
+/// rounds is up to the device. Both halves are exact, and so is the product.
+#[cube]
+fn of_halves<E: Float, N: Size>(high: Vector<E, N>, low: Vector<E, N>) -> Vector<E, N> {
+    high * Vector::new(E::new(16_777_216.0)) + low
+}
+
+/// A number in the type of a result. In reproducible kernels, one of f32 becomes the nearest of
+/// bf16, and of two the even one. SPIR-V leaves that to the device: NVIDIA's cuts the last bits off.
 ///
 /// ```
 /// use reduce_kernels::{cubecl::{self, prelude::*}, operator::same_bits::{converted, sum}};
@@ -362,8 +386,8 @@ fn long_division<U: Int, N: Size>(
     Digits::of(digits, rest)
 }
 
-/// The digits of [`long_division`] in f32: the device's own quotient, which is off by a few units in
-/// the last place, corrected by what remains of the dividend. With long division, means of 65536
+/// The digits of [`long_division`] in f32: the device's own quotient, which is off by a few units
+/// in the last place, corrected by what remains of the dividend. With long division, means of 65536
 /// rows of 1024 f32 took 68.1 us on one H200 where sums took 64.4.
 #[cube]
 fn corrected_quotient<N: Size>(own: Vector<u32, N>, by: Vector<u32, N>) -> Digits<u32, N> {

@@ -6,10 +6,7 @@
 //! that a free search finds has its own number of units. Here it gets the accumulators and cubes
 //! that make up the rest.
 
-use super::{
-    Accesses,
-    sizing::{floor_power_of_two, units_limit},
-};
+use super::{Accesses, sizing::floor_power_of_two, split::merge_separately};
 use crate::{
     device::Device,
     numerics::Numerics,
@@ -121,13 +118,8 @@ fn divided(
         }
         (1, _) => (Schedule::Cube { units_per_output: units, outputs_per_cube, combine }, None),
         _ => {
-            let single = Access::new(Direction::Along);
-            let wanted = device.tuning.merge_units_per_cube;
-            let units = units_limit(problem, device, single, wanted);
-            let units_per_output = cubes.min(units);
-            let outputs_per_cube = units / units_per_output;
-            let merge = Merge::SecondLaunch { units_per_output, outputs_per_cube };
-            (split(Merge::LastCube), Some(split(merge)))
+            let separately = merge_separately(problem, device, cubes.into());
+            (split(Merge::LastCube), Some(split(separately)))
         }
     };
     let turns = access.loads_per_output(problem);

@@ -99,8 +99,13 @@ fn merged_by_last_cube(
     check_schedule(&Plan::new(access, schedule), problem, device).is_ok().then_some(schedule)
 }
 
-/// The schedule with a second launch, which reads the partials one by one.
+/// The schedule with a second launch.
 fn second_launch(problem: &Problem, device: &Device, block: &Block, cubes: u64) -> Schedule {
+    schedule(block, cubes, merge_separately(problem, device, cubes))
+}
+
+/// A second launch that merges the partials of so many cubes. It reads them one by one.
+pub(super) fn merge_separately(problem: &Problem, device: &Device, cubes: u64) -> Merge {
     let single = Access::new(Direction::Along);
     let wanted = device.tuning.merge_units_per_cube;
     let units = u64::from(units_limit(problem, device, single, wanted));
@@ -109,9 +114,8 @@ fn second_launch(problem: &Problem, device: &Device, block: &Block, cubes: u64) 
         .min(u64::from(device.plane_size_min.max(1)))
         .min(units);
     let units_per_output = (units / outputs).min(floor_power_of_two(cubes));
-    let merge = Merge::SecondLaunch {
+    Merge::SecondLaunch {
         units_per_output: units_per_output as u32,
         outputs_per_cube: outputs as u32,
-    };
-    schedule(block, cubes, merge)
+    }
 }

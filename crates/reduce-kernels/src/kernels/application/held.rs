@@ -6,12 +6,13 @@ use super::Hold;
 use crate::{
     kernels::{
         accumulate::{load_inside, take_loads},
+        combine::combine_vectors,
         load::{AtEnd, Loaded},
         reducer::Reducer,
         share::Share,
         single_pass::taken,
         team::Team,
-        total::{combine_team, fold_vectors, has_edges, with_edges},
+        total::{combine_team, has_edges, with_edges},
     },
     operator::{Accumulator, In, Real, Slice, Stored, Wide, Width},
 };
@@ -169,7 +170,8 @@ pub(super) fn held_total<N: Width>(
     let vectors = if comptime![reducer.operator.0.blocks.is_some()] {
         accumulate_held::<N>(held, share, reducer)
     } else {
-        fold_vectors::<N>(accumulate_held::<Wide>(held, share, reducer), share, reducer)
+        let wide = accumulate_held::<Wide>(held, share, reducer);
+        combine_vectors::<N>(wide, share.access.direction, reducer)
     };
     let of_unit = if comptime![has_edges(share.access)] {
         with_edges::<N>(vectors, share, reducer)

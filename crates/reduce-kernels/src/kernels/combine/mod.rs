@@ -11,7 +11,10 @@ use self::cube::combine_cube;
 use super::reducer::Reducer;
 use crate::operator::{Accumulator, Width};
 
-pub(super) use self::{components::combine_components, plane::combine_plane};
+pub(super) use self::{
+    components::{combine_neighbours, combine_vectors},
+    plane::combine_plane,
+};
 
 /// Combines the accumulators of a team with more than one unit. Member 0's becomes the team's; the
 /// others' have no meaning afterwards.

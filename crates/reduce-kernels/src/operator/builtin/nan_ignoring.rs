@@ -16,7 +16,7 @@ use crate::operator::{
         and_not_nan, highest, is_nan, lowest, nan_or_highest, nan_or_lowest, or_nan, unless_nan,
     },
     rules,
-    same_bits::{converted, quotient, sum},
+    same_bits::{converted, of_counted, quotient, sum},
 };
 
 /// The sum of the elements that are not NaN; 0 if there are none.
@@ -136,7 +136,7 @@ impl Operator for NanMean {
         _parameters: &Parameters,
     ) -> Value<Out, N> {
         let total = counted_sum::<N>(accumulator);
-        let mean = quotient::<A, N>(total.sum, Vector::cast_from(total.count));
+        let mean = quotient::<A, N>(total.sum, of_counted::<B, A, N>(total.count));
         Value::new(converted::<A, Out, N>(mean))
     }
 }

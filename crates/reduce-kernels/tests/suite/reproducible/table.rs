@@ -32,7 +32,8 @@ pub(crate) const TYPES: [(ElementType, &[usize]); 5] = [
 ];
 
 /// Slices whose lanes hold more than one chain, and counts that f32 does not hold.
-pub(crate) const LONG: [(&str, usize); 2] = [("sum", (1 << 24) + 3), ("mean", (1 << 24) + 3)];
+pub(crate) const LONG: [(&str, usize); 3] =
+    [("sum", (1 << 24) + 3), ("mean", (1 << 24) + 3), ("nanmean", (1 << 24) + 3)];
 
 /// A number that looks random: Vigna's SplitMix64.
 fn mixed(seed: u64) -> u64 {

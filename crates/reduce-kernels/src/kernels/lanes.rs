@@ -1,14 +1,14 @@
-//! Several accumulators of one unit for a tile, one for each of the neighbouring loads that a
-//! reproducible plan gives it.
+//! Several lanes of a reproducible reduction in one unit: an accumulator for each of the
+//! neighbouring loads that it takes together.
 
 use cubecl::prelude::*;
 
 use super::{
     accumulate::{load_inside, push_loaded},
+    combine::{combine_neighbours, combine_vectors},
     load::{AtEnd, Loaded, load},
     reducer::Reducer,
     share::Share,
-    total::fold_vectors,
 };
 use crate::operator::{Accumulator, AccumulatorTypes, Columns, Wide, Width};
 
@@ -16,10 +16,10 @@ use crate::operator::{Accumulator, AccumulatorTypes, Columns, Wide, Width};
 /// merge as the other lanes of the tile do: components first, then neighbours.
 ///
 /// One accumulator would take neighbouring elements one after the other, which belong to different
-/// lanes. Giving each lane a unit instead costs short columns more than it gives: of 128 elements
-/// in 16 lanes, a unit had 8 loads for a merge in four steps through shared memory.
+/// lanes. A unit for each lane would have few loads of a short column for a merge through shared
+/// memory: of 128 elements in 16 lanes, 8 for four steps.
 #[cube]
-pub(super) fn accumulate_in_turn<N: Width>(
+pub(super) fn accumulate_lanes<N: Width>(
     share: &Share<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
@@ -41,13 +41,7 @@ pub(super) fn accumulate_in_turn<N: Width>(
         for k in 0..in_flight {
             loads.push(load(share, share.load_after(first, k), AtEnd::Never));
         }
-        #[unroll]
-        for k in 0..in_flight {
-            let own = comptime![k % count];
-            let loaded = *loads.index(k);
-            let pushed = push_loaded::<Wide>(totals.at(own), loaded, reducer);
-            totals.put(own, pushed);
-        }
+        push_in_turn(&mut totals, &loads, reducer, count, true);
     }
     // The rest is at most a block.
     let first = share.first + whole_blocks * block;
@@ -57,26 +51,38 @@ pub(super) fn accumulate_in_turn<N: Width>(
         for k in 0..in_flight {
             loads.push(load_inside(share, share.load_after(first, k), first, AtEnd::Never));
         }
-        #[unroll]
-        for k in 0..in_flight {
-            let own = comptime![k % count];
-            let loaded = *loads.index(k);
-            if loaded.valid {
-                let pushed = push_loaded::<Wide>(totals.at(own), loaded, reducer);
-                totals.put(own, pushed);
-            }
-        }
+        push_in_turn(&mut totals, &loads, reducer, count, false);
     }
     let mut parts = Sequence::<Accumulator<N>>::new();
     #[unroll]
     for nth in 0..count {
-        parts.push(fold_vectors::<N>(totals.at(nth), share, reducer));
+        parts.push(combine_vectors::<N>(totals.at(nth), access.direction, reducer));
     }
+    combine_neighbours::<N>(&mut parts, reducer)
+}
+
+/// Pushes each load to the next of `count` accumulators. If the block is not `whole`, some loads
+/// may not be valid.
+#[allow(
+    clippy::if_same_then_else,
+    reason = "one condition is known when the kernel is generated, the other when it runs"
+)]
+#[cube]
+fn push_in_turn(
+    totals: &mut Columns<AccumulatorTypes, Wide>,
+    loads: &Sequence<Loaded>,
+    reducer: &Reducer<'_>,
+    #[comptime] count: usize,
+    #[comptime] whole: bool,
+) {
     #[unroll]
-    for pair in 0..count - 1 {
-        let left = *parts.index(comptime![2 * pair]);
-        let right = *parts.index(comptime![2 * pair + 1]);
-        parts.push(reducer.merge::<N>(left, right));
+    for k in 0..loads.len().comptime() {
+        let own = comptime![k % count];
+        let loaded = *loads.index(k);
+        if comptime![whole] {
+            totals.put(own, push_loaded::<Wide>(totals.at(own), loaded, reducer));
+        } else if loaded.valid {
+            totals.put(own, push_loaded::<Wide>(totals.at(own), loaded, reducer));
+        }
     }
-    *parts.index(comptime![2 * count - 2])
 }
