@@ -17,6 +17,7 @@ use reduce_kernels::{
     list::reduce_list,
     normalize::Softmax,
     pairs::{CosineSimilarity, reduce_pair},
+    partials::{ShardSpec, merge_partials},
     plans::Numerics,
     reduce, storage_type,
     warm_up::{WarmUp, warm_up},
@@ -154,6 +155,41 @@ fn few_kernels(client: &Client) {
     assert!(many.is_empty(), "{many:?}\n{most:?}");
 }
 
+/// Lists of equal tensors take at most three kernels over all numbers of tensors: two that read, for
+/// few and for many, and one that merges.
+fn few_kernels_for_lists(client: &Client) {
+    for len in [1000, 5001] {
+        let tensor = TensorDescription::row_major(ElementType::F32, [len]);
+        let lists = [1, 2, 3, 7, 8, 15, 16, 17, 33, 64, 65, 100, 162];
+        let lists = lists.map(|tensors| vec![&tensor; tensors]);
+        let calls = lists
+            .iter()
+            .map(|list| reduce_list(VAR, list.iter().copied()).numerics(Numerics::BatchInvariant));
+        let kernels = kernels_of(client, calls);
+        assert!(kernels <= 3, "{kernels} kernels for tensors of {len}");
+    }
+}
+
+/// One kernel merges partial results of any number of shards into results, and one into partial
+/// results, which also serves where several launches merge them in turn.
+fn few_kernels_for_shards(client: &Client) {
+    let shards = 9;
+    let data: Vec<f32> = (0..shards * 100).map(|i| (i % 7) as f32).collect();
+    let mut partials = Vec::new();
+    for shard in data.chunks(100) {
+        let x = tensor(client, shard, &[1, 100]);
+        let spec = ShardSpec { axis: 1, start: partials.len() * 100, of: shards * 100 };
+        partials.push(reduce(VAR, &x).over(1).partials_of_shard(client, spec).unwrap());
+    }
+    let launched = LaunchedKernels::new();
+    for shards in 1..=shards {
+        merge_partials(&partials[..shards]).partials(client).unwrap();
+    }
+    merge_partials(&partials).run(client).unwrap();
+    let launched = launched.finish();
+    assert!(launched.len() <= 2, "{} kernels merge", launched.len());
+}
+
 /// A call that cannot run is refused as its run would be, after those before it.
 fn refusals(client: &Client) {
     let x = TensorDescription::row_major(ElementType::F32, [4, 8]);
@@ -176,6 +212,8 @@ macro_rules! on {
             calls_of_every_kind(&client);
             batches_share_kernels(&client);
             few_kernels(&client);
+            few_kernels_for_lists(&client);
+            few_kernels_for_shards(&client);
             refusals(&client);
         }
     };

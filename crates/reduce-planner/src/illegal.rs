@@ -416,6 +416,17 @@ pub enum Illegal {
         /// The most that a tensor has.
         most: usize,
     },
+    /// A launch binds fewer buffers than it has tensors, as vectors or as elements.
+    #[error(
+        "{} buffers and {} of elements are fewer than a launch needs, {} and {}",
+        found.0, found.1, needed.0, needed.1
+    )]
+    ListedBuffers {
+        /// Its buffers of vectors, and those of elements.
+        found: (usize, usize),
+        /// Its tensors, and those that do not fill vectors.
+        needed: (usize, usize),
+    },
     /// A launch has no tensors, or a tensor no cubes.
     #[error("a launch has no tensors, or a tensor has no cubes")]
     ListedNothing,

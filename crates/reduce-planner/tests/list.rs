@@ -1,9 +1,11 @@
 //! Lists of tensors: what the planner decides, and what a plan may not do.
 
+use std::collections::BTreeSet;
+
 use reduce_planner::{
     Access, AppliedListPlan, AppliedListProblem, Choice, Combine, Device, Direction, ElementType,
-    Illegal, InputSpec, ListLaunch, ListPlan, ListProblem, ListShare, OperatorClass, PlanError,
-    ProblemError, choose_applied_list, choose_list, row_major_strides,
+    Illegal, InputSpec, ListLaunch, ListPlan, ListProblem, ListShare, Numerics, OperatorClass,
+    PlanError, ProblemError, choose_applied_list, choose_list, row_major_strides,
 };
 
 const NORM: OperatorClass = OperatorClass::new("norm", 4);
@@ -89,7 +91,7 @@ fn one_kernel_reads_what_is_alike() {
     assert_eq!(found, [(4, vec![0, 2, 5]), (8, vec![1]), (1, vec![3])]);
     // Buffers are rounded up, and those of tensors with an end that fills no vector are bound
     // twice.
-    assert_eq!((plan.launches[0].slots(), plan.launches[0].tail_slots(&list)), (4, 1));
+    assert_eq!((plan.launches[0].buffers, plan.launches[0].tail_buffers), (4, 1));
 }
 
 /// A device that binds few buffers takes more launches, and one that binds too few none.
@@ -100,7 +102,7 @@ fn launches_follow_the_bindings() {
     device.max_bindings = 10;
     let plan = choose_list(&list, &device).unwrap().plan;
     assert_eq!(plan.launches.len(), 6);
-    assert!(plan.launches.iter().all(|launch| launch.slots() <= 8), "{plan}");
+    assert!(plan.launches.iter().all(|launch| launch.buffers <= 8), "{plan}");
     device.max_bindings = 2;
     let error = choose_list(&list, &device).unwrap_err();
     let reason = Illegal::Bindings { bindings: 3, available: 2 };
@@ -108,6 +110,37 @@ fn launches_follow_the_bindings() {
         matches!(&error, PlanError::Unfit { reason: found, .. } if *found == reason),
         "{error}"
     );
+}
+
+/// Where bits depend on no other tensor, lists of all lengths share two kernels: their launches bind
+/// one of two numbers of buffers, and more than 64 tensors take several launches. A tail takes a
+/// buffer more, in the same two numbers.
+#[test]
+fn invariant_lists_share_two_kernels() {
+    let device = Device::h200();
+    for (len, tails) in [(1000, false), (1001, true)] {
+        let mut kernels = BTreeSet::new();
+        for tensors in (1..=200).chain([1000]) {
+            let list = stated(NORM, &vec![(ElementType::F32, &[len][..]); tensors])
+                .with_numerics(Numerics::BatchInvariant);
+            let plan = choose_list(&list, &device).unwrap().plan;
+            plan.check(&list, &device).unwrap();
+            assert_eq!(plan.launches.len(), tensors.div_ceil(64));
+            for launch in plan.launches {
+                kernels.insert((launch.buffers, launch.tail_buffers));
+            }
+        }
+        let expected = [16, 64].map(|buffers| (buffers, if tails { buffers } else { 0 }));
+        assert_eq!(Vec::from_iter(kernels), expected);
+    }
+    // A device that binds few buffers has smaller kernels.
+    let mut few = device;
+    few.max_bindings = 10;
+    let list =
+        stated(NORM, &[(ElementType::F32, &[1001][..]); 9]).with_numerics(Numerics::BatchInvariant);
+    let plan = choose_list(&list, &few).unwrap().plan;
+    let buffers: Vec<_> = plan.launches.iter().map(|it| (it.buffers, it.tail_buffers)).collect();
+    assert_eq!(buffers, [(4, 4); 3]);
 }
 
 /// Every rule that a plan from a file may break.
@@ -145,6 +178,10 @@ fn hostile_plans_are_refused() {
     assert_eq!(
         refused(&|plan| plan.launches[0].tensors.push(share(1))),
         Illegal::ListedTypes { tensor: 1 }
+    );
+    assert_eq!(
+        refused(&|plan| plan.launches[0].buffers = 0),
+        Illegal::ListedBuffers { found: (0, 0), needed: (1, 0) }
     );
     assert_eq!(refused(&|plan| plan.launches[0].tensors.clear()), Illegal::ListedNothing);
     assert_eq!(refused(&|plan| plan.launches[0].tensors[0].cubes = 0), Illegal::ListedNothing);
@@ -247,7 +284,7 @@ fn applications_bind_outputs() {
     // A plan that binds each tensor once does not run into new tensors.
     let plan = choose_applied_list(&applied(&inputs, &outputs, true), &device).unwrap().plan;
     let error = plan.check(&applied(&inputs, &outputs, false), &device).unwrap_err();
-    let bindings = 2 + 2 * plan.apply.launches[0].slots();
+    let bindings = 2 + 2 * plan.apply.launches[0].buffers;
     assert_eq!(*unfit(&error), Illegal::Bindings { bindings, available: 34 });
     // Rows whose output lies without gaps, though their input does not, are written in vectors
     // where rows are whole vectors.

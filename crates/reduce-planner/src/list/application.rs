@@ -84,7 +84,7 @@ impl AppliedListProblem {
 
     /// Buffers that a launch of the application binds.
     fn bindings(&self, launch: &ListLaunch) -> usize {
-        self.beside_tensors() + self.times_bound() * launch.bindings(&self.elements)
+        self.beside_tensors() + self.times_bound() * launch.bindings()
     }
 
     /// Buffers beside those of tensors: the results and the table.

@@ -1,6 +1,6 @@
 //! The choice of a plan for a list, step by step. Read [`choose_list`] from top to bottom.
 
-use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, outer_dims, slots};
+use super::plan::{ListLaunch, ListPlan, ListShare, beside_tensors, outer_dims};
 use crate::{
     choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
     device::Device,
@@ -156,11 +156,15 @@ pub(super) fn launches(
     let launches_of = |group: &Group| {
         let shares: Vec<ListShare> =
             group.tensors.iter().map(|&share| shared(share, units, each, group.access)).collect();
-        let most = tensors_per_launch(list, group, available, device);
-        let count = shares.len().div_ceil(most);
+        let numbers = KernelBuffers::of(group, list, available, device);
+        let count = shares.len().div_ceil(numbers.most);
         let length = shares.len().div_ceil(count);
         let (access, outer_dims) = (group.access, group.outer_dims);
-        let launch = |tensors: &[_]| ListLaunch::new(access, outer_dims, tensors.to_vec());
+        let launch = |tensors: &[_]| {
+            let launch = ListLaunch::new(access, outer_dims, tensors.to_vec());
+            let tails = launch.tails(list);
+            launch.with_buffers(numbers.for_tensors(tensors.len()), numbers.for_tensors(tails))
+        };
         shares.chunks(length).map(launch).collect::<Vec<_>>()
     };
     groups.iter().flat_map(launches_of).collect()
@@ -202,21 +206,56 @@ fn shared((tensor, loads): (usize, u64), units: u32, each: u64, access: Access) 
     ListShare::new(tensor, cubes as u32)
 }
 
-/// Most tensors of one launch.
-fn tensors_per_launch(
-    list: &ListProblem,
-    group: &Group,
-    available: usize,
-    device: &Device,
-) -> usize {
-    let vector = group.access.vector;
-    let has_tail = |&(nth, _): &(usize, u64)| {
-        !group.access.inner_len(&list.tensors()[nth]).is_multiple_of(vector)
-    };
-    let each = if group.tensors.iter().any(has_tail) { 2 } else { 1 };
-    let most = (available / each).min(device.tuning.list.tensors_per_launch);
-    // The largest number that is not rounded up. The check refuses a device that binds too few.
-    (1..=most).rev().find(|&tensors| slots(tensors) <= most).unwrap_or(1)
+/// Most tensors of a launch, and fewest buffers of a kernel, for bits that depend on no other
+/// tensor. Whoever asks for them calls with other numbers of tensors and minds the compilation, so
+/// all numbers share two kernels. The figures at `ListTuning::tensors_per_launch` bound the cost: 162
+/// small tensors take 56 us in three launches, where one takes 42.
+const INVARIANT_BUFFERS: (usize, usize) = (64, 16);
+
+/// The numbers of buffers that kernels for a list are compiled for.
+struct KernelBuffers {
+    /// Most tensors of one launch, and the buffers of the largest kernel.
+    most: usize,
+    /// Buffers of the smaller of two kernels. Without it, there are kernels for powers of two and
+    /// for multiples of 8.
+    few: Option<usize>,
+}
+
+impl KernelBuffers {
+    /// The numbers for launches of a group, each of which may bind so many buffers of tensors.
+    fn of(group: &Group, list: &ListProblem, available: usize, device: &Device) -> Self {
+        let has_tail = |&(nth, _): &(usize, u64)| group.access.leaves_tail(&list.tensors()[nth]);
+        let each = if group.tensors.iter().any(has_tail) { 2 } else { 1 };
+        let (mut most, mut few) = (device.tuning.list.tensors_per_launch, None);
+        if list.numerics().is_batch_invariant() {
+            let (largest, smaller) = INVARIANT_BUFFERS;
+            most = most.min(largest);
+            few = Some(smaller);
+        }
+        let available = (available / each).min(most).max(1);
+        match few {
+            // The check refuses a device that binds too few.
+            Some(few) => Self { most: available, few: Some(few.min(available)) },
+            None => {
+                let numbers = Self { most: available, few };
+                // The largest number that is not rounded up.
+                let most =
+                    (1..=available).rev().find(|&most| numbers.for_tensors(most) <= available);
+                Self { most: most.unwrap_or(1), few }
+            }
+        }
+    }
+
+    /// The buffers of the kernel that takes so many tensors.
+    fn for_tensors(&self, tensors: usize) -> usize {
+        match (tensors, self.few) {
+            (0, _) => 0,
+            (_, Some(few)) if tensors <= few => few,
+            (_, Some(_)) => self.most,
+            (1..=8, None) => tensors.next_power_of_two(),
+            (_, None) => tensors.next_multiple_of(8),
+        }
+    }
 }
 
 /// The units that a cube should have.

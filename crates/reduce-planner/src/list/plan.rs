@@ -49,6 +49,12 @@ pub struct ListLaunch {
     /// Reduced dimensions of a tensor, in canonical form and without the inner one. Tensors with
     /// fewer have dimensions of extent 1 in their place.
     pub outer_dims: usize,
+    /// Buffers that the kernel takes as vectors: one for each tensor, and others so that lists of
+    /// several lengths share a kernel. Those past the last tensor repeat the first.
+    pub buffers: usize,
+    /// Buffers that the kernel also takes as elements, for the ends that do not fill a vector: at
+    /// least one for each tensor that has such an end.
+    pub tail_buffers: usize,
     /// The tensors.
     pub tensors: Vec<ListShare>,
 }
@@ -74,10 +80,17 @@ impl ListShare {
 }
 
 impl ListLaunch {
-    /// A launch that reads these tensors.
+    /// A launch that reads these tensors, whose kernel takes a buffer for each of them and none as
+    /// elements.
     #[must_use]
     pub const fn new(access: Access, outer_dims: usize, tensors: Vec<ListShare>) -> Self {
-        Self { access, outer_dims, tensors }
+        Self { access, outer_dims, buffers: tensors.len(), tail_buffers: 0, tensors }
+    }
+
+    /// The same launch with so many buffers of the kernel.
+    #[must_use]
+    pub fn with_buffers(self, buffers: usize, tail_buffers: usize) -> Self {
+        Self { buffers, tail_buffers, ..self }
     }
 
     /// Number of cubes.
@@ -86,28 +99,15 @@ impl ListLaunch {
         self.tensors.iter().map(|share| u64::from(share.cubes)).sum()
     }
 
-    /// Buffers that kernels take as vectors. A kernel is compiled for each number of them, so there
-    /// may be more than tensors.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        slots(self.tensors.len())
-    }
-
-    /// Buffers that kernels take also as elements, for the ends that do not fill a vector.
-    #[must_use]
-    pub fn tail_slots(&self, list: &ListProblem) -> usize {
-        let tensors = list.tensors();
-        let tails = self.tensors.iter().filter(|share| {
-            tensors.get(share.tensor).is_some_and(|tensor| {
-                !self.access.inner_len(tensor).is_multiple_of(self.access.vector.max(1))
-            })
-        });
-        slots(tails.count())
+    /// Tensors whose inner dimensions end off a vector's boundary.
+    pub(super) fn tails(&self, list: &ListProblem) -> usize {
+        let tensors = self.tensors.iter().filter_map(|share| list.tensors().get(share.tensor));
+        tensors.filter(|tensor| self.access.leaves_tail(tensor)).count()
     }
 
     /// Buffers of tensors that the launch binds.
-    pub(super) fn bindings(&self, list: &ListProblem) -> usize {
-        self.slots() + self.tail_slots(list)
+    pub(super) const fn bindings(&self) -> usize {
+        self.buffers.saturating_add(self.tail_buffers)
     }
 
     /// Checks a launch of cubes of so many units.
@@ -154,7 +154,7 @@ impl ListLaunch {
     }
 }
 
-/// Checks that launches take each tensor that is not empty once.
+/// Checks that launches take each tensor that is not empty once, and have a buffer for each.
 pub(super) fn check_each_once(launches: &[ListLaunch], list: &ListProblem) -> Result<(), Illegal> {
     let mut times = vec![0; list.tensors().len()];
     for share in launches.iter().flat_map(|launch| &launch.tensors) {
@@ -165,6 +165,13 @@ pub(super) fn check_each_once(launches: &[ListLaunch], list: &ListProblem) -> Re
             return Err(Illegal::ListedTimes { tensor, times });
         }
     }
+    for launch in launches {
+        let needed = (launch.tensors.len(), launch.tails(list));
+        let found = (launch.buffers, launch.tail_buffers);
+        if found.0 < needed.0 || found.1 < needed.1 {
+            return Err(Illegal::ListedBuffers { found, needed });
+        }
+    }
     Ok(())
 }
 
@@ -173,22 +180,13 @@ pub(super) fn beside_tensors(list: &ListProblem) -> usize {
     list.operator().fields.saturating_add(1)
 }
 
-/// The next number of buffers that kernels are compiled for: a power of two, or a multiple of 8.
-pub(super) fn slots(buffers: usize) -> usize {
-    match buffers {
-        0 => 0,
-        1..=8 => buffers.next_power_of_two(),
-        _ => buffers.next_multiple_of(8),
-    }
-}
-
 /// Most cubes that read a list. The table of a launch has a word for each of its cubes, so this
 /// many take 256 MiB. A list that the planner gives more of them has some 500 GB.
 const MOST_CUBES: u64 = 1 << 26;
 
 impl ListPlan {
     /// The version that this planner makes and runs.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// Number of launches, that of the merge included.
     #[must_use]
@@ -234,7 +232,7 @@ impl ListPlan {
         fits_shared(largest.saturating_mul(list.operator().accumulator_bytes), device)?;
         for launch in &self.launches {
             launch.check(self.units_per_cube, list, device)?;
-            fits_bindings(beside_tensors(list) + launch.bindings(list), device)?;
+            fits_bindings(beside_tensors(list) + launch.bindings(), device)?;
         }
         let partials = self.partials();
         if partials > MOST_CUBES {

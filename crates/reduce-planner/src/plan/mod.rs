@@ -313,6 +313,11 @@ impl Access {
         }
     }
 
+    /// Whether the inner dimension ends with elements that do not fill a vector.
+    pub(crate) fn leaves_tail(&self, problem: &Problem) -> bool {
+        !self.inner_len(problem).is_multiple_of(self.vector.max(1))
+    }
+
     /// Loads that cover the inner dimension, wherever it starts if it is realigned.
     pub(crate) fn loads_per_inner(&self, problem: &Problem) -> u64 {
         let vector = self.vector.max(1);

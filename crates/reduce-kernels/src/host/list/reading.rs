@@ -26,9 +26,9 @@ pub(super) struct PreparedLaunch {
     pub(super) address: AddressType,
     /// The words of its table among all tables.
     words: Range<usize>,
-    /// The tensor in each slot. Slots beyond the last tensor repeat the first.
-    slots: Vec<usize>,
-    /// The tensors that are also bound as elements.
+    /// The tensor of each buffer. Buffers past the last tensor repeat the first.
+    buffers: Vec<usize>,
+    /// The tensor of each buffer that is also bound as elements.
     tails: Vec<usize>,
     /// The most elements of a unit.
     pub(super) longest: u64,
@@ -118,7 +118,7 @@ pub(super) fn prepare_launch(
     let mut of_tensors: Vec<u32> = Vec::new();
     let mut tails = Vec::new();
     let mut longest = 0;
-    for (slot, share) in launch.tensors.iter().enumerate() {
+    for (nth, share) in launch.tensors.iter().enumerate() {
         let tensor = &problem.tensors()[share.tensor];
         let inner_len = access.inner_len(tensor);
         let loads_per_inner = inner_len / access.vector;
@@ -142,7 +142,7 @@ pub(super) fn prepare_launch(
         };
         longest = longest.max(loads.max(edges).div_ceil(units));
         let first_cube = of_cubes.len() as u32;
-        of_cubes.extend(core::iter::repeat_n(slot as u32, share.cubes as usize));
+        of_cubes.extend(core::iter::repeat_n(nth as u32, share.cubes as usize));
         of_tensors.extend([first_cube, share.cubes, first_partials[share.tensor], nth_of_elements]);
         let numbers = [inner_len, inner, inner_count, loads_per_inner, inner_output];
         of_tensors.extend(numbers.iter().flat_map(|&number| in_words(number as u64)));
@@ -155,18 +155,18 @@ pub(super) fn prepare_launch(
         of_tensors.len(),
         launch.tensors.len() * (WORDS_OF_TENSOR + WORDS_OF_DIM * launch.outer_dims)
     );
-    let mut slots: Vec<usize> = launch.tensors.iter().map(|share| share.tensor).collect();
+    let mut buffers: Vec<usize> = launch.tensors.iter().map(|share| share.tensor).collect();
     let first = launch.tensors[0].tensor;
-    slots.resize(launch.slots(), first);
-    tails.resize(launch.tail_slots(problem), first);
-    let wide = slots.iter().any(|&tensor| needs_wide_indices(&problem.tensors()[tensor]));
+    buffers.resize(launch.buffers, first);
+    tails.resize(launch.tail_buffers, first);
+    let wide = buffers.iter().any(|&tensor| needs_wide_indices(&problem.tensors()[tensor]));
     Ok(PreparedLaunch {
         launch: launch.clone(),
         element: problem.tensors()[first].input(),
         grid: spread(device, launch.cubes())?,
         address: address(wide),
         words: tables.add(of_cubes.into_iter().chain(of_tensors)),
-        slots,
+        buffers,
         tails,
         longest,
     })
@@ -177,7 +177,7 @@ impl PreparedLaunch {
     pub(super) fn arrays(&self, tensors: &[Bound<'_>]) -> ListArraysLaunch {
         let vector = self.launch.access.vector;
         ListArraysLaunch::new(
-            self.slots.iter().map(|&tensor| tensors[tensor].vectors(vector)).collect(),
+            self.buffers.iter().map(|&tensor| tensors[tensor].vectors(vector)).collect(),
             self.tails.iter().map(|&tensor| tensors[tensor].elements()).collect(),
         )
     }
@@ -189,7 +189,7 @@ impl PreparedLaunch {
 
     /// Bytes on the host.
     pub(super) fn bytes(&self) -> usize {
-        let lists = size_of_val(&self.slots[..]) + size_of_val(&self.tails[..]);
+        let lists = size_of_val(&self.buffers[..]) + size_of_val(&self.tails[..]);
         size_of::<Self>() + lists + launch_bytes(&self.launch)
     }
 }

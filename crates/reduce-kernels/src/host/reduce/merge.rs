@@ -21,13 +21,14 @@ use crate::{
     operator::{OperatorRef, Signature},
 };
 
-/// Most arrays of words that one launch binds beside its results. WebGPU guarantees 8 bindings.
-const MOST_ARRAYS: usize = 4;
+/// Arrays of words that one launch binds beside its results. WebGPU guarantees 8 bindings.
+const ARRAYS: usize = 4;
 
 /// Units of a cube. Each takes one output.
 const UNITS: u32 = 128;
 
 /// Words of partial results: `slots` times the accumulators of all outputs.
+#[derive(Clone)]
 pub(crate) struct PartialWords {
     pub(crate) words: Bound<'static>,
     pub(crate) slots: usize,
@@ -168,14 +169,14 @@ impl PreparedMerge {
             Ok(Bound::own(handle.binding(), self.words(), size_of::<u32>()))
         };
         // Merges in turn read one of two buffers and write the other.
-        let between = match partials.len() > MOST_ARRAYS {
+        let between = match partials.len() > ARRAYS {
             true => vec![new()?, new()?],
             false => Vec::new(),
         };
         let mut free = between.iter().cycle();
-        while partials.len() > MOST_ARRAYS {
+        while partials.len() > ARRAYS {
             let merged = free.next().expect("there are two buffers");
-            let first = partials.drain(..MOST_ARRAYS).collect();
+            let first = partials.drain(..ARRAYS).collect();
             self.launch(client, first, numbers, words_target(merged));
             partials.insert(0, PartialWords { words: merged.clone(), slots: 1 });
         }
@@ -190,8 +191,13 @@ impl PreparedMerge {
         numbers: &[f64],
         target: TargetArraysLaunch,
     ) {
+        // One kernel serves all numbers of arrays: the rest repeat the first, without slots.
+        let rest = ARRAYS.saturating_sub(partials.len());
+        let first = partials.first().map(|partial| PartialWords { slots: 0, ..partial.clone() });
         let mut shards = SequenceArg::new();
-        for PartialWords { words, slots } in partials {
+        for PartialWords { words, slots } in
+            partials.into_iter().chain(first.into_iter().cycle().take(rest))
+        {
             shards.push(ShardWordsLaunch::new(words.elements(), slots));
         }
         // SAFETY: kernels read inside the arrays of words, and write inside the span of the outputs
