@@ -211,6 +211,26 @@ pub(crate) enum Reason {
         /// Type of the classes.
         found: ElementType,
     },
+    /// The number of an element counts from 1, up to the largest number of 32 bits.
+    #[error("elements are counted from 1 up to {}, and {found} was asked for", u32::MAX)]
+    Rank {
+        /// The number that was asked for.
+        found: usize,
+    },
+    /// Quantiles are of floating point.
+    #[error("quantiles are of floating point, not {found}")]
+    QuantileType {
+        /// The type that was asked for.
+        found: ElementType,
+    },
+    /// A quantile is not a number from 0 to 1.
+    #[error("quantile {nth} is {found}, which is not from 0 to 1")]
+    Quantile {
+        /// Its number among those that were asked for.
+        nth: usize,
+        /// Its value.
+        found: f64,
+    },
     /// There is not one class for each slice of the logits.
     #[error("classes of shape {expected:?} are needed, one for each slice, and not {found:?}")]
     ClassShape {
@@ -327,8 +347,11 @@ impl ReduceError {
             Reason::StorageType(_)
             | Reason::Types { .. }
             | Reason::ClassType { .. }
+            | Reason::QuantileType { .. }
             | Reason::AppliedType { .. } => ErrorKind::Type,
-            Reason::Parameter { .. } => ErrorKind::Parameter,
+            Reason::Parameter { .. } | Reason::Quantile { .. } | Reason::Rank { .. } => {
+                ErrorKind::Parameter
+            }
             Reason::NoSuchResult { .. }
             | Reason::OtherOperator { .. }
             | Reason::Inputs { .. }

@@ -29,6 +29,8 @@
 //! | [`functions`], [`operators`] | reductions of one input: as functions, as values for [`reduce`] |
 //! | [`pairs`] | reductions of two inputs, such as dot products and losses |
 //! | [`normalize`] | results applied to their elements: softmax, normalisations, gradients |
+//! | [`top_k`] | the largest or smallest elements of each slice, with their positions |
+//! | [`quantiles`] | medians, quantiles and percentiles |
 //! | [`list`] | many tensors in one call, such as the gradients of a model |
 //! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
 //! | [`plans`], [`planner`] | which plan runs, stores of measured plans; how plans are chosen |
@@ -67,6 +69,7 @@ pub mod pairs;
 pub mod partials;
 mod plan_in_use;
 pub mod plans;
+pub mod quantiles;
 #[cfg(feature = "serde")]
 mod recorded;
 #[cfg(feature = "serde")]
@@ -75,6 +78,7 @@ mod reduction;
 pub mod sharded;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod top_k;
 mod two_inputs;
 pub mod warm_up;
 

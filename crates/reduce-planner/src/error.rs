@@ -121,6 +121,20 @@ pub enum ProblemError {
         /// Name of the operator.
         operator: &'static str,
     },
+    /// A selection without axes has no slices.
+    #[error("`{operator}` needs an axis, and none is given")]
+    NoAxes {
+        /// Name of the operator.
+        operator: &'static str,
+    },
+    /// Slices have fewer elements than are to be selected.
+    #[error("the {k} first of {len} elements were asked for")]
+    TooFewElements {
+        /// Elements to select of each slice.
+        k: usize,
+        /// Elements of a slice.
+        len: usize,
+    },
     /// The operator has no value for a list without tensors.
     #[error("`{operator}` of no tensors is undefined")]
     EmptyList {

@@ -427,6 +427,43 @@ pub enum Illegal {
         /// Its tensors, and those that do not fill vectors.
         needed: (usize, usize),
     },
+    /// A selection does not read single elements across slices, or vectors along them.
+    #[error("a selection reads single elements across slices, or vectors along them")]
+    TopKAccess,
+    /// A unit offers more elements to a buffer than it has bits for.
+    #[error("units offer {elements} elements at a time, which are more than {max}")]
+    Offered {
+        /// Elements of all loads in flight.
+        elements: usize,
+        /// The most elements.
+        max: usize,
+    },
+    /// Units of a slice do not add up the counts of such digits.
+    #[error("{units} units do not count by digits of {bits} bits")]
+    Digits {
+        /// Bits of a digit.
+        bits: u32,
+        /// Units of a slice.
+        units: u32,
+    },
+    /// A plan has no cubes, or another number than there are runs of single slices.
+    #[error("{cubes} cubes per slice do not sort {runs} runs of it, one each")]
+    Runs {
+        /// Cubes of a slice.
+        cubes: u32,
+        /// Runs of a slice.
+        runs: usize,
+    },
+    /// A buffer holds less than `k` elements need, or more than its units take.
+    #[error("a buffer of {entries} entries does not serve {units} units that select {k}")]
+    Buffer {
+        /// Entries of the buffer.
+        entries: u32,
+        /// Elements to select.
+        k: usize,
+        /// Units of a slice.
+        units: u32,
+    },
     /// A launch has no tensors, or a tensor no cubes.
     #[error("a launch has no tensors, or a tensor has no cubes")]
     ListedNothing,

@@ -47,6 +47,7 @@
 //! | `calibrate.rs` | a device's speed from measured times |
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
+//! | `top_k/` | plans for the selection of a few elements of each slice |
 //! | `measure/` | the choice of a plan by measuring |
 //! | `planned.rs` | what problems of all kinds have in common |
 //! | `store/` | measured plans in a file |
@@ -79,6 +80,7 @@ mod refusal;
 pub mod reproducible;
 #[cfg(feature = "serde")]
 mod store;
+mod top_k;
 
 pub use applied::{
     AppliedKind, AppliedPlan, AppliedReason, ApplyLaunch, choose_applied, force_applied,
@@ -98,7 +100,8 @@ pub use list::{
 };
 pub use measure::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
 pub use numbers::{
-    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, TranscendentalTuning, Tuning,
+    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, TopKTuning,
+    TranscendentalTuning, Tuning,
 };
 pub use numerics::{Numerics, UnknownNumerics};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
@@ -106,12 +109,13 @@ pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, InputSpec, KeptDim,
     ListProblem, OperatorClass, OutputSpec, Problem, ReducedDim, Reproducible, Second, SecondSpec,
-    ShardSpec, reduced_axes, row_major_strides, span,
+    SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
+pub use top_k::{TopKMethod, TopKPlan, choose_top_k};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

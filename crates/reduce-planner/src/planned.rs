@@ -11,7 +11,8 @@ use crate::{
     estimate::Estimate,
     list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
     plan::Plan,
-    problem::{AppliedProblem, ListProblem, Problem},
+    problem::{AppliedProblem, ListProblem, Problem, TopKProblem},
+    top_k::{TopKPlan, choose_top_k},
 };
 
 /// A canonical problem of some kind. Code that launches, stores or estimates plans needs no more
@@ -90,6 +91,8 @@ pub enum AnyPlan {
     List(ListPlan),
     /// The plan of a list whose results are applied to its elements.
     AppliedList(AppliedListPlan),
+    /// The plan of a selection.
+    TopK(TopKPlan),
 }
 
 impl AnyPlan {
@@ -105,6 +108,7 @@ impl AnyPlan {
             ) => plan.version,
             AnyPlan::List(plan) => plan.version,
             AnyPlan::AppliedList(plan) => plan.reduce.version,
+            AnyPlan::TopK(plan) => plan.version,
         }
     }
 
@@ -114,6 +118,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Reduction(_) | AnyPlan::Applied(_) => Plan::VERSION,
             AnyPlan::List(_) | AnyPlan::AppliedList(_) => ListPlan::VERSION,
+            AnyPlan::TopK(_) => TopKPlan::VERSION,
         }
     }
 }
@@ -125,6 +130,7 @@ impl fmt::Display for AnyPlan {
             AnyPlan::Applied(plan) => plan.fmt(f),
             AnyPlan::List(plan) => plan.fmt(f),
             AnyPlan::AppliedList(plan) => plan.fmt(f),
+            AnyPlan::TopK(plan) => plan.fmt(f),
         }
     }
 }
@@ -155,6 +161,7 @@ kind!(Reduction, Plan);
 kind!(Applied, AppliedPlan);
 kind!(List, ListPlan);
 kind!(AppliedList, AppliedListPlan);
+kind!(TopK, TopKPlan);
 
 /// Implements [`Planned`] for a problem whose sentence is its line.
 macro_rules! planned {
@@ -196,6 +203,7 @@ planned!(Problem, Plan, choose, Plan::estimate;
 );
 planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;);
 planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;);
+planned!(TopKProblem, TopKPlan, choose_top_k, TopKPlan::estimate;);
 
 /// The problem of an application, and that of its reduction alone.
 impl Planned for (AppliedProblem, Problem) {

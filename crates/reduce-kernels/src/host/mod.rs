@@ -2,7 +2,7 @@
 //!
 //! [`call`] is the path, which all kinds of task share: a task is stated as a problem, the problem
 //! gets a plan, the plan becomes launches, and [`cache`] keeps them under the task. A kind of task
-//! is a folder here: [`reduce`], [`apply`] and [`list`]. Each holds its request as plain data, says
+//! is a folder here: [`reduce`], [`apply`], [`list`] and [`top_k`]. Each holds its request as plain data, says
 //! how the request is stated and launched, and launches it with [`bound`] buffers and [`scratch`]
 //! memory. A task that launches another one holds it as it was prepared.
 //!
@@ -26,4 +26,5 @@ pub(crate) mod reduce;
 pub(crate) mod scratch;
 pub(crate) mod settings;
 pub(crate) mod shards;
+pub(crate) mod top_k;
 pub(crate) mod types;

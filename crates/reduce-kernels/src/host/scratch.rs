@@ -180,6 +180,11 @@ pub(super) fn table(client: &Client, numbers: &[u32]) -> Result<Handle, ReduceEr
     written(client, u32::as_bytes(numbers))
 }
 
+/// The two words of a number in a table.
+pub(super) fn in_words(number: u64) -> [u32; 2] {
+    [number as u32, (number >> 32) as u32]
+}
+
 /// A buffer of these bytes, which exists and which the device's thread has been told to write.
 ///
 /// The bytes are not read back, because that would wait for everything that the stream does before.

@@ -39,17 +39,10 @@ pub(crate) fn check_arithmetic(
     signature: &Signature,
     device: &Device,
 ) -> Result<(), ReduceError> {
-    if is_software_with_spirv(client) {
-        return Err(
-            Reason::SoftwareSpirv { device: client.properties().identity.name.clone() }.into()
-        );
-    }
+    check_kernels(client)?;
     let fields = signature.fields[..operator.fields].iter().copied();
     for element in core::iter::once(signature.value).chain(fields) {
-        if !(device.has(element) && computes_with(client, element)) {
-            let device = device.name.clone();
-            return Err(PlanError::ElementUnsupported { device, element }.into());
-        }
+        check_computes(client, device, element)?;
         if operator.transcendental
             && element == ElementType::F64
             && !has_wide_math(client, operator.native_math)
@@ -63,6 +56,32 @@ pub(crate) fn check_arithmetic(
     Ok(())
 }
 
+/// Checks that CubeCL writes kernels for the client's device.
+pub(super) fn check_kernels(client: &Client) -> Result<(), ReduceError> {
+    match is_software_with_spirv(client) {
+        true => {
+            let device = client.properties().identity.name.clone();
+            Err(Reason::SoftwareSpirv { device }.into())
+        }
+        false => Ok(()),
+    }
+}
+
+/// Checks that kernels can compute with elements of a type.
+pub(super) fn check_computes(
+    client: &Client,
+    device: &Device,
+    element: ElementType,
+) -> Result<(), ReduceError> {
+    match device.has(element) && computes_with(client, element) {
+        true => Ok(()),
+        false => {
+            let device = device.name.clone();
+            Err(PlanError::ElementUnsupported { device, element }.into())
+        }
+    }
+}
+
 /// Checks that kernels can apply results in the type `real`.
 pub(super) fn check_apply_types(
     client: &Client,
@@ -70,14 +89,11 @@ pub(super) fn check_apply_types(
     apply: &ErasedApply,
     real: ElementType,
 ) -> Result<(), ReduceError> {
-    let name = || device.name.clone();
-    if !(device.has(real) && computes_with(client, real)) {
-        return Err(PlanError::ElementUnsupported { device: name(), element: real }.into());
-    }
+    check_computes(client, device, real)?;
     if apply.transcendental && real == ElementType::F64 && !has_wide_math(client, apply.native_math)
     {
-        let operator = apply.name.to_owned();
-        return Err(Reason::Transcendental { operator, element: real, device: name() }.into());
+        let (operator, device) = (apply.name.to_owned(), device.name.clone());
+        return Err(Reason::Transcendental { operator, element: real, device }.into());
     }
     Ok(())
 }

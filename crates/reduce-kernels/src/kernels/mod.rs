@@ -11,6 +11,7 @@
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
 //!   or in one of its own.
 //! - [`pick`]: results applied to one element of each reduction.
+//! - [`top_k`]: the largest or smallest elements of each slice.
 //!
 //! # Glossary
 //!
@@ -70,4 +71,5 @@ pub(crate) mod split_single_pass;
 pub(crate) mod split_two_pass;
 mod target;
 pub(crate) mod team;
+pub(crate) mod top_k;
 mod total;

@@ -37,6 +37,7 @@ mod run;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
 mod testing;
+mod top_k;
 mod transcendental;
 mod types;
 
@@ -64,7 +65,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, reproducible, testing, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, reproducible, testing, top_k, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -124,6 +125,14 @@ macro_rules! suite {
                 lists_clipped: list::clipped;
                 lists_applied: list::applied;
                 lists_descriptions: list::descriptions;
+                top_k_of_every_type: top_k::every_type;
+                top_k_of_every_layout: top_k::every_layout;
+                top_k_by_every_plan: top_k::every_plan;
+                top_k_of_data_that_hurts: top_k::data_that_hurts;
+                top_k_by_several_cubes: top_k::several_cubes;
+                top_k_of_merged_runs: top_k::merged_runs;
+                top_k_and_quantiles: top_k::of_quantiles;
+                top_k_contract: top_k::contract;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

@@ -39,8 +39,11 @@ pub(crate) use {rule, rules};
 mod applied;
 mod invariant;
 mod list;
+mod top_k;
 
-pub use self::{applied::AppliedTuning, invariant::InvariantTuning, list::ListTuning};
+pub use self::{
+    applied::AppliedTuning, invariant::InvariantTuning, list::ListTuning, top_k::TopKTuning,
+};
 
 /// The numbers that the choice of a plan on one device rests on.
 ///
@@ -91,6 +94,9 @@ pub struct Tuning {
     /// What batch-invariant plans rest on.
     #[cfg_attr(feature = "serde", serde(default = "InvariantTuning::h200"))]
     pub invariant: InvariantTuning,
+    /// What plans for selections rest on.
+    #[cfg_attr(feature = "serde", serde(default = "TopKTuning::h200"))]
+    pub top_k: TopKTuning,
 
     /// Fewest loads that a unit has in flight. Not measured.
     pub least_loads_in_flight: usize,
@@ -222,7 +228,7 @@ pub struct Tuning {
 
 rules!(Tuning {
     row: light, medium, heavy, blockwise, transcendental, applied, list,
-        invariant;
+        invariant, top_k;
     power_of_two: unit_least_units_per_cube, small_team_units_per_cube, large_cube_factor,
         across_units_per_cube, across_least_units_per_output, across_components,
         across_components_many_fields, across_segment_bytes, across_segment_bytes_unaligned,
@@ -417,6 +423,7 @@ impl Tuning {
             applied: AppliedTuning::h200(),
             list: ListTuning::h200(),
             invariant: InvariantTuning::h200(),
+            top_k: TopKTuning::h200(),
             search_margin_percent: 4,
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,

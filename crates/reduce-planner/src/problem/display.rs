@@ -3,7 +3,8 @@
 use core::fmt;
 
 use super::{
-    AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Reproducible, Second,
+    AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Reproducible,
+    Second, TopKProblem,
 };
 
 impl fmt::Display for Problem {
@@ -46,6 +47,15 @@ impl fmt::Display for Problem {
             write_second(f, second)?;
         }
         numerics.write_unusual(f, " | ")
+    }
+}
+
+impl fmt::Display for TopKProblem {
+    /// One line: the numbers of selected elements and of those that are written, their stride and
+    /// their span, and the line of the slices.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slices, k, written, rank_stride, span } = self;
+        write!(f, "{written} of {k} of each slice, {rank_stride} apart, span {span} | {slices}")
     }
 }
 

@@ -11,6 +11,7 @@ mod layout;
 mod list;
 mod reference;
 mod statement;
+mod top_k;
 
 use crate::{
     element::ElementType,
@@ -24,6 +25,7 @@ pub use list::ListProblem;
 use statement::{
     Statement, check_count, check_output, check_rank, checked_span, second_span, select,
 };
+pub use top_k::{SelectedSpec, TopKProblem};
 
 /// What accumulating an element costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,10 @@ use reduce_planner::{
 
 use crate::{
     error::ReduceError,
-    host::{bound::Bound, scratch::table},
+    host::{
+        bound::Bound,
+        scratch::{in_words, table},
+    },
     kernels::{
         args::ListArraysLaunch,
         list::{NO_ELEMENTS, WORDS_OF_DIM, WORDS_OF_TENSOR},
@@ -88,11 +91,6 @@ impl Tables {
 /// The widest indices of a launch.
 pub(super) fn address(wide: bool) -> AddressType {
     if wide { AddressType::U64 } else { AddressType::U32 }
-}
-
-/// The two words of a number in a table.
-pub(super) fn in_words(number: u64) -> [u32; 2] {
-    [number as u32, (number >> 32) as u32]
 }
 
 /// The grid of so many cubes. The plan's check has found that there is one.

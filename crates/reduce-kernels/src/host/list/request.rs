@@ -12,7 +12,7 @@ use reduce_planner::{
 };
 
 use super::reading::{
-    PreparedLaunch, TableWords, Tables, address, in_words, launch_bytes, prepare_launch, spread,
+    PreparedLaunch, TableWords, Tables, address, launch_bytes, prepare_launch, spread,
 };
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedCall, RecordedList, RecordedTensor};
@@ -22,6 +22,7 @@ use crate::{
         bound::{Bound, check_input},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
+        scratch::in_words,
         types::{check_arithmetic, class_of},
     },
     kernels::team::Team,

@@ -1,0 +1,340 @@
+//! Launches selections.
+
+use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
+use reduce_planner::{ElementType, Role};
+
+use super::request::{
+    Further, Order, PreparedTopK, RunLaunches, StatedTopK, TopKLaunch, TopKRequest, entries_left,
+    reading,
+};
+use crate::{
+    element::{memory_type, storage_type},
+    error::ReduceError,
+    host::{
+        arguments::{count, geometry, merging_types},
+        bound::Bound,
+        call::Call,
+        reduce::check_layouts,
+        scratch::{Stream, partials},
+    },
+    kernels::{
+        args::{InputArraysLaunch, KernelTypesArg},
+        geometry::CompanionAccess,
+        top_k::{
+            CandidateArraysLaunch, SelectedArraysLaunch, Selection,
+            runs::{merge_runs, sort_runs, sort_runs_of_entries, store_runs},
+            select_among_candidates, select_candidates, select_first,
+        },
+    },
+};
+
+impl<'a> Call<'a, TopKRequest<'a>> {
+    /// Launches into new row-major tensors: the values and the positions.
+    pub(crate) fn run(
+        self,
+        client: &Client,
+        input: &TensorHandle,
+    ) -> Result<[TensorHandle; 2], ReduceError> {
+        let prepared = self.prepared(client)?;
+        let StatedTopK { problem, signature, shape } = &prepared.stated;
+        let new = |element: ElementType| {
+            // A buffer of 0 bytes cannot be bound.
+            let handle = client.empty(problem.output_span().max(1) * element.bytes());
+            TensorHandle::new_contiguous(shape.clone(), handle, storage_type(element))
+        };
+        let [values, positions, _] = signature.results;
+        let outputs = [new(values), new(positions)];
+        let bindings = outputs.each_ref().map(|output| output.handle.clone().binding());
+        let stream = outputs[0].handle.stream.value;
+        prepared.run(client, input, bindings, || stream)?;
+        Ok(outputs)
+    }
+
+    /// Launches into tensors that the caller supplies.
+    pub(crate) fn run_into(
+        self,
+        client: &Client,
+        input: &TensorHandle,
+        outputs: [TensorBinding; 2],
+    ) -> Result<(), ReduceError> {
+        let prepared = self.prepared(client)?;
+        check_layouts(&prepared.stated.shape, &outputs)?;
+        // CubeCL does not reveal the stream of a client, but a new buffer does.
+        let stream = || client.empty(1).stream.value;
+        prepared.run(client, input, outputs.map(|output| output.handle), stream)
+    }
+}
+
+impl PreparedTopK {
+    fn run(
+        &self,
+        client: &Client,
+        input: &TensorHandle,
+        outputs: [BufferBinding; 2],
+        stream: impl FnOnce() -> Stream,
+    ) -> Result<(), ReduceError> {
+        let StatedTopK { problem, signature, .. } = &self.stated;
+        let (span, element) = (problem.slices().input_span(), problem.slices().input());
+        let input = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
+        let [values, positions] = outputs;
+        let bound = |output, element| {
+            Bound::check(client, Role::Output, output, problem.output_span(), element)
+        };
+        let outputs =
+            [bound(values, signature.results[0])?, bound(positions, signature.results[1])?];
+        let Some(launch) = &self.launch else { return Ok(()) };
+        let order = self.order;
+        let ranks = self
+            .ranks
+            .clone()
+            .map(|ranks| Bound::own(ranks.binding(), problem.written(), size_of::<u32>()));
+        let stated = &self.stated;
+        let launching = SelectionLaunch { client, stated, launch, order, ranks, input, outputs };
+        let words = launch.selection.key_words + launch.selection.position_words;
+        let entries = |times: usize| {
+            let bytes = core::iter::repeat_n(size_of::<u32>(), times * words);
+            partials(client, stream(), entries_left(problem, &launch.plan), bytes)
+        };
+        match launch.further {
+            Further::None => launching.select(),
+            Further::Among { selection, grid } => {
+                launching.select_candidates(&entries(1)?, selection, grid);
+            }
+            Further::Runs(runs) => {
+                let entries = entries(2)?;
+                let (first, second) = entries.split_at(words);
+                launching.sort(&runs, [first, second]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A call whose checks have all passed.
+struct SelectionLaunch<'a> {
+    client: &'a Client,
+    stated: &'a StatedTopK,
+    launch: &'a TopKLaunch,
+    order: Order,
+    ranks: Option<Bound<'static>>,
+    input: Bound<'a>,
+    outputs: [Bound<'static>; 2],
+}
+
+impl SelectionLaunch<'_> {
+    /// One launch.
+    fn select(&self) {
+        let TopKLaunch { plan, address, selection, grid, .. } = *self.launch;
+        let problem = &self.stated.problem;
+        // SAFETY: the buffers hold every offset of the problem. The plan's check has found that
+        // vector loads are aligned and inside their inner dimensions. Units without work repeat the
+        // loads of others. Entries have positions of elements, and outputs a place for each rank.
+        unsafe {
+            select_first::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(selection.team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                self.selected(),
+                geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
+                self.order.argument(),
+                problem.k() as u32,
+                plan.access,
+                selection,
+            );
+        }
+    }
+
+    /// A launch of several cubes for each slice, and one that selects among what they leave.
+    fn select_candidates(
+        &self,
+        candidates: &[Bound<'_>],
+        merging: Selection,
+        merging_grid: [u32; 3],
+    ) {
+        let TopKLaunch { plan, address, selection, grid, .. } = *self.launch;
+        let problem = &self.stated.problem;
+        let (k, cubes) = (problem.k(), plan.cubes_per_slice as usize);
+        // SAFETY: as in `select`. There is a place for each entry that a cube leaves.
+        unsafe {
+            select_candidates::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(selection.team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                arrays(candidates),
+                geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
+                self.order.argument(),
+                k as u32,
+                cubes,
+                plan.access,
+                selection,
+            );
+        }
+        // SAFETY: the first launch has left `cubes * k` entries of each slice.
+        unsafe {
+            select_among_candidates::launch_unchecked(
+                self.client,
+                count(merging_grid),
+                CubeDim::new_1d(merging.team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                arrays(candidates),
+                self.selected(),
+                geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
+                self.order.argument(),
+                k as u32,
+                cubes * k,
+                plan.access,
+                merging,
+            );
+        }
+    }
+
+    /// A launch that sorts runs, those that merge them, and one that stores what is selected.
+    /// `entries` are arrays that launches read and write in turn.
+    fn sort(&self, launches: &RunLaunches, entries: [&[Bound<'_>]; 2]) {
+        let TopKLaunch { plan, address, selection, grid, .. } = *self.launch;
+        let problem = &self.stated.problem;
+        let k = problem.k();
+        // SAFETY: as in `select`. Each run has places for as many entries as a buffer.
+        unsafe {
+            sort_runs::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(selection.team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                arrays(entries[0]),
+                geometry(problem.slices(), &reading(&plan, 1)),
+                self.order.of_values(),
+                launches.runs,
+                plan.access,
+                selection,
+            );
+        }
+        let mut entries = self.merge(launches, launches.runs, false, entries);
+        let mut places = launches.runs * plan.buffer as usize;
+        if let Some((runs, grid)) = launches.by_position {
+            // SAFETY: each slice has `k` entries, and the runs of as many fit where all did.
+            unsafe {
+                sort_runs_of_entries::launch_unchecked(
+                    self.client,
+                    count(grid),
+                    CubeDim::new_1d(selection.team.units_per_cube),
+                    address,
+                    arrays(entries[0]),
+                    arrays(entries[1]),
+                    self.order.argument(),
+                    k,
+                    problem.slices().outputs(),
+                    places,
+                    runs,
+                    selection,
+                );
+            }
+            entries.swap(0, 1);
+            entries = self.merge(launches, runs, true, entries);
+            places = runs * plan.buffer as usize;
+        }
+        // SAFETY: the first `k` places of each slice have entries.
+        unsafe {
+            store_runs::launch_unchecked(
+                self.client,
+                count(launches.storing),
+                CubeDim::new_1d(launches.units),
+                address,
+                self.types(),
+                self.input(),
+                arrays(entries[0]),
+                self.selected(),
+                geometry(problem.slices(), &reading(&plan, 1)),
+                self.order.argument(),
+                places,
+                problem.slices().outputs() * problem.written(),
+                plan.access,
+                selection,
+            );
+        }
+    }
+
+    /// Merges so many runs of each slice, which the first of the arrays hold. Gives the arrays, of
+    /// which the first hold the result.
+    fn merge<'e>(
+        &self,
+        launches: &RunLaunches,
+        runs: usize,
+        by_position: bool,
+        entries: [&'e [Bound<'e>]; 2],
+    ) -> [&'e [Bound<'e>]; 2] {
+        let TopKLaunch { plan, address, selection, .. } = *self.launch;
+        let problem = &self.stated.problem;
+        let places = runs * plan.buffer as usize;
+        let [mut read, mut written] = entries;
+        let mut len = plan.buffer as usize;
+        while len < places {
+            let order = if by_position { self.order.argument() } else { self.order.of_values() };
+            // SAFETY: the arrays have `places` for each slice, and units read and write inside those
+            // of their slice.
+            unsafe {
+                merge_runs::launch_unchecked(
+                    self.client,
+                    count(launches.merging),
+                    CubeDim::new_1d(launches.units),
+                    address,
+                    arrays(read),
+                    arrays(written),
+                    order,
+                    problem.k(),
+                    len,
+                    places,
+                    problem.slices().outputs() * places,
+                    selection,
+                );
+            }
+            core::mem::swap(&mut read, &mut written);
+            len *= 2;
+        }
+        [read, written]
+    }
+
+    fn types(&self) -> KernelTypesArg {
+        KernelTypesArg {
+            stored: memory_type(self.stated.problem.slices().input()),
+            width: self.launch.plan.access.vector,
+            hardware_math: false,
+            ..merging_types(self.client, &self.stated.signature)
+        }
+    }
+
+    /// The input as vectors and as elements.
+    fn input(&self) -> InputArraysLaunch {
+        let vectors = self.input.vectors(self.launch.plan.access.vector);
+        let elements = Some(self.input.elements()).into();
+        InputArraysLaunch::new(vectors, elements, None.into(), None.into(), CompanionAccess::None)
+    }
+
+    fn selected(&self) -> SelectedArraysLaunch {
+        let [values, positions] = &self.outputs;
+        let problem = &self.stated.problem;
+        let ranks = self.ranks.as_ref().map(Bound::elements);
+        SelectedArraysLaunch::new(
+            values.elements(),
+            positions.elements(),
+            ranks.into(),
+            problem.written(),
+            problem.rank_stride(),
+        )
+    }
+}
+
+/// Entries as arrays of words.
+fn arrays(words: &[Bound<'_>]) -> CandidateArraysLaunch {
+    CandidateArraysLaunch::of(words.iter().map(Bound::elements))
+}

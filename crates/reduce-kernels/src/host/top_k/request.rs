@@ -1,0 +1,423 @@
+//! The request of one selection, as plain data, and what it becomes.
+
+use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
+
+use cubecl::{ir::AddressType, prelude::*, server::Handle};
+use reduce_planner::{
+    Combine, Device, ElementType, Illegal, InputSpec, Plan, PlanError, ProblemError, Role,
+    Schedule, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, check_limits, reduced_axes,
+    row_major_strides,
+};
+
+#[cfg(feature = "serde")]
+use crate::recorded::RecordedCall;
+use crate::{
+    error::{Reason, ReduceError},
+    host::{
+        bound::{byte_count, check_input},
+        cache::{Asked, Held, Known, Remembered},
+        call::Task,
+        reduce::dispatch::team,
+        scratch::table,
+        types::{check_computes, check_kernels},
+    },
+    kernels::top_k::{OrderLaunch, Selection},
+    operator::{Signature, TypeRequest, rules},
+};
+
+/// Which elements come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Order {
+    /// Whether the largest come first, rather than the smallest.
+    pub(crate) largest: bool,
+    /// Whether NaN comes after all numbers, rather than before them.
+    pub(crate) nan_last: bool,
+    /// Whether the selected elements are in the order of their positions.
+    pub(crate) by_position: bool,
+    /// Whether slices with NaN give NaN alone.
+    pub(crate) nan_spreads: bool,
+}
+
+impl Order {
+    /// The argument of a launch, which puts elements in the order of their values even if they are
+    /// to be in that of their positions.
+    pub(super) fn of_values(self) -> OrderLaunch {
+        Self { by_position: false, ..self }.argument()
+    }
+
+    /// The argument of a launch.
+    pub(super) fn argument(self) -> OrderLaunch {
+        let all_if = |set: bool| if set { u32::MAX } else { 0 };
+        OrderLaunch::new(
+            all_if(!self.largest),
+            all_if(!self.nan_last),
+            all_if(!self.by_position),
+            all_if(self.nan_spreads),
+        )
+    }
+}
+
+/// Everything that decides how a selection is launched, apart from its buffers and its device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TopKRequest<'a> {
+    pub(crate) element: ElementType,
+    pub(crate) shape: Cow<'a, [usize]>,
+    pub(crate) strides: Cow<'a, [usize]>,
+    /// The largest number of bytes of which the address of the first element is known to be a
+    /// multiple.
+    pub(crate) alignment: usize,
+    /// The axes of a slice; `None` means all axes.
+    pub(crate) axes: Option<Cow<'a, [usize]>>,
+    pub(crate) keep_dims: bool,
+    pub(crate) k: usize,
+    /// The numbers of the elements to write, from 0 and below `k`; `None` means all.
+    pub(crate) ranks: Option<Cow<'a, [u32]>>,
+    /// Words that lie behind them on the device, for a launch that follows.
+    pub(crate) beside_ranks: Cow<'a, [u32]>,
+    /// Whether shorter slices are selected as a whole.
+    pub(crate) or_fewer: bool,
+    pub(crate) order: Order,
+    /// The type of the positions, if one was asked for.
+    pub(crate) positions: Option<ElementType>,
+    /// Shape and strides of supplied outputs.
+    pub(crate) output: Option<(Cow<'a, [usize]>, Cow<'a, [usize]>)>,
+    pub(crate) plan: Option<TopKPlan>,
+}
+
+/// A selection whose axes, types and strides have been checked.
+#[derive(Debug)]
+pub(crate) struct StatedTopK {
+    pub(crate) problem: TopKProblem,
+    pub(crate) signature: Signature,
+    /// Shape of the values and of the positions.
+    pub(crate) shape: Vec<usize>,
+}
+
+/// A selection that is ready to launch, except for its buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedTopK {
+    pub(super) order: Order,
+    /// The numbers of the elements to write, if not all are.
+    pub(super) ranks: Option<Handle>,
+    pub(super) stated: StatedTopK,
+    /// `None` if nothing is selected.
+    pub(super) launch: Option<TopKLaunch>,
+}
+
+/// The numbers of the launches of a plan.
+#[derive(Debug)]
+pub(crate) struct TopKLaunch {
+    pub(super) plan: TopKPlan,
+    pub(super) address: AddressType,
+    pub(super) selection: Selection,
+    pub(super) grid: [u32; 3],
+    pub(super) further: Further,
+}
+
+/// The launches after the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Further {
+    None,
+    /// The selection among what several cubes leave of each slice.
+    Among {
+        selection: Selection,
+        grid: [u32; 3],
+    },
+    /// Merges of runs.
+    Runs(RunLaunches),
+}
+
+/// The numbers of the launches that merge runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunLaunches {
+    /// Runs of a slice.
+    pub(super) runs: usize,
+    /// Units of a cube.
+    pub(super) units: u32,
+    /// A unit for each entry.
+    pub(super) merging: [u32; 3],
+    /// A unit for each selected element.
+    pub(super) storing: [u32; 3],
+    /// Runs of the selected elements of a slice, and a cube for each run of all slices, if they are
+    /// put in the order of their positions.
+    pub(super) by_position: Option<(usize, [u32; 3])>,
+}
+
+/// Most units of a cube that merges runs or stores what is selected. Each takes one entry.
+const RUN_UNITS: u32 = 128;
+
+impl TopKRequest<'_> {
+    /// The request with lists that it owns.
+    fn into_owned(self) -> TopKRequest<'static> {
+        let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
+        TopKRequest {
+            shape: owned(self.shape),
+            strides: owned(self.strides),
+            axes: self.axes.map(owned),
+            ranks: self.ranks.map(|ranks| Cow::Owned(ranks.into_owned())),
+            beside_ranks: Cow::Owned(self.beside_ranks.into_owned()),
+            output: self.output.map(|(shape, strides)| (owned(shape), owned(strides))),
+            ..self
+        }
+    }
+
+    /// The elements of a slice, and the axis of the selected ones if all axes of a slice are kept.
+    pub(crate) fn slices(&self) -> Result<(usize, usize), ReduceError> {
+        let is_reduced = reduced_axes(self.shape.len(), self.axes.as_deref())?;
+        let Some(ranked) = is_reduced.iter().rposition(|&reduced| reduced) else {
+            return Err(ProblemError::NoAxes { operator: "top_k" }.into());
+        };
+        // If a product of extents overflows, the problem refuses the shape.
+        let extents = self.shape.iter().zip(&is_reduced).filter(|&(_, &reduced)| reduced);
+        let len = extents.fold(1usize, |len, (&extent, _)| len.saturating_mul(extent));
+        Ok((len, ranked))
+    }
+
+    /// Checks the request and constructs its problem.
+    pub(crate) fn resolve(&self) -> Result<StatedTopK, ReduceError> {
+        let shape = &self.shape[..];
+        let is_reduced = reduced_axes(shape.len(), self.axes.as_deref())?;
+        let (len, ranked) = self.slices()?;
+        let k = if self.or_fewer { self.k.min(len) } else { self.k };
+        let written = self.ranks.as_ref().map(|ranks| ranks.len());
+        let request = TypeRequest {
+            input: self.element,
+            accumulator: None,
+            outputs: [None, self.positions, None],
+            reduction_len: len,
+        };
+        let signature = rules::value_and_index(&request)
+            .ok_or_else(|| Reason::Types { operator: "top_k".to_owned(), request })?;
+        // The last axis of a slice becomes that of the ranks.
+        let is_left = |axis: usize| self.keep_dims || !is_reduced[axis] || axis == ranked;
+        let extent = |axis: usize| match (is_reduced[axis], axis == ranked) {
+            (false, _) => shape[axis],
+            (true, true) => written.unwrap_or(k),
+            (true, false) => 1,
+        };
+        let left: Vec<usize> = (0..shape.len()).filter(|&axis| is_left(axis)).collect();
+        let selected_shape: Vec<usize> = left.iter().map(|&axis| extent(axis)).collect();
+        let row_major = row_major_strides(&selected_shape);
+        let strides = match &self.output {
+            Some((found, _)) if found[..] != selected_shape => {
+                let (expected, found) = (selected_shape, found.to_vec());
+                return Err(Reason::OutputShape { expected, found }.into());
+            }
+            Some((_, strides)) if strides.len() != selected_shape.len() => {
+                let (dims, strides) = (selected_shape.len(), strides.len());
+                let tensor = Role::Output;
+                return Err(ProblemError::RankMismatch { tensor, dims, strides }.into());
+            }
+            Some((_, strides)) => &strides[..],
+            None => &row_major[..],
+        };
+        let of_left = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+            let pairs = left.iter().zip(strides);
+            pairs.filter(|&(&axis, _)| wanted(axis)).map(|(_, &stride)| stride).collect()
+        };
+        let selected = SelectedSpec {
+            positions: signature.results[1],
+            kept_strides: &of_left(&|axis| !is_reduced[axis]),
+            rank_stride: of_left(&|axis| axis == ranked)[0],
+            written,
+        };
+        let input = InputSpec {
+            element: self.element,
+            shape,
+            strides: &self.strides,
+            alignment: self.alignment,
+        };
+        let problem = TopKProblem::new(&input, self.axes.as_deref(), k, &selected)?;
+        Ok(StatedTopK { problem, signature, shape: selected_shape })
+    }
+}
+
+impl Asked for TopKRequest<'_> {
+    type Request = TopKRequest<'static>;
+
+    fn is(&self, known: &TopKRequest<'static>) -> bool {
+        self == known
+    }
+
+    fn to_request(&self) -> TopKRequest<'static> {
+        self.clone().into_owned()
+    }
+}
+
+/// The tensor is the input.
+impl Task for TopKRequest<'_> {
+    type Stated = StatedTopK;
+    type Problem = TopKProblem;
+    type Launch = TopKLaunch;
+
+    fn state(&self) -> Result<StatedTopK, ReduceError> {
+        self.resolve()
+    }
+
+    fn problem(stated: &StatedTopK) -> &TopKProblem {
+        &stated.problem
+    }
+
+    fn given(&self) -> Option<&TopKPlan> {
+        self.plan.as_ref()
+    }
+
+    /// Keys of elements of 64 bits are computed in 64 bits, all others in 32.
+    fn check_types(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedTopK,
+    ) -> Result<(), ReduceError> {
+        check_kernels(client)?;
+        check_computes(client, device, stated.signature.value)
+    }
+
+    fn check_bytes(&self, stated: &StatedTopK, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
+        match bytes {
+            &[Some(available)] => check_input(stated.problem.slices(), available),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_outputs(&self, client: &Client, stated: &StatedTopK) -> Result<(), ReduceError> {
+        let available = client.properties().memory.max_page_size;
+        let results = stated.signature.results[..2].iter();
+        let needed = results.map(|&element| byte_count(stated.problem.output_span(), element));
+        match needed.max().filter(|&needed| self.output.is_none() && needed > available) {
+            Some(needed) => Err(Reason::OutputTooLarge { needed, available }.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn is_empty(stated: &StatedTopK) -> bool {
+        stated.problem.output_span() == 0
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedTopK,
+        plan: &TopKPlan,
+    ) -> Result<TopKLaunch, ReduceError> {
+        let problem = &stated.problem;
+        let unfit = |reason| -> ReduceError {
+            let (plan, device) = (plan.to_string(), device.name.clone());
+            PlanError::Unfit { plan, device, reason }.into()
+        };
+        let grid = |cubes| {
+            let grid = device.grid(cubes);
+            grid.ok_or_else(|| unfit(Illegal::Grid { cubes, merging: false }))
+        };
+        let entries = entries_left(problem, plan) as u64;
+        if plan.leaves_entries() {
+            let bytes = entries.saturating_mul(size_of::<u32>() as u64);
+            let available = client.properties().memory.max_page_size;
+            if bytes > available {
+                return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
+            }
+        }
+        let span = entries.max(problem.output_span() as u64);
+        let wide = check_limits(problem.slices(), device, span)?;
+        let (key_words, position_words) = TopKPlan::entry_words(problem);
+        let selection = Selection {
+            team: team(&reading(plan, plan.slices_per_cube), device),
+            capacity: plan.buffer,
+            digit_bits: plan.digit_bits,
+            key_words,
+            position_words,
+        };
+        let slices = problem.slices().outputs() as u64;
+        let further = match plan.method {
+            TopKMethod::Runs => {
+                let units = RUN_UNITS.min(device.max_units_per_cube);
+                let cubes = |entries: u64| grid(entries.div_ceil(units.into()));
+                let of_selected = problem.k().div_ceil(plan.buffer as usize);
+                let written = problem.written() as u64;
+                let by_position = match self.order.by_position {
+                    true => Some((of_selected, grid(slices * of_selected as u64)?)),
+                    false => None,
+                };
+                Further::Runs(RunLaunches {
+                    runs: plan.cubes_per_slice as usize,
+                    units,
+                    merging: cubes(entries)?,
+                    storing: cubes(slices * written)?,
+                    by_position,
+                })
+            }
+            _ if plan.leaves_entries() => {
+                let team = team(&reading(plan, 1), device);
+                Further::Among { selection: Selection { team, ..selection }, grid: grid(slices)? }
+            }
+            _ => Further::None,
+        };
+        Ok(TopKLaunch {
+            plan: *plan,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            selection,
+            grid: grid(plan.cubes(problem))?,
+            further,
+        })
+    }
+
+    fn prepare(
+        &self,
+        client: &Client,
+        _: &Device,
+        stated: StatedTopK,
+        launch: Option<TopKLaunch>,
+    ) -> Result<PreparedTopK, ReduceError> {
+        let with_words =
+            |ranks: &Cow<'_, [u32]>| table(client, &[&ranks[..], &self.beside_ranks[..]].concat());
+        let ranks = self.ranks.as_ref().map(with_words).transpose()?;
+        // Only floats have a NaN.
+        let nan_spreads = self.order.nan_spreads && self.element.is_float();
+        Ok(PreparedTopK { order: Order { nan_spreads, ..self.order }, ranks, stated, launch })
+    }
+
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall> {
+        None
+    }
+}
+
+/// The plan of a reduction that reads slices as a selection does, so many in each cube.
+pub(super) fn reading(plan: &TopKPlan, slices_per_cube: u32) -> Plan {
+    let schedule = Schedule::Cube {
+        units_per_output: plan.units_per_slice,
+        outputs_per_cube: slices_per_cube,
+        combine: Combine::Shared,
+    };
+    Plan::new(plan.access, schedule)
+}
+
+/// Entries that the cubes of all slices leave.
+pub(super) fn entries_left(problem: &TopKProblem, plan: &TopKPlan) -> usize {
+    let of_cube = match plan.method {
+        TopKMethod::Runs => plan.buffer as usize,
+        _ => problem.k(),
+    };
+    let of_slice = (plan.cubes_per_slice as usize).saturating_mul(of_cube);
+    problem.slices().outputs().saturating_mul(of_slice)
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<TopKRequest<'static>>> = RefCell::default();
+}
+
+impl Remembered for TopKRequest<'static> {
+    type Prepared = PreparedTopK;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, _: &PreparedTopK) -> Held {
+        let ranks = self.ranks.as_ref().map_or(0, |ranks| size_of_val(&ranks[..]));
+        let ranks = ranks + size_of_val(&self.beside_ranks[..]);
+        let of_ranks = Held { host: ranks, device: ranks };
+        Held::of_axes::<Self, PreparedTopK>(self.shape.len()).plus(of_ranks)
+    }
+}

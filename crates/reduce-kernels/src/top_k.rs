@@ -1,0 +1,356 @@
+//! The largest or smallest elements of each slice, with their positions.
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     ReduceError,
+//!     cubecl::{prelude::*, std::tensor::TensorHandle},
+//!     top_k::{smallest, top_k},
+//! };
+//!
+//! # fn example(client: &Client, logits: &TensorHandle) -> Result<(), ReduceError> {
+//! let best = top_k(client, logits, 1, 50)?; // best.values and best.positions: [rows, 50]
+//! let worst = smallest(8, logits).over(1).nan_last().run(client)?;
+//! # Ok(()) }
+//! ```
+
+use core::fmt;
+use std::borrow::Cow;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{Choice, Device, ElementType, TopKPlan, TopKProblem};
+
+use crate::{
+    axes::Axes,
+    error::{Reason, ReduceError},
+    host::{
+        call::Call,
+        settings::PlanStore,
+        top_k::request::{Order, StatedTopK, TopKRequest},
+    },
+    input::Input,
+    plan_in_use::PlanInUse,
+};
+
+/// The selected elements of each slice: an `X` for their values and one for their positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selected<X = TensorHandle> {
+    /// The values, of the type of the input.
+    pub values: X,
+    /// The position of each value in its slice, counted in row-major order over the axes of the
+    /// slice.
+    pub positions: X,
+}
+
+/// The `k` largest elements of each slice and their positions, from the largest down: what
+/// [`largest`] gives without options.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::top_k::top_k;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let best = top_k(client, x, 1, 8)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched, such as for slices of fewer than `k` elements.
+pub fn top_k(
+    client: &Client,
+    input: &TensorHandle,
+    axes: impl Into<Axes>,
+    k: usize,
+) -> Result<Selected, ReduceError> {
+    largest(k, input).over(axes).run(client)
+}
+
+/// The `k`-th smallest element of each slice and its position, where `k` counts from 1. The axes of a
+/// slice stay with size 1.
+///
+/// NaN comes after all numbers. Of equal elements, the one with the lower position comes first.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::top_k::kth_value;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let third = kth_value(client, x, 1, 3)?.values;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched, such as for a `k` of 0 or slices of fewer than `k`
+/// elements.
+pub fn kth_value(
+    client: &Client,
+    input: &TensorHandle,
+    axes: impl Into<Axes>,
+    k: usize,
+) -> Result<Selected, ReduceError> {
+    let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
+    let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
+    let selection = TopK { ranks: Some(vec![rank]), ..smallest(k, input).over(axes).nan_last() };
+    selection.run(client)
+}
+
+/// Starts the selection of the `k` largest elements of each slice of `input`, from the largest down:
+/// over all axes, unless told otherwise.
+///
+/// - NaN comes before all numbers, as in [`Max`](crate::Max); see [`TopK::nan_last`].
+/// - Of equal elements, the one with the lower position comes first. Both zeros are equal, and so
+///   are all NaN. Values keep their bits.
+/// - Nothing is rounded, so the results are the same on every device and in every batch.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::top_k::{Selected, largest};
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let Selected { values, positions } = largest(8, x).over([1, 2]).run(client)?;
+/// # Ok(()) }
+/// ```
+pub fn largest<T: Input>(k: usize, input: &T) -> TopK<'_, T> {
+    TopK::new(k, input, true)
+}
+
+/// Starts the selection of the `k` smallest elements of each slice of `input`, from the smallest up.
+/// Otherwise it is as [`largest`]: NaN comes before all numbers here too, as in
+/// [`Min`](crate::Min).
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::top_k::smallest;
+///
+/// # fn example(client: &Client, distances: &TensorHandle) -> Result<(), ReduceError> {
+/// let nearest = smallest(10, distances).over(1).run(client)?.positions;
+/// # Ok(()) }
+/// ```
+pub fn smallest<T: Input>(k: usize, input: &T) -> TopK<'_, T> {
+    TopK::new(k, input, false)
+}
+
+/// A selection that is being described; see [`largest`]. It does nothing until [`run`](Self::run) or
+/// [`run_into`](Self::run_into) is called. If the input is a
+/// [`TensorDescription`](crate::TensorDescription), it cannot run, but answers everything else.
+#[must_use = "a selection does nothing until it is run"]
+pub struct TopK<'a, T> {
+    k: usize,
+    pub(crate) input: &'a T,
+    axes: Axes,
+    keep_dims: bool,
+    ranks: Option<Vec<u32>>,
+    or_fewer: bool,
+    order: Order,
+    positions: Option<ElementType>,
+    plan: Option<TopKPlan>,
+    device: Option<&'a Device>,
+    plans: Option<&'a PlanStore>,
+}
+
+impl<T: Input> fmt::Debug for TopK<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TopK")
+            .field("k", &self.k)
+            .field("input", self.input)
+            .field("axes", &self.axes)
+            .field("order", &self.order)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, T: Input> TopK<'a, T> {
+    fn new(k: usize, input: &'a T, largest: bool) -> Self {
+        Self {
+            k,
+            input,
+            axes: Axes::All,
+            keep_dims: true,
+            ranks: None,
+            or_fewer: false,
+            order: Order { largest, nan_last: false, by_position: false, nan_spreads: false },
+            positions: None,
+            plan: None,
+            device: None,
+            plans: None,
+        }
+    }
+
+    /// Sets the axes of a slice: `..` for all, an axis, or a list of axes in any order. The last of
+    /// them becomes the axis of the selected elements.
+    pub fn over(mut self, axes: impl Into<Axes>) -> Self {
+        self.axes = axes.into();
+        self
+    }
+
+    /// Chooses whether the results keep the other axes of a slice with size 1 (the default) or drop
+    /// them.
+    pub fn keep_dims(mut self, keep: bool) -> Self {
+        self.keep_dims = keep;
+        self
+    }
+
+    /// Selects slices of fewer than `k` elements as a whole. Without it, they are an error.
+    pub fn or_fewer(mut self) -> Self {
+        self.or_fewer = true;
+        self
+    }
+
+    /// Puts NaN after all numbers: it is selected only where a slice has fewer than `k` numbers.
+    pub fn nan_last(mut self) -> Self {
+        self.order.nan_last = true;
+        self
+    }
+
+    /// Puts the selected elements in the order of their positions, rather than of their values.
+    pub fn in_order_of_positions(mut self) -> Self {
+        self.order.by_position = true;
+        self
+    }
+
+    /// Asks for this type of the positions: i32, i64, u32 or u64, if it holds them. Without it, they
+    /// are u32, or u64 of slices that u32 does not count.
+    pub fn position_type(mut self, positions: ElementType) -> Self {
+        self.positions = Some(positions);
+        self
+    }
+
+    /// Runs this plan instead of choosing one. It is checked against the problem and the device.
+    pub fn with_plan(mut self, plan: TopKPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// Takes the plan from `plans`, if it has one for the problem; see
+    /// [`Reduction::with_plans`](crate::Reduction::with_plans).
+    #[cfg(feature = "serde")]
+    pub fn with_plans(mut self, plans: &'a PlanStore) -> Self {
+        self.plans = Some(plans);
+        self
+    }
+
+    /// Plans for `device`; see [`Reduction::plan_for`](crate::Reduction::plan_for).
+    pub fn plan_for(mut self, device: &'a Device) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// The shape of the values and of the positions.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, types or strides, and slices that are too short.
+    pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
+        Ok(self.stated()?.shape)
+    }
+
+    /// The types of the values and of the positions.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape).
+    pub fn output_types(&self) -> Result<Selected<ElementType>, ReduceError> {
+        let [values, positions, _] = self.stated()?.signature.results;
+        Ok(Selected { values, positions })
+    }
+
+    /// The canonical problem, for planning without a device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape).
+    pub fn problem(&self) -> Result<TopKProblem, ReduceError> {
+        Ok(self.stated()?.problem)
+    }
+
+    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape), and selections that the device cannot run.
+    pub fn choose(&self, client: &Client) -> Result<Choice<TopKPlan>, ReduceError> {
+        self.call(None)?.choose(client, &[self.input.buffer_bytes()])
+    }
+
+    /// The plan that [`run`](Self::run) would run now, and where it comes from; see
+    /// [`Reduction::plan`](crate::Reduction::plan).
+    ///
+    /// # Errors
+    ///
+    /// The errors of `choose`, and a plan of `with_plan` that may not run.
+    pub fn plan(&self, client: &Client) -> Result<PlanInUse<TopKPlan>, ReduceError> {
+        self.call(None)?.plan(client, &[self.input.buffer_bytes()])
+    }
+
+    /// Whether [`run`](Self::run) would launch. It checks and plans the selection, and caches both,
+    /// but launches nothing. The input's memory is not checked if the input is a
+    /// [`TensorDescription`](crate::TensorDescription).
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return.
+    pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
+        self.call(None)?.check(client, &[self.input.buffer_bytes()])
+    }
+
+    fn stated(&self) -> Result<StatedTopK, ReduceError> {
+        self.call(None)?.stated()
+    }
+
+    /// The call. `output` is the shape and the strides of supplied outputs.
+    pub(crate) fn call<'s>(
+        &'s self,
+        output: Option<(&'s [usize], &'s [usize])>,
+    ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
+        let input = self.input.spec()?;
+        let task = TopKRequest {
+            element: input.element,
+            shape: Cow::Borrowed(input.shape),
+            strides: Cow::Borrowed(input.strides),
+            alignment: input.alignment,
+            axes: self.axes.as_slice().map(Cow::Borrowed),
+            keep_dims: self.keep_dims,
+            k: self.k,
+            ranks: self.ranks.as_deref().map(Cow::Borrowed),
+            beside_ranks: Cow::Borrowed(&[]),
+            or_fewer: self.or_fewer,
+            order: self.order,
+            positions: self.positions,
+            output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
+            plan: self.plan,
+        };
+        let Self { device, plans, .. } = *self;
+        Ok(Call { task, device, plans, parameters: Vec::new(), apply_parameters: Vec::new() })
+    }
+}
+
+impl TopK<'_, TensorHandle> {
+    /// Launches the selection into new row-major tensors. Does not wait for it. Each thread caches
+    /// the prepared selection, so repeating it costs a look-up.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &Client) -> Result<Selected, ReduceError> {
+        let [values, positions] = self.call(None)?.run(client, self.input)?;
+        Ok(Selected { values, positions })
+    }
+
+    /// Launches the selection into tensors of the results' shape, which have the same strides. Does
+    /// not wait for it. See [`Reduction::run_into`](crate::Reduction::run_into).
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub fn run_into(
+        self,
+        client: &Client,
+        outputs: Selected<TensorBinding>,
+    ) -> Result<(), ReduceError> {
+        let Selected { values, positions } = outputs;
+        let (shape, strides) = (values.shape.to_vec(), values.strides.to_vec());
+        self.call(Some((&shape, &strides)))?.run_into(client, self.input, [values, positions])
+    }
+}

@@ -1,0 +1,500 @@
+//! The first elements of slices: every type, layout and plan beside a stable sort on the host, data
+//! that hurts, and what is refused.
+
+use std::cmp::Ordering;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+use reduce_kernels::{
+    ElementType, ErrorKind, ReduceError, TensorDescription, cubecl, device_of,
+    planner::{
+        Access, Device, Direction, Illegal, PlanError, ProblemError, TopKMethod, TopKPlan,
+        row_major_strides, span,
+    },
+    quantiles::{Interpolation, median, percentile, quantile, quantiles},
+    storage_type,
+    top_k::{Selected, TopK, kth_value, largest, smallest, top_k},
+};
+
+use crate::{
+    case::Case,
+    oracle::reduce_naively,
+    run::{POISON, capable_device, decode, encode, read, source, tensor, tensor_of},
+};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    k: usize,
+    largest: bool,
+    nan_last: bool,
+    by_position: bool,
+    plan: Option<TopKPlan>,
+}
+
+/// The `k` largest, in their order.
+fn largest_of(k: usize) -> Asked {
+    Asked { k, largest: true, nan_last: false, by_position: false, plan: None }
+}
+
+impl Asked {
+    fn of<'a>(self, input: &'a TensorHandle, device: &'a Device) -> TopK<'a, TensorHandle> {
+        let mut selection =
+            if self.largest { largest(self.k, input) } else { smallest(self.k, input) };
+        if self.nan_last {
+            selection = selection.nan_last();
+        }
+        if self.by_position {
+            selection = selection.in_order_of_positions();
+        }
+        match self.plan {
+            Some(plan) => selection.with_plan(plan).plan_for(device),
+            None => selection,
+        }
+    }
+
+    /// The positions of a slice's first elements, found by a stable sort.
+    fn select(self, elements: &[Ordered]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..elements.len()).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (elements[a], elements[b]);
+            match (a.0, b.0) {
+                (None, None) => Ordering::Equal,
+                (None, _) if self.nan_last => Ordering::Greater,
+                (None, _) => Ordering::Less,
+                (_, None) if self.nan_last => Ordering::Less,
+                (_, None) => Ordering::Greater,
+                (Some(a), Some(b)) if self.largest => b.cmp(&a),
+                (Some(a), Some(b)) => a.cmp(&b),
+            }
+        });
+        order.truncate(self.k);
+        if self.by_position {
+            order.sort_unstable();
+        }
+        order
+    }
+}
+
+/// An integer that is ordered as the element is; `None` for NaN.
+#[derive(Clone, Copy, Debug)]
+struct Ordered(Option<i128>);
+
+impl Ordered {
+    fn of(element: ElementType, bytes: &[u8]) -> Self {
+        if element.is_float() {
+            let value = decode(element, bytes)[0];
+            let bits = i128::from(value.abs().to_bits());
+            return Self((!value.is_nan()).then_some(if value < 0.0 { -bits } else { bits }));
+        }
+        let mut wide = [0; 16];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        let unused = 128 - 8 * bytes.len() as u32;
+        let value = i128::from_le_bytes(wide);
+        Self(Some(if element.is_signed() { value << unused >> unused } else { value }))
+    }
+}
+
+/// Random bits, among them NaN, infinities, both zeros and denormal numbers. A third of the elements
+/// are copies of a few.
+fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
+    let size = element.bytes();
+    let mut bytes = vec![0; len * size];
+    rng.fill_bytes(&mut bytes);
+    let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.0];
+    let special = encode(element, if element.is_float() { &special } else { &special[..3] });
+    for at in 0..len {
+        if rng.random_ratio(1, 3) {
+            let from = rng.random_range(0..special.len() / size) * size;
+            bytes[at * size..][..size].copy_from_slice(&special[from..][..size]);
+        }
+    }
+    if element == ElementType::Bool {
+        bytes.iter_mut().for_each(|byte| *byte &= 1);
+    }
+    bytes
+}
+
+/// Selects from a tensor of these bytes, into outputs with a gap after each element, and compares
+/// both with a stable sort.
+fn check(client: &Client, case: &Case, element: ElementType, bytes: &[u8], asked: Asked) {
+    let told = format!("{element} {case:?} {asked:?}");
+    let size = element.bytes();
+    let device = capable_device(client);
+    let input = tensor_of(client, element, bytes, &case.shape, &case.strides);
+    let selection = || asked.of(&input, &device).over(case.axes.as_slice());
+    let shape = selection().output_shape().unwrap_or_else(|error| panic!("{told}: {error}"));
+    let types = selection().output_types().unwrap();
+    assert_eq!((types.values, types.positions), (element, ElementType::U32));
+    let strides: Vec<usize> = row_major_strides(&shape).iter().map(|stride| 2 * stride).collect();
+    let len = span(&shape, &strides).unwrap();
+    let poisoned = |element: ElementType| {
+        let bytes = vec![POISON; len * element.bytes()];
+        tensor_of(client, element, &bytes, &shape, &strides)
+    };
+    let (values, positions) = (poisoned(element), poisoned(ElementType::U32));
+    let outputs =
+        Selected { values: values.clone().binding(), positions: positions.clone().binding() };
+    selection().run_into(client, outputs).unwrap_or_else(|error| panic!("{told}: {error}"));
+    let values = read::<u8>(client, &values, len * size);
+    let positions = read::<u32>(client, &positions, len);
+
+    let places: Vec<usize> = (0..case.span()).collect();
+    let slices = reduce_naively(&places, &case.shape, &case.strides, &case.axes, <[usize]>::to_vec);
+    // The outputs of a slice: those of an index over the kept axes, with any rank.
+    let ranked = *case.axes.iter().max().unwrap();
+    let at_ranks = reduce_naively(
+        &(0..len).collect::<Vec<usize>>(),
+        &shape,
+        &strides,
+        &[ranked],
+        <[usize]>::to_vec,
+    );
+    assert_eq!(slices.len(), at_ranks.len(), "{told}");
+    for (slice, ranks) in slices.iter().zip(&at_ranks) {
+        let elements: Vec<Ordered> = slice
+            .iter()
+            .map(|&place| Ordered::of(element, &bytes[place * size..][..size]))
+            .collect();
+        let expected = asked.select(&elements);
+        let found: Vec<usize> = ranks.iter().map(|&at| positions[at] as usize).collect();
+        assert_eq!(found, expected, "{told}");
+        for (&at, &position) in ranks.iter().zip(&expected) {
+            let expected = &bytes[slice[position] * size..][..size];
+            assert_eq!(values[at * size..][..size], *expected, "{told} position {position}");
+        }
+    }
+    // The gaps are as they were.
+    let is_gap = |at: &usize| !at.is_multiple_of(2);
+    let untouched = (0..len).filter(is_gap).all(|at| positions[at].to_le_bytes() == [POISON; 4]);
+    assert!(untouched, "{told}");
+}
+
+fn check_random(client: &Client, case: &Case, element: ElementType, asked: Asked, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let bytes = random_bytes(element, case.span(), &mut rng);
+    check(client, case, element, &bytes, asked);
+}
+
+/// All orders.
+fn orders(k: usize) -> impl Iterator<Item = Asked> {
+    (0..8).map(move |bits| Asked {
+        k,
+        largest: bits & 1 == 0,
+        nan_last: bits & 2 != 0,
+        by_position: bits & 4 != 0,
+        plan: None,
+    })
+}
+
+/// Elements of every type, in every order of values, along rows and across columns.
+pub(crate) fn every_type(client: &Client) {
+    let device = device_of(client);
+    for element in ElementType::ALL.into_iter().filter(|&element| device.has(element)) {
+        let rows = Case::contiguous(&[5, 300], &[1]);
+        for (nth, asked) in [1, 7, 300].into_iter().flat_map(orders).enumerate() {
+            check_random(client, &rows, element, asked, nth as u64);
+        }
+        let columns = Case::contiguous(&[70, 9], &[0]);
+        check_random(client, &columns, element, largest_of(8), 1);
+    }
+}
+
+/// Slices of one axis and of several, with gaps and without, of one element and of many.
+pub(crate) fn every_layout(client: &Client) {
+    let cases = [
+        Case::contiguous(&[1], &[0]),
+        Case::contiguous(&[3000], &[0]),
+        Case::contiguous(&[1, 5], &[0]),
+        Case::contiguous(&[40, 3, 50], &[2]),
+        Case::contiguous(&[40, 3, 50], &[0]),
+        Case::contiguous(&[40, 3, 50], &[1]),
+        Case::contiguous(&[40, 3, 50], &[0, 2]),
+        Case::contiguous(&[6, 7, 8, 9], &[1, 3]),
+        Case::contiguous(&[3, 1021], &[1]),
+        Case::contiguous(&[1021, 3], &[0]),
+        Case::pitched(&[6, 100], 104, &[1]),
+        Case::pitched(&[6, 100], 104, &[0, 1]),
+        Case::permuted(&[24, 10, 12], &[2, 0, 1], &[0, 1]),
+        Case::permuted(&[24, 10, 12], &[2, 1, 0], &[1, 2]),
+        Case::permuted(&[64, 100], &[1, 0], &[1]),
+        Case::sliced(&[9, 80], &[2, 2], &[1]),
+        Case::broadcast(&[6, 40], &[0], &[0, 1]),
+        Case::broadcast(&[6, 40], &[1], &[1]),
+    ];
+    for (nth, case) in cases.iter().enumerate() {
+        let len = case.reduction_len();
+        let mut ks = vec![1, len.div_ceil(3), len.min(100)];
+        ks.dedup();
+        for k in ks {
+            check_random(client, case, ElementType::F32, largest_of(k), nth as u64);
+        }
+    }
+}
+
+/// The rules allow plans of many shapes. All select the same.
+pub(crate) fn every_plan(client: &Client) {
+    let device = capable_device(client);
+    let mut tried = 0;
+    for (case, k) in [
+        (Case::contiguous(&[3, 2500], &[1]), 20),
+        (Case::contiguous(&[5, 1001], &[1]), 3),
+        (Case::contiguous(&[900, 37], &[0]), 5),
+    ] {
+        let element = ElementType::F32;
+        let mut rng = StdRng::seed_from_u64(k as u64);
+        let bytes = random_bytes(element, case.span(), &mut rng);
+        let input = tensor_of(client, element, &bytes, &case.shape, &case.strides);
+        let problem = largest(k, &input).over(case.axes.as_slice()).problem().unwrap();
+        let chosen = largest(k, &input).over(case.axes.as_slice()).choose(client).unwrap().plan;
+        for (units, digit_bits, loads) in
+            [(4, 2, 1), (4, 4, 2), (32, 8, 3), (128, 4, 2), (128, 8, 1)]
+        {
+            for (buffer, slices_per_cube, cubes_per_slice) in
+                [(64, 1, 1), (64, 2, 3), (256, 2, 1), (1024, 1, 5)]
+            {
+                let mut plan = chosen;
+                plan.access = plan.access.with_loads_in_flight(loads);
+                plan.units_per_slice = units;
+                plan.digit_bits = digit_bits;
+                plan.buffer = buffer;
+                plan.slices_per_cube = slices_per_cube;
+                plan.cubes_per_slice = cubes_per_slice;
+                if plan.check(&problem, &device).is_ok() {
+                    let asked = Asked { plan: Some(plan), ..largest_of(k) };
+                    check(client, &case, element, &bytes, asked);
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 30, "{tried} plans");
+}
+
+/// Data of which a threshold refuses nothing, or of which many elements are equal.
+pub(crate) fn data_that_hurts(client: &Client) {
+    let len = 6000;
+    let data: [(&str, Vec<f32>); 8] = [
+        ("ascending", (0..len).map(|i| i as f32).collect()),
+        ("descending", (0..len).map(|i| -(i as f32)).collect()),
+        ("equal", vec![1.5; len]),
+        ("two values", (0..len).map(|i| (i % 2) as f32).collect()),
+        ("NaN", vec![f32::NAN; len]),
+        (
+            "ties",
+            (0..len).map(|i| if i % 7 == 0 { 2.0 } else { (i % 100) as f32 * 0.01 }).collect(),
+        ),
+        ("denormal", (0..len).map(|i| f32::from_bits((i * 7919 % 100_000) as u32)).collect()),
+        ("zeros", (0..len).map(|i| if i % 3 == 0 { -0.0 } else { 0.0 }).collect()),
+    ];
+    let case = Case::contiguous(&[2, len / 2], &[1]);
+    for (_, data) in &data {
+        let bytes = bytemuck::cast_slice(data);
+        for k in [1, 50] {
+            for asked in orders(k) {
+                check(client, &case, ElementType::F32, bytes, asked);
+            }
+        }
+    }
+}
+
+/// Few long slices are shared by several cubes, and a second launch selects among what they leave.
+pub(crate) fn several_cubes(client: &Client) {
+    let case = Case::contiguous(&[2, 400_000], &[1]);
+    let described = TensorDescription::row_major(ElementType::F32, case.shape.clone());
+    let plan = largest(10, &described).over(1).choose(client).unwrap().plan;
+    assert_eq!((plan.method, plan.launch_count()), (TopKMethod::Buffer, 2), "{plan}");
+    check_random(client, &case, ElementType::F32, largest_of(10), 5);
+}
+
+/// More elements than shared memory holds are sorted in runs that are merged.
+pub(crate) fn merged_runs(client: &Client) {
+    let shared = device_of(client).shared_memory_bytes;
+    for (shape, axes) in [(&[2, 40_000], [1]), (&[30_000, 3], [0])] {
+        let case = Case::contiguous(shape, &axes);
+        let len = case.reduction_len();
+        let most = shared / 8;
+        for k in [most, len] {
+            let described = TensorDescription::row_major(ElementType::F32, case.shape.clone());
+            let plan = largest(k, &described).over(axes).choose(client).unwrap().plan;
+            assert_eq!(plan.method, TopKMethod::Runs, "{plan}");
+            for by_position in [false, true] {
+                let asked = Asked { by_position, ..largest_of(k) };
+                check_random(client, &case, ElementType::F32, asked, k as u64);
+            }
+        }
+    }
+    // Short runs, whose last is alone in some merges, and slices of several axes.
+    let case = Case::permuted(&[24, 10, 12], &[2, 0, 1], &[0, 1]);
+    let described = TensorDescription::row_major(ElementType::F32, [24, 10, 12]);
+    for (buffer, k) in [(16, 5), (16, 17), (64, 100), (64, 240)] {
+        let mut plan = largest(k, &described).choose(client).unwrap().plan;
+        plan.method = TopKMethod::Runs;
+        plan.access = Access::new(Direction::Across);
+        (plan.units_per_slice, plan.slices_per_cube) = (16, 1);
+        (plan.buffer, plan.cubes_per_slice) =
+            (buffer, case.reduction_len().div_ceil(buffer as usize) as u32);
+        for largest in [true, false] {
+            let asked = Asked { plan: Some(plan), largest, ..largest_of(k) };
+            check_random(client, &case, ElementType::F32, asked, k as u64);
+        }
+    }
+}
+
+/// Quantiles beside those of sorted elements in f64: of every type, over axes of any layout, from
+/// both ends of a slice, and of slices with NaN and infinities.
+pub(crate) fn of_quantiles(client: &Client) {
+    let device = device_of(client);
+    let q = [0.5, 0.0, 1.0, 0.1, 0.97];
+    let cases = [
+        Case::contiguous(&[3, 501], &[1]),
+        Case::contiguous(&[40, 3, 5], &[0, 2]),
+        Case::permuted(&[24, 10, 12], &[2, 0, 1], &[0]),
+    ];
+    for element in ElementType::ALL.into_iter().filter(|&element| device.has(element)) {
+        for case in &cases[..if element == ElementType::F32 { 3 } else { 1 }] {
+            let mut rng = StdRng::seed_from_u64(7);
+            let draw = |rng: &mut StdRng| {
+                rng.random_range(if element.is_signed() { -100 } else { 0 }..100)
+            };
+            let values: Vec<f64> = (0..case.span()).map(|_| f64::from(draw(&mut rng))).collect();
+            let bytes = encode(element, &values);
+            let values = decode(element, &bytes);
+            let input = tensor_of(client, element, &bytes, &case.shape, &case.strides);
+            let asked = quantiles(q, &input).over(case.axes.as_slice());
+            let (shape, output) = (asked.output_shape().unwrap(), asked.output_types().unwrap());
+            let found = asked.run(client).unwrap();
+            assert_eq!(found.shape()[..], shape[..]);
+            let outputs = case.kept_shape().iter().product::<usize>();
+            let bytes = client.read_one(found.handle).expect("the device answers");
+            let found = decode(output, &bytes[..outputs * q.len() * output.bytes()]);
+            let expected = |q: f64| {
+                let of_slice = move |slice: &[f64]| linear(slice, q);
+                reduce_naively(&values, &case.shape, &case.strides, &case.axes, of_slice)
+            };
+            let expected: Vec<f64> = q.iter().flat_map(|&q| expected(q)).collect();
+            for (found, expected) in found.iter().zip(&expected) {
+                let tolerance = expected.abs() * if output.bytes() == 2 { 0.01 } else { 1e-6 };
+                assert!(
+                    (found - expected).abs() <= tolerance,
+                    "{element} {case:?} {found} {expected}"
+                );
+            }
+        }
+    }
+    // NaN spreads; infinities are elements, and lie between equal ones.
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let data = [1.0, nan, 2.0, -inf, 3.0, inf, inf, inf, 5.0, -inf, -inf, 7.0];
+    let x = tensor(client, &data, &[4, 3], &[3, 1]);
+    let of_rows = |x: &TensorHandle| read::<f32>(client, &median(client, x, 1).unwrap(), 4);
+    let found = of_rows(&x);
+    assert!(found[0].is_nan() && found[1..] == [3.0, inf, -inf], "{found:?}");
+    let pairs = tensor(client, &data, &[6, 2], &[2, 1]);
+    let found = read::<f32>(client, &quantile(client, &pairs, 1, 0.5).unwrap(), 6);
+    assert!(found[0].is_nan() && found[2..4] == [inf, inf], "{found:?}");
+    assert_eq!(median(client, &x, ..).unwrap().shape()[..], [1, 1]);
+    let whole = quantiles([0.25, 0.75], &x).keep_dims(false).run(client).unwrap();
+    assert_eq!(whole.shape()[..], [2]);
+    // The elements on both sides of a quantile, and their mean.
+    let y = tensor(client, &[4.0f32, 1.0, 2.0, 8.0], &[1, 4], &[4, 1]);
+    let found = |interpolation: Interpolation| {
+        let found = quantiles([0.5], &y).over(1).interpolation(interpolation).run(client).unwrap();
+        read::<f32>(client, &found, 1)[0]
+    };
+    use Interpolation::{Higher, Lower, Midpoint};
+    assert_eq!([Lower, Higher, Midpoint].map(found), [2.0, 4.0, 3.0]);
+    assert_eq!(read::<f32>(client, &percentile(client, &y, 1, 100.0).unwrap(), 1), [8.0]);
+    // The third smallest, and its position.
+    let Selected { values, positions } = kth_value(client, &y, 1, 3).unwrap();
+    assert_eq!(values.shape()[..], [1, 1]);
+    let found = (read::<f32>(client, &values, 1)[0], read::<u32>(client, &positions, 1)[0]);
+    assert_eq!(found, (4.0, 0));
+
+    let error = quantiles([0.5, 1.5], &y).run(client).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Parameter, "{error}");
+    let error = quantiles([f64::NAN], &y).run(client).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Parameter, "{error}");
+    let error = quantiles([0.5], &y).output_type(ElementType::I32).run(client).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Type, "{error}");
+    let empty = tensor::<f32>(client, &[], &[2, 0], &[1, 1]);
+    assert_eq!(median(client, &empty, 1).unwrap_err().kind(), ErrorKind::Shape);
+    assert_eq!(kth_value(client, &y, 1, 0).unwrap_err().kind(), ErrorKind::Parameter);
+    assert_eq!(kth_value(client, &y, 1, 5).unwrap_err().kind(), ErrorKind::Shape);
+}
+
+/// The linearly interpolated quantile of elements.
+fn linear(elements: &[f64], q: f64) -> f64 {
+    let mut sorted = elements.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len() - 1) as f64 * q;
+    let (lower, upper) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    lower + (upper - lower) * at.fract()
+}
+
+/// Shapes, types, edges and errors.
+pub(crate) fn contract(client: &Client) {
+    let x = TensorDescription::row_major(ElementType::F16, [4, 6, 5]);
+    let shape = |selection: TopK<'_, TensorDescription>| selection.output_shape().unwrap();
+    assert_eq!(shape(largest(3, &x).over(1)), [4, 3, 5]);
+    assert_eq!(shape(largest(3, &x).over([2, 0])), [1, 6, 3]);
+    assert_eq!(shape(largest(3, &x).over([2, 0]).keep_dims(false)), [6, 3]);
+    assert_eq!(shape(largest(3, &x)), [1, 1, 3]);
+    assert_eq!(shape(largest(3, &x).keep_dims(false)), [3]);
+    assert_eq!(shape(smallest(9, &x).over(1).or_fewer()), [4, 6, 5]);
+    let asked = largest(3, &x).position_type(ElementType::I32).output_types().unwrap();
+    assert_eq!(asked, Selected { values: ElementType::F16, positions: ElementType::I32 });
+
+    let error = largest(7, &x).over(1).check(client).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    let expected = ProblemError::TooFewElements { k: 7, len: 6 };
+    assert_eq!(source::<ProblemError>(&error), Some(&expected));
+    let error = largest(1, &x).over([]).check(client).unwrap_err();
+    assert_eq!(source::<ProblemError>(&error), Some(&ProblemError::NoAxes { operator: "top_k" }));
+    let error = largest(1, &x).position_type(ElementType::F32).check(client).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Type, "{error}");
+
+    // Nothing is selected, and nothing launched.
+    let data: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    let y = tensor(client, &data, &[3, 4], &[4, 1]);
+    let none = top_k(client, &y, 1, 0).unwrap();
+    assert_eq!(none.values.shape()[..], [3, 0]);
+    let empty = tensor::<f32>(client, &[], &[0, 4], &[4, 1]);
+    assert_eq!(top_k(client, &empty, 1, 2).unwrap().positions.shape()[..], [0, 2]);
+    let none_of_none = tensor::<f32>(client, &[], &[3, 0], &[1, 1]);
+    let found = largest(5, &none_of_none).over(1).or_fewer().run(client).unwrap();
+    assert_eq!(found.values.shape()[..], [3, 0]);
+
+    // New tensors are row-major.
+    let found = top_k(client, &y, 1, 2).unwrap();
+    assert_eq!(read::<f32>(client, &found.values, 6), [3.0, 2.0, 7.0, 6.0, 11.0, 10.0]);
+    assert_eq!(read::<u32>(client, &found.positions, 6), [3, 2, 3, 2, 3, 2]);
+
+    // Outputs of another shape, or with other strides.
+    let output = |shape: &[usize], strides: &[usize]| {
+        let handle = client.empty(64);
+        TensorHandle::new(handle, shape, strides, storage_type(ElementType::F32)).binding()
+    };
+    let refused = |values: TensorBinding, positions: TensorBinding| {
+        let outputs = Selected { values, positions };
+        largest(2, &y).over(1).run_into(client, outputs).unwrap_err()
+    };
+    let error = refused(output(&[3, 3], &[3, 1]), output(&[3, 3], &[3, 1]));
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    let error = refused(output(&[3, 2], &[2, 1]), output(&[3, 2], &[1, 3]));
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    let error = refused(output(&[3, 2], &[0, 1]), output(&[3, 2], &[0, 1]));
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    let error = refused(output(&[3, 2], &[20, 1]), output(&[3, 2], &[20, 1]));
+    assert_eq!(error.kind(), ErrorKind::Buffer, "{error}");
+
+    // A plan that breaks a rule.
+    let mut plan = largest(2, &y).over(1).choose(client).unwrap().plan;
+    plan.digit_bits = 3;
+    let error: ReduceError = largest(2, &y).over(1).with_plan(plan).run(client).unwrap_err();
+    let reason = source::<PlanError>(&error);
+    let digits = |reason: &Illegal| matches!(reason, Illegal::Digits { bits: 3, .. });
+    assert!(matches!(reason, Some(PlanError::Unfit { reason, .. }) if digits(reason)), "{error}");
+    plan.digit_bits = 4;
+    plan.access = Access::new(Direction::Across);
+    assert!(largest(2, &y).over(1).with_plan(plan).run(client).is_err() || plan.access.vector == 1);
+}

@@ -1,0 +1,131 @@
+//! The selection of a few elements of each slice.
+
+use super::{
+    InputSpec, OperatorClass, OutputSpec, Problem,
+    statement::{check_output, checked_span, select},
+};
+use crate::{
+    element::ElementType,
+    error::{ProblemError, Role},
+    problem::reduced_axes,
+};
+
+/// Where the selected elements go: a tensor of their values, of the type of the input, and one of
+/// their positions, both with these strides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SelectedSpec<'a> {
+    /// Type of the positions.
+    pub positions: ElementType,
+    /// One stride in elements for each kept axis, in the order of the input.
+    pub kept_strides: &'a [usize],
+    /// The stride from one selected element of a slice to the next.
+    pub rank_stride: usize,
+    /// How many of the `k` elements of a slice are written, if not all.
+    pub written: Option<usize>,
+}
+
+/// The selection of the first `k` elements of each slice, in some order of values. A slice consists
+/// of the elements that a reduction over the same axes combines.
+///
+/// ```
+/// use reduce_planner::{ElementType, InputSpec, SelectedSpec, TopKProblem};
+///
+/// // The 50 largest of each row.
+/// let input = InputSpec {
+///     element: ElementType::F32,
+///     shape: &[512, 128256],
+///     strides: &[128256, 1],
+///     alignment: 256,
+/// };
+/// let selected =
+///     SelectedSpec { positions: ElementType::U32, kept_strides: &[50], rank_stride: 1, written: None };
+/// let problem = TopKProblem::new(&input, Some(&[1]), 50, &selected)?;
+/// assert_eq!((problem.slices().outputs(), problem.k()), (512, 50));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TopKProblem {
+    pub(super) slices: Problem,
+    pub(super) k: usize,
+    pub(super) written: usize,
+    pub(super) rank_stride: usize,
+    pub(super) span: usize,
+}
+
+impl TopKProblem {
+    /// States the selection of `k` elements of each slice over `axes` (all axes if `None`).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Problem::new`], no axis at all, and slices of fewer than `k` elements. See
+    /// [`ProblemError`].
+    pub fn new(
+        input: &InputSpec<'_>,
+        axes: Option<&[usize]>,
+        k: usize,
+        selected: &SelectedSpec<'_>,
+    ) -> Result<Self, ProblemError> {
+        let is_reduced = reduced_axes(input.shape.len(), axes)?;
+        let kept = select(input.shape, &is_reduced, false);
+        let reduced = select(input.shape, &is_reduced, true);
+        let SelectedSpec { positions, kept_strides, rank_stride, written } = *selected;
+        let written = written.unwrap_or(k);
+        let output =
+            OutputSpec { elements: &[input.element, positions], strides: Some(kept_strides) };
+        let key_bytes = input.element.bytes().next_multiple_of(size_of::<u32>());
+        let entry_bytes = key_bytes + positions.bytes();
+        let class = OperatorClass::new("top_k", entry_bytes).fields(2).positional().exact();
+        let slices = Problem::new(class, input, axes, &output)?;
+        if reduced.is_empty() {
+            return Err(ProblemError::NoAxes { operator: class.name });
+        }
+        let len = slices.reduction_len();
+        if k > len {
+            return Err(ProblemError::TooFewElements { k, len });
+        }
+        let shape: Vec<usize> = kept.into_iter().chain([written]).collect();
+        let strides: Vec<usize> = kept_strides.iter().copied().chain([rank_stride]).collect();
+        let span = checked_span(Role::Output, &shape, &strides)?;
+        check_output(&shape, &strides)?;
+        Ok(Self { slices, k, written, rank_stride, span })
+    }
+
+    /// The slices, as a reduction that gives the value and the position of one element of each.
+    #[must_use]
+    pub fn slices(&self) -> &Problem {
+        &self.slices
+    }
+
+    /// Elements that are selected of each slice.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Elements that are written of each slice: all that are selected, or some of them.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// The stride from one selected element of a slice to the next.
+    #[must_use]
+    pub fn rank_stride(&self) -> usize {
+        self.rank_stride
+    }
+
+    /// Number of elements from the first to the last that the values touch, and the positions.
+    #[must_use]
+    pub fn output_span(&self) -> usize {
+        self.span
+    }
+
+    /// Bytes that must move: each distinct element is read once, and the selected ones are written
+    /// with their positions.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of_one: usize = self.slices.results().iter().map(|result| result.bytes()).sum();
+        let more = self.slices.outputs().saturating_mul(self.written.saturating_sub(1));
+        self.slices.bytes().saturating_add(more.saturating_mul(of_one) as u64)
+    }
+}

@@ -1,0 +1,202 @@
+//! Selections: what the planner decides, and what a plan may not do.
+
+use reduce_planner::{
+    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, PlanError, ProblemError,
+    SelectedSpec, TopKMethod, TopKPlan, TopKProblem, choose_top_k, row_major_strides,
+};
+
+/// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
+fn stated(element: ElementType, shape: &[usize], axis: usize, k: usize) -> TopKProblem {
+    let mut selected = shape.to_vec();
+    selected[axis] = k;
+    let mut kept_strides = row_major_strides(&selected);
+    let rank_stride = kept_strides.remove(axis);
+    let strides = row_major_strides(shape);
+    let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
+    let selected = SelectedSpec {
+        positions: ElementType::U32,
+        kept_strides: &kept_strides,
+        rank_stride,
+        written: None,
+    };
+    TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap()
+}
+
+fn chosen(problem: &TopKProblem, device: &Device) -> TopKPlan {
+    let Choice { plan, .. } = choose_top_k(problem, device).unwrap();
+    plan.check(problem, device).unwrap();
+    plan
+}
+
+/// The sentence of a plan for f32 on an H200.
+fn sentence(shape: &[usize], axis: usize, k: usize) -> String {
+    chosen(&stated(ElementType::F32, shape, axis, k), &Device::h200()).to_string()
+}
+
+/// Short rows share cubes, long ones have a cube each, and few very long ones several.
+#[test]
+fn plans_follow_the_slices() {
+    let expected = [
+        (
+            sentence(&[65536, 128], 1, 8),
+            "top_k: 1 launch, 32 units and a buffer of 128 entries for each of 16 slices of a cube, \
+             counted by digits of 4 bits; vectors of 4 along the reduction, 4 loads in flight",
+        ),
+        (
+            sentence(&[256, 131_072], 1, 64),
+            "top_k: 1 launch, 512 units and a buffer of 2048 entries for each of 1 slices of a cube, \
+             counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
+        ),
+        (
+            sentence(&[256, 131_072], 1, 1024),
+            "top_k: 1 launch, 512 units and a buffer of 4096 entries for each of 1 slices of a cube, \
+             counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
+        ),
+        (
+            sentence(&[1 << 28], 0, 100),
+            "top_k: 2 launches, 264 cubes per slice, 512 units and a buffer of 2048 entries for each \
+             of 1 slices of a cube, counted by digits of 8 bits; vectors of 4 along the reduction, 4 \
+             loads in flight",
+        ),
+        (
+            sentence(&[65536, 1024], 0, 32),
+            "top_k: 2 launches, 8 cubes per slice, 16 units and a buffer of 128 entries for each of \
+             32 slices of a cube, counted by digits of 4 bits; single elements across outputs, 16 \
+             loads in flight",
+        ),
+        // The whole row fits the shared memory that one cube may request.
+        (
+            sentence(&[4096, 8192], 1, 4097),
+            "top_k: 1 launch, 512 units and a buffer of 8192 entries for each of 1 slices of a cube, \
+             counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
+        ),
+        (
+            sentence(&[1 << 20], 0, 1 << 20),
+            "top_k: 11 launches, 512 runs of 2048 entries per slice, sorted by 512 units; single \
+             elements along the reduction, 1 load in flight",
+        ),
+    ];
+    for (found, expected) in expected {
+        assert_eq!(found, expected);
+    }
+}
+
+/// What cannot be stated.
+#[test]
+fn wrong_problems_are_refused() {
+    let input =
+        InputSpec { element: ElementType::F32, shape: &[4, 6], strides: &[6, 1], alignment: 256 };
+    let new = |axes, k, kept_strides: &[usize]| {
+        let positions = ElementType::U32;
+        let selected = SelectedSpec { positions, kept_strides, rank_stride: 1, written: None };
+        TopKProblem::new(&input, axes, k, &selected)
+    };
+    assert_eq!(
+        new(Some(&[1]), 7, &[7]).unwrap_err(),
+        ProblemError::TooFewElements { k: 7, len: 6 }
+    );
+    assert_eq!(new(Some(&[]), 1, &[6, 1]).unwrap_err(), ProblemError::NoAxes { operator: "top_k" });
+    assert!(matches!(new(Some(&[1]), 3, &[2]), Err(ProblemError::OutputOverlaps { .. })));
+    assert!(matches!(new(Some(&[2]), 3, &[3]), Err(ProblemError::AxisOutOfRange { .. })));
+    let problem = new(Some(&[1]), 3, &[3]).unwrap();
+    assert_eq!((problem.k(), problem.written(), problem.output_span()), (3, 3, 12));
+    // 24 elements are read, and 12 values and positions written.
+    assert_eq!(problem.bytes(), 4 * 24 + 8 * 12);
+}
+
+/// Every rule that a plan from a file may break.
+#[test]
+fn hostile_plans_are_refused() {
+    let device = Device::h200();
+    let problem = stated(ElementType::F32, &[100, 5000], 1, 20);
+    let plan = chosen(&problem, &device);
+    let refused = |change: &dyn Fn(&mut TopKPlan)| {
+        let mut plan = plan;
+        change(&mut plan);
+        match plan.check(&problem, &device).unwrap_err() {
+            PlanError::Unfit { reason, .. } => reason,
+            other => panic!("{other}"),
+        }
+    };
+    let access = plan.access;
+    let buffer = |entries, units| Illegal::Buffer { entries, k: 20, units };
+    assert_eq!(refused(&|plan| plan.buffer = 32), buffer(32, 512));
+    assert_eq!(refused(&|plan| plan.buffer = 1000), buffer(1000, 512));
+    assert_eq!(refused(&|plan| plan.buffer = 1 << 14), buffer(1 << 14, 512));
+    assert_eq!(refused(&|plan| plan.digit_bits = 3), Illegal::Digits { bits: 3, units: 512 });
+    assert_eq!(
+        refused(&|plan| (plan.units_per_slice, plan.buffer) = (2, 64)),
+        Illegal::Digits { bits: 8, units: 2 }
+    );
+    assert!(matches!(
+        refused(&|plan| plan.units_per_slice = 48),
+        Illegal::NotPowerOfTwo { value: 48, .. }
+    ));
+    assert!(matches!(refused(&|plan| plan.slices_per_cube = 64), Illegal::NotPowerOfTwo { .. }));
+    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 3 });
+    assert_eq!(
+        refused(&|plan| plan.access = access.with_loads_in_flight(16)),
+        Illegal::Offered { elements: 64, max: 32 }
+    );
+    assert_eq!(
+        refused(&|plan| plan.access = access.with_outputs_in_flight(2)),
+        Illegal::TopKAccess
+    );
+    assert!(matches!(
+        refused(&|plan| plan.access = Access::new(Direction::Across).with_vector(4)),
+        Illegal::InnerStride { .. } | Illegal::TopKAccess
+    ));
+    assert!(matches!(
+        refused(&|plan| plan.cubes_per_slice = u32::MAX),
+        Illegal::SplitStride { .. }
+    ));
+    let single = Access::new(Direction::Along);
+    let as_runs = |plan: &mut TopKPlan| (plan.method, plan.access) = (TopKMethod::Runs, single);
+    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 3 });
+    let mut runs = plan;
+    as_runs(&mut runs);
+    runs.cubes_per_slice = 3;
+    runs.check(&problem, &device).unwrap();
+    // A buffer as long as a slice serves any number of elements.
+    let problem = stated(ElementType::F32, &[100, 1000], 1, 1000);
+    let mut plan = chosen(&problem, &device);
+    assert_eq!(plan.buffer, 1024);
+    plan.buffer = 512;
+    assert!(plan.check(&problem, &device).is_err());
+    plan.version = 0;
+    assert!(matches!(plan.check(&problem, &device).unwrap_err(), PlanError::Version { .. }));
+}
+
+/// Chosen plans obey the rules of devices with little of everything.
+#[test]
+fn chosen_plans_fit_small_devices() {
+    for shared in [1 << 10, 4 << 10, 16 << 10, 64 << 10] {
+        for units in [16, 64, 1024] {
+            let mut device = Device::h200();
+            (device.shared_memory_bytes, device.most_shared_memory_bytes) = (shared, 0);
+            device.max_units_per_cube = units;
+            (device.plane_size_min, device.plane_size_max) = (8, 8);
+            for element in [ElementType::BF16, ElementType::F64] {
+                for (shape, axis) in [(&[7, 3000], 1), (&[3000, 70], 0), (&[100, 9], 1)] {
+                    let len = shape[axis];
+                    for k in [1, 5, len / 2, len] {
+                        chosen(&stated(element, shape, axis, k), &device);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A plan comes back from JSON as a plan of its kind.
+#[cfg(feature = "serde")]
+#[test]
+fn plans_are_saved() {
+    use reduce_planner::AnyPlan;
+
+    for k in [10, 3000] {
+        let plan = chosen(&stated(ElementType::F32, &[9, 5000], 1, k), &Device::h200());
+        let text = serde_json::to_string(&AnyPlan::from(plan)).unwrap();
+        assert_eq!(serde_json::from_str::<AnyPlan>(&text).unwrap(), AnyPlan::TopK(plan));
+    }
+}
