@@ -63,6 +63,55 @@ fn an_array_is_reduced_into_a_file() {
     assert_eq!(Array::read(&output).unwrap().shape, [1, 3, 1]);
 }
 
+/// Selections have a file for the values and one for the positions, quantiles an axis of their own.
+#[test]
+fn elements_are_selected_into_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (input, values, positions) = (path("in.npy"), path("values.npy"), path("positions.npy"));
+    array(&[2, 5], |i| (i * 7 % 5) as f32).write(Path::new(&input)).unwrap();
+    let output = format!("{values},{positions}");
+    let top = ["--op", "top_k", "--k", "2", "--axes", "1"];
+    let report = json(&[&[&input[..], "--output", &output, "--json"], &top[..]].concat());
+    assert_eq!(report["output_shape"], serde_json::json!([2, 2]));
+    assert_eq!(report["results"][1]["values"], serde_json::json!([2, 4, 2, 4]));
+    let found = Array::read(Path::new(&values)).unwrap();
+    assert_eq!(found, array(&[2, 2], |i| [4.0, 3.0, 4.0, 3.0][i]));
+    let found = Array::read(Path::new(&positions)).unwrap();
+    assert_eq!((found.element, found.shape), (ElementType::U32, vec![2, 2]));
+
+    let of = |arguments: &[&str]| json(&[&[&input[..], "--json"], arguments].concat());
+    let found = of(&["--op", "top_k", "--k", "1", "--smallest"]);
+    assert_eq!(found["results"][0]["values"], serde_json::json!([0.0]));
+    let found = of(&["--op", "kth_value", "--k", "2", "--axes", "1", "--keepdims"]);
+    assert_eq!(found["output_shape"], serde_json::json!([2, 1]));
+    assert_eq!(found["results"][0]["values"], serde_json::json!([1.0, 1.0]));
+    let found = of(&["--op", "quantile", "--q", "0.5,1", "--axes", "1"]);
+    assert_eq!(found["output_shape"], serde_json::json!([2, 2]));
+    assert_eq!(found["values"], serde_json::json!([2.0, 2.0, 4.0, 4.0]));
+    let found = of(&["--op", "median", "--axes", "1", "--type", "f64"]);
+    assert_eq!(found["output_shape"], serde_json::json!([2]));
+
+    for (arguments, message) in [
+        (&["--op", "top_k"][..], "`top_k` needs --k"),
+        (&["--op", "quantile"], "`quantile` needs --q"),
+        (&["--op", "median", "--k", "3"], "`median` takes no --k"),
+        (&["--op", "sum", "--q", "0.5"], "`sum` takes no --q"),
+        (&["--op", "top_k", "--k", "3", "--type", "f64"], "`top_k` takes no --type"),
+        (&["--apply", "softmax", "--smallest"], "`softmax` takes no --smallest"),
+        (&["--op", "top_k", "--k", "11"], "the 11 first of 10 elements were asked for"),
+        (&["--op", "quantile", "--q", "2"], "quantile 0 is 2, which is not from 0 to 1"),
+        (
+            &["--op", "top_k", "--k", "1", "--output", "one.npy"],
+            "`top_k` gives 2 results per reduction, but --output names 1 file",
+        ),
+    ] {
+        let output = reduce(&[&[&input[..]], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(message), "{arguments:?}: {said}");
+    }
+}
+
 /// Every type that NumPy shares with the library comes in and goes out as what it is, in both byte
 /// orders; 64-bit integers to the last digit.
 #[test]

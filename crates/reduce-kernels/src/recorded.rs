@@ -38,6 +38,8 @@ pub enum RecordedCall {
     List(RecordedList),
     /// A list whose results are applied to its elements.
     ListApplication(RecordedListApplication),
+    /// A selection of a few elements of each slice.
+    TopK(RecordedTopK),
 }
 
 /// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no
@@ -179,6 +181,45 @@ pub struct RecordedListApplication {
     pub in_place: bool,
 }
 
+/// A selection as data: everything that decides its [`TopKProblem`](crate::planner::TopKProblem), and
+/// no tensor. Which elements come first does not change a plan.
+///
+/// ```
+/// use reduce_kernels::{ElementType, TensorDescription, plans::RecordedCall, top_k::largest};
+///
+/// let x = TensorDescription::row_major(ElementType::BF16, [64, 1000]);
+/// let line = largest(8, &x).over(1).record()?.to_json();
+/// assert_eq!(RecordedCall::parse(&line)?.to_string(), "top_k 8 of bf16 [64, 1000] axis 1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedTopK {
+    /// Elements that are selected of each slice.
+    pub k: usize,
+    /// How many of them are written, if not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<usize>,
+    /// Type of the input's elements.
+    pub element: ElementType,
+    /// Shape of the input.
+    pub shape: Vec<usize>,
+    /// Strides of the input, in elements.
+    pub strides: Vec<usize>,
+    /// Alignment in bytes of the input's first element, 16 at most.
+    pub alignment: usize,
+    /// The axes of a slice; `None` means all axes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axes: Option<Vec<usize>>,
+    /// The type of the positions that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positions: Option<ElementType>,
+    /// Strides of outputs that the caller supplied, which keep all axes of a slice or only the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_strides: Option<Vec<usize>>,
+}
+
 /// The error for text that is no recorded call.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is no recorded call: {error}")]
@@ -270,6 +311,7 @@ impl fmt::Display for RecordedCall {
             RecordedCall::Application(application) => application.fmt(f),
             RecordedCall::List(list) => list.fmt(f),
             RecordedCall::ListApplication(application) => application.fmt(f),
+            RecordedCall::TopK(selection) => selection.fmt(f),
         }
     }
 }
@@ -309,22 +351,52 @@ impl fmt::Display for RecordedListApplication {
     }
 }
 
+/// An input and axes in the words of the benchmarks' cases.
+fn write_input(
+    f: &mut fmt::Formatter<'_>,
+    element: ElementType,
+    shape: &[usize],
+    strides: &[usize],
+    axes: Option<&[usize]>,
+) -> fmt::Result {
+    write!(f, "{element} {shape:?} axis ")?;
+    match axes {
+        None => f.write_str("all")?,
+        Some([axis]) => write!(f, "{axis}")?,
+        Some(axes) => {
+            let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
+            write!(f, "({})", axes.join(", "))?;
+        }
+    }
+    if *strides != reduce_planner::row_major_strides(shape) {
+        write!(f, " strides {strides:?}")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for RecordedTopK {
+    /// The number of elements and the input, followed by what is not as usual.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "top_k {} of ", self.k)?;
+        write_input(f, self.element, &self.shape, &self.strides, self.axes.as_deref())?;
+        if let Some(written) = self.written {
+            write!(f, ", of which {written} are written")?;
+        }
+        if let Some(positions) = self.positions {
+            write!(f, " positions {positions}")?;
+        }
+        match &self.output_strides {
+            Some(strides) => write!(f, " output strides {strides:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for RecordedReduction {
     /// The reduction in the words of the benchmarks' cases, followed by what is not as usual.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operator, element, shape, strides, .. } = self;
-        write!(f, "{operator} {element} {shape:?} axis ")?;
-        match self.axes.as_deref() {
-            None => f.write_str("all")?,
-            Some([axis]) => write!(f, "{axis}")?,
-            Some(axes) => {
-                let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
-                write!(f, "({})", axes.join(", "))?;
-            }
-        }
-        if *strides != reduce_planner::row_major_strides(shape) {
-            write!(f, " strides {strides:?}")?;
-        }
+        write!(f, "{} ", self.operator)?;
+        write_input(f, self.element, &self.shape, &self.strides, self.axes.as_deref())?;
         if let Some(RecordedOperand { element, strides, .. }) = &self.second {
             write!(f, " with {element} strides {strides:?}")?;
         }

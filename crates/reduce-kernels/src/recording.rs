@@ -3,7 +3,9 @@
 use std::{borrow::Cow, rc::Rc};
 
 use cubecl::prelude::*;
-use reduce_planner::{AppliedListProblem, AppliedProblem, InputSpec, ListProblem, Problem};
+use reduce_planner::{
+    AppliedListProblem, AppliedProblem, InputSpec, ListProblem, Problem, TopKProblem,
+};
 
 use crate::{
     axes::Axes,
@@ -18,11 +20,13 @@ use crate::{
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
         settings,
+        top_k::request::{Order, TopKRequest},
     },
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
     recorded::{
-        RecordedApplication, RecordedCall, RecordedList, RecordedListApplication, RecordedReduction,
+        RecordedApplication, RecordedCall, RecordedList, RecordedListApplication,
+        RecordedReduction, RecordedTopK,
     },
     reduction::Reduction,
 };
@@ -218,6 +222,43 @@ impl RecordedListApplication {
         let (apply, in_place) = (ApplyRef(F::DEFINITION.erased()), self.in_place);
         let request = ApplyListRequest { list, apply, in_place, plan: None };
         Ok(ApplyListTask { request, inputs }.state()?.problem)
+    }
+}
+
+impl RecordedTopK {
+    /// The canonical problem.
+    ///
+    /// # Errors
+    ///
+    /// Invalid axes, types or strides, slices that are too short, and output strides of another number
+    /// than the selected elements have axes.
+    pub fn problem(&self) -> Result<TopKProblem, ReduceError> {
+        let reduced = self.axes.as_ref().map_or(self.shape.len(), Vec::len);
+        // Supplied outputs that drop axes have one stride less for each of them.
+        let strides = self.output_strides.as_ref();
+        let dropped = strides
+            .is_some_and(|strides| reduced > 1 && strides.len() + reduced == self.shape.len() + 1);
+        let request = TopKRequest {
+            element: self.element,
+            shape: Cow::Borrowed(&self.shape),
+            strides: Cow::Borrowed(&self.strides),
+            // The number may come from a file.
+            alignment: alignment_of(self.alignment as u64),
+            axes: self.axes.as_deref().map(Cow::Borrowed),
+            keep_dims: !dropped,
+            k: self.k,
+            ranks: self.written.map(|written| Cow::Owned(vec![0; written])),
+            beside_ranks: Cow::Borrowed(&[]),
+            or_fewer: false,
+            order: Order { largest: true, nan_last: false, by_position: false, nan_spreads: false },
+            positions: self.positions,
+            output: None,
+            plan: None,
+        };
+        let stated = request.state()?;
+        let Some(strides) = strides else { return Ok(stated.problem) };
+        let output = Some((Cow::Owned(stated.shape), Cow::Borrowed(&strides[..])));
+        Ok(TopKRequest { output, ..request }.state()?.problem)
     }
 }
 

@@ -19,6 +19,8 @@ use std::borrow::Cow;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{Choice, Device, ElementType, TopKPlan, TopKProblem};
 
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedCall, RecordedTopK};
 use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
@@ -89,10 +91,7 @@ pub fn kth_value(
     axes: impl Into<Axes>,
     k: usize,
 ) -> Result<Selected, ReduceError> {
-    let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
-    let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
-    let selection = TopK { ranks: Some(vec![rank]), ..smallest(k, input).over(axes).nan_last() };
-    selection.run(client)
+    smallest(k, input).over(axes).nan_last().only_last().run(client)
 }
 
 /// Starts the selection of the `k` largest elements of each slice of `input`, from the largest down:
@@ -140,7 +139,7 @@ pub struct TopK<'a, T> {
     pub(crate) input: &'a T,
     axes: Axes,
     keep_dims: bool,
-    ranks: Option<Vec<u32>>,
+    only_last: bool,
     or_fewer: bool,
     order: Order,
     positions: Option<ElementType>,
@@ -168,7 +167,7 @@ impl<'a, T: Input> TopK<'a, T> {
             input,
             axes: Axes::All,
             keep_dims: true,
-            ranks: None,
+            only_last: false,
             or_fewer: false,
             order: Order { largest, nan_last: false, by_position: false, nan_spreads: false },
             positions: None,
@@ -195,6 +194,12 @@ impl<'a, T: Input> TopK<'a, T> {
     /// Selects slices of fewer than `k` elements as a whole. Without it, they are an error.
     pub fn or_fewer(mut self) -> Self {
         self.or_fewer = true;
+        self
+    }
+
+    /// Writes only the last of the `k` elements, the `k`-th; see [`kth_value`].
+    pub fn only_last(mut self) -> Self {
+        self.only_last = true;
         self
     }
 
@@ -295,6 +300,16 @@ impl<'a, T: Input> TopK<'a, T> {
         self.call(None)?.check(client, &[self.input.buffer_bytes()])
     }
 
+    /// The selection as data, as [`record_calls`](crate::plans::record_calls) would record it.
+    ///
+    /// # Errors
+    ///
+    /// A tensor from which nothing can be selected.
+    #[cfg(feature = "serde")]
+    pub fn record(&self) -> Result<RecordedCall, ReduceError> {
+        Ok(RecordedCall::TopK(RecordedTopK::of(&self.call(None)?.task)))
+    }
+
     fn stated(&self) -> Result<StatedTopK, ReduceError> {
         self.call(None)?.stated()
     }
@@ -305,7 +320,7 @@ impl<'a, T: Input> TopK<'a, T> {
         output: Option<(&'s [usize], &'s [usize])>,
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
         let input = self.input.spec()?;
-        let task = TopKRequest {
+        let mut task = TopKRequest {
             element: input.element,
             shape: Cow::Borrowed(input.shape),
             strides: Cow::Borrowed(input.strides),
@@ -313,7 +328,7 @@ impl<'a, T: Input> TopK<'a, T> {
             axes: self.axes.as_slice().map(Cow::Borrowed),
             keep_dims: self.keep_dims,
             k: self.k,
-            ranks: self.ranks.as_deref().map(Cow::Borrowed),
+            ranks: None,
             beside_ranks: Cow::Borrowed(&[]),
             or_fewer: self.or_fewer,
             order: self.order,
@@ -321,6 +336,13 @@ impl<'a, T: Input> TopK<'a, T> {
             output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
             plan: self.plan,
         };
+        if self.only_last {
+            let (len, _) = task.slices()?;
+            let k = if self.or_fewer { self.k.min(len) } else { self.k };
+            let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
+            let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
+            task.ranks = Some(Cow::Owned(vec![rank]));
+        }
         let Self { device, plans, .. } = *self;
         Ok(Call { task, device, plans, parameters: Vec::new(), apply_parameters: Vec::new() })
     }

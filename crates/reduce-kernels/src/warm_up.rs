@@ -17,6 +17,7 @@ use crate::{
     list::{AppliedList, ListReduction},
     operator::{Apply, Operator},
     reduction::Reduction,
+    top_k::TopK,
 };
 
 /// A call whose kernels can be compiled without running it. Every builder is one, also with a
@@ -139,6 +140,15 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
         let tensors =
             Tensors { input: &input, second: second.as_ref(), operands: operands.iter().collect() };
         self.call(None, false)?.run(client, &tensors)?;
+        Ok(())
+    }
+}
+
+impl<T: Input> WarmUp for TopK<'_, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let input = stand_in(client, self.input)?;
+        self.call(None)?.run(client, &input)?;
         Ok(())
     }
 }

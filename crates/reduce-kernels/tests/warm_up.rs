@@ -20,6 +20,7 @@ use reduce_kernels::{
     partials::{ShardSpec, merge_partials},
     plans::Numerics,
     reduce, storage_type,
+    top_k::{largest, smallest, top_k},
     warm_up::{WarmUp, warm_up},
 };
 
@@ -45,14 +46,15 @@ fn calls_of_every_kind(client: &Client) {
     let variances = reduce_list(VAR, [&described, &row]);
     let similar = reduce_pair(cosine, &described, &row).over(1);
     let softmax = Softmax.of(&described, 1);
-    let calls: [&dyn WarmUp; 4] = [&sums, &variances, &similar, &softmax];
+    let best = largest(5, &described).over(1);
+    let calls: [&dyn WarmUp; 5] = [&sums, &variances, &similar, &softmax, &best];
 
     let issued = LaunchedKernels::new();
     let mut seen = Vec::new();
     warm_up(client, &calls, |progress| seen.push((progress.done, progress.of))).unwrap();
     let issued = issued.finish();
-    assert_eq!(seen, [(1, 4), (2, 4), (3, 4), (4, 4)]);
-    assert!(issued.len() >= 4, "{}", issued.len());
+    assert_eq!(seen, [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
+    assert!(issued.len() >= 5, "{}", issued.len());
 
     let data: Vec<f32> = (0..37_000).map(|i| (i % 13) as f32 - 6.0).collect();
     let x = tensor(client, &data, &[37, 1000]);
@@ -62,6 +64,7 @@ fn calls_of_every_kind(client: &Client) {
     reduce_list(VAR, [&x, &y]).run(client).unwrap();
     reduce_pair(cosine, &x, &y).over(1).run(client).unwrap();
     Softmax.of(&x, 1).run(client).unwrap();
+    top_k(client, &x, 1, 5).unwrap();
     let launched = launched.finish();
     assert!(
         launched.is_subset(&issued),
@@ -190,6 +193,16 @@ fn few_kernels_for_shards(client: &Client) {
     assert!(launched.len() <= 2, "{} kernels merge", launched.len());
 }
 
+/// Selections of any number of elements share a kernel as long as their buffers are as large, and
+/// largest and smallest elements do.
+fn few_kernels_for_selections(client: &Client) {
+    let rows = TensorDescription::row_major(ElementType::F32, [64, 5000]);
+    let largest = [1, 2, 7, 30, 100, 250].map(|k| largest(k, &rows).over(1));
+    let smallest = [3, 99].map(|k| smallest(k, &rows).over(1).nan_last());
+    let kernels = kernels_of(client, largest.into_iter().chain(smallest));
+    assert!(kernels <= 2, "{kernels} kernels select");
+}
+
 /// A call that cannot run is refused as its run would be, after those before it.
 fn refusals(client: &Client) {
     let x = TensorDescription::row_major(ElementType::F32, [4, 8]);
@@ -214,6 +227,7 @@ macro_rules! on {
             few_kernels(&client);
             few_kernels_for_lists(&client);
             few_kernels_for_shards(&client);
+            few_kernels_for_selections(&client);
             refusals(&client);
         }
     };

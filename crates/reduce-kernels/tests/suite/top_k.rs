@@ -11,6 +11,7 @@ use reduce_kernels::{
         Access, Device, Direction, Illegal, PlanError, ProblemError, TopKMethod, TopKPlan,
         row_major_strides, span,
     },
+    plans::{PlanSource, PlanStore, RecordedCall, TunedPlan},
     quantiles::{Interpolation, median, percentile, quantile, quantiles},
     storage_type,
     top_k::{Selected, TopK, kth_value, largest, smallest, top_k},
@@ -429,6 +430,46 @@ fn linear(elements: &[f64], q: f64) -> f64 {
     let at = (sorted.len() - 1) as f64 * q;
     let (lower, upper) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
     lower + (upper - lower) * at.fract()
+}
+
+/// A plan from a store runs, and a recorded selection makes its problem again.
+pub(crate) fn stored_and_recorded(client: &Client) {
+    let device = device_of(client);
+    let data: Vec<f32> = (0..2000).map(|i| (i * 7919 % 1009) as f32).collect();
+    let x = tensor(client, &data, &[2, 1000], &[1000, 1]);
+    let asked = || largest(5, &x).over(1);
+    let problem = asked().problem().unwrap();
+    let mut plan = asked().choose(client).unwrap().plan;
+    plan.buffer /= 2;
+    let mut store = PlanStore::new(&device);
+    store.insert(&problem, &device, TunedPlan::new(plan, 1, 2)).unwrap();
+    let found = asked().with_plans(&store).plan(client).unwrap();
+    assert_eq!((found.plan, found.source), (plan, PlanSource::Stored));
+    let best = |selected: Selected| read::<u32>(client, &selected.positions, 10);
+    let stored = asked().with_plans(&store).run(client).unwrap();
+    assert_eq!(best(stored), best(asked().run(client).unwrap()));
+
+    let RecordedCall::TopK(recorded) = asked().record().unwrap() else { panic!("another kind") };
+    assert_eq!(recorded.to_string(), "top_k 5 of f32 [2, 1000] axis 1");
+    assert_eq!(recorded.problem().unwrap(), problem);
+    let line = RecordedCall::TopK(recorded.clone()).to_json();
+    assert_eq!(RecordedCall::parse(&line).unwrap(), RecordedCall::TopK(recorded.clone()));
+    for (old, new) in [(r#""k":5"#, r#""k":1001"#), ("[1]", "[2]"), ("[1000,1]", "[1000]")] {
+        let RecordedCall::TopK(changed) = RecordedCall::parse(&line.replacen(old, new, 1)).unwrap()
+        else {
+            panic!("another kind")
+        };
+        assert!(changed.problem().is_err(), "{new}");
+    }
+    let with_strides = |strides: &str| {
+        let changed = line.replacen("{", &format!(r#"{{"output_strides":{strides},"#), 1);
+        match RecordedCall::parse(&changed).unwrap() {
+            RecordedCall::TopK(changed) => changed.problem(),
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(with_strides("[1,2]").unwrap().rank_stride(), 2);
+    assert!(with_strides("[1,2,3]").is_err());
 }
 
 /// Shapes, types, edges and errors.

@@ -21,6 +21,7 @@ impl Arguments {
     pub(crate) fn applied(&self) -> Result<Option<(AppliedName, AppliedOptions)>, ArgumentError> {
         let Some(function) = self.apply else { return Ok(None) };
         let options = self.parameters.applied(function)?;
+        self.check_no_selection(function.name())?;
         let others = [("keepdims", self.keepdims), ("accumulate", self.accumulate.is_some())];
         if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
             return Err(OperationError::Option { name: function.name(), option }.into());

@@ -1,6 +1,7 @@
 //! Reduces an array from a file on a GPU.
 
 mod apply;
+mod select;
 
 use std::{
     collections::BTreeMap, error::Error, io, path::PathBuf, process::ExitCode, time::Instant,
@@ -45,9 +46,10 @@ struct Arguments {
         long,
         required_unless_present = "apply",
         help = format!(
-            "The operator: one of {}; for two inputs, one of {}",
+            "The operator: one of {}; for two inputs, one of {}; for selections, one of {}",
             OperatorName::names(),
-            PairName::names()
+            PairName::names(),
+            select::NAMES
         )
     )]
     op: Option<String>,
@@ -74,6 +76,8 @@ struct Arguments {
     keepdims: bool,
     #[command(flatten)]
     parameters: Parameters,
+    #[command(flatten)]
+    selections: select::Options,
     #[arg(
         long = "type",
         value_name = "TYPE",
@@ -128,6 +132,8 @@ enum ArgumentError {
         counted(*files, "file")
     )]
     Outputs { name: &'static str, results: usize, files: usize },
+    #[error("`{name}` needs --{option}")]
+    Needs { name: &'static str, option: &'static str },
     #[error("--output names {} more than once", .0.display())]
     SameOutput(PathBuf),
 }
@@ -138,11 +144,11 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 impl Arguments {
-    /// A file for each result, or none at all.
-    fn check_outputs(&self, operation: Operation) -> Result<(), ArgumentError> {
-        let (results, files) = (operation.results(), self.output.len());
+    /// A file for each of so many results, or none at all.
+    fn check_files(&self, name: &'static str, results: usize) -> Result<(), ArgumentError> {
+        let files = self.output.len();
         if files != 0 && files != results {
-            return Err(ArgumentError::Outputs { name: operation.name(), results, files });
+            return Err(ArgumentError::Outputs { name, results, files });
         }
         let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
         match (0..files).find(|&nth| again(nth)) {
@@ -249,10 +255,14 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if let Some((function, options)) = arguments.applied()? {
         return run_applied(arguments, function, options);
     }
+    if let Some(selection) = arguments.selection()? {
+        return run_selection(arguments, &selection);
+    }
     let name = arguments.op.as_ref().expect("there is an operator or a function");
     let with = SecondInput { option: "with", given: arguments.with.is_some() };
     let operation = Operation::new(name, &arguments.parameters, with)?;
-    arguments.check_outputs(operation)?;
+    arguments.check_no_selection(operation.name())?;
+    arguments.check_files(operation.name(), operation.results())?;
     let (input, axes) = arguments.read()?;
     let second = arguments.with.as_deref().map(Array::read).transpose()?;
     let work = Work { arguments, operation, input: &input, second: second.as_ref(), axes: &axes };
@@ -280,6 +290,22 @@ fn run_applied(
         say(serde_json::to_string(&report)?)?;
     } else {
         apply::print(&report, arguments.explain)?;
+    }
+    Ok(())
+}
+
+fn run_selection(
+    arguments: &Arguments,
+    selection: &select::Selection,
+) -> Result<(), Box<dyn Error>> {
+    let (input, axes) = arguments.read()?;
+    let work = select::Work { arguments, selection, input: &input, axes: &axes };
+    let (report, results) = on_device(arguments.backend, work)??;
+    arguments.write(&results)?;
+    if arguments.json {
+        say(serde_json::to_string(&report)?)?;
+    } else {
+        select::print(&report)?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Shape and strides of a supplied output.
-type OutputLayout<'a> = (Cow<'a, [usize]>, Cow<'a, [usize]>);
+pub(crate) type OutputLayout<'a> = (Cow<'a, [usize]>, Cow<'a, [usize]>);
 
 /// Everything that decides how a reduction is launched, apart from its buffers and its device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -10,14 +10,14 @@ use reduce_planner::{
 };
 
 #[cfg(feature = "serde")]
-use crate::recorded::RecordedCall;
+use crate::recorded::{RecordedCall, RecordedTopK};
 use crate::{
     error::{Reason, ReduceError},
     host::{
         bound::{byte_count, check_input},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
-        reduce::dispatch::team,
+        reduce::{dispatch::team, request::OutputLayout},
         scratch::table,
         types::{check_computes, check_kernels},
     },
@@ -80,7 +80,7 @@ pub(crate) struct TopKRequest<'a> {
     /// The type of the positions, if one was asked for.
     pub(crate) positions: Option<ElementType>,
     /// Shape and strides of supplied outputs.
-    pub(crate) output: Option<(Cow<'a, [usize]>, Cow<'a, [usize]>)>,
+    pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<TopKPlan>,
 }
 
@@ -379,7 +379,7 @@ impl Task for TopKRequest<'_> {
 
     #[cfg(feature = "serde")]
     fn recorded(&self) -> Option<RecordedCall> {
-        None
+        self.plan.is_none().then(|| RecordedCall::TopK(RecordedTopK::of(self)))
     }
 }
 
@@ -419,5 +419,24 @@ impl Remembered for TopKRequest<'static> {
         let ranks = ranks + size_of_val(&self.beside_ranks[..]);
         let of_ranks = Held { host: ranks, device: ranks };
         Held::of_axes::<Self, PreparedTopK>(self.shape.len()).plus(of_ranks)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl RecordedTopK {
+    /// The selection of a request.
+    pub(crate) fn of(request: &TopKRequest<'_>) -> Self {
+        let len = request.slices().map_or(request.k, |(len, _)| len);
+        Self {
+            k: if request.or_fewer { request.k.min(len) } else { request.k },
+            written: request.ranks.as_ref().map(|ranks| ranks.len()),
+            element: request.element,
+            shape: request.shape.to_vec(),
+            strides: request.strides.to_vec(),
+            alignment: request.alignment,
+            axes: request.axes.as_ref().map(|axes| axes.to_vec()),
+            positions: request.positions,
+            output_strides: request.output.as_ref().map(|(_, strides)| strides.to_vec()),
+        }
     }
 }

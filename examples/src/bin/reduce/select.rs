@@ -1,0 +1,252 @@
+//! `--op` of selections: the largest or smallest elements, the k-th smallest, medians and quantiles.
+
+use std::io;
+
+use clap::Args;
+use reduce_examples::{Array, Number, OperationError, ResultError, download};
+use reduce_kernels::{
+    Axes, ElementType,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
+    planner::TopKPlan,
+    quantiles::{Quantiles, quantiles},
+    top_k::{Selected, TopK, largest, smallest},
+};
+use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
+use serde::Serialize;
+
+use crate::{ArgumentError, Arguments, Results, time, upload};
+
+/// The names of the selections.
+pub(crate) const NAMES: &str = "top_k, kth_value, median, quantile";
+
+/// What selections take.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many elements top_k gives of each slice, with their positions; and which one kth_value
+    /// does, counted from 1, the smallest.
+    #[arg(long)]
+    k: Option<usize>,
+    /// The quantiles, from 0 to 1, such as 0.1,0.5,0.9. The result has an axis of them, the first.
+    #[arg(long, value_delimiter = ',')]
+    q: Vec<f64>,
+    /// The smallest elements for top_k, rather than the largest.
+    #[arg(long)]
+    smallest: bool,
+}
+
+/// The selection that `--op` names.
+#[derive(Clone, Debug)]
+pub(crate) enum Selection {
+    Largest(usize),
+    Smallest(usize),
+    Kth(usize),
+    Median,
+    Quantiles(Vec<f64>),
+}
+
+impl Selection {
+    fn name(&self) -> &'static str {
+        match self {
+            Selection::Largest(_) | Selection::Smallest(_) => "top_k",
+            Selection::Kth(_) => "kth_value",
+            Selection::Median => "median",
+            Selection::Quantiles(_) => "quantile",
+        }
+    }
+
+    /// The number of results.
+    fn results(&self) -> usize {
+        match self {
+            Selection::Median | Selection::Quantiles(_) => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl Arguments {
+    /// The selection, if `--op` names one. Options that it does not have are a mistake, and so are
+    /// those of selections without one.
+    pub(crate) fn selection(&self) -> Result<Option<Selection>, ArgumentError> {
+        let Options { k, ref q, smallest } = self.selections;
+        let Some(op) = self.op.as_deref() else { return Ok(None) };
+        let needed = |name| k.ok_or(ArgumentError::Needs { name, option: "k" });
+        let selection = match op {
+            "top_k" if smallest => Selection::Smallest(needed("top_k")?),
+            "top_k" => Selection::Largest(needed("top_k")?),
+            "kth_value" => Selection::Kth(needed("kth_value")?),
+            "median" => Selection::Median,
+            "quantile" if q.is_empty() => {
+                return Err(ArgumentError::Needs { name: "quantile", option: "q" });
+            }
+            "quantile" => Selection::Quantiles(q.clone()),
+            _ => return Ok(None),
+        };
+        let name = selection.name();
+        self.parameters.check(name, &[])?;
+        let is_quantile = selection.results() == 1;
+        let others = [
+            ("k", k.is_some() && is_quantile),
+            ("q", !q.is_empty() && name != "quantile"),
+            ("smallest", smallest && name != "top_k"),
+            ("with", self.with.is_some()),
+            ("accumulate", self.accumulate.is_some()),
+            ("type", self.result_type.is_some() && !is_quantile),
+        ];
+        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
+            return Err(OperationError::Option { name, option }.into());
+        }
+        self.check_files(name, selection.results())?;
+        Ok(Some(selection))
+    }
+
+    /// Refuses the options of selections for an operator that is none.
+    pub(crate) fn check_no_selection(&self, name: &'static str) -> Result<(), ArgumentError> {
+        let Options { k, ref q, smallest } = self.selections;
+        let given = [("k", k.is_some()), ("q", !q.is_empty()), ("smallest", smallest)];
+        match given.into_iter().find(|&(_, given)| given) {
+            Some((option, _)) => Err(OperationError::Option { name, option }.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the program tells about a selection.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    k: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    q: Vec<f64>,
+    dtype: ElementType,
+    shape: Vec<usize>,
+    axes: Vec<usize>,
+    output_shape: Vec<usize>,
+    device: String,
+    backend: String,
+    compiler: &'static str,
+    plan: Option<TopKPlan>,
+    plan_in_words: String,
+    microseconds: f64,
+    gigabytes_per_second: f64,
+    #[serde(flatten)]
+    results: Results,
+}
+
+/// A selection to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
+    pub(crate) arguments: &'a Arguments,
+    pub(crate) selection: &'a Selection,
+    pub(crate) input: &'a Array,
+    pub(crate) axes: &'a [usize],
+}
+
+impl OnDevice for Work<'_> {
+    type Output = Result<(Report, Vec<Array>), ResultError>;
+
+    fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
+        let tensor = upload(client, self.input);
+        let empty = self.input.shape.contains(&0);
+        let (plan, (mut outputs, microseconds)) = match self.elements(&tensor) {
+            Some(selection) => {
+                let plan = match empty || selection.output_shape()?.contains(&0) {
+                    true => None,
+                    false => Some(selection.choose(client)?.plan),
+                };
+                let run = || {
+                    let selection = self.elements(&tensor).expect("elements are selected");
+                    let Selected { values, positions } = selection.run(client)?;
+                    Ok(vec![values, positions])
+                };
+                (plan, time(client, run)?)
+            }
+            None => {
+                let plan = match empty {
+                    true => None,
+                    false => Some(self.quantiles(&tensor).plan(client)?),
+                };
+                (plan, time(client, || Ok(vec![self.quantiles(&tensor).run(client)?]))?)
+            }
+        };
+        if let Selection::Median = self.selection {
+            // One quantile has no axis of its own.
+            outputs[0].metadata.shape.remove(0);
+            outputs[0].metadata.strides.remove(0);
+        }
+        let results = download(client, &outputs)?;
+        let bytes = self.input.bytes.len() + results.iter().map(|it| it.bytes.len()).sum::<usize>();
+        let (k, q) = match self.selection {
+            &(Selection::Largest(k) | Selection::Smallest(k) | Selection::Kth(k)) => {
+                (Some(k), Vec::new())
+            }
+            Selection::Median => (None, Vec::new()),
+            Selection::Quantiles(q) => (None, q.clone()),
+        };
+        let report = Report {
+            op: self.selection.name(),
+            k,
+            q,
+            dtype: self.input.element,
+            shape: self.input.shape.clone(),
+            axes: self.axes.to_vec(),
+            output_shape: results[0].shape.clone(),
+            device: name.to_owned(),
+            backend: backend.to_string(),
+            compiler: client.name(),
+            plan,
+            plan_in_words: plan.map_or_else(
+                || "nothing to launch: the result has no elements".into(),
+                |plan| plan.to_string(),
+            ),
+            microseconds,
+            gigabytes_per_second: gigabytes_per_second(bytes as u64, microseconds),
+            results: Results::new(&results),
+        };
+        Ok((report, results))
+    }
+}
+
+impl Work<'_> {
+    /// The elements of a tensor that are selected, unless quantiles are.
+    fn elements<'t>(&self, tensor: &'t TensorHandle) -> Option<TopK<'t, TensorHandle>> {
+        let selection = match *self.selection {
+            Selection::Largest(k) => largest(k, tensor),
+            Selection::Smallest(k) => smallest(k, tensor),
+            Selection::Kth(k) => smallest(k, tensor).nan_last().only_last(),
+            Selection::Median | Selection::Quantiles(_) => return None,
+        };
+        let axes = Axes::List(self.axes.to_vec());
+        Some(selection.over(axes).keep_dims(self.arguments.keepdims))
+    }
+
+    /// The quantiles of a tensor.
+    fn quantiles<'t>(&self, tensor: &'t TensorHandle) -> Quantiles<'t, TensorHandle> {
+        let q = match self.selection {
+            Selection::Quantiles(q) => q.clone(),
+            _ => vec![0.5],
+        };
+        let axes = Axes::List(self.axes.to_vec());
+        let found = quantiles(q, tensor).over(axes).keep_dims(self.arguments.keepdims);
+        match self.arguments.result_type {
+            Some(element) => found.output_type(element),
+            None => found,
+        }
+    }
+}
+
+pub(crate) fn print(report: &Report) -> io::Result<()> {
+    let Report { op, dtype, shape, axes, output_shape, .. } = report;
+    say(format_args!("{op} of {dtype} {shape:?} over axes {axes:?} gives {output_shape:?}"))?;
+    say(format_args!("plan: {}", report.plan_in_words))?;
+    say(format_args!("device: {} through {}", report.device, report.compiler))?;
+    say(format_args!(
+        "time: {:.1} us, {:.2} GB/s",
+        report.microseconds, report.gigabytes_per_second
+    ))?;
+    for values in report.results.list().iter().filter_map(|(_, values)| *values) {
+        let text: Vec<String> = values.iter().map(Number::to_string).collect();
+        say(format_args!("values: {}", text.join(" ")))?;
+    }
+    Ok(())
+}
