@@ -121,6 +121,9 @@ mod documents {
     #[doc = include_str!("../../../docs/SERVING.md")]
     struct Serving;
 
+    #[doc = include_str!("../../../docs/TOPK.md")]
+    struct TopK;
+
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/TUNING.md")]
     struct Tuning;

@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedListProblem, AppliedProblem, AppliedSpec, Device, Direction, ElementCost,
     ElementType, InputSpec, ListProblem, OperatorClass, OutputSpec, Plan, PlanStore, Planned,
-    Problem, SecondSpec, StoreError, TunedPlan, choose, row_major_strides,
+    Problem, SecondSpec, SelectedSpec, StoreError, TopKProblem, TunedPlan, choose,
+    row_major_strides,
 };
 use support::Bytes;
 
@@ -404,15 +405,27 @@ fn a_store_keeps_plans_of_every_kind() {
     let applied_list = |in_place| {
         AppliedListProblem::new(list.clone(), &[input; 2], &[&strides[..]; 2], in_place).unwrap()
     };
+    let top_k = |k| {
+        let selected = SelectedSpec {
+            positions: ElementType::U32,
+            kept_strides: &[64],
+            rank_stride: 1,
+            written: None,
+        };
+        TopKProblem::new(&input, Some(&[1]), k, &selected).unwrap()
+    };
 
     let mut store = PlanStore::new(&device);
+    let plan_of_top_k = keep(&mut store, &top_k(7), &device);
     let plan_of_reduction = keep(&mut store, &reduction, &device);
     let plan_of_applied = keep(&mut store, &applied, &device);
     let plan_of_list = keep(&mut store, &list, &device);
     let plan_of_applied_list = keep(&mut store, &applied_list(true), &device);
     let text = store.to_json().unwrap();
     let store = PlanStore::parse(&text, &device).unwrap();
-    assert_eq!(store.len(), 4);
+    assert_eq!(store.len(), 5);
+    assert_eq!(store.plan_for(&top_k(7), &device), Some(plan_of_top_k));
+    assert_eq!(store.plan_for(&top_k(8), &device), None);
     assert_eq!(store.plan_for(&reduction, &device), Some(plan_of_reduction));
     assert_eq!(store.plan_for(&applied, &device), Some(plan_of_applied));
     assert_eq!(store.plan_for(&list, &device), Some(plan_of_list));

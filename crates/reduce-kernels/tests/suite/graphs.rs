@@ -12,8 +12,10 @@ use reduce_kernels::{
     operator::{Arity, One},
     pairs::{SumAndDot, reduce_pair},
     planner::{AppliedKind, PlanError, ScheduleKind, force_applied, row_major_strides},
+    quantiles::median,
     reduce,
     testing::widest_plans,
+    top_k::{Selected, top_k},
 };
 
 use crate::run::{POISON, capable_device, tensor};
@@ -148,6 +150,15 @@ pub(crate) fn every_other_call(client: &Client) {
     let norm = input(client, &[5, 3000]);
     check(client, std::slice::from_ref(&norm), "layer_norm as chosen", || {
         vec![LayerNorm { eps: 1e-5 }.of(&norm, 1).run(client).unwrap()]
+    });
+    let long = input(client, &[2, 300_000]);
+    check(client, std::slice::from_ref(&long), "a selection by several cubes", || {
+        let Selected { values, positions } = top_k(client, &long, 1, 10).unwrap();
+        vec![values, positions]
+    });
+    check(client, std::slice::from_ref(&norm), "a selection by merged runs", || {
+        let Selected { values, positions } = top_k(client, &norm, 1, 3000).unwrap();
+        vec![values, positions, median(client, &norm, 1).unwrap()]
     });
 }
 

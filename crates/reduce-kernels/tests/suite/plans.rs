@@ -21,6 +21,7 @@ use reduce_kernels::{
         stop_recording, stop_using_plans, stop_using_profile, use_plans, use_profile,
     },
     reduce,
+    top_k::largest,
 };
 
 use crate::run::{read, tensor};
@@ -429,6 +430,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         LayerNorm { eps: 1e-5 }.of(x, 1).operand(&row, 1).run(client).unwrap();
         list().run(client).unwrap();
         clipped().run(client).unwrap();
+        largest(3, x).over(1).run(client).unwrap();
     }
     let plan = list().choose(client).unwrap().plan;
     list().with_plan(plan).run(client).unwrap();
@@ -446,6 +448,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         "standardized after mean_rstd f32 [37, 1031] axis 1 operand f32 strides [0, 1]".to_owned(),
         "norm_l2 of 2 tensors of 39178 elements".to_owned(),
         "scaled after norm_l2 of 2 tensors of 39178 elements".to_owned(),
+        "top_k 3 of f32 [37, 1031] axis 1".to_owned(),
     ];
     assert_eq!(lines, expected);
     for call in &found {
@@ -459,6 +462,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         _,
         RecordedCall::List(of_list),
         RecordedCall::ListApplication(of_clipped),
+        RecordedCall::TopK(of_top_k),
     ] = &found[..]
     else {
         panic!("{found:?}")
@@ -472,6 +476,7 @@ pub(crate) fn recorded_calls(client: &Client) {
     assert!(with_results.problems::<Dot, Scaled>().unwrap().0.stores_results());
     assert_eq!(of_list.problem::<NormL2>(), list().problem());
     assert_eq!(of_clipped.problem::<NormL2, Scaled>(), clipped().problem(false));
+    assert_eq!(of_top_k.problem(), largest(3, x).over(1).problem());
     let message = "the recorded call is by `norm_l2`, not by `sum`";
     let refused = |error: ReduceError| (error.kind(), error.to_string());
     let expected = (ErrorKind::Arguments, message.to_owned());

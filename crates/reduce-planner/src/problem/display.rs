@@ -55,7 +55,7 @@ impl fmt::Display for TopKProblem {
     /// their span, and the line of the slices.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { slices, k, written, rank_stride, span } = self;
-        write!(f, "{written} of {k} of each slice, {rank_stride} apart, span {span} | {slices}")
+        write!(f, "top_k {written} of {k}, {rank_stride} apart, span {span} | {slices}")
     }
 }
 
