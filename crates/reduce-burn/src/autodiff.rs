@@ -21,9 +21,11 @@ use crate::{
         self, Gradient,
         application::ApplicationGradient,
         pair::{PairGradient, ResultGradient, has_gradient},
+        selection::SelectionGradient,
     },
     pair::PairReduction,
     reduction::Reduction,
+    selection::Selection,
     tensor::AnyTensor,
 };
 
@@ -62,6 +64,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             Operation::Pair(pair) if is_tracked && has_gradient(pair.function()) => {
                 reduce_pair(floats_of(tensors), &pair)
             }
+            Operation::Selection(selection) if is_tracked => select(floats_of(tensors), &selection),
             Operation::Application(application)
                 if is_tracked && !application.function().is_backward() =>
             {
@@ -81,6 +84,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             | Operation::Pair(_)
             | Operation::Application(_)
             | Operation::ApplicationWithStatistics(_)
+            | Operation::Selection(_)
             | Operation::Clipping(_)) => {
                 let tensors = tensors.into_iter().map(|tensor| match tensor {
                     AnyTensor::Float(tensor) => AnyTensor::Float(tensor.into_primitive()),
@@ -142,6 +146,19 @@ fn reduce_pair<B: ReduceBackend, C: CheckpointStrategy>(
         })
     });
     Ok(nodes.collect())
+}
+
+/// A selection of a tracked tensor. Positions have no gradient.
+fn select<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    selection: &Selection,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let [x] = tensors.try_into().expect("a selection has one input");
+    let guards = [x.node()];
+    let (values, gradient) = gradient::selection::forward::<B>(x.into_primitive(), selection)?;
+    let positions = AnyTensor::Int(gradient.positions());
+    let values = node::<_, C, _, 1>(SelectionStep, guards, values, gradient);
+    Ok(vec![AnyTensor::Float(values), positions])
 }
 
 /// An application of tensors of which one is tracked at least.
@@ -222,6 +239,23 @@ impl<B: ReduceBackend> Backward<B, 2> for PairStep {
                 gradients.register::<B>(parent.id, gradient);
             }
         }
+    }
+}
+
+/// The backward pass of a selection. Its state is the [`SelectionGradient`] of the values.
+#[derive(Debug)]
+struct SelectionStep;
+
+impl<B: ReduceBackend> Backward<B, 1> for SelectionStep {
+    type State = SelectionGradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 1>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        unary::<B, _>(ops.parents, ops.node, gradients, |values| ops.state.of(values));
     }
 }
 

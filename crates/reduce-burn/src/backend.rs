@@ -34,6 +34,7 @@ use crate::{
     clip::{self, Clipped},
     error::ReduceBurnError,
     operand::Operand,
+    selection,
     tensor::floats,
 };
 
@@ -45,6 +46,7 @@ pub use crate::{
     clip::Clipping,
     pair::PairReduction,
     reduction::Reduction,
+    selection::Selection,
     tensor::AnyTensor,
 };
 
@@ -66,6 +68,8 @@ pub enum Operation {
     /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
     /// no meaning.
     ApplicationWithStatistics(Application),
+    /// A selection of elements of one tensor: their values and their positions.
+    Selection(Selection),
     /// A clipping of tensors, which the norm that they had follows.
     Clipping(Clipping),
 }
@@ -78,6 +82,7 @@ impl Operation {
             Operation::Pair(pair) => pair.function().name(),
             Operation::Application(application)
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
+            Operation::Selection(_) => selection::NAME,
             Operation::Clipping(_) => clip::NAME,
         }
     }
@@ -101,6 +106,7 @@ impl Operation {
                 outputs.extend(iter::repeat_n((dtype, shape), count));
                 floats(outputs)
             }
+            Operation::Selection(selection) => selection.outputs(),
             Operation::Clipping(clipping) => {
                 let norm = (clipping.norm_dtype(), clipping.norm_shape());
                 floats([clipping.tensors(), &[norm]].concat())

@@ -21,6 +21,7 @@ use reduce_kernels::{
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
     reduce,
+    top_k::{Selected, TopK, largest, smallest},
 };
 
 use crate::{
@@ -30,6 +31,7 @@ use crate::{
     error::ReduceBurnError,
     pair::PairReduction,
     reduction::Reduction,
+    selection::Selection,
     tensor::AnyTensor,
 };
 
@@ -127,6 +129,11 @@ impl ReduceBackend for CubeBackend {
                     Ok(applied.check(&client)?)
                 })
             }
+            Operation::Selection(selection) => {
+                let (_, dtype) = selection.input();
+                let input = described_tensor(&(dtype, selection.input_shape().clone()))?;
+                Ok(described_selection(&input, selection)?.check(&client)?)
+            }
             Operation::Clipping(clipping) => {
                 let tensors = clipping.tensors().iter().map(described_tensor);
                 let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
@@ -183,6 +190,11 @@ fn launch(
             with_function!(application, &inputs[0], &inputs[1..], applied => {
                 Ok(vec![applied.run(client)?])
             })
+        }
+        Operation::Selection(selection) => {
+            let Selected { values, positions } =
+                described_selection(&inputs[0], selection)?.run(client)?;
+            Ok(vec![values, positions])
         }
         Operation::Clipping(_) => unreachable!("a clipping may work in place"),
     }
@@ -270,6 +282,17 @@ fn described<'a, O: Operator<Inputs = One>, T: Input>(
 ) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
     let described = reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
     with_types(described, reduction.outputs())
+}
+
+/// The selection in the words of reduce-kernels.
+fn described_selection<'a, T: Input>(
+    input: &'a T,
+    selection: &Selection,
+) -> Result<TopK<'a, T>, ReduceBurnError> {
+    let k = selection.k();
+    let described = if selection.largest() { largest(k, input) } else { smallest(k, input) };
+    let positions = element(selection.position_dtype())?;
+    Ok(described.over(selection.axis()).position_type(positions))
 }
 
 /// Launches an operator of two inputs into new tensors.

@@ -56,6 +56,20 @@ pub enum ReduceBurnError {
         /// Name of the operator.
         operator: &'static str,
     },
+    /// More elements are to be selected than the axis has.
+    #[error("the {k} first of {len} elements were asked for")]
+    TooFewElements {
+        /// Elements to select.
+        k: usize,
+        /// Elements along the axis.
+        len: usize,
+    },
+    /// A quantile is not a number from 0 to 1.
+    #[error("a quantile of {q} is not from 0 to 1")]
+    Quantile {
+        /// The number that was asked for.
+        q: f64,
+    },
     /// A function of a list of tensors was given none.
     #[error("`{function}` takes one tensor at least")]
     NoTensors {

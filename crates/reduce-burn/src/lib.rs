@@ -46,6 +46,11 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
+//! # Selections
+//!
+//! [`top_k`] and [`bottom_k`] select elements along an axis, with their positions; [`median`] and
+//! [`quantile`] lie between two of them.
+//!
 //! # Clipping
 //!
 //! [`clip_by_global_norm`] scales a list of tensors down by the norm of all their elements, without
@@ -89,6 +94,7 @@ mod pair;
 pub mod pairs;
 pub mod plans;
 mod reduction;
+mod selection;
 mod tensor;
 
 pub use axes::{Axes, AxisList, Squeeze, squeeze};
@@ -98,6 +104,7 @@ pub use functions::module::clip_gradients;
 pub use functions::{
     application::{layer_norm, log_softmax, rms_norm, softmax},
     clip::clip_by_global_norm,
+    selection::{bottom_k, median, quantile, top_k},
     *,
 };
 pub use reduce_kernels;

@@ -303,3 +303,61 @@ fn kinds_are_checked() {
     let error = new(OperatorName::Sum).unwrap_err();
     assert_eq!(error.to_string(), "`sum` does not reduce tensors of kind Bool");
 }
+
+/// Selections along each axis of a tensor against a sort, with NaN first, and the quantiles between.
+#[test]
+fn selections_are_those_of_a_sort() {
+    let mut rng = StdRng::seed_from_u64(11);
+    let draw = |rng: &mut StdRng| match rng.random_range(0..20) {
+        0 => f32::NAN,
+        n => (n % 7) as f32,
+    };
+    let data: Vec<f32> = (0..60).map(|_| draw(&mut rng)).collect();
+    let x = || Floats::from_data(TensorData::new(data.clone(), SHAPE), &Device::flex());
+    let strides = [20, 5, 1];
+    for axis in 0..3 {
+        let len = SHAPE[axis];
+        let starts = (0..60).filter(|at| at / strides[axis] % len == 0);
+        let slices: Vec<Vec<f32>> = starts
+            .map(|start| (0..len).map(|nth| data[start + nth * strides[axis]]).collect())
+            .collect();
+        let sorted = |slice: &[f32]| {
+            let mut order: Vec<usize> = (0..len).collect();
+            order.sort_by(|&a, &b| {
+                let (a, b) = (slice[a], slice[b]);
+                b.is_nan()
+                    .cmp(&a.is_nan())
+                    .then(b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal))
+            });
+            order
+        };
+        let (values, positions) = top_k(x(), axis as i32, 2);
+        // The axis of the ranks goes last, so that those of a slice follow each other.
+        let last =
+            |order: Tensor<3>| order.movedim(axis, 2).into_data().iter::<f32>().collect::<Vec<_>>();
+        let (values, positions) = (last(values), last(positions.float()));
+        // Slices are in row-major order over the other axes, as their starts are.
+        for (nth, slice) in slices.iter().enumerate() {
+            let order = sorted(slice);
+            for rank in 0..2 {
+                assert_eq!(
+                    positions[2 * nth + rank],
+                    order[rank] as f32,
+                    "axis {axis} slice {nth}"
+                );
+                let (found, expected) = (values[2 * nth + rank], slice[order[rank]]);
+                assert!(found == expected || found.is_nan() && expected.is_nan());
+            }
+        }
+        let medians = last(median(x(), axis as i32));
+        for (median, slice) in medians.iter().zip(&slices) {
+            let mut sorted = slice.clone();
+            sorted.sort_by(f32::total_cmp);
+            let expected = (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0;
+            match slice.iter().any(|element| element.is_nan()) {
+                true => assert!(median.is_nan()),
+                false => assert_eq!(*median, expected),
+            }
+        }
+    }
+}

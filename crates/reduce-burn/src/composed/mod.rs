@@ -4,6 +4,7 @@ pub(crate) mod application;
 pub(crate) mod clip;
 pub(crate) mod pair;
 pub(crate) mod reduction;
+pub(crate) mod selection;
 
 use core::iter;
 
@@ -37,6 +38,10 @@ pub(crate) fn run<B: ReduceBackend>(
             let result = apply::<B>(tensor.clone(), operands, application)?;
             let statistics = application::statistics::<B>(tensor, application)?;
             Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
+        }
+        Operation::Selection(selection) => {
+            let [tensor] = these(tensors);
+            Ok(selection::select(tensor, selection))
         }
         Operation::Clipping(clipping) => {
             let tensors = floats_of(tensors);

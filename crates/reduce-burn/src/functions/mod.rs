@@ -5,6 +5,7 @@ pub(crate) mod clip;
 #[cfg(feature = "optim")]
 pub(crate) mod module;
 pub(crate) mod pair;
+pub(crate) mod selection;
 
 use burn_dispatch::Dispatch;
 use burn_tensor::{

@@ -17,6 +17,7 @@ mod gradients;
 mod inputs;
 mod pairs;
 mod plans;
+mod selections;
 #[cfg(feature = "fusion")]
 mod streams;
 mod values;
@@ -57,7 +58,9 @@ macro_rules! suite {
 
             #[cfg(feature = "fusion")]
             use crate::streams;
-            use crate::{applications, clip, contract, gradients, pairs, plans, values};
+            use crate::{
+                applications, clip, contract, gradients, pairs, plans, selections, values,
+            };
 
             fn device() -> Device {
                 $device
@@ -83,6 +86,10 @@ macro_rules! suite {
                 pairs_of_types: pairs::types;
                 pairs_between_operations: pairs::between_operations;
                 pairs_that_are_wrong: pairs::errors_before_launch;
+                selections: selections::values;
+                selections_quantiles: selections::quantiles;
+                selections_between_operations: selections::between_operations;
+                selections_that_are_wrong: selections::errors_before_launch;
                 clip_lists: clip::lists;
                 clip_types: clip::types;
                 clip_norms_that_are_not_finite: clip::norms_that_are_not_finite;
@@ -97,6 +104,7 @@ macro_rules! suite {
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
+                gradients_of_selections: selections::gradients;
                 gradients_of_narrow_applications: applications::gradients_of_narrow_types;
                 gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
                 gradients_of_narrow_types: gradients::of_narrow_types;
