@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedKind, AppliedProblem, AppliedSpec, Choice, Combine, Device, Direction,
     ElementCost, ElementType, Illegal, InputSpec, Limit, Merge, OperatorClass, OutputSpec, Plan,
-    PlanError, Problem, Schedule, ScheduleKind, Tuning, choose, choose_applied, force,
-    force_applied, row_major_strides,
+    PlanError, Problem, Schedule, ScheduleKind, SelectedSpec, TopKProblem, Tuning, choose,
+    choose_applied, choose_top_k, force, force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -567,6 +567,39 @@ proptest! {
             if let Ok(plan) = force(kind, &problem, &device) {
                 prop_assert_eq!(plan.check(&problem, &device), Ok(()));
             }
+        }
+    }
+
+    /// The same of selections.
+    #[test]
+    fn top_k_plans_fit_any_device(
+        device in any_device(),
+        shape in (1usize..3000, 1usize..300_000),
+        axis in 0usize..2,
+        share in 0usize..=64,
+    ) {
+        let shape = [shape.0, shape.1];
+        let k = shape[axis] * share / 64;
+        let input = InputSpec {
+            element: ElementType::F32,
+            shape: &shape,
+            strides: &row_major_strides(&shape),
+            alignment: 256,
+        };
+        let selected = SelectedSpec {
+            positions: ElementType::U32,
+            kept_strides: &[k.max(1)],
+            rank_stride: 1,
+            written: None,
+        };
+        let problem = TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap();
+        let choice = choose_top_k(&problem, &device);
+        if let Err(error) = device.check() {
+            prop_assert_eq!(choice.unwrap_err(), PlanError::Device(error));
+            return Ok(());
+        }
+        if let Ok(choice) = choice {
+            prop_assert_eq!(choice.plan.check(&problem, &device), Ok(()));
         }
     }
 

@@ -306,6 +306,14 @@ pub(crate) fn several_cubes(client: &Client) {
     let plan = largest(10, &described).over(1).choose(client).unwrap().plan;
     assert_eq!((plan.method, plan.launch_count()), (TopKMethod::Buffer, 2), "{plan}");
     check_random(client, &case, ElementType::F32, largest_of(10), 5);
+    // More cubes than there is work for leave more entries of no element than a buffer holds.
+    let case = Case::contiguous(&[3, 40], &[1]);
+    let described = TensorDescription::row_major(ElementType::F32, case.shape.clone());
+    let mut plan = largest(16, &described).over(1).choose(client).unwrap().plan;
+    (plan.cubes_per_slice, plan.slices_per_cube) = (50, 1);
+    (plan.units_per_slice, plan.buffer, plan.digit_bits) = (16, 32, 4);
+    let asked = Asked { plan: Some(plan), ..largest_of(16) };
+    check_random(client, &case, ElementType::F32, asked, 6);
 }
 
 /// More elements than shared memory holds are sorted in runs that are merged.
@@ -410,6 +418,11 @@ pub(crate) fn of_quantiles(client: &Client) {
     assert_eq!(values.shape()[..], [1, 1]);
     let found = (read::<f32>(client, &values, 1)[0], read::<u32>(client, &positions, 1)[0]);
     assert_eq!(found, (4.0, 0));
+
+    // No quantiles, and quantiles of no slices.
+    assert_eq!(quantiles([], &y).over(1).run(client).unwrap().shape()[..], [0, 1, 1]);
+    let no_rows = tensor::<f32>(client, &[], &[0, 4], &[4, 1]);
+    assert_eq!(quantiles([0.5], &no_rows).over(1).run(client).unwrap().shape()[..], [1, 0, 1]);
 
     let error = quantiles([0.5, 1.5], &y).run(client).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Parameter, "{error}");

@@ -88,8 +88,8 @@ pub fn choose_top_k(problem: &TopKProblem, device: &Device) -> Result<Choice<Top
     let together = floor_power_of_two(together.min(outputs.next_power_of_two()).max(1));
     while u64::from(plan.slices_per_cube) < together {
         let doubled = TopKPlan { slices_per_cube: 2 * plan.slices_per_cube, ..plan };
-        let units = doubled.units_per_slice * doubled.slices_per_cube;
-        if u64::from(units) > most || doubled.shared_bytes(problem) > device.shared_memory_bytes {
+        let units = u64::from(doubled.units_per_slice) * u64::from(doubled.slices_per_cube);
+        if units > most || doubled.shared_bytes(problem) > device.shared_memory_bytes {
             break;
         }
         plan = doubled;
@@ -97,7 +97,8 @@ pub fn choose_top_k(problem: &TopKProblem, device: &Device) -> Result<Choice<Top
 
     // 6. Few long slices are shared by several cubes, each of which leaves its first `k` elements.
     let wanted = cubes_wanted(device, tuning.cubes_per_multiprocessor);
-    let each = (u64::from(tuning.least_rounds) * offered * units).max(4 * k);
+    let rounds = u64::from(tuning.least_rounds).saturating_mul(offered);
+    let each = rounds.saturating_mul(plan.units_per_slice.into()).max(4 * k);
     let cubes = (wanted / plan.cubes(problem).max(1)).min(len / each.max(1)).max(1);
     if cubes > 1 {
         plan.cubes_per_slice = u32::try_from(cubes).unwrap_or(u32::MAX);

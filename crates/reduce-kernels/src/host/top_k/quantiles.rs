@@ -157,13 +157,11 @@ impl<'a> QuantilesCall<'a> {
         })?;
         let bindings = [values.clone().binding(), positions.binding()];
         let signature = stated.signature;
-        let prepared = selection.prepared(client)?;
-        let ranks = prepared.ranks.clone().expect("the selection has ranks");
+        let ranks = selection.prepared(client)?.ranks.clone();
         let words = 2 * quantiles + selection.task.beside_ranks.len();
         selection.run_into(client, input, bindings)?;
-        if total == 0 {
-            return Ok(results);
-        }
+        // There are ranks unless there is nothing to select.
+        let Some(ranks) = ranks else { return Ok(results) };
         let own = |handle: cubecl::server::Handle, len: usize, element: ElementType| {
             Bound::own(handle.binding(), len, element.bytes())
         };

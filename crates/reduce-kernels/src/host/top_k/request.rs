@@ -371,7 +371,9 @@ impl Task for TopKRequest<'_> {
     ) -> Result<PreparedTopK, ReduceError> {
         let with_words =
             |ranks: &Cow<'_, [u32]>| table(client, &[&ranks[..], &self.beside_ranks[..]].concat());
-        let ranks = self.ranks.as_ref().map(with_words).transpose()?;
+        // A buffer of 0 bytes cannot be made, and where nothing is launched there may be no ranks.
+        let ranks = self.ranks.as_ref().filter(|_| launch.is_some());
+        let ranks = ranks.map(with_words).transpose()?;
         // Only floats have a NaN.
         let nan_spreads = self.order.nan_spreads && self.element.is_float();
         Ok(PreparedTopK { order: Order { nan_spreads, ..self.order }, ranks, stated, launch })

@@ -208,7 +208,7 @@ impl Buffer {
     }
 
     /// The entry that others must reach.
-    fn threshold(&self) -> Entry {
+    pub(super) fn threshold(&self) -> Entry {
         let mut words = Sequence::<u32>::new();
         #[unroll]
         for word in 0..comptime![self.selection.words()] {

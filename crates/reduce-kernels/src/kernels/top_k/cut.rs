@@ -105,16 +105,18 @@ pub(super) fn cut(buffer: &mut Buffer, k: u32) -> Entry {
         entries.push(buffer.at(at));
         states.push(RuntimeCell::new(select(at < held, OPEN.runtime(), DROPPED.runtime())));
     }
+    // A slice without more than `k` entries keeps its threshold: the cube cuts for another slice.
+    let mut is_done = held <= k;
+    let former = buffer.threshold();
     let mut threshold = Sequence::<RuntimeCell<u32>>::new();
     #[unroll]
-    for _ in 0..comptime![selection.words()] {
-        threshold.push(RuntimeCell::new(0u32));
+    for word in 0..comptime![selection.words()] {
+        threshold.push(RuntimeCell::new(select(is_done, *former.words.index(word), 0u32)));
     }
     if UNIT_POS == 0 {
         undone[0].store(comptime![tiles as u32]);
     }
     sync_cube();
-    let mut is_done = held <= k;
     if member == 0 {
         needed[tile] = k;
         done[tile] = u32::cast_from(is_done);

@@ -225,12 +225,17 @@ pub(crate) fn select_among_candidates(
             let at = first + comptime![nth * units];
             let place = start + clamp_max(at, count - 1);
             let mut words = Sequence::<u32>::new();
+            let mut bits = 0u32;
             #[unroll]
             for word in 0..comptime![selection.words()] {
-                words.push(candidates.words.index(word)[place]);
+                let found = candidates.words.index(word)[place];
+                words.push(found);
+                bits |= found;
             }
             entries.push(Entry { words });
-            pending |= u32::cast_from(at < count) << comptime![nth as u32];
+            // A cube with fewer than `k` elements has left entries of none, which are all equal: a
+            // buffer of them could not be cut.
+            pending |= u32::cast_from(at < count && bits != 0) << comptime![nth as u32];
         }
         buffer.offer(&entries, pending, round + 1 == rounds, k);
     }
