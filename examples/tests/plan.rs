@@ -183,6 +183,40 @@ fn applied_functions_are_planned() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("\n  refused: "));
 }
 
+/// A selection is planned as a reduction is.
+#[test]
+fn selections_are_planned() {
+    let words = "--shape 512,128256 --axes 1 --op top_k --k 50 --device h200";
+    let told = text(words);
+    assert!(
+        told.starts_with("top_k of f32 [512, 128256] over axes [1] gives f32 and u32"),
+        "{told}"
+    );
+    assert!(
+        told.contains("plan: top_k: 1 launch, 512 units and a buffer of 2048 entries"),
+        "{told}"
+    );
+    let found = report(words);
+    assert_eq!(found["k"], 50.0);
+    // Each element is read once, and a value and a position are written for each selected one.
+    assert_eq!(found["problem"]["bytes"], 4 * 512 * 128_256 + 8 * 512 * 50);
+    let given = format!("{}", found["choice"]["plan"]);
+    let output = plan(words, &["--plan", &given.replace("2048", "64"), "--json"]);
+    let refused: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(refused["given"][0]["refused"].as_str().unwrap().contains("buffer of 64"), "{refused}");
+    for (words, message) in [
+        ("--shape 8 --op top_k --device h200", "`top_k` needs --k"),
+        ("--shape 8 --op sum --k 3 --device h200", "`sum` takes no --k"),
+        ("--shape 8 --apply softmax --k 3 --device h200", "`softmax` takes no --k"),
+        ("--shape 8 --op top_k --k 3 --every-schedule --device h200", "takes no --every-schedule"),
+        ("--shape 8 --op top_k --k 9 --device h200", "the 9 first of 8 elements were asked for"),
+    ] {
+        let output = plan(words, &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(message), "{words}: {said}");
+    }
+}
+
 /// Protects the way from a reason to a change: a number of a printed device, changed in a file,
 /// changes the plan that rests on it.
 #[test]

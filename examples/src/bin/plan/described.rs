@@ -7,12 +7,16 @@ use reduce_kernels::{
     Axes, ElementType, Operator, ReduceError, Reduction, TensorDescription,
     by_name::{AppliedName, AppliedOptions, with_applied, with_operator, with_pair},
     pairs::reduce_pair,
-    planner::{AppliedProblem, Problem, row_major_strides},
+    planner::{AppliedProblem, Problem, TopKProblem, row_major_strides},
     reduce,
+    top_k::largest,
 };
 use serde::Serialize;
 
 use crate::report::Function;
+
+/// The name of selections.
+pub(crate) const TOP_K: &str = "top_k";
 
 /// A tensor that need not exist.
 #[derive(Serialize)]
@@ -42,6 +46,8 @@ pub(crate) enum Work {
     Reduction(Operation),
     /// A function of each slice that gives an array of the input's shape.
     Application(AppliedName, AppliedOptions),
+    /// The selection of so many elements of each slice.
+    Selection(usize),
 }
 
 /// A reduction, or the application of one.
@@ -62,6 +68,7 @@ impl Described {
         match self.work {
             Work::Reduction(operation) => Function::Op(operation.name()),
             Work::Application(function, _) => Function::Apply(function.name()),
+            Work::Selection(_) => Function::Op(TOP_K),
         }
     }
 
@@ -77,6 +84,11 @@ impl Described {
             Some(element) => applied.output_type(element).problems(),
             None => applied.problems(),
         })
+    }
+
+    /// The canonical problem of the selection of `k` elements.
+    pub(crate) fn selection(&self, k: usize) -> Result<TopKProblem, ReduceError> {
+        largest(k, &self.input.description()).over(Axes::List(self.axes.clone())).problem()
     }
 
     /// The canonical problem of a reduction.

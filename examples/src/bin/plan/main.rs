@@ -28,7 +28,7 @@ use reduce_programs::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    described::{Described, Tensor, Work},
+    described::{Described, TOP_K, Tensor, Work},
     report::{Estimated, Given, Report},
 };
 
@@ -68,7 +68,7 @@ struct Arguments {
         long,
         required_unless_present_any = ["apply", "print_device"],
         help = format!(
-            "The operator: one of {}; with --second, one of {}",
+            "The operator: one of {}; with --second, one of {}; for selections, {TOP_K}",
             OperatorName::names(),
             PairName::names()
         )
@@ -96,6 +96,9 @@ struct Arguments {
     second_strides: Option<Vec<usize>>,
     #[command(flatten)]
     parameters: Parameters,
+    /// How many elements top_k selects of each slice.
+    #[arg(long)]
+    k: Option<usize>,
     /// The type of the result, or of the first of several. The operator's own if not given.
     #[arg(long, value_name = "TYPE")]
     output_type: Option<ElementType>,
@@ -134,6 +137,8 @@ enum Stop {
     Arguments(String),
     #[error(transparent)]
     Operation(#[from] OperationError),
+    #[error("`{name}` needs --{option}")]
+    Needs { name: &'static str, option: &'static str },
     #[error(transparent)]
     Axis(#[from] AxisError),
     #[error(
@@ -186,6 +191,16 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
                 bytes: problem.bytes(),
                 launches: problem.outputs() > 0,
                 every_schedule: arguments.every_schedule.then(|| every_schedule(&problem, &device)),
+            };
+            tell(arguments, &described, &device, &problem, shown)
+        }
+        Work::Selection(k) => {
+            let problem = described.selection(k)?;
+            let shown = Shown {
+                problem: problem.slices(),
+                bytes: problem.bytes(),
+                launches: problem.output_span() > 0,
+                every_schedule: None,
             };
             tell(arguments, &described, &device, &problem, shown)
         }
@@ -255,7 +270,45 @@ fn every_schedule(problem: &Problem, device: &Device) -> Vec<Estimated<Plan>> {
 }
 
 impl Arguments {
+    /// The selection, if `--op` names it. Options that it does not have are a mistake, and so is its
+    /// own without it.
+    fn selection(&self) -> Result<Option<Work>, Stop> {
+        if self.op.as_deref() != Some(TOP_K) {
+            return Ok(None);
+        }
+        self.parameters.check(TOP_K, &[])?;
+        let others = [
+            ("second", self.second.is_some()),
+            ("output-type", self.output_type.is_some()),
+            ("accumulate-in", self.accumulate_in.is_some()),
+            ("every-schedule", self.every_schedule),
+        ];
+        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
+            return Err(OperationError::Option { name: TOP_K, option }.into());
+        }
+        let k = self.k.ok_or(Stop::Needs { name: TOP_K, option: "k" })?;
+        Ok(Some(Work::Selection(k)))
+    }
+
     fn work(&self) -> Result<Work, Stop> {
+        if let Some(selection) = self.selection()? {
+            return Ok(selection);
+        }
+        let work = self.other_work()?;
+        match (self.k, work) {
+            (None, _) => Ok(work),
+            (Some(_), Work::Application(function, _)) => {
+                Err(OperationError::Option { name: function.name(), option: "k" }.into())
+            }
+            (Some(_), Work::Reduction(operation)) => {
+                Err(OperationError::Option { name: operation.name(), option: "k" }.into())
+            }
+            (Some(_), Work::Selection(_)) => unreachable!("a selection is no other work"),
+        }
+    }
+
+    /// A reduction, or an application of one.
+    fn other_work(&self) -> Result<Work, Stop> {
         if let Some(function) = self.apply {
             return Ok(Work::Application(function, self.parameters.applied(function)?));
         }
@@ -271,7 +324,7 @@ impl Arguments {
         });
         Ok(Described {
             work: self.work()?,
-            parameters: self.parameters.given().collect(),
+            parameters: self.parameters.given().chain(self.k.map(|k| ("k", k as f64))).collect(),
             input: Tensor::new(self.element, self.shape.clone(), self.strides.clone()),
             second,
             axes: self.axes.from_the_front(self.shape.len())?,
