@@ -383,7 +383,7 @@ fn mistakes_get_one_line() {
         ("good.npy", "--op sum --axes -3", "axis -3 is out of range for a tensor of rank 2"),
         ("good.npy", "--op sum --axes 1,-1", "axis 1 is given more than once"),
         ("good.npy", "--op sum --axes 1,b", "`b` is no axis: expected `all` or numbers"),
-        ("good.npy", "--op median", "unknown operator `median`: expected one of sum, prod, mean"),
+        ("good.npy", "--op mode", "unknown operator `mode`: expected one of sum, prod, mean"),
         ("good.npy", "--op sum --backend opengl", "unknown backend `opengl`"),
         ("good.npy", "--axes 1", "--op <OP>"),
         (
