@@ -1,9 +1,6 @@
 //! Times reductions that are applied to their own elements, in the words of the peers' programs.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::Args;
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
@@ -15,11 +12,10 @@ use reduce_kernels::{
     planner::AppliedPlan,
 };
 use reduce_programs::{
-    Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,
-    microseconds_per_call, on_device, random_inputs,
+    Backend, BackendError, FileError, MeasureError, OnDevice, on_device, random_inputs,
 };
 
-use super::ended;
+use super::{ended, timed_plans::TimedCase};
 
 /// Times cases over rotating buffers (cold cache) and prints
 /// `OURS function dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. The bytes
@@ -44,8 +40,6 @@ enum Stop {
     Plan(#[from] PlanTextError),
     #[error(transparent)]
     Backend(#[from] BackendError),
-    #[error("standard output: {0}")]
-    Output(#[from] io::Error),
     #[error("{what}: {source}")]
     Measure { what: String, source: MeasureError },
 }
@@ -141,27 +135,16 @@ fn time(
     let operands = random_inputs(client, element, &[len], &[1], Some(0));
     let written = if case.function == Function::CrossEntropy { 0 } else { 1 };
     let bytes = (1 + written) * case.place.input_bytes();
-    let chosen = choose(client, case, &inputs[0])?;
-    let others = plans.iter().map(Some);
-    for (nth, plan) in std::iter::once(chosen.as_ref()).chain(others).enumerate() {
-        let mut rotation = inputs.iter().cycle();
-        let timed = microseconds_per_call(client, sample_seconds, || {
-            let input = rotation.next().expect("there is an input");
-            launch(client, case, input, &operands[0], plan.copied())?;
-            Ok(())
-        });
-        let us = match timed {
-            Err(MeasureError::Refused(_)) if nth > 0 => continue,
-            timed => timed?,
-        };
-        let tried = if nth > 0 { "  tried " } else { "" };
-        let words = plan.map_or("two launches".into(), ToString::to_string);
-        let rate = gigabytes_per_second(bytes, us);
-        // A reader that has gone does not wait for the times to come.
-        let case = &case.words;
-        drop(writeln!(io::stdout(), "OURS {case}: {us:.2} us {rate:.1} GB/s  # {tried}{words}"));
+    let timed = TimedCase { client, words: &case.words, bytes, sample_seconds };
+    let input = |call: usize| &inputs[call % inputs.len()];
+    match choose(client, case, &inputs[0])? {
+        Some(chosen) => timed.print(&chosen, plans, |&plan, call| {
+            launch(client, case, input(call), &operands[0], Some(plan)).map(drop)
+        }),
+        None => timed.print(&"two launches", &[], |_, call| {
+            launch(client, case, input(call), &operands[0], None).map(drop)
+        }),
     }
-    Ok(())
 }
 
 /// The plan that is chosen; none for a cross-entropy, which is a reduction and a small launch.

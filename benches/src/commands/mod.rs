@@ -12,6 +12,8 @@ mod report;
 mod serving;
 mod shards;
 mod side_by_side;
+mod timed_plans;
+mod top_k;
 mod tune;
 
 use std::{fmt, process::ExitCode};
@@ -34,6 +36,7 @@ pub(crate) enum Command {
     Serving(serving::Arguments),
     Shards(shards::Arguments),
     SideBySide(side_by_side::Arguments),
+    TopK(top_k::Arguments),
     Tune(tune::Arguments),
 }
 
@@ -52,6 +55,7 @@ impl Command {
             Self::Serving(arguments) => serving::command(arguments),
             Self::Shards(arguments) => shards::command(arguments),
             Self::SideBySide(arguments) => side_by_side::command(arguments),
+            Self::TopK(arguments) => top_k::command(arguments),
             Self::Tune(arguments) => tune::command(arguments),
         }
     }

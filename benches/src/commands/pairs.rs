@@ -1,9 +1,6 @@
 //! Times reductions of two inputs, in the words of the peers' programs.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::Args;
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
@@ -13,12 +10,9 @@ use reduce_kernels::{
     pairs::reduce_pair,
     planner::Plan,
 };
-use reduce_programs::{
-    Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,
-    microseconds_per_call, on_device,
-};
+use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, on_device};
 
-use super::ended;
+use super::{ended, timed_plans::TimedCase};
 
 /// Times cases over rotating buffers (cold cache) and prints
 /// `OURS reduction dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. Both
@@ -106,23 +100,11 @@ fn time(
             reduce_pair(operator, first, second).over(case.place.axes())
         };
         let chosen = of(0).choose(client)?.plan;
-        for (nth, &plan) in std::iter::once(&chosen).chain(plans).enumerate() {
-            let mut turn = 0;
-            let timed = microseconds_per_call(client, sample_seconds, || {
-                turn += 1;
-                of(turn).with_plan(plan).run(client)?;
-                Ok(())
-            });
-            let us = match timed {
-                Err(MeasureError::Refused(_)) if nth > 0 => continue,
-                timed => timed?,
-            };
-            let tried = if nth > 0 { "  tried " } else { "" };
-            let rate = gigabytes_per_second(2 * case.place.input_bytes(), us);
-            // A reader that has gone does not wait for the times to come.
-            let case = &case.words;
-            drop(writeln!(io::stdout(), "OURS {case}: {us:.2} us {rate:.1} GB/s  # {tried}{plan}"));
-        }
-        Ok(())
+        let bytes = 2 * case.place.input_bytes();
+        TimedCase { client, words: &case.words, bytes, sample_seconds }.print(
+            &chosen,
+            plans,
+            |&plan, call| of(call).with_plan(plan).run(client).map(drop),
+        )
     })
 }
