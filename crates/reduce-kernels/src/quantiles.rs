@@ -15,24 +15,23 @@
 //! ```
 
 use core::fmt;
-use std::borrow::Cow;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Device, ElementType, ProblemError, TopKPlan};
+use reduce_planner::{Device, ElementType, ProblemError, TopKPlan, reduced_axes};
 
 use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
     host::top_k::{
-        quantiles::{Between, QuantilesCall},
+        quantiles::{QuantilesCall, Weighted},
         request::{Order, TopKRequest},
     },
     input::Input,
 };
 
-/// How a quantile is found where it lies between two elements: the methods of NumPy, of which all but
-/// the last four are those of R. J. Hyndman and Y. Fan, "Sample Quantiles in Statistical Packages",
-/// 1996.
+/// How a quantile is found where it lies between two elements: the methods of NumPy, of which all
+/// but the last four are those of R. J. Hyndman and Y. Fan, "Sample Quantiles in Statistical
+/// Packages", 1996.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Interpolation {
@@ -65,13 +64,72 @@ pub enum Interpolation {
     Nearest,
 }
 
+/// Where a quantile lies among elements in ascending order; see [`Interpolation::between`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Between {
+    /// Number of the lower of two elements, from 0.
+    pub lower: usize,
+    /// Number of the upper one, which may be the same.
+    pub upper: usize,
+    /// How far the quantile lies from the lower to the upper one, from 0 to 1.
+    pub weight: f64,
+}
+
+/// The end of a slice from which a selection reaches some of its elements with the fewest others.
+///
+/// ```
+/// use reduce_kernels::quantiles::NearerEnd;
+///
+/// // Elements 7 and 8 of 10 in ascending order are the third and the second largest.
+/// let end = NearerEnd::of(&[7, 8], 10);
+/// assert_eq!((end.largest, end.k), (true, 3));
+/// assert_eq!((end.rank(7), end.rank(8)), (2, 1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearerEnd {
+    /// Whether the largest are selected, rather than the smallest.
+    pub largest: bool,
+    /// How many are selected.
+    pub k: usize,
+    last: usize,
+}
+
+impl NearerEnd {
+    /// The end for elements with these numbers, from 0, among `len` in ascending order.
+    #[must_use]
+    pub fn of(numbers: &[usize], len: usize) -> Self {
+        let (least, most) = numbers
+            .iter()
+            .fold((usize::MAX, 0), |(least, most), &number| (least.min(number), most.max(number)));
+        let last = len.saturating_sub(1);
+        let from_above = last.saturating_sub(least.min(last));
+        let largest = from_above < most;
+        let k = len.min(1 + if largest { from_above } else { most });
+        Self { largest, k, last }
+    }
+
+    /// The rank of the element with this number among the selected ones, from 0.
+    #[must_use]
+    pub fn rank(&self, number: usize) -> usize {
+        if self.largest { self.last - number } else { number }
+    }
+}
+
 impl Interpolation {
-    /// Where quantile `q` of `len` elements lies.
-    fn between(self, q: f64, len: usize) -> Between {
+    /// Where quantile `q`, from 0 to 1, of `len` elements lies.
+    ///
+    /// ```
+    /// use reduce_kernels::quantiles::{Between, Interpolation};
+    ///
+    /// let median = Interpolation::Linear.between(0.5, 4);
+    /// assert_eq!(median, Between { lower: 1, upper: 2, weight: 0.5 });
+    /// ```
+    #[must_use]
+    pub fn between(self, q: f64, len: usize) -> Between {
         let n = len as f64;
-        let last = len - 1;
-        // From the first element, which has the number 0, in elements. `alpha` and `beta` are those of
-        // the continuous methods.
+        let last = len.saturating_sub(1);
+        // From the first element, which has the number 0, in elements. `alpha` and `beta` are those
+        // of the continuous methods.
         let continuous = |alpha: f64, beta: f64| n * q + (alpha + q * (1.0 - alpha - beta)) - 1.0;
         let linear = (n - 1.0) * q;
         let virtual_index = match self {
@@ -113,8 +171,8 @@ fn previous_if(index: f64, takes_previous: impl Fn(f64) -> bool) -> f64 {
     taken.max(0.0)
 }
 
-/// The median of each slice: the mean of the two middle elements if there is an even number of them.
-/// Slices with NaN give NaN. The axes of a slice stay with size 1.
+/// The median of each slice: the mean of the two middle elements if there is an even number of
+/// them. Slices with NaN give NaN. The axes of a slice stay with size 1.
 ///
 /// ```no_run
 /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
@@ -136,8 +194,8 @@ pub fn median(
     quantile(client, input, axes, 0.5)
 }
 
-/// A quantile of each slice, for a `q` from 0 to 1, linearly interpolated. Slices with NaN give NaN.
-/// The axes of a slice stay with size 1.
+/// A quantile of each slice, for a `q` from 0 to 1, linearly interpolated. Slices with NaN give
+/// NaN. The axes of a slice stay with size 1.
 ///
 /// ```no_run
 /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
@@ -187,9 +245,9 @@ pub fn percentile(
     quantile(client, input, axes, percentage / 100.0)
 }
 
-/// Starts the computation of several quantiles of each slice of `input`, from one selection: over all
-/// axes, linearly interpolated, unless told otherwise. The results have one axis more than the input,
-/// which comes first: that of the quantiles.
+/// Starts the computation of several quantiles of each slice of `input`, from one selection: over
+/// all axes, linearly interpolated, unless told otherwise. The results have one axis more than the
+/// input, which comes first: that of the quantiles.
 ///
 /// Slices with NaN give NaN. Results are of the type of the input, or of f32 if that is no floating
 /// point type, and rounded once, from f32, or f64 if one of both is.
@@ -215,9 +273,9 @@ pub fn quantiles<T: Input>(q: impl Into<Vec<f64>>, input: &T) -> Quantiles<'_, T
     }
 }
 
-/// Quantiles that are being described; see [`quantiles`]. Nothing happens until [`run`](Self::run) is
-/// called. If the input is a [`TensorDescription`](crate::TensorDescription), they cannot be run, but
-/// everything else is answered.
+/// Quantiles that are being described; see [`quantiles`]. Nothing happens until [`run`](Self::run)
+/// is called. If the input is a [`TensorDescription`](crate::TensorDescription), they cannot be
+/// run, but everything else is answered.
 #[must_use = "quantiles are not computed until they are run"]
 pub struct Quantiles<'a, T> {
     q: Vec<f64>,
@@ -266,8 +324,8 @@ impl<'a, T: Input> Quantiles<'a, T> {
         self
     }
 
-    /// Runs this plan of the selection instead of choosing one. It is checked against the problem and
-    /// the device.
+    /// Runs this plan of the selection instead of choosing one. It is checked against the problem
+    /// and the device.
     pub fn with_plan(mut self, plan: TopKPlan) -> Self {
         self.plan = Some(plan);
         self
@@ -295,45 +353,22 @@ impl<'a, T: Input> Quantiles<'a, T> {
     /// Invalid axes, quantiles that are not from 0 to 1, and slices without elements.
     pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
         self.call()?;
-        let shape = self.input.spec()?.shape;
-        let is_reduced = reduce_planner::reduced_axes(shape.len(), self.axes.as_slice())?;
-        let of_axis = |(&extent, reduced): (&usize, bool)| match (reduced, self.keep_dims) {
-            (false, _) => Some(extent),
-            (true, true) => Some(1),
-            (true, false) => None,
-        };
-        let axes = shape.iter().zip(is_reduced).filter_map(of_axis);
-        Ok(core::iter::once(self.q.len()).chain(axes).collect())
+        self.shape()
     }
 
     /// The type of the results.
     ///
     /// # Errors
     ///
-    /// Those of [`output_shape`](Self::output_shape), and a type that was asked for and is not one of
-    /// floating point.
+    /// Those of [`output_shape`](Self::output_shape), and a type that was asked for and is not one
+    /// of floating point.
     pub fn output_types(&self) -> Result<ElementType, ReduceError> {
-        self.call()?.output_type()
+        Ok(self.call()?.output_type())
     }
 
     fn call(&self) -> Result<QuantilesCall<'_>, ReduceError> {
         let input = self.input.spec()?;
-        let request = TopKRequest {
-            element: input.element,
-            shape: Cow::Borrowed(input.shape),
-            strides: Cow::Borrowed(input.strides),
-            alignment: input.alignment,
-            axes: self.axes.as_slice().map(Cow::Borrowed),
-            keep_dims: true,
-            k: 0,
-            ranks: None,
-            beside_ranks: Cow::Borrowed(&[]),
-            or_fewer: false,
-            order: Order { largest: false, nan_last: false, by_position: false, nan_spreads: true },
-            positions: None,
-            output: None,
-            plan: self.plan,
-        };
+        let request = TopKRequest::new(input, self.axes.as_slice(), 0);
         let (len, _) = request.slices()?;
         if len == 0 {
             let (operator, shape) = ("quantile", input.shape.to_vec());
@@ -346,7 +381,27 @@ impl<'a, T: Input> Quantiles<'a, T> {
             false => Err(Reason::Quantile { nth, found: q }.into()),
         });
         let between = between.collect::<Result<Vec<Between>, ReduceError>>()?;
-        Ok(QuantilesCall { request, device: self.device, between, len, output: self.output })
+        let numbers = between.iter().flat_map(|between| [between.lower, between.upper]);
+        let end = NearerEnd::of(&numbers.collect::<Vec<_>>(), len);
+        let weighted = between.iter().map(|&Between { lower, upper, weight }| Weighted {
+            ranks: [end.rank(lower), end.rank(upper)],
+            weight,
+        });
+        let order = Order::new(end.largest);
+        let request = TopKRequest { k: end.k, order, plan: self.plan, ..request };
+        QuantilesCall::new(request, self.device, &weighted.collect::<Vec<_>>(), self.output)
+    }
+
+    fn shape(&self) -> Result<Vec<usize>, ReduceError> {
+        let shape = self.input.spec()?.shape;
+        let is_reduced = reduced_axes(shape.len(), self.axes.as_slice())?;
+        let of_axis = |(&extent, reduced): (&usize, bool)| match (reduced, self.keep_dims) {
+            (false, _) => Some(extent),
+            (true, true) => Some(1),
+            (true, false) => None,
+        };
+        let axes = shape.iter().zip(is_reduced).filter_map(of_axis);
+        Ok(core::iter::once(self.q.len()).chain(axes).collect())
     }
 }
 
@@ -357,14 +412,30 @@ impl Quantiles<'_, TensorHandle> {
     ///
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<TensorHandle, ReduceError> {
-        let shape = self.output_shape()?;
-        self.call()?.run(client, self.input, shape)
+        self.call()?.run(client, self.input, self.shape()?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Between, Interpolation};
+    use super::{Between, Interpolation, NearerEnd};
+
+    /// The end with fewer elements before those that are wanted.
+    #[test]
+    fn the_nearer_end_is_chosen() {
+        for (numbers, largest, k) in [
+            (&[0usize, 0][..], false, 1),
+            (&[9], true, 1),
+            (&[4, 5], false, 6),
+            (&[5, 6], true, 5),
+            (&[0, 9], false, 10),
+            (&[], false, 1),
+        ] {
+            let end = NearerEnd::of(numbers, 10);
+            assert_eq!((end.largest, end.k), (largest, k), "{numbers:?}");
+            assert!(numbers.iter().all(|&number| end.rank(number) < k), "{numbers:?}");
+        }
+    }
 
     /// Quantiles of 1, 2, 4, 8, ... with NumPy 2.4.6.
     #[test]

@@ -181,8 +181,8 @@ pub struct RecordedListApplication {
     pub in_place: bool,
 }
 
-/// A selection as data: everything that decides its [`TopKProblem`](crate::planner::TopKProblem), and
-/// no tensor. Which elements come first does not change a plan.
+/// A selection as data: everything that decides its [`TopKProblem`](crate::planner::TopKProblem),
+/// and no tensor. Which elements come first does not change a plan.
 ///
 /// ```
 /// use reduce_kernels::{ElementType, TensorDescription, plans::RecordedCall, top_k::largest};
@@ -215,7 +215,8 @@ pub struct RecordedTopK {
     /// The type of the positions that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<ElementType>,
-    /// Strides of outputs that the caller supplied, which keep all axes of a slice or only the last.
+    /// Strides of outputs that the caller supplied, one for each kept axis and for the last axis of
+    /// a slice, in the order of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_strides: Option<Vec<usize>>,
 }

@@ -20,7 +20,7 @@ use crate::{
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
         settings,
-        top_k::request::{Order, TopKRequest},
+        top_k::request::TopKRequest,
     },
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
@@ -230,33 +230,24 @@ impl RecordedTopK {
     ///
     /// # Errors
     ///
-    /// Invalid axes, types or strides, slices that are too short, and output strides of another number
-    /// than the selected elements have axes.
+    /// Invalid axes, types or strides, slices that are too short, and output strides of another
+    /// number than the selected elements have axes.
     pub fn problem(&self) -> Result<TopKProblem, ReduceError> {
-        let reduced = self.axes.as_ref().map_or(self.shape.len(), Vec::len);
-        // Supplied outputs that drop axes have one stride less for each of them.
-        let strides = self.output_strides.as_ref();
-        let dropped = strides
-            .is_some_and(|strides| reduced > 1 && strides.len() + reduced == self.shape.len() + 1);
-        let request = TopKRequest {
+        let input = InputSpec {
             element: self.element,
-            shape: Cow::Borrowed(&self.shape),
-            strides: Cow::Borrowed(&self.strides),
+            shape: &self.shape,
+            strides: &self.strides,
             // The number may come from a file.
             alignment: alignment_of(self.alignment as u64),
-            axes: self.axes.as_deref().map(Cow::Borrowed),
-            keep_dims: !dropped,
-            k: self.k,
+        };
+        let request = TopKRequest {
+            keep_dims: false,
             ranks: self.written.map(|written| Cow::Owned(vec![0; written])),
-            beside_ranks: Cow::Borrowed(&[]),
-            or_fewer: false,
-            order: Order { largest: true, nan_last: false, by_position: false, nan_spreads: false },
             positions: self.positions,
-            output: None,
-            plan: None,
+            ..TopKRequest::new(input, self.axes.as_deref(), self.k)
         };
         let stated = request.state()?;
-        let Some(strides) = strides else { return Ok(stated.problem) };
+        let Some(strides) = &self.output_strides else { return Ok(stated.problem) };
         let output = Some((Cow::Owned(stated.shape), Cow::Borrowed(&strides[..])));
         Ok(TopKRequest { output, ..request }.state()?.problem)
     }

@@ -67,8 +67,8 @@ pub fn top_k(
     largest(k, input).over(axes).run(client)
 }
 
-/// The `k`-th smallest element of each slice and its position, where `k` counts from 1. The axes of a
-/// slice stay with size 1.
+/// The `k`-th smallest element of each slice and its position, where `k` counts from 1. The axes of
+/// a slice stay with size 1.
 ///
 /// NaN comes after all numbers. Of equal elements, the one with the lower position comes first.
 ///
@@ -83,8 +83,8 @@ pub fn top_k(
 ///
 /// # Errors
 ///
-/// A [`ReduceError`] before anything is launched, such as for a `k` of 0 or slices of fewer than `k`
-/// elements.
+/// A [`ReduceError`] before anything is launched, such as for a `k` of 0 or slices of fewer than
+/// `k` elements.
 pub fn kth_value(
     client: &Client,
     input: &TensorHandle,
@@ -94,8 +94,8 @@ pub fn kth_value(
     smallest(k, input).over(axes).nan_last().only_last().run(client)
 }
 
-/// Starts the selection of the `k` largest elements of each slice of `input`, from the largest down:
-/// over all axes, unless told otherwise.
+/// Starts the selection of the `k` largest elements of each slice of `input`, from the largest
+/// down: over all axes, unless told otherwise.
 ///
 /// - NaN comes before all numbers, as in [`Max`](crate::Max); see [`TopK::nan_last`].
 /// - Of equal elements, the one with the lower position comes first. Both zeros are equal, and so
@@ -114,8 +114,8 @@ pub fn largest<T: Input>(k: usize, input: &T) -> TopK<'_, T> {
     TopK::new(k, input, true)
 }
 
-/// Starts the selection of the `k` smallest elements of each slice of `input`, from the smallest up.
-/// Otherwise it is as [`largest`]: NaN comes before all numbers here too, as in
+/// Starts the selection of the `k` smallest elements of each slice of `input`, from the smallest
+/// up. Otherwise it is as [`largest`]: NaN comes before all numbers here too, as in
 /// [`Min`](crate::Min).
 ///
 /// ```no_run
@@ -130,9 +130,10 @@ pub fn smallest<T: Input>(k: usize, input: &T) -> TopK<'_, T> {
     TopK::new(k, input, false)
 }
 
-/// A selection that is being described; see [`largest`]. It does nothing until [`run`](Self::run) or
-/// [`run_into`](Self::run_into) is called. If the input is a
+/// A selection that is being described; see [`largest`]. It does nothing until [`run`](Self::run)
+/// or [`run_into`](Self::run_into) is called. If the input is a
 /// [`TensorDescription`](crate::TensorDescription), it cannot run, but answers everything else.
+#[derive(Clone)]
 #[must_use = "a selection does nothing until it is run"]
 pub struct TopK<'a, T> {
     k: usize,
@@ -169,7 +170,7 @@ impl<'a, T: Input> TopK<'a, T> {
             keep_dims: true,
             only_last: false,
             or_fewer: false,
-            order: Order { largest, nan_last: false, by_position: false, nan_spreads: false },
+            order: Order::new(largest),
             positions: None,
             plan: None,
             device: None,
@@ -215,8 +216,8 @@ impl<'a, T: Input> TopK<'a, T> {
         self
     }
 
-    /// Asks for this type of the positions: i32, i64, u32 or u64, if it holds them. Without it, they
-    /// are u32, or u64 of slices that u32 does not count.
+    /// Asks for this type of the positions: i32, i64, u32 or u64, if it holds them. Without it,
+    /// they are u32, or u64 of slices that u32 does not count.
     pub fn position_type(mut self, positions: ElementType) -> Self {
         self.positions = Some(positions);
         self
@@ -307,7 +308,7 @@ impl<'a, T: Input> TopK<'a, T> {
     /// A tensor from which nothing can be selected.
     #[cfg(feature = "serde")]
     pub fn record(&self) -> Result<RecordedCall, ReduceError> {
-        Ok(RecordedCall::TopK(RecordedTopK::of(&self.call(None)?.task)))
+        Ok(RecordedCall::TopK(RecordedTopK::of(&self.call(None)?.task)?))
     }
 
     fn stated(&self) -> Result<StatedTopK, ReduceError> {
@@ -319,22 +320,14 @@ impl<'a, T: Input> TopK<'a, T> {
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
-        let input = self.input.spec()?;
         let mut task = TopKRequest {
-            element: input.element,
-            shape: Cow::Borrowed(input.shape),
-            strides: Cow::Borrowed(input.strides),
-            alignment: input.alignment,
-            axes: self.axes.as_slice().map(Cow::Borrowed),
             keep_dims: self.keep_dims,
-            k: self.k,
-            ranks: None,
-            beside_ranks: Cow::Borrowed(&[]),
             or_fewer: self.or_fewer,
             order: self.order,
             positions: self.positions,
             output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
             plan: self.plan,
+            ..TopKRequest::new(self.input.spec()?, self.axes.as_slice(), self.k)
         };
         if self.only_last {
             let (len, _) = task.slices()?;

@@ -129,9 +129,9 @@ fn kernels_of<W: WarmUp>(client: &Client, calls: impl Iterator<Item = W>) -> usi
     issued.finish().len()
 }
 
-/// Rows of one length take at most three kernels over batches of all sizes, and so do columns: those
-/// that wide vectors divide, all others, and a matrix of one column. Without 64-bit atomics, a
-/// second launch may merge the partials of the first two.
+/// Rows of one length take at most three kernels over batches of all sizes, and so do columns:
+/// those that wide vectors divide, all others, and a matrix of one column. Without 64-bit atomics,
+/// a second launch may merge the partials of the first two.
 fn few_kernels(client: &Client) {
     let invariant = Numerics::BatchInvariant;
     let counts = [1, 2, 3, 7, 8, 31, 64, 100, 132, 528, 777, 1024, 4095, 4096];
@@ -158,8 +158,8 @@ fn few_kernels(client: &Client) {
     assert!(many.is_empty(), "{many:?}\n{most:?}");
 }
 
-/// Lists of equal tensors take at most three kernels over all numbers of tensors: two that read, for
-/// few and for many, and one that merges.
+/// Lists of equal tensors take at most three kernels over all numbers of tensors: two that read,
+/// for few and for many, and one that merges.
 fn few_kernels_for_lists(client: &Client) {
     for len in [1000, 5001] {
         let tensor = TensorDescription::row_major(ElementType::F32, [len]);

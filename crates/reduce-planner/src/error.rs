@@ -206,7 +206,8 @@ pub enum PlanError {
     NotReproducible {
         /// Name of the operator.
         operator: &'static str,
-        /// What it is asked for, if nothing of that has one: `of a list`, or `applied to its elements`.
+        /// What it is asked for, if nothing of that has one: `of a list`, or `applied to its
+        /// elements`.
         of: Option<&'static str>,
     },
     /// No schedule applies.

@@ -454,6 +454,14 @@ pub enum Illegal {
         /// Runs of a slice.
         runs: usize,
     },
+    /// The units of a slice do not hold it in registers, or several cubes share it.
+    #[error("the registers of one cube hold {elements} elements of a slice, which has {len}")]
+    NotInRegisters {
+        /// Elements that units hold.
+        elements: u64,
+        /// Elements of a slice.
+        len: usize,
+    },
     /// A buffer holds less than `k` elements need, or more than its units take.
     #[error("a buffer of {entries} entries does not serve {units} units that select {k}")]
     Buffer {

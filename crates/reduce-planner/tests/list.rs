@@ -112,9 +112,9 @@ fn launches_follow_the_bindings() {
     );
 }
 
-/// Where bits depend on no other tensor, lists of all lengths share two kernels: their launches bind
-/// one of two numbers of buffers, and more than 64 tensors take several launches. A tail takes a
-/// buffer more, in the same two numbers.
+/// Where bits depend on no other tensor, lists of all lengths share two kernels: their launches
+/// bind one of two numbers of buffers, and more than 64 tensors take several launches. A tail takes
+/// a buffer more, in the same two numbers.
 #[test]
 fn invariant_lists_share_two_kernels() {
     let device = Device::h200();

@@ -39,8 +39,8 @@ fn plans_follow_the_slices() {
     let expected = [
         (
             sentence(&[65536, 128], 1, 8),
-            "top_k: 1 launch, 32 units and a buffer of 128 entries for each of 16 slices of a cube, \
-             counted by digits of 4 bits; vectors of 4 along the reduction, 4 loads in flight",
+            "top_k: 1 launch, 8 units hold each of 32 slices of a cube in registers, and a buffer of \
+             128 entries; vectors of 4 along the reduction, 4 loads in flight",
         ),
         (
             sentence(&[256, 131_072], 1, 64),

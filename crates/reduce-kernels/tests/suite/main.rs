@@ -129,6 +129,7 @@ macro_rules! suite {
                 top_k_of_every_layout: top_k::every_layout;
                 top_k_by_every_plan: top_k::every_plan;
                 top_k_of_data_that_hurts: top_k::data_that_hurts;
+                top_k_in_registers: top_k::in_registers;
                 top_k_by_several_cubes: top_k::several_cubes;
                 top_k_of_merged_runs: top_k::merged_runs;
                 top_k_and_quantiles: top_k::of_quantiles;

@@ -96,8 +96,8 @@ impl Ordered {
     }
 }
 
-/// Random bits, among them NaN, infinities, both zeros and denormal numbers. A third of the elements
-/// are copies of a few.
+/// Random bits, among them NaN, infinities, both zeros and denormal numbers. A third of the
+/// elements are copies of a few.
 fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
     let size = element.bytes();
     let mut bytes = vec![0; len * size];
@@ -255,6 +255,7 @@ pub(crate) fn every_plan(client: &Client) {
                 [(64, 1, 1), (64, 2, 3), (256, 2, 1), (1024, 1, 5)]
             {
                 let mut plan = chosen;
+                plan.method = TopKMethod::Buffer;
                 plan.access = plan.access.with_loads_in_flight(loads);
                 plan.units_per_slice = units;
                 plan.digit_bits = digit_bits;
@@ -270,6 +271,41 @@ pub(crate) fn every_plan(client: &Client) {
         }
     }
     assert!(tried > 30, "{tried} plans");
+}
+
+/// Units that hold slices, as many as selected elements and fewer, all with elements and not, in
+/// all orders.
+pub(crate) fn in_registers(client: &Client) {
+    let device = capable_device(client);
+    let mut tried = 0;
+    for case in [
+        Case::contiguous(&[5, 96], &[1]),
+        Case::contiguous(&[5, 37], &[1]),
+        Case::contiguous(&[37, 6], &[0]),
+        Case::permuted(&[6, 4, 12], &[2, 0, 1], &[0, 1]),
+    ] {
+        let element = ElementType::F32;
+        let bytes = random_bytes(element, case.span(), &mut StdRng::seed_from_u64(2));
+        let input = tensor_of(client, element, &bytes, &case.shape, &case.strides);
+        for k in [1, 4, 9, case.reduction_len()] {
+            let problem = largest(k, &input).over(case.axes.as_slice()).problem().unwrap();
+            let chosen = largest(k, &input).over(case.axes.as_slice()).choose(client).unwrap().plan;
+            for (units, loads, buffer) in [(1, 32, 8), (8, 12, 64), (8, 12, 128), (64, 2, 64)] {
+                let mut plan = chosen;
+                plan.method = TopKMethod::Registers;
+                plan.access =
+                    plan.access.with_loads_in_flight(loads / plan.access.vector.min(loads));
+                (plan.units_per_slice, plan.slices_per_cube, plan.buffer) = (units, 2, buffer);
+                if plan.check(&problem, &device).is_ok() {
+                    for asked in orders(k) {
+                        check(client, &case, element, &bytes, Asked { plan: Some(plan), ..asked });
+                    }
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 12, "{tried} plans");
 }
 
 /// Data of which a threshold refuses nothing, or of which many elements are equal.
@@ -310,6 +346,7 @@ pub(crate) fn several_cubes(client: &Client) {
     let case = Case::contiguous(&[3, 40], &[1]);
     let described = TensorDescription::row_major(ElementType::F32, case.shape.clone());
     let mut plan = largest(16, &described).over(1).choose(client).unwrap().plan;
+    plan.method = TopKMethod::Buffer;
     (plan.cubes_per_slice, plan.slices_per_cube) = (50, 1);
     (plan.units_per_slice, plan.buffer, plan.digit_bits) = (16, 32, 4);
     let asked = Asked { plan: Some(plan), ..largest_of(16) };
@@ -354,14 +391,17 @@ pub(crate) fn merged_runs(client: &Client) {
 /// both ends of a slice, and of slices with NaN and infinities.
 pub(crate) fn of_quantiles(client: &Client) {
     let device = device_of(client);
-    let q = [0.5, 0.0, 1.0, 0.1, 0.97];
+    // Few of them are found one by one, more are sorted together.
+    let several = [0.5, 0.0, 1.0, 0.1, 0.97];
     let cases = [
         Case::contiguous(&[3, 501], &[1]),
+        Case::contiguous(&[7, 60], &[1]),
         Case::contiguous(&[40, 3, 5], &[0, 2]),
         Case::permuted(&[24, 10, 12], &[2, 0, 1], &[0]),
     ];
     for element in ElementType::ALL.into_iter().filter(|&element| device.has(element)) {
-        for case in &cases[..if element == ElementType::F32 { 3 } else { 1 }] {
+        let cases = &cases[..if element == ElementType::F32 { 4 } else { 1 }];
+        for (case, q) in cases.iter().flat_map(|case| [(case, &several[..1]), (case, &several)]) {
             let mut rng = StdRng::seed_from_u64(7);
             let draw = |rng: &mut StdRng| {
                 rng.random_range(if element.is_signed() { -100 } else { 0 }..100)
@@ -391,6 +431,17 @@ pub(crate) fn of_quantiles(client: &Client) {
             }
         }
     }
+    // The k-th of many with ties and NaN is the last of the first k.
+    let case = Case::contiguous(&[3, 3001], &[1]);
+    let bytes = random_bytes(ElementType::F32, case.span(), &mut StdRng::seed_from_u64(3));
+    let x = tensor_of(client, ElementType::F32, &bytes, &case.shape, &case.strides);
+    for k in [1, 100, 1500] {
+        let all = smallest(k, &x).over(1).nan_last().run(client).unwrap().positions;
+        let all = read::<u32>(client, &all, 3 * k);
+        let kth = read::<u32>(client, &kth_value(client, &x, 1, k).unwrap().positions, 3);
+        assert_eq!(kth, [all[k - 1], all[2 * k - 1], all[3 * k - 1]], "{k}");
+    }
+    assert!(read::<f32>(client, &median(client, &x, 1).unwrap(), 3).iter().all(|x| x.is_nan()));
     // NaN spreads; infinities are elements, and lie between equal ones.
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let data = [1.0, nan, 2.0, -inf, 3.0, inf, inf, inf, 5.0, -inf, -inf, 7.0];
@@ -453,7 +504,7 @@ pub(crate) fn stored_and_recorded(client: &Client) {
     let asked = || largest(5, &x).over(1);
     let problem = asked().problem().unwrap();
     let mut plan = asked().choose(client).unwrap().plan;
-    plan.buffer /= 2;
+    plan.buffer *= 2;
     let mut store = PlanStore::new(&device);
     store.insert(&problem, &device, TunedPlan::new(plan, 1, 2)).unwrap();
     let found = asked().with_plans(&store).plan(client).unwrap();

@@ -208,8 +208,8 @@ fn shared((tensor, loads): (usize, u64), units: u32, each: u64, access: Access) 
 
 /// Most tensors of a launch, and fewest buffers of a kernel, for bits that depend on no other
 /// tensor. Whoever asks for them calls with other numbers of tensors and minds the compilation, so
-/// all numbers share two kernels. The figures at `ListTuning::tensors_per_launch` bound the cost: 162
-/// small tensors take 56 us in three launches, where one takes 42.
+/// all numbers share two kernels. The figures at `ListTuning::tensors_per_launch` bound the cost:
+/// 162 small tensors take 56 us in three launches, where one takes 42.
 const INVARIANT_BUFFERS: (usize, usize) = (64, 16);
 
 /// The numbers of buffers that kernels for a list are compiled for.

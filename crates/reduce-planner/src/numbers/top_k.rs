@@ -3,8 +3,8 @@
 use super::{Nonsense, count, power_of_two};
 
 /// The numbers for the selection of a few elements of each slice. Those that a measurement stands
-/// beside are from a trial in CUDA C++ that CubeCL's kernels follow; the kernels themselves have not
-/// been measured.
+/// beside are from a trial in CUDA C++ that CubeCL's kernels follow; the kernels themselves have
+/// not been measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -14,8 +14,8 @@ pub struct TopKTuning {
     pub units_per_cube: u32,
     /// Fewest units of a slice.
     pub least_units: u32,
-    /// Entries of a buffer that holds no more than `k` needs. The trial took 48 us for 64 of each of
-    /// 256 rows of 131072 f32 with 2048.
+    /// Entries of a buffer that holds no more than `k` needs. The trial took 48 us for 64 of each
+    /// of 256 rows of 131072 f32 with 2048.
     pub buffer: u32,
     /// Entries that a unit takes when a buffer is cut.
     pub entries_per_unit: u32,
@@ -25,6 +25,12 @@ pub struct TopKTuning {
     pub adjacent_slices: u32,
     /// Elements of a slice up to which entries are counted by digits of 4 bits.
     pub few_elements: u32,
+    /// Elements that a unit holds of a slice in registers.
+    pub held_elements: u32,
+    /// Most units that hold a slice in registers.
+    pub held_units: u32,
+    /// Most units of a cube whose units hold slices in registers.
+    pub held_cube_units: u32,
     /// Cubes per multiprocessor that slices are split for.
     pub cubes_per_multiprocessor: u32,
     /// Fewest rounds of loads of a cube that shares a slice with others.
@@ -32,7 +38,8 @@ pub struct TopKTuning {
 }
 
 rules!(TopKTuning {
-    power_of_two: units_per_cube, least_units, buffer, entries_per_unit, adjacent_slices;
+    power_of_two: units_per_cube, least_units, buffer, entries_per_unit, adjacent_slices,
+        held_elements, held_units, held_cube_units;
     count: bytes_in_flight, few_elements, cubes_per_multiprocessor, least_rounds;
 });
 
@@ -47,6 +54,9 @@ impl TopKTuning {
             bytes_in_flight: 64,
             adjacent_slices: 32,
             few_elements: 256,
+            held_elements: 16,
+            held_units: 64,
+            held_cube_units: 256,
             cubes_per_multiprocessor: 2,
             least_rounds: 4,
         }

@@ -24,8 +24,11 @@ pub enum TopKMethod {
     /// What may be among them waits in a buffer in shared memory, which is cut when it is full. The
     /// input is read once.
     Buffer,
-    /// Cubes sort runs as long as a buffer, and further launches merge neighbouring runs until one is
-    /// left, in memory. It serves any number of elements.
+    /// A few units hold a slice in registers. What reaches the `k`-th of their own first elements
+    /// is put in order by counting.
+    Registers,
+    /// Cubes sort runs as long as a buffer, and further launches merge neighbouring runs until one
+    /// is left, in memory. It serves any number of elements.
     Runs,
 }
 
@@ -48,9 +51,10 @@ pub struct TopKPlan {
     /// Cubes that share a slice. If there are several with buffers, a second launch selects among
     /// what they leave, with the units of one cube for each slice. Of runs, there is one for each.
     pub cubes_per_slice: u32,
-    /// Entries that the buffer of a slice holds, a power of two, or those of a run.
+    /// Entries that the buffer of a slice holds, a power of two, or those of a run. Of a slice in
+    /// registers, the buffer holds what is put in order.
     pub buffer: u32,
-    /// Bits of the digits by which a full buffer is counted: 2, 4 or 8. Runs are not counted.
+    /// Bits of the digits by which a full buffer is counted: 2, 4 or 8. Other methods count none.
     pub digit_bits: u32,
 }
 
@@ -75,7 +79,7 @@ impl TopKPlan {
     pub const fn launch_count(&self) -> u32 {
         match self.method {
             TopKMethod::Buffer if self.cubes_per_slice > 1 => 2,
-            TopKMethod::Buffer => 1,
+            TopKMethod::Buffer | TopKMethod::Registers => 1,
             // The first sorts, the last stores, and the number of runs is halved between them.
             TopKMethod::Runs => {
                 2 + u32::BITS - self.cubes_per_slice.saturating_sub(1).leading_zeros()
@@ -99,12 +103,31 @@ impl TopKPlan {
         (key, if wide { 2 } else { 1 })
     }
 
+    /// The fewest entries of a buffer.
+    pub(super) fn needed(&self, problem: &TopKProblem) -> u64 {
+        let (len, k) = (problem.slices().reduction_len() as u64, problem.k() as u64);
+        match self.method {
+            // A cut leaves `k` entries, and there is as much room for others.
+            TopKMethod::Buffer => (2 * k).min(len).max(2),
+            TopKMethod::Registers => {
+                let units = u64::from(self.units_per_slice);
+                let each = (self.access.vector * self.access.loads_in_flight) as u64;
+                // The units that are first hold no more, whether they have a threshold or are all
+                // that have elements.
+                ((k.min(units + 1) - 1).saturating_mul(each) + 1).min(len).max(units)
+            }
+            TopKMethod::Runs => 1,
+        }
+    }
+
     /// Shared memory of a cube in bytes.
     pub(super) fn shared_bytes(&self, problem: &TopKProblem) -> usize {
         let (key, position) = Self::entry_words(problem);
         let entries = (self.buffer as usize).saturating_mul(key + position);
         let bits = self.digit_bits.min(16);
-        let counts = (1usize << bits) + (1 << (bits / 2)) + 4;
+        // The counts of two digits, and those of groups; five numbers, and the last entry of an
+        // exact cut. Slices in registers have two entries of their own and one number.
+        let counts = (2usize << bits) + (1 << (bits / 2)) + 5 + key + position;
         let words = entries.saturating_add(counts).saturating_mul(self.slices_per_cube as usize);
         words.saturating_add(4).saturating_mul(size_of::<u32>())
     }
@@ -114,8 +137,8 @@ impl TopKPlan {
     ///
     /// # Errors
     ///
-    /// The plan is of another version, the device lacks what the problem needs, or the plan breaks a
-    /// rule.
+    /// The plan is of another version, the device lacks what the problem needs, or the plan breaks
+    /// a rule.
     pub fn check(&self, problem: &TopKProblem, device: &Device) -> Result<(), PlanError> {
         if self.version != Self::VERSION {
             return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
@@ -146,18 +169,22 @@ impl TopKPlan {
         power_of_two(Quantity::UnitsPerCube, units, most)?;
         // 2 bits have 2 groups, 8 have 16.
         let digits = matches!(self.digit_bits, 2 | 4 | 8);
-        let runs = self.method == TopKMethod::Runs;
-        if !digits || !runs && 1 << (self.digit_bits / 2) > self.units_per_slice {
+        let (buffer, runs) = (self.method == TopKMethod::Buffer, self.method == TopKMethod::Runs);
+        if !digits || buffer && 1 << (self.digit_bits / 2) > self.units_per_slice {
             let (bits, units) = (self.digit_bits, self.units_per_slice);
             return Err(Illegal::Digits { bits, units });
         }
         let most = self.units_per_slice.saturating_mul(Self::MOST_ENTRIES_PER_UNIT);
-        let needed = (2 * problem.k() as u64).min(slices.reduction_len() as u64);
-        let holds = runs || u64::from(self.buffer) >= needed;
+        let holds = u64::from(self.buffer) >= self.needed(problem);
         let fits = self.buffer >= self.units_per_slice && self.buffer <= most;
         if !self.buffer.is_power_of_two() || !holds || !fits {
             let (k, units) = (problem.k(), self.units_per_slice);
             return Err(Illegal::Buffer { entries: self.buffer, k, units });
+        }
+        let elements = u64::from(self.units_per_slice) * offered as u64;
+        let is_held = elements >= slices.reduction_len() as u64 && !self.access.peeled;
+        if self.method == TopKMethod::Registers && (!is_held || self.cubes_per_slice != 1) {
+            return Err(Illegal::NotInRegisters { elements, len: slices.reduction_len() });
         }
         let (bytes, available) = (self.shared_bytes(problem), device.requestable_shared_bytes());
         if bytes > available {
@@ -176,8 +203,8 @@ impl TopKPlan {
             return Err(Illegal::SplitStride { cubes, max: limits::INDEX_SLACK });
         }
         let (key, position) = Self::entry_words(problem);
-        // The input as vectors and as elements, values, positions, ranks and entries; or entries that
-        // are read and others that are written.
+        // The input as vectors and as elements, values, positions, ranks and entries; or entries
+        // that are read and others that are written.
         let words = key + position;
         let bindings = if self.leaves_entries() { (5 + words).max(2 * words) } else { 5 };
         fits_bindings(bindings, device)?;
@@ -206,6 +233,11 @@ impl fmt::Display for TopKPlan {
                      a cube, counted by digits of {bits} bits; {access}"
                 )
             }
+            TopKMethod::Registers => write!(
+                f,
+                "{units} units hold each of {slices} slices of a cube in registers, and a buffer of \
+                 {buffer} entries; {access}"
+            ),
             TopKMethod::Runs => {
                 write!(
                     f,

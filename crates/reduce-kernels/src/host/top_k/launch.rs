@@ -1,7 +1,7 @@
 //! Launches selections.
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, Role};
+use reduce_planner::{ElementType, Role, TopKMethod};
 
 use super::request::{
     Further, Order, PreparedTopK, RunLaunches, StatedTopK, TopKLaunch, TopKRequest, entries_left,
@@ -21,33 +21,24 @@ use crate::{
         args::{InputArraysLaunch, KernelTypesArg},
         geometry::CompanionAccess,
         top_k::{
-            CandidateArraysLaunch, SelectedArraysLaunch, Selection,
+            buffered::{select_among_candidates, select_candidates, select_first},
+            candidates::CandidateArraysLaunch,
+            registers::select_in_registers,
             runs::{merge_runs, sort_runs, sort_runs_of_entries, store_runs},
-            select_among_candidates, select_candidates, select_first,
+            selected::SelectedArraysLaunch,
+            selection::Selection,
         },
     },
 };
 
 impl<'a> Call<'a, TopKRequest<'a>> {
-    /// Launches into new row-major tensors: the values and the positions.
+    /// Launches into new tensors: the values and the positions.
     pub(crate) fn run(
         self,
         client: &Client,
         input: &TensorHandle,
     ) -> Result<[TensorHandle; 2], ReduceError> {
-        let prepared = self.prepared(client)?;
-        let StatedTopK { problem, signature, shape } = &prepared.stated;
-        let new = |element: ElementType| {
-            // A buffer of 0 bytes cannot be bound.
-            let handle = client.empty(problem.output_span().max(1) * element.bytes());
-            TensorHandle::new_contiguous(shape.clone(), handle, storage_type(element))
-        };
-        let [values, positions, _] = signature.results;
-        let outputs = [new(values), new(positions)];
-        let bindings = outputs.each_ref().map(|output| output.handle.clone().binding());
-        let stream = outputs[0].handle.stream.value;
-        prepared.run(client, input, bindings, || stream)?;
-        Ok(outputs)
+        self.prepared(client)?.run_new(client, input)
     }
 
     /// Launches into tensors that the caller supplies.
@@ -66,6 +57,26 @@ impl<'a> Call<'a, TopKRequest<'a>> {
 }
 
 impl PreparedTopK {
+    /// Launches into new tensors: the values and the positions.
+    pub(super) fn run_new(
+        &self,
+        client: &Client,
+        input: &TensorHandle,
+    ) -> Result<[TensorHandle; 2], ReduceError> {
+        let StatedTopK { problem, signature, shape, strides } = &self.stated;
+        let new = |element: ElementType| {
+            // A buffer of 0 bytes cannot be bound.
+            let handle = client.empty(problem.output_span().max(1) * element.bytes());
+            TensorHandle::new(handle, shape.clone(), strides.clone(), storage_type(element))
+        };
+        let [values, positions, _] = signature.results;
+        let outputs = [new(values), new(positions)];
+        let bindings = outputs.each_ref().map(|output| output.handle.clone().binding());
+        let stream = outputs[0].handle.stream.value;
+        self.run(client, input, bindings, || stream)?;
+        Ok(outputs)
+    }
+
     fn run(
         &self,
         client: &Client,
@@ -96,6 +107,9 @@ impl PreparedTopK {
             partials(client, stream(), entries_left(problem, &launch.plan), bytes)
         };
         match launch.further {
+            Further::None if launch.plan.method == TopKMethod::Registers => {
+                launching.select_in_registers();
+            }
             Further::None => launching.select(),
             Further::Among { selection, grid } => {
                 launching.select_candidates(&entries(1)?, selection, grid);
@@ -131,6 +145,30 @@ impl SelectionLaunch<'_> {
         // loads of others. Entries have positions of elements, and outputs a place for each rank.
         unsafe {
             select_first::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(selection.team.units_per_cube),
+                address,
+                self.types(),
+                self.input(),
+                self.selected(),
+                geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
+                self.order.argument(),
+                problem.k() as u32,
+                plan.access,
+                selection,
+            );
+        }
+    }
+
+    /// One launch of units that hold slices.
+    fn select_in_registers(&self) {
+        let TopKLaunch { plan, address, selection, grid, .. } = *self.launch;
+        let problem = &self.stated.problem;
+        // SAFETY: as in `select`. The plan's check has found that the units hold a slice, and the
+        // buffer what may be among its first elements.
+        unsafe {
+            select_in_registers::launch_unchecked(
                 self.client,
                 count(grid),
                 CubeDim::new_1d(selection.team.units_per_cube),
@@ -280,8 +318,8 @@ impl SelectionLaunch<'_> {
         let mut len = plan.buffer as usize;
         while len < places {
             let order = if by_position { self.order.argument() } else { self.order.of_values() };
-            // SAFETY: the arrays have `places` for each slice, and units read and write inside those
-            // of their slice.
+            // SAFETY: the arrays have `places` for each slice, and units read and write inside
+            // those of their slice.
             unsafe {
                 merge_runs::launch_unchecked(
                     self.client,

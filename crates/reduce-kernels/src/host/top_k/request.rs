@@ -21,9 +21,12 @@ use crate::{
         scratch::table,
         types::{check_computes, check_kernels},
     },
-    kernels::top_k::{OrderLaunch, Selection},
+    kernels::top_k::selection::{OrderLaunch, Selection},
     operator::{Signature, TypeRequest, rules},
 };
+
+/// The name in messages.
+pub(crate) const NAME: &str = "top_k";
 
 /// Which elements come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +42,11 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// The largest first, or the smallest. NaN comes before all numbers.
+    pub(crate) fn new(largest: bool) -> Self {
+        Self { largest, nan_last: false, by_position: false, nan_spreads: false }
+    }
+
     /// The argument of a launch, which puts elements in the order of their values even if they are
     /// to be in that of their positions.
     pub(super) fn of_values(self) -> OrderLaunch {
@@ -70,10 +78,13 @@ pub(crate) struct TopKRequest<'a> {
     pub(crate) axes: Option<Cow<'a, [usize]>>,
     pub(crate) keep_dims: bool,
     pub(crate) k: usize,
-    /// The numbers of the elements to write, from 0 and below `k`; `None` means all.
+    /// The numbers of the elements to write, from 0 and below `k`, in descending order; `None`
+    /// means all.
     pub(crate) ranks: Option<Cow<'a, [u32]>>,
     /// Words that lie behind them on the device, for a launch that follows.
     pub(crate) beside_ranks: Cow<'a, [u32]>,
+    /// Whether new outputs have all elements of one rank side by side.
+    pub(crate) ranks_first: bool,
     /// Whether shorter slices are selected as a whole.
     pub(crate) or_fewer: bool,
     pub(crate) order: Order,
@@ -91,6 +102,8 @@ pub(crate) struct StatedTopK {
     pub(crate) signature: Signature,
     /// Shape of the values and of the positions.
     pub(crate) shape: Vec<usize>,
+    /// Their strides.
+    pub(crate) strides: Vec<usize>,
 }
 
 /// A selection that is ready to launch, except for its buffers.
@@ -146,7 +159,28 @@ pub(super) struct RunLaunches {
 /// Most units of a cube that merges runs or stores what is selected. Each takes one entry.
 const RUN_UNITS: u32 = 128;
 
-impl TopKRequest<'_> {
+impl<'a> TopKRequest<'a> {
+    /// The selection of the `k` largest elements over `axes`.
+    pub(crate) fn new(input: InputSpec<'a>, axes: Option<&'a [usize]>, k: usize) -> Self {
+        Self {
+            element: input.element,
+            shape: Cow::Borrowed(input.shape),
+            strides: Cow::Borrowed(input.strides),
+            alignment: input.alignment,
+            axes: axes.map(Cow::Borrowed),
+            keep_dims: true,
+            k,
+            ranks: None,
+            beside_ranks: Cow::Borrowed(&[]),
+            ranks_first: false,
+            or_fewer: false,
+            order: Order::new(true),
+            positions: None,
+            output: None,
+            plan: None,
+        }
+    }
+
     /// The request with lists that it owns.
     fn into_owned(self) -> TopKRequest<'static> {
         let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
@@ -165,7 +199,7 @@ impl TopKRequest<'_> {
     pub(crate) fn slices(&self) -> Result<(usize, usize), ReduceError> {
         let is_reduced = reduced_axes(self.shape.len(), self.axes.as_deref())?;
         let Some(ranked) = is_reduced.iter().rposition(|&reduced| reduced) else {
-            return Err(ProblemError::NoAxes { operator: "top_k" }.into());
+            return Err(ProblemError::NoAxes { operator: NAME }.into());
         };
         // If a product of extents overflows, the problem refuses the shape.
         let extents = self.shape.iter().zip(&is_reduced).filter(|&(_, &reduced)| reduced);
@@ -187,17 +221,21 @@ impl TopKRequest<'_> {
             reduction_len: len,
         };
         let signature = rules::value_and_index(&request)
-            .ok_or_else(|| Reason::Types { operator: "top_k".to_owned(), request })?;
-        // The last axis of a slice becomes that of the ranks.
-        let is_left = |axis: usize| self.keep_dims || !is_reduced[axis] || axis == ranked;
-        let extent = |axis: usize| match (is_reduced[axis], axis == ranked) {
+            .ok_or_else(|| Reason::Types { operator: NAME.to_owned(), request })?;
+        let left = self.axes_left(&is_reduced, ranked);
+        let extent = |&axis: &usize| match (is_reduced[axis], axis == ranked) {
             (false, _) => shape[axis],
             (true, true) => written.unwrap_or(k),
             (true, false) => 1,
         };
-        let left: Vec<usize> = (0..shape.len()).filter(|&axis| is_left(axis)).collect();
-        let selected_shape: Vec<usize> = left.iter().map(|&axis| extent(axis)).collect();
-        let row_major = row_major_strides(&selected_shape);
+        let selected_shape: Vec<usize> = left.iter().map(extent).collect();
+        let dense = match self.ranks_first {
+            true => {
+                let ranked = left.iter().position(|&axis| axis == ranked);
+                with_ranks_first(&selected_shape, ranked.expect("the axis of the ranks is left"))
+            }
+            false => row_major_strides(&selected_shape),
+        };
         let strides = match &self.output {
             Some((found, _)) if found[..] != selected_shape => {
                 let (expected, found) = (selected_shape, found.to_vec());
@@ -209,16 +247,12 @@ impl TopKRequest<'_> {
                 return Err(ProblemError::RankMismatch { tensor, dims, strides }.into());
             }
             Some((_, strides)) => &strides[..],
-            None => &row_major[..],
-        };
-        let of_left = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
-            let pairs = left.iter().zip(strides);
-            pairs.filter(|&(&axis, _)| wanted(axis)).map(|(_, &stride)| stride).collect()
+            None => &dense[..],
         };
         let selected = SelectedSpec {
             positions: signature.results[1],
-            kept_strides: &of_left(&|axis| !is_reduced[axis]),
-            rank_stride: of_left(&|axis| axis == ranked)[0],
+            kept_strides: &strides_of(&left, strides, |axis| !is_reduced[axis]),
+            rank_stride: strides_of(&left, strides, |axis| axis == ranked)[0],
             written,
         };
         let input = InputSpec {
@@ -228,8 +262,35 @@ impl TopKRequest<'_> {
             alignment: self.alignment,
         };
         let problem = TopKProblem::new(&input, self.axes.as_deref(), k, &selected)?;
-        Ok(StatedTopK { problem, signature, shape: selected_shape })
+        let strides = strides.to_vec();
+        Ok(StatedTopK { problem, signature, shape: selected_shape, strides })
     }
+
+    /// The axes of the input that the outputs have. The last axis of a slice becomes that of the
+    /// ranks.
+    fn axes_left(&self, is_reduced: &[bool], ranked: usize) -> Vec<usize> {
+        let is_left = |&axis: &usize| self.keep_dims || !is_reduced[axis] || axis == ranked;
+        (0..is_reduced.len()).filter(is_left).collect()
+    }
+}
+
+/// The strides of those of the `left` axes that are wanted.
+fn strides_of(left: &[usize], strides: &[usize], wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+    let pairs = left.iter().zip(strides);
+    pairs.filter(|&(&axis, _)| wanted(axis)).map(|(_, &stride)| stride).collect()
+}
+
+/// The strides of selected elements of a shape whose ranks are outermost and whose other axes are
+/// row-major.
+fn with_ranks_first(shape: &[usize], ranked: usize) -> Vec<usize> {
+    let mut stride = 1usize;
+    let mut strides = vec![0; shape.len()];
+    for axis in (0..shape.len()).rev().filter(|&axis| axis != ranked) {
+        strides[axis] = stride;
+        stride = stride.saturating_mul(shape[axis]);
+    }
+    strides[ranked] = stride;
+    strides
 }
 
 impl Asked for TopKRequest<'_> {
@@ -381,7 +442,8 @@ impl Task for TopKRequest<'_> {
 
     #[cfg(feature = "serde")]
     fn recorded(&self) -> Option<RecordedCall> {
-        self.plan.is_none().then(|| RecordedCall::TopK(RecordedTopK::of(self)))
+        let recorded = || RecordedTopK::of(self).ok().map(RecordedCall::TopK);
+        if self.plan.is_none() { recorded() } else { None }
     }
 }
 
@@ -427,9 +489,22 @@ impl Remembered for TopKRequest<'static> {
 #[cfg(feature = "serde")]
 impl RecordedTopK {
     /// The selection of a request.
-    pub(crate) fn of(request: &TopKRequest<'_>) -> Self {
-        let len = request.slices().map_or(request.k, |(len, _)| len);
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// Axes that the input does not have, and none.
+    pub(crate) fn of(request: &TopKRequest<'_>) -> Result<Self, ReduceError> {
+        let is_reduced = reduced_axes(request.shape.len(), request.axes.as_deref())?;
+        let (len, ranked) = request.slices()?;
+        let left = request.axes_left(&is_reduced, ranked);
+        let dense = match request.ranks_first {
+            true => Some(request.resolve()?.strides),
+            false => None,
+        };
+        let supplied = request.output.as_ref().map(|(_, strides)| strides.to_vec());
+        let is_kept = |axis: usize| !is_reduced[axis] || axis == ranked;
+        let of_kept = |strides: Vec<usize>| strides_of(&left, &strides, is_kept);
+        Ok(Self {
             k: if request.or_fewer { request.k.min(len) } else { request.k },
             written: request.ranks.as_ref().map(|ranks| ranks.len()),
             element: request.element,
@@ -438,7 +513,7 @@ impl RecordedTopK {
             alignment: request.alignment,
             axes: request.axes.as_ref().map(|axes| axes.to_vec()),
             positions: request.positions,
-            output_strides: request.output.as_ref().map(|(_, strides)| strides.to_vec()),
-        }
+            output_strides: supplied.or(dense).map(of_kept),
+        })
     }
 }

@@ -2,11 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::{
-    Selection,
-    buffer::{Buffer, Entry},
-};
-use crate::operator::Slice;
+use super::{buffer::Buffer, entry::Entry, selection::Selection};
+use crate::{kernels::team::UnitPlace, operator::Slice};
 
 /// An entry that is not among the first.
 const DROPPED: u32 = 0;
@@ -36,23 +33,27 @@ impl Digits {
     }
 }
 
-/// Shared memory in which the entries of slices are counted. It belongs to the buffers, because a kernel
-/// may have several cuts.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
+/// Shared memory in which the entries of slices are counted. All cuts of a kernel use the same.
+#[derive(CubeType, Clone)]
+#[expand(derive(Clone))]
 pub(super) struct Counting {
-    /// Entries with each value of a digit, of each slice.
+    /// Entries with each value of a digit, of each slice, for two digits in turn.
     histogram: Slice<Atomic<u32>>,
     /// The same for groups of values.
     sums: Slice<u32>,
     /// The digit of entry number `k` of each slice.
     found: Slice<u32>,
-    /// How many of the entries with that digit are among the first.
+    /// How many of the entries with that digit are among the first, for two digits in turn.
     needed: Slice<u32>,
     /// Whether all of them are.
     done: Slice<u32>,
     /// Slices of which that is not so.
     undone: Slice<Atomic<u32>>,
+    /// Entry number `k` of each slice, an array for each word.
+    last: Sequence<Slice<u32>>,
+    /// Values of a digit.
+    #[cube(comptime)]
+    bins: usize,
 }
 
 #[cube]
@@ -62,39 +63,68 @@ impl Counting {
         let tiles = comptime![selection.tiles()];
         let bins = comptime![tiles * digits.bins as usize];
         let groups = comptime![tiles * digits.groups as usize];
+        let mut last = Sequence::<Slice<u32>>::new();
+        #[unroll]
+        for _ in 0..comptime![selection.words()] {
+            last.push(Slice::of(&Shared::<[u32]>::new_slice(tiles)));
+        }
         Counting {
-            histogram: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(bins)),
+            histogram: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(comptime![2 * bins])),
             sums: Slice::of(&Shared::<[u32]>::new_slice(groups)),
             found: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
-            needed: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
+            needed: Slice::of(&Shared::<[u32]>::new_slice(comptime![2 * tiles])),
             done: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
             undone: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(1usize)),
+            last,
+            bins: comptime![digits.bins as usize],
         }
+    }
+
+    /// A word of the unit's slice that is free between cuts.
+    pub(super) fn flag(&self, place: UnitPlace) -> &Atomic<u32> {
+        &self.histogram[place.tile as usize * comptime![self.bins]]
+    }
+
+    /// The last entry that an exact [`cut`] has left of the unit's slice.
+    pub(super) fn last(&self, place: UnitPlace) -> Entry {
+        let mut words = Sequence::<u32>::new();
+        #[unroll]
+        for word in 0..self.last.len().comptime() {
+            words.push(self.last.index(word)[place.tile as usize]);
+        }
+        Entry { words }
     }
 }
 
 /// Leaves the first `k` entries of each slice in no order, or all if there are fewer. Returns an
-/// entry that all further ones must reach to be among the first `k`. Every unit of the cube must get
-/// here.
+/// entry that all further ones must reach to be among the first `k`; `former` if nothing was cut.
+/// Every unit of the cube must get here.
 ///
 /// Entries are counted by their most significant digit. The digit of entry number `k` follows, and
 /// with it entries that are surely among the first and others that are surely not. Those with the
-/// same digit are counted by the next one, until all of them are among the first. They wait in
-/// registers meanwhile.
+/// same digit are counted by the next one, until all of them are among the first, or, if it is
+/// `exact`, until one is left: entry number `k`. They wait in registers meanwhile.
 #[cube]
-pub(super) fn cut(buffer: &mut Buffer, k: u32) -> Entry {
+pub(super) fn cut(
+    buffer: &Buffer,
+    counting: &Counting,
+    former: &Entry,
+    k: u32,
+    #[comptime] exact: bool,
+) -> Entry {
     let selection = comptime![buffer.selection];
     let digits = comptime![Digits::of(selection)];
     let units = comptime![selection.team.units_per_tile];
     let tiles = comptime![selection.tiles()];
     let each = comptime![selection.entries_per_unit()];
-    let place = buffer.place();
+    let place = buffer.place;
     let (tile, member) = (place.tile as usize, place.member);
 
     let bins = comptime![digits.bins as usize];
     let groups = comptime![digits.groups as usize];
-    let Counting { histogram, sums, found, needed, done, undone } = buffer.counting();
-    let (mut sums, mut found, mut needed, mut done) = (sums, found, needed, done);
+    let (histogram, undone) = (counting.histogram, counting.undone);
+    let (mut sums, mut found) = (counting.sums, counting.found);
+    let (mut needed, mut done) = (counting.needed, counting.done);
 
     let held = buffer.held();
     let mut entries = Sequence::<Entry>::new();
@@ -106,13 +136,13 @@ pub(super) fn cut(buffer: &mut Buffer, k: u32) -> Entry {
         states.push(RuntimeCell::new(select(at < held, OPEN.runtime(), DROPPED.runtime())));
     }
     // A slice without more than `k` entries keeps its threshold: the cube cuts for another slice.
-    let mut is_done = held <= k;
-    let former = buffer.threshold();
+    let mut is_done = if comptime![exact] { held < k } else { held <= k };
     let mut threshold = Sequence::<RuntimeCell<u32>>::new();
     #[unroll]
     for word in 0..comptime![selection.words()] {
         threshold.push(RuntimeCell::new(select(is_done, *former.words.index(word), 0u32)));
     }
+    clear(histogram, member, tile * bins, comptime![bins as u32], units);
     if UNIT_POS == 0 {
         undone[0].store(comptime![tiles as u32]);
     }
@@ -132,53 +162,62 @@ pub(super) fn cut(buffer: &mut Buffer, k: u32) -> Entry {
         let word = level / comptime![digits.per_word];
         let shift = comptime![digits.bits]
             * (comptime![digits.per_word - 1] - level % comptime![digits.per_word]);
-
-        let mut bin = member as usize;
-        while bin < bins {
-            histogram[tile * bins + bin].store(0u32);
-            bin += comptime![units as usize];
-        }
-        sync_cube();
+        // One of the two digits is counted, and the counts of the next begin as zeros.
+        let (now, next) = ((level % 2) as usize, ((level + 1) % 2) as usize);
+        let counts = (now * tiles + tile) * bins;
         #[unroll]
         for nth in 0..each {
             if states.index(nth).read() == OPEN && !is_done {
                 let digit = digit_of(entries.index(nth), word, shift, digits);
-                histogram[tile * bins + digit as usize].fetch_add(1u32);
+                histogram[counts + digit as usize].fetch_add(1u32);
             }
         }
         sync_cube();
-        // Two steps of a few additions find the digit: the greatest group of digits, then the digit.
+        clear(histogram, member, (next * tiles + tile) * bins, comptime![bins as u32], units);
+        // A unit for each group of digits adds up its counts, and the one that has the digit finds
+        // it.
+        let of_group = comptime![bins / groups];
+        let first = counts + member as usize * of_group;
         if member < comptime![digits.groups] {
             let mut sum = 0u32;
-            let first = tile * bins + member as usize * comptime![bins / groups];
             #[unroll]
-            for nth in 0..comptime![bins / groups] {
+            for nth in 0..of_group {
                 sum += histogram[first + nth].load();
             }
             sums[tile * groups + member as usize] = sum;
         }
         sync_cube();
-        if member == 0 && !is_done {
-            let mut need = needed[tile];
-            let mut group = comptime![groups - 1].runtime();
-            let mut in_group = sums[tile * groups + group];
-            while need > in_group {
-                need -= in_group;
-                group -= 1;
-                in_group = sums[tile * groups + group];
+        if member < comptime![digits.groups] && !is_done {
+            let mut above = 0u32;
+            #[unroll]
+            for group in 0..groups {
+                let sum = sums[tile * groups + group];
+                above += select(comptime![group as u32] > member, sum, 0u32);
             }
-            let mut digit = group * comptime![bins / groups] + comptime![bins / groups - 1];
-            let mut of_digit = histogram[tile * bins + digit].load();
-            while need > of_digit {
-                need -= of_digit;
-                digit -= 1;
-                of_digit = histogram[tile * bins + digit].load();
-            }
-            found[tile] = digit as u32;
-            needed[tile] = need;
-            if need == of_digit {
-                done[tile] = 1u32;
-                undone[0].fetch_sub(1u32);
+            let need = needed[now * tiles + tile];
+            let in_group = sums[tile * groups + member as usize];
+            if need > above && need <= above + in_group {
+                let mut left = need - above;
+                let mut digit = 0u32;
+                let mut of_digit = 0u32;
+                let mut is_open = true.runtime();
+                #[unroll]
+                for nth in 0..of_group {
+                    let value = comptime![of_group - 1 - nth];
+                    let counted = histogram[first + value].load();
+                    let is_last = is_open && left <= counted;
+                    digit = select(is_last, comptime![value as u32].runtime(), digit);
+                    of_digit = select(is_last, counted, of_digit);
+                    is_open = is_open && !is_last;
+                    left = select(is_open, left - counted, left);
+                }
+                found[tile] = member * comptime![of_group as u32] + digit;
+                needed[next * tiles + tile] = left;
+                let is_enough = if comptime![exact] { of_digit == 1 } else { left == of_digit };
+                if is_enough {
+                    done[tile] = 1u32;
+                    undone[0].fetch_sub(1u32);
+                }
             }
         }
         sync_cube();
@@ -216,9 +255,16 @@ pub(super) fn cut(buffer: &mut Buffer, k: u32) -> Entry {
     sync_cube();
     #[unroll]
     for nth in 0..each {
-        if states.index(nth).read() != DROPPED {
-            let at = buffer.count().fetch_add(1u32);
-            buffer.put(at, entries.index(nth));
+        let state = states.index(nth).read();
+        if state != DROPPED {
+            buffer.append(entries.index(nth));
+        }
+        if comptime![exact] && state == OPEN {
+            #[unroll]
+            for word in 0..comptime![selection.words()] {
+                let mut last = *counting.last.index(word);
+                last[tile] = *entries.index(nth).words.index(word);
+            }
         }
     }
     sync_cube();
@@ -228,6 +274,22 @@ pub(super) fn cut(buffer: &mut Buffer, k: u32) -> Entry {
         words.push(threshold.index(word).read());
     }
     Entry { words }
+}
+
+/// Clears so many counts, from `first` on.
+#[cube]
+fn clear(
+    histogram: Slice<Atomic<u32>>,
+    member: u32,
+    first: usize,
+    #[comptime] bins: u32,
+    #[comptime] units: u32,
+) {
+    let mut bin = member;
+    while bin < bins {
+        histogram[first + bin as usize].store(0u32);
+        bin += units;
+    }
 }
 
 /// The digit of an entry in one of its words.

@@ -10,9 +10,10 @@ use crate::{
     },
 };
 
-/// For each of `outputs` slices and each weight, the element that lies so far from the lower to the
-/// upper of two elements. Those of all slices lie side by side, first the lower ones of a weight, then
-/// the upper ones. The bits of the weights are words of a table, from `first` on.
+/// For each of `outputs` slices and each quantile, the element that lies so far from the lower to
+/// the upper of two elements. Those of all slices with one rank lie side by side. Of the table, the
+/// words from `first` on say for each quantile which of the ranks the two elements have, and then,
+/// for each, the bits of its weight.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn interpolate(
     _types: &KernelTypes,
@@ -20,16 +21,17 @@ pub(crate) fn interpolate(
     table: &[u32],
     results: &mut [Out],
     first: usize,
+    quantiles: usize,
     outputs: usize,
     count: usize,
 ) {
     // Units leave here, because no barrier follows.
     if ABSOLUTE_POS < count {
         let (nth, output) = (ABSOLUTE_POS / outputs, ABSOLUTE_POS % outputs);
-        let at = 2 * nth * outputs + output;
-        let lower = Real::cast_from(elements[at]);
-        let upper = Real::cast_from(elements[at + outputs]);
-        let weight = weight_at(table, first, nth);
+        let (lower, upper) = (table[first + 2 * nth], table[first + 2 * nth + 1]);
+        let lower = Real::cast_from(elements[lower as usize * outputs + output]);
+        let upper = Real::cast_from(elements[upper as usize * outputs + output]);
+        let weight = weight_at(table, first + 2 * quantiles, nth);
         let difference = upper - lower;
         // From the nearer element, so that a weight of 1 gives the upper one.
         let rest = Real::from_int(1) - weight;

@@ -1,25 +1,30 @@
 //! Sorted runs of entries in memory, for more selected elements than shared memory holds.
 //!
 //! A slice is cut into runs as long as a buffer. Cubes sort them, then launches merge neighbouring
-//! runs until one is left, of which no more than `k` entries are kept at any time. A run has a place
-//! for each of its elements in the arrays of entries, whether it keeps them or not.
+//! runs until one is left, of which no more than `k` entries are kept at any time. A run has a
+//! place for each of its elements in the arrays of entries, whether it keeps them or not.
 
 use cubecl::prelude::*;
 use reduce_planner::Access;
 
 use super::{
-    CandidateArrays, Order, SelectedArrays, Selection,
-    buffer::{Buffer, Entry},
-    keys::entries_of_load,
-    order::sort_len,
-    store_entry,
+    buffer::Buffer,
+    candidates::CandidateArrays,
+    elements::entries_of_load,
+    entry::Entry,
+    selected::SelectedArrays,
+    selection::{Order, Selection},
+    sort::sort_len,
 };
-use crate::kernels::{
-    args::{InputArrays, KernelTypes, input_of},
-    geometry::{Geometry, locate},
-    load::{AtEnd, load},
-    share::{Share, share_among_cubes},
-    team::place,
+use crate::{
+    kernels::{
+        args::{InputArrays, KernelTypes, input_of},
+        geometry::{Geometry, locate},
+        load::{AtEnd, load},
+        share::{Share, share_among_cubes},
+        team::place,
+    },
+    operator::Wide,
 };
 
 /// Sorts each of `runs` runs of each slice.
@@ -73,7 +78,7 @@ pub(crate) fn sort_runs_of_entries(
     let mut nth = place.member;
     while nth < comptime![selection.capacity] {
         let at = first + nth as usize;
-        let entry = entry_at(entries, slice * places + clamp_max(at, k - 1), at < k);
+        let entry = entries.at(slice * places + clamp_max(at, k - 1)).if_exists(at < k);
         buffer.put(nth, &entry);
         nth += comptime![selection.team.units_per_tile];
     }
@@ -88,16 +93,17 @@ fn put_run(sorted: &mut CandidateArrays, buffer: &Buffer, exists: bool) {
     let selection = comptime![buffer.selection];
     if exists {
         let first = CUBE_POS * comptime![selection.capacity as usize];
-        let mut nth = buffer.place().member;
+        let mut nth = buffer.place.member;
         while nth < comptime![selection.capacity] {
-            put_entry(sorted, first + nth as usize, &buffer.at(nth));
+            sorted.put(first + nth as usize, &buffer.at(nth));
             nth += comptime![selection.team.units_per_tile];
         }
     }
 }
 
-/// Merges neighbouring runs of `len` entries, of which at most `k` count. A unit takes an entry: its
-/// place is that in its own run, and as many further as there are entries of the other run before it.
+/// Merges neighbouring runs of `len` entries, of which at most `k` count. A unit takes an entry:
+/// its place is that in its own run, and as many further as there are entries of the other run
+/// before it.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn merge_runs(
     entries: &CandidateArrays,
@@ -115,14 +121,14 @@ pub(crate) fn merge_runs(
         let place = ABSOLUTE_POS - start;
         let (run, nth) = (place / len, place % len);
         if nth < kept_entries(run, len, k, places) {
-            let entry = entry_at(entries, ABSOLUTE_POS, true.runtime());
+            let entry = entries.at(ABSOLUTE_POS);
             let other = run ^ 1usize;
             let is_left = run < other;
             let mut low = 0usize.runtime();
             let mut high = kept_entries(other, len, k, places);
             while low < high {
                 let middle = (low + high) / 2;
-                let found = entry_at(entries, start + other * len + middle, true.runtime());
+                let found = entries.at(start + other * len + middle);
                 // Entries of no element are equal: those of the left run come first.
                 let ahead = found.comes_before(&entry, order, selection);
                 let behind = entry.comes_before(&found, order, selection);
@@ -134,13 +140,14 @@ pub(crate) fn merge_runs(
             }
             let at = nth + low;
             if at < clamp_max(2 * len, k) {
-                put_entry(merged, start + run / 2 * (2 * len) + at, &entry);
+                merged.put(start + run / 2 * (2 * len) + at, &entry);
             }
         }
     }
 }
 
-/// The entries that a run keeps. The last run may be shorter than `len`, and its neighbour not exist.
+/// The entries that a run keeps. The last run may be shorter than `len`, and its neighbour not
+/// exist.
 #[cube]
 fn kept_entries(run: usize, len: usize, k: usize, places: usize) -> usize {
     let first = clamp_max(run * len, places);
@@ -166,10 +173,10 @@ pub(crate) fn store_runs(
         let (slice, nth) = (ABSOLUTE_POS / selected.written, ABSOLUTE_POS % selected.written);
         let tile = locate(geometry, slice, access, 1usize);
         let start = slice * places;
-        let spreads = order.spreads(entries.words.index(0usize)[start]);
+        let spreads = entries.at(start).spreads(order);
         let rank = select(spreads, 0usize, selected.rank(nth) as usize);
-        let entry = entry_at(entries, start + rank, true.runtime());
-        store_entry(selected, &input, geometry, tile, &entry, nth, access, selection);
+        let entry = entries.at(start + rank);
+        selected.put(&input, geometry, tile, &entry, nth, order, access, selection);
     }
 }
 
@@ -183,38 +190,6 @@ fn entry_of_element(
 ) -> Entry {
     let last = share.geometry.loads_per_tile - 1;
     let loaded = load(share, clamp_max(at, last), AtEnd::Never);
-    let mut entries = Sequence::<Entry>::new();
-    entries_of_load(&mut entries, loaded.value, loaded.position, order, selection);
-    masked(entries.index(0usize), at <= last)
-}
-
-/// An entry of the arrays, or that of no element.
-#[cube]
-fn entry_at(entries: &CandidateArrays, at: usize, exists: bool) -> Entry {
-    let mut words = Sequence::<u32>::new();
-    #[unroll]
-    for word in 0..entries.words.len().comptime() {
-        words.push(select(exists, entries.words.index(word)[at], 0u32));
-    }
-    Entry { words }
-}
-
-/// The entry, or that of no element.
-#[cube]
-fn masked(entry: &Entry, exists: bool) -> Entry {
-    let mut words = Sequence::<u32>::new();
-    #[unroll]
-    for word in 0..entry.words.len().comptime() {
-        words.push(select(exists, *entry.words.index(word), 0u32));
-    }
-    Entry { words }
-}
-
-#[cube]
-fn put_entry(entries: &mut CandidateArrays, at: usize, entry: &Entry) {
-    #[unroll]
-    for word in 0..entry.words.len().comptime() {
-        let words = entries.words.index_mut(word);
-        words[at] = *entry.words.index(word);
-    }
+    let entries = entries_of_load::<Wide>(loaded.value, loaded.position, order, selection);
+    entries.index(0usize).if_exists(at <= last)
 }

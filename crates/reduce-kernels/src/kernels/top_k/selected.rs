@@ -1,0 +1,91 @@
+//! The outputs of a selection.
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Direction};
+
+use super::{
+    entry::Entry,
+    keys::element_of,
+    selection::{Order, Selection},
+};
+use crate::{
+    kernels::{
+        args::Input,
+        geometry::{Geometry, Tile},
+    },
+    operator::{Out, Out2},
+};
+
+/// The values and the positions of the selected elements.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct SelectedArrays {
+    values: Box<[Out]>,
+    positions: Box<[Out2]>,
+    /// The numbers of the elements to write, in descending order, if not all are.
+    pub(super) ranks: ComptimeOption<Box<[u32]>>,
+    /// Elements to write of each slice.
+    pub(super) written: usize,
+    /// From one of them to the next.
+    rank_stride: usize,
+}
+
+#[cube]
+impl SelectedArrays {
+    /// The number of the `nth` element to write.
+    pub(super) fn rank(&self, nth: usize) -> u32 {
+        #[comptime]
+        match &self.ranks {
+            ComptimeOption::Some(ranks) => ranks[nth],
+            ComptimeOption::None => nth as u32,
+        }
+    }
+
+    /// Writes the value and the position of the element with an entry, the `nth` of its slice.
+    pub(super) fn put(
+        &mut self,
+        input: &Input,
+        geometry: &Geometry,
+        tile: Tile,
+        entry: &Entry,
+        nth: usize,
+        order: Order,
+        #[comptime] access: Access,
+        #[comptime] selection: Selection,
+    ) {
+        let position = entry.position(selection);
+        let place = tile.output + nth * self.rank_stride;
+        let (value, is_only) = element_of::<Out>(&entry.words, order, selection);
+        // Keys forget the sign of zeros and the bits of NaN, so these are read again. They rarely
+        // come from further away than the L2 cache.
+        if is_only {
+            self.values[place] = value;
+        } else {
+            self.values[place] = element_at(input, geometry, tile, position, access.direction);
+        }
+        self.positions[place] = Out2::cast_from(position);
+    }
+}
+
+/// The element of a slice at a position.
+#[cube]
+fn element_at(
+    input: &Input,
+    geometry: &Geometry,
+    tile: Tile,
+    position: usize,
+    #[comptime] direction: Direction,
+) -> Out {
+    let mut offset = tile.input;
+    #[unroll]
+    for nth in 0..geometry.reduced.len().comptime() {
+        let dim = geometry.reduced.index(nth);
+        let (_, coordinate) = dim.extent.div_mod(position / dim.target_stride);
+        offset += coordinate * dim.stride;
+    }
+    if comptime![direction == Direction::Along] {
+        // A slice of one element has no inner dimension, and its position no stride.
+        let step = clamp_min(geometry.inner_target_stride, 1usize);
+        offset += position / step % geometry.inner_len * geometry.inner_stride;
+    }
+    Out::cast_from(input.elements.at(offset))
+}

@@ -1,0 +1,66 @@
+//! What a kernel of a selection is generated for, and the order that it selects by.
+
+use cubecl::prelude::*;
+
+use crate::kernels::team::Team;
+
+/// Everything about a selection that its kernel is generated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Selection {
+    /// The units of a slice.
+    pub(crate) team: Team,
+    /// Entries that the buffer of a slice holds: a power of two, and a multiple of its units.
+    pub(crate) capacity: u32,
+    /// Bits of a digit by which entries are counted.
+    pub(crate) digit_bits: u32,
+    /// Words of an entry's key.
+    pub(crate) key_words: usize,
+    /// Words of an entry's position.
+    pub(crate) position_words: usize,
+}
+
+impl Selection {
+    /// Words of an entry.
+    pub(super) fn words(self) -> usize {
+        self.key_words + self.position_words
+    }
+
+    /// Slices that a cube works on.
+    pub(super) fn tiles(self) -> usize {
+        self.team.tiles_per_cube()
+    }
+
+    /// Places in the buffers of a cube.
+    pub(super) fn places(self) -> usize {
+        self.tiles() * self.capacity as usize
+    }
+
+    /// Entries of its slice's buffer that a unit takes.
+    pub(super) fn entries_per_unit(self) -> usize {
+        (self.capacity / self.team.units_per_tile) as usize
+    }
+}
+
+/// Which elements come first. These are numbers and not constants, so one kernel serves all orders.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Order {
+    /// The bits of a number's key that are inverted: none if the largest come first, otherwise all.
+    pub(crate) inverted: u32,
+    /// Each word of the key of NaN: the greatest if NaN comes first, the least if it comes last.
+    pub(crate) nan: u32,
+    /// The bits of keys that count when the selected elements are put in order: all, or none if
+    /// they are put in the order of their positions.
+    pub(crate) counting: u32,
+    /// The bits of a first element's key that must be set for it to be written in place of all
+    /// others: all, which only NaN has, or none if it never is.
+    pub(crate) spreading: u32,
+}
+
+#[cube]
+impl Order {
+    /// Whether the selected elements are put in the order of their positions.
+    pub(super) fn is_of_positions(&self) -> bool {
+        self.counting == 0
+    }
+}
