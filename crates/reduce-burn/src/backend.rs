@@ -106,7 +106,9 @@ impl Operation {
                 outputs.extend(iter::repeat_n((dtype, shape), count));
                 floats(outputs)
             }
-            Operation::Selection(selection) => selection.outputs(),
+            Operation::Selection(selection) => {
+                of_one_shape(selection.outputs(), selection.output_shape())
+            }
             Operation::Clipping(clipping) => {
                 let norm = (clipping.norm_dtype(), clipping.norm_shape());
                 floats([clipping.tensors(), &[norm]].concat())

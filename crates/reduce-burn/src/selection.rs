@@ -3,7 +3,7 @@
 use burn_backend::{Backend, DType, get_device_settings};
 use burn_tensor::{Shape, kind::Kind};
 
-use crate::{axes::AxisList, backend::Output, error::ReduceBurnError, tensor::AnyTensor};
+use crate::{axes::AxisList, error::ReduceBurnError, tensor::AnyTensor};
 
 /// The name in messages.
 pub(crate) const NAME: &str = "top_k";
@@ -21,8 +21,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The selection of the `k` largest elements of `tensor` along `axis`, or the smallest. Positions
-    /// have the device's integer type.
+    /// The selection of the `k` largest elements of `tensor` along `axis`, or the smallest.
+    /// Positions have the device's integer type.
     ///
     /// # Errors
     ///
@@ -85,10 +85,8 @@ impl Selection {
         Shape::from(shape)
     }
 
-    /// The kind, the type and the shape of the values, and those of the positions.
-    pub(crate) fn outputs(&self) -> Vec<Output> {
-        let shape = self.output_shape();
-        let (kind, dtype) = self.input;
-        vec![(kind, dtype, shape.clone()), (Kind::Int, self.position, shape)]
+    /// The kind and the type of the values, and those of the positions.
+    pub(crate) fn outputs(&self) -> Vec<(Kind, DType)> {
+        vec![self.input, (Kind::Int, self.position)]
     }
 }

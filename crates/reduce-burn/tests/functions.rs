@@ -304,7 +304,8 @@ fn kinds_are_checked() {
     assert_eq!(error.to_string(), "`sum` does not reduce tensors of kind Bool");
 }
 
-/// Selections along each axis of a tensor against a sort, with NaN first, and the quantiles between.
+/// Selections along each axis of a tensor against a sort, with NaN first, and the quantiles
+/// between.
 #[test]
 fn selections_are_those_of_a_sort() {
     let mut rng = StdRng::seed_from_u64(11);

@@ -5,8 +5,10 @@ use burn_tensor::{
     Float, Int, Tensor,
     kind::{Basic, Numeric},
 };
+use reduce_kernels::quantiles::{Between, Interpolation, NearerEnd};
 
 use crate::{
+    axes::AxisList,
     backend::{Operation, ReduceBackend},
     error::ReduceBurnError,
     functions::next,
@@ -38,9 +40,9 @@ fn select<const D: usize, K: Basic>(
     }
 }
 
-/// The `k` largest elements along `axis`, from the largest down, and their positions. NaN comes before
-/// all numbers. Of equal elements, the one with the lower position comes first. A negative axis counts
-/// from the end.
+/// The `k` largest elements along `axis`, from the largest down, and their positions. NaN comes
+/// before all numbers. Of equal elements, the one with the lower position comes first. A negative
+/// axis counts from the end.
 ///
 /// ```
 /// # use burn_tensor::{Device, Tensor};
@@ -63,7 +65,8 @@ pub fn top_k<const D: usize, K: Numeric>(
     select("top_k", tensor, axis.into(), k, true)
 }
 
-/// The `k` smallest elements along `axis`, from the smallest up, and their positions; see [`top_k`].
+/// The `k` smallest elements along `axis`, from the smallest up, and their positions; see
+/// [`top_k`].
 ///
 /// ```
 /// # use burn_tensor::{Device, Tensor};
@@ -86,8 +89,8 @@ pub fn bottom_k<const D: usize, K: Numeric>(
     select("bottom_k", tensor, axis.into(), k, false)
 }
 
-/// The median along `axis`, which stays with size 1: the mean of the two middle elements if there is an
-/// even number of them. Slices with NaN give NaN. Its gradient reaches those elements.
+/// The median along `axis`, which stays with size 1: the mean of the two middle elements if there
+/// is an even number of them. Slices with NaN give NaN. Its gradient reaches those elements.
 ///
 /// ```
 /// # use burn_tensor::{Device, Tensor};
@@ -118,8 +121,8 @@ pub fn median<const D: usize>(tensor: Tensor<D>, axis: impl Into<i64>) -> Tensor
 ///
 /// # Panics
 ///
-/// As [all functions](crate#errors), for an axis without elements, and for a `q` that is not from 0 to
-/// 1.
+/// As [all functions](crate#errors), for an axis without elements, and for a `q` that is not from 0
+/// to 1.
 #[track_caller]
 pub fn quantile<const D: usize>(tensor: Tensor<D>, axis: impl Into<i64>, q: f64) -> Tensor<D> {
     interpolated("quantile", tensor, axis.into(), q)
@@ -135,21 +138,16 @@ fn interpolated<const D: usize>(function: &str, tensor: Tensor<D>, axis: i64, q:
     if !(0.0..=1.0).contains(&q) {
         refused(ReduceBurnError::Quantile { q });
     }
-    // One element is selected of an axis that the tensor has not, so that `select` refuses it.
-    let from_start = if axis < 0 { axis + D as i64 } else { axis };
-    let found = usize::try_from(from_start).ok().filter(|&axis| axis < D);
-    let len = found.map_or(1, |axis| shape[axis]);
-    let at = (len.max(1) - 1) as f64 * q;
-    let (lower, upper) = (at.floor() as usize, at.ceil() as usize);
-    // The end of the slice that has fewer elements before both.
-    let largest = len.max(1) - 1 - lower < upper;
-    let from_end = |nth: usize| if largest { len - 1 - nth } else { nth };
-    let k = 1 + from_end(if largest { lower } else { upper });
-    let (values, _) = select::<D, Float>(function, tensor, axis, k, largest);
-    let axis = found.expect("the axis was checked");
-    let nth = |nth: usize| values.clone().narrow(axis, nth, 1);
-    let (first, lower, upper) = (nth(0), nth(from_end(lower)), nth(from_end(upper)));
-    let weight = at.fract();
+    let resolved = AxisList::from([axis]).resolve(D);
+    let along = resolved.unwrap_or_else(|error| refused(error))[0];
+    let len = shape[along];
+    let Between { lower, upper, weight } = Interpolation::Linear.between(q, len);
+    let end = NearerEnd::of(&[lower, upper], len);
+    // An axis without elements has none to select, which `select` refuses.
+    let k = end.k.max(1);
+    let (values, _) = select::<D, Float>(function, tensor, axis, k, end.largest);
+    let nth = |nth: usize| values.clone().narrow(along, nth, 1);
+    let (first, lower, upper) = (nth(0), nth(end.rank(lower)), nth(end.rank(upper)));
     let between = match weight == 0.0 {
         true => lower,
         // Equal infinities have no difference.

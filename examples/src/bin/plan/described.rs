@@ -50,6 +50,17 @@ pub(crate) enum Work {
     Selection(usize),
 }
 
+impl Work {
+    /// The name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Work::Reduction(operation) => operation.name(),
+            Work::Application(function, _) => function.name(),
+            Work::Selection(_) => TOP_K,
+        }
+    }
+}
+
 /// A reduction, or the application of one.
 pub(crate) struct Described {
     pub(crate) work: Work,
@@ -66,9 +77,8 @@ impl Described {
     /// What is computed.
     pub(crate) fn function(&self) -> Function {
         match self.work {
-            Work::Reduction(operation) => Function::Op(operation.name()),
-            Work::Application(function, _) => Function::Apply(function.name()),
-            Work::Selection(_) => Function::Op(TOP_K),
+            Work::Application(..) => Function::Apply(self.work.name()),
+            Work::Reduction(_) | Work::Selection(_) => Function::Op(self.work.name()),
         }
     }
 

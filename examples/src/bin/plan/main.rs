@@ -270,12 +270,19 @@ fn every_schedule(problem: &Problem, device: &Device) -> Vec<Estimated<Plan>> {
 }
 
 impl Arguments {
-    /// The selection, if `--op` names it. Options that it does not have are a mistake, and so is its
-    /// own without it.
-    fn selection(&self) -> Result<Option<Work>, Stop> {
-        if self.op.as_deref() != Some(TOP_K) {
-            return Ok(None);
+    /// What `--op` or `--apply` names. Options that it does not have are a mistake.
+    fn work(&self) -> Result<Work, Stop> {
+        if self.op.as_deref() == Some(TOP_K) {
+            return self.selection();
         }
+        let work = self.other_work()?;
+        match self.k {
+            Some(_) => Err(OperationError::Option { name: work.name(), option: "k" }.into()),
+            None => Ok(work),
+        }
+    }
+
+    fn selection(&self) -> Result<Work, Stop> {
         self.parameters.check(TOP_K, &[])?;
         let others = [
             ("second", self.second.is_some()),
@@ -287,24 +294,7 @@ impl Arguments {
             return Err(OperationError::Option { name: TOP_K, option }.into());
         }
         let k = self.k.ok_or(Stop::Needs { name: TOP_K, option: "k" })?;
-        Ok(Some(Work::Selection(k)))
-    }
-
-    fn work(&self) -> Result<Work, Stop> {
-        if let Some(selection) = self.selection()? {
-            return Ok(selection);
-        }
-        let work = self.other_work()?;
-        match (self.k, work) {
-            (None, _) => Ok(work),
-            (Some(_), Work::Application(function, _)) => {
-                Err(OperationError::Option { name: function.name(), option: "k" }.into())
-            }
-            (Some(_), Work::Reduction(operation)) => {
-                Err(OperationError::Option { name: operation.name(), option: "k" }.into())
-            }
-            (Some(_), Work::Selection(_)) => unreachable!("a selection is no other work"),
-        }
+        Ok(Work::Selection(k))
     }
 
     /// A reduction, or an application of one.

@@ -1,4 +1,5 @@
-//! `--op` of selections: the largest or smallest elements, the k-th smallest, medians and quantiles.
+//! `--op` of selections: the largest or smallest elements, the k-th smallest, medians and
+//! quantiles.
 
 use std::io;
 
@@ -155,8 +156,7 @@ impl OnDevice for Work<'_> {
                     false => Some(selection.choose(client)?.plan),
                 };
                 let run = || {
-                    let selection = self.elements(&tensor).expect("elements are selected");
-                    let Selected { values, positions } = selection.run(client)?;
+                    let Selected { values, positions } = selection.clone().run(client)?;
                     Ok(vec![values, positions])
                 };
                 (plan, time(client, run)?)
