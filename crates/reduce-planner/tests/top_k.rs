@@ -39,13 +39,14 @@ fn plans_follow_the_slices() {
     let expected = [
         (
             sentence(&[65536, 128], 1, 8),
-            "top_k: 1 launch, 8 units hold each of 32 slices of a cube in registers, and a buffer of \
-             128 entries; vectors of 4 along the reduction, 4 loads in flight",
+            "top_k: 1 launch, 16 units hold each of 8 slices of a cube in registers, and a \
+             buffer of 64 entries; vectors of 4 along the reduction, 2 loads in flight",
         ),
         (
             sentence(&[256, 131_072], 1, 64),
-            "top_k: 1 launch, 512 units and a buffer of 2048 entries for each of 1 slices of a cube, \
-             counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
+            "top_k: 1 launch, 512 units and a buffer of 1024 entries for each of 1 slices of a \
+             cube, counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in \
+             flight",
         ),
         (
             sentence(&[256, 131_072], 1, 1024),
@@ -54,15 +55,15 @@ fn plans_follow_the_slices() {
         ),
         (
             sentence(&[1 << 28], 0, 100),
-            "top_k: 2 launches, 264 cubes per slice, 512 units and a buffer of 2048 entries for each \
-             of 1 slices of a cube, counted by digits of 8 bits; vectors of 4 along the reduction, 4 \
-             loads in flight",
+            "top_k: 2 launches, 264 cubes per slice, 512 units and a buffer of 1024 entries for \
+             each of 1 slices of a cube, counted by digits of 8 bits; vectors of 4 along the \
+             reduction, 4 loads in flight",
         ),
         (
             sentence(&[65536, 1024], 0, 32),
-            "top_k: 2 launches, 8 cubes per slice, 16 units and a buffer of 128 entries for each of \
-             32 slices of a cube, counted by digits of 4 bits; single elements across outputs, 16 \
-             loads in flight",
+            "top_k: 2 launches, 4 cubes per slice, 16 units and a buffer of 128 entries for \
+             each of 16 slices of a cube, counted by digits of 4 bits; single elements across \
+             outputs, 16 loads in flight",
         ),
         // The whole row fits the shared memory that one cube may request.
         (
@@ -120,10 +121,10 @@ fn hostile_plans_are_refused() {
     };
     let access = plan.access;
     let buffer = |entries, units| Illegal::Buffer { entries, k: 20, units };
-    assert_eq!(refused(&|plan| plan.buffer = 32), buffer(32, 512));
-    assert_eq!(refused(&|plan| plan.buffer = 1000), buffer(1000, 512));
-    assert_eq!(refused(&|plan| plan.buffer = 1 << 14), buffer(1 << 14, 512));
-    assert_eq!(refused(&|plan| plan.digit_bits = 3), Illegal::Digits { bits: 3, units: 512 });
+    assert_eq!(refused(&|plan| plan.buffer = 32), buffer(32, 256));
+    assert_eq!(refused(&|plan| plan.buffer = 1000), buffer(1000, 256));
+    assert_eq!(refused(&|plan| plan.buffer = 1 << 14), buffer(1 << 14, 256));
+    assert_eq!(refused(&|plan| plan.digit_bits = 3), Illegal::Digits { bits: 3, units: 256 });
     assert_eq!(
         refused(&|plan| (plan.units_per_slice, plan.buffer) = (2, 64)),
         Illegal::Digits { bits: 8, units: 2 }
@@ -133,7 +134,7 @@ fn hostile_plans_are_refused() {
         Illegal::NotPowerOfTwo { value: 48, .. }
     ));
     assert!(matches!(refused(&|plan| plan.slices_per_cube = 64), Illegal::NotPowerOfTwo { .. }));
-    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 3 });
+    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 5 });
     assert_eq!(
         refused(&|plan| plan.access = access.with_loads_in_flight(16)),
         Illegal::Offered { elements: 64, max: 32 }
@@ -152,10 +153,10 @@ fn hostile_plans_are_refused() {
     ));
     let single = Access::new(Direction::Along);
     let as_runs = |plan: &mut TopKPlan| (plan.method, plan.access) = (TopKMethod::Runs, single);
-    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 3 });
+    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 5 });
     let mut runs = plan;
     as_runs(&mut runs);
-    runs.cubes_per_slice = 3;
+    (runs.cubes_per_slice, runs.slices_per_cube) = (5, 1);
     runs.check(&problem, &device).unwrap();
     // A buffer as long as a slice serves any number of elements.
     let problem = stated(ElementType::F32, &[100, 1000], 1, 1000);

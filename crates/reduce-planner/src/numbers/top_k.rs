@@ -2,9 +2,8 @@
 
 use super::{Nonsense, count, power_of_two};
 
-/// The numbers for the selection of a few elements of each slice. Those that a measurement stands
-/// beside are from a trial in CUDA C++ that CubeCL's kernels follow; the kernels themselves have
-/// not been measured.
+/// The numbers for the selection of a few elements of each slice. The measurements beside them are
+/// of one H100 on 2026-11-25, in CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -14,22 +13,38 @@ pub struct TopKTuning {
     pub units_per_cube: u32,
     /// Fewest units of a slice.
     pub least_units: u32,
-    /// Entries of a buffer that holds no more than `k` needs. The trial took 48 us for 64 of each
-    /// of 256 rows of 131072 f32 with 2048.
+    /// Units of all slices for each multiprocessor: where there are many slices, each has fewer.
+    /// 50 of each of 512 rows of 128256 f32 took 136 us with 256 units for each and 149 with 512; 64
+    /// of each of 256 rows of 131072 took 80 with 512 and 98 with 1024.
+    pub units_per_multiprocessor: u32,
+    /// Fewest units of a slice that has work for them.
+    pub usual_units: u32,
+    /// Entries of a buffer that holds no more than `k` needs. A small buffer is cut early, and so has
+    /// a good threshold soon: 64 of each of 256 rows of 131072 f32 took 80 us with 1024, 87 to 104
+    /// with 2048 and 126 with 4096.
     pub buffer: u32,
     /// Entries that a unit takes when a buffer is cut.
     pub entries_per_unit: u32,
-    /// Bytes that a unit has in flight. The trial had 64 and 128.
+    /// Bytes that a unit has in flight. 64 of each of 256 rows of 131072 f32 took 80 us with 64, 82
+    /// with 32 and 123 with 128.
     pub bytes_in_flight: usize,
+    /// Most elements that a unit offers at a time. 32 make code and registers of a selection of bf16
+    /// so many that it took 153 us where that of f32, with 16, took 87.
+    pub offered: usize,
     /// Slices of a cube that are read side by side.
     pub adjacent_slices: u32,
     /// Elements of a slice up to which entries are counted by digits of 4 bits.
     pub few_elements: u32,
-    /// Elements that a unit holds of a slice in registers.
+    /// Elements that a unit holds of a slice in registers, if there are not too many. 8 of each of
+    /// 65536 rows of 128 f32 took 32 us with 8, 58 with 16 and 47 with 4.
     pub held_elements: u32,
+    /// Most elements that it holds. 8 of each of 65536 rows of 1024 f32 took 152 us with 32
+    /// elements in each of 32 units, and 188 with 16 in each of 64.
+    pub most_held_elements: u32,
     /// Most units that hold a slice in registers.
     pub held_units: u32,
-    /// Most units of a cube whose units hold slices in registers.
+    /// Most units of a cube whose units hold slices in registers. Those 65536 rows of 128 took 32
+    /// us with 128 units and 40 with 512, and those of 1024 took 155 with 128 and 178 with 256.
     pub held_cube_units: u32,
     /// Cubes per multiprocessor that slices are split for.
     pub cubes_per_multiprocessor: u32,
@@ -38,9 +53,9 @@ pub struct TopKTuning {
 }
 
 rules!(TopKTuning {
-    power_of_two: units_per_cube, least_units, buffer, entries_per_unit, adjacent_slices,
-        held_elements, held_units, held_cube_units;
-    count: bytes_in_flight, few_elements, cubes_per_multiprocessor, least_rounds;
+    power_of_two: units_per_cube, least_units, usual_units, buffer, entries_per_unit, adjacent_slices,
+        held_elements, most_held_elements, held_units, held_cube_units;
+    count: units_per_multiprocessor, bytes_in_flight, offered, few_elements, cubes_per_multiprocessor, least_rounds;
 });
 
 impl TopKTuning {
@@ -49,14 +64,18 @@ impl TopKTuning {
         Self {
             units_per_cube: 512,
             least_units: 16,
-            buffer: 2048,
+            units_per_multiprocessor: 1024,
+            usual_units: 256,
+            buffer: 1024,
             entries_per_unit: 4,
             bytes_in_flight: 64,
-            adjacent_slices: 32,
+            offered: 16,
+            adjacent_slices: 16,
             few_elements: 256,
-            held_elements: 16,
-            held_units: 64,
-            held_cube_units: 256,
+            held_elements: 8,
+            most_held_elements: 32,
+            held_units: 32,
+            held_cube_units: 128,
             cubes_per_multiprocessor: 2,
             least_rounds: 4,
         }

@@ -46,10 +46,13 @@ fn in_registers(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
 
     // 1. Each unit has about as many elements as registers hold, and there are as many units as
     //    selected elements, so that one of their first elements is a threshold.
-    let each = tuning.held_elements as usize;
-    let most = tuning.held_units.min(device.max_units_per_cube / adjacent).max(1);
-    let units = len.div_ceil(each).max(k.min(len)).next_power_of_two();
-    let units = u32::try_from(units).ok().filter(|&units| units <= most)?;
+    let most = tuning.held_units.min(device.max_units_per_cube / adjacent).max(1) as usize;
+    let usual = len.div_ceil(tuning.held_elements as usize).next_power_of_two().min(most);
+    let units = usual.max(k.min(len).next_power_of_two());
+    if units > most || len.div_ceil(units) > tuning.most_held_elements as usize {
+        return None;
+    }
+    let units = u32::try_from(units).ok()?;
 
     // 2. They are read in vectors if these divide the slices.
     let access = widest(slices, device);
@@ -76,7 +79,8 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     //    offers only so many elements at a time.
     let access = widest(slices, device);
     let loads = (tuning.bytes_in_flight / (access.vector * slices.input().bytes())).max(1);
-    let most_loads = (TopKPlan::MOST_OFFERED / access.vector).min(Access::MOST_LOADS_IN_FLIGHT);
+    let offered = tuning.offered.min(TopKPlan::MOST_OFFERED);
+    let most_loads = (offered / access.vector).min(Access::MOST_LOADS_IN_FLIGHT);
     let access = access.with_loads_in_flight(loads.min(most_loads).max(1));
 
     // 2. A buffer holds a short slice as a whole. Of a long one, it holds `k` entries and as many
@@ -94,7 +98,11 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     //    bits take half as many counts, and 1 KiB of shared memory for each slice.
     let offered = (access.vector * access.loads_in_flight) as u64;
     let wanted = (len / offered).max(held / u64::from(tuning.entries_per_unit));
-    let (least, widest) = (u64::from(tuning.least_units).min(most), (most / adjacent).max(1));
+    let multiprocessors = u64::from(device.multiprocessors.max(1));
+    let of_slice = multiprocessors * u64::from(tuning.units_per_multiprocessor)
+        / slices.outputs().max(1) as u64;
+    let wide = of_slice.max(tuning.usual_units.into()).min(most);
+    let (least, widest) = (u64::from(tuning.least_units).min(most), (wide / adjacent).max(1));
     let units = floor_power_of_two(wanted.clamp(least.min(widest), widest));
     let many = adjacent == 1 && units >= 16 && len > u64::from(tuning.few_elements);
     plan.units_per_slice = u32::try_from(units).ok()?;

@@ -27,10 +27,6 @@ const FEW_RANKS: usize = 4;
 /// longer than the barriers of a sorting network.
 const COUNTED: u32 = 256;
 
-/// Buffers are cut after the first round of loads, and when so many times as many rounds have been
-/// offered as before the last of these cuts.
-const CUT_AFTER: usize = 4;
-
 /// Selects `k` elements of each slice and writes their values and positions.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn select_first(
@@ -121,7 +117,7 @@ pub(crate) fn select_among_candidates(
             existing |= u32::cast_from(exists) << comptime![nth as u32];
             offered.push(Offered::of_entry(&entry, order));
         }
-        selector.offer(&offered, existing, false.runtime(), false.runtime(), k, 1usize);
+        selector.offer(&offered, existing, false.runtime(), k, 1usize);
     }
     write_selected(selected, &mut selector, &share, order, k);
 }
@@ -138,8 +134,6 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
     let rounds = geometry.loads_per_tile.div_ceil(share.stride * in_flight);
     let other = clamp_max(share.first, geometry.loads_per_tile - 1);
     let is_full = !peeled && geometry.loads_per_tile >= share.stride * in_flight;
-    // The threshold is stale after many elements, and passes more of them than it should.
-    let mut next_cut = 1usize.runtime();
     for round in 0..rounds {
         let first = share.first + round * share.block_stride();
         // All loads are issued before the first is used.
@@ -160,11 +154,8 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
             let bits = select(loaded.valid, all.runtime(), 0u32);
             existing |= bits << comptime![nth as u32 * count];
         }
-        let cuts = round + 1 == next_cut && round + 1 < rounds;
-        selector.offer(&offered, existing, round == 0 && is_full, cuts, k, access.vector);
-        if cuts {
-            next_cut *= CUT_AFTER;
-        }
+        let starts = round == 0 && is_full;
+        selector.offer(&offered, existing, starts, k, access.vector);
     }
     if comptime![peeled] {
         let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
@@ -176,7 +167,7 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
             let mut offered = Sequence::<Offered>::new();
             offered.push(Offered::of_entry(entries.index(0usize), order));
             let existing = u32::cast_from(edge.valid && slot < slots);
-            selector.offer(&offered, existing, false.runtime(), false.runtime(), k, 1usize);
+            selector.offer(&offered, existing, false.runtime(), k, 1usize);
         }
     }
 }

@@ -46,15 +46,14 @@ impl Selector {
 
     /// Appends those of the offered elements whose bit of `existing` is set and that reach the
     /// threshold. Where a buffer is full, those of all slices are cut to their first `k` entries,
-    /// and the rest is offered again; if it `cuts`, they are cut anyhow. If the buffer `is_empty`
-    /// and all elements of all units exist, they have places before they are counted. Every unit of
-    /// the cube must get here. Of each that is offered, there are `each` entries.
+    /// and the rest is offered again. If the buffer `is_empty` and all elements of all units exist,
+    /// they have places before they are counted. Every unit of the cube must get here. Of each that
+    /// is offered, there are `each` entries.
     pub(super) fn offer(
         &mut self,
         offered: &Sequence<Offered>,
         existing: u32,
         is_empty: bool,
-        cuts: bool,
         k: u32,
         #[comptime] each: usize,
     ) {
@@ -125,7 +124,7 @@ impl Selector {
             sync_cube();
             again = self.full[flag as usize].load() == 1;
             self.turn += 1;
-            if again || cuts {
+            if again {
                 self.cut(k);
             }
         }
