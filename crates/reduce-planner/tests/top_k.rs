@@ -61,9 +61,9 @@ fn plans_follow_the_slices() {
         ),
         (
             sentence(&[65536, 1024], 0, 32),
-            "top_k: 2 launches, 4 cubes per slice, 16 units and a buffer of 128 entries for \
-             each of 16 slices of a cube, counted by digits of 4 bits; single elements across \
-             outputs, 16 loads in flight",
+            "top_k: 2 launches, 4 cubes per slice, 32 units and a buffer of 128 entries for \
+             each of 8 slices of a cube, counted by digits of 4 bits; single elements across \
+             outputs, 8 loads in flight",
         ),
         // The whole row fits the shared memory that one cube may request.
         (

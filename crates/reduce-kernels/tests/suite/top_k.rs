@@ -438,8 +438,9 @@ pub(crate) fn of_quantiles(client: &Client) {
     for k in [1, 100, 1500] {
         let all = smallest(k, &x).over(1).nan_last().run(client).unwrap().positions;
         let all = read::<u32>(client, &all, 3 * k);
+        let expected = [all[k - 1], all[2 * k - 1], all[3 * k - 1]];
         let kth = read::<u32>(client, &kth_value(client, &x, 1, k).unwrap().positions, 3);
-        assert_eq!(kth, [all[k - 1], all[2 * k - 1], all[3 * k - 1]], "{k}");
+        assert_eq!(kth, expected, "{k}");
     }
     assert!(read::<f32>(client, &median(client, &x, 1).unwrap(), 3).iter().all(|x| x.is_nan()));
     // NaN spreads; infinities are elements, and lie between equal ones.

@@ -13,9 +13,10 @@ pub struct TopKTuning {
     pub units_per_cube: u32,
     /// Fewest units of a slice.
     pub least_units: u32,
-    /// Units of all slices for each multiprocessor: where there are many slices, each has fewer.
-    /// 50 of each of 512 rows of 128256 f32 took 136 us with 256 units for each and 149 with 512; 64
-    /// of each of 256 rows of 131072 took 80 with 512 and 98 with 1024.
+    /// Units of all slices for each multiprocessor: where there are many slices, each has fewer. 64
+    /// of each of 256 rows of 131072 f32 took 80 us with 512 units for each and 98 with 1024, 50 of
+    /// each of 512 rows of 128256 took 156 with 512 and 171 with 256, and the 100th value of each of
+    /// 4096 rows of 8192 took 156 with 128, 174 with 256 and 233 with 512.
     pub units_per_multiprocessor: u32,
     /// Fewest units of a slice that has work for them.
     pub usual_units: u32,
@@ -31,8 +32,14 @@ pub struct TopKTuning {
     /// Most elements that a unit offers at a time. 32 make code and registers of a selection of bf16
     /// so many that it took 153 us where that of f32, with 16, took 87.
     pub offered: usize,
-    /// Slices of a cube that are read side by side.
+    /// Slices of a cube that are read side by side. 32 of each of 1024 columns of 65536 f32 took
+    /// 281 us with 8, 32 units for each and 8 loads in flight, 312 with 16, 336 with 32, and 411
+    /// with 16, 16 units and 16 loads.
     pub adjacent_slices: u32,
+    /// Units of each of them.
+    pub adjacent_units: u32,
+    /// Loads of a unit in flight there.
+    pub adjacent_loads: u32,
     /// Elements of a slice up to which entries are counted by digits of 4 bits.
     pub few_elements: u32,
     /// Elements that a unit holds of a slice in registers, if there are not too many. 8 of each of
@@ -46,16 +53,16 @@ pub struct TopKTuning {
     /// Most units of a cube whose units hold slices in registers. Those 65536 rows of 128 took 32
     /// us with 128 units and 40 with 512, and those of 1024 took 155 with 128 and 178 with 256.
     pub held_cube_units: u32,
-    /// Cubes per multiprocessor that slices are split for.
+    /// Cubes of the most units per multiprocessor that slices are split for; more of smaller ones.
     pub cubes_per_multiprocessor: u32,
     /// Fewest rounds of loads of a cube that shares a slice with others.
     pub least_rounds: u32,
 }
 
 rules!(TopKTuning {
-    power_of_two: units_per_cube, least_units, usual_units, buffer, entries_per_unit, adjacent_slices,
+    power_of_two: units_per_cube, least_units, usual_units, buffer, entries_per_unit, adjacent_slices, adjacent_units,
         held_elements, most_held_elements, held_units, held_cube_units;
-    count: units_per_multiprocessor, bytes_in_flight, offered, few_elements, cubes_per_multiprocessor, least_rounds;
+    count: units_per_multiprocessor, bytes_in_flight, offered, adjacent_loads, few_elements, cubes_per_multiprocessor, least_rounds;
 });
 
 impl TopKTuning {
@@ -64,13 +71,15 @@ impl TopKTuning {
         Self {
             units_per_cube: 512,
             least_units: 16,
-            units_per_multiprocessor: 1024,
-            usual_units: 256,
+            units_per_multiprocessor: 2048,
+            usual_units: 128,
             buffer: 1024,
             entries_per_unit: 4,
             bytes_in_flight: 64,
             offered: 16,
-            adjacent_slices: 16,
+            adjacent_slices: 8,
+            adjacent_units: 32,
+            adjacent_loads: 8,
             few_elements: 256,
             held_elements: 8,
             most_held_elements: 32,

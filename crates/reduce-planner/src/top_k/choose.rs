@@ -81,6 +81,10 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     let loads = (tuning.bytes_in_flight / (access.vector * slices.input().bytes())).max(1);
     let offered = tuning.offered.min(TopKPlan::MOST_OFFERED);
     let most_loads = (offered / access.vector).min(Access::MOST_LOADS_IN_FLIGHT);
+    let loads = match access.direction {
+        Direction::Along => loads,
+        Direction::Across => tuning.adjacent_loads as usize,
+    };
     let access = access.with_loads_in_flight(loads.min(most_loads).max(1));
 
     // 2. A buffer holds a short slice as a whole. Of a long one, it holds `k` entries and as many
@@ -102,7 +106,11 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     let of_slice = multiprocessors * u64::from(tuning.units_per_multiprocessor)
         / slices.outputs().max(1) as u64;
     let wide = of_slice.max(tuning.usual_units.into()).min(most);
-    let (least, widest) = (u64::from(tuning.least_units).min(most), (wide / adjacent).max(1));
+    let widest = match access.direction {
+        Direction::Along => wide,
+        Direction::Across => u64::from(tuning.adjacent_units).min(most / adjacent).max(1),
+    };
+    let least = u64::from(tuning.least_units).min(most);
     let units = floor_power_of_two(wanted.clamp(least.min(widest), widest));
     let many = adjacent == 1 && units >= 16 && len > u64::from(tuning.few_elements);
     plan.units_per_slice = u32::try_from(units).ok()?;
@@ -124,7 +132,8 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     plan = plan.with_slices(most, together(access.direction, adjacent), problem, device);
 
     // 6. Few long slices are shared by several cubes, each of which leaves its first `k` elements.
-    let wanted = cubes_wanted(device, tuning.cubes_per_multiprocessor);
+    let of_cube = u64::from(plan.units_per_slice) * u64::from(plan.slices_per_cube);
+    let wanted = cubes_wanted(device, tuning.cubes_per_multiprocessor) * most / of_cube.max(1);
     let rounds = u64::from(tuning.least_rounds).saturating_mul(offered);
     let each = rounds.saturating_mul(plan.units_per_slice.into()).max(4 * k);
     let cubes = (wanted / plan.cubes(problem).max(1)).min(len / each.max(1)).max(1);

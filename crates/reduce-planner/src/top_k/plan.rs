@@ -114,7 +114,7 @@ impl TopKPlan {
                 let each = (self.access.vector * self.access.loads_in_flight) as u64;
                 // The units that are first hold no more, whether they have a threshold or are all
                 // that have elements.
-                ((k.min(units + 1) - 1).saturating_mul(each) + 1).min(len).max(units)
+                (k.min(units + 1).saturating_sub(1).saturating_mul(each) + 1).min(len).max(units)
             }
             TopKMethod::Runs => 1,
         }
@@ -125,9 +125,9 @@ impl TopKPlan {
         let (key, position) = Self::entry_words(problem);
         let entries = (self.buffer as usize).saturating_mul(key + position);
         let bits = self.digit_bits.min(16);
-        // The counts of two digits, and those of groups; five numbers, and the last entry of an
+        // The counts of two digits, and those of groups; six numbers, and the last entry of an
         // exact cut. Slices in registers have two entries of their own and one number.
-        let counts = (2usize << bits) + (1 << (bits / 2)) + 5 + key + position;
+        let counts = (2usize << bits) + (1 << (bits / 2)) + 6 + key + position;
         let words = entries.saturating_add(counts).saturating_mul(self.slices_per_cube as usize);
         words.saturating_add(4).saturating_mul(size_of::<u32>())
     }
@@ -167,10 +167,12 @@ impl TopKPlan {
         power_of_two(Quantity::UnitsPerOutput, self.units_per_slice, most)?;
         let units = self.units_per_slice.saturating_mul(self.slices_per_cube);
         power_of_two(Quantity::UnitsPerCube, units, most)?;
-        // 2 bits have 2 groups, 8 have 16.
-        let digits = matches!(self.digit_bits, 2 | 4 | 8);
         let (buffer, runs) = (self.method == TopKMethod::Buffer, self.method == TopKMethod::Runs);
-        if !digits || buffer && 1 << (self.digit_bits / 2) > self.units_per_slice {
+        // 2 bits have 2 groups, 8 have 16.
+        let groups = 1 << (self.digit_bits.min(8) / 2);
+        let digits =
+            matches!(self.digit_bits, 2 | 4 | 8) && (!buffer || groups <= self.units_per_slice);
+        if !digits {
             let (bits, units) = (self.digit_bits, self.units_per_slice);
             return Err(Illegal::Digits { bits, units });
         }

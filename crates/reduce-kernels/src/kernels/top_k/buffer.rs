@@ -59,14 +59,18 @@ impl Buffer {
         }
     }
 
-    /// Appends an entry to the unit's slice. Whether there was room.
-    pub(super) fn append(&self, entry: &Entry) -> bool {
-        let at = self.count().fetch_add(1u32);
-        let is_room = at < comptime![self.selection.capacity];
-        if is_room {
-            self.put(at, entry);
+    /// Reserves places for so many entries at the end of the unit's slice, and returns the number of
+    /// the first. Places beyond the capacity do not exist.
+    ///
+    /// A unit reserves all its places at once: additions to one count wait for each other, for two or
+    /// three cycles each on an H100. When each entry reserved its own, they took nearly all of the
+    /// time of ascending data.
+    pub(super) fn reserve(&self, entries: u32) -> u32 {
+        let mut first = 0u32;
+        if entries > 0 {
+            first = self.count().fetch_add(entries);
         }
-        is_room
+        first
     }
 
     /// Entries of the unit's slice.

@@ -2,15 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::{buffer::Buffer, entry::Entry, selection::Selection};
-use crate::{kernels::team::UnitPlace, operator::Slice};
-
-/// An entry that is not among the first.
-const DROPPED: u32 = 0;
-/// An entry of which it is not known.
-const OPEN: u32 = 1;
-/// An entry that is among the first.
-const KEPT: u32 = 2;
+use super::{
+    buffer::Buffer, entry::Entry, last::OnePerSlice, selection::Selection, undecided::Undecided,
+};
+use crate::operator::Slice;
 
 /// Digits of `bits` bits that entries are compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +29,8 @@ impl Digits {
 }
 
 /// Shared memory in which the entries of slices are counted. All cuts of a kernel use the same.
-#[derive(CubeType, Clone)]
-#[expand(derive(Clone))]
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Counting {
     /// Entries with each value of a digit, of each slice, for two digits in turn.
     histogram: Slice<Atomic<u32>>,
@@ -49,11 +44,6 @@ pub(super) struct Counting {
     done: Slice<u32>,
     /// Slices of which that is not so.
     undone: Slice<Atomic<u32>>,
-    /// Entry number `k` of each slice, an array for each word.
-    last: Sequence<Slice<u32>>,
-    /// Values of a digit.
-    #[cube(comptime)]
-    bins: usize,
 }
 
 #[cube]
@@ -63,11 +53,6 @@ impl Counting {
         let tiles = comptime![selection.tiles()];
         let bins = comptime![tiles * digits.bins as usize];
         let groups = comptime![tiles * digits.groups as usize];
-        let mut last = Sequence::<Slice<u32>>::new();
-        #[unroll]
-        for _ in 0..comptime![selection.words()] {
-            last.push(Slice::of(&Shared::<[u32]>::new_slice(tiles)));
-        }
         Counting {
             histogram: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(comptime![2 * bins])),
             sums: Slice::of(&Shared::<[u32]>::new_slice(groups)),
@@ -75,24 +60,7 @@ impl Counting {
             needed: Slice::of(&Shared::<[u32]>::new_slice(comptime![2 * tiles])),
             done: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
             undone: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(1usize)),
-            last,
-            bins: comptime![digits.bins as usize],
         }
-    }
-
-    /// A word of the unit's slice that is free between cuts.
-    pub(super) fn flag(&self, place: UnitPlace) -> &Atomic<u32> {
-        &self.histogram[place.tile as usize * comptime![self.bins]]
-    }
-
-    /// The last entry that an exact [`cut`] has left of the unit's slice.
-    pub(super) fn last(&self, place: UnitPlace) -> Entry {
-        let mut words = Sequence::<u32>::new();
-        #[unroll]
-        for word in 0..self.last.len().comptime() {
-            words.push(self.last.index(word)[place.tile as usize]);
-        }
-        Entry { words }
     }
 }
 
@@ -103,11 +71,12 @@ impl Counting {
 /// Entries are counted by their most significant digit. The digit of entry number `k` follows, and
 /// with it entries that are surely among the first and others that are surely not. Those with the
 /// same digit are counted by the next one, until all of them are among the first, or, if it is
-/// `exact`, until one is left: entry number `k`. They wait in registers meanwhile.
+/// `exact`, until one is left: entry number `k`, which becomes the `last`. They wait in registers meanwhile.
 #[cube]
 pub(super) fn cut(
     buffer: &Buffer,
     counting: &Counting,
+    last: &OnePerSlice,
     former: &Entry,
     k: u32,
     #[comptime] exact: bool,
@@ -121,27 +90,16 @@ pub(super) fn cut(
     let (tile, member) = (place.tile as usize, place.member);
 
     let bins = comptime![digits.bins as usize];
+    let mask = comptime![digits.bins - 1];
     let groups = comptime![digits.groups as usize];
     let (histogram, undone) = (counting.histogram, counting.undone);
     let (mut sums, mut found) = (counting.sums, counting.found);
     let (mut needed, mut done) = (counting.needed, counting.done);
 
     let held = buffer.held();
-    let mut entries = Sequence::<Entry>::new();
-    let mut states = Sequence::<RuntimeCell<u32>>::new();
-    #[unroll]
-    for nth in 0..each {
-        let at = member + comptime![nth as u32 * units];
-        entries.push(buffer.at(at));
-        states.push(RuntimeCell::new(select(at < held, OPEN.runtime(), DROPPED.runtime())));
-    }
     // A slice without more than `k` entries keeps its threshold: the cube cuts for another slice.
     let mut is_done = if comptime![exact] { held < k } else { held <= k };
-    let mut threshold = Sequence::<RuntimeCell<u32>>::new();
-    #[unroll]
-    for word in 0..comptime![selection.words()] {
-        threshold.push(RuntimeCell::new(select(is_done, *former.words.index(word), 0u32)));
-    }
+    let undecided = Undecided::of(buffer, former, is_done);
     clear(histogram, member, tile * bins, comptime![bins as u32], units);
     if UNIT_POS == 0 {
         undone[0].store(comptime![tiles as u32]);
@@ -167,8 +125,8 @@ pub(super) fn cut(
         let counts = (now * tiles + tile) * bins;
         #[unroll]
         for nth in 0..each {
-            if states.index(nth).read() == OPEN && !is_done {
-                let digit = digit_of(entries.index(nth), word, shift, digits);
+            if undecided.is_open(nth) && !is_done {
+                let digit = undecided.digit(nth, word, shift, mask);
                 histogram[counts + digit as usize].fetch_add(1u32);
             }
         }
@@ -222,27 +180,7 @@ pub(super) fn cut(
         }
         sync_cube();
         if !is_done {
-            let digit_of_last = found[tile];
-            #[unroll]
-            for nth in 0..each {
-                let state = states.index(nth);
-                if state.read() == OPEN {
-                    let digit = digit_of(entries.index(nth), word, shift, digits);
-                    if digit > digit_of_last {
-                        state.store(KEPT);
-                    }
-                    if digit < digit_of_last {
-                        state.store(DROPPED);
-                    }
-                }
-            }
-            #[unroll]
-            for nth in 0..comptime![selection.words()] {
-                if word == comptime![nth as u32] {
-                    let cell = threshold.index(nth);
-                    cell.store(cell.read() | digit_of_last << shift);
-                }
-            }
+            undecided.decide(word, shift, found[tile], mask);
             is_done = done[tile] == 1;
         }
         level += 1;
@@ -253,27 +191,24 @@ pub(super) fn cut(
         buffer.count().store(0u32);
     }
     sync_cube();
+    let mut left = 0u32;
     #[unroll]
     for nth in 0..each {
-        let state = states.index(nth).read();
-        if state != DROPPED {
-            buffer.append(entries.index(nth));
+        left += u32::cast_from(undecided.is_left(nth));
+    }
+    let mut at = buffer.reserve(left);
+    #[unroll]
+    for nth in 0..each {
+        if undecided.is_left(nth) {
+            buffer.put(at, undecided.entry(nth));
+            at += 1;
         }
-        if comptime![exact] && state == OPEN {
-            #[unroll]
-            for word in 0..comptime![selection.words()] {
-                let mut last = *counting.last.index(word);
-                last[tile] = *entries.index(nth).words.index(word);
-            }
-        }
+    }
+    if comptime![exact] {
+        undecided.put_last(last);
     }
     sync_cube();
-    let mut words = Sequence::<u32>::new();
-    #[unroll]
-    for word in 0..comptime![selection.words()] {
-        words.push(threshold.index(word).read());
-    }
-    Entry { words }
+    undecided.threshold()
 }
 
 /// Clears so many counts, from `first` on.
@@ -290,15 +225,4 @@ fn clear(
         histogram[first + bin as usize].store(0u32);
         bin += units;
     }
-}
-
-/// The digit of an entry in one of its words.
-#[cube]
-fn digit_of(entry: &Entry, word: u32, shift: u32, #[comptime] digits: Digits) -> u32 {
-    let mut value = *entry.words.index(0usize);
-    #[unroll]
-    for nth in 1..entry.words.len().comptime() {
-        value = select(word == comptime![nth as u32], *entry.words.index(nth), value);
-    }
-    value >> shift & comptime![digits.bins - 1]
 }

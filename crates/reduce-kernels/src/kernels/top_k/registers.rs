@@ -7,19 +7,17 @@ use super::{
     buffer::Buffer,
     elements::Offered,
     entry::Entry,
+    last::OnePerSlice,
     selected::SelectedArrays,
     selection::{Order, Selection},
     sort::number_of,
 };
-use crate::{
-    kernels::{
-        accumulate::load_inside,
-        args::{InputArrays, KernelTypes, input_of},
-        geometry::Geometry,
-        load::AtEnd,
-        share::{Share, share_among_cubes},
-    },
-    operator::Slice,
+use crate::kernels::{
+    accumulate::load_inside,
+    args::{InputArrays, KernelTypes, input_of},
+    geometry::Geometry,
+    load::AtEnd,
+    share::{Share, share_among_cubes},
 };
 
 /// Selects `k` elements of each slice and writes their values and positions.
@@ -66,14 +64,27 @@ pub(crate) fn select_in_registers(
     let spreads = first_of_all.get().spreads(order);
     // A unit whose first entry does not reach it has none that does.
     if first.exists() && first.reaches(&least) {
+        let mut reaching = 0u32;
         #[unroll]
         for nth in 0..offered.len().comptime() {
             let entries = offered.index(nth).entries(selection);
             #[unroll]
             for component in 0..comptime![access.vector] {
-                let entry = entries.index(component);
-                if *existing.index(nth) && entry.reaches(&least) {
-                    buffer.append(entry);
+                let reaches = *existing.index(nth) && entries.index(component).reaches(&least);
+                let bit = comptime![(nth * access.vector + component) as u32];
+                reaching |= u32::cast_from(reaches) << bit;
+            }
+        }
+        let mut at = buffer.reserve(reaching.count_ones());
+        #[unroll]
+        for nth in 0..offered.len().comptime() {
+            let entries = offered.index(nth).entries(selection);
+            #[unroll]
+            for component in 0..comptime![access.vector] {
+                let bit = comptime![1u32 << (nth * access.vector + component)];
+                if reaching & bit != 0 {
+                    buffer.put(at, entries.index(component));
+                    at += 1;
                 }
             }
         }
@@ -199,44 +210,6 @@ fn write_in_order(
                 }
             }
             nth += comptime![selection.team.units_per_tile];
-        }
-    }
-}
-
-/// Shared memory for an entry of each slice of a cube.
-#[derive(CubeType)]
-struct OnePerSlice {
-    words: Sequence<Slice<u32>>,
-    tile: u32,
-}
-
-#[cube]
-impl OnePerSlice {
-    fn new(tile: u32, #[comptime] selection: Selection) -> OnePerSlice {
-        let mut words = Sequence::<Slice<u32>>::new();
-        #[unroll]
-        for _ in 0..comptime![selection.words()] {
-            words.push(Slice::of(&Shared::<[u32]>::new_slice(comptime![selection.tiles()])));
-        }
-        OnePerSlice { words, tile }
-    }
-
-    fn get(&self) -> Entry {
-        let mut words = Sequence::<u32>::new();
-        #[unroll]
-        for word in 0..self.words.len().comptime() {
-            words.push(self.words.index(word)[self.tile as usize]);
-        }
-        Entry { words }
-    }
-
-    fn put_if(&self, entry: &Entry, condition: bool) {
-        if condition {
-            #[unroll]
-            for word in 0..self.words.len().comptime() {
-                let mut words = *self.words.index(word);
-                words[self.tile as usize] = *entry.words.index(word);
-            }
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     cut::{Counting, cut},
     elements::Offered,
     entry::Entry,
+    last::OnePerSlice,
     selection::{Order, Selection},
 };
 use crate::{kernels::team::UnitPlace, operator::Slice};
@@ -22,6 +23,10 @@ pub(super) struct Selector {
     /// Turns of [`offer`](Self::offer).
     turn: u32,
     counting: Counting,
+    /// The entry that was found by its number.
+    last: OnePerSlice,
+    /// Whether a slice is known by its first entry alone, one for each.
+    spread: Slice<Atomic<u32>>,
 }
 
 #[cube]
@@ -39,9 +44,11 @@ impl Selector {
             full[UNIT_POS as usize].store(0u32);
         }
         let counting = Counting::new(selection);
+        let last = OnePerSlice::new(place.tile, selection);
+        let spread = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(comptime![selection.tiles()]));
         sync_cube();
         let turn = 0u32.runtime();
-        Selector { buffer, threshold, full, turn, counting }
+        Selector { buffer, threshold, full, turn, counting, last, spread }
     }
 
     /// Appends those of the offered elements whose bit of `existing` is set and that reach the
@@ -70,23 +77,23 @@ impl Selector {
         }
         pending &= existing;
         if is_empty {
-            let placed = comptime![loads.min(selection.entries_per_unit() / each)];
+            let placed = comptime![(loads * each).min(selection.entries_per_unit())];
             #[unroll]
-            for nth in 0..placed {
+            for nth in 0..comptime![placed.div_ceil(each)] {
                 let entries = offered.index(nth).entries(selection);
                 #[unroll]
-                for component in 0..each {
+                for component in 0..comptime![each.min(placed - nth * each)] {
                     let row = comptime![(nth * each + component) as u32];
-                    self.buffer
-                        .put(self.buffer.place.member + row * units, entries.index(component));
+                    let at = self.buffer.place.member + row * units;
+                    self.buffer.put(at, entries.index(component));
                 }
             }
             if self.buffer.place.member == 0 {
-                self.buffer.count().store(comptime![(placed * each) as u32 * units]);
+                self.buffer.count().store(comptime![placed as u32 * units]);
             }
-            pending &= comptime![!(((1u64 << (placed * each)) - 1) as u32)];
+            pending &= comptime![!(((1u64 << placed) - 1) as u32)];
             sync_cube();
-            if comptime![placed < loads] {
+            if comptime![placed < loads * each] {
                 self.cut(k);
             }
         }
@@ -100,25 +107,41 @@ impl Selector {
             }
             if pending != 0 {
                 let threshold = self.threshold();
+                let mut reaching = 0u32;
                 #[unroll]
                 for nth in 0..loads {
                     if pending & comptime![all << (nth * each)] != 0 {
                         let entries = offered.index(nth).entries(selection);
                         #[unroll]
                         for component in 0..each {
-                            let bit = comptime![1u32 << (nth * each + component)];
-                            let entry = entries.index(component);
-                            let mut taken = true.runtime();
-                            if pending & bit != 0 && entry.reaches(&threshold) {
-                                taken = self.buffer.append(entry);
-                            }
-                            if taken {
-                                pending &= comptime![!bit];
-                            } else {
-                                self.full[flag as usize].store(1u32);
+                            let reaches = entries.index(component).reaches(&threshold);
+                            let bit = comptime![(nth * each + component) as u32];
+                            reaching |= u32::cast_from(reaches) << bit;
+                        }
+                    }
+                }
+                pending &= reaching;
+                let is_room = self.buffer.count().load() < comptime![selection.capacity];
+                if pending != 0 && is_room {
+                    let mut at = self.buffer.reserve(pending.count_ones());
+                    #[unroll]
+                    for nth in 0..loads {
+                        if pending & comptime![all << (nth * each)] != 0 {
+                            let entries = offered.index(nth).entries(selection);
+                            #[unroll]
+                            for component in 0..each {
+                                let bit = comptime![1u32 << (nth * each + component)];
+                                if pending & bit != 0 && at < comptime![selection.capacity] {
+                                    self.buffer.put(at, entries.index(component));
+                                    pending &= comptime![!bit];
+                                    at += 1;
+                                }
                             }
                         }
                     }
+                }
+                if pending != 0 {
+                    self.full[flag as usize].store(1u32);
                 }
             }
             sync_cube();
@@ -133,26 +156,29 @@ impl Selector {
     /// Leaves the first `k` entries of each slice, and raises the threshold. Every unit of the cube
     /// must get here.
     pub(super) fn cut(&mut self, k: u32) {
-        let former = self.threshold();
-        let threshold = cut(&self.buffer, &self.counting, &former, k, false);
+        let threshold = self.cut_to(k, false);
         #[unroll]
         for word in 0..comptime![self.buffer.selection.words()] {
             self.threshold.index(word).store(*threshold.words.index(word));
         }
     }
 
-    /// Leaves the first entries up to the one with this number, from 0, and returns that. Every
-    /// unit of the cube must get here.
+    /// Leaves the first entries up to the one with this number, from 0, and returns that. Every unit
+    /// of the cube must get here.
     pub(super) fn entry_number(&mut self, number: u32) -> Entry {
+        self.cut_to(number + 1, true);
+        self.last.get()
+    }
+
+    fn cut_to(&self, k: u32, #[comptime] exact: bool) -> Entry {
         let former = self.threshold();
-        cut(&self.buffer, &self.counting, &former, number + 1, true);
-        self.counting.last(self.buffer.place)
+        cut(&self.buffer, &self.counting, &self.last, &former, k, exact)
     }
 
     /// Whether the first entry of the unit's slice is written in place of all others. Every unit of
     /// the cube must get here.
     pub(super) fn spreads(&self, order: Order) -> bool {
-        let flag = self.counting.flag(self.buffer.place);
+        let flag = &self.spread[self.buffer.place.tile as usize];
         if self.buffer.place.member == 0 {
             flag.store(0u32);
         }

@@ -1,0 +1,118 @@
+//! The entries of a buffer while it is cut.
+
+use cubecl::prelude::*;
+
+use super::{buffer::Buffer, entry::Entry, last::OnePerSlice};
+
+/// An entry that is not among the first.
+const DROPPED: u32 = 0;
+/// An entry of which it is not known.
+const OPEN: u32 = 1;
+/// An entry that is among the first.
+const KEPT: u32 = 2;
+
+/// The entries of a buffer that a unit takes, in registers, and what is known of each.
+#[derive(CubeType)]
+pub(super) struct Undecided {
+    entries: Sequence<Entry>,
+    states: Sequence<RuntimeCell<u32>>,
+    /// What is known of the last entry that is among the first.
+    threshold: Sequence<RuntimeCell<u32>>,
+}
+
+#[cube]
+impl Undecided {
+    /// The unit's entries of a buffer. If the cut `is_done`, the threshold stays the former one.
+    pub(super) fn of(buffer: &Buffer, former: &Entry, is_done: bool) -> Undecided {
+        let selection = comptime![buffer.selection];
+        let units = comptime![selection.team.units_per_tile];
+        let held = buffer.held();
+        let mut entries = Sequence::<Entry>::new();
+        let mut states = Sequence::<RuntimeCell<u32>>::new();
+        #[unroll]
+        for nth in 0..comptime![selection.entries_per_unit()] {
+            let at = buffer.place.member + comptime![nth as u32 * units];
+            entries.push(buffer.at(at));
+            states.push(RuntimeCell::new(select(at < held, OPEN.runtime(), DROPPED.runtime())));
+        }
+        let mut threshold = Sequence::<RuntimeCell<u32>>::new();
+        #[unroll]
+        for word in 0..comptime![selection.words()] {
+            threshold.push(RuntimeCell::new(select(is_done, *former.words.index(word), 0u32)));
+        }
+        Undecided { entries, states, threshold }
+    }
+
+    /// Whether nothing is known of an entry.
+    pub(super) fn is_open(&self, #[comptime] nth: usize) -> bool {
+        self.states.index(nth).read() == OPEN
+    }
+
+    /// Whether an entry is not known to be behind the first.
+    pub(super) fn is_left(&self, #[comptime] nth: usize) -> bool {
+        self.states.index(nth).read() != DROPPED
+    }
+
+    pub(super) fn entry(&self, #[comptime] nth: usize) -> &Entry {
+        self.entries.index(nth)
+    }
+
+    /// The digit of an entry in one of its words.
+    pub(super) fn digit(
+        &self,
+        #[comptime] nth: usize,
+        word: u32,
+        shift: u32,
+        #[comptime] mask: u32,
+    ) -> u32 {
+        let words = &self.entries.index(nth).words;
+        let mut value = *words.index(0usize);
+        #[unroll]
+        for nth in 1..words.len().comptime() {
+            value = select(word == comptime![nth as u32], *words.index(nth), value);
+        }
+        value >> shift & mask
+    }
+
+    /// Takes in that the last of the first entries has this digit.
+    pub(super) fn decide(&self, word: u32, shift: u32, digit: u32, #[comptime] mask: u32) {
+        #[unroll]
+        for nth in 0..self.states.len().comptime() {
+            let state = self.states.index(nth);
+            if state.read() == OPEN {
+                let own = self.digit(nth, word, shift, mask);
+                if own > digit {
+                    state.store(KEPT);
+                }
+                if own < digit {
+                    state.store(DROPPED);
+                }
+            }
+        }
+        #[unroll]
+        for nth in 0..self.threshold.len().comptime() {
+            if word == comptime![nth as u32] {
+                let cell = self.threshold.index(nth);
+                cell.store(cell.read() | digit << shift);
+            }
+        }
+    }
+
+    /// Stores the open entry, of which one is left in all units.
+    pub(super) fn put_last(&self, last: &OnePerSlice) {
+        #[unroll]
+        for nth in 0..self.states.len().comptime() {
+            last.put_if(self.entries.index(nth), self.is_open(nth));
+        }
+    }
+
+    /// What is known of the last of the first entries, with zeros behind it.
+    pub(super) fn threshold(&self) -> Entry {
+        let mut words = Sequence::<u32>::new();
+        #[unroll]
+        for word in 0..self.threshold.len().comptime() {
+            words.push(self.threshold.index(word).read());
+        }
+        Entry { words }
+    }
+}
