@@ -6,7 +6,7 @@ use reduce_planner::Access;
 use super::{
     candidates::CandidateArrays,
     elements::{Offered, entries_of_load},
-    selected::SelectedArrays,
+    selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     selector::Selector,
     sort::{number_of, sort},
@@ -185,6 +185,7 @@ fn write_selected(
     let access = comptime![share.access];
     let units = comptime![selection.team.units_per_tile];
     let (input, geometry, tile) = (share.input, share.geometry, share.tile);
+    let source = Source::new(input, geometry, tile, order, access, selection);
     let exists = tile.results > 0;
     let member = share.place.member;
     let mut is_done = false.runtime();
@@ -195,7 +196,7 @@ fn write_selected(
                 let number = select(spreads, 0u32, selected.rank(nth));
                 let entry = selector.entry_number(number);
                 if exists && member == 0 {
-                    selected.put(input, geometry, tile, &entry, nth, order, access, selection);
+                    selected.put(&source, &entry, nth);
                 }
             }
             is_done = true;
@@ -211,7 +212,7 @@ fn write_selected(
                 while nth < k {
                     let entry = selector.buffer.at(nth);
                     let number = number_of(&selector.buffer, &entry, k, order) as usize;
-                    selected.put(input, geometry, tile, &entry, number, order, access, selection);
+                    selected.put(&source, &entry, number);
                     nth += units;
                 }
             }
@@ -225,7 +226,7 @@ fn write_selected(
             let mut nth = member as usize;
             while nth < selected.written {
                 let entry = selector.buffer.at(select(spreads, 0u32, selected.rank(nth)));
-                selected.put(input, geometry, tile, &entry, nth, order, access, selection);
+                selected.put(&source, &entry, nth);
                 nth += comptime![units as usize];
             }
         }

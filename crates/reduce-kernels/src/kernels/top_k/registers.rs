@@ -8,7 +8,7 @@ use super::{
     elements::Offered,
     entry::Entry,
     last::OnePerSlice,
-    selected::SelectedArrays,
+    selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     sort::number_of,
 };
@@ -186,6 +186,7 @@ fn write_in_order(
     let selection = comptime![buffer.selection];
     let access = comptime![share.access];
     let (input, geometry, tile) = (share.input, share.geometry, share.tile);
+    let source = Source::new(input, geometry, tile, order, access, selection);
     let held = buffer.held();
     if order.is_of_positions() {
         drop_others(buffer, order, held, k);
@@ -199,14 +200,12 @@ fn write_in_order(
                 if comptime![selected.ranks.is_some()] {
                     for written in 0..selected.written {
                         if select(spreads, 0u32, selected.rank(written)) == number {
-                            selected.put(
-                                input, geometry, tile, &entry, written, order, access, selection,
-                            );
+                            selected.put(&source, &entry, written);
                         }
                     }
                 } else {
                     let number = number as usize;
-                    selected.put(input, geometry, tile, &entry, number, order, access, selection);
+                    selected.put(&source, &entry, number);
                 }
             }
             nth += comptime![selection.team.units_per_tile];

@@ -12,7 +12,7 @@ use super::{
     candidates::CandidateArrays,
     elements::entries_of_load,
     entry::Entry,
-    selected::SelectedArrays,
+    selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     sort::sort_len,
 };
@@ -176,7 +176,8 @@ pub(crate) fn store_runs(
         let spreads = entries.at(start).spreads(order);
         let rank = select(spreads, 0usize, selected.rank(nth) as usize);
         let entry = entries.at(start + rank);
-        selected.put(&input, geometry, tile, &entry, nth, order, access, selection);
+        let source = Source::new(&input, geometry, tile, order, access, selection);
+        selected.put(&source, &entry, nth);
     }
 }
 

@@ -41,51 +41,64 @@ impl SelectedArrays {
     }
 
     /// Writes the value and the position of the element with an entry, the `nth` of its slice.
-    pub(super) fn put(
-        &mut self,
-        input: &Input,
-        geometry: &Geometry,
-        tile: Tile,
-        entry: &Entry,
-        nth: usize,
-        order: Order,
-        #[comptime] access: Access,
-        #[comptime] selection: Selection,
-    ) {
+    pub(super) fn put(&mut self, source: &Source<'_>, entry: &Entry, nth: usize) {
+        let selection = comptime![source.selection];
         let position = entry.position(selection);
-        let place = tile.output + nth * self.rank_stride;
-        let (value, is_only) = element_of::<Out>(&entry.words, order, selection);
+        let place = source.tile.output + nth * self.rank_stride;
+        let (value, is_only) = element_of::<Out>(&entry.words, source.order, selection);
         // Keys forget the sign of zeros and the bits of NaN, so these are read again. They rarely
         // come from further away than the L2 cache.
         if is_only {
             self.values[place] = value;
         } else {
-            self.values[place] = element_at(input, geometry, tile, position, access.direction);
+            self.values[place] = source.element_at(position);
         }
         self.positions[place] = Out2::cast_from(position);
     }
 }
 
-/// The element of a slice at a position.
-#[cube]
-fn element_at(
-    input: &Input,
-    geometry: &Geometry,
+/// The slice that elements are selected from, and how they are ordered.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Source<'a> {
+    input: &'a Input,
+    geometry: &'a Geometry,
     tile: Tile,
-    position: usize,
-    #[comptime] direction: Direction,
-) -> Out {
-    let mut offset = tile.input;
-    #[unroll]
-    for nth in 0..geometry.reduced.len().comptime() {
-        let dim = geometry.reduced.index(nth);
-        let (_, coordinate) = dim.extent.div_mod(position / dim.target_stride);
-        offset += coordinate * dim.stride;
+    order: Order,
+    #[cube(comptime)]
+    access: Access,
+    #[cube(comptime)]
+    selection: Selection,
+}
+
+#[cube]
+impl<'a> Source<'a> {
+    pub(super) fn new(
+        input: &'a Input,
+        geometry: &'a Geometry,
+        tile: Tile,
+        order: Order,
+        #[comptime] access: Access,
+        #[comptime] selection: Selection,
+    ) -> Source<'a> {
+        Source::<'a> { input, geometry, tile, order, access, selection }
     }
-    if comptime![direction == Direction::Along] {
-        // A slice of one element has no inner dimension, and its position no stride.
-        let step = clamp_min(geometry.inner_target_stride, 1usize);
-        offset += position / step % geometry.inner_len * geometry.inner_stride;
+
+    /// The element of the slice at a position.
+    fn element_at(&self, position: usize) -> Out {
+        let geometry = self.geometry;
+        let mut offset = self.tile.input;
+        #[unroll]
+        for nth in 0..geometry.reduced.len().comptime() {
+            let dim = geometry.reduced.index(nth);
+            let (_, coordinate) = dim.extent.div_mod(position / dim.target_stride);
+            offset += coordinate * dim.stride;
+        }
+        if comptime![self.access.direction == Direction::Along] {
+            // A slice of one element has no inner dimension, and its position no stride.
+            let step = clamp_min(geometry.inner_target_stride, 1usize);
+            offset += position / step % geometry.inner_len * geometry.inner_stride;
+        }
+        Out::cast_from(self.input.elements.at(offset))
     }
-    Out::cast_from(input.elements.at(offset))
 }
