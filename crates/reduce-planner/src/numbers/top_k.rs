@@ -3,7 +3,8 @@
 use super::{Nonsense, count, power_of_two};
 
 /// The numbers for the selection of a few elements of each slice. The measurements beside them are
-/// of one H100 on 2026-11-25, in CUDA.
+/// of one H100 on 2026-11-25, in CUDA, of kernels that changed between them: times that one
+/// sentence compares are of the same kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -33,8 +34,8 @@ pub struct TopKTuning {
     /// so many that it took 153 us where that of f32, with 16, took 87.
     pub offered: usize,
     /// Slices of a cube that are read side by side. 32 of each of 1024 columns of 65536 f32 took
-    /// 281 us with 8, 32 units for each and 8 loads in flight, 312 with 16, 336 with 32, and 411
-    /// with 16, 16 units and 16 loads.
+    /// 281 us with 8, 32 units for each and 8 loads in flight, 312 with 16, and 411 with 16,
+    /// 16 units and 16 loads.
     pub adjacent_slices: u32,
     /// Units of each of them.
     pub adjacent_units: u32,

@@ -3,7 +3,8 @@
 use cubecl::prelude::*;
 
 use super::{
-    buffer::Buffer, entry::Entry, last::OnePerSlice, selection::Selection, undecided::Undecided,
+    buffer::Buffer, entry::Entry, one_per_slice::OnePerSlice, selection::Selection,
+    undecided::Undecided,
 };
 use crate::operator::Slice;
 

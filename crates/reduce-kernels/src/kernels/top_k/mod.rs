@@ -21,7 +21,7 @@ mod elements;
 mod entry;
 pub(crate) mod interpolate;
 mod keys;
-mod last;
+mod one_per_slice;
 pub(crate) mod registers;
 pub(crate) mod runs;
 pub(crate) mod selected;

@@ -7,7 +7,7 @@ use super::{
     buffer::Buffer,
     elements::Offered,
     entry::Entry,
-    last::OnePerSlice,
+    one_per_slice::OnePerSlice,
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     sort::number_of,

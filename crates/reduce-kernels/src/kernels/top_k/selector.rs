@@ -7,7 +7,7 @@ use super::{
     cut::{Counting, cut},
     elements::Offered,
     entry::Entry,
-    last::OnePerSlice,
+    one_per_slice::OnePerSlice,
     selection::{Order, Selection},
 };
 use crate::{kernels::team::UnitPlace, operator::Slice};

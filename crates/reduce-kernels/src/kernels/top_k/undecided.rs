@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{buffer::Buffer, entry::Entry, last::OnePerSlice};
+use super::{buffer::Buffer, entry::Entry, one_per_slice::OnePerSlice};
 
 /// An entry that is not among the first.
 const DROPPED: u32 = 0;
