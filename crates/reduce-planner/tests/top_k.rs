@@ -44,9 +44,8 @@ fn plans_follow_the_slices() {
         ),
         (
             sentence(&[256, 131_072], 1, 64),
-            "top_k: 1 launch, 512 units and a buffer of 1024 entries for each of 1 slices of a \
-             cube, counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in \
-             flight",
+            "top_k: 1 launch, 512 units and a buffer of 512 entries for each of 1 slices of a cube, \
+             counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
         ),
         (
             sentence(&[256, 131_072], 1, 1024),
@@ -134,7 +133,7 @@ fn hostile_plans_are_refused() {
         Illegal::NotPowerOfTwo { value: 48, .. }
     ));
     assert!(matches!(refused(&|plan| plan.slices_per_cube = 64), Illegal::NotPowerOfTwo { .. }));
-    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 5 });
+    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 10 });
     assert_eq!(
         refused(&|plan| plan.access = access.with_loads_in_flight(16)),
         Illegal::Offered { elements: 64, max: 32 }
@@ -153,10 +152,10 @@ fn hostile_plans_are_refused() {
     ));
     let single = Access::new(Direction::Along);
     let as_runs = |plan: &mut TopKPlan| (plan.method, plan.access) = (TopKMethod::Runs, single);
-    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 5 });
+    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 10 });
     let mut runs = plan;
     as_runs(&mut runs);
-    (runs.cubes_per_slice, runs.slices_per_cube) = (5, 1);
+    (runs.cubes_per_slice, runs.slices_per_cube) = (10, 1);
     runs.check(&problem, &device).unwrap();
     // A buffer as long as a slice serves any number of elements.
     let problem = stated(ElementType::F32, &[100, 1000], 1, 1000);

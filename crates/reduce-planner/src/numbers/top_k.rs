@@ -21,10 +21,14 @@ pub struct TopKTuning {
     pub units_per_multiprocessor: u32,
     /// Fewest units of a slice that has work for them.
     pub usual_units: u32,
-    /// Entries of a buffer that holds no more than `k` needs. A small buffer is cut early, and so has
-    /// a good threshold soon: 64 of each of 256 rows of 131072 f32 took 80 us with 1024, 87 to 104
-    /// with 2048 and 126 with 4096.
+    /// Entries of a buffer that holds no more than `k` needs. 64 of each of 256 rows of 131072 f32
+    /// took 61 us with 512, 67 with 1024 and 73 with 2048, 50 of each of 512 rows of 128256 took 113
+    /// with 512 and 121 with 1024, and the 100th value of each of 4096 rows of 8192 took 96 with 512
+    /// and 117 with 1024.
     pub buffer: u32,
+    /// The same of a row that several cubes share, whose second launch selects among what they
+    /// leave. 100 of 2^28 f32 took 457 us with 1024, 458 with 2048 and 513 with 512.
+    pub shared_buffer: u32,
     /// Entries that a unit takes when a buffer is cut.
     pub entries_per_unit: u32,
     /// Bytes that a unit has in flight. 64 of each of 256 rows of 131072 f32 took 80 us with 64, 82
@@ -51,9 +55,11 @@ pub struct TopKTuning {
     pub most_held_elements: u32,
     /// Most units that hold a slice in registers.
     pub held_units: u32,
-    /// Most units of a cube whose units hold slices in registers. Those 65536 rows of 128 took 32
-    /// us with 128 units and 40 with 512, and those of 1024 took 155 with 128 and 178 with 256.
-    pub held_cube_units: u32,
+    /// Most units of a cube that works on several rows. 8 of each of 65536 rows of 128 took 32 us
+    /// with 128 units and 40 with 512, those of 1024 took 155 with 128 and 178 with 256, and the
+    /// 100th value of each of 4096 rows of 8192 took 109 with one row of 128 units and 159 with
+    /// four.
+    pub together_units: u32,
     /// Cubes of the most units per multiprocessor that slices are split for; more of smaller ones.
     pub cubes_per_multiprocessor: u32,
     /// Fewest rounds of loads of a cube that shares a slice with others.
@@ -61,8 +67,8 @@ pub struct TopKTuning {
 }
 
 rules!(TopKTuning {
-    power_of_two: units_per_cube, least_units, usual_units, buffer, entries_per_unit, adjacent_slices, adjacent_units,
-        held_elements, most_held_elements, held_units, held_cube_units;
+    power_of_two: units_per_cube, least_units, usual_units, buffer, shared_buffer, entries_per_unit, adjacent_slices, adjacent_units,
+        held_elements, most_held_elements, held_units, together_units;
     count: units_per_multiprocessor, bytes_in_flight, offered, adjacent_loads, few_elements, cubes_per_multiprocessor, least_rounds;
 });
 
@@ -74,7 +80,8 @@ impl TopKTuning {
             least_units: 16,
             units_per_multiprocessor: 2048,
             usual_units: 128,
-            buffer: 1024,
+            buffer: 512,
+            shared_buffer: 1024,
             entries_per_unit: 4,
             bytes_in_flight: 64,
             offered: 16,
@@ -85,7 +92,7 @@ impl TopKTuning {
             held_elements: 8,
             most_held_elements: 32,
             held_units: 32,
-            held_cube_units: 128,
+            together_units: 128,
             cubes_per_multiprocessor: 2,
             least_rounds: 4,
         }

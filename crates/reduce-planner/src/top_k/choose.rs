@@ -64,7 +64,7 @@ fn in_registers(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
         TopKPlan { method: TopKMethod::Registers, units_per_slice: units, ..TopKPlan::new(access) };
     let needed = u32::try_from(plan.needed(problem)).ok()?;
     let plan = TopKPlan { buffer: needed.next_power_of_two(), ..plan };
-    let most = u64::from(tuning.held_cube_units.min(device.max_units_per_cube));
+    let most = u64::from(tuning.together_units.min(device.max_units_per_cube));
     let plan = plan.with_slices(most, together(access.direction, adjacent.into()), problem, device);
     plan.check(problem, device).is_ok().then_some(plan)
 }
@@ -129,7 +129,12 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     }
 
     // 5. A cube takes several slices if they are short, or read side by side.
-    plan = plan.with_slices(most, together(access.direction, adjacent), problem, device);
+    let most_together = match access.direction {
+        Direction::Along => most.min(tuning.together_units.into()),
+        Direction::Across => most,
+    };
+    let slices = together(access.direction, adjacent);
+    plan = plan.with_slices(most_together, slices, problem, device);
 
     // 6. Few long slices are shared by several cubes, each of which leaves its first `k` elements.
     let of_cube = u64::from(plan.units_per_slice) * u64::from(plan.slices_per_cube);
@@ -138,6 +143,10 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     let each = rounds.saturating_mul(plan.units_per_slice.into()).max(4 * k);
     let cubes = (wanted / plan.cubes(problem).max(1)).min(len / each.max(1)).max(1);
     plan.cubes_per_slice = u32::try_from(cubes).unwrap_or(u32::MAX);
+    if cubes > 1 && access.direction == Direction::Along {
+        let larger = TopKPlan { buffer: plan.buffer.max(tuning.shared_buffer), ..plan };
+        plan = if larger.fits(problem, device) { larger } else { plan };
+    }
     Some(plan)
 }
 

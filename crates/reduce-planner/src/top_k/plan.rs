@@ -68,6 +68,9 @@ impl TopKPlan {
     /// Most entries of a buffer that a unit holds in registers while the buffer is cut.
     pub(super) const MOST_ENTRIES_PER_UNIT: u32 = 16;
 
+    /// Most cells of a slice, for each word of entries, in which its range is found.
+    const MOST_CELLS: u32 = 16;
+
     /// Whether cubes leave entries for a further launch.
     #[must_use]
     pub const fn leaves_entries(&self) -> bool {
@@ -112,9 +115,8 @@ impl TopKPlan {
             TopKMethod::Registers => {
                 let units = u64::from(self.units_per_slice);
                 let each = (self.access.vector * self.access.loads_in_flight) as u64;
-                // The units that are first hold no more, whether they have a threshold or are all
-                // that have elements.
-                (k.min(units + 1).saturating_sub(1).saturating_mul(each) + 1).min(len).max(units)
+                // As many units have entries that reach the threshold, or all that have elements.
+                k.min(units).saturating_mul(each).min(len).max(units)
             }
             TopKMethod::Runs => 1,
         }
@@ -123,13 +125,20 @@ impl TopKPlan {
     /// Shared memory of a cube in bytes.
     pub(super) fn shared_bytes(&self, problem: &TopKProblem) -> usize {
         let (key, position) = Self::entry_words(problem);
-        let entries = (self.buffer as usize).saturating_mul(key + position);
-        let bits = self.digit_bits.min(16);
-        // The counts of two digits, and those of groups; six numbers, and the last entry of an
-        // exact cut. Slices in registers have two entries of their own and one number.
-        let counts = (2usize << bits) + (1 << (bits / 2)) + 6 + key + position;
-        let words = entries.saturating_add(counts).saturating_mul(self.slices_per_cube as usize);
-        words.saturating_add(4).saturating_mul(size_of::<u32>())
+        let words = key + position;
+        let entries = (self.buffer as usize).saturating_mul(words);
+        let cells = 2 * Self::MOST_CELLS.min(self.units_per_slice) as usize * words;
+        // The counts of two digits, and those of groups; the range of each word; five numbers, and
+        // the last entry of an exact cut. Slices in registers have two entries and one number.
+        let counts = (2usize << self.digit_bits.min(16)) + self.digit_groups() as usize;
+        let of_slice = entries.saturating_add(counts + cells + 5 + words);
+        let of_cube = of_slice.saturating_mul(self.slices_per_cube as usize);
+        of_cube.saturating_add(4 + words).saturating_mul(size_of::<u32>())
+    }
+
+    /// Groups of the values of a digit, which as many units add up.
+    fn digit_groups(&self) -> u32 {
+        1 << (self.digit_bits.min(16) / 2)
     }
 
     /// Checks that the plan computes `problem` correctly on `device`. Plans from
@@ -168,10 +177,8 @@ impl TopKPlan {
         let units = self.units_per_slice.saturating_mul(self.slices_per_cube);
         power_of_two(Quantity::UnitsPerCube, units, most)?;
         let (buffer, runs) = (self.method == TopKMethod::Buffer, self.method == TopKMethod::Runs);
-        // 2 bits have 2 groups, 8 have 16.
-        let groups = 1 << (self.digit_bits.min(8) / 2);
-        let digits =
-            matches!(self.digit_bits, 2 | 4 | 8) && (!buffer || groups <= self.units_per_slice);
+        let digits = matches!(self.digit_bits, 2 | 4 | 8)
+            && (!buffer || self.digit_groups() <= self.units_per_slice);
         if !digits {
             let (bits, units) = (self.digit_bits, self.units_per_slice);
             return Err(Illegal::Digits { bits, units });

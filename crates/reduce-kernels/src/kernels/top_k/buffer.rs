@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{entry::Entry, selection::Selection};
+use super::{entry::Entry, offer::Offer, selection::Selection};
 use crate::{kernels::team::UnitPlace, operator::Slice};
 
 /// The buffers of a cube's slices, as a unit of one of them sees them. A copy is the same memory.
@@ -71,6 +71,22 @@ impl Buffer {
             first = self.count().fetch_add(entries);
         }
         first
+    }
+
+    /// Appends those of the offered entries whose bit is set, as far as there is room, and returns
+    /// the bits of the others.
+    pub(super) fn append(&self, offer: &Offer, bits: u32) -> u32 {
+        let capacity = comptime![self.selection.capacity];
+        let mut left = bits;
+        if left != 0 && self.count().load() < capacity {
+            let mut at = self.reserve(left.count_ones());
+            while left != 0 && at < capacity {
+                self.put(at, &offer.entry(left.trailing_zeros()));
+                left &= left - 1;
+                at += 1;
+            }
+        }
+        left
     }
 
     /// Entries of the unit's slice.

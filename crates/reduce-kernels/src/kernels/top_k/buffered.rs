@@ -5,7 +5,7 @@ use reduce_planner::Access;
 
 use super::{
     candidates::CandidateArrays,
-    elements::{Offered, entries_of_load},
+    offer::Offer,
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     selector::Selector,
@@ -106,18 +106,16 @@ pub(crate) fn select_among_candidates(
     let rounds = count.div_ceil(comptime![units * in_flight]);
     for round in 0..rounds {
         let first = round * comptime![units * in_flight] + share.place.member as usize;
-        let mut offered = Sequence::<Offered>::new();
-        let mut existing = 0u32;
+        let mut offer = Offer::new(0usize, 1usize, selection);
         #[unroll]
         for nth in 0..in_flight {
             let at = first + comptime![nth * units];
             let entry = candidates.at(start + clamp_max(at, count - 1));
             // Entries of no element are equal: a buffer of them could not be cut.
             let exists = at < count && entry.exists();
-            existing |= u32::cast_from(exists) << comptime![nth as u32];
-            offered.push(Offered::of_entry(&entry, order));
+            offer.push_entry(&entry, exists);
         }
-        selector.offer(&offered, existing, false.runtime(), k, 1usize);
+        selector.offer(&offer, false.runtime(), k);
     }
     write_selected(selected, &mut selector, &share, order, k);
 }
@@ -143,19 +141,14 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
             let at = first + nth * share.stride;
             loads.push(load_inside(share, at, other, AtEnd::Never));
         }
-        let mut offered = Sequence::<Offered>::new();
-        let mut existing = 0u32;
+        let step = loads.index(0usize).position.step;
+        let mut offer = Offer::new(step, access.vector, selection);
         #[unroll]
         for nth in 0..in_flight {
             let loaded = loads.index(nth);
-            offered.push(Offered::of_load(loaded.value, loaded.position, order));
-            let count = comptime![access.vector as u32];
-            let all = comptime![((1u64 << count) - 1) as u32];
-            let bits = select(loaded.valid, all.runtime(), 0u32);
-            existing |= bits << comptime![nth as u32 * count];
+            offer.push_load(loaded.value, loaded.position, loaded.valid, order);
         }
-        let starts = round == 0 && is_full;
-        selector.offer(&offered, existing, starts, k, access.vector);
+        selector.offer(&offer, round == 0 && is_full, k);
     }
     if comptime![peeled] {
         let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
@@ -163,11 +156,9 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
         for round in 0..rounds {
             let slot = share.first + round * share.stride;
             let edge = load_edge(share, clamp_max(slot, slots - 1));
-            let entries = entries_of_load(edge.value, edge.position, order, selection);
-            let mut offered = Sequence::<Offered>::new();
-            offered.push(Offered::of_entry(entries.index(0usize), order));
-            let existing = u32::cast_from(edge.valid && slot < slots);
-            selector.offer(&offered, existing, false.runtime(), k, 1usize);
+            let mut offer = Offer::new(edge.position.step, 1usize, selection);
+            offer.push_load(edge.value, edge.position, edge.valid && slot < slots, order);
+            selector.offer(&offer, false.runtime(), k);
         }
     }
 }
@@ -222,7 +213,7 @@ fn write_selected(
     if !is_done {
         sort(&selector.buffer, order, k);
         if exists {
-            let spreads = selector.buffer.at(0u32).spreads(order);
+            let spreads = selector.buffer.at(0u32).spreads(order, selection);
             let mut nth = member as usize;
             while nth < selected.written {
                 let entry = selector.buffer.at(select(spreads, 0u32, selected.rank(nth)));

@@ -6,26 +6,30 @@ use super::{
     buffer::Buffer, entry::Entry, one_per_slice::OnePerSlice, selection::Selection,
     undecided::Undecided,
 };
-use crate::operator::Slice;
+use crate::{kernels::team::UnitPlace, operator::Slice};
 
-/// Digits of `bits` bits that entries are compared by.
+/// Most cells among which units divide the search for the least and the greatest word of a slice.
+/// Units that write to one cell wait for each other, and each unit reads all of them.
+const CELLS: u32 = 16;
+
+/// What the digits that entries are counted by need of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Digits {
+    /// Most bits of a digit.
     bits: u32,
-    per_word: u32,
-    levels: u32,
     /// Values of a digit.
     bins: u32,
     /// Groups of neighbouring values, about as many as there are values in a group.
     groups: u32,
+    /// Cells of a slice for each word.
+    cells: u32,
 }
 
 impl Digits {
     fn of(selection: Selection) -> Self {
         let bits = selection.digit_bits;
-        let per_word = u32::BITS / bits;
-        let levels = per_word * selection.words() as u32;
-        Self { bits, per_word, levels, bins: 1 << bits, groups: 1 << (bits / 2) }
+        let cells = CELLS.min(selection.team.units_per_tile);
+        Self { bits, bins: 1 << bits, groups: 1 << (bits / 2), cells }
     }
 }
 
@@ -33,35 +37,183 @@ impl Digits {
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Counting {
+    place: UnitPlace,
     /// Entries with each value of a digit, of each slice, for two digits in turn.
     histogram: Slice<Atomic<u32>>,
     /// The same for groups of values.
     sums: Slice<u32>,
+    /// For each word of entries, cells of each slice: the least word of some entries.
+    least: Slice<Atomic<u32>>,
+    /// The greatest.
+    greatest: Slice<Atomic<u32>>,
     /// The digit of entry number `k` of each slice.
     found: Slice<u32>,
-    /// How many of the entries with that digit are among the first, for two digits in turn.
+    /// How many of the entries with that digit are among the first.
     needed: Slice<u32>,
     /// Whether all of them are.
     done: Slice<u32>,
     /// Slices of which that is not so.
     undone: Slice<Atomic<u32>>,
+    /// For each word of entries, slices that have further digits of it.
+    busy: Slice<Atomic<u32>>,
+    #[cube(comptime)]
+    selection: Selection,
 }
 
 #[cube]
 impl Counting {
-    pub(super) fn new(#[comptime] selection: Selection) -> Counting {
+    pub(super) fn new(place: UnitPlace, #[comptime] selection: Selection) -> Counting {
         let digits = comptime![Digits::of(selection)];
-        let tiles = comptime![selection.tiles()];
+        let (words, tiles) = comptime![(selection.words(), selection.tiles())];
         let bins = comptime![tiles * digits.bins as usize];
         let groups = comptime![tiles * digits.groups as usize];
+        let cells = comptime![words * tiles * digits.cells as usize];
         Counting {
+            place,
             histogram: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(comptime![2 * bins])),
             sums: Slice::of(&Shared::<[u32]>::new_slice(groups)),
+            least: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(cells)),
+            greatest: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(cells)),
             found: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
-            needed: Slice::of(&Shared::<[u32]>::new_slice(comptime![2 * tiles])),
+            needed: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
             done: Slice::of(&Shared::<[u32]>::new_slice(tiles)),
             undone: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(1usize)),
+            busy: Slice::of(&Shared::<[Atomic<u32>]>::new_slice(words)),
+            selection,
         }
+    }
+
+    /// Prepares a cut. A barrier must follow before anything is counted.
+    fn begin(&self) {
+        let digits = comptime![Digits::of(self.selection)];
+        let (words, cells) = comptime![(self.selection.words(), digits.cells)];
+        self.clear(0u32.runtime());
+        if self.place.member < cells {
+            #[unroll]
+            for word in 0..words {
+                let cell =
+                    self.first_cell(comptime![word as u32].runtime()) + self.place.member as usize;
+                self.least[cell].store(u32::MAX);
+                self.greatest[cell].store(0u32);
+            }
+        }
+        if UNIT_POS == 0 {
+            self.undone[0].store(comptime![self.selection.tiles() as u32]);
+            #[unroll]
+            for word in 0..words {
+                self.busy[word].store(0u32);
+            }
+        }
+    }
+
+    /// Where the counts of a slice begin, those of one of two digits.
+    fn first_count(&self, turn: u32) -> usize {
+        let bins = comptime![1usize << self.selection.digit_bits];
+        let tiles = comptime![self.selection.tiles()];
+        ((turn % 2) as usize * tiles + self.place.tile as usize) * bins
+    }
+
+    /// Where the cells of a slice begin, those of a word.
+    fn first_cell(&self, word: u32) -> usize {
+        let cells = comptime![Digits::of(self.selection).cells as usize];
+        let tiles = comptime![self.selection.tiles()];
+        (word as usize * tiles + self.place.tile as usize) * cells
+    }
+
+    /// Sets the counts of one of two digits to 0.
+    fn clear(&self, turn: u32) {
+        let first = self.first_count(turn);
+        let mut bin = self.place.member;
+        while bin < comptime![1u32 << self.selection.digit_bits] {
+            self.histogram[first + bin as usize].store(0u32);
+            bin += comptime![self.selection.team.units_per_tile];
+        }
+    }
+
+    /// Stores the least and the greatest of a unit's words.
+    fn put_range(&self, word: u32, least: u32, greatest: u32) {
+        let cells = comptime![Digits::of(self.selection).cells];
+        let cell = self.first_cell(word) + (self.place.member % cells) as usize;
+        self.least[cell].fetch_min(least);
+        self.greatest[cell].fetch_max(greatest);
+    }
+
+    /// The least and the greatest word of the slice.
+    fn range(&self, word: u32) -> (u32, u32) {
+        let cells = comptime![Digits::of(self.selection).cells as usize];
+        let first = self.first_cell(word);
+        let mut least = u32::MAX.runtime();
+        let mut greatest = 0u32.runtime();
+        #[unroll]
+        for cell in 0..cells {
+            least = min(least, self.least[first + cell].load());
+            greatest = max(greatest, self.greatest[first + cell].load());
+        }
+        (least, greatest)
+    }
+
+    /// Adds up the counts of each group of values, each by a unit.
+    fn add_groups(&self, turn: u32) {
+        let digits = comptime![Digits::of(self.selection)];
+        let member = self.place.member;
+        let each = comptime![digits.bins / digits.groups];
+        if member < comptime![digits.groups] {
+            let first = self.first_count(turn) + (member * each) as usize;
+            let mut sum = 0u32;
+            #[unroll]
+            for nth in 0..each {
+                // Each unit begins with another value: those of the same number share a bank.
+                let value = (nth + member) % each;
+                sum += self.histogram[first + value as usize].load();
+            }
+            let groups = comptime![digits.groups as usize];
+            let mut sums = self.sums;
+            sums[self.place.tile as usize * groups + member as usize] = sum;
+        }
+    }
+
+    /// Finds the digit of entry number `needed` among the counted ones. The unit whose group has it
+    /// returns true, after it has stored the digit, how many of the entries with it are needed, and
+    /// whether that is enough.
+    fn find(&self, turn: u32, needed: u32, #[comptime] exact: bool) -> bool {
+        let digits = comptime![Digits::of(self.selection)];
+        let groups = comptime![digits.groups as usize];
+        let each = comptime![digits.bins / digits.groups];
+        let (tile, member) = (self.place.tile as usize, self.place.member);
+        let mut is_finder = false.runtime();
+        if member < comptime![digits.groups] {
+            let mut above = 0u32;
+            #[unroll]
+            for group in 0..groups {
+                let sum = self.sums[tile * groups + group];
+                above += select(comptime![group as u32] > member, sum, 0u32);
+            }
+            let in_group = self.sums[tile * groups + member as usize];
+            is_finder = needed > above && needed <= above + in_group;
+            if is_finder {
+                let first = self.first_count(turn) + (member * each) as usize;
+                let mut left = needed - above;
+                let mut digit = 0u32;
+                let mut of_digit = 0u32;
+                let mut is_open = true.runtime();
+                #[unroll]
+                for nth in 0..each {
+                    let value = comptime![each - 1 - nth];
+                    let counted = self.histogram[first + comptime![value as usize]].load();
+                    let is_last = is_open && left <= counted;
+                    digit = select(is_last, value.runtime(), digit);
+                    of_digit = select(is_last, counted, of_digit);
+                    is_open = is_open && !is_last;
+                    left = select(is_open, left - counted, left);
+                }
+                let is_enough = if comptime![exact] { of_digit == 1 } else { left == of_digit };
+                let (mut found, mut needed, mut done) = (self.found, self.needed, self.done);
+                found[tile] = member * each + digit;
+                needed[tile] = left;
+                done[tile] = u32::cast_from(is_enough);
+            }
+        }
+        is_finder
     }
 }
 
@@ -69,10 +221,15 @@ impl Counting {
 /// entry that all further ones must reach to be among the first `k`; `former` if nothing was cut.
 /// Every unit of the cube must get here.
 ///
-/// Entries are counted by their most significant digit. The digit of entry number `k` follows, and
-/// with it entries that are surely among the first and others that are surely not. Those with the
-/// same digit are counted by the next one, until all of them are among the first, or, if it is
-/// `exact`, until one is left: entry number `k`, which becomes the `last`. They wait in registers meanwhile.
+/// The range of the entries' most significant words is divided into equal parts, whose number is a
+/// power of two, and the entries of each are counted. The part of entry number `k` follows, and
+/// with it entries that are surely among the first and others that are surely not. Those of the
+/// same part are counted in smaller parts, and when their words are equal, by their next word. This
+/// ends when all of them are among the first, or, if it is `exact`, when one is left: entry number
+/// `k`, which becomes the `last`. They wait in registers meanwhile.
+///
+/// The leading bits of a word would make poor digits: nearly all numbers of a buffer have the same
+/// sign and exponent, and additions to one count wait for each other.
 #[cube]
 pub(super) fn cut(
     buffer: &Buffer,
@@ -83,109 +240,97 @@ pub(super) fn cut(
     #[comptime] exact: bool,
 ) -> Entry {
     let selection = comptime![buffer.selection];
-    let digits = comptime![Digits::of(selection)];
-    let units = comptime![selection.team.units_per_tile];
+    let words = comptime![selection.words() as u32];
     let tiles = comptime![selection.tiles()];
     let each = comptime![selection.entries_per_unit()];
-    let place = buffer.place;
-    let (tile, member) = (place.tile as usize, place.member);
-
-    let bins = comptime![digits.bins as usize];
-    let mask = comptime![digits.bins - 1];
-    let groups = comptime![digits.groups as usize];
-    let (histogram, undone) = (counting.histogram, counting.undone);
-    let (mut sums, mut found) = (counting.sums, counting.found);
-    let (mut needed, mut done) = (counting.needed, counting.done);
+    let (tile, member) = (buffer.place.tile as usize, buffer.place.member);
 
     let held = buffer.held();
     // A slice without more than `k` entries keeps its threshold: the cube cuts for another slice.
     let mut is_done = if comptime![exact] { held < k } else { held <= k };
     let undecided = Undecided::of(buffer, former, is_done);
-    clear(histogram, member, tile * bins, comptime![bins as u32], units);
-    if UNIT_POS == 0 {
-        undone[0].store(comptime![tiles as u32]);
-    }
+    counting.begin();
     sync_cube();
-    if member == 0 {
-        needed[tile] = k;
-        done[tile] = u32::cast_from(is_done);
-        if is_done {
-            undone[0].fetch_sub(1u32);
-        }
+    if member == 0 && is_done {
+        counting.undone[0].fetch_sub(1u32);
     }
-    sync_cube();
 
-    let mut level = 0u32.runtime();
-    let mut works = undone[0].load() > 0;
+    let mut needed = k;
+    let mut turn = 0u32.runtime();
+    let mut word = 0u32.runtime();
+    let mut works = true.runtime();
     while works {
-        let word = level / comptime![digits.per_word];
-        let shift = comptime![digits.bits]
-            * (comptime![digits.per_word - 1] - level % comptime![digits.per_word]);
-        // One of the two digits is counted, and the counts of the next begin as zeros.
-        let (now, next) = ((level % 2) as usize, ((level + 1) % 2) as usize);
-        let counts = (now * tiles + tile) * bins;
-        #[unroll]
-        for nth in 0..each {
-            if undecided.is_open(nth) && !is_done {
-                let digit = undecided.digit(nth, word, shift, mask);
-                histogram[counts + digit as usize].fetch_add(1u32);
-            }
-        }
-        sync_cube();
-        clear(histogram, member, (next * tiles + tile) * bins, comptime![bins as u32], units);
-        // A unit for each group of digits adds up its counts, and the one that has the digit finds
-        // it.
-        let of_group = comptime![bins / groups];
-        let first = counts + member as usize * of_group;
-        if member < comptime![digits.groups] {
-            let mut sum = 0u32;
-            #[unroll]
-            for nth in 0..of_group {
-                sum += histogram[first + nth].load();
-            }
-            sums[tile * groups + member as usize] = sum;
-        }
-        sync_cube();
-        if member < comptime![digits.groups] && !is_done {
-            let mut above = 0u32;
-            #[unroll]
-            for group in 0..groups {
-                let sum = sums[tile * groups + group];
-                above += select(comptime![group as u32] > member, sum, 0u32);
-            }
-            let need = needed[now * tiles + tile];
-            let in_group = sums[tile * groups + member as usize];
-            if need > above && need <= above + in_group {
-                let mut left = need - above;
-                let mut digit = 0u32;
-                let mut of_digit = 0u32;
-                let mut is_open = true.runtime();
-                #[unroll]
-                for nth in 0..of_group {
-                    let value = comptime![of_group - 1 - nth];
-                    let counted = histogram[first + value].load();
-                    let is_last = is_open && left <= counted;
-                    digit = select(is_last, comptime![value as u32].runtime(), digit);
-                    of_digit = select(is_last, counted, of_digit);
-                    is_open = is_open && !is_last;
-                    left = select(is_open, left - counted, left);
-                }
-                found[tile] = member * comptime![of_group as u32] + digit;
-                needed[next * tiles + tile] = left;
-                let is_enough = if comptime![exact] { of_digit == 1 } else { left == of_digit };
-                if is_enough {
-                    done[tile] = 1u32;
-                    undone[0].fetch_sub(1u32);
-                }
-            }
-        }
-        sync_cube();
         if !is_done {
-            undecided.decide(word, shift, found[tile], mask);
-            is_done = done[tile] == 1;
+            let (least, greatest) = undecided.range(word);
+            counting.put_range(word, least, greatest);
         }
-        level += 1;
-        works = undone[0].load() > 0 && level < comptime![digits.levels];
+        sync_cube();
+        let was_done = is_done;
+        let (least, greatest) = counting.range(word);
+        let mut base = least;
+        // The bits that distinguish the words of open entries.
+        let mut bits = select(is_done, 0u32, 32u32 - (greatest - least).leading_zeros());
+        if comptime![tiles > 1] {
+            if member == 0 && bits > 0 {
+                counting.busy[word as usize].fetch_add(1u32);
+            }
+            sync_cube();
+        }
+        let mut is_busy =
+            if comptime![tiles > 1] { counting.busy[word as usize].load() > 0 } else { bits > 0 };
+        while is_busy {
+            let shift = bits - clamp_max(bits, selection.digit_bits);
+            let is_counted = bits > 0 && !is_done;
+            if is_counted {
+                let first = counting.first_count(turn);
+                #[unroll]
+                for nth in 0..each {
+                    if undecided.is_open(nth) {
+                        let digit = (undecided.word(nth, word) - base) >> shift;
+                        counting.histogram[first + digit as usize].fetch_add(1u32);
+                    }
+                }
+            }
+            sync_cube();
+            counting.clear(turn + 1);
+            if is_counted {
+                counting.add_groups(turn);
+            }
+            sync_cube();
+            if is_counted {
+                let finds = counting.find(turn, needed, exact);
+                if comptime![tiles > 1] {
+                    if finds {
+                        let is_enough = counting.done[tile] == 1;
+                        if is_enough {
+                            counting.undone[0].fetch_sub(1u32);
+                        }
+                        if is_enough || shift == 0 {
+                            counting.busy[word as usize].fetch_sub(1u32);
+                        }
+                    }
+                }
+            }
+            sync_cube();
+            if is_counted {
+                let digit = counting.found[tile];
+                undecided.decide(word, base, shift, digit);
+                needed = counting.needed[tile];
+                is_done = counting.done[tile] == 1;
+                base += digit << shift;
+                bits = shift;
+            }
+            turn += 1;
+            is_busy = if comptime![tiles > 1] {
+                counting.busy[word as usize].load() > 0
+            } else {
+                bits > 0 && !is_done
+            };
+        }
+        undecided.put_word(word, base, was_done);
+        word += 1;
+        works = word < words
+            && if comptime![tiles > 1] { counting.undone[0].load() > 0 } else { !is_done };
     }
 
     if member == 0 {
@@ -210,20 +355,4 @@ pub(super) fn cut(
     }
     sync_cube();
     undecided.threshold()
-}
-
-/// Clears so many counts, from `first` on.
-#[cube]
-fn clear(
-    histogram: Slice<Atomic<u32>>,
-    member: u32,
-    first: usize,
-    #[comptime] bins: u32,
-    #[comptime] units: u32,
-) {
-    let mut bin = member;
-    while bin < bins {
-        histogram[first + bin as usize].store(0u32);
-        bin += units;
-    }
 }

@@ -2,7 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::selection::{Order, Selection};
+use super::{
+    keys::is_nan,
+    selection::{Order, Selection},
+};
 
 /// An element that may be selected: the words of its key, then those of its position with all bits
 /// inverted, the most significant words first. Entries are ordered as the numbers that their words
@@ -15,6 +18,21 @@ pub(super) struct Entry {
 
 #[cube]
 impl Entry {
+    /// The entry of the element with the words of a key and a position.
+    pub(super) fn new(
+        key: Sequence<u32>,
+        position: usize,
+        #[comptime] selection: Selection,
+    ) -> Entry {
+        let mut words = key;
+        // Of equal elements, the one with the lower position comes first.
+        if comptime![selection.position_words == 2] {
+            words.push(!u32::cast_from(position >> 32usize));
+        }
+        words.push(!u32::cast_from(position));
+        Entry { words }
+    }
+
     /// The entry of no element.
     pub(super) fn none(#[comptime] selection: Selection) -> Entry {
         let mut words = Sequence::<u32>::new();
@@ -66,8 +84,8 @@ impl Entry {
     }
 
     /// Whether the element, if it is the first of its slice, is written in place of all others.
-    pub(super) fn spreads(&self, order: Order) -> bool {
-        *self.words.index(0usize) & order.spreading == u32::MAX
+    pub(super) fn spreads(&self, order: Order, #[comptime] selection: Selection) -> bool {
+        order.spreading != 0 && is_nan(&self.words, order, selection)
     }
 
     /// The position of the element.

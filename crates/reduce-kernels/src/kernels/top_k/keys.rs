@@ -5,54 +5,17 @@ use cubecl::prelude::*;
 use super::selection::{Order, Selection};
 use crate::operator::Stored;
 
-/// The bit of the sign.
-const SIGN: u32 = 1 << 31;
-
 /// The bits of a binary32 infinity.
-const INFINITY: u32 = 0x7f80_0000;
+const INFINITY: i64 = 0x7f80_0000;
 
 /// The bits of a binary64 infinity.
-const WIDE_INFINITY: u64 = 0x7ff0_0000_0000_0000;
+const WIDE_INFINITY: i64 = 0x7ff0_0000_0000_0000;
 
-/// Whether a component may have a key whose first word is as great as `least`. It takes half of the
-/// operations of a key, and says so of all NaN.
-#[cube]
-pub(super) fn may_reach<N: Size>(
-    value: Vector<Stored, N>,
-    least: u32,
-    order: Order,
-    #[comptime] selection: Selection,
-) -> bool {
-    let element = elem_type_of::<Stored>();
-    let mut may = false;
-    if comptime![element.is_float() && selection.key_words == 1] {
-        let bits = Vector::<u32, N>::reinterpret(Vector::<f32, N>::cast_from(value));
-        let raw = in_order::<N>(bits ^ Vector::new(order.inverted & SIGN));
-        // Zeros have the same key, but are neighbours here.
-        let least = select(least == SIGN, comptime![SIGN - 1].runtime(), least);
-        let magnitude = bits & Vector::new(comptime![SIGN - 1]);
-        #[unroll]
-        for nth in 0..N::value().comptime() {
-            may = may || raw.extract(nth) >= least || magnitude.extract(nth) > INFINITY;
-        }
-    } else {
-        let key = key::<N>(value, order, selection);
-        #[unroll]
-        for nth in 0..N::value().comptime() {
-            may = may || key.index(0usize).extract(nth) >= least;
-        }
-    }
-    may
-}
+/// All bits of a word of 32 bits but the sign.
+const MAGNITUDE: i64 = i32::MAX as i64;
 
-/// The bits of binary32 numbers as numbers that are ordered as these are.
-#[cube]
-fn in_order<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
-    // All bits of negative numbers are inverted, and the sign of others. A shift of a signed number
-    // repeats its sign.
-    let signs = Vector::<i32, N>::reinterpret(bits) >> Vector::new(31i32);
-    bits ^ (Vector::<u32, N>::reinterpret(signs) | Vector::new(SIGN))
-}
+/// All bits of a word of 64 bits but the sign.
+const WIDE_MAGNITUDE: i64 = i64::MAX;
 
 /// The words of each component's key, the most significant one first. An element that comes before
 /// another has a greater key. Both zeros have the same, and so have all NaN.
@@ -62,70 +25,45 @@ pub(super) fn key<N: Size>(
     order: Order,
     #[comptime] selection: Selection,
 ) -> Sequence<Vector<u32, N>> {
+    let element = elem_type_of::<Stored>();
     let mut words = Sequence::<Vector<u32, N>>::new();
     if comptime![selection.key_words == 1] {
-        words.push(narrow_key::<N>(value, order));
+        if comptime![element.is_float()] {
+            let bits = Vector::<u32, N>::reinterpret(Vector::<f32, N>::cast_from(value));
+            words.push(FloatKeys::narrow(order).key::<i32, N>(bits));
+        } else {
+            let inverted = Vector::new(order.inverted);
+            words.push(
+                inverted
+                    ^ if comptime![element.is_signed_int()] {
+                        let bits =
+                            Vector::<u32, N>::reinterpret(Vector::<i32, N>::cast_from(value));
+                        bits ^ Vector::new(comptime![!(MAGNITUDE as u32)])
+                    } else {
+                        Vector::<u32, N>::cast_from(value)
+                    },
+            );
+        }
     } else {
-        let key = wide_key::<N>(value, order);
+        let key = if comptime![element.is_float()] {
+            FloatKeys::wide(order).key::<i64, N>(Vector::<u64, N>::reinterpret(value))
+        } else {
+            let inverted = Vector::new(twice(order.inverted));
+            inverted
+                ^ if comptime![element.is_signed_int()] {
+                    Vector::<u64, N>::reinterpret(value)
+                        ^ Vector::new(comptime![!(WIDE_MAGNITUDE as u64)])
+                } else {
+                    Vector::<u64, N>::cast_from(value)
+                }
+        };
         words.push(Vector::<u32, N>::cast_from(key >> Vector::new(32u64)));
         words.push(Vector::<u32, N>::cast_from(key));
     }
     words
 }
 
-/// The key of an element of up to 32 bits. Devices may compare floats as if denormal numbers were
-/// zero, and assume that there is no NaN, so floats are compared by their bits: those of negative
-/// numbers are ordered the other way round.
-#[cube]
-fn narrow_key<N: Size>(value: Vector<Stored, N>, order: Order) -> Vector<u32, N> {
-    let element = elem_type_of::<Stored>();
-    let sign = Vector::<u32, N>::new(SIGN);
-    let inverted = Vector::<u32, N>::new(order.inverted);
-    if comptime![element.is_float()] {
-        let bits = Vector::<u32, N>::reinterpret(Vector::<f32, N>::cast_from(value));
-        let magnitude = bits & Vector::new(comptime![SIGN - 1]);
-        let is_zero = magnitude.equal(&Vector::new(0u32));
-        let number = select_many(is_zero, sign, in_order::<N>(bits)) ^ inverted;
-        let is_nan = magnitude.greater_than(&Vector::new(INFINITY));
-        select_many(is_nan, Vector::new(order.nan), number)
-    } else if comptime![element.is_signed_int()] {
-        let bits = Vector::<u32, N>::reinterpret(Vector::<i32, N>::cast_from(value));
-        bits ^ sign ^ inverted
-    } else {
-        Vector::<u32, N>::cast_from(value) ^ inverted
-    }
-}
-
-/// The key of an element of 64 bits; see [`narrow_key`].
-#[cube]
-fn wide_key<N: Size>(value: Vector<Stored, N>, order: Order) -> Vector<u64, N> {
-    let element = elem_type_of::<Stored>();
-    let all = Vector::<u64, N>::new(u64::MAX);
-    let sign = Vector::<u64, N>::new(comptime![1u64 << 63]);
-    let inverted = Vector::<u64, N>::new(twice(order.inverted));
-    if comptime![element.is_float()] {
-        let bits = Vector::<u64, N>::reinterpret(value);
-        let magnitude = bits & Vector::new(comptime![(1u64 << 63) - 1]);
-        let ordered = select_many(bits.greater_equal(&sign), bits ^ all, bits ^ sign);
-        let is_zero = magnitude.equal(&Vector::new(0u64));
-        let number = select_many(is_zero, sign, ordered) ^ inverted;
-        let is_nan = magnitude.greater_than(&Vector::new(WIDE_INFINITY));
-        select_many(is_nan, Vector::new(twice(order.nan)), number)
-    } else if comptime![element.is_signed_int()] {
-        Vector::<u64, N>::reinterpret(value) ^ sign ^ inverted
-    } else {
-        Vector::<u64, N>::cast_from(value) ^ inverted
-    }
-}
-
-/// A word above itself.
-#[cube]
-fn twice(word: u32) -> u64 {
-    u64::cast_from(word) << 32u64 | u64::cast_from(word)
-}
-
-/// The element of a key, and whether it is the only one that has it. Zeros have the same key, and
-/// so have all NaN.
+/// The element of a key, and whether it is the only one that has it.
 #[cube]
 pub(super) fn element_of<O: Numeric>(
     words: &Sequence<u32>,
@@ -135,28 +73,140 @@ pub(super) fn element_of<O: Numeric>(
     let element = elem_type_of::<O>();
     let first = *words.index(0usize);
     if comptime![selection.key_words == 1] {
-        let ordered = first ^ order.inverted;
         if comptime![element.is_float()] {
-            let bits = select(ordered >= SIGN, ordered ^ SIGN, !ordered);
-            let is_only = ordered != SIGN && first != order.nan;
+            let (bits, is_only) = FloatKeys::narrow(order).bits_of::<i32>(first);
             (O::cast_from(f32::reinterpret(bits)), is_only)
         } else if comptime![element.is_signed_int()] {
-            (O::cast_from(i32::reinterpret(ordered ^ SIGN)), true.runtime())
+            let bits = first ^ order.inverted ^ comptime![!(MAGNITUDE as u32)];
+            (O::cast_from(i32::reinterpret(bits)), true.runtime())
         } else {
-            (O::cast_from(ordered), true.runtime())
+            (O::cast_from(first ^ order.inverted), true.runtime())
         }
     } else {
-        let sign = comptime![1u64 << 63];
-        let key = u64::cast_from(first) << 32u64 | u64::cast_from(*words.index(1usize));
-        let ordered = key ^ twice(order.inverted);
+        let key = wide_of(words);
         if comptime![element.is_float()] {
-            let bits = select(ordered >= sign, ordered ^ sign, !ordered);
-            let is_only = ordered != sign && key != twice(order.nan);
+            let (bits, is_only) = FloatKeys::wide(order).bits_of::<i64>(key);
             (O::cast_from(f64::reinterpret(bits)), is_only)
         } else if comptime![element.is_signed_int()] {
-            (O::cast_from(i64::reinterpret(ordered ^ sign)), true.runtime())
+            let bits = key ^ twice(order.inverted) ^ comptime![!(WIDE_MAGNITUDE as u64)];
+            (O::cast_from(i64::reinterpret(bits)), true.runtime())
         } else {
-            (O::cast_from(ordered), true.runtime())
+            (O::cast_from(key ^ twice(order.inverted)), true.runtime())
         }
     }
+}
+
+/// Whether a key is that of NaN.
+#[cube]
+pub(super) fn is_nan(
+    words: &Sequence<u32>,
+    order: Order,
+    #[comptime] selection: Selection,
+) -> bool {
+    let element = elem_type_of::<Stored>();
+    if comptime![!element.is_float()] {
+        false.runtime()
+    } else if comptime![selection.key_words == 1] {
+        FloatKeys::narrow(order).is_nan(*words.index(0usize))
+    } else {
+        FloatKeys::wide(order).is_nan(wide_of(words))
+    }
+}
+
+/// The keys of floats. Devices may compare floats as if denormal numbers were zero, and assume that
+/// there is no NaN, so keys are made of bits.
+///
+/// The bits of a number without its sign are ordered as its magnitude is. With the number's sign,
+/// they make an integer from minus to plus the bits of infinity, and both zeros make 0. The
+/// integers beyond those are NaN: if an offset makes minus infinity 0, all of them follow after plus
+/// infinity, because additions wrap. If the offset is greater by the number of NaN, they come
+/// before minus infinity. Limits at that end make all NaN the same.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct FloatKeys<U: Int> {
+    /// The sign's bit, if the smallest come first.
+    inverted: U,
+    /// All bits but the sign.
+    magnitude: U,
+    offset: U,
+    least: U,
+    greatest: U,
+    nan: U,
+}
+
+#[cube]
+impl FloatKeys<u32> {
+    fn narrow(order: Order) -> FloatKeys<u32> {
+        FloatKeys::<u32>::new(order.inverted, order.nan, INFINITY, MAGNITUDE)
+    }
+}
+
+#[cube]
+impl FloatKeys<u64> {
+    fn wide(order: Order) -> FloatKeys<u64> {
+        let (inverted, nan) = (twice(order.inverted), twice(order.nan));
+        FloatKeys::<u64>::new(inverted, nan, WIDE_INFINITY, WIDE_MAGNITUDE)
+    }
+}
+
+#[cube]
+impl<U: Int> FloatKeys<U> {
+    /// `nan` has all bits if NaN comes first, and none if it comes last.
+    fn new(
+        inverted: U,
+        nan: U,
+        #[comptime] infinity: i64,
+        #[comptime] magnitude: i64,
+    ) -> FloatKeys<U> {
+        let infinity = U::from_int(infinity);
+        let magnitude = U::from_int(magnitude);
+        let numbers = infinity + infinity + U::from_int(1);
+        let nan_first = numbers;
+        let nan_last = !numbers;
+        FloatKeys::<U> {
+            inverted: inverted & !magnitude,
+            magnitude,
+            offset: infinity - (numbers & !nan),
+            least: nan_last & !nan,
+            greatest: nan_first | !nan,
+            nan: (nan_first & nan) | (nan_last & !nan),
+        }
+    }
+
+    /// The keys of numbers with these bits.
+    fn key<S: Int, N: Size>(&self, bits: Vector<U, N>) -> Vector<U, N> {
+        let bits = bits ^ Vector::new(self.inverted);
+        // A shift of a signed number repeats its sign.
+        let shift = S::from_int(comptime![U::size_bits() as i64 - 1]);
+        let signs =
+            Vector::<U, N>::reinterpret(Vector::<S, N>::reinterpret(bits) >> Vector::new(shift));
+        let signed = ((bits & Vector::new(self.magnitude)) ^ signs) - signs;
+        let key = signed + Vector::new(self.offset);
+        max(min(key, Vector::new(self.greatest)), Vector::new(self.least))
+    }
+
+    /// The bits of the number with a key, and whether no other number has it.
+    fn bits_of<S: Int>(&self, key: U) -> (U, bool) {
+        let signed = key - self.offset;
+        let shift = S::from_int(comptime![U::size_bits() as i64 - 1]);
+        let sign = U::reinterpret(S::reinterpret(signed) >> shift);
+        let bits = (signed ^ sign) - sign | sign & !self.magnitude;
+        (bits ^ self.inverted, signed != U::from_int(0) && !self.is_nan(key))
+    }
+
+    fn is_nan(&self, key: U) -> bool {
+        key == self.nan
+    }
+}
+
+/// The key of two words.
+#[cube]
+fn wide_of(words: &Sequence<u32>) -> u64 {
+    u64::cast_from(*words.index(0usize)) << 32u64 | u64::cast_from(*words.index(1usize))
+}
+
+/// A word above itself.
+#[cube]
+fn twice(word: u32) -> u64 {
+    u64::cast_from(word) << 32u64 | u64::cast_from(word)
 }

@@ -1,7 +1,7 @@
 //! The first elements of each slice in an order of values: its `k` largest or smallest.
 //!
 //! A team reads a slice once. Each element becomes an [`entry`]: the words of its [`keys`], then
-//! those of its position ([`elements`]). Entries are compared as one long number, and no two are
+//! those of its position ([`offer`]). Entries are compared as one long number, and no two are
 //! equal, so the result depends neither on the order in which units append nor on how elements are
 //! dealt to them.
 //!
@@ -17,10 +17,10 @@ mod buffer;
 pub(crate) mod buffered;
 pub(crate) mod candidates;
 mod cut;
-mod elements;
 mod entry;
 pub(crate) mod interpolate;
 mod keys;
+mod offer;
 mod one_per_slice;
 pub(crate) mod registers;
 pub(crate) mod runs;

@@ -5,8 +5,8 @@ use reduce_planner::Access;
 
 use super::{
     buffer::Buffer,
-    elements::Offered,
     entry::Entry,
+    offer::Offer,
     one_per_slice::OnePerSlice,
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
@@ -16,16 +16,15 @@ use crate::kernels::{
     accumulate::load_inside,
     args::{InputArrays, KernelTypes, input_of},
     geometry::Geometry,
-    load::AtEnd,
+    load::{AtEnd, Loaded},
     share::{Share, share_among_cubes},
 };
 
 /// Selects `k` elements of each slice and writes their values and positions.
 ///
 /// Entry number `k` of the first entries of all units is a threshold: at least `k` entries reach
-/// it, and of each unit but one, if it is before the others. What reaches it is put in order by
-/// counting. The buffer has places for a first entry of each unit, and for all entries of `k - 1`
-/// units and one more.
+/// it, and they are of no more than `k` units. What reaches it is put in order by counting. The
+/// buffer has places for a first entry of each unit, and for all entries of `k` units.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn select_in_registers(
     _types: &KernelTypes,
@@ -43,9 +42,8 @@ pub(crate) fn select_in_registers(
     let buffer = Buffer::new(share.place, selection);
     let threshold = OnePerSlice::new(share.place.tile, selection);
     let first_of_all = OnePerSlice::new(share.place.tile, selection);
-    let mut offered = Sequence::<Offered>::new();
-    let mut existing = Sequence::<bool>::new();
-    let first = load_all(&mut offered, &mut existing, &share, order, selection);
+    let offer = load_all(&share, order, selection);
+    let first = offer.first();
     buffer.put(share.place.member, &first);
     threshold.put_if(&Entry::none(selection), share.place.member == 0);
     sync_cube();
@@ -61,86 +59,32 @@ pub(crate) fn select_in_registers(
     sync_cube();
 
     let least = threshold.get();
-    let spreads = first_of_all.get().spreads(order);
+    let spreads = first_of_all.get().spreads(order, selection);
     // A unit whose first entry does not reach it has none that does.
     if first.exists() && first.reaches(&least) {
-        let mut reaching = 0u32;
-        #[unroll]
-        for nth in 0..offered.len().comptime() {
-            let entries = offered.index(nth).entries(selection);
-            #[unroll]
-            for component in 0..comptime![access.vector] {
-                let reaches = *existing.index(nth) && entries.index(component).reaches(&least);
-                let bit = comptime![(nth * access.vector + component) as u32];
-                reaching |= u32::cast_from(reaches) << bit;
-            }
-        }
-        let mut at = buffer.reserve(reaching.count_ones());
-        #[unroll]
-        for nth in 0..offered.len().comptime() {
-            let entries = offered.index(nth).entries(selection);
-            #[unroll]
-            for component in 0..comptime![access.vector] {
-                let bit = comptime![1u32 << (nth * access.vector + component)];
-                if reaching & bit != 0 {
-                    buffer.put(at, entries.index(component));
-                    at += 1;
-                }
-            }
-        }
+        buffer.append(&offer, offer.reaching(&least));
     }
     sync_cube();
     write_in_order(selected, &buffer, &share, spreads, order, k);
 }
 
-/// Loads all elements of a unit, and says which of its loads exist. Returns its first entry, that
-/// of no element if it has none.
+/// All elements of a unit.
 #[cube]
-fn load_all(
-    offered: &mut Sequence<Offered>,
-    existing: &mut Sequence<bool>,
-    share: &Share<'_>,
-    order: Order,
-    #[comptime] selection: Selection,
-) -> Entry {
+fn load_all(share: &Share<'_>, order: Order, #[comptime] selection: Selection) -> Offer {
     let access = comptime![share.access];
     let other = clamp_max(share.first, share.geometry.loads_per_tile - 1);
+    let mut loads = Sequence::<Loaded>::new();
     #[unroll]
     for nth in 0..comptime![access.loads_in_flight] {
-        let loaded = load_inside(share, share.first + nth * share.stride, other, AtEnd::Never);
-        offered.push(Offered::of_load(loaded.value, loaded.position, order));
-        existing.push(loaded.valid);
+        loads.push(load_inside(share, share.first + nth * share.stride, other, AtEnd::Never));
     }
-    let mut first = Sequence::<RuntimeCell<u32>>::new();
+    let mut offer = Offer::new(loads.index(0usize).position.step, access.vector, selection);
     #[unroll]
-    for _ in 0..comptime![selection.words()] {
-        first.push(RuntimeCell::new(0u32));
+    for nth in 0..loads.len().comptime() {
+        let loaded = loads.index(nth);
+        offer.push_load(loaded.value, loaded.position, loaded.valid, order);
     }
-    #[unroll]
-    for nth in 0..offered.len().comptime() {
-        let entries = offered.index(nth).entries(selection);
-        #[unroll]
-        for component in 0..comptime![access.vector] {
-            let entry = entries.index(component);
-            let is_before = *existing.index(nth) && entry.exceeds(&entry_of(&first));
-            #[unroll]
-            for word in 0..comptime![selection.words()] {
-                let cell = first.index(word);
-                cell.store(select(is_before, *entry.words.index(word), cell.read()));
-            }
-        }
-    }
-    entry_of(&first)
-}
-
-#[cube]
-fn entry_of(cells: &Sequence<RuntimeCell<u32>>) -> Entry {
-    let mut words = Sequence::<u32>::new();
-    #[unroll]
-    for word in 0..cells.len().comptime() {
-        words.push(cells.index(word).read());
-    }
-    Entry { words }
+    offer
 }
 
 /// Leaves the first `k` entries of each buffer by value. Every unit of the cube must get here.

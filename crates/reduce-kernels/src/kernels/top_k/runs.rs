@@ -10,21 +10,18 @@ use reduce_planner::Access;
 use super::{
     buffer::Buffer,
     candidates::CandidateArrays,
-    elements::entries_of_load,
     entry::Entry,
+    offer::Offer,
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     sort::sort_len,
 };
-use crate::{
-    kernels::{
-        args::{InputArrays, KernelTypes, input_of},
-        geometry::{Geometry, locate},
-        load::{AtEnd, load},
-        share::{Share, share_among_cubes},
-        team::place,
-    },
-    operator::Wide,
+use crate::kernels::{
+    args::{InputArrays, KernelTypes, input_of},
+    geometry::{Geometry, locate},
+    load::{AtEnd, load},
+    share::{Share, share_among_cubes},
+    team::place,
 };
 
 /// Sorts each of `runs` runs of each slice.
@@ -173,7 +170,7 @@ pub(crate) fn store_runs(
         let (slice, nth) = (ABSOLUTE_POS / selected.written, ABSOLUTE_POS % selected.written);
         let tile = locate(geometry, slice, access, 1usize);
         let start = slice * places;
-        let spreads = entries.at(start).spreads(order);
+        let spreads = entries.at(start).spreads(order, selection);
         let rank = select(spreads, 0usize, selected.rank(nth) as usize);
         let entry = entries.at(start + rank);
         let source = Source::new(&input, geometry, tile, order, access, selection);
@@ -191,6 +188,7 @@ fn entry_of_element(
 ) -> Entry {
     let last = share.geometry.loads_per_tile - 1;
     let loaded = load(share, clamp_max(at, last), AtEnd::Never);
-    let entries = entries_of_load::<Wide>(loaded.value, loaded.position, order, selection);
-    entries.index(0usize).if_exists(at <= last)
+    let mut offer = Offer::new(loaded.position.step, 1usize, selection);
+    offer.push_load(loaded.value, loaded.position, loaded.valid, order);
+    offer.entry(0u32).if_exists(at <= last)
 }

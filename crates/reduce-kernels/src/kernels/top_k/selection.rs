@@ -47,13 +47,12 @@ impl Selection {
 pub(crate) struct Order {
     /// The bits of a number's key that are inverted: none if the largest come first, otherwise all.
     pub(crate) inverted: u32,
-    /// Each word of the key of NaN: the greatest if NaN comes first, the least if it comes last.
+    /// All bits if NaN comes first, none if it comes last.
     pub(crate) nan: u32,
     /// The bits of keys that count when the selected elements are put in order: all, or none if
     /// they are put in the order of their positions.
     pub(crate) counting: u32,
-    /// The bits of a first element's key that must be set for it to be written in place of all
-    /// others: all, which only NaN has, or none if it never is.
+    /// Not 0 if NaN, where it is the first element, is written in place of all others.
     pub(crate) spreading: u32,
 }
 

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 use super::{
     buffer::Buffer,
     cut::{Counting, cut},
-    elements::Offered,
     entry::Entry,
+    offer::Offer,
     one_per_slice::OnePerSlice,
     selection::{Order, Selection},
 };
@@ -43,7 +43,7 @@ impl Selector {
         if UNIT_POS < 3 {
             full[UNIT_POS as usize].store(0u32);
         }
-        let counting = Counting::new(selection);
+        let counting = Counting::new(place, selection);
         let last = OnePerSlice::new(place.tile, selection);
         let spread = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(comptime![selection.tiles()]));
         sync_cube();
@@ -51,49 +51,21 @@ impl Selector {
         Selector { buffer, threshold, full, turn, counting, last, spread }
     }
 
-    /// Appends those of the offered elements whose bit of `existing` is set and that reach the
-    /// threshold. Where a buffer is full, those of all slices are cut to their first `k` entries,
-    /// and the rest is offered again. If the buffer `is_empty` and all elements of all units exist,
-    /// they have places before they are counted. Every unit of the cube must get here. Of each that
-    /// is offered, there are `each` entries.
-    pub(super) fn offer(
-        &mut self,
-        offered: &Sequence<Offered>,
-        existing: u32,
-        is_empty: bool,
-        k: u32,
-        #[comptime] each: usize,
-    ) {
-        let selection = comptime![self.buffer.selection];
-        let units = comptime![selection.team.units_per_tile];
-        let loads = offered.len().comptime();
-        let all = comptime![((1u64 << each) - 1) as u32];
-        let mut pending = 0u32;
-        let least = self.threshold.index(0usize).read();
-        #[unroll]
-        for nth in 0..loads {
-            let may_reach = offered.index(nth).may_reach(least, selection);
-            pending |= select(may_reach, all.runtime(), 0u32) << comptime![(nth * each) as u32];
-        }
-        pending &= existing;
+    /// Appends those of the offered elements that reach the threshold. Where a buffer is full, those
+    /// of all slices are cut to their first `k` entries, and the rest is offered again. Every unit
+    /// of the cube must get here.
+    ///
+    /// If the buffer `is_empty` and all elements of all units exist, there is no threshold yet. Each
+    /// unit then appends only a greatest element of each of some groups of its elements. Entry number
+    /// `k` of these is a threshold that few of the others reach.
+    pub(super) fn offer(&mut self, offer: &Offer, is_empty: bool, k: u32) {
+        let mut pending = offer.existing;
         if is_empty {
-            let placed = comptime![(loads * each).min(selection.entries_per_unit())];
-            #[unroll]
-            for nth in 0..comptime![placed.div_ceil(each)] {
-                let entries = offered.index(nth).entries(selection);
-                #[unroll]
-                for component in 0..comptime![each.min(placed - nth * each)] {
-                    let row = comptime![(nth * each + component) as u32];
-                    let at = self.buffer.place.member + row * units;
-                    self.buffer.put(at, entries.index(component));
-                }
-            }
-            if self.buffer.place.member == 0 {
-                self.buffer.count().store(comptime![placed as u32 * units]);
-            }
-            pending &= comptime![!(((1u64 << placed) - 1) as u32)];
-            sync_cube();
-            if comptime![placed < loads * each] {
+            pending &= !self.append_greatest(offer);
+            let elements = offer.elements().comptime();
+            // A cut here and another in the loop make long code, but one for both was slower: 32 of
+            // 1024 columns of 65536 f32 took 240 us in place of 182 on an H100.
+            if comptime![elements > self.buffer.selection.entries_per_unit()] {
                 self.cut(k);
             }
         }
@@ -105,44 +77,9 @@ impl Selector {
             if UNIT_POS == 0 {
                 self.full[((self.turn + 1) % 3) as usize].store(0u32);
             }
+            pending = self.buffer.append(offer, pending & offer.reaching(&self.threshold()));
             if pending != 0 {
-                let threshold = self.threshold();
-                let mut reaching = 0u32;
-                #[unroll]
-                for nth in 0..loads {
-                    if pending & comptime![all << (nth * each)] != 0 {
-                        let entries = offered.index(nth).entries(selection);
-                        #[unroll]
-                        for component in 0..each {
-                            let reaches = entries.index(component).reaches(&threshold);
-                            let bit = comptime![(nth * each + component) as u32];
-                            reaching |= u32::cast_from(reaches) << bit;
-                        }
-                    }
-                }
-                pending &= reaching;
-                let is_room = self.buffer.count().load() < comptime![selection.capacity];
-                if pending != 0 && is_room {
-                    let mut at = self.buffer.reserve(pending.count_ones());
-                    #[unroll]
-                    for nth in 0..loads {
-                        if pending & comptime![all << (nth * each)] != 0 {
-                            let entries = offered.index(nth).entries(selection);
-                            #[unroll]
-                            for component in 0..each {
-                                let bit = comptime![1u32 << (nth * each + component)];
-                                if pending & bit != 0 && at < comptime![selection.capacity] {
-                                    self.buffer.put(at, entries.index(component));
-                                    pending &= comptime![!bit];
-                                    at += 1;
-                                }
-                            }
-                        }
-                    }
-                }
-                if pending != 0 {
-                    self.full[flag as usize].store(1u32);
-                }
+                self.full[flag as usize].store(1u32);
             }
             sync_cube();
             again = self.full[flag as usize].load() == 1;
@@ -151,6 +88,29 @@ impl Selector {
                 self.cut(k);
             }
         }
+    }
+
+    /// Fills empty buffers with a greatest element of each group, and returns the bits of these.
+    fn append_greatest(&self, offer: &Offer) -> u32 {
+        let selection = comptime![self.buffer.selection];
+        let units = comptime![selection.team.units_per_tile];
+        let elements = offer.elements().comptime();
+        let groups = comptime![elements.min(selection.entries_per_unit())];
+        let mut appended = 0u32;
+        #[unroll]
+        for group in 0..groups {
+            let start = comptime![group * elements / groups];
+            let end = comptime![(group + 1) * elements / groups];
+            let greatest = offer.greatest_of(start, end);
+            let at = self.buffer.place.member + comptime![group as u32 * units];
+            self.buffer.put(at, &offer.entry(greatest));
+            appended |= 1u32 << greatest;
+        }
+        if self.buffer.place.member == 0 {
+            self.buffer.count().store(comptime![groups as u32 * units]);
+        }
+        sync_cube();
+        appended
     }
 
     /// Leaves the first `k` entries of each slice, and raises the threshold. Every unit of the cube
@@ -178,6 +138,7 @@ impl Selector {
     /// Whether the first entry of the unit's slice is written in place of all others. Every unit of
     /// the cube must get here.
     pub(super) fn spreads(&self, order: Order) -> bool {
+        let selection = comptime![self.buffer.selection];
         let flag = &self.spread[self.buffer.place.tile as usize];
         if self.buffer.place.member == 0 {
             flag.store(0u32);
@@ -186,7 +147,7 @@ impl Selector {
         let held = self.buffer.held();
         let mut nth = self.buffer.place.member;
         while nth < held {
-            if self.buffer.at(nth).spreads(order) {
+            if self.buffer.at(nth).spreads(order, selection) {
                 flag.store(1u32);
             }
             nth += comptime![self.buffer.selection.team.units_per_tile];

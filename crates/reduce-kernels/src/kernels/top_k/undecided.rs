@@ -57,30 +57,39 @@ impl Undecided {
         self.entries.index(nth)
     }
 
-    /// The digit of an entry in one of its words.
-    pub(super) fn digit(
-        &self,
-        #[comptime] nth: usize,
-        word: u32,
-        shift: u32,
-        #[comptime] mask: u32,
-    ) -> u32 {
+    /// A word of an entry.
+    pub(super) fn word(&self, #[comptime] nth: usize, word: u32) -> u32 {
         let words = &self.entries.index(nth).words;
         let mut value = *words.index(0usize);
         #[unroll]
         for nth in 1..words.len().comptime() {
             value = select(word == comptime![nth as u32], *words.index(nth), value);
         }
-        value >> shift & mask
+        value
     }
 
-    /// Takes in that the last of the first entries has this digit.
-    pub(super) fn decide(&self, word: u32, shift: u32, digit: u32, #[comptime] mask: u32) {
+    /// The least and the greatest word of the open entries; the greatest number and 0 if there are
+    /// none.
+    pub(super) fn range(&self, word: u32) -> (u32, u32) {
+        let mut least = u32::MAX.runtime();
+        let mut greatest = 0u32.runtime();
+        #[unroll]
+        for nth in 0..self.states.len().comptime() {
+            let own = self.word(nth, word);
+            least = select(self.is_open(nth), min(least, own), least);
+            greatest = select(self.is_open(nth), max(greatest, own), greatest);
+        }
+        (least, greatest)
+    }
+
+    /// Takes in that the last of the first entries has this digit: so many parts of the range from
+    /// `base` on, of `1 << shift` words each, lie before its own.
+    pub(super) fn decide(&self, word: u32, base: u32, shift: u32, digit: u32) {
         #[unroll]
         for nth in 0..self.states.len().comptime() {
             let state = self.states.index(nth);
             if state.read() == OPEN {
-                let own = self.digit(nth, word, shift, mask);
+                let own = (self.word(nth, word) - base) >> shift;
                 if own > digit {
                     state.store(KEPT);
                 }
@@ -89,12 +98,16 @@ impl Undecided {
                 }
             }
         }
+    }
+
+    /// Takes in that a word of the last of the first entries is no less than `least`, unless the
+    /// slice's cut `was_done` before.
+    pub(super) fn put_word(&self, word: u32, least: u32, was_done: bool) {
         #[unroll]
         for nth in 0..self.threshold.len().comptime() {
-            if word == comptime![nth as u32] {
-                let cell = self.threshold.index(nth);
-                cell.store(cell.read() | digit << shift);
-            }
+            let cell = self.threshold.index(nth);
+            let is_known = word == comptime![nth as u32] && !was_done;
+            cell.store(select(is_known, least, cell.read()));
         }
     }
 
