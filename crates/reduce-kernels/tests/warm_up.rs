@@ -342,6 +342,17 @@ fn launches_are_remembered(client: &Client) {
     }
     let x = tensor(client, &[0.5; 3 * 777], &[3, 777]);
     invariant_std(&x).run(client).unwrap();
+    let x = tensor(client, &[0.5; 6 * 50 * 44], &[6, 50, 44]);
+    let columns = || reduce(VAR, &x).over(1).keep_dims(false);
+    let apart = TensorHandle::new(client.empty(6 * 45 * 4), [6, 44], [45, 1], x.dtype);
+    let launched = LaunchedKernels::new();
+    columns().run_into(client, apart.binding()).unwrap();
+    let launched = launched.finish();
+    let answer = would_compile(client, &columns()).unwrap();
+    let issued = LaunchedKernels::new();
+    warm_up(client, &[&columns()], |_| ()).unwrap();
+    assert_eq!(answer, !issued.finish().is_subset(&launched));
+    assert!(!would_compile(client, &columns()).unwrap());
     thread::scope(|scope| {
         let ask = || assert!(!would_compile(client, &many).unwrap());
         scope.spawn(ask).join().unwrap();
@@ -393,6 +404,38 @@ fn recorded_calls_answer(client: &Client) {
     assert_eq!(other.kind(), ErrorKind::Arguments, "{other}");
 }
 
+/// Kernels that differ only in which of their arrays are bound have different names, by which CubeCL
+/// finds them on the disk: those that store results as vectors and one by one, results and
+/// accumulators, accumulators of a whole and of a shard.
+fn names_say_which_arrays_are_bound(client: &Client) {
+    let launched = |run: &dyn Fn()| {
+        let launched = LaunchedKernels::new();
+        run();
+        launched.finish()
+    };
+    let x = tensor(client, &[0.5; 6 * 50 * 44], &[6, 50, 44]);
+    let columns = || reduce(ArgMax, &x).over(1).keep_dims(false);
+    let apart = || TensorHandle::new(client.empty(6 * 45 * 4), [6, 44], [45, 1], x.dtype);
+    let spec = ShardSpec { axis: 1, start: 0, of: 100 };
+    let names = [
+        launched(&|| drop(columns().run(client).unwrap())),
+        launched(&|| columns().run_into(client, apart().binding()).unwrap()),
+        launched(&|| drop(columns().partials(client).unwrap())),
+        launched(&|| drop(columns().partials_of_shard(client, spec).unwrap())),
+    ];
+    for (nth, some) in names.iter().enumerate() {
+        for (other, others) in names.iter().enumerate().skip(nth + 1) {
+            assert!(some.is_disjoint(others), "launches {nth} and {other} share a name");
+        }
+    }
+    let normed = || Softmax.of(&x, 1);
+    let apart =
+        TensorHandle::new(client.empty(6 * 50 * 45 * 4), [6, 50, 44], [2250, 45, 1], x.dtype);
+    let dense = launched(&|| drop(normed().run(client).unwrap()));
+    let apart = launched(&|| normed().run_into(client, apart.clone().binding()).unwrap());
+    assert!(!apart.is_subset(&dense), "outputs that lie apart and side by side share a name");
+}
+
 /// Backends are tested one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -405,6 +448,7 @@ macro_rules! on {
             answers_are_those_of_cubecl(&client);
             launches_are_remembered(&client);
             recorded_calls_answer(&client);
+            names_say_which_arrays_are_bound(&client);
             splits_run_afterwards(&client);
             calls_of_every_kind(&client);
             batches_share_kernels(&client);

@@ -72,8 +72,8 @@ impl Noted {
     }
 }
 
-/// What kernels know of a problem's dimensions when they are generated: the numbers of those that
-/// are kept and reduced, and whether positions begin elsewhere than at 0.
-pub(super) fn dimensions(problem: &Problem) -> (usize, usize, bool) {
-    (problem.kept().len(), problem.reduced().len(), problem.is_shard())
+/// What kernels know of a problem's dimensions when they are generated: how many are kept, and how
+/// many are reduced.
+pub(super) fn dimensions(problem: &Problem) -> (usize, usize) {
+    (problem.kept().len(), problem.reduced().len())
 }

@@ -29,7 +29,7 @@ use crate::{
     },
     kernels::{
         application::{ApplySpec, Hold},
-        args::{ApplicationTypes, KernelTypesArg},
+        args::{ApplicationTypes, KernelTypesArg, Stores},
         geometry::CompanionAccess,
         pairwise::needs_chains,
         team::Team,
@@ -275,16 +275,23 @@ impl Task for ApplyRequest<'_> {
         let is_float = stated.signature.fields[0].is_float();
         let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
         let chains = is_float && needs_chains(operator, &applying, problem);
+        let output_in_vectors = lies_alike(problem, access, &output, applied.output(), alignment);
+        let types = KernelTypesArg {
+            width: access.vector,
+            chains,
+            stores: Stores::results(output_in_vectors),
+            ..self.types(client, stated)
+        };
         Ok(ApplyingLaunch {
             plan: *plan,
             operator,
-            types: self.types(client, stated, access.vector, chains),
+            types,
             hold: hold(plan, problem),
             spec: ApplySpec { access, team, apply: self.apply, operands },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
-            output_in_vectors: lies_alike(problem, access, &output, applied.output(), alignment),
+            output_in_vectors,
             cubes: cubes as usize,
             published: published_words(plan, stated, operator.0.fields),
         })
@@ -340,14 +347,8 @@ impl ApplyRequest<'_> {
         span(&self.reduction.shape, &operand.strides).unwrap_or(usize::MAX)
     }
 
-    /// The types of a kernel that reads vectors of this width.
-    fn types(
-        &self,
-        client: &Client,
-        stated: &StatedApplication,
-        width: usize,
-        chains: bool,
-    ) -> KernelTypesArg {
+    /// The types of the tensors.
+    fn types(&self, client: &Client, stated: &StatedApplication) -> KernelTypesArg {
         let (applied, real) = (stated.applied(), stated.real());
         let operand = |nth: usize| {
             let operand = self.operands.get(nth);
@@ -356,8 +357,6 @@ impl ApplyRequest<'_> {
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
             second: applied.problem().second().map(|second| memory_type(second.element())),
-            width,
-            chains,
             application: Some(ApplicationTypes {
                 real: memory_type(real),
                 output: memory_type(applied.output()),
@@ -395,7 +394,7 @@ impl ApplyingLaunch {
     pub(super) fn kernel(&self, applied: &AppliedProblem) -> Kernel {
         let problem = applied.problem();
         let applies = (
-            (self.types, self.spec, self.address, self.output_in_vectors),
+            (self.types, self.spec, self.address),
             (dimensions(problem), second_access(problem, self.spec.access)),
         );
         let name = match self.plan {

@@ -32,7 +32,7 @@ use crate::{
         types::{check_apply_types, check_arithmetic},
     },
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch},
+        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch, Stores},
         list::apply_to_list,
     },
     operator::{ApplyRef, ParametersLaunch, Signature},
@@ -325,6 +325,8 @@ impl PreparedListApplication {
             chains: false,
             same_bits: false,
             application: Some(ApplicationTypes { real, output: stored, operands: [real; 3] }),
+            stores: Stores::Vectors,
+            of_shard: false,
         }
     }
 

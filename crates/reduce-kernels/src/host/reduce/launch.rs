@@ -20,7 +20,7 @@ use crate::{
         scratch::Words,
     },
     kernels::{
-        args::{InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, TargetArraysLaunch},
+        args::{InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, Stores, TargetArraysLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
@@ -54,27 +54,21 @@ pub(crate) struct ReductionLaunch<'a> {
 impl Generated<'_> {
     /// Calls `each` with every kernel. `in_vectors` says whether results are stored as vectors.
     pub(super) fn list(&self, in_vectors: bool, each: &mut dyn FnMut(Kernel)) {
-        let Self { operator, dispatch, resolved, .. } = *self;
+        let Self { operator, dispatch, .. } = *self;
         let Dispatch { plan, team, address, ref merging, .. } = *dispatch;
         let access = plan.access;
-        let reads = (
-            (self.types(), operator, address, access, team),
-            (dimensions(self.problem()), second_access(self.problem(), access)),
-        );
-        let writes_words = resolved.words.is_some();
+        let mut reads = |name, in_vectors| {
+            let kernel = (self.types(in_vectors), operator, address, access, team);
+            let dims = (dimensions(self.problem()), second_access(self.problem(), access));
+            each(Kernel::new(name, (kernel, dims)));
+        };
         match *merging {
-            Merging::None => {
-                let kernel = (reads, writes_words, in_vectors);
-                each(Kernel::new("reduce_single_pass", kernel));
-            }
-            Merging::LastCube { .. } => {
-                each(Kernel::new("reduce_split_single_pass", (reads, writes_words)));
-            }
+            Merging::None => reads("reduce_single_pass", in_vectors),
+            Merging::LastCube { .. } => reads("reduce_split_single_pass", false),
             Merging::SecondLaunch { team, .. } => {
-                each(Kernel::new("reduce_split_two_pass", reads));
+                reads("reduce_split_two_pass", false);
                 let kernel = (self.merging_types(), operator, address, team);
-                let dims = self.problem().kept().len();
-                each(Kernel::new("merge_partials", (kernel, dims, writes_words)));
+                each(Kernel::new("merge_partials", (kernel, self.problem().kept().len())));
             }
         }
     }
@@ -83,19 +77,28 @@ impl Generated<'_> {
         &self.resolved.problem
     }
 
-    fn types(&self) -> KernelTypesArg {
+    /// The types of a kernel that reads the input. `in_vectors` says whether it stores vectors.
+    fn types(&self, in_vectors: bool) -> KernelTypesArg {
+        let merging = self.merging_types();
         KernelTypesArg {
             stored: memory_type(self.problem().input()),
             second: self.problem().second().map(|second| memory_type(second.element())),
             width: self.dispatch.plan.access.vector,
             chains: self.dispatch.chains,
-            ..self.merging_types()
+            stores: if in_vectors { Stores::Vectors } else { merging.stores },
+            of_shard: self.problem().is_shard(),
+            ..merging
         }
     }
 
     fn merging_types(&self) -> KernelTypesArg {
+        let stores = match self.resolved.words {
+            Some(_) => Stores::Words,
+            None => Stores::Elements,
+        };
         KernelTypesArg {
             same_bits: self.problem().numerics().is_reproducible(),
+            stores,
             ..merging_types(self.client, &self.resolved.signature)
         }
     }
@@ -153,7 +156,7 @@ impl ReductionLaunch<'_> {
                 count(grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
-                self.kernels.types(),
+                self.kernels.types(in_vectors),
                 self.input(),
                 self.target(in_vectors),
                 geometry(self.problem(), &plan),
@@ -176,7 +179,7 @@ impl ReductionLaunch<'_> {
                 count(grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
-                self.kernels.types(),
+                self.kernels.types(false),
                 self.input(),
                 words.words.elements(),
                 self.target(false),
@@ -203,7 +206,7 @@ impl ReductionLaunch<'_> {
                 count(first_grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
-                self.kernels.types(),
+                self.kernels.types(false),
                 self.input(),
                 partial_arrays(partials),
                 geometry(problem, &plan),
