@@ -13,7 +13,7 @@ use crate::{
     host::{
         apply::request::{ApplyRequest, OperandSpec},
         cache,
-        call::Task,
+        call::{Call, Task},
         list::{
             apply::{ApplyListRequest, ApplyListTask},
             request::{ListRequest, ListTask},
@@ -99,7 +99,7 @@ impl RecordedReduction {
             Some(strides) => Some((Cow::Owned(self.kept_shape()?), Cow::Borrowed(&strides[..]))),
         };
         Ok(ReduceRequest {
-            operator: OperatorRef(O::DEFINITION.erased()),
+            operator: OperatorRef(O::DEFINITION.erased().with_numerics(self.numerics)),
             element: self.element,
             shape: Cow::Borrowed(&self.shape),
             strides: Cow::Borrowed(&self.strides),
@@ -128,6 +128,16 @@ impl RecordedReduction {
     /// `O` has another name, or axes, types or strides are invalid.
     pub fn problem<O: Operator>(&self) -> Result<Problem, ReduceError> {
         Ok(self.request::<O>()?.resolve()?.problem)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and reductions that the device cannot run.
+    pub fn would_compile<O: Operator>(&self, client: &Client) -> Result<bool, ReduceError> {
+        would_compile(self.request::<O>()?, client)
     }
 
     /// A reduction of `input`, and of `second` if the operator takes two, with the axes and types
@@ -160,6 +170,26 @@ impl RecordedApplication {
     pub fn problems<O: Operator, F: Apply<Results = O::Results>>(
         &self,
     ) -> Result<(AppliedProblem, Problem), ReduceError> {
+        Ok(self.request::<O, F>()?.state()?.problems)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator and `F` the function.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problems`](Self::problems), and calls that the device cannot run.
+    pub fn would_compile<O: Operator, F: Apply<Results = O::Results>>(
+        &self,
+        client: &Client,
+    ) -> Result<bool, ReduceError> {
+        would_compile(self.request::<O, F>()?, client)
+    }
+
+    /// The request of an operator and a function for this application.
+    fn request<O: Operator, F: Apply<Results = O::Results>>(
+        &self,
+    ) -> Result<ApplyRequest<'_>, ReduceError> {
         check_name(&self.function, F::NAME.to_owned())?;
         let second = self.reduction.second.iter();
         let operands = second.chain(&self.operands).map(|operand| OperandSpec {
@@ -168,7 +198,7 @@ impl RecordedApplication {
             alignment: alignment_of(operand.alignment as u64),
         });
         let layout = self.output_layout.clone();
-        let request = ApplyRequest {
+        Ok(ApplyRequest {
             reduction: self.reduction.request::<O>()?,
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
@@ -176,8 +206,7 @@ impl RecordedApplication {
             operands: operands.collect(),
             wants_results: self.with_results,
             plan: None,
-        };
-        Ok(request.state()?.problems)
+        })
     }
 }
 
@@ -206,6 +235,19 @@ impl RecordedList {
     pub fn problem<O: Operator<Inputs = One>>(&self) -> Result<ListProblem, ReduceError> {
         Ok(self.task::<O>()?.state()?.problem)
     }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and lists that the device cannot run.
+    pub fn would_compile<O: Operator<Inputs = One>>(
+        &self,
+        client: &Client,
+    ) -> Result<bool, ReduceError> {
+        would_compile(self.task::<O>()?, client)
+    }
 }
 
 impl RecordedListApplication {
@@ -217,11 +259,31 @@ impl RecordedListApplication {
     pub fn problem<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
         &self,
     ) -> Result<AppliedListProblem, ReduceError> {
+        Ok(self.task::<O, F>()?.state()?.problem)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator and `F` the function.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and calls that the device cannot run.
+    pub fn would_compile<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
+        &self,
+        client: &Client,
+    ) -> Result<bool, ReduceError> {
+        would_compile(self.task::<O, F>()?, client)
+    }
+
+    /// The task of an operator and a function for this application.
+    fn task<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
+        &self,
+    ) -> Result<ApplyListTask<'_>, ReduceError> {
         check_name(&self.function, F::NAME.to_owned())?;
         let ListTask { request: list, inputs } = self.list.task::<O>()?;
         let (apply, in_place) = (ApplyRef(F::DEFINITION.erased()), self.in_place);
         let request = ApplyListRequest { list, apply, in_place, plan: None };
-        Ok(ApplyListTask { request, inputs }.state()?.problem)
+        Ok(ApplyListTask { request, inputs })
     }
 }
 
@@ -233,6 +295,22 @@ impl RecordedTopK {
     /// Invalid axes, types or strides, slices that are too short, and output strides of another
     /// number than the selected elements have axes.
     pub fn problem(&self) -> Result<TopKProblem, ReduceError> {
+        Ok(self.request()?.state()?.problem)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). A recording does not say whether the
+    /// selected elements are put in the order of their positions, which may take another kernel.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and selections that the device cannot run.
+    pub fn would_compile(&self, client: &Client) -> Result<bool, ReduceError> {
+        would_compile(self.request()?, client)
+    }
+
+    /// The request for this selection. Ranks are left out of recordings, and any do.
+    fn request(&self) -> Result<TopKRequest<'_>, ReduceError> {
         let input = InputSpec {
             element: self.element,
             shape: &self.shape,
@@ -246,11 +324,18 @@ impl RecordedTopK {
             positions: self.positions,
             ..TopKRequest::new(input, self.axes.as_deref(), self.k)
         };
-        let stated = request.state()?;
-        let Some(strides) = &self.output_strides else { return Ok(stated.problem) };
-        let output = Some((Cow::Owned(stated.shape), Cow::Borrowed(&strides[..])));
-        Ok(TopKRequest { output, ..request }.state()?.problem)
+        let Some(strides) = &self.output_strides else { return Ok(request) };
+        let output = Some((Cow::Owned(request.state()?.shape), Cow::Borrowed(&strides[..])));
+        Ok(TopKRequest { output, ..request })
     }
+}
+
+/// Whether a task has a kernel that was not launched before. Kernels do not depend on the values of
+/// parameters, which recordings leave out.
+fn would_compile<T: Task>(task: T, client: &Client) -> Result<bool, ReduceError> {
+    let (parameters, apply_parameters) = (Vec::new(), Vec::new());
+    let call = Call { task, device: None, plans: None, parameters, apply_parameters };
+    call.has_new_kernels(client)
 }
 
 /// Checks that an operator, or a function, has the recorded name.

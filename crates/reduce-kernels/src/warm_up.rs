@@ -30,6 +30,14 @@ pub trait WarmUp {
     /// The error that running it would return before anything is launched.
     #[doc(hidden)]
     fn issue(&self, client: &Client) -> Result<(), ReduceError>;
+
+    /// Whether the call has a kernel that was not launched before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`issue`](Self::issue).
+    #[doc(hidden)]
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError>;
 }
 
 /// How far a [`warm_up`] has come.
@@ -99,6 +107,46 @@ pub fn warm_up(
     Ok(())
 }
 
+/// Whether the call would compile a kernel if it ran now: whether it has one that this library has
+/// neither launched nor [warmed up](warm_up) on the client's device, in any thread of the process.
+///
+/// It plans the call, and launches and compiles nothing, so other threads may go on. As in
+/// `warm_up`, a call without an output of its own is meant, and one with operators of the same type
+/// but other parameters has the same kernels.
+///
+/// CubeCL 0.11 does not tell which kernels it has, so the library remembers what it has launched.
+/// Three things are therefore not in the answer:
+///
+/// - Kernels on the disk (the feature `persistence`): a kernel that would be loaded, not compiled,
+///   counts as one that would be compiled.
+/// - Kernels that do not compile: they count as compiled once they were launched.
+/// - The clearing of words between launches of a recorded graph, which is a kernel of its own.
+///
+/// A kernel counts from its launch on. While the device's thread still compiles it, a call that
+/// needs it waits.
+///
+/// ```no_run
+/// use reduce_kernels::{
+///     ElementType, ReduceError, TensorDescription, cubecl::prelude::*, normalize::Softmax,
+///     warm_up::would_compile,
+/// };
+///
+/// fn may_take(client: &Client, rows: usize) -> Result<bool, ReduceError> {
+///     let x = TensorDescription::row_major(ElementType::BF16, [rows, 32_000]);
+///     Ok(!would_compile(client, &Softmax.of(&x, 1))?)
+/// }
+/// ```
+///
+/// Recorded calls have a method of this name, such as
+/// [`RecordedReduction::would_compile`](crate::plans::RecordedReduction::would_compile).
+///
+/// # Errors
+///
+/// The error that running the call would return before anything is launched.
+pub fn would_compile(client: &Client, call: &dyn WarmUp) -> Result<bool, ReduceError> {
+    call.has_new_kernels(client)
+}
+
 /// A tensor that lies as `tensor` does, of memory that is never touched. Its call has been checked.
 fn stand_in<T: Input>(client: &Client, tensor: &T) -> Result<TensorHandle, ReduceError> {
     let spec = tensor.spec()?;
@@ -126,6 +174,11 @@ impl<O: Operator, T: Input> WarmUp for Reduction<'_, O, T> {
         self.call(None)?.run(client, &input, second.as_ref())?;
         Ok(())
     }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call(None)?.has_new_kernels(client)
+    }
 }
 
 impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
@@ -142,6 +195,11 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
         self.call(None, false)?.run(client, &tensors)?;
         Ok(())
     }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call(None, false)?.has_new_kernels(client)
+    }
 }
 
 impl<T: Input> WarmUp for TopK<'_, T> {
@@ -150,6 +208,11 @@ impl<T: Input> WarmUp for TopK<'_, T> {
         let input = stand_in(client, self.input)?;
         self.call(None)?.run(client, &input)?;
         Ok(())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call(None)?.has_new_kernels(client)
     }
 }
 
@@ -160,6 +223,11 @@ impl<O: Operator, T: Input> WarmUp for ListReduction<'_, O, T> {
         self.call()?.run(client, &tensors.iter().collect::<Vec<_>>())?;
         Ok(())
     }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call()?.has_new_kernels(client)
+    }
 }
 
 impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp for AppliedList<'_, O, F, T> {
@@ -168,5 +236,10 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp for AppliedLi
         let tensors = stand_ins(client, self.list.tensors.iter().copied())?;
         self.call(false)?.run(client, &tensors.iter().collect::<Vec<_>>())?;
         Ok(())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client, false)?;
+        self.call(false)?.has_new_kernels(client)
     }
 }

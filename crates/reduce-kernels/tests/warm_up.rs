@@ -8,20 +8,26 @@
 #[path = "suite/backend.rs"]
 mod backend;
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use reduce_kernels::{
-    ElementType, ErrorKind, Sum, TensorDescription, Var,
+    ArgMax, ElementType, ErrorKind, Input, Mean, MeanVar, NormL2, ReduceError, Reduction, Std, Sum,
+    TensorDescription, Var,
     cubecl::{launched::LaunchedKernels, prelude::*, std::tensor::TensorHandle},
     device_of,
-    list::reduce_list,
-    normalize::Softmax,
+    list::{ClippedToNorm, reduce_list},
+    normalize::{AppliedReduction, LayerNorm, Softmax},
+    operator::{Apply, Operator},
+    operators::NormL1,
     pairs::{CosineSimilarity, reduce_pair},
     partials::{ShardSpec, merge_partials},
-    plans::Numerics,
+    plans::{Numerics, RecordedCall},
     reduce, storage_type,
     top_k::{largest, smallest, top_k},
-    warm_up::{WarmUp, warm_up},
+    warm_up::{WarmUp, warm_up, would_compile},
 };
 
 const VAR: Var = Var { correction: 1.0 };
@@ -212,6 +218,224 @@ fn refusals(client: &Client) {
     assert_eq!((error.kind(), done), (ErrorKind::Shape, 1), "{error}");
 }
 
+/// Whether a call would compile is what CubeCL shows when the call is warmed up: a kernel that was
+/// never issued before. Both ways, over calls of every kind whose kernels differ in one thing or in
+/// none. Nothing else may have launched on the client's device before.
+fn answers_are_those_of_cubecl(client: &Client) {
+    let row_major = |element, shape: &[usize]| TensorDescription::row_major(element, shape);
+    let f32_of = |shape: &[usize]| row_major(ElementType::F32, shape);
+    let (long, wide) = (f32_of(&[37, 1000]), f32_of(&[5, 20_000]));
+    let (odd, cube) = (f32_of(&[37, 1003]), f32_of(&[6, 50, 40]));
+    let (row, cell) = (f32_of(&[1000]), f32_of(&[37, 1]));
+    let (one, others) = (f32_of(&[1, 1 << 20]), f32_of(&[1, 3 << 20]));
+    let integers = row_major(ElementType::I32, &[37, 1000]);
+    let padded = TensorDescription::strided(ElementType::F32, [37, 1000], [1008, 1]);
+    let turned = TensorDescription::strided(ElementType::F32, [37, 1000], [1, 37]);
+    let cosine = CosineSimilarity { eps: 1e-8 };
+    let (norm, var) = (LayerNorm { eps: 1e-5 }, VAR);
+    let (invariant, reproducible) = (Numerics::BatchInvariant, Numerics::Reproducible);
+    let list = |count: usize| vec![&row; count];
+    let mixed = vec![&row, &long, &odd, &cell];
+    let calls: Vec<Box<dyn WarmUp + '_>> = vec![
+        Box::new(reduce(Sum, &long).over(1)),
+        Box::new(reduce(Sum, &long).over(1).keep_dims(false)),
+        Box::new(reduce(Sum, &padded).over(1)),
+        Box::new(reduce(Sum, &turned).over(1)),
+        Box::new(reduce(Sum, &odd).over(1)),
+        Box::new(reduce(Sum, &wide).over(1)),
+        Box::new(reduce(Sum, &long).over(0)),
+        Box::new(reduce(Sum, &odd).over(0)),
+        Box::new(reduce(Sum, &cell).over(0)),
+        Box::new(reduce(Sum, &cube).over(1)),
+        Box::new(reduce(Sum, &cube).over([0, 2])),
+        Box::new(reduce(Sum, &cube).over(..)),
+        Box::new(reduce(Sum, &cube).over([])),
+        Box::new(reduce(Sum, &one).over(1)),
+        Box::new(reduce(Sum, &others).over(1)),
+        Box::new(reduce(var, &others).over(1)),
+        Box::new(reduce(var, &one).over(1)),
+        Box::new(reduce(Sum, &integers).over(1)),
+        Box::new(reduce(Mean, &integers).over(1)),
+        Box::new(reduce(Sum, &long).over(1).numerics(invariant)),
+        Box::new(reduce(Sum, &wide).over(1).numerics(invariant)),
+        Box::new(reduce(Sum, &long).over(1).numerics(reproducible)),
+        Box::new(reduce(ArgMax, &long).over(1)),
+        Box::new(reduce(ArgMax, &long).over(..)),
+        Box::new(reduce(MeanVar { correction: 0.0 }, &long).over(0)),
+        Box::new(reduce(Var { correction: 0.0 }, &long).over(0)),
+        Box::new(reduce(var, &long).over(0)),
+        Box::new(reduce_pair(cosine, &long, &long).over(1)),
+        Box::new(reduce_pair(cosine, &long, &padded).over(1)),
+        Box::new(reduce_pair(cosine, &long, &row).over(1)),
+        Box::new(reduce_pair(cosine, &long, &turned).over(1)),
+        Box::new(reduce_pair(cosine, &long, &cell).over(1)),
+        Box::new(reduce_pair(cosine, &long, &integers).over(1)),
+        Box::new(Softmax.of(&long, 1)),
+        Box::new(Softmax.of(&padded, 1)),
+        Box::new(Softmax.of(&odd, 1)),
+        Box::new(Softmax.of(&wide, 1)),
+        Box::new(Softmax.of(&wide, 1).numerics(invariant)),
+        Box::new(Softmax.of(&long, 0)),
+        Box::new(Softmax.of(&cube, 1)),
+        Box::new(Softmax.of(&one, 1)),
+        Box::new(Softmax.of(&others, 1)),
+        Box::new(norm.of(&long, 1)),
+        Box::new(norm.of(&long, 1).operand(&row, 1)),
+        Box::new(norm.of(&long, 1).operand(&row, 1).operand(&row, 1)),
+        Box::new(norm.of(&wide, 1)),
+        Box::new(reduce_list(var, list(1))),
+        Box::new(reduce_list(var, list(3))),
+        Box::new(reduce_list(var, list(20))),
+        Box::new(reduce_list(var, list(130))),
+        Box::new(reduce_list(var, mixed.clone())),
+        Box::new(reduce_list(Sum, list(3))),
+        Box::new(reduce_list(NormL2, list(3)).apply(ClippedToNorm { max_norm: 1.0 })),
+        Box::new(reduce_list(NormL2, mixed).apply(ClippedToNorm { max_norm: 1.0 })),
+        Box::new(largest(5, &long).over(1)),
+        Box::new(smallest(7, &long).over(1)),
+        Box::new(largest(300, &long).over(1)),
+        Box::new(largest(300, &long).over(1).only_last()),
+        Box::new(largest(5, &wide).over(1)),
+        Box::new(largest(5, &one).over(1)),
+        Box::new(largest(9, &others).over(1)),
+        Box::new(largest(5, &long).over(0)),
+        Box::new(largest(20_000, &wide).over(1)),
+        Box::new(largest(19_999, &wide).over(1).in_order_of_positions()),
+        Box::new(largest(5, &integers).over(1)),
+        Box::new(largest(5, &long).over(1).position_type(ElementType::I32)),
+    ];
+    let mut known = LaunchedKernels::new().finish();
+    let (mut new_ones, mut wrong) = (0, Vec::new());
+    for (nth, call) in calls.iter().enumerate() {
+        let call = &**call;
+        let answer = would_compile(client, call).unwrap_or_else(|error| panic!("{nth}: {error}"));
+        let issued = LaunchedKernels::new();
+        warm_up(client, &[call], |_| ()).unwrap();
+        let issued = issued.finish();
+        let is_new = !issued.is_subset(&known);
+        if answer != is_new {
+            wrong.push((nth, answer));
+        }
+        assert!(!would_compile(client, call).unwrap(), "call {nth}, which is warm");
+        known.extend(issued);
+        new_ones += usize::from(is_new);
+    }
+    assert!(wrong.is_empty(), "calls and what they answered: {wrong:?}");
+    // Either answer is right for many of the calls.
+    assert!((20..calls.len() - 10).contains(&new_ones), "{new_ones} of {}", calls.len());
+}
+
+fn invariant_std<T: Input>(x: &T) -> Reduction<'_, Std, T> {
+    reduce(Std { correction: 1.0 }, x).over(1).numerics(Numerics::BatchInvariant)
+}
+
+/// A kernel counts once it was launched, warmed up or not: in every thread, for the call as it was
+/// recorded, and for each call that shares it. Asking and planning change nothing.
+fn launches_are_remembered(client: &Client) {
+    let described = |rows| TensorDescription::row_major(ElementType::F32, [rows, 777]);
+    let (few, many) = (described(3), described(40));
+    let (few, many) = (invariant_std(&few), invariant_std(&many));
+    few.check(client).unwrap();
+    for _ in 0..2 {
+        assert!(would_compile(client, &few).unwrap());
+        assert!(would_compile(client, &many).unwrap());
+    }
+    let x = tensor(client, &[0.5; 3 * 777], &[3, 777]);
+    invariant_std(&x).run(client).unwrap();
+    let x = tensor(client, &[0.5; 6 * 50 * 44], &[6, 50, 44]);
+    let columns = || reduce(VAR, &x).over(1).keep_dims(false);
+    let apart = TensorHandle::new(client.empty(6 * 45 * 4), [6, 44], [45, 1], x.dtype);
+    let launched = LaunchedKernels::new();
+    columns().run_into(client, apart.binding()).unwrap();
+    let launched = launched.finish();
+    let answer = would_compile(client, &columns()).unwrap();
+    let issued = LaunchedKernels::new();
+    warm_up(client, &[&columns()], |_| ()).unwrap();
+    assert_eq!(answer, !issued.finish().is_subset(&launched));
+    assert!(!would_compile(client, &columns()).unwrap());
+    thread::scope(|scope| {
+        let ask = || assert!(!would_compile(client, &many).unwrap());
+        scope.spawn(ask).join().unwrap();
+    });
+}
+
+/// Whether a recorded application would compile.
+fn of_application<O: Operator, F: Apply<Results = O::Results>, T: Input>(
+    call: &AppliedReduction<'_, O, F, T>,
+    client: &Client,
+) -> Result<bool, ReduceError> {
+    let RecordedCall::Application(recorded) = call.record()? else { panic!("no application") };
+    recorded.would_compile::<O, F>(client)
+}
+
+/// A recorded call answers as the call does, before it runs and afterwards.
+fn recorded_calls_answer(client: &Client) {
+    let x = TensorDescription::row_major(ElementType::F32, [3, 555]);
+    let rows = reduce(NormL2, &x).over(1).numerics(Numerics::Reproducible);
+    let softmax = Softmax.of(&x, 1);
+    let norms = reduce_list(NormL1, [&x]);
+    let clip = ClippedToNorm { max_norm: 1.0 };
+    let clipped = reduce_list(NormL1, [&x]).apply(clip);
+    let best = largest(3, &x).over(0);
+    let RecordedCall::List(recorded_norms) = norms.record().unwrap() else {
+        panic!("another kind")
+    };
+    let RecordedCall::ListApplication(recorded_clipped) = clipped.record(false).unwrap() else {
+        panic!("another kind")
+    };
+    let RecordedCall::TopK(recorded_best) = best.record().unwrap() else { panic!("another kind") };
+    let recorded_rows = rows.record().unwrap();
+    assert_eq!(recorded_rows.problem::<NormL2>().unwrap(), rows.problem().unwrap());
+    let answers = || {
+        [
+            recorded_rows.would_compile::<NormL2>(client),
+            of_application(&softmax, client),
+            recorded_norms.would_compile::<NormL1>(client),
+            recorded_clipped.would_compile::<NormL1, ClippedToNorm>(client),
+            recorded_best.would_compile(client),
+        ]
+        .map(Result::unwrap)
+    };
+    assert_eq!(answers(), [true; 5]);
+    let calls: [&dyn WarmUp; 5] = [&rows, &softmax, &norms, &clipped, &best];
+    warm_up(client, &calls, |_| ()).unwrap();
+    assert_eq!(answers(), [false; 5]);
+    let other = recorded_rows.would_compile::<Sum>(client).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Arguments, "{other}");
+}
+
+/// Kernels that differ only in which of their arrays are bound have different names, by which CubeCL
+/// finds them on the disk: those that store results as vectors and one by one, results and
+/// accumulators, accumulators of a whole and of a shard.
+fn names_say_which_arrays_are_bound(client: &Client) {
+    let launched = |run: &dyn Fn()| {
+        let launched = LaunchedKernels::new();
+        run();
+        launched.finish()
+    };
+    let x = tensor(client, &[0.5; 6 * 50 * 44], &[6, 50, 44]);
+    let columns = || reduce(ArgMax, &x).over(1).keep_dims(false);
+    let apart = || TensorHandle::new(client.empty(6 * 45 * 4), [6, 44], [45, 1], x.dtype);
+    let spec = ShardSpec { axis: 1, start: 0, of: 100 };
+    let names = [
+        launched(&|| drop(columns().run(client).unwrap())),
+        launched(&|| columns().run_into(client, apart().binding()).unwrap()),
+        launched(&|| drop(columns().partials(client).unwrap())),
+        launched(&|| drop(columns().partials_of_shard(client, spec).unwrap())),
+    ];
+    for (nth, some) in names.iter().enumerate() {
+        for (other, others) in names.iter().enumerate().skip(nth + 1) {
+            assert!(some.is_disjoint(others), "launches {nth} and {other} share a name");
+        }
+    }
+    let normed = || Softmax.of(&x, 1);
+    let apart =
+        TensorHandle::new(client.empty(6 * 50 * 45 * 4), [6, 50, 44], [2250, 45, 1], x.dtype);
+    let dense = launched(&|| drop(normed().run(client).unwrap()));
+    let apart = launched(&|| normed().run_into(client, apart.clone().binding()).unwrap());
+    assert!(!apart.is_subset(&dense), "outputs that lie apart and side by side share a name");
+}
+
 /// Backends are tested one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -221,6 +445,10 @@ macro_rules! on {
         fn $backend() {
             let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
             let client = backend::$backend();
+            answers_are_those_of_cubecl(&client);
+            launches_are_remembered(&client);
+            recorded_calls_answer(&client);
+            names_say_which_arrays_are_bound(&client);
             splits_run_afterwards(&client);
             calls_of_every_kind(&client);
             batches_share_kernels(&client);

@@ -8,7 +8,9 @@ use super::{bound::Bound, client::has_hardware_math, companion::companion_launch
 use crate::{
     element::{memory_type, storage_type},
     kernels::{
-        args::{KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch, TargetArraysLaunch},
+        args::{
+            KernelTypesArg, PartialArraysLaunch, ResultArraysLaunch, Stores, TargetArraysLaunch,
+        },
         geometry::{Dim, DimLaunch, DivisorLaunch, GeometryLaunch, RealignedLaunch},
     },
     operator::{ParametersLaunch, Signature},
@@ -29,6 +31,8 @@ pub(super) fn merging_types(client: &Client, signature: &Signature) -> KernelTyp
         chains: false,
         same_bits: false,
         application: None,
+        stores: Stores::Elements,
+        of_shard: false,
     }
 }
 

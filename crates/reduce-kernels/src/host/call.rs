@@ -12,6 +12,7 @@ use reduce_planner::{Choice, Device, PlanError, Planned};
 
 use super::{
     cache::{self, Asked, Remembered},
+    launched::Launches,
     settings::{self, PlanStore},
 };
 #[cfg(feature = "serde")]
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// A kind of task, as one call asks for it.
-pub(crate) trait Task: Asked {
+pub(crate) trait Task: Asked<Request: Remembered<Prepared: Launches>> {
     /// The task with its axes, types and strides checked.
     type Stated;
     /// The problem that is planned.
@@ -167,6 +168,11 @@ impl<T: Task> Call<'_, T> {
     pub(crate) fn check(&self, client: &Client, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
         self.prepared(client)?;
         self.task.check_bytes(&self.task.state()?, bytes)
+    }
+
+    /// Whether the call has a kernel that was not launched before.
+    pub(crate) fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        Ok(self.prepared(client)?.has_new_kernels(client))
     }
 
     /// What is prepared for the task. The thread remembers it, unless the call has a device or a

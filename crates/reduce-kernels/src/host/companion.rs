@@ -71,17 +71,21 @@ pub(super) fn companion_access(
     }
 }
 
+/// How the second input is read.
+pub(super) fn second_access(problem: &Problem, access: Access) -> CompanionAccess {
+    let Some(second) = problem.second() else { return CompanionAccess::None };
+    let (element, alignment) = (second.element(), second.alignment());
+    companion_access(problem, access, second.strides(), element, alignment)
+}
+
 /// The second input as an array of elements and as one of vectors, and how it is read.
 pub(super) fn second_arrays(
     problem: &Problem,
     access: Access,
     bound: Option<&Bound<'_>>,
 ) -> (Option<BufferArg>, Option<BufferArg>, CompanionAccess) {
-    let Some((second, bound)) = problem.second().zip(bound) else {
-        return (None, None, CompanionAccess::None);
-    };
-    let (element, alignment) = (second.element(), second.alignment());
-    let how = companion_access(problem, access, second.strides(), element, alignment);
+    let how = second_access(problem, access);
+    let Some(bound) = bound else { return (None, None, how) };
     let in_vectors = how == CompanionAccess::Vector;
     let elements = (!in_vectors || access.peeled).then(|| bound.elements());
     let vectors = in_vectors.then(|| bound.vectors(access.vector));

@@ -21,6 +21,7 @@ pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
 mod companion;
+pub(crate) mod launched;
 pub(crate) mod list;
 pub(crate) mod reduce;
 pub(crate) mod scratch;

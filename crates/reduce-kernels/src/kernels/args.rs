@@ -35,6 +35,33 @@ pub(crate) struct KernelTypesArg {
     pub(crate) same_bits: bool,
     /// Types of the application of results, if they are applied.
     pub(crate) application: Option<ApplicationTypes>,
+    /// Which arrays the kernel writes to.
+    pub(crate) stores: Stores,
+    /// Whether the input is a shard, whose first position is an argument.
+    pub(crate) of_shard: bool,
+}
+
+/// Which arrays a kernel writes to, of those that it may be given.
+///
+/// It is among a kernel's types for its name alone. CubeCL 0.11 looks for compiled kernels on the
+/// disk by a hash, to which an optional argument adds its content and not whether it is there. So
+/// kernels that differ in which of two arrays they take, or in whether they take a number, had one
+/// name, and one was loaded in place of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stores {
+    /// Those of elements.
+    Elements,
+    /// Those of vectors, and at the edges of rows those of elements.
+    Vectors,
+    /// That of an accumulator's words.
+    Words,
+}
+
+impl Stores {
+    /// Those of vectors, or of elements.
+    pub(crate) fn results(in_vectors: bool) -> Self {
+        if in_vectors { Stores::Vectors } else { Stores::Elements }
+    }
 }
 
 /// The types of the application of results.

@@ -16,7 +16,7 @@ use crate::{
         client::has_hardware_math,
         types::check_arithmetic,
     },
-    kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, output_of},
+    kernels::args::{KernelTypes, KernelTypesArg, ResultArrays, Stores, output_of},
     operator::{
         Accumulator, Arity, Block, BlockTraits, Columns, Erased, Fields, In, Inputs, Operator,
         OperatorRef, Parameters, ParametersLaunch, Position, ResultTypes, Signature, Single,
@@ -388,6 +388,8 @@ fn forms(
         chains: false,
         same_bits: false,
         application: None,
+        stores: Stores::Elements,
+        of_shard: false,
     };
     let bound = |(output, result): (&Handle, &ElementType)| {
         Bound::own(output.clone().binding(), len, result.bytes())

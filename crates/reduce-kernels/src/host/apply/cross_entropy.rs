@@ -16,7 +16,7 @@ use crate::{
     },
     input::sealed::Layout,
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg},
+        args::{ApplicationTypes, KernelTypesArg, Stores},
         geometry::{DimLaunch, DivisorLaunch},
         pick::pick_losses,
     },
@@ -145,6 +145,8 @@ fn types(
         chains: false,
         same_bits: false,
         application: Some(ApplicationTypes { real, output: real, operands: [classes; 3] }),
+        stores: Stores::Elements,
+        of_shard: false,
     }
 }
 

@@ -1,14 +1,14 @@
 //! Launches reductions whose results are applied to their elements.
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Plan, Role};
+use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Role};
 
 use super::request::{ApplyRequest, ApplyingLaunch, PreparedApplication};
 use crate::{
-    element::{memory_type, storage_type},
+    element::storage_type,
     error::{Reason, ReduceError},
     host::{
-        arguments::{count, geometry, merging_types, parameters, result_arrays},
+        arguments::{count, geometry, parameters, result_arrays},
         bound::Bound,
         call::Call,
         companion::companion_launch,
@@ -17,11 +17,8 @@ use crate::{
     },
     kernels::{
         self,
-        application::{Hold, apply_stored, reduce_and_apply, reduce_and_apply_by_cubes},
-        args::{
-            ApplicationTypes, AppliedArraysLaunch, InputArraysLaunch, KernelTypesArg,
-            OperandArraysLaunch,
-        },
+        application::{apply_stored, reduce_and_apply, reduce_and_apply_by_cubes},
+        args::{AppliedArraysLaunch, InputArraysLaunch, OperandArraysLaunch},
         geometry::CompanionAccess,
     },
     operator::ParametersLaunch,
@@ -102,7 +99,6 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
             };
             ApplicationLaunch {
                 client,
-                request,
                 prepared,
                 launch,
                 inputs,
@@ -145,7 +141,6 @@ impl PreparedApplication {
 /// A call whose checks have all passed.
 struct ApplicationLaunch<'a> {
     client: &'a Client,
-    request: &'a ApplyRequest<'a>,
     prepared: &'a PreparedApplication,
     launch: &'a ApplyingLaunch,
     inputs: Inputs<'a>,
@@ -160,16 +155,13 @@ struct ApplicationLaunch<'a> {
 
 impl ApplicationLaunch<'_> {
     fn run(self) {
-        let ApplyingLaunch { plan, spec, grid, address, cubes, .. } = *self.launch;
-        let hold = match plan {
-            AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
-                self.hold(&plan, in_shared, cubes_per_output > 1)
-            }
-            _ => Hold::Nothing,
-        };
+        let launch = self.launch;
+        let ApplyingLaunch { plan, operator, types, spec, hold, grid, address, cubes, .. } =
+            *launch;
+        let applied = self.prepared.stated.applied();
+        self.prepared.noted.launch(self.client, |each| each(launch.kernel(applied)));
         let units = CubeDim::new_1d(spec.team.units_per_cube);
-        let problem = self.prepared.stated.applied().problem();
-        let geometry = geometry(problem, &self.launch.applying);
+        let geometry = geometry(applied.problem(), &launch.applying);
         // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
         // check has found that every vector load is aligned and inside its inner dimension; vectors
         // of the output and of operands are bound where they lie as those of the input do. Units
@@ -185,7 +177,7 @@ impl ApplicationLaunch<'_> {
                     count(grid),
                     units,
                     address,
-                    self.types(),
+                    types,
                     self.input_arrays(),
                     self.operand_arrays(),
                     result_arrays(&self.results),
@@ -203,7 +195,7 @@ impl ApplicationLaunch<'_> {
                         count(grid),
                         units,
                         address,
-                        self.types(),
+                        types,
                         self.input_arrays(),
                         self.operand_arrays(),
                         words.words.elements(),
@@ -217,7 +209,7 @@ impl ApplicationLaunch<'_> {
                         words.mark,
                         hold,
                         spec,
-                        self.request.reduction.operator,
+                        operator,
                     );
                 }
                 _ => reduce_and_apply::launch_unchecked(
@@ -225,7 +217,7 @@ impl ApplicationLaunch<'_> {
                     count(grid),
                     units,
                     address,
-                    self.types(),
+                    types,
                     self.input_arrays(),
                     self.operand_arrays(),
                     result_arrays(&self.results),
@@ -236,40 +228,9 @@ impl ApplicationLaunch<'_> {
                     self.apply_parameters(),
                     hold,
                     spec,
-                    self.request.reduction.operator,
+                    operator,
                 ),
             }
-        }
-    }
-
-    /// How units hold the elements of their tile.
-    fn hold(&self, plan: &Plan, in_shared: usize, by_cubes: bool) -> Hold {
-        let units = u64::from(plan.schedule.units_per_output()) * self.launch.cubes as u64;
-        let held = units * (plan.access.loads_in_flight + in_shared) as u64;
-        let all = plan.access.loads_per_output(self.prepared.stated.applied().problem()) == held;
-        let along = plan.access.direction == Direction::Along;
-        Hold::Elements { in_shared, whole: all && !(plan.access.peeled && along), by_cubes }
-    }
-
-    fn types(&self) -> KernelTypesArg {
-        let stated = &self.prepared.stated;
-        let (applied, real) = (stated.applied(), stated.real());
-        let operand = |nth: usize| {
-            let operand = self.request.operands.get(nth);
-            memory_type(operand.map_or(real, |operand| operand.element))
-        };
-        KernelTypesArg {
-            stored: memory_type(applied.problem().input()),
-            second: applied.problem().second().map(|second| memory_type(second.element())),
-            width: self.launch.spec.access.vector,
-            chains: self.launch.chains,
-            same_bits: false,
-            application: Some(ApplicationTypes {
-                real: memory_type(real),
-                output: memory_type(applied.output()),
-                operands: [operand(0), operand(1), operand(2)],
-            }),
-            ..merging_types(self.client, &stated.signature)
         }
     }
 

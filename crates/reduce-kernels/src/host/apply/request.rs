@@ -4,19 +4,22 @@ use std::{cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, ElementType, Illegal, InputSpec,
-    Plan, PlanError, Problem, Role, applied_needs_wide_indices, row_major_strides, span,
+    AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction, ElementType, Illegal,
+    InputSpec, Plan, PlanError, Problem, Role, applied_needs_wide_indices, row_major_strides, span,
 };
 
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedApplication, RecordedCall, RecordedOperand, RecordedReduction};
 use crate::{
+    element::memory_type,
     error::{Reason, ReduceError},
     host::{
+        arguments::merging_types,
         bound::{byte_count, check_inputs, check_span},
         cache::{Asked, Held, Known, Models, Remembered, chosen},
         call::{Task, prepare},
-        companion::{WIDEST_STORE, companion_access, lies_alike},
+        companion::{WIDEST_STORE, companion_access, lies_alike, second_access},
+        launched::{Kernel, Launches, Noted, dimensions},
         reduce::{
             PreparedReduction,
             dispatch::team,
@@ -25,9 +28,13 @@ use crate::{
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
     kernels::{
-        application::ApplySpec, geometry::CompanionAccess, pairwise::needs_chains, team::Team,
+        application::{ApplySpec, Hold},
+        args::{ApplicationTypes, KernelTypesArg, Stores},
+        geometry::CompanionAccess,
+        pairwise::needs_chains,
+        team::Team,
     },
-    operator::{ApplyRef, Signature},
+    operator::{ApplyRef, OperatorRef, Signature},
 };
 
 /// Everything that decides how an applied reduction is launched, apart from its buffers and its
@@ -87,19 +94,22 @@ pub(crate) struct PreparedApplication {
     /// The reduction, where it is launched alone: its results are stored before they are applied,
     /// or there is nothing that they are applied to.
     pub(super) reduction: Option<PreparedReduction>,
+    pub(super) noted: Noted,
 }
 
 /// A plan and the numbers of the launch that applies results.
 #[derive(Debug)]
 pub(crate) struct ApplyingLaunch {
     pub(super) plan: AppliedPlan,
+    pub(super) operator: OperatorRef,
+    pub(super) types: KernelTypesArg,
     pub(super) spec: ApplySpec,
+    pub(super) hold: Hold,
     /// The access and the schedule.
     pub(super) applying: Plan,
     pub(super) grid: [u32; 3],
     pub(super) address: AddressType,
     pub(super) output_in_vectors: bool,
-    pub(super) chains: bool,
     pub(super) cubes: usize,
     /// Words in which cubes publish partials.
     pub(super) published: Option<usize>,
@@ -231,7 +241,7 @@ impl Task for ApplyRequest<'_> {
 
     fn launch(
         &self,
-        _: &Client,
+        client: &Client,
         device: &Device,
         stated: &StatedApplication,
         plan: &AppliedPlan,
@@ -264,14 +274,24 @@ impl Task for ApplyRequest<'_> {
         let operator = self.reduction.operator;
         let is_float = stated.signature.fields[0].is_float();
         let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
+        let chains = is_float && needs_chains(operator, &applying, problem);
+        let output_in_vectors = lies_alike(problem, access, &output, applied.output(), alignment);
+        let types = KernelTypesArg {
+            width: access.vector,
+            chains,
+            stores: Stores::results(output_in_vectors),
+            ..self.types(client, stated)
+        };
         Ok(ApplyingLaunch {
             plan: *plan,
+            operator,
+            types,
+            hold: hold(plan, problem),
             spec: ApplySpec { access, team, apply: self.apply, operands },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
-            output_in_vectors: lies_alike(problem, access, &output, applied.output(), alignment),
-            chains: is_float && needs_chains(operator, &applying, problem),
+            output_in_vectors,
             cubes: cubes as usize,
             published: published_words(plan, stated, operator.0.fields),
         })
@@ -297,7 +317,8 @@ impl Task for ApplyRequest<'_> {
             let request = ReduceRequest { plan, ..self.reduction.clone() };
             prepare(&request, client, device, false, |_| None)
         });
-        Ok(PreparedApplication { stated, launch, reduction: reduction.transpose()? })
+        let (reduction, noted) = (reduction.transpose()?, Noted::default());
+        Ok(PreparedApplication { stated, launch, reduction, noted })
     }
 
     fn chosen(
@@ -326,6 +347,25 @@ impl ApplyRequest<'_> {
         span(&self.reduction.shape, &operand.strides).unwrap_or(usize::MAX)
     }
 
+    /// The types of the tensors.
+    fn types(&self, client: &Client, stated: &StatedApplication) -> KernelTypesArg {
+        let (applied, real) = (stated.applied(), stated.real());
+        let operand = |nth: usize| {
+            let operand = self.operands.get(nth);
+            memory_type(operand.map_or(real, |operand| operand.element))
+        };
+        KernelTypesArg {
+            stored: memory_type(applied.problem().input()),
+            second: applied.problem().second().map(|second| memory_type(second.element())),
+            application: Some(ApplicationTypes {
+                real: memory_type(real),
+                output: memory_type(applied.output()),
+                operands: [operand(0), operand(1), operand(2)],
+            }),
+            ..merging_types(client, &stated.signature)
+        }
+    }
+
     /// Type of the output's elements.
     fn output_type(&self) -> Result<ElementType, ReduceError> {
         let element = self.reduction.element;
@@ -336,6 +376,48 @@ impl ApplyRequest<'_> {
             false => Err(Reason::AppliedType { apply: self.apply.0.name, output }.into()),
         }
     }
+}
+
+impl Launches for PreparedApplication {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        if let Some(reduction) = &self.reduction {
+            reduction.kernels(client, each);
+        }
+        if let Some(launch) = &self.launch {
+            each(launch.kernel(self.stated.applied()));
+        }
+    }
+}
+
+impl ApplyingLaunch {
+    /// The kernel of the launch.
+    pub(super) fn kernel(&self, applied: &AppliedProblem) -> Kernel {
+        let problem = applied.problem();
+        let applies = (
+            (self.types, self.spec, self.address),
+            (dimensions(problem), second_access(problem, self.spec.access)),
+        );
+        let name = match self.plan {
+            AppliedPlan::Separately { .. } => return Kernel::new("apply_stored", applies),
+            AppliedPlan::Held { cubes_per_output: 2.., .. } => "reduce_and_apply_by_cubes",
+            _ => "reduce_and_apply",
+        };
+        // Results are bound where the caller wants them.
+        Kernel::new(name, (applies, self.operator, self.hold, applied.stores_results()))
+    }
+}
+
+/// How units hold the elements of their tile.
+fn hold(plan: &AppliedPlan, problem: &Problem) -> Hold {
+    let &AppliedPlan::Held { plan, in_shared, cubes_per_output } = plan else {
+        return Hold::Nothing;
+    };
+    let units = u64::from(plan.schedule.units_per_output()) * u64::from(cubes_per_output);
+    let held = units * (plan.access.loads_in_flight + in_shared) as u64;
+    let all = plan.access.loads_per_output(problem) == held;
+    let along = plan.access.direction == Direction::Along;
+    let whole = all && !(plan.access.peeled && along);
+    Hold::Elements { in_shared, whole, by_cubes: cubes_per_output > 1 }
 }
 
 /// The words in which the cubes of a plan publish their accumulators of so many fields.

@@ -28,10 +28,11 @@ use crate::{
         cache::{Asked, Held, Known, Remembered},
         call::{Call, Task, prepare},
         client::has_hardware_math,
+        launched::{Kernel, Launches, Noted},
         types::{check_apply_types, check_arithmetic},
     },
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch},
+        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch, Stores},
         list::apply_to_list,
     },
     operator::{ApplyRef, ParametersLaunch, Signature},
@@ -80,6 +81,9 @@ pub(crate) struct PreparedListApplication {
     units_per_cube: u32,
     launches: Vec<PreparedLaunch>,
     tables: Tables,
+    /// Whether the elements are replaced.
+    in_place: bool,
+    noted: Noted,
 }
 
 /// The launches of a plan.
@@ -221,8 +225,16 @@ impl Task for ApplyListTask<'_> {
             launch.expect("no list is empty");
         let reduction = prepare(&self.reduction(Some(reduce)), client, device, false, |_| None)?;
         let tables = tables.write(client)?;
-        let apply = self.request.apply;
-        Ok(PreparedListApplication { apply, stated, reduction, units_per_cube, launches, tables })
+        Ok(PreparedListApplication {
+            apply: self.request.apply,
+            stated,
+            reduction,
+            units_per_cube,
+            launches,
+            tables,
+            in_place: self.request.in_place,
+            noted: Noted::default(),
+        })
     }
 
     #[cfg(feature = "serde")]
@@ -292,8 +304,48 @@ impl Call<'_, ApplyListTask<'_>> {
             outputs: &bound_outputs,
             results: &results,
         };
+        prepared.noted.launch(client, |each| prepared.applying(client, each));
         prepared.launches.iter().for_each(|reading| launch.run(reading));
         Ok((outputs, results))
+    }
+}
+
+impl PreparedListApplication {
+    /// The types of a kernel that applies results.
+    fn types(&self, client: &Client, reading: &PreparedLaunch) -> KernelTypesArg {
+        let (stored, real) = (memory_type(reading.element), memory_type(self.stated.real()));
+        KernelTypesArg {
+            stored,
+            second: None,
+            value: real,
+            fields: [real; 5],
+            results: [real; 3],
+            width: reading.launch.access.vector,
+            hardware_math: has_hardware_math(client),
+            chains: false,
+            same_bits: false,
+            application: Some(ApplicationTypes { real, output: stored, operands: [real; 3] }),
+            stores: Stores::Vectors,
+            of_shard: false,
+        }
+    }
+
+    /// Calls `each` with every kernel that applies results.
+    fn applying(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        let Self { apply, units_per_cube, in_place, .. } = *self;
+        let results = self.reduction.operator.0.results;
+        for reading in &self.launches {
+            let types = self.types(client, reading);
+            let kernel = (types, apply, results, units_per_cube, in_place, reading.generated_for());
+            each(Kernel::new("apply_to_list", kernel));
+        }
+    }
+}
+
+impl Launches for PreparedListApplication {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        self.reduction.kernels(client, each);
+        self.applying(client, each);
     }
 }
 
@@ -324,7 +376,7 @@ impl ListApplicationLaunch<'_> {
         let PreparedLaunch { launch, grid, address, .. } = reading;
         let PreparedListApplication { apply, stated, units_per_cube, .. } = self.prepared;
         let access = launch.access;
-        let (inputs, outputs) = match self.outputs.is_empty() {
+        let (inputs, outputs) = match self.prepared.in_place {
             true => (
                 ListArraysLaunch::new(SequenceArg::new(), SequenceArg::new()),
                 reading.arrays(self.tensors),
@@ -337,23 +389,6 @@ impl ListApplicationLaunch<'_> {
             .iter()
             .map(|result| Bound::own(result.all.handle.clone().binding(), 1, real.bytes()));
         let of_all: Vec<Bound<'static>> = of_all.collect();
-        let (stored, real_type) = (memory_type(reading.element), memory_type(real));
-        let types = KernelTypesArg {
-            stored,
-            second: None,
-            value: real_type,
-            fields: [real_type; 5],
-            results: [real_type; 3],
-            width: access.vector,
-            hardware_math: has_hardware_math(self.client),
-            chains: false,
-            same_bits: false,
-            application: Some(ApplicationTypes {
-                real: real_type,
-                output: stored,
-                operands: [real_type; 3],
-            }),
-        };
         // SAFETY: the buffers hold every offset of their problems, inputs and outputs. Vector loads
         // and stores are aligned and inside their inner dimensions. The table names the
         // tensors that are bound.
@@ -363,7 +398,7 @@ impl ListApplicationLaunch<'_> {
                 count(*grid),
                 CubeDim::new_1d(*units_per_cube),
                 *address,
-                types,
+                self.prepared.types(self.client, reading),
                 inputs,
                 outputs,
                 reading.table(&self.prepared.tables),

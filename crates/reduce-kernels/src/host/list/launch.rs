@@ -14,6 +14,7 @@ use crate::{
         arguments::{count, merging_types, parameters, partial_arrays, result_arrays},
         bound::Bound,
         call::Call,
+        launched::{Kernel, Launches},
         scratch::partials,
     },
     kernels::{
@@ -60,6 +61,7 @@ impl PreparedList {
         let partials = partials(client, stream, self.launch.partials.max(1), fields)?;
         let launch =
             ListReductionLaunch { client, prepared: self, parameters, partials: &partials };
+        self.noted.launch(client, |each| self.kernels(client, each));
         for reading in &self.launch.reading {
             launch.read(reading, tensors);
         }
@@ -90,6 +92,35 @@ pub(crate) struct ListResult {
     pub(crate) all: TensorHandle,
 }
 
+impl PreparedList {
+    /// The types of a kernel that reads tensors.
+    fn reading_types(&self, client: &Client, reading: &PreparedLaunch) -> KernelTypesArg {
+        KernelTypesArg {
+            stored: memory_type(reading.element),
+            width: reading.launch.access.vector,
+            chains: self.operator.0.pairwise && reading.longest > CHAIN as u64,
+            ..self.merging_types(client)
+        }
+    }
+
+    fn merging_types(&self, client: &Client) -> KernelTypesArg {
+        merging_types(client, &self.stated.signature)
+    }
+}
+
+impl Launches for PreparedList {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        let Self { operator, ref launch, .. } = *self;
+        for reading in &launch.reading {
+            let types = self.reading_types(client, reading);
+            let kernel = (types, operator, launch.readers, reading.generated_for());
+            each(Kernel::new("reduce_list", kernel));
+        }
+        let kernel = (self.merging_types(client), operator, launch.mergers, launch.address);
+        each(Kernel::new("merge_list", kernel));
+    }
+}
+
 /// A call whose checks have all passed.
 struct ListReductionLaunch<'a> {
     client: &'a Client,
@@ -105,13 +136,6 @@ impl ListReductionLaunch<'_> {
         let access = launch.access;
         let arrays = reading.arrays(tensors);
         let team = &self.prepared.launch.readers;
-        let pairwise = self.prepared.operator.0.pairwise;
-        let types = KernelTypesArg {
-            stored: memory_type(reading.element),
-            width: access.vector,
-            chains: pairwise && reading.longest > CHAIN as u64,
-            ..merging_types(self.client, &self.prepared.stated.signature)
-        };
         // SAFETY: the buffers hold every offset of their problems. The plan's check has found that
         // vector loads are aligned and inside their inner dimensions. The table names the tensors
         // that are bound, and partials that the buffers hold.
@@ -121,7 +145,7 @@ impl ListReductionLaunch<'_> {
                 count(*grid),
                 CubeDim::new_1d(team.units_per_cube),
                 *address,
-                types,
+                self.prepared.reading_types(self.client, reading),
                 arrays,
                 reading.table(&self.prepared.tables),
                 partial_arrays(self.partials),
@@ -147,7 +171,7 @@ impl ListReductionLaunch<'_> {
                 count(*grid),
                 CubeDim::new_1d(mergers.units_per_cube),
                 *address,
-                merging_types(self.client, &self.prepared.stated.signature),
+                self.prepared.merging_types(self.client),
                 partial_arrays(self.partials),
                 tables.array(words),
                 result_arrays(outputs),

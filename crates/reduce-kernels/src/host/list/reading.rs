@@ -1,6 +1,6 @@
 //! The launches that read the tensors of a list, and the tables that tell their cubes what to read.
 
-use core::ops::Range;
+use core::{hash::Hash, ops::Range};
 
 use cubecl::{ir::AddressType, prelude::*, server::Handle};
 use reduce_planner::{
@@ -178,6 +178,12 @@ impl PreparedLaunch {
             self.buffers.iter().map(|&tensor| tensors[tensor].vectors(vector)).collect(),
             self.tails.iter().map(|&tensor| tensors[tensor].elements()).collect(),
         )
+    }
+
+    /// What a kernel that reads these tensors is generated for, apart from its types.
+    pub(super) fn generated_for(&self) -> impl Hash + use<> {
+        let ListLaunch { access, outer_dims, .. } = self.launch;
+        (access, outer_dims, self.buffers.len(), self.tails.len(), self.address)
     }
 
     /// The table of the launch.

@@ -22,6 +22,7 @@ use crate::{
         bound::{Bound, check_input},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
+        launched::Noted,
         scratch::in_words,
         types::{check_arithmetic, class_of},
     },
@@ -65,6 +66,7 @@ pub(crate) struct PreparedList {
     /// The element of each output at which the results of the tensors begin: a multiple of the
     /// alignment at which the device binds buffers.
     pub(super) each: usize,
+    pub(super) noted: Noted,
 }
 
 /// The launches of a plan.
@@ -234,6 +236,7 @@ impl Task for ListTask<'_> {
             launch,
             tables: tables.write(client)?,
             each: client.properties().memory.alignment.max(1) as usize,
+            noted: Noted::default(),
         })
     }
 

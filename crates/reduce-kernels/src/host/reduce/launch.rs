@@ -5,7 +5,7 @@ use reduce_planner::{Access, Direction, ElementType, Problem};
 
 use super::{
     Inputs,
-    dispatch::{Dispatch, Scratch},
+    dispatch::{Dispatch, Merging, Scratch},
     request::StatedReduction,
 };
 use crate::{
@@ -15,11 +15,12 @@ use crate::{
             count, dims, geometry, merging_types, parameters, partial_arrays, words_target,
         },
         bound::Bound,
-        companion::{WIDEST_STORE, second_arrays},
+        companion::{WIDEST_STORE, second_access, second_arrays},
+        launched::{Kernel, Noted, dimensions},
         scratch::Words,
     },
     kernels::{
-        args::{InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, TargetArraysLaunch},
+        args::{InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, Stores, TargetArraysLaunch},
         merge::merge_partials,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
@@ -29,25 +30,111 @@ use crate::{
     operator::{OperatorRef, ParametersLaunch},
 };
 
+/// What the kernels of a reduction are generated for.
+#[derive(Clone, Copy)]
+pub(super) struct Generated<'a> {
+    pub(super) client: &'a Client,
+    pub(super) operator: OperatorRef,
+    pub(super) dispatch: &'a Dispatch,
+    pub(super) resolved: &'a StatedReduction,
+}
+
 /// A call whose checks have all passed, ready to launch.
 pub(crate) struct ReductionLaunch<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) operator: OperatorRef,
-    pub(crate) dispatch: &'a Dispatch,
-    pub(super) resolved: &'a StatedReduction,
+    pub(super) kernels: Generated<'a>,
+    pub(super) noted: &'a [Noted; 2],
     pub(super) inputs: Inputs<'a>,
     /// One for each result, or one for the words of accumulators.
     pub(super) outputs: Vec<Bound<'static>>,
     pub(super) scratch: Scratch,
     /// The operator's parameters.
-    pub(crate) parameters: &'a [f64],
+    pub(super) parameters: &'a [f64],
+}
+
+impl Generated<'_> {
+    /// Calls `each` with every kernel. `in_vectors` says whether results are stored as vectors.
+    pub(super) fn list(&self, in_vectors: bool, each: &mut dyn FnMut(Kernel)) {
+        let Self { operator, dispatch, .. } = *self;
+        let Dispatch { plan, team, address, ref merging, .. } = *dispatch;
+        let access = plan.access;
+        let mut reads = |name, in_vectors| {
+            let kernel = (self.types(in_vectors), operator, address, access, team);
+            let dims = (dimensions(self.problem()), second_access(self.problem(), access));
+            each(Kernel::new(name, (kernel, dims)));
+        };
+        match *merging {
+            Merging::None => reads("reduce_single_pass", in_vectors),
+            Merging::LastCube { .. } => reads("reduce_split_single_pass", false),
+            Merging::SecondLaunch { team, .. } => {
+                reads("reduce_split_two_pass", false);
+                let kernel = (self.merging_types(), operator, address, team);
+                each(Kernel::new("merge_partials", (kernel, self.problem().kept().len())));
+            }
+        }
+    }
+
+    fn problem(&self) -> &Problem {
+        &self.resolved.problem
+    }
+
+    /// The types of a kernel that reads the input. `in_vectors` says whether it stores vectors.
+    fn types(&self, in_vectors: bool) -> KernelTypesArg {
+        let merging = self.merging_types();
+        KernelTypesArg {
+            stored: memory_type(self.problem().input()),
+            second: self.problem().second().map(|second| memory_type(second.element())),
+            width: self.dispatch.plan.access.vector,
+            chains: self.dispatch.chains,
+            stores: if in_vectors { Stores::Vectors } else { merging.stores },
+            of_shard: self.problem().is_shard(),
+            ..merging
+        }
+    }
+
+    fn merging_types(&self) -> KernelTypesArg {
+        let stores = match self.resolved.words {
+            Some(_) => Stores::Words,
+            None => Stores::Elements,
+        };
+        KernelTypesArg {
+            same_bits: self.problem().numerics().is_reproducible(),
+            stores,
+            ..merging_types(self.client, &self.resolved.signature)
+        }
+    }
+
+    /// Whether the results of a tile can be stored as one vector: they lie side by side, their
+    /// vector is aligned in the output, and it is no wider than one store. `begins_at` says whether
+    /// an output begins at a multiple of so many bytes.
+    pub(super) fn writes_vectors(&self, begins_at: impl Fn(usize, usize) -> bool) -> bool {
+        let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
+        if direction != Direction::Across || vector == 1 || self.resolved.words.is_some() {
+            return false;
+        }
+        let results = &self.resolved.signature.results[..self.operator.0.results];
+        let buffers = 2 + 2 * results.len();
+        if realigned || peeled && buffers > self.dispatch.bindings {
+            return false;
+        }
+        let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
+        let fits = |(nth, element): (usize, &ElementType)| {
+            let bytes = vector * element.bytes();
+            bytes <= WIDEST_STORE && begins_at(nth, bytes)
+        };
+        inner.output_stride == 1
+            && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
+            && results.iter().enumerate().all(fits)
+    }
 }
 
 impl ReductionLaunch<'_> {
     /// Launches the kernels. The dispatch's plan has been checked against the problem.
     pub(crate) fn run(self) {
+        let (kernels, in_vectors) = (self.kernels, self.writes_vectors());
+        let noted = &self.noted[usize::from(in_vectors)];
+        noted.launch(kernels.client, |each| kernels.list(in_vectors, each));
         match self.scratch {
-            Scratch::None => self.single_pass(),
+            Scratch::None => self.single_pass(in_vectors),
             Scratch::Words { cubes, ref words } => self.split_single_pass(cubes, words),
             Scratch::Partials { cubes, ref buffers, team, grid } => {
                 self.split_two_pass(cubes, buffers, team, count(grid));
@@ -55,8 +142,9 @@ impl ReductionLaunch<'_> {
         }
     }
 
-    fn single_pass(&self) {
-        let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
+    fn single_pass(&self, in_vectors: bool) {
+        let Generated { client, operator, dispatch, .. } = self.kernels;
+        let Dispatch { plan, team, grid, address, .. } = *dispatch;
         // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found
         // that every vector load is aligned and inside its inner dimension. Those of realigned rows
         // start at or before an element of the row; only the last of a tile may reach beyond the
@@ -64,33 +152,34 @@ impl ReductionLaunch<'_> {
         // write nothing.
         unsafe {
             reduce_single_pass::launch_unchecked(
-                self.client,
+                client,
                 count(grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
-                self.types(),
+                self.kernels.types(in_vectors),
                 self.input(),
-                self.target(self.writes_vectors()),
+                self.target(in_vectors),
                 geometry(self.problem(), &plan),
                 self.parameters(),
                 plan.access,
                 team,
-                self.operator,
+                operator,
             );
         }
     }
 
     fn split_single_pass(&self, cubes: usize, words: &Words) {
-        let Dispatch { plan, team, grid, address, .. } = *self.dispatch;
+        let Generated { client, operator, dispatch, .. } = self.kernels;
+        let Dispatch { plan, team, grid, address, .. } = *dispatch;
         // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for. Only
         // launches of this stream use them, one after the other.
         unsafe {
             reduce_split_single_pass::launch_unchecked(
-                self.client,
+                client,
                 count(grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
-                self.types(),
+                self.kernels.types(false),
                 self.input(),
                 words.words.elements(),
                 self.target(false),
@@ -100,23 +189,24 @@ impl ReductionLaunch<'_> {
                 words.mark,
                 plan.access,
                 team,
-                self.operator,
+                operator,
             );
         }
     }
 
     fn split_two_pass(&self, cubes: usize, partials: &[Bound<'_>], merging: Team, grid: CubeCount) {
-        let Dispatch { plan, team, grid: first_grid, address, .. } = *self.dispatch;
+        let Generated { client, operator, dispatch, .. } = self.kernels;
+        let Dispatch { plan, team, grid: first_grid, address, .. } = *dispatch;
         let problem = self.problem();
         // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
         // the outputs, which each buffer of `partials` holds.
         unsafe {
             reduce_split_two_pass::launch_unchecked(
-                self.client,
+                client,
                 count(first_grid),
                 CubeDim::new_1d(team.units_per_cube),
                 address,
-                self.types(),
+                self.kernels.types(false),
                 self.input(),
                 partial_arrays(partials),
                 geometry(problem, &plan),
@@ -124,18 +214,18 @@ impl ReductionLaunch<'_> {
                 cubes,
                 plan.access,
                 team,
-                self.operator,
+                operator,
             );
         }
         // SAFETY: the kernel reads the partial results that the first launch stored, and writes
         // inside the output's span.
         unsafe {
             merge_partials::launch_unchecked(
-                self.client,
+                client,
                 grid,
                 CubeDim::new_1d(merging.units_per_cube),
                 address,
-                self.merging_types(),
+                self.kernels.merging_types(),
                 partial_arrays(partials),
                 self.target(false),
                 dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
@@ -144,42 +234,25 @@ impl ReductionLaunch<'_> {
                 problem.outputs(),
                 problem.reduction_len(),
                 merging,
-                self.operator,
+                operator,
             );
         }
     }
 
     fn problem(&self) -> &Problem {
-        &self.resolved.problem
-    }
-
-    fn types(&self) -> KernelTypesArg {
-        KernelTypesArg {
-            stored: memory_type(self.problem().input()),
-            second: self.problem().second().map(|second| memory_type(second.element())),
-            width: self.dispatch.plan.access.vector,
-            chains: self.dispatch.chains,
-            ..self.merging_types()
-        }
-    }
-
-    fn merging_types(&self) -> KernelTypesArg {
-        KernelTypesArg {
-            same_bits: self.problem().numerics().is_reproducible(),
-            ..merging_types(self.client, &self.resolved.signature)
-        }
+        &self.kernels.resolved.problem
     }
 
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
     /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch {
-        let access = self.dispatch.plan.access;
+        let access = self.kernels.dispatch.plan.access;
         self.inputs.arrays(self.problem(), access, access.peeled || access.realigned)
     }
 
     /// The outputs, or the words of accumulators.
     fn target(&self, in_vectors: bool) -> TargetArraysLaunch {
-        match self.resolved.words {
+        match self.kernels.resolved.words {
             None => TargetArraysLaunch::new(self.output(in_vectors), None.into()),
             Some(_) => words_target(&self.outputs[0]),
         }
@@ -187,7 +260,7 @@ impl ReductionLaunch<'_> {
 
     /// The outputs as arrays of vectors, of elements, or of both.
     fn output(&self, in_vectors: bool) -> ResultArraysLaunch {
-        let Access { vector, peeled, .. } = self.dispatch.plan.access;
+        let Access { vector, peeled, .. } = self.kernels.dispatch.plan.access;
         let array = |nth: usize, wide: bool| {
             let is_bound = if wide { in_vectors } else { !in_vectors || peeled };
             let output = self.outputs.get(nth).filter(|_| is_bound)?;
@@ -203,32 +276,14 @@ impl ReductionLaunch<'_> {
         )
     }
 
-    /// Whether the results of a tile can be stored as one vector: they lie side by side, their
-    /// vector is aligned in the output, and it is no wider than one store.
+    /// Whether the results of a tile are stored as one vector.
     fn writes_vectors(&self) -> bool {
-        let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
-        if self.resolved.words.is_some() {
-            return false;
-        }
-        let buffers = 2 + 2 * self.outputs.len();
-        if realigned || peeled && buffers > self.dispatch.bindings {
-            return false;
-        }
-        let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
-        let fits = |(output, element): (&Bound<'_>, &ElementType)| {
-            let bytes = vector * element.bytes();
-            bytes <= WIDEST_STORE && output.begins_at_multiple_of(bytes)
-        };
-        let results = &self.resolved.signature.results;
-        direction == Direction::Across
-            && vector > 1
-            && inner.output_stride == 1
-            && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
-            && self.outputs.iter().zip(results).all(fits)
+        let outputs = &self.outputs;
+        self.kernels.writes_vectors(|nth, bytes| outputs[nth].begins_at_multiple_of(bytes))
     }
 
     fn parameters(&self) -> ParametersLaunch {
-        parameters(self.parameters, &self.resolved.signature)
+        parameters(self.parameters, &self.kernels.resolved.signature)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
         types::{check_arithmetic, class_of, word_count},
     },
     kernels::{
-        args::TargetArraysLaunch,
+        args::{KernelTypesArg, Stores, TargetArraysLaunch},
         merge::{ShardWordsLaunch, merge_shards},
     },
     operator::{OperatorRef, Signature},
@@ -134,7 +134,7 @@ impl PreparedMerge {
         results: &[Bound<'_>],
     ) -> Result<(), ReduceError> {
         let target = || TargetArraysLaunch::new(result_arrays(results), None.into());
-        self.fold(client, partials, numbers, target)
+        self.fold(client, partials, numbers, Stores::Elements, target)
     }
 
     /// Merges partial results in this order into one, which goes to `merged`.
@@ -149,7 +149,7 @@ impl PreparedMerge {
         numbers: &[f64],
         merged: &Bound<'_>,
     ) -> Result<(), ReduceError> {
-        self.fold(client, partials, numbers, || words_target(merged))
+        self.fold(client, partials, numbers, Stores::Words, || words_target(merged))
     }
 
     /// Merges a few arrays after the other. What has been merged so far is the first of the next
@@ -159,6 +159,7 @@ impl PreparedMerge {
         client: &Client,
         mut partials: Vec<PartialWords>,
         numbers: &[f64],
+        stores: Stores,
         target: impl FnOnce() -> TargetArraysLaunch,
     ) -> Result<(), ReduceError> {
         if self.outputs() == 0 {
@@ -177,10 +178,10 @@ impl PreparedMerge {
         while partials.len() > ARRAYS {
             let merged = free.next().expect("there are two buffers");
             let first = partials.drain(..ARRAYS).collect();
-            self.launch(client, first, numbers, words_target(merged));
+            self.launch(client, first, numbers, Stores::Words, words_target(merged));
             partials.insert(0, PartialWords { words: merged.clone(), slots: 1 });
         }
-        self.launch(client, partials, numbers, target());
+        self.launch(client, partials, numbers, stores, target());
         Ok(())
     }
 
@@ -189,6 +190,7 @@ impl PreparedMerge {
         client: &Client,
         partials: Vec<PartialWords>,
         numbers: &[f64],
+        stores: Stores,
         target: TargetArraysLaunch,
     ) {
         // One kernel serves all numbers of arrays: the rest repeat the first, without slots.
@@ -208,7 +210,7 @@ impl PreparedMerge {
                 count(self.grid),
                 CubeDim::new_1d(self.units),
                 self.address,
-                merging_types(client, &self.signature),
+                KernelTypesArg { stores, ..merging_types(client, &self.signature) },
                 shards,
                 target,
                 dims(self.problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),

@@ -13,6 +13,7 @@ use super::{
     bound::{Bound, byte_count, check_inputs},
     cache::{Asked, Held, Known, Models, Remembered, chosen},
     call::{Call, Task},
+    launched::{Kernel, Launches, Noted},
     scratch::Stream,
     types::check_arithmetic,
 };
@@ -30,7 +31,7 @@ pub(crate) mod merge;
 pub(crate) mod request;
 
 use dispatch::{Dispatch, Scratch};
-use launch::ReductionLaunch;
+use launch::{Generated, ReductionLaunch};
 use request::{ReduceRequest, StatedReduction, Wanted};
 
 /// A resolved request and its dispatch.
@@ -40,6 +41,8 @@ pub(crate) struct PreparedReduction {
     pub(crate) resolved: StatedReduction,
     /// `None` if the result has no elements. Nothing is launched then.
     dispatch: Option<Dispatch>,
+    /// For launches whose results are stored one by one, and for those that store vectors.
+    noted: [Noted; 2],
 }
 
 thread_local! {
@@ -143,7 +146,8 @@ impl Task for ReduceRequest<'_> {
         resolved: StatedReduction,
         dispatch: Option<Dispatch>,
     ) -> Result<PreparedReduction, ReduceError> {
-        Ok(PreparedReduction { operator: self.operator, resolved, dispatch })
+        let noted = Default::default();
+        Ok(PreparedReduction { operator: self.operator, resolved, dispatch, noted })
     }
 
     fn chosen(client: usize, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
@@ -231,7 +235,7 @@ impl PreparedReduction {
         stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
     ) -> Result<Option<ReductionLaunch<'c>>, ReduceError> {
-        let Self { operator, ref resolved, ref dispatch } = *self;
+        let Self { operator, ref resolved, ref dispatch, ref noted } = *self;
         let Some(dispatch) = dispatch else { return Ok(None) };
         let outputs = resolved.bind_outputs(client, outputs)?;
         // CubeCL does not reveal the stream of a client, but a new buffer does.
@@ -239,16 +243,18 @@ impl PreparedReduction {
         let fields = &resolved.signature.fields[..operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());
         let scratch = Scratch::of(client, stream, dispatch, fields, resolved.problem.outputs())?;
-        Ok(Some(ReductionLaunch {
-            client,
-            operator,
-            dispatch,
-            resolved,
-            inputs,
-            outputs,
-            scratch,
-            parameters,
-        }))
+        let kernels = Generated { client, operator, dispatch, resolved };
+        Ok(Some(ReductionLaunch { kernels, noted, inputs, outputs, scratch, parameters }))
+    }
+}
+
+/// Those of a launch into new tensors.
+impl Launches for PreparedReduction {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        let Self { operator, ref resolved, ref dispatch, .. } = *self;
+        let Some(dispatch) = dispatch else { return };
+        let generated = Generated { client, operator, dispatch, resolved };
+        generated.list(generated.writes_vectors(|_, _| true), each);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
         arguments::{count, geometry, merging_types},
         bound::Bound,
         call::Call,
+        launched::{Kernel, Launches, dimensions},
         reduce::check_layouts,
         scratch::{Stream, partials},
     },
@@ -94,6 +95,7 @@ impl PreparedTopK {
         let outputs =
             [bound(values, signature.results[0])?, bound(positions, signature.results[1])?];
         let Some(launch) = &self.launch else { return Ok(()) };
+        self.noted.launch(client, |each| self.kernels(client, each));
         let order = self.order;
         let ranks = self
             .ranks
@@ -343,12 +345,7 @@ impl SelectionLaunch<'_> {
     }
 
     fn types(&self) -> KernelTypesArg {
-        KernelTypesArg {
-            stored: memory_type(self.stated.problem.slices().input()),
-            width: self.launch.plan.access.vector,
-            hardware_math: false,
-            ..merging_types(self.client, &self.stated.signature)
-        }
+        types(self.client, self.stated, self.launch)
     }
 
     /// The input as vectors and as elements.
@@ -369,6 +366,46 @@ impl SelectionLaunch<'_> {
             problem.written(),
             problem.rank_stride(),
         )
+    }
+}
+
+/// The types of kernels that read the input.
+fn types(client: &Client, stated: &StatedTopK, launch: &TopKLaunch) -> KernelTypesArg {
+    KernelTypesArg {
+        stored: memory_type(stated.problem.slices().input()),
+        width: launch.plan.access.vector,
+        hardware_math: false,
+        ..merging_types(client, &stated.signature)
+    }
+}
+
+impl Launches for PreparedTopK {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        let Some(launch) = &self.launch else { return };
+        let TopKLaunch { plan, address, selection, .. } = *launch;
+        let types = types(client, &self.stated, launch);
+        let reads = (types, plan.access, address, dimensions(self.stated.problem.slices()));
+        let by_ranks = self.ranks.is_some();
+        match launch.further {
+            Further::None if plan.method == TopKMethod::Registers => {
+                each(Kernel::new("select_in_registers", (reads, selection, by_ranks)));
+            }
+            Further::None => each(Kernel::new("select_first", (reads, selection, by_ranks))),
+            Further::Among { selection: among, .. } => {
+                each(Kernel::new("select_candidates", (&reads, selection)));
+                each(Kernel::new("select_among_candidates", (&reads, among, by_ranks)));
+            }
+            Further::Runs(RunLaunches { runs, units, by_position, .. }) => {
+                each(Kernel::new("sort_runs", (&reads, selection)));
+                if by_position.is_some() {
+                    each(Kernel::new("sort_runs_of_entries", (selection, address)));
+                }
+                if runs > 1 || by_position.is_some_and(|(runs, _)| runs > 1) {
+                    each(Kernel::new("merge_runs", (selection, address, units)));
+                }
+                each(Kernel::new("store_runs", (&reads, selection, units, by_ranks)));
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
         bound::{byte_count, check_input},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
+        launched::Noted,
         reduce::{dispatch::team, request::OutputLayout},
         scratch::table,
         types::{check_computes, check_kernels},
@@ -115,6 +116,7 @@ pub(crate) struct PreparedTopK {
     pub(super) stated: StatedTopK,
     /// `None` if nothing is selected.
     pub(super) launch: Option<TopKLaunch>,
+    pub(super) noted: Noted,
 }
 
 /// The numbers of the launches of a plan.
@@ -437,7 +439,8 @@ impl Task for TopKRequest<'_> {
         let ranks = ranks.map(with_words).transpose()?;
         // Only floats have a NaN.
         let nan_spreads = self.order.nan_spreads && self.element.is_float();
-        Ok(PreparedTopK { order: Order { nan_spreads, ..self.order }, ranks, stated, launch })
+        let (order, noted) = (Order { nan_spreads, ..self.order }, Noted::default());
+        Ok(PreparedTopK { order, ranks, stated, launch, noted })
     }
 
     #[cfg(feature = "serde")]
