@@ -14,32 +14,31 @@ pub struct TopKTuning {
     pub units_per_cube: u32,
     /// Fewest units of a slice.
     pub least_units: u32,
-    /// Units of all slices for each multiprocessor: where there are many slices, each has fewer. 64
-    /// of each of 256 rows of 131072 f32 took 80 us with 512 units for each and 98 with 1024, 50 of
-    /// each of 512 rows of 128256 took 156 with 512 and 171 with 256, and the 100th value of each of
-    /// 4096 rows of 8192 took 156 with 128, 174 with 256 and 233 with 512.
+    /// Units of all slices for each multiprocessor: where there are many slices, each has fewer. 50
+    /// of each of 512 rows of 128256 f32 took 113 us with 512 units for each and 131 with 256, and
+    /// the 100th value of each of 4096 rows of 8192 took 117 with 128 and 158 with 256.
     pub units_per_multiprocessor: u32,
     /// Fewest units of a slice that has work for them.
     pub usual_units: u32,
     /// Entries of a buffer that holds no more than `k` needs. 64 of each of 256 rows of 131072 f32
-    /// took 61 us with 512, 67 with 1024 and 73 with 2048, 50 of each of 512 rows of 128256 took 113
-    /// with 512 and 121 with 1024, and the 100th value of each of 4096 rows of 8192 took 96 with 512
-    /// and 117 with 1024.
+    /// took 61 us with 512, 67 with 1024 and 73 with 2048, 50 of each of 512 rows of 128256 took
+    /// 113 with 512 and 121 with 1024, and the 100th value of each of 4096 rows of 8192 took 96
+    /// with 512 and 117 with 1024.
     pub buffer: u32,
     /// The same of a row that several cubes share, whose second launch selects among what they
     /// leave. 100 of 2^28 f32 took 457 us with 1024, 458 with 2048 and 513 with 512.
     pub shared_buffer: u32,
     /// Entries that a unit takes when a buffer is cut.
     pub entries_per_unit: u32,
-    /// Bytes that a unit has in flight. 64 of each of 256 rows of 131072 f32 took 80 us with 64, 82
-    /// with 32 and 123 with 128.
+    /// Bytes that a unit has in flight. 64 of each of 256 rows of 131072 f32 took 62 us with 64 and
+    /// 68 with 128 and 512 units, and 59 with 128 and 256 units.
     pub bytes_in_flight: usize,
-    /// Most elements that a unit offers at a time. 32 make code and registers of a selection of bf16
-    /// so many that it took 153 us where that of f32, with 16, took 87.
+    /// Most elements that a unit offers at a time. 32 make code and registers of a selection of
+    /// bf16 so many that it took 153 us where that of f32, with 16, took 87.
     pub offered: usize,
     /// Slices of a cube that are read side by side. 32 of each of 1024 columns of 65536 f32 took
-    /// 281 us with 8, 32 units for each and 8 loads in flight, 312 with 16, and 411 with 16,
-    /// 16 units and 16 loads.
+    /// 281 us with 8, 32 units for each and 8 loads in flight, 312 with 16, and 411 with 16, 16
+    /// units and 16 loads.
     pub adjacent_slices: u32,
     /// Units of each of them.
     pub adjacent_units: u32,
@@ -48,17 +47,16 @@ pub struct TopKTuning {
     /// Elements of a slice up to which entries are counted by digits of 4 bits.
     pub few_elements: u32,
     /// Elements that a unit holds of a slice in registers, if there are not too many. 8 of each of
-    /// 65536 rows of 128 f32 took 32 us with 8, 58 with 16 and 47 with 4.
+    /// 65536 rows of 128 f32 took 28 us with 8, 50 with 16 and 44 with 4.
     pub held_elements: u32,
-    /// Most elements that it holds. 8 of each of 65536 rows of 1024 f32 took 152 us with 32
-    /// elements in each of 32 units, and 188 with 16 in each of 64.
+    /// Most elements that it holds. 8 of each of 65536 rows of 1024 f32 took 130 us with 32
+    /// elements in each of 32 units, and 152 with 16 in each of 64.
     pub most_held_elements: u32,
     /// Most units that hold a slice in registers.
     pub held_units: u32,
-    /// Most units of a cube that works on several rows. 8 of each of 65536 rows of 128 took 32 us
-    /// with 128 units and 40 with 512, those of 1024 took 155 with 128 and 178 with 256, and the
-    /// 100th value of each of 4096 rows of 8192 took 109 with one row of 128 units and 159 with
-    /// four.
+    /// Most units of a cube that works on several rows. 8 of each of 65536 rows of 128 took 28 us
+    /// with 128 units and 29 with 256, those of 1024 took 130 and 125, and the 100th value of each
+    /// of 4096 rows of 8192 took 109 with one row of 128 units and 159 with four.
     pub together_units: u32,
     /// Cubes of the most units per multiprocessor that slices are split for; more of smaller ones.
     pub cubes_per_multiprocessor: u32,
