@@ -6,7 +6,8 @@
 use core::hash::{BuildHasher, Hash};
 use std::{
     cell::RefCell,
-    collections::{HashMap, hash_map::RandomState},
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
     rc::Rc,
     thread::LocalKey,
 };
@@ -14,7 +15,7 @@ use std::{
 use cubecl::prelude::*;
 use reduce_planner::{Device, PlanError, Planned};
 
-use super::{client::device_of, settings};
+use super::{client::device_of, hash::Seeded, settings};
 use crate::error::ReduceError;
 
 /// Most requests of one kind that a thread caches. A training step has some hundred different
@@ -96,10 +97,13 @@ impl Held {
 /// What was prepared for requests of one kind, by the hash of client and request. Looking up a hash
 /// copies none of the lists in a request, and allocates nothing.
 pub(crate) struct Known<K: Remembered> {
-    hasher: RandomState,
+    hasher: Seeded,
     /// The number of the settings under which everything here was prepared.
     generation: u64,
-    entries: HashMap<u64, Entry<K>>,
+    entries: HashMap<u64, Entry<K>, Seeded>,
+    /// For each entry the number of one of its uses, not always the last one, and its hash. The
+    /// least comes first.
+    oldest: BinaryHeap<Reverse<(u64, u64)>>,
     /// What all entries hold.
     held: Held,
     /// The number of uses of all entries so far.
@@ -118,9 +122,10 @@ struct Entry<K: Remembered> {
 impl<K: Remembered> Default for Known<K> {
     fn default() -> Self {
         Self {
-            hasher: RandomState::default(),
+            hasher: Seeded::default(),
             generation: 0,
-            entries: HashMap::new(),
+            entries: HashMap::default(),
+            oldest: BinaryHeap::new(),
             held: Held::default(),
             uses: 0,
         }
@@ -151,7 +156,7 @@ impl<K: Remembered> Known<K> {
     }
 
     /// Keeps an entry. Where it passes a limit, those that were used least recently are forgotten
-    /// first, a sixteenth of all at a time. An entry that is larger than the limits is not kept.
+    /// first. An entry that is larger than the limits is not kept.
     fn insert(&mut self, hash: u64, client: usize, request: K, prepared: &Rc<K::Prepared>) {
         let held = request.held(prepared);
         if !held.is_kept() {
@@ -165,16 +170,20 @@ impl<K: Remembered> Known<K> {
         self.held = self.held.plus(held);
         let (prepared, used) = (Rc::clone(prepared), self.uses);
         self.entries.insert(hash, Entry { client, request, prepared, held, used });
+        self.oldest.push(Reverse((used, hash)));
     }
 
-    /// Forgets a sixteenth of the entries, those that were used least recently. Finding them reads
-    /// all entries, so a stream of requests that are never repeated does that rarely.
+    /// Forgets the entry that was used least recently. A stream of requests that are never repeated
+    /// forgets one with each of them, so that no call pays for many.
     fn forget_oldest(&mut self) {
-        let mut uses: Vec<(u64, u64)> =
-            self.entries.iter().map(|(&hash, entry)| (entry.used, hash)).collect();
-        uses.sort_unstable();
-        for (_, hash) in uses.drain(..uses.len().div_ceil(16)) {
-            self.forget(hash);
+        while let Some(Reverse((used, hash))) = self.oldest.pop() {
+            // An entry that another one took the place of is in the heap twice.
+            let Some(entry) = self.entries.get(&hash) else { continue };
+            if entry.used == used {
+                return self.forget(hash);
+            }
+            // It was used since: others may be older.
+            self.oldest.push(Reverse((entry.used, hash)));
         }
     }
 
@@ -193,12 +202,12 @@ const MOST_MODELS: usize = 512;
 pub(crate) struct Models<P: Planned> {
     /// The number of the settings under which these plans were chosen.
     generation: u64,
-    plans: HashMap<(usize, P), P::Plan>,
+    plans: HashMap<(usize, P), P::Plan, Seeded>,
 }
 
 impl<P: Planned> Default for Models<P> {
     fn default() -> Self {
-        Self { generation: 0, plans: HashMap::new() }
+        Self { generation: 0, plans: HashMap::default() }
     }
 }
 
@@ -345,6 +354,35 @@ mod tests {
             // Not much less than the limits allow is kept.
             assert!(known.entries.len() >= 30, "{}", known.entries.len());
         }
+    }
+
+    /// The entries that go are those that were used least recently, one for each that comes.
+    #[test]
+    fn the_oldest_goes_first() {
+        let mut known = Known::default();
+        let insert = |known: &mut Known<u64>, request| insert(known, request, 1000, 0);
+        (0..MOST_REQUESTS as u64).for_each(|request| insert(&mut known, request));
+        for used in [0, 5, 3, 5] {
+            assert!(find(&mut known, used).is_some());
+        }
+        let gone = |known: &mut Known<u64>| {
+            (0..9).filter(|request| !known.entries.contains_key(request)).collect::<Vec<u64>>()
+        };
+        let mut new = MOST_REQUESTS as u64..;
+        for expected in [&[1][..], &[1, 2], &[1, 2, 4], &[1, 2, 4, 6]] {
+            insert(&mut known, new.next().unwrap());
+            assert_eq!(gone(&mut known), expected);
+            assert_eq!(known.entries.len(), MOST_REQUESTS);
+        }
+        // Those that were used go last, in the order of their uses.
+        new.by_ref().take(MOST_REQUESTS - 7).for_each(|request| insert(&mut known, request));
+        assert_eq!(gone(&mut known), [1, 2, 4, 6, 7, 8]);
+        for expected in [0, 3, 5] {
+            assert!(known.entries.contains_key(&expected));
+            insert(&mut known, new.next().unwrap());
+            assert!(!known.entries.contains_key(&expected), "{expected}");
+        }
+        assert_eq!(known.oldest.len(), MOST_REQUESTS);
     }
 
     /// An entry larger than the limits is not kept, and drives out no other.

@@ -12,14 +12,14 @@ use core::{
     hash::{Hash, Hasher},
 };
 use std::{
-    collections::{BTreeSet, hash_map::DefaultHasher},
+    collections::BTreeSet,
     sync::{Mutex, PoisonError},
 };
 
 use cubecl::prelude::*;
 use reduce_planner::Problem;
 
-use super::cache::identity;
+use super::{cache::identity, hash::FoldedHasher};
 
 /// The kernels that were launched, by the identity of their client.
 static LAUNCHED: Mutex<BTreeSet<(usize, Kernel)>> = Mutex::new(BTreeSet::new());
@@ -31,7 +31,7 @@ pub(crate) struct Kernel(u64);
 impl Kernel {
     /// The kernel of this name that is `generated_for` these.
     pub(super) fn new(name: &'static str, generated_for: impl Hash) -> Self {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FoldedHasher::new(0);
         name.hash(&mut hasher);
         generated_for.hash(&mut hasher);
         Self(hasher.finish())

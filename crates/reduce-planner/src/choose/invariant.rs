@@ -8,7 +8,7 @@
 //! wide vectors across outputs are, who merges.
 
 use super::{
-    Accesses, Candidate, Choice, Search,
+    Accesses, Choice, Search,
     access::widest_vector,
     cost::Costs,
     sizing::{FEW_FIELDS, cubes_wanted, units_limit},
@@ -32,7 +32,8 @@ use crate::{
 /// Chooses the plan for a problem whose bits must not depend on the number of outputs.
 pub(super) fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     limits::check(problem, device)?;
-    let Candidate { plan, estimate } = fitted(&model(problem, device)?, problem, device)?;
+    let plan = fitted(&model(problem, device)?, problem, device)?;
+    let estimate = plan.estimate(problem, device);
     let others = ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind());
     let refused = others.map(|kind| Refusal::new(kind, other_bits(&plan))).collect();
     Ok(Choice { plan, estimate, refused, runners_up: Vec::new() })
@@ -60,7 +61,7 @@ pub(crate) fn representative_outputs(device: &Device, span: impl Fn(usize) -> u6
 /// The plan of a problem, from that of its [`representative`].
 pub(crate) fn fit(plan: &Plan, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     limits::check(problem, device)?;
-    Ok(fitted(plan, problem, device)?.plan)
+    fitted(plan, problem, device)
 }
 
 /// The chosen plan, if it has this schedule.
@@ -336,7 +337,7 @@ fn has_merging_units(plan: &Plan) -> bool {
 }
 
 /// The plan for a problem, with the tree of the model.
-fn fitted(model: &Plan, problem: &Problem, device: &Device) -> Result<Candidate, PlanError> {
+fn fitted(model: &Plan, problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     let (access, instead) = match problem.direction() {
         Direction::Along => (model.access, None),
         // Rows that do not begin at a boundary of the model's vectors are realigned, or read element
@@ -366,8 +367,7 @@ fn fitted(model: &Plan, problem: &Problem, device: &Device) -> Result<Candidate,
         let separate = || check(merged_by(plan, second_launch(&plan, problem, device))).ok();
         check(plan).or_else(|reason| separate().ok_or_else(|| plan.unfit(device, reason)))
     };
-    let plan = legal(access).or_else(|refusal| instead.map_or(Err(refusal), legal))?;
-    Ok(Candidate { plan, estimate: plan.estimate(problem, device) })
+    legal(access).or_else(|refusal| instead.map_or(Err(refusal), legal))
 }
 
 /// The model's access with the vectors that the layout of a problem's outputs allows. Operators
