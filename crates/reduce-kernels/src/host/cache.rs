@@ -13,9 +13,10 @@ use std::{
 };
 
 use cubecl::prelude::*;
+use foldhash::fast::RandomState;
 use reduce_planner::{Device, PlanError, Planned};
 
-use super::{client::device_of, hash::Seeded, settings};
+use super::{client::device_of, settings};
 use crate::error::ReduceError;
 
 /// Most requests of one kind that a thread caches. A training step has some hundred different
@@ -97,10 +98,10 @@ impl Held {
 /// What was prepared for requests of one kind, by the hash of client and request. Looking up a hash
 /// copies none of the lists in a request, and allocates nothing.
 pub(crate) struct Known<K: Remembered> {
-    hasher: Seeded,
+    hasher: RandomState,
     /// The number of the settings under which everything here was prepared.
     generation: u64,
-    entries: HashMap<u64, Entry<K>, Seeded>,
+    entries: HashMap<u64, Entry<K>, RandomState>,
     /// For each entry the number of one of its uses, not always the last one, and its hash. The
     /// least comes first.
     oldest: BinaryHeap<Reverse<(u64, u64)>>,
@@ -122,7 +123,7 @@ struct Entry<K: Remembered> {
 impl<K: Remembered> Default for Known<K> {
     fn default() -> Self {
         Self {
-            hasher: Seeded::default(),
+            hasher: RandomState::default(),
             generation: 0,
             entries: HashMap::default(),
             oldest: BinaryHeap::new(),
@@ -202,7 +203,7 @@ const MOST_MODELS: usize = 512;
 pub(crate) struct Models<P: Planned> {
     /// The number of the settings under which these plans were chosen.
     generation: u64,
-    plans: HashMap<(usize, P), P::Plan, Seeded>,
+    plans: HashMap<(usize, P), P::Plan, RandomState>,
 }
 
 impl<P: Planned> Default for Models<P> {

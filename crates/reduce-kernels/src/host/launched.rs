@@ -9,7 +9,7 @@
 
 use core::{
     cell::Cell,
-    hash::{Hash, Hasher},
+    hash::{BuildHasher, Hash, Hasher},
 };
 use std::{
     collections::BTreeSet,
@@ -17,9 +17,10 @@ use std::{
 };
 
 use cubecl::prelude::*;
+use foldhash::fast::FixedState;
 use reduce_planner::Problem;
 
-use super::{cache::identity, hash::FoldedHasher};
+use super::cache::identity;
 
 /// The kernels that were launched, by the identity of their client.
 static LAUNCHED: Mutex<BTreeSet<(usize, Kernel)>> = Mutex::new(BTreeSet::new());
@@ -31,7 +32,7 @@ pub(crate) struct Kernel(u64);
 impl Kernel {
     /// The kernel of this name that is `generated_for` these.
     pub(super) fn new(name: &'static str, generated_for: impl Hash) -> Self {
-        let mut hasher = FoldedHasher::new(0);
+        let mut hasher = FixedState::default().build_hasher();
         name.hash(&mut hasher);
         generated_for.hash(&mut hasher);
         Self(hasher.finish())

@@ -21,7 +21,6 @@ pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
 mod companion;
-mod hash;
 pub(crate) mod launched;
 pub(crate) mod list;
 pub(crate) mod reduce;

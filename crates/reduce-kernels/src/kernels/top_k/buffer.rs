@@ -59,12 +59,12 @@ impl Buffer {
         }
     }
 
-    /// Reserves places for so many entries at the end of the unit's slice, and returns the number of
-    /// the first. Places beyond the capacity do not exist.
+    /// Reserves places for so many entries at the end of the unit's slice, and returns the number
+    /// of the first. Places beyond the capacity do not exist.
     ///
-    /// A unit reserves all its places at once: additions to one count wait for each other, for two or
-    /// three cycles each on an H100. When each entry reserved its own, they took nearly all of the
-    /// time of ascending data.
+    /// A unit reserves all its places at once: additions to one count wait for each other, for two
+    /// or three cycles each on an H100. When each entry reserved its own, they took nearly all of
+    /// the time of ascending data.
     pub(super) fn reserve(&self, entries: u32) -> u32 {
         let mut first = 0u32;
         if entries > 0 {

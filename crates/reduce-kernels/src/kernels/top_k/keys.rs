@@ -118,8 +118,8 @@ pub(super) fn is_nan(
 ///
 /// The bits of a number without its sign are ordered as its magnitude is. With the number's sign,
 /// they make an integer from minus to plus the bits of infinity, and both zeros make 0. The
-/// integers beyond those are NaN: if an offset makes minus infinity 0, all of them follow after plus
-/// infinity, because additions wrap. If the offset is greater by the number of NaN, they come
+/// integers beyond those are NaN: if an offset makes minus infinity 0, all of them follow after
+/// plus infinity, because additions wrap. If the offset is greater by the number of NaN, they come
 /// before minus infinity. Limits at that end make all NaN the same.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]

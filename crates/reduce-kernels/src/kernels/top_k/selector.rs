@@ -51,13 +51,13 @@ impl Selector {
         Selector { buffer, threshold, full, turn, counting, last, spread }
     }
 
-    /// Appends those of the offered elements that reach the threshold. Where a buffer is full, those
-    /// of all slices are cut to their first `k` entries, and the rest is offered again. Every unit
-    /// of the cube must get here.
+    /// Appends those of the offered elements that reach the threshold. Where a buffer is full,
+    /// those of all slices are cut to their first `k` entries, and the rest is offered again. Every
+    /// unit of the cube must get here.
     ///
-    /// If the buffer `is_empty` and all elements of all units exist, there is no threshold yet. Each
-    /// unit then appends only a greatest element of each of some groups of its elements. Entry number
-    /// `k` of these is a threshold that few of the others reach.
+    /// If the buffer `is_empty` and all elements of all units exist, there is no threshold yet.
+    /// Each unit then appends only a greatest element of each of some groups of its elements. Entry
+    /// number `k` of these is a threshold that few of the others reach.
     pub(super) fn offer(&mut self, offer: &Offer, is_empty: bool, k: u32) {
         let mut pending = offer.existing;
         if is_empty {
@@ -123,8 +123,8 @@ impl Selector {
         }
     }
 
-    /// Leaves the first entries up to the one with this number, from 0, and returns that. Every unit
-    /// of the cube must get here.
+    /// Leaves the first entries up to the one with this number, from 0, and returns that. Every
+    /// unit of the cube must get here.
     pub(super) fn entry_number(&mut self, number: u32) -> Entry {
         self.cut_to(number + 1, true);
         self.last.get()
