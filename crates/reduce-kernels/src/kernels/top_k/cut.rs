@@ -215,6 +215,19 @@ impl Counting {
         }
         is_finder
     }
+
+    /// Takes in for the other slices of the cube that a slice has a digit, the last of a word or not.
+    fn leave(&self, word: u32, is_last: bool) {
+        if comptime![self.selection.tiles() > 1] {
+            let is_enough = self.done[self.place.tile as usize] == 1;
+            if is_enough {
+                self.undone[0].fetch_sub(1u32);
+            }
+            if is_enough || is_last {
+                self.busy[word as usize].fetch_sub(1u32);
+            }
+        }
+    }
 }
 
 /// Leaves the first `k` entries of each slice in no order, or all if there are fewer. Returns an
@@ -297,19 +310,8 @@ pub(super) fn cut(
                 counting.add_groups(turn);
             }
             sync_cube();
-            if is_counted {
-                let finds = counting.find(turn, needed, exact);
-                if comptime![tiles > 1] {
-                    if finds {
-                        let is_enough = counting.done[tile] == 1;
-                        if is_enough {
-                            counting.undone[0].fetch_sub(1u32);
-                        }
-                        if is_enough || shift == 0 {
-                            counting.busy[word as usize].fetch_sub(1u32);
-                        }
-                    }
-                }
+            if is_counted && counting.find(turn, needed, exact) {
+                counting.leave(word, shift == 0);
             }
             sync_cube();
             if is_counted {

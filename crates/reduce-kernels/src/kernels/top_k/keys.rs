@@ -190,7 +190,8 @@ impl<U: Int> FloatKeys<U> {
         let signed = key - self.offset;
         let shift = S::from_int(comptime![U::size_bits() as i64 - 1]);
         let sign = U::reinterpret(S::reinterpret(signed) >> shift);
-        let bits = (signed ^ sign) - sign | sign & !self.magnitude;
+        let magnitude = (signed ^ sign) - sign;
+        let bits = magnitude | (sign & !self.magnitude);
         (bits ^ self.inverted, signed != U::from_int(0) && !self.is_nan(key))
     }
 
