@@ -193,7 +193,7 @@ fn selections_are_planned() {
         "{told}"
     );
     assert!(
-        told.contains("plan: top_k: 1 launch, 512 units and a buffer of 1024 entries"),
+        told.contains("plan: top_k: 1 launch, 512 units and a buffer of 512 entries"),
         "{told}"
     );
     let found = report(words);
@@ -201,7 +201,8 @@ fn selections_are_planned() {
     // Each element is read once, and a value and a position are written for each selected one.
     assert_eq!(found["problem"]["bytes"], 4 * 512 * 128_256 + 8 * 512 * 50);
     let given = format!("{}", found["choice"]["plan"]);
-    let output = plan(words, &["--plan", &given.replace("1024", "64"), "--json"]);
+    let output =
+        plan(words, &["--plan", &given.replace("\"buffer\":512", "\"buffer\":64"), "--json"]);
     let refused: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(refused["given"][0]["refused"].as_str().unwrap().contains("buffer of 64"), "{refused}");
     for (words, message) in [
