@@ -231,6 +231,14 @@ pub(crate) enum Reason {
         /// Its value.
         found: f64,
     },
+    /// There is not one position to write for each element.
+    #[error("the positions have shape {found:?}, and the input {input:?}")]
+    PositionsShape {
+        /// Shape of the input.
+        input: Vec<usize>,
+        /// Shape of the positions.
+        found: Vec<usize>,
+    },
     /// There is not one class for each slice of the logits.
     #[error("classes of shape {expected:?} are needed, one for each slice, and not {found:?}")]
     ClassShape {
@@ -342,6 +350,7 @@ impl ReduceError {
             Reason::SecondShape { .. }
             | Reason::OperandShape { .. }
             | Reason::ClassShape { .. }
+            | Reason::PositionsShape { .. }
             | Reason::OutputShape { .. }
             | Reason::OutputStrides { .. } => ErrorKind::Shape,
             Reason::StorageType(_)

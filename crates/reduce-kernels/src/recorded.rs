@@ -94,7 +94,7 @@ pub struct RecordedReduction {
     pub numerics: Numerics,
 }
 
-/// A tensor beside the input: a second input, or an operand.
+/// A tensor beside the input: a second input, an operand, or positions to write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -215,6 +215,9 @@ pub struct RecordedTopK {
     /// The type of the positions that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<ElementType>,
+    /// The tensor of positions that are written in place of those in the slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<RecordedOperand>,
     /// Strides of outputs that the caller supplied, one for each kept axis and for the last axis of
     /// a slice, in the order of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -385,6 +388,9 @@ impl fmt::Display for RecordedTopK {
         }
         if let Some(positions) = self.positions {
             write!(f, " positions {positions}")?;
+        }
+        if let Some(RecordedOperand { element, strides, .. }) = &self.table {
+            write!(f, " from {element} strides {strides:?}")?;
         }
         match &self.output_strides {
             Some(strides) => write!(f, " output strides {strides:?}"),

@@ -20,7 +20,7 @@ use crate::{
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
         settings,
-        top_k::request::TopKRequest,
+        top_k::request::{PositionTable, TopKRequest},
     },
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
@@ -322,6 +322,10 @@ impl RecordedTopK {
             keep_dims: false,
             ranks: self.written.map(|written| Cow::Owned(vec![0; written])),
             positions: self.positions,
+            table: self.table.as_ref().map(|table| PositionTable {
+                element: table.element,
+                strides: Cow::Borrowed(&table.strides),
+            }),
             ..TopKRequest::new(input, self.axes.as_deref(), self.k)
         };
         let Some(strides) = &self.output_strides else { return Ok(request) };

@@ -17,7 +17,7 @@ use core::fmt;
 use std::borrow::Cow;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Choice, Device, ElementType, TopKPlan, TopKProblem};
+use reduce_planner::{Choice, Device, ElementType, InputSpec, TopKPlan, TopKProblem};
 
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedCall, RecordedTopK};
@@ -27,7 +27,10 @@ use crate::{
     host::{
         call::Call,
         settings::PlanStore,
-        top_k::request::{Order, StatedTopK, TopKRequest},
+        top_k::{
+            launch::Selecting,
+            request::{Order, PositionTable, StatedTopK, TopKRequest},
+        },
     },
     input::Input,
     plan_in_use::PlanInUse,
@@ -144,6 +147,7 @@ pub struct TopK<'a, T> {
     or_fewer: bool,
     order: Order,
     positions: Option<ElementType>,
+    pub(crate) table: Option<&'a T>,
     plan: Option<TopKPlan>,
     device: Option<&'a Device>,
     plans: Option<&'a PlanStore>,
@@ -172,6 +176,7 @@ impl<'a, T: Input> TopK<'a, T> {
             or_fewer: false,
             order: Order::new(largest),
             positions: None,
+            table: None,
             plan: None,
             device: None,
             plans: None,
@@ -220,6 +225,32 @@ impl<'a, T: Input> TopK<'a, T> {
     /// they are u32, or u64 of slices that u32 does not count.
     pub fn position_type(mut self, positions: ElementType) -> Self {
         self.positions = Some(positions);
+        self
+    }
+
+    /// Writes elements of `positions` in place of positions in the slice: of each selected element,
+    /// the one at its index. This is the payload of a sort by key, such as identifiers of
+    /// candidates, or where candidates were before they were collected.
+    ///
+    /// `positions` has the shape of the input, any strides, and elements of i32, i64, u32 or u64,
+    /// which the results have too. Which elements are selected does not depend on it: of equal
+    /// elements, the one with the lower position in the slice comes first.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+    /// use reduce_kernels::top_k::largest;
+    ///
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     scores: &TensorHandle,
+    /// #     documents: &TensorHandle,
+    /// # ) -> Result<(), ReduceError> {
+    /// // The documents with the 10 highest scores of each query, whose numbers lie in `documents`.
+    /// let best = largest(10, scores).over(1).with_positions(documents).run(client)?.positions;
+    /// # Ok(()) }
+    /// ```
+    pub fn with_positions(mut self, positions: &'a T) -> Self {
+        self.table = Some(positions);
         self
     }
 
@@ -277,7 +308,7 @@ impl<'a, T: Input> TopK<'a, T> {
     ///
     /// Those of [`output_shape`](Self::output_shape), and selections that the device cannot run.
     pub fn choose(&self, client: &Client) -> Result<Choice<TopKPlan>, ReduceError> {
-        self.call(None)?.choose(client, &[self.input.buffer_bytes()])
+        self.call(None)?.choose(client, &self.buffer_bytes())
     }
 
     /// The plan that [`run`](Self::run) would run now, and where it comes from; see
@@ -287,7 +318,7 @@ impl<'a, T: Input> TopK<'a, T> {
     ///
     /// The errors of `choose`, and a plan of `with_plan` that may not run.
     pub fn plan(&self, client: &Client) -> Result<PlanInUse<TopKPlan>, ReduceError> {
-        self.call(None)?.plan(client, &[self.input.buffer_bytes()])
+        self.call(None)?.plan(client, &self.buffer_bytes())
     }
 
     /// Whether [`run`](Self::run) would launch. It checks and plans the selection, and caches both,
@@ -298,7 +329,7 @@ impl<'a, T: Input> TopK<'a, T> {
     ///
     /// The error that `run` would return.
     pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
-        self.call(None)?.check(client, &[self.input.buffer_bytes()])
+        self.call(None)?.check(client, &self.buffer_bytes())
     }
 
     /// The selection as data, as [`record_calls`](crate::plans::record_calls) would record it.
@@ -311,7 +342,12 @@ impl<'a, T: Input> TopK<'a, T> {
         Ok(RecordedCall::TopK(RecordedTopK::of(&self.call(None)?.task)?))
     }
 
-    fn stated(&self) -> Result<StatedTopK, ReduceError> {
+    /// Bytes of the buffers of the input and of the positions to write, where they exist.
+    fn buffer_bytes(&self) -> [Option<u64>; 2] {
+        [self.input.buffer_bytes(), self.table.and_then(|table| table.buffer_bytes())]
+    }
+
+    pub(crate) fn stated(&self) -> Result<StatedTopK, ReduceError> {
         self.call(None)?.stated()
     }
 
@@ -320,14 +356,24 @@ impl<'a, T: Input> TopK<'a, T> {
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
+        let input = self.input.spec()?;
+        let table = self.table.map(|table| {
+            let InputSpec { element, shape, strides, .. } = table.spec()?;
+            if shape != input.shape {
+                let (input, found) = (input.shape.to_vec(), shape.to_vec());
+                return Err(ReduceError::from(Reason::PositionsShape { input, found }));
+            }
+            Ok(PositionTable { element, strides: Cow::Borrowed(strides) })
+        });
         let mut task = TopKRequest {
             keep_dims: self.keep_dims,
             or_fewer: self.or_fewer,
             order: self.order,
             positions: self.positions,
+            table: table.transpose()?,
             output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
             plan: self.plan,
-            ..TopKRequest::new(self.input.spec()?, self.axes.as_slice(), self.k)
+            ..TopKRequest::new(input, self.axes.as_slice(), self.k)
         };
         if self.only_last {
             let (len, _) = task.slices()?;
@@ -349,7 +395,8 @@ impl TopK<'_, TensorHandle> {
     ///
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<Selected, ReduceError> {
-        let [values, positions] = self.call(None)?.run(client, self.input)?;
+        let [values, positions] =
+            self.call(None)?.run(client, Selecting::from(self.input, self.table))?;
         Ok(Selected { values, positions })
     }
 
@@ -366,6 +413,7 @@ impl TopK<'_, TensorHandle> {
     ) -> Result<(), ReduceError> {
         let Selected { values, positions } = outputs;
         let (shape, strides) = (values.shape.to_vec(), values.strides.to_vec());
-        self.call(Some((&shape, &strides)))?.run_into(client, self.input, [values, positions])
+        let selecting = Selecting::from(self.input, self.table);
+        self.call(Some((&shape, &strides)))?.run_into(client, selecting, [values, positions])
     }
 }

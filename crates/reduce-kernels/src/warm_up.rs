@@ -12,7 +12,7 @@ use crate::{
     applied_reduction::AppliedReduction,
     element::storage_type,
     error::ReduceError,
-    host::apply::launch::Tensors,
+    host::{apply::launch::Tensors, top_k::launch::Selecting},
     input::{Input, alignment_of},
     list::{AppliedList, ListReduction},
     operator::{Apply, Operator},
@@ -206,7 +206,8 @@ impl<T: Input> WarmUp for TopK<'_, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
         let input = stand_in(client, self.input)?;
-        self.call(None)?.run(client, &input)?;
+        let table = self.table.map(|table| stand_in(client, table)).transpose()?;
+        self.call(None)?.run(client, Selecting::from(&input, table.as_ref()))?;
         Ok(())
     }
 

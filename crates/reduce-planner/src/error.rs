@@ -22,6 +22,8 @@ pub enum Role {
     Words,
     /// The classes of a cross-entropy.
     Classes,
+    /// The positions that a selection writes in place of those in the slice.
+    Positions,
 }
 
 impl fmt::Display for Role {
@@ -34,6 +36,7 @@ impl fmt::Display for Role {
             Self::WholeOfShards => "whole of the shards",
             Self::Words => "words",
             Self::Classes => "classes",
+            Self::Positions => "tensor of positions",
         })
     }
 }

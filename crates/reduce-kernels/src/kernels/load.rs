@@ -5,7 +5,7 @@ use reduce_planner::Direction;
 
 use super::{
     companion::load_elements,
-    geometry::{Geometry, offsets, strided},
+    geometry::{CompanionAccess, Geometry, offsets, strided},
     share::Share,
 };
 use crate::operator::{Position, Single, Stored, Stored2, Wide, copied::copied_through_references};
@@ -168,30 +168,25 @@ pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>
 }
 
 /// The elements of the second input that go with a load: that of an index over the outer reduced
-/// dimensions, from an `element` of the inner one on.
+/// dimensions, from an `element` of the inner one on. None if there is no such input, or if only
+/// some of its elements are read, later.
 #[cube]
 fn second_of(
     share: &Share<'_>,
     outer: usize,
     element: usize,
 ) -> ComptimeOption<Vector<Stored2, Wide>> {
-    #[comptime]
-    match &share.geometry.second {
-        ComptimeOption::Some(strides) => {
-            let at = share.tile.second
-                + strided(&share.geometry.reduced, &strides.reduced, outer)
-                + element * strides.inner;
-            let second = share.input.second;
-            let accessed = comptime![share.input.second_access];
-            ComptimeOption::new_Some(load_elements::<Stored2>(
-                second,
-                at,
-                strides.inner,
-                share,
-                accessed,
-            ))
-        }
-        ComptimeOption::None => ComptimeOption::new_None(),
+    let accessed = comptime![share.input.second_access];
+    if comptime![accessed == CompanionAccess::None] {
+        ComptimeOption::new_None()
+    } else {
+        let strides = share.geometry.second.as_ref().unwrap();
+        let at = share.tile.second
+            + strided(&share.geometry.reduced, &strides.reduced, outer)
+            + element * strides.inner;
+        let second = share.input.second;
+        let inner = strides.inner;
+        ComptimeOption::new_Some(load_elements::<Stored2>(second, at, inner, share, accessed))
     }
 }
 
@@ -278,23 +273,22 @@ pub(super) struct Edge {
     pub(super) element: usize,
 }
 
-/// The element of the second input that goes with one at an edge.
+/// The element of the second input that goes with one at an edge; none as in [`second_of`].
 #[cube]
 fn second_at_edge(
     share: &Share<'_>,
     outer: usize,
     element: usize,
 ) -> ComptimeOption<Vector<Stored2, Single>> {
-    #[comptime]
-    match &share.geometry.second {
-        ComptimeOption::Some(strides) => {
-            let at = share.tile.second
-                + strided(&share.geometry.reduced, &strides.reduced, outer)
-                + element * strides.inner;
-            let elements = share.input.second.elements.unwrap();
-            ComptimeOption::new_Some(Vector::cast_from(elements[at]))
-        }
-        ComptimeOption::None => ComptimeOption::new_None(),
+    if comptime![share.input.second_access == CompanionAccess::None] {
+        ComptimeOption::new_None()
+    } else {
+        let strides = share.geometry.second.as_ref().unwrap();
+        let at = share.tile.second
+            + strided(&share.geometry.reduced, &strides.reduced, outer)
+            + element * strides.inner;
+        let elements = share.input.second.elements.unwrap();
+        ComptimeOption::new_Some(Vector::cast_from(elements[at]))
     }
 }
 

@@ -132,6 +132,7 @@ macro_rules! suite {
                 top_k_in_registers: top_k::in_registers;
                 top_k_by_several_cubes: top_k::several_cubes;
                 top_k_of_merged_runs: top_k::merged_runs;
+                top_k_with_positions: top_k::with_positions;
                 top_k_and_quantiles: top_k::of_quantiles;
                 top_k_stored_and_recorded: top_k::stored_and_recorded;
                 top_k_contract: top_k::contract;

@@ -9,7 +9,7 @@ use reduce_kernels::{
     ElementType, ErrorKind, ReduceError, TensorDescription, cubecl, device_of,
     planner::{
         Access, Device, Direction, Illegal, PlanError, ProblemError, TopKMethod, TopKPlan,
-        row_major_strides, span,
+        TopKProblem, row_major_strides, span,
     },
     plans::{PlanSource, PlanStore, RecordedCall, TunedPlan},
     quantiles::{Interpolation, median, percentile, quantile, quantiles},
@@ -31,11 +31,56 @@ struct Asked {
     nan_last: bool,
     by_position: bool,
     plan: Option<TopKPlan>,
+    table: Option<Table>,
+}
+
+/// Positions to write: a tensor of a type, which lies in one of these ways.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    element: ElementType,
+    layout: TableLayout,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TableLayout {
+    /// As the input.
+    Alike,
+    /// With the first axis innermost and gaps.
+    Reversed,
+    /// With the same elements along the first axis.
+    Repeated,
+}
+
+impl Table {
+    fn strides(self, case: &Case) -> Vec<usize> {
+        let shape = &case.shape;
+        match self.layout {
+            TableLayout::Alike => case.strides.clone(),
+            TableLayout::Reversed => {
+                (0..shape.len()).map(|axis| 3 * shape[..axis].iter().product::<usize>()).collect()
+            }
+            TableLayout::Repeated => {
+                let mut strides = row_major_strides(shape);
+                strides[0] = 0;
+                strides
+            }
+        }
+    }
+
+    /// Random numbers for a case, some equal, some negative if the type has such.
+    fn bytes(self, case: &Case) -> Vec<u8> {
+        let mut rng = StdRng::seed_from_u64(11);
+        let most = if self.element.bytes() == 8 { 1i64 << 40 } else { 1 << 31 };
+        let least = if self.element.is_signed() { -most } else { 0 };
+        let len = span(&case.shape, &self.strides(case)).unwrap();
+        let numbers: Vec<f64> = (0..len).map(|_| rng.random_range(least..most) as f64).collect();
+        encode(self.element, &numbers)
+    }
 }
 
 /// The `k` largest, in their order.
 fn largest_of(k: usize) -> Asked {
-    Asked { k, largest: true, nan_last: false, by_position: false, plan: None }
+    Asked { k, largest: true, nan_last: false, by_position: false, plan: None, table: None }
 }
 
 impl Asked {
@@ -123,22 +168,35 @@ fn check(client: &Client, case: &Case, element: ElementType, bytes: &[u8], asked
     let size = element.bytes();
     let device = capable_device(client);
     let input = tensor_of(client, element, bytes, &case.shape, &case.strides);
-    let selection = || asked.of(&input, &device).over(case.axes.as_slice());
+    let table = asked.table.map(|table| {
+        let (bytes, strides) = (table.bytes(case), table.strides(case));
+        let tensor = tensor_of(client, table.element, &bytes, &case.shape, &strides);
+        (tensor, bytes, strides)
+    });
+    let index = asked.table.map_or(ElementType::U32, |table| table.element);
+    let selection = || {
+        let selection = asked.of(&input, &device).over(case.axes.as_slice());
+        match &table {
+            Some((table, ..)) => selection.with_positions(table),
+            None => selection,
+        }
+    };
     let shape = selection().output_shape().unwrap_or_else(|error| panic!("{told}: {error}"));
     let types = selection().output_types().unwrap();
-    assert_eq!((types.values, types.positions), (element, ElementType::U32));
+    assert_eq!((types.values, types.positions), (element, index));
     let strides: Vec<usize> = row_major_strides(&shape).iter().map(|stride| 2 * stride).collect();
     let len = span(&shape, &strides).unwrap();
     let poisoned = |element: ElementType| {
         let bytes = vec![POISON; len * element.bytes()];
         tensor_of(client, element, &bytes, &shape, &strides)
     };
-    let (values, positions) = (poisoned(element), poisoned(ElementType::U32));
+    let (values, positions) = (poisoned(element), poisoned(index));
     let outputs =
         Selected { values: values.clone().binding(), positions: positions.clone().binding() };
     selection().run_into(client, outputs).unwrap_or_else(|error| panic!("{told}: {error}"));
     let values = read::<u8>(client, &values, len * size);
-    let positions = read::<u32>(client, &positions, len);
+    let positions = read::<u8>(client, &positions, len * index.bytes());
+    let position_at = |at: usize| &positions[at * index.bytes()..][..index.bytes()];
 
     let places: Vec<usize> = (0..case.span()).collect();
     let slices = reduce_naively(&places, &case.shape, &case.strides, &case.axes, <[usize]>::to_vec);
@@ -152,14 +210,24 @@ fn check(client: &Client, case: &Case, element: ElementType, bytes: &[u8], asked
         <[usize]>::to_vec,
     );
     assert_eq!(slices.len(), at_ranks.len(), "{told}");
-    for (slice, ranks) in slices.iter().zip(&at_ranks) {
+    // What is written for each position of each slice, as bytes.
+    let numbers: Option<Vec<Vec<&[u8]>>> = table.as_ref().map(|(_, bytes, strides)| {
+        let numbers: Vec<&[u8]> = bytes.chunks(index.bytes()).collect();
+        reduce_naively(&numbers, &case.shape, strides, &case.axes, <[&[u8]]>::to_vec)
+    });
+    for (nth, (slice, ranks)) in slices.iter().zip(&at_ranks).enumerate() {
         let elements: Vec<Ordered> = slice
             .iter()
             .map(|&place| Ordered::of(element, &bytes[place * size..][..size]))
             .collect();
         let expected = asked.select(&elements);
-        let found: Vec<usize> = ranks.iter().map(|&at| positions[at] as usize).collect();
-        assert_eq!(found, expected, "{told}");
+        let found: Vec<&[u8]> = ranks.iter().map(|&at| position_at(at)).collect();
+        let own: Vec<[u8; 4]> = expected.iter().map(|&at| (at as u32).to_le_bytes()).collect();
+        let written: Vec<&[u8]> = match &numbers {
+            Some(numbers) => expected.iter().map(|&at| numbers[nth][at]).collect(),
+            None => own.iter().map(|bytes| &bytes[..]).collect(),
+        };
+        assert_eq!(found, written, "{told}");
         for (&at, &position) in ranks.iter().zip(&expected) {
             let expected = &bytes[slice[position] * size..][..size];
             assert_eq!(values[at * size..][..size], *expected, "{told} position {position}");
@@ -167,7 +235,8 @@ fn check(client: &Client, case: &Case, element: ElementType, bytes: &[u8], asked
     }
     // The gaps are as they were.
     let is_gap = |at: &usize| !at.is_multiple_of(2);
-    let untouched = (0..len).filter(is_gap).all(|at| positions[at].to_le_bytes() == [POISON; 4]);
+    let is_poisoned = |at| position_at(at).iter().all(|&byte| byte == POISON);
+    let untouched = (0..len).filter(is_gap).all(is_poisoned);
     assert!(untouched, "{told}");
 }
 
@@ -185,6 +254,7 @@ fn orders(k: usize) -> impl Iterator<Item = Asked> {
         nan_last: bits & 2 != 0,
         by_position: bits & 4 != 0,
         plan: None,
+        table: None,
     })
 }
 
@@ -387,6 +457,107 @@ pub(crate) fn merged_runs(client: &Client) {
     }
 }
 
+/// A plan of each method that may run the problem, and those with several cubes.
+fn plan_of_each_method(problem: &TopKProblem, chosen: TopKPlan, device: &Device) -> Vec<TopKPlan> {
+    let slices = problem.slices();
+    let plain = Access::new(chosen.access.direction);
+    let mut plans = Vec::new();
+    for method in [TopKMethod::Buffer, TopKMethod::Registers, TopKMethod::Runs] {
+        for (units, buffer, cubes, loads) in [(16, 64, 1, 2), (32, 256, 3, 1), (16, 128, 1, 12)] {
+            let mut plan = chosen;
+            plan.method = method;
+            plan.access = plain.with_loads_in_flight(loads);
+            (plan.units_per_slice, plan.slices_per_cube, plan.digit_bits) = (units, 2, 4);
+            (plan.buffer, plan.cubes_per_slice) = (buffer, cubes);
+            if method == TopKMethod::Runs {
+                plan.slices_per_cube = 1;
+                plan.cubes_per_slice = slices.reduction_len().div_ceil(buffer as usize) as u32;
+            }
+            if plan.check(problem, device).is_ok() {
+                plans.push(plan);
+            }
+        }
+    }
+    plans
+}
+
+/// Positions of a tensor: of every type and layout, by every method, in all orders.
+pub(crate) fn with_positions(client: &Client) {
+    let device = capable_device(client);
+    let cases = [
+        Case::contiguous(&[3, 1500], &[1]),
+        Case::contiguous(&[5, 150], &[1]),
+        Case::contiguous(&[150, 7], &[0]),
+        Case::permuted(&[6, 4, 12], &[2, 0, 1], &[0, 1]),
+        Case::pitched(&[6, 100], 104, &[0, 1]),
+    ];
+    let layouts = [TableLayout::Alike, TableLayout::Reversed, TableLayout::Repeated];
+    let mut methods = Vec::new();
+    for (nth, case) in cases.iter().enumerate() {
+        let bytes = random_bytes(ElementType::F32, case.span(), &mut StdRng::seed_from_u64(5));
+        let input = tensor_of(client, ElementType::F32, &bytes, &case.shape, &case.strides);
+        for (layout, k) in layouts.into_iter().zip([1, 9, 40]) {
+            let table = Some(Table { element: ElementType::U32, layout });
+            let (bytes, strides) = (table.unwrap().bytes(case), table.unwrap().strides(case));
+            let tensor = tensor_of(client, ElementType::U32, &bytes, &case.shape, &strides);
+            let selection = largest(k, &input).over(case.axes.as_slice()).with_positions(&tensor);
+            let problem = selection.problem().unwrap();
+            let chosen = selection.choose(client).unwrap().plan;
+            // Each plan compiles kernels. Columns and gaps are about the layouts alone.
+            let mut plans = vec![chosen];
+            if nth < 2 {
+                plans.extend(plan_of_each_method(&problem, chosen, &device));
+            }
+            for (turn, plan) in plans.into_iter().enumerate() {
+                methods.push((plan.method, plan.cubes_per_slice > 1));
+                let asked = orders(k).nth((nth + turn) % 8).unwrap();
+                let asked = Asked { plan: Some(plan), table, ..asked };
+                check_random(client, case, ElementType::F32, asked, nth as u64);
+            }
+        }
+    }
+    for method in [
+        (TopKMethod::Buffer, false),
+        (TopKMethod::Buffer, true),
+        (TopKMethod::Registers, false),
+        (TopKMethod::Runs, true),
+    ] {
+        assert!(methods.contains(&method), "{method:?}");
+    }
+    // Types of positions, and of elements with one word and with two.
+    let case = &cases[1];
+    for element in [ElementType::I32, ElementType::U64, ElementType::I64] {
+        for of in [ElementType::F16, ElementType::I64] {
+            if device.has(element) && device.has(of) {
+                let table = Some(Table { element, layout: TableLayout::Reversed });
+                check_random(client, case, of, Asked { table, ..largest_of(7) }, 1);
+            }
+        }
+    }
+
+    // What is refused, before anything is launched.
+    let x = tensor(client, &[1.0f32; 12], &[3, 4], &[4, 1]);
+    let refused = |table: TensorHandle| {
+        let error = largest(2, &x).over(1).with_positions(&table).run(client).unwrap_err();
+        assert!(!error.launched());
+        error.kind()
+    };
+    assert_eq!(refused(tensor(client, &[1u32; 12], &[4, 3], &[3, 1])), ErrorKind::Shape);
+    assert_eq!(refused(tensor(client, &[1u32; 12], &[12], &[1])), ErrorKind::Shape);
+    assert_eq!(refused(tensor(client, &[1.0f32; 12], &[3, 4], &[4, 1])), ErrorKind::Type);
+    assert_eq!(refused(tensor(client, &[1u16; 12], &[3, 4], &[4, 1])), ErrorKind::Type);
+    assert_eq!(refused(tensor(client, &[1u32; 8], &[3, 4], &[4, 1])), ErrorKind::Buffer);
+    let table = tensor(client, &[1u32; 12], &[3, 4], &[4, 1]);
+    let other = largest(2, &x).with_positions(&table).position_type(ElementType::I32);
+    assert_eq!(other.check(client).unwrap_err().kind(), ErrorKind::Type);
+    let short = tensor(client, &[1u32; 8], &[3, 4], &[4, 1]);
+    let short = largest(2, &x).with_positions(&short).check(client).unwrap_err();
+    assert_eq!(
+        short.to_string(),
+        "the tensor of positions spans 48 bytes, but its buffer holds 32"
+    );
+}
+
 /// Quantiles beside those of sorted elements in f64: of every type, over axes of any layout, from
 /// both ends of a slice, and of slices with NaN and infinities.
 pub(crate) fn of_quantiles(client: &Client) {
@@ -533,6 +704,14 @@ pub(crate) fn stored_and_recorded(client: &Client) {
             other => panic!("{other}"),
         }
     };
+    let table = TensorDescription::strided(ElementType::U32, [2, 1000], [0, 1]);
+    let described = TensorDescription::row_major(ElementType::F32, [2, 1000]);
+    let numbered = largest(5, &described).over(1).with_positions(&table);
+    let line = numbered.record().unwrap().to_json();
+    let RecordedCall::TopK(read) = RecordedCall::parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!(read.to_string(), "top_k 5 of f32 [2, 1000] axis 1 from u32 strides [0, 1]");
+    assert_eq!(read.problem().unwrap(), numbered.problem().unwrap());
+    assert_ne!(read.problem().unwrap(), problem);
     assert_eq!(with_strides("[1,2]").unwrap().rank_stride(), 2);
     assert!(with_strides("[1,2,3]").is_err());
 }

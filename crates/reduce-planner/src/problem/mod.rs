@@ -485,13 +485,9 @@ impl Problem {
     /// Bytes that must move: each distinct input element is read once, each result is written once.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let outputs = self.outputs() as u64;
-        if outputs == 0 {
+        if self.outputs() == 0 {
             return 0;
         }
-        let kept = self.kept.iter().map(|dim| (dim.extent, dim.stride));
-        let reduced = self.reduced.iter().map(|dim| (dim.extent, dim.stride));
-        let first = distinct(kept.chain(reduced)).saturating_mul(self.input.bytes() as u64);
         let second = self.second.as_ref().map_or(0, |second| {
             let kept = self.kept.iter().zip(&second.strides.kept);
             let reduced = self.reduced.iter().zip(&second.strides.reduced);
@@ -499,8 +495,19 @@ impl Problem {
             let reduced = reduced.map(|(dim, &stride)| (dim.extent, stride));
             distinct(kept.chain(reduced)).saturating_mul(second.element.bytes() as u64)
         });
-        let written = outputs.saturating_mul(self.result_bytes() as u64);
-        first.saturating_add(second).saturating_add(written)
+        self.bytes_of_first().saturating_add(second)
+    }
+
+    /// Those of the first input and of the results.
+    fn bytes_of_first(&self) -> u64 {
+        let outputs = self.outputs() as u64;
+        if outputs == 0 {
+            return 0;
+        }
+        let kept = self.kept.iter().map(|dim| (dim.extent, dim.stride));
+        let reduced = self.reduced.iter().map(|dim| (dim.extent, dim.stride));
+        let first = distinct(kept.chain(reduced)).saturating_mul(self.input.bytes() as u64);
+        first.saturating_add(outputs.saturating_mul(self.result_bytes() as u64))
     }
 
     /// The largest number that an index into this problem must hold.

@@ -1,8 +1,8 @@
 //! The selection of a few elements of each slice.
 
 use super::{
-    InputSpec, OperatorClass, OutputSpec, Problem,
-    statement::{check_output, checked_span, select},
+    InputSpec, OperatorClass, OutputSpec, Problem, SecondSpec,
+    statement::{check_output, check_rank, checked_span, select},
 };
 use crate::{
     element::ElementType,
@@ -65,6 +65,27 @@ impl TopKProblem {
         k: usize,
         selected: &SelectedSpec<'_>,
     ) -> Result<Self, ProblemError> {
+        Self::with_positions(input, None, axes, k, selected)
+    }
+
+    /// Like [`new`](Self::new), with the positions that are written in place of those in the slice:
+    /// a tensor that has one for each element of the input. It is the second input of the
+    /// [`slices`](Self::slices), of which only the elements of selected ones are read.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new), and positions that do not lie along the axes of the input.
+    pub fn with_positions(
+        input: &InputSpec<'_>,
+        table: Option<&SecondSpec<'_>>,
+        axes: Option<&[usize]>,
+        k: usize,
+        selected: &SelectedSpec<'_>,
+    ) -> Result<Self, ProblemError> {
+        if let Some(table) = table {
+            check_rank(Role::Positions, input.shape.len(), table.strides)?;
+            checked_span(Role::Positions, input.shape, table.strides)?;
+        }
         let is_reduced = reduced_axes(input.shape.len(), axes)?;
         let kept = select(input.shape, &is_reduced, false);
         let reduced = select(input.shape, &is_reduced, true);
@@ -75,7 +96,7 @@ impl TopKProblem {
         let key_bytes = input.element.bytes().next_multiple_of(size_of::<u32>());
         let entry_bytes = key_bytes + positions.bytes();
         let class = OperatorClass::new("top_k", entry_bytes).fields(2).positional().exact();
-        let slices = Problem::new(class, input, axes, &output)?;
+        let slices = Problem::with_inputs(class, input, table, None, axes, &output)?;
         if reduced.is_empty() {
             return Err(ProblemError::NoAxes { operator: class.name });
         }
@@ -121,11 +142,15 @@ impl TopKProblem {
     }
 
     /// Bytes that must move: each distinct element is read once, and the selected ones are written
-    /// with their positions.
+    /// with their positions, which may be read before.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let of_one: usize = self.slices.results().iter().map(|result| result.bytes()).sum();
         let more = self.slices.outputs().saturating_mul(self.written.saturating_sub(1));
-        self.slices.bytes().saturating_add(more.saturating_mul(of_one) as u64)
+        let of_slices =
+            self.slices.bytes_of_first().saturating_add(more.saturating_mul(of_one) as u64);
+        let of_position = self.slices.second().map_or(0, |table| table.element().bytes());
+        let written = self.slices.outputs().saturating_mul(self.written);
+        of_slices.saturating_add(written.saturating_mul(of_position) as u64)
     }
 }

@@ -147,7 +147,9 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
         let larger = TopKPlan { buffer: plan.buffer.max(tuning.shared_buffer), ..plan };
         plan = if larger.fits(problem, device) { larger } else { plan };
     }
-    Some(plan)
+    // A device may not bind the entries that cubes leave beside everything else.
+    let alone = TopKPlan { cubes_per_slice: 1, ..plan };
+    Some(if plan.check(problem, device).is_ok() { plan } else { alone })
 }
 
 /// The plan of runs as long as the device's shared memory and the units of a cube allow.

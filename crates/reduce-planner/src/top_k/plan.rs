@@ -212,10 +212,11 @@ impl TopKPlan {
             return Err(Illegal::SplitStride { cubes, max: limits::INDEX_SLACK });
         }
         let (key, position) = Self::entry_words(problem);
-        // The input as vectors and as elements, values, positions, ranks and entries; or entries
-        // that are read and others that are written.
+        // The input as vectors and as elements, positions to read, values, positions, ranks and
+        // entries; or entries that are read and others that are written.
         let words = key + position;
-        let bindings = if self.leaves_entries() { (5 + words).max(2 * words) } else { 5 };
+        let arrays = 5 + usize::from(slices.second().is_some());
+        let bindings = if self.leaves_entries() { (arrays + words).max(2 * words) } else { arrays };
         fits_bindings(bindings, device)?;
         fits_grid(self.cubes(problem), false, device)
     }

@@ -16,7 +16,7 @@ use crate::{
         call::Call,
         launched::{Kernel, Launches, dimensions},
         reduce::check_layouts,
-        scratch::{Stream, partials},
+        scratch::{Stream, in_words, partials},
     },
     kernels::{
         args::{InputArraysLaunch, KernelTypesArg},
@@ -32,28 +32,48 @@ use crate::{
     },
 };
 
+/// What a selection reads, and where its results go, apart from its outputs' buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Selecting<'a> {
+    pub(crate) input: &'a TensorHandle,
+    /// The tensor of positions to write, if the request has one.
+    pub(crate) table: Option<&'a TensorHandle>,
+    /// Elements of the outputs' buffers before the first that is written.
+    pub(crate) start: usize,
+    /// What the first position of a slice counts as.
+    pub(crate) first: u64,
+}
+
+impl<'a> Selecting<'a> {
+    /// From a tensor, with positions from 0, into outputs of its own.
+    pub(crate) fn from(input: &'a TensorHandle, table: Option<&'a TensorHandle>) -> Self {
+        Self { input, table, start: 0, first: 0 }
+    }
+}
+
 impl<'a> Call<'a, TopKRequest<'a>> {
     /// Launches into new tensors: the values and the positions.
     pub(crate) fn run(
         self,
         client: &Client,
-        input: &TensorHandle,
+        selecting: Selecting<'_>,
     ) -> Result<[TensorHandle; 2], ReduceError> {
-        self.prepared(client)?.run_new(client, input)
+        self.prepared(client)?.run_new(client, selecting)
     }
 
     /// Launches into tensors that the caller supplies.
     pub(crate) fn run_into(
         self,
         client: &Client,
-        input: &TensorHandle,
+        selecting: Selecting<'_>,
         outputs: [TensorBinding; 2],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
         check_layouts(&prepared.stated.shape, &outputs)?;
-        // CubeCL does not reveal the stream of a client, but a new buffer does.
-        let stream = || client.empty(1).stream.value;
-        prepared.run(client, input, outputs.map(|output| output.handle), stream)
+        let outputs = outputs.map(|output| output.handle);
+        let ready = prepared.ready(client, selecting, outputs, None)?;
+        ready.into_iter().for_each(ReadyTopK::run);
+        Ok(())
     }
 }
 
@@ -62,8 +82,18 @@ impl PreparedTopK {
     pub(super) fn run_new(
         &self,
         client: &Client,
-        input: &TensorHandle,
+        selecting: Selecting<'_>,
     ) -> Result<[TensorHandle; 2], ReduceError> {
+        let outputs = self.new_outputs(client);
+        let bindings = outputs.each_ref().map(|output| output.handle.clone().binding());
+        let stream = outputs[0].handle.stream.value;
+        let ready = self.ready(client, selecting, bindings, Some(stream))?;
+        ready.into_iter().for_each(ReadyTopK::run);
+        Ok(outputs)
+    }
+
+    /// New tensors for the values and the positions.
+    pub(crate) fn new_outputs(&self, client: &Client) -> [TensorHandle; 2] {
         let StatedTopK { problem, signature, shape, strides } = &self.stated;
         let new = |element: ElementType| {
             // A buffer of 0 bytes cannot be bound.
@@ -71,58 +101,93 @@ impl PreparedTopK {
             TensorHandle::new(handle, shape.clone(), strides.clone(), storage_type(element))
         };
         let [values, positions, _] = signature.results;
-        let outputs = [new(values), new(positions)];
-        let bindings = outputs.each_ref().map(|output| output.handle.clone().binding());
-        let stream = outputs[0].handle.stream.value;
-        self.run(client, input, bindings, || stream)?;
-        Ok(outputs)
+        [new(values), new(positions)]
     }
 
-    fn run(
-        &self,
-        client: &Client,
-        input: &TensorHandle,
+    /// Launches that cannot be refused any more; `None` if there is nothing to launch. `stream` is
+    /// the client's stream if it is known.
+    pub(crate) fn ready<'r>(
+        &'r self,
+        client: &'r Client,
+        selecting: Selecting<'r>,
         outputs: [BufferBinding; 2],
-        stream: impl FnOnce() -> Stream,
-    ) -> Result<(), ReduceError> {
+        stream: Option<Stream>,
+    ) -> Result<Option<ReadyTopK<'r>>, ReduceError> {
         let StatedTopK { problem, signature, .. } = &self.stated;
+        let Selecting { input, table, start, first } = selecting;
         let (span, element) = (problem.slices().input_span(), problem.slices().input());
         let input = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
+        let table = table.zip(problem.slices().second()).map(|(tensor, table)| {
+            let (span, element) = (table.span(), table.element());
+            Bound::check_input(client, Role::Positions, &tensor.handle, span, element)
+        });
+        let table = table.transpose()?;
         let [values, positions] = outputs;
-        let bound = |output, element| {
-            Bound::check(client, Role::Output, output, problem.output_span(), element)
-        };
+        let places = start.saturating_add(problem.output_span());
+        let bound = |output, element| Bound::check(client, Role::Output, output, places, element);
         let outputs =
             [bound(values, signature.results[0])?, bound(positions, signature.results[1])?];
-        let Some(launch) = &self.launch else { return Ok(()) };
-        self.noted.launch(client, |each| self.kernels(client, each));
+        let Some(launch) = &self.launch else { return Ok(None) };
+        // CubeCL does not reveal the stream of a client, but a new buffer does.
+        let stream = || stream.unwrap_or_else(|| client.empty(1).stream.value);
+        let words = launch.selection.key_words + launch.selection.position_words;
+        let entries = |times: usize| {
+            let bytes = core::iter::repeat_n(size_of::<u32>(), times * words);
+            partials(client, stream(), entries_left(problem, &launch.plan), bytes)
+        };
+        let entries = match launch.further {
+            Further::None => Vec::new(),
+            Further::Among { .. } => entries(1)?,
+            Further::Runs(_) => entries(2)?,
+        };
         let order = self.order;
         let ranks = self
             .ranks
             .clone()
             .map(|ranks| Bound::own(ranks.binding(), problem.written(), size_of::<u32>()));
         let stated = &self.stated;
-        let launching = SelectionLaunch { client, stated, launch, order, ranks, input, outputs };
-        let words = launch.selection.key_words + launch.selection.position_words;
-        let entries = |times: usize| {
-            let bytes = core::iter::repeat_n(size_of::<u32>(), times * words);
-            partials(client, stream(), entries_left(problem, &launch.plan), bytes)
+        let launching = SelectionLaunch {
+            client,
+            stated,
+            launch,
+            order,
+            ranks,
+            input,
+            table,
+            outputs,
+            start,
+            first,
         };
+        Ok(Some(ReadyTopK { prepared: self, launching, entries }))
+    }
+}
+
+/// A selection whose checks have all passed, with the memory between its launches.
+pub(crate) struct ReadyTopK<'a> {
+    prepared: &'a PreparedTopK,
+    launching: SelectionLaunch<'a>,
+    entries: Vec<Bound<'static>>,
+}
+
+impl ReadyTopK<'_> {
+    /// Launches it.
+    pub(crate) fn run(self) {
+        let Self { prepared, launching, entries } = self;
+        let SelectionLaunch { client, launch, .. } = launching;
+        prepared.noted.launch(client, |each| prepared.kernels(client, each));
         match launch.further {
             Further::None if launch.plan.method == TopKMethod::Registers => {
                 launching.select_in_registers();
             }
             Further::None => launching.select(),
             Further::Among { selection, grid } => {
-                launching.select_candidates(&entries(1)?, selection, grid);
+                launching.select_candidates(&entries, selection, grid);
             }
             Further::Runs(runs) => {
-                let entries = entries(2)?;
-                let (first, second) = entries.split_at(words);
+                let (first, second) = entries.split_at(entries.len() / 2);
                 launching.sort(&runs, [first, second]);
             }
         }
-        Ok(())
     }
 }
 
@@ -134,7 +199,10 @@ struct SelectionLaunch<'a> {
     order: Order,
     ranks: Option<Bound<'static>>,
     input: Bound<'a>,
+    table: Option<Bound<'a>>,
     outputs: [Bound<'static>; 2],
+    start: usize,
+    first: u64,
 }
 
 impl SelectionLaunch<'_> {
@@ -152,7 +220,7 @@ impl SelectionLaunch<'_> {
                 CubeDim::new_1d(selection.team.units_per_cube),
                 address,
                 self.types(),
-                self.input(),
+                self.input(self.table.as_ref()),
                 self.selected(),
                 geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
                 self.order.argument(),
@@ -176,7 +244,7 @@ impl SelectionLaunch<'_> {
                 CubeDim::new_1d(selection.team.units_per_cube),
                 address,
                 self.types(),
-                self.input(),
+                self.input(self.table.as_ref()),
                 self.selected(),
                 geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
                 self.order.argument(),
@@ -205,7 +273,7 @@ impl SelectionLaunch<'_> {
                 CubeDim::new_1d(selection.team.units_per_cube),
                 address,
                 self.types(),
-                self.input(),
+                self.input(None),
                 arrays(candidates),
                 geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
                 self.order.argument(),
@@ -223,7 +291,7 @@ impl SelectionLaunch<'_> {
                 CubeDim::new_1d(merging.team.units_per_cube),
                 address,
                 self.types(),
-                self.input(),
+                self.input(self.table.as_ref()),
                 arrays(candidates),
                 self.selected(),
                 geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
@@ -250,7 +318,7 @@ impl SelectionLaunch<'_> {
                 CubeDim::new_1d(selection.team.units_per_cube),
                 address,
                 self.types(),
-                self.input(),
+                self.input(None),
                 arrays(entries[0]),
                 geometry(problem.slices(), &reading(&plan, 1)),
                 self.order.of_values(),
@@ -291,7 +359,7 @@ impl SelectionLaunch<'_> {
                 CubeDim::new_1d(launches.units),
                 address,
                 self.types(),
-                self.input(),
+                self.input(self.table.as_ref()),
                 arrays(entries[0]),
                 self.selected(),
                 geometry(problem.slices(), &reading(&plan, 1)),
@@ -348,23 +416,29 @@ impl SelectionLaunch<'_> {
         types(self.client, self.stated, self.launch)
     }
 
-    /// The input as vectors and as elements.
-    fn input(&self) -> InputArraysLaunch {
+    /// The input as vectors and as elements, and the positions to write where a launch writes them.
+    /// No load reads these.
+    fn input(&self, table: Option<&Bound<'_>>) -> InputArraysLaunch {
         let vectors = self.input.vectors(self.launch.plan.access.vector);
         let elements = Some(self.input.elements()).into();
-        InputArraysLaunch::new(vectors, elements, None.into(), None.into(), CompanionAccess::None)
+        let table = table.map(Bound::elements).into();
+        InputArraysLaunch::new(vectors, elements, table, None.into(), CompanionAccess::None)
     }
 
     fn selected(&self) -> SelectedArraysLaunch {
         let [values, positions] = &self.outputs;
         let problem = &self.stated.problem;
         let ranks = self.ranks.as_ref().map(Bound::elements);
+        let [first, first_high] = in_words(self.first);
         SelectedArraysLaunch::new(
             values.elements(),
             positions.elements(),
             ranks.into(),
             problem.written(),
             problem.rank_stride(),
+            self.start,
+            first,
+            first_high,
         )
     }
 }
@@ -373,6 +447,7 @@ impl SelectionLaunch<'_> {
 fn types(client: &Client, stated: &StatedTopK, launch: &TopKLaunch) -> KernelTypesArg {
     KernelTypesArg {
         stored: memory_type(stated.problem.slices().input()),
+        second: stated.problem.slices().second().map(|table| memory_type(table.element())),
         width: launch.plan.access.vector,
         hardware_math: false,
         ..merging_types(client, &stated.signature)

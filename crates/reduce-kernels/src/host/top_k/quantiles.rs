@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use cubecl::{ir::AddressType, prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{Device, ElementType, Illegal, PlanError, TopKPlan, check_limits};
 
-use super::request::{Order, TopKRequest};
+use super::{
+    launch::Selecting,
+    request::{Order, TopKRequest},
+};
 use crate::{
     element::{memory_type, storage_type},
     error::{Reason, ReduceError},
@@ -133,7 +136,7 @@ impl<'a> QuantilesCall<'a> {
         })?;
         let handle = client.empty(total.max(1) * output.bytes());
         let results = TensorHandle::new_contiguous(shape, handle, storage_type(output));
-        let [values, _] = prepared.run_new(client, input)?;
+        let [values, _] = prepared.run_new(client, Selecting::from(input, None))?;
         // There are ranks unless there is nothing to select.
         let Some(ranks) = &prepared.ranks else { return Ok(results) };
         let words = problem.written() + selection.task.beside_ranks.len();

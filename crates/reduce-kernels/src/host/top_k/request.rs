@@ -5,16 +5,16 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 use cubecl::{ir::AddressType, prelude::*, server::Handle};
 use reduce_planner::{
     Combine, Device, ElementType, Illegal, InputSpec, Plan, PlanError, ProblemError, Role,
-    Schedule, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, check_limits, reduced_axes,
-    row_major_strides,
+    Schedule, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, check_limits,
+    reduced_axes, row_major_strides,
 };
 
 #[cfg(feature = "serde")]
-use crate::recorded::{RecordedCall, RecordedTopK};
+use crate::recorded::{RecordedCall, RecordedOperand, RecordedTopK};
 use crate::{
     error::{Reason, ReduceError},
     host::{
-        bound::{byte_count, check_input},
+        bound::{byte_count, check_input, check_span},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
         launched::Noted,
@@ -91,9 +91,28 @@ pub(crate) struct TopKRequest<'a> {
     pub(crate) order: Order,
     /// The type of the positions, if one was asked for.
     pub(crate) positions: Option<ElementType>,
+    /// The tensor whose elements are written in place of positions in the slice, if there is one.
+    pub(crate) table: Option<PositionTable<'a>>,
     /// Shape and strides of supplied outputs.
     pub(crate) output: Option<OutputLayout<'a>>,
+    /// Elements that supplied buffers hold, if the outputs are a part of what these are for.
+    pub(crate) places: usize,
     pub(crate) plan: Option<TopKPlan>,
+}
+
+/// A tensor of positions to write: its type, and its strides along the axes of the input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PositionTable<'a> {
+    pub(crate) element: ElementType,
+    pub(crate) strides: Cow<'a, [usize]>,
+}
+
+impl PositionTable<'_> {
+    /// As a second input. It is read one element at a time, for which any alignment does.
+    fn spec(&self) -> SecondSpec<'_> {
+        let Self { element, ref strides } = *self;
+        SecondSpec { element, strides, alignment: element.bytes() }
+    }
 }
 
 /// A selection whose axes, types and strides have been checked.
@@ -178,7 +197,9 @@ impl<'a> TopKRequest<'a> {
             or_fewer: false,
             order: Order::new(true),
             positions: None,
+            table: None,
             output: None,
+            places: 0,
             plan: None,
         }
     }
@@ -192,6 +213,10 @@ impl<'a> TopKRequest<'a> {
             axes: self.axes.map(owned),
             ranks: self.ranks.map(|ranks| Cow::Owned(ranks.into_owned())),
             beside_ranks: Cow::Owned(self.beside_ranks.into_owned()),
+            table: self.table.map(|PositionTable { element, strides }| {
+                let strides = owned(strides);
+                PositionTable { element, strides }
+            }),
             output: self.output.map(|(shape, strides)| (owned(shape), owned(strides))),
             ..self
         }
@@ -215,15 +240,18 @@ impl<'a> TopKRequest<'a> {
         let is_reduced = reduced_axes(shape.len(), self.axes.as_deref())?;
         let (len, ranked) = self.slices()?;
         let k = if self.or_fewer { self.k.min(len) } else { self.k };
-        let written = self.ranks.as_ref().map(|ranks| ranks.len());
+        // Positions of a tensor are written as they are, so no other type will do.
+        let table = self.table.as_ref().map(|table| table.element);
         let request = TypeRequest {
             input: self.element,
             accumulator: None,
-            outputs: [None, self.positions, None],
+            outputs: [None, self.positions.or(table), None],
             reduction_len: len,
         };
         let signature = rules::value_and_index(&request)
+            .filter(|signature| table.is_none_or(|element| element == signature.results[1]))
             .ok_or_else(|| Reason::Types { operator: NAME.to_owned(), request })?;
+        let written = self.ranks.as_ref().map(|ranks| ranks.len());
         let left = self.axes_left(&is_reduced, ranked);
         let extent = |&axis: &usize| match (is_reduced[axis], axis == ranked) {
             (false, _) => shape[axis],
@@ -263,7 +291,9 @@ impl<'a> TopKRequest<'a> {
             strides: &self.strides,
             alignment: self.alignment,
         };
-        let problem = TopKProblem::new(&input, self.axes.as_deref(), k, &selected)?;
+        let table = self.table.as_ref().map(PositionTable::spec);
+        let axes = self.axes.as_deref();
+        let problem = TopKProblem::with_positions(&input, table.as_ref(), axes, k, &selected)?;
         let strides = strides.to_vec();
         Ok(StatedTopK { problem, signature, shape: selected_shape, strides })
     }
@@ -307,7 +337,7 @@ impl Asked for TopKRequest<'_> {
     }
 }
 
-/// The tensor is the input.
+/// The tensors are the input, and that of positions to write if there is one.
 impl Task for TopKRequest<'_> {
     type Stated = StatedTopK;
     type Problem = TopKProblem;
@@ -337,10 +367,14 @@ impl Task for TopKRequest<'_> {
     }
 
     fn check_bytes(&self, stated: &StatedTopK, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
-        match bytes {
-            &[Some(available)] => check_input(stated.problem.slices(), available),
-            _ => Ok(()),
+        let slices = stated.problem.slices();
+        if let Some(&Some(available)) = bytes.first() {
+            check_input(slices, available)?;
         }
+        if let (Some(&Some(available)), Some(table)) = (bytes.get(1), slices.second()) {
+            check_span(Role::Positions, table.span(), table.element(), available)?;
+        }
+        Ok(())
     }
 
     fn check_outputs(&self, client: &Client, stated: &StatedTopK) -> Result<(), ReduceError> {
@@ -381,7 +415,7 @@ impl Task for TopKRequest<'_> {
                 return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
             }
         }
-        let span = entries.max(problem.output_span() as u64);
+        let span = entries.max(problem.output_span() as u64).max(self.places as u64);
         let wide = check_limits(problem.slices(), device, span)?;
         let (key_words, position_words) = TopKPlan::entry_words(problem);
         let selection = Selection {
@@ -516,6 +550,9 @@ impl RecordedTopK {
             alignment: request.alignment,
             axes: request.axes.as_ref().map(|axes| axes.to_vec()),
             positions: request.positions,
+            table: request.table.as_ref().map(|PositionTable { element, strides }| {
+                RecordedOperand::new(*element, strides, element.bytes())
+            }),
             output_strides: supplied.or(dense).map(of_kept),
         })
     }

@@ -27,6 +27,11 @@ pub(crate) struct SelectedArrays {
     pub(super) written: usize,
     /// From one of them to the next.
     rank_stride: usize,
+    /// Where the outputs of the first slice begin.
+    start: usize,
+    /// The number of the first position: its low and its high word.
+    first: u32,
+    first_high: u32,
 }
 
 #[cube]
@@ -44,7 +49,7 @@ impl SelectedArrays {
     pub(super) fn put(&mut self, source: &Source<'_>, entry: &Entry, nth: usize) {
         let selection = comptime![source.selection];
         let position = entry.position(selection);
-        let place = source.tile.output + nth * self.rank_stride;
+        let place = self.start + source.tile.output + nth * self.rank_stride;
         let (value, is_only) = element_of::<Out>(&entry.words, source.order, selection);
         // Keys forget the sign of zeros and the bits of NaN, so these are read again. They rarely
         // come from further away than the L2 cache.
@@ -53,7 +58,29 @@ impl SelectedArrays {
         } else {
             self.values[place] = source.element_at(position);
         }
-        self.positions[place] = Out2::cast_from(position);
+        self.positions[place] = self.number_of(source, position);
+    }
+
+    /// What is written for a position: the element of the second input if there is one, otherwise
+    /// the position counted from the first.
+    fn number_of(&self, source: &Source<'_>, position: usize) -> Out2 {
+        let table = source.input.second.elements;
+        #[comptime]
+        match &table {
+            ComptimeOption::Some(table) => Out2::cast_from(table[source.second_offset(position)]),
+            ComptimeOption::None => Out2::cast_from(position) + self.first_position(),
+        }
+    }
+
+    fn first_position(&self) -> Out2 {
+        let first = Out2::cast_from(self.first);
+        let output = elem_type_of::<Out2>();
+        if comptime![output.size() == 8] {
+            let half = Out2::from_int(1 << 16);
+            first + Out2::cast_from(self.first_high) * half * half
+        } else {
+            first
+        }
     }
 }
 
@@ -90,15 +117,38 @@ impl<'a> Source<'a> {
         let mut offset = self.tile.input;
         #[unroll]
         for nth in 0..geometry.reduced.len().comptime() {
-            let dim = geometry.reduced.index(nth);
-            let (_, coordinate) = dim.extent.div_mod(position / dim.target_stride);
-            offset += coordinate * dim.stride;
+            offset += self.coordinate(position, nth) * geometry.reduced.index(nth).stride;
         }
+        offset += self.inner_coordinate(position) * geometry.inner_stride;
+        Out::cast_from(self.input.elements.at(offset))
+    }
+
+    /// The offset of its element in the second input, which there is.
+    fn second_offset(&self, position: usize) -> usize {
+        let strides = self.geometry.second.as_ref().unwrap();
+        let mut offset = self.tile.second;
+        #[unroll]
+        for nth in 0..self.geometry.reduced.len().comptime() {
+            offset += self.coordinate(position, nth) * *strides.reduced.index(nth);
+        }
+        offset + self.inner_coordinate(position) * strides.inner
+    }
+
+    /// The index of a position along an outer reduced dimension.
+    fn coordinate(&self, position: usize, #[comptime] nth: usize) -> usize {
+        let dim = self.geometry.reduced.index(nth);
+        let (_, coordinate) = dim.extent.div_mod(position / dim.target_stride);
+        coordinate
+    }
+
+    /// The index of a position along the inner dimension, if that is reduced.
+    fn inner_coordinate(&self, position: usize) -> usize {
         if comptime![self.access.direction == Direction::Along] {
             // A slice of one element has no inner dimension, and its position no stride.
-            let step = clamp_min(geometry.inner_target_stride, 1usize);
-            offset += position / step % geometry.inner_len * geometry.inner_stride;
+            let step = clamp_min(self.geometry.inner_target_stride, 1usize);
+            position / step % self.geometry.inner_len
+        } else {
+            0usize.runtime()
         }
-        Out::cast_from(self.input.elements.at(offset))
     }
 }
