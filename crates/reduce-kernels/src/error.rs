@@ -631,12 +631,43 @@ pub enum PartialsError {
         /// Number of elements of all together.
         count: usize,
     },
+    /// A part of a selection does not begin where the one before it ends.
+    #[error("the positions of partial result {nth} begin at {first}, not at {expected}")]
+    Positions {
+        /// Index in the list, counted from 0.
+        nth: usize,
+        /// Where its positions begin.
+        first: usize,
+        /// Where those of the one before it end; 0 of the first.
+        expected: usize,
+    },
+    /// The type of positions does not hold those of a part of a selection.
+    #[error("{positions} does not hold positions below {end}; ask for another `position_type`")]
+    PositionType {
+        /// Type of the positions.
+        positions: ElementType,
+        /// The number after the last position.
+        end: usize,
+    },
     /// A description that another version of this crate wrote, or whose numbers contradict each
     /// other.
     #[error("no partial results of this version can have {what}")]
     Description {
         /// What is impossible.
         what: String,
+    },
+    /// The values, or the positions, of a part of a selection are not a row-major tensor of the type
+    /// and the shape that the description asks for.
+    #[error("the {tensor} must be a row-major tensor of {element} of shape {expected:?}, not {found}")]
+    Selected {
+        /// What the tensor is: `values` or `positions`.
+        tensor: &'static str,
+        /// The type of its elements.
+        element: ElementType,
+        /// Selected elements of each slice, slices.
+        expected: [usize; 2],
+        /// Type, shape and strides of the tensor.
+        found: String,
     },
     /// The words are not a row-major tensor of u32 of the shape that the description asks for.
     #[error("the words must be a row-major tensor of u32 of shape {expected:?}, not {found}")]

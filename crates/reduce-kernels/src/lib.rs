@@ -75,6 +75,7 @@ mod recorded;
 #[cfg(feature = "serde")]
 mod recording;
 mod reduction;
+mod selected_partials;
 pub mod sharded;
 #[cfg(feature = "testing")]
 pub mod testing;

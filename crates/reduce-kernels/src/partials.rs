@@ -2,7 +2,8 @@
 //!
 //! A reduction of a tensor that does not fit one device, or that arrives in parts, stops before its
 //! end on each part. The partial results are small, cross devices or machines by any transport, and
-//! are merged and finished where they meet.
+//! are merged and finished where they meet. Those of selections are their first elements:
+//! [`SelectedPartial`].
 //!
 //! ```no_run
 //! use reduce_kernels::{
@@ -45,7 +46,12 @@ use crate::{
 #[doc(no_inline)]
 pub use reduce_planner::ShardSpec;
 
-pub use crate::error::PartialsError;
+pub use crate::{
+    error::PartialsError,
+    selected_partials::{
+        SelectedMerge, SelectedPartial, SelectedPartialDescription, merge_selected,
+    },
+};
 
 /// The indices along an axis whose elements went into a partial result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

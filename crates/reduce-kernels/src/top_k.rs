@@ -29,10 +29,11 @@ use crate::{
         settings::PlanStore,
         top_k::{
             launch::Selecting,
+            parts::InParts,
             request::{Order, PositionTable, StatedTopK, TopKRequest},
         },
     },
-    input::Input,
+    input::{Input, sealed::Layout},
     plan_in_use::PlanInUse,
 };
 
@@ -356,34 +357,73 @@ impl<'a, T: Input> TopK<'a, T> {
         &'s self,
         output: Option<(&'s [usize], &'s [usize])>,
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
-        let input = self.input.spec()?;
-        let table = self.table.map(|table| {
-            let InputSpec { element, shape, strides, .. } = table.spec()?;
+        let table = self.table.map(Layout::spec).transpose()?;
+        let request = self.request(self.input.spec()?, table)?;
+        let output =
+            output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides)));
+        let task = TopKRequest { output, or_fewer: self.or_fewer, ..request };
+        Ok(self.call_of(if self.only_last { task.only_last()? } else { task }))
+    }
+
+    /// The call that selects from a part of the slices, of this input: as many elements as it has
+    /// and no more than `k`, in the order that is asked for. What has one rank lies side by side.
+    pub(crate) fn call_of_part<'s>(
+        &'s self,
+        input: InputSpec<'s>,
+        table: Option<InputSpec<'s>>,
+        positions: ElementType,
+    ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
+        let request = self.request(input, table)?;
+        let positions = Some(positions);
+        Ok(self.call_of(TopKRequest { or_fewer: true, ranks_first: true, positions, ..request }))
+    }
+
+    /// What is selected of slices that come in parts. `stated` is the selection of a part, or that
+    /// of all.
+    pub(crate) fn in_parts(&self, stated: &StatedTopK) -> InParts {
+        InParts {
+            k: self.k,
+            or_fewer: self.or_fewer,
+            only_last: self.only_last,
+            order: self.order,
+            element: stated.signature.results[0],
+            positions: stated.signature.results[1],
+            shape: stated.shape.clone(),
+            axis: stated.axis,
+        }
+    }
+
+    /// The type of positions that was asked for.
+    pub(crate) fn position_type_asked(&self) -> Option<ElementType> {
+        self.positions
+    }
+
+    fn call_of<'s>(&'s self, task: TopKRequest<'s>) -> Call<'s, TopKRequest<'s>> {
+        let Self { device, plans, .. } = *self;
+        Call { task, device, plans, parameters: Vec::new(), apply_parameters: Vec::new() }
+    }
+
+    /// The request for this input, without supplied outputs, of all `k` elements.
+    fn request<'s>(
+        &'s self,
+        input: InputSpec<'s>,
+        table: Option<InputSpec<'s>>,
+    ) -> Result<TopKRequest<'s>, ReduceError> {
+        let table = table.map(|InputSpec { element, shape, strides, .. }| {
             if shape != input.shape {
                 let (input, found) = (input.shape.to_vec(), shape.to_vec());
                 return Err(ReduceError::from(Reason::PositionsShape { input, found }));
             }
             Ok(PositionTable { element, strides: Cow::Borrowed(strides) })
         });
-        let mut task = TopKRequest {
+        Ok(TopKRequest {
             keep_dims: self.keep_dims,
-            or_fewer: self.or_fewer,
             order: self.order,
             positions: self.positions,
             table: table.transpose()?,
-            output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
             plan: self.plan,
             ..TopKRequest::new(input, self.axes.as_slice(), self.k)
-        };
-        if self.only_last {
-            let (len, _) = task.slices()?;
-            let k = if self.or_fewer { self.k.min(len) } else { self.k };
-            let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
-            let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
-            task.ranks = Some(Cow::Owned(vec![rank]));
-        }
-        let Self { device, plans, .. } = *self;
-        Ok(Call { task, device, plans, parameters: Vec::new(), apply_parameters: Vec::new() })
+        })
     }
 }
 

@@ -94,7 +94,7 @@ impl PreparedTopK {
 
     /// New tensors for the values and the positions.
     pub(crate) fn new_outputs(&self, client: &Client) -> [TensorHandle; 2] {
-        let StatedTopK { problem, signature, shape, strides } = &self.stated;
+        let StatedTopK { problem, signature, shape, strides, .. } = &self.stated;
         let new = |element: ElementType| {
             // A buffer of 0 bytes cannot be bound.
             let handle = client.empty(problem.output_span().max(1) * element.bytes());

@@ -124,6 +124,8 @@ pub(crate) struct StatedTopK {
     pub(crate) shape: Vec<usize>,
     /// Their strides.
     pub(crate) strides: Vec<usize>,
+    /// The axis of the selected elements in that shape.
+    pub(crate) axis: usize,
 }
 
 /// A selection that is ready to launch, except for its buffers.
@@ -204,6 +206,18 @@ impl<'a> TopKRequest<'a> {
         }
     }
 
+    /// The same of the last of the `k` elements alone.
+    ///
+    /// # Errors
+    ///
+    /// A `k` of 0, or of more than 32 bits.
+    pub(crate) fn only_last(self) -> Result<Self, ReduceError> {
+        let k = if self.or_fewer { self.k.min(self.slices()?.0) } else { self.k };
+        let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
+        let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
+        Ok(Self { ranks: Some(Cow::Owned(vec![rank])), ..self })
+    }
+
     /// The request with lists that it owns.
     fn into_owned(self) -> TopKRequest<'static> {
         let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
@@ -259,11 +273,10 @@ impl<'a> TopKRequest<'a> {
             (true, false) => 1,
         };
         let selected_shape: Vec<usize> = left.iter().map(extent).collect();
+        let axis = left.iter().position(|&axis| axis == ranked);
+        let axis = axis.expect("the axis of the ranks is left");
         let dense = match self.ranks_first {
-            true => {
-                let ranked = left.iter().position(|&axis| axis == ranked);
-                with_ranks_first(&selected_shape, ranked.expect("the axis of the ranks is left"))
-            }
+            true => with_ranks_first(&selected_shape, axis),
             false => row_major_strides(&selected_shape),
         };
         let strides = match &self.output {
@@ -295,7 +308,7 @@ impl<'a> TopKRequest<'a> {
         let axes = self.axes.as_deref();
         let problem = TopKProblem::with_positions(&input, table.as_ref(), axes, k, &selected)?;
         let strides = strides.to_vec();
-        Ok(StatedTopK { problem, signature, shape: selected_shape, strides })
+        Ok(StatedTopK { problem, signature, shape: selected_shape, strides, axis })
     }
 
     /// The axes of the input that the outputs have. The last axis of a slice becomes that of the
@@ -314,7 +327,7 @@ fn strides_of(left: &[usize], strides: &[usize], wanted: impl Fn(usize) -> bool)
 
 /// The strides of selected elements of a shape whose ranks are outermost and whose other axes are
 /// row-major.
-fn with_ranks_first(shape: &[usize], ranked: usize) -> Vec<usize> {
+pub(super) fn with_ranks_first(shape: &[usize], ranked: usize) -> Vec<usize> {
     let mut stride = 1usize;
     let mut strides = vec![0; shape.len()];
     for axis in (0..shape.len()).rev().filter(|&axis| axis != ranked) {

@@ -1,0 +1,270 @@
+//! Selections from slices that come in parts: chunks of a stream, shards, tensors of a list.
+//!
+//! Each part gives its own first elements, in order, with their positions in the whole. Those of
+//! the parts, side by side in the order of the parts, are candidates. The first elements of the
+//! whole are the first of its candidates: of equal ones, that of the earlier part comes first, and
+//! it has the lower position. So a merge is a selection like any other, which writes the positions
+//! of the candidates in place of where they lie among these.
+
+use std::{borrow::Cow, rc::Rc};
+
+use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
+use reduce_planner::{ElementType, InputSpec, ProblemError};
+
+use super::{
+    launch::{ReadyTopK, Selecting},
+    request::{Order, PositionTable, PreparedTopK, TopKRequest, with_ranks_first},
+};
+use crate::{
+    element::storage_type,
+    error::ReduceError,
+    host::{call::Call, reduce::check_layouts, scratch::allocated},
+    input::{alignment_of, sealed::Layout},
+};
+
+/// What is selected of slices that come in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InParts {
+    pub(crate) k: usize,
+    pub(crate) or_fewer: bool,
+    /// Whether only the last of the `k` elements is written in the end.
+    pub(crate) only_last: bool,
+    pub(crate) order: Order,
+    /// Type of the elements.
+    pub(crate) element: ElementType,
+    /// Type of the positions.
+    pub(crate) positions: ElementType,
+    /// Shape of the results, with any number of selected elements.
+    pub(crate) shape: Vec<usize>,
+    /// The axis of the selected elements.
+    pub(crate) axis: usize,
+}
+
+/// A selection from one part, whose results are candidates.
+pub(crate) struct Part<'a> {
+    pub(crate) call: Call<'a, TopKRequest<'a>>,
+    pub(crate) input: &'a TensorHandle,
+    pub(crate) table: Option<&'a TensorHandle>,
+    /// What the first position of a slice of the part counts as.
+    pub(crate) first: u64,
+    /// Elements that it gives of each slice.
+    pub(crate) count: usize,
+}
+
+/// Candidates of all slices: those with one rank side by side, and those of a part before those of
+/// the next.
+#[derive(Clone)]
+pub(crate) struct Candidates {
+    pub(crate) values: Handle,
+    pub(crate) positions: Handle,
+    /// Candidates of each slice.
+    pub(crate) count: usize,
+}
+
+/// Where the first of the candidates go.
+pub(crate) enum Finish {
+    /// New row-major tensors.
+    Results,
+    /// Tensors of the caller's.
+    Into([TensorBinding; 2]),
+    /// New candidates, of a part that may be merged with others.
+    Candidates,
+}
+
+impl InParts {
+    /// Number of slices.
+    pub(crate) fn slices(&self) -> usize {
+        let others = self.shape.iter().enumerate().filter(|&(axis, _)| axis != self.axis);
+        others.map(|(_, &extent)| extent).product()
+    }
+
+    /// The shape with so many elements of each slice.
+    fn with_elements(&self, count: usize) -> Vec<usize> {
+        let mut shape = self.shape.clone();
+        shape[self.axis] = count;
+        shape
+    }
+
+    /// New memory for `count` candidates of each slice.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device has none.
+    pub(crate) fn new_candidates(
+        &self,
+        client: &Client,
+        count: usize,
+    ) -> Result<Candidates, ReduceError> {
+        let places = self.slices().saturating_mul(count).max(1);
+        let new = |element: ElementType| {
+            allocated(client, places.saturating_mul(element.bytes()))
+        };
+        Ok(Candidates { values: new(self.element)?, positions: new(self.positions)?, count })
+    }
+
+    /// Selects from each part, and then from what all of them give. `len` is the number of elements
+    /// of each slice in all parts together. Every part is checked before the first launch. Gives the
+    /// new tensors, if they are new.
+    pub(crate) fn run(
+        &self,
+        client: &Client,
+        mut parts: Vec<Part<'_>>,
+        len: usize,
+        finish: Finish,
+    ) -> Result<Option<[TensorHandle; 2]>, ReduceError> {
+        let count = parts.iter().map(|part| part.count).sum();
+        let slices = self.slices();
+        for part in &mut parts {
+            part.call.task.places = slices.saturating_mul(count);
+        }
+        let merge = self.merge(client, count, len, &finish)?;
+        let prepared: Vec<Rc<PreparedTopK>> =
+            parts.iter().map(|part| part.call.prepared(client)).collect::<Result<_, _>>()?;
+        let candidates = self.new_candidates(client, count)?;
+        let mut ready = Vec::new();
+        let mut before = 0;
+        for (Part { input, table, first, count, .. }, prepared) in parts.iter().zip(&prepared) {
+            let start = before * slices;
+            let selecting = Selecting { input, table: *table, start, first: *first };
+            let outputs = [&candidates.values, &candidates.positions];
+            let outputs = outputs.map(|handle| handle.clone().binding());
+            let stream = Some(candidates.values.stream.value);
+            ready.extend(prepared.ready(client, selecting, outputs, stream)?);
+            before += count;
+        }
+        self.finish(client, &merge, &candidates, finish, ready)
+    }
+
+    /// Selects from candidates that are there.
+    pub(crate) fn select(
+        &self,
+        client: &Client,
+        candidates: &Candidates,
+        len: usize,
+        finish: Finish,
+    ) -> Result<Option<[TensorHandle; 2]>, ReduceError> {
+        let merge = self.merge(client, candidates.count, len, &finish)?;
+        self.finish(client, &merge, candidates, finish, Vec::new())
+    }
+
+    /// Prepares the selection from `count` candidates of each slice of `len` elements.
+    ///
+    /// # Errors
+    ///
+    /// Slices of fewer than `k` elements, outputs that do not fit, and what a selection of
+    /// candidates cannot run for.
+    pub(crate) fn merge(
+        &self,
+        client: &Client,
+        count: usize,
+        len: usize,
+        finish: &Finish,
+    ) -> Result<Rc<PreparedTopK>, ReduceError> {
+        let is_last = !matches!(finish, Finish::Candidates);
+        // A part has fewer candidates than `k` only if it has no more elements, so there are too
+        // few candidates where there are too few elements.
+        if is_last && !self.or_fewer && self.k > len {
+            return Err(ProblemError::TooFewElements { k: self.k, len }.into());
+        }
+        let shape = self.with_elements(count);
+        let strides = with_ranks_first(&shape, self.axis);
+        let axes = [self.axis];
+        let input = InputSpec {
+            element: self.element,
+            shape: &shape,
+            strides: &strides,
+            alignment: alignment_of(0),
+        };
+        let table =
+            PositionTable { element: self.positions, strides: Cow::Borrowed(&strides[..]) };
+        let output = match finish {
+            Finish::Into(outputs) => {
+                let [values, positions] = outputs;
+                let shape = self.with_elements(self.written(len));
+                check_layouts(&shape, &[values.clone(), positions.clone()])?;
+                Some((Cow::Owned(shape), Cow::Owned(values.strides.to_vec())))
+            }
+            Finish::Results | Finish::Candidates => None,
+        };
+        let request = TopKRequest {
+            or_fewer: true,
+            ranks_first: !is_last,
+            order: self.order,
+            positions: Some(self.positions),
+            table: Some(table),
+            output,
+            ..TopKRequest::new(input, Some(&axes), self.k)
+        };
+        let request = if self.only_last && is_last { request.only_last()? } else { request };
+        of_task(request).prepared(client)
+    }
+
+    /// Elements that are written in the end of each slice of `len`.
+    fn written(&self, len: usize) -> usize {
+        if self.only_last { 1 } else { self.k.min(len) }
+    }
+
+    /// Runs what is ready, and selects from the candidates.
+    fn finish(
+        &self,
+        client: &Client,
+        merge: &PreparedTopK,
+        candidates: &Candidates,
+        finish: Finish,
+        ready: Vec<ReadyTopK<'_>>,
+    ) -> Result<Option<[TensorHandle; 2]>, ReduceError> {
+        let shape = self.with_elements(candidates.count);
+        let tensor = |handle: &Handle, element: ElementType| {
+            let strides = with_ranks_first(&shape, self.axis);
+            TensorHandle::new(handle.clone(), shape.clone(), strides, storage_type(element))
+        };
+        let values = tensor(&candidates.values, self.element);
+        let positions = tensor(&candidates.positions, self.positions);
+        let (new, outputs) = match finish {
+            Finish::Results | Finish::Candidates => {
+                let new = merge.new_outputs(client);
+                let bindings = new.each_ref().map(|output| output.handle.clone().binding());
+                (Some(new), bindings)
+            }
+            Finish::Into(outputs) => (None, outputs.map(|output| output.handle)),
+        };
+        let stream = Some(candidates.values.stream.value);
+        let selecting = Selecting::from(&values, Some(&positions));
+        let last = merge.ready(client, selecting, outputs, stream)?;
+        ready.into_iter().chain(last).for_each(ReadyTopK::run);
+        Ok(new)
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The part that gives candidates that are there, which are copied: `count` of each slice, as
+    /// tensors of shape `[candidates, 1]`.
+    pub(crate) fn copied(
+        values: &'a TensorHandle,
+        positions: &'a TensorHandle,
+        count: usize,
+    ) -> Result<Self, ReduceError> {
+        let table = positions.spec()?;
+        // A slice of one element, of which the first is selected.
+        let request = TopKRequest {
+            positions: Some(table.element),
+            table: Some(PositionTable {
+                element: table.element,
+                strides: Cow::Borrowed(table.strides),
+            }),
+            ..TopKRequest::new(values.spec()?, Some(&[1]), 1)
+        };
+        let (call, table) = (of_task(request), Some(positions));
+        Ok(Self { call, input: values, table, first: 0, count })
+    }
+}
+
+fn of_task(task: TopKRequest<'_>) -> Call<'_, TopKRequest<'_>> {
+    Call {
+        task,
+        device: None,
+        plans: None,
+        parameters: Vec::new(),
+        apply_parameters: Vec::new(),
+    }
+}
