@@ -180,6 +180,16 @@ pub(crate) enum Reason {
         /// What is wrong with it.
         error: ReduceError,
     },
+    /// Elements of two types are not selected together.
+    #[error("tensor {nth} of the list is of {other}, and tensor 0 of {first}: both are needed alike")]
+    ListTypes {
+        /// Index of the tensor in the list, counted from 0.
+        nth: usize,
+        /// Type of the first tensor.
+        first: ElementType,
+        /// Type of this tensor.
+        other: ElementType,
+    },
     /// An operand does not lie over the axes that it was given for.
     #[error(
         "operand {nth} has shape {found:?}: one extent is needed for each of the axes {axes:?}, 1 or \
@@ -355,6 +365,7 @@ impl ReduceError {
             | Reason::OutputStrides { .. } => ErrorKind::Shape,
             Reason::StorageType(_)
             | Reason::Types { .. }
+            | Reason::ListTypes { .. }
             | Reason::ClassType { .. }
             | Reason::QuantileType { .. }
             | Reason::AppliedType { .. } => ErrorKind::Type,
@@ -723,6 +734,18 @@ pub enum ShardsError {
     Second {
         /// What differs.
         reason: String,
+    },
+    /// A selection from slices that are cut along an inner axis: their parts do not follow each
+    /// other in the order of positions.
+    #[error(
+        "slices of a selection are cut along axis {axis}, and axis {outer} of them comes before it: \
+         positions of the shards would be mixed up; cut axis {outer}"
+    )]
+    CutInside {
+        /// The axis along which the tensor is cut.
+        axis: usize,
+        /// The axis of a slice that comes before it.
+        outer: usize,
     },
     /// A shard cannot be reduced.
     #[error("shard {nth}: {error}")]

@@ -61,6 +61,7 @@ mod host;
 mod input;
 mod kernels;
 pub mod list;
+mod list_selection;
 pub mod normalize;
 mod one_input;
 pub mod operator;

@@ -47,7 +47,10 @@ use crate::{
     reduction::Outputs,
 };
 
-pub use crate::operator::builtin::ClippedToNorm;
+pub use crate::{
+    list_selection::{ListTopK, largest_of_list, smallest_of_list},
+    operator::builtin::ClippedToNorm,
+};
 
 /// The L2 norm of all elements of all tensors, of shape `[1]`: the global norm of gradients.
 /// [`reduce_list`] with [`NormL2`] gives the norm of each tensor too.

@@ -392,7 +392,8 @@ impl SelectedMerge<'_> {
         let parts = columns.iter().zip(self.partials).map(|([values, positions], partial)| {
             Part::copied(values, positions, partial.description.count())
         });
-        in_parts.run(client, parts.collect::<Result<_, _>>()?, merged.len, finish)
+        let parts = parts.collect::<Result<_, _>>()?;
+        in_parts.run(client, parts, merged.len, finish, |_, error| error)
     }
 
     /// The description of all together, which are everything that is to be selected from.

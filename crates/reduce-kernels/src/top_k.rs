@@ -358,10 +358,20 @@ impl<'a, T: Input> TopK<'a, T> {
         output: Option<(&'s [usize], &'s [usize])>,
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
         let table = self.table.map(Layout::spec).transpose()?;
-        let request = self.request(self.input.spec()?, table)?;
-        let output =
+        let mut call = self.call_of_input(self.input.spec()?, table)?;
+        call.task.output =
             output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides)));
-        let task = TopKRequest { output, or_fewer: self.or_fewer, ..request };
+        Ok(call)
+    }
+
+    /// The call that selects from another input, into new tensors.
+    pub(crate) fn call_of_input<'s>(
+        &'s self,
+        input: InputSpec<'s>,
+        table: Option<InputSpec<'s>>,
+    ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
+        let request = self.request(input, table)?;
+        let task = TopKRequest { or_fewer: self.or_fewer, ..request };
         Ok(self.call_of(if self.only_last { task.only_last()? } else { task }))
     }
 
@@ -391,6 +401,11 @@ impl<'a, T: Input> TopK<'a, T> {
             shape: stated.shape.clone(),
             axis: stated.axis,
         }
+    }
+
+    /// The axes of a slice.
+    pub(crate) fn axes(&self) -> &Axes {
+        &self.axes
     }
 
     /// The type of positions that was asked for.

@@ -120,22 +120,21 @@ fn new_words(client: &Client, count: usize) -> Result<KeptWords, ReduceError> {
     Ok(KeptWords { handle, count, launch: 0 })
 }
 
-/// Buffers for an exchange of words between devices, one slot for each.
+/// Buffers for an exchange of words between devices.
 #[derive(Clone)]
 pub(super) struct SlotBuffers {
-    /// The words that this device gives: all but those of its own slot are 0, and stay so.
+    /// The words that this device gives. Of an exchange by addition, all others are 0 and stay so.
     pub(super) own: Handle,
     /// Where the words of all devices come together.
     pub(super) gathered: Handle,
 }
 
-/// Which [`SlotBuffers`] an exchange uses: the number of slots, that of this device, and the bytes
-/// of each.
+/// Which [`SlotBuffers`] an exchange uses: the bytes of all devices together, and where those that
+/// this device gives begin and how many they are, in one place or in two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotKey {
-    pub(super) slots: usize,
-    pub(super) own: usize,
     pub(super) bytes: usize,
+    pub(super) own: [(usize, usize); 2],
 }
 
 /// The buffers for an exchange. They exist: a device that finds none when the others wait for it
@@ -156,7 +155,7 @@ pub(super) fn slot_buffers(
             scratch.slots[..=nth].rotate_right(1);
             return Ok(scratch.slots[0].1.clone());
         }
-        let bytes = key.slots * key.bytes;
+        let bytes = key.bytes;
         let words = [bytes / size_of::<u32>()];
         let own = TensorHandle::zeros(client, words, storage_type(ElementType::U32)).handle;
         check_allocated(client, &own, bytes)?;
@@ -164,7 +163,7 @@ pub(super) fn slot_buffers(
         scratch.slots.insert(0, (key, buffers.clone()));
         let mut kept = 0;
         scratch.slots.retain(|(key, _)| {
-            kept += 2 * key.slots * key.bytes;
+            kept += 2 * key.bytes;
             kept <= MOST_SLOT_BYTES
         });
         Ok(buffers)

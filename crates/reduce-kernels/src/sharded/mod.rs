@@ -16,6 +16,7 @@
 //! ```
 
 mod reduction;
+mod selection;
 
 use core::fmt;
 

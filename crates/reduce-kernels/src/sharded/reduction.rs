@@ -7,7 +7,7 @@ use crate::{
     error::{Reason, ReduceError, ShardsError},
     host::{
         call::Call,
-        reduce::request::Wanted,
+        reduce::request::{ReduceRequest, Wanted},
         shards::{ShardCall, Transport, run_each, run_exchanged},
     },
     input::sealed::Layout,
@@ -109,7 +109,7 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
     }
 
     /// The call on each device: for results, or for partial results to exchange.
-    fn calls(&self, exchanges: bool) -> Result<Vec<ShardCall<'_>>, ReduceError> {
+    fn calls(&self, exchanges: bool) -> Result<Vec<ShardCall<'_, ReduceRequest<'_>>>, ReduceError> {
         let Self { operator, input, second, ref options } = *self;
         let erased = O::DEFINITION.erased();
         let parameters = (O::PARAMETERS)(&operator)
@@ -145,7 +145,7 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
 
 /// Checks that each element of the second input lies on the device of the elements of the first
 /// that it belongs to.
-fn check_second(first: &Sharded, second: &Sharded) -> Result<(), ReduceError> {
+pub(super) fn check_second(first: &Sharded, second: &Sharded) -> Result<(), ReduceError> {
     let refuse = |reason: String| Err(ShardsError::Second { reason }.into());
     let devices = |tensor: &Sharded| -> Vec<_> {
         tensor.shards.iter().map(|shard| shard.device.to_id()).collect()

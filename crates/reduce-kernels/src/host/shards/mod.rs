@@ -1,4 +1,4 @@
-//! Reductions on several devices at once.
+//! Reductions and selections on several devices at once.
 
 use std::{
     rc::Rc,
@@ -18,15 +18,15 @@ use connections::{Connections, LONGEST_CONNECTING, answers_within};
 
 use super::{
     bound::Bound,
-    call::Call,
+    call::{Call, PlanOf, PreparedOf, Task},
     reduce::{
-        Inputs, PreparedReduction,
+        Inputs,
         launch::ReductionLaunch,
         merge::{PartialWords, PreparedMerge},
         new_outputs,
         request::{ReduceRequest, StatedReduction},
     },
-    scratch::{self, SlotBuffers, SlotKey, unwritten},
+    scratch::{self, SlotBuffers, SlotKey, Stream, unwritten},
 };
 use crate::{
     error::{ReduceError, ShardsError},
@@ -35,13 +35,15 @@ use crate::{
 };
 
 mod connections;
+pub(crate) mod selection;
 
 /// The call on the device of one shard.
-pub(crate) struct ShardCall<'a> {
+pub(crate) struct ShardCall<'a, T> {
     pub(crate) client: &'a Client,
     pub(crate) device: DeviceId,
-    pub(crate) call: Call<'a, ReduceRequest<'a>>,
+    pub(crate) call: Call<'a, T>,
     pub(crate) input: &'a TensorHandle,
+    /// The second input of a reduction, or the positions that a selection writes.
     pub(crate) second: Option<&'a TensorHandle>,
 }
 
@@ -54,11 +56,17 @@ pub(crate) enum Transport {
     Host,
 }
 
-impl ShardCall<'_> {
+impl<T: Task> ShardCall<'_, T> {
     /// The plan that runs.
-    pub(crate) fn plan(&self) -> Result<PlanInUse, ReduceError> {
+    pub(crate) fn plan(&self) -> Result<PlanInUse<PlanOf<T>>, ReduceError> {
         let second = self.second.map(|second| buffer_bytes(&second.handle));
         self.call.plan(self.client, &[Some(buffer_bytes(&self.input.handle)), second])
+    }
+
+    /// The buffers that its launch reads.
+    fn inputs(&self) -> Vec<Handle> {
+        let inputs = [Some(self.input), self.second].into_iter().flatten();
+        inputs.map(|input| input.handle.clone()).collect()
     }
 }
 
@@ -68,7 +76,9 @@ fn of_shard<E: Into<ReduceError>>(nth: usize) -> impl FnOnce(E) -> ReduceError {
 }
 
 /// Runs each call on its device. Gives the results of each.
-pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
+pub(crate) fn run_each(
+    calls: Vec<ShardCall<'_, ReduceRequest<'_>>>,
+) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
     let prepared = prepared(&calls)?;
     let mut results = Vec::new();
     let mut launches = Vec::new();
@@ -90,7 +100,7 @@ pub(crate) fn run_each(calls: Vec<ShardCall<'_>>) -> Result<Vec<Vec<TensorHandle
 /// Runs calls for partial results, exchanges these, and merges them on each device in the order of
 /// the calls. `whole` is the reduction of all shards together. Gives the results on each device.
 pub(crate) fn run_exchanged(
-    calls: Vec<ShardCall<'_>>,
+    calls: Vec<ShardCall<'_, ReduceRequest<'_>>>,
     whole: StatedReduction,
     transport: Transport,
 ) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
@@ -118,32 +128,30 @@ pub(crate) fn run_exchanged(
         let &ShardCall { client, device, ref call, input, second } = shard;
         let parameters = &call.parameters[..];
         let stream = outputs[0].handle.stream.value;
-        let bytes = merge.words() * size_of::<u32>();
-        let (key, buffers) = match transport {
-            Transport::Collectives => {
-                let key = SlotKey { slots, own: nth, bytes };
-                (key, scratch::slot_buffers(client, stream, key))
-            }
-            // The words of this device alone, because wgpu does not bind a buffer at any offset.
-            Transport::Host => {
-                let own = scratch::allocated(client, bytes);
-                let buffers = own.map(|own| SlotBuffers { gathered: own.clone(), own });
-                (SlotKey { slots: 1, own: 0, bytes }, buffers)
-            }
-        };
+        let words = merge.words();
+        let bytes = words * size_of::<u32>();
+        let given = [(nth * bytes, bytes), (0, 0)];
+        let slots_of = slots_of(transport, given);
+        let buffers = transport.buffers(client, stream, slots * bytes, given);
         let buffers = buffers.map_err(of_shard(nth))?;
-        let own = own_slot(&buffers.own, key).binding();
+        let own = slots_of[0].handle(&buffers.own).binding();
         let bound = Inputs::bind(client, &prepared.resolved.problem, input, second);
         let bound = bound.map_err(of_shard(nth))?;
         let launch = prepared.ready(client, parameters, bound, Some(stream), vec![own]);
         launches.extend(launch.map_err(of_shard(nth))?);
-        let gathered = buffers.gathered.clone();
-        let inputs = [Some(input), second].into_iter().flatten();
-        let inputs = inputs.map(|input| input.handle.clone()).collect();
-        exchanges.push(Exchange { client, device, key, buffers, inputs });
+        exchanges.push(Exchange {
+            client,
+            device,
+            slots: slots_of,
+            buffers,
+            inputs: shard.inputs(),
+        });
         let bindings = outputs.iter().map(|output| output.handle.clone().binding());
         let outputs = merge.bind_results(client, bindings).map_err(of_shard(nth))?;
-        merges.push(Merging { client, merge, gathered, parameters, outputs });
+        merges.push(move |gathered: Handle| {
+            let words = Bound::own(gathered.binding(), slots * words, size_of::<u32>());
+            merge.finish(client, vec![PartialWords { words, slots }], parameters, &outputs)
+        });
     }
     // Through the host, no device waits for another, so a launch that fails hangs none of them.
     if transport == Transport::Host {
@@ -154,44 +162,27 @@ pub(crate) fn run_exchanged(
     Ok(results)
 }
 
-/// The merge on one device, of words that have been exchanged.
-struct Merging<'a> {
-    client: &'a Client,
-    merge: PreparedMerge,
-    gathered: Handle,
-    parameters: &'a [f64],
-    outputs: Vec<Bound<'static>>,
-}
-
-/// Exchanges what has been launched, and launches the merges.
+/// Exchanges what has been launched, and merges what each device got.
 fn exchange_and_merge(
     exchanges: &[Exchange<'_>],
-    mut merges: Vec<Merging<'_>>,
+    merges: Vec<impl FnOnce(Handle) -> Result<(), ReduceError>>,
     transport: Transport,
 ) -> Result<(), ReduceError> {
-    match transport {
+    let gathered: Vec<Handle> = match transport {
         Transport::Collectives => {
             check_health(exchanges, true)?;
             gather(exchanges);
+            exchanges.iter().map(|exchange| exchange.buffers.gathered.clone()).collect()
         }
-        Transport::Host => {
-            let gathered = gather_through_host(exchanges)?;
-            for (merge, words) in merges.iter_mut().zip(gathered) {
-                merge.gathered = words;
-            }
-        }
-    }
-    let slots = exchanges.len();
-    for (nth, merging) in merges.into_iter().enumerate() {
-        let Merging { client, merge, gathered, parameters, outputs } = merging;
-        let words = Bound::own(gathered.binding(), slots * merge.words(), size_of::<u32>());
-        let words = vec![PartialWords { words, slots }];
-        merge.finish(client, words, parameters, &outputs).map_err(of_shard(nth))?;
-    }
-    Ok(())
+        Transport::Host => gather_through_host(exchanges)?,
+    };
+    let each = merges.into_iter().zip(gathered).enumerate();
+    each.map(|(nth, (merge, gathered))| merge(gathered).map_err(of_shard(nth))).collect()
 }
 
-fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<PreparedReduction>>, ReduceError> {
+fn prepared<T: Task>(
+    calls: &[ShardCall<'_, T>],
+) -> Result<Vec<Rc<PreparedOf<T>>>, ReduceError> {
     let each = calls.iter().enumerate();
     each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
 }
@@ -200,7 +191,7 @@ fn prepared(calls: &[ShardCall<'_>]) -> Result<Vec<Rc<PreparedReduction>>, Reduc
 struct Exchange<'a> {
     client: &'a Client,
     device: DeviceId,
-    key: SlotKey,
+    slots: [Slot; 2],
     buffers: SlotBuffers,
     /// The inputs of its launch.
     inputs: Vec<Handle>,
@@ -234,11 +225,61 @@ fn check_health(exchanges: &[Exchange<'_>], launched: bool) -> Result<(), Reduce
     each.try_for_each(|(nth, exchange)| exchange.check_health(launched).map_err(of_shard(nth)))
 }
 
-/// The slot of the device in a buffer of all slots.
-fn own_slot(words: &Handle, key: SlotKey) -> Handle {
-    let SlotKey { slots, own, bytes } = key;
-    let after = slots - 1 - own;
-    words.clone().offset_start((own * bytes) as u64).offset_end((after * bytes) as u64)
+/// Bytes that a device gives.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// Where they begin in its own buffer.
+    own: usize,
+    /// Where they begin among those of all devices.
+    all: usize,
+    bytes: usize,
+}
+
+impl Slot {
+    /// The slot in its device's buffer.
+    fn handle(self, own: &Handle) -> Handle {
+        own.clone().offset_start(self.own as u64)
+    }
+}
+
+/// Bytes between offsets at which every device binds a buffer: WebGPU's limit of the alignment of
+/// storage buffers is 256 bytes, and no backend of CubeCL asks for more.
+const OFFSETS: usize = 256;
+
+/// The slots of a device that gives so many bytes, which begin there among those of all.
+fn slots_of(transport: Transport, given: [(usize, usize); 2]) -> [Slot; 2] {
+    let second = given[0].1.next_multiple_of(OFFSETS);
+    let own = match transport {
+        Transport::Collectives => given.map(|(start, _)| start),
+        Transport::Host => [0, second],
+    };
+    core::array::from_fn(|nth| {
+        let (all, bytes) = given[nth];
+        Slot { own: own[nth], all, bytes }
+    })
+}
+
+impl Transport {
+    /// The buffers of an exchange of `bytes` in all, of which the device gives these.
+    fn buffers(
+        self,
+        client: &Client,
+        stream: Stream,
+        bytes: usize,
+        given: [(usize, usize); 2],
+    ) -> Result<SlotBuffers, ReduceError> {
+        match self {
+            Self::Collectives => {
+                scratch::slot_buffers(client, stream, SlotKey { bytes, own: given })
+            }
+            // The words of this device alone.
+            Self::Host => {
+                let [_, last] = slots_of(self, given);
+                let own = scratch::allocated(client, (last.own + last.bytes).max(1))?;
+                Ok(SlotBuffers { gathered: own.clone(), own })
+            }
+        }
+    }
 }
 
 /// Enqueues a gather of all slots to all devices. CubeCL 0.11 has no gather: each word is the sum
@@ -272,11 +313,15 @@ fn gather_through_host(exchanges: &[Exchange<'_>]) -> Result<Vec<Handle>, Reduce
     for (nth, waited) in waited.into_iter().enumerate() {
         waited.map_err(ReduceError::device).map_err(of_shard(nth))?;
     }
-    let mut words = Vec::new();
-    for (nth, Exchange { client, key, buffers, .. }) in exchanges.iter().enumerate() {
-        let all = client.read_one(buffers.own.clone());
-        let all = all.map_err(ReduceError::device).map_err(of_shard(nth))?;
-        words.extend_from_slice(&all[key.own * key.bytes..(key.own + 1) * key.bytes]);
+    let ends = exchanges.iter().flat_map(|exchange| exchange.slots);
+    let end = ends.map(|slot| slot.all + slot.bytes).max().unwrap_or(0);
+    let mut words = vec![0; end.next_multiple_of(size_of::<u32>())];
+    for (nth, Exchange { client, slots, buffers, .. }) in exchanges.iter().enumerate() {
+        let own = client.read_one(buffers.own.clone());
+        let own = own.map_err(ReduceError::device).map_err(of_shard(nth))?;
+        for Slot { own: from, all: to, bytes } in *slots {
+            words[to..to + bytes].copy_from_slice(&own[from..from + bytes]);
+        }
     }
     let each = exchanges.iter().enumerate();
     each.map(|(nth, exchange)| scratch::written(exchange.client, &words).map_err(of_shard(nth)))
@@ -291,7 +336,7 @@ fn sorted(devices: impl Iterator<Item = DeviceId>) -> Vec<DeviceId> {
 
 /// Checks that these devices can exchange data. CubeCL's own calls would panic on the devices'
 /// threads if they cannot.
-fn check_collectives(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
+fn check_collectives<T>(calls: &[ShardCall<'_, T>]) -> Result<(), ReduceError> {
     static CONNECTIONS: LazyLock<Mutex<Connections>> = LazyLock::new(Mutex::default);
 
     if !calls[0].client.has_device_transport() {
@@ -306,18 +351,18 @@ fn check_collectives(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
 
 /// Exchanges a known word of each device, and reads what arrived. CubeCL reports no error of NCCL's
 /// initialisation, and a device that fails there leaves the others waiting for ever.
-fn connect(calls: &[ShardCall<'_>]) -> Result<(), ReduceError> {
+fn connect<T>(calls: &[ShardCall<'_, T>]) -> Result<(), ReduceError> {
     let slots = calls.len();
     let mut exchanges = Vec::new();
     for (nth, ShardCall { client, device, .. }) in calls.iter().enumerate() {
         let mut words = vec![0u32; slots];
         words[nth] = nth as u32 + 1;
-        let key = SlotKey { slots, own: nth, bytes: size_of::<u32>() };
+        let given = [(nth * size_of::<u32>(), size_of::<u32>()), (0, 0)];
         let own = scratch::table(client, &words).map_err(of_shard(nth))?;
         let gathered = scratch::table(client, &vec![0; slots]).map_err(of_shard(nth))?;
         let buffers = SlotBuffers { own, gathered };
-        let device = *device;
-        exchanges.push(Exchange { client, device, key, buffers, inputs: Vec::new() });
+        let (device, slots) = (*device, slots_of(Transport::Collectives, given));
+        exchanges.push(Exchange { client, device, slots, buffers, inputs: Vec::new() });
     }
     gather(&exchanges);
     let expected: Vec<u32> = (1..=slots as u32).collect();

@@ -103,14 +103,15 @@ impl InParts {
     }
 
     /// Selects from each part, and then from what all of them give. `len` is the number of elements
-    /// of each slice in all parts together. Every part is checked before the first launch. Gives the
-    /// new tensors, if they are new.
+    /// of each slice in all parts together. Every part is checked before the first launch. `of_part`
+    /// tells which part an error is of. Gives the new tensors, if they are new.
     pub(crate) fn run(
         &self,
         client: &Client,
         mut parts: Vec<Part<'_>>,
         len: usize,
         finish: Finish,
+        of_part: impl Fn(usize, ReduceError) -> ReduceError,
     ) -> Result<Option<[TensorHandle; 2]>, ReduceError> {
         let count = parts.iter().map(|part| part.count).sum();
         let slices = self.slices();
@@ -118,18 +119,21 @@ impl InParts {
             part.call.task.places = slices.saturating_mul(count);
         }
         let merge = self.merge(client, count, len, &finish)?;
-        let prepared: Vec<Rc<PreparedTopK>> =
-            parts.iter().map(|part| part.call.prepared(client)).collect::<Result<_, _>>()?;
+        let each = parts.iter().enumerate();
+        let prepared =
+            each.map(|(nth, part)| part.call.prepared(client).map_err(|error| of_part(nth, error)));
+        let prepared: Vec<Rc<PreparedTopK>> = prepared.collect::<Result<_, _>>()?;
         let candidates = self.new_candidates(client, count)?;
         let mut ready = Vec::new();
         let mut before = 0;
-        for (Part { input, table, first, count, .. }, prepared) in parts.iter().zip(&prepared) {
-            let start = before * slices;
-            let selecting = Selecting { input, table: *table, start, first: *first };
+        for (nth, (part, prepared)) in parts.iter().zip(&prepared).enumerate() {
+            let &Part { input, table, first, count, .. } = part;
+            let selecting = Selecting { input, table, start: before * slices, first };
             let outputs = [&candidates.values, &candidates.positions];
             let outputs = outputs.map(|handle| handle.clone().binding());
             let stream = Some(candidates.values.stream.value);
-            ready.extend(prepared.ready(client, selecting, outputs, stream)?);
+            let launch = prepared.ready(client, selecting, outputs, stream);
+            ready.extend(launch.map_err(|error| of_part(nth, error))?);
             before += count;
         }
         self.finish(client, &merge, &candidates, finish, ready)
@@ -204,8 +208,8 @@ impl InParts {
         if self.only_last { 1 } else { self.k.min(len) }
     }
 
-    /// Runs what is ready, and selects from the candidates.
-    fn finish(
+    /// Runs what is ready, and selects from the candidates. Gives the new tensors, if they are new.
+    pub(crate) fn finish(
         &self,
         client: &Client,
         merge: &PreparedTopK,
@@ -234,6 +238,40 @@ impl InParts {
         ready.into_iter().chain(last).for_each(ReadyTopK::run);
         Ok(new)
     }
+}
+
+/// One of several selections that share nothing but their launch.
+pub(crate) struct Each<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) call: &'a Call<'a, TopKRequest<'a>>,
+    pub(crate) input: &'a TensorHandle,
+    pub(crate) table: Option<&'a TensorHandle>,
+}
+
+/// Runs several selections, of which each is checked before the first is launched. `of_one` tells
+/// which an error is of. Gives the values and the positions of each.
+pub(crate) fn select_each(
+    calls: &[Each<'_>],
+    of_one: impl Fn(usize, ReduceError) -> ReduceError,
+) -> Result<Vec<[TensorHandle; 2]>, ReduceError> {
+    let each = calls.iter().enumerate();
+    let prepared = each.map(|(nth, Each { client, call, .. })| {
+        call.prepared(client).map_err(|error| of_one(nth, error))
+    });
+    let prepared: Vec<Rc<PreparedTopK>> = prepared.collect::<Result<_, _>>()?;
+    let mut results = Vec::new();
+    let mut launches = Vec::new();
+    for (nth, (each, prepared)) in calls.iter().zip(&prepared).enumerate() {
+        let &Each { client, input, table, .. } = each;
+        let outputs = prepared.new_outputs(client);
+        let bindings = outputs.each_ref().map(|output| output.handle.clone().binding());
+        let stream = Some(outputs[0].handle.stream.value);
+        let launch = prepared.ready(client, Selecting::from(input, table), bindings, stream);
+        launches.extend(launch.map_err(|error| of_one(nth, error))?);
+        results.push(outputs);
+    }
+    launches.into_iter().for_each(ReadyTopK::run);
+    Ok(results)
 }
 
 impl<'a> Part<'a> {
