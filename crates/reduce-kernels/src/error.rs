@@ -181,7 +181,9 @@ pub(crate) enum Reason {
         error: ReduceError,
     },
     /// Elements of two types are not selected together.
-    #[error("tensor {nth} of the list is of {other}, and tensor 0 of {first}: both are needed alike")]
+    #[error(
+        "tensor {nth} of the list is of {other}, and tensor 0 of {first}: both are needed alike"
+    )]
     ListTypes {
         /// Index of the tensor in the list, counted from 0.
         nth: usize,
@@ -669,7 +671,9 @@ pub enum PartialsError {
     },
     /// The values, or the positions, of a part of a selection are not a row-major tensor of the type
     /// and the shape that the description asks for.
-    #[error("the {tensor} must be a row-major tensor of {element} of shape {expected:?}, not {found}")]
+    #[error(
+        "the {tensor} must be a row-major tensor of {element} of shape {expected:?}, not {found}"
+    )]
     Selected {
         /// What the tensor is: `values` or `positions`.
         tensor: &'static str,

@@ -201,9 +201,8 @@ impl SelectedPartial {
         tensors: [TensorHandle; 2],
     ) -> Self {
         let shape = [description.count(), description.in_parts().slices()];
-        let [values, positions] = tensors.map(|tensor| {
-            TensorHandle::new_contiguous(shape, tensor.handle, tensor.dtype)
-        });
+        let [values, positions] =
+            tensors.map(|tensor| TensorHandle::new_contiguous(shape, tensor.handle, tensor.dtype));
         Self { description, values, positions, device: Some(identity(client)) }
     }
 

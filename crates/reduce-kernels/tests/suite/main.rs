@@ -38,6 +38,7 @@ mod run;
 mod sharded;
 mod testing;
 mod top_k;
+mod top_k_parts;
 mod transcendental;
 mod types;
 
@@ -65,7 +66,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, reproducible, testing, top_k, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, reproducible, testing, top_k, top_k_parts, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -136,6 +137,9 @@ macro_rules! suite {
                 top_k_and_quantiles: top_k::of_quantiles;
                 top_k_stored_and_recorded: top_k::stored_and_recorded;
                 top_k_contract: top_k::contract;
+                top_k_in_chunks: top_k_parts::chunks;
+                top_k_in_chunks_at_the_edges: top_k_parts::chunks_at_the_edges;
+                top_k_of_lists: top_k_parts::lists;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;
@@ -282,6 +286,16 @@ mod sharded_on_one_adapter {
     }
 
     #[test]
+    fn selections_through_host() {
+        sharded::selections(&three_devices(), sharded::Transport::Host);
+    }
+
+    #[test]
+    fn selections_refused() {
+        sharded::selections_refused(&three_devices());
+    }
+
+    #[test]
     fn exchanged_through_host() {
         fn exchanged<O: crate::operators::Checked>() {
             let transport = sharded::Transport::Host;
@@ -316,6 +330,13 @@ mod gpus {
     #[ignore = "needs several GPUs"]
     fn through_host() {
         sharded::through_host(&gpus());
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn selections() {
+        sharded::selections(&gpus(), sharded::Transport::Collectives);
+        sharded::selections(&gpus(), sharded::Transport::Host);
     }
 
     #[test]

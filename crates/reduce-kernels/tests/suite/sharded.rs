@@ -3,20 +3,23 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, ElementType, Max, MeanVar, Sum, Var, cubecl,
+    ArgMax, ElementType, Max, MeanVar, Sum, Var, cubecl, device_of,
     operator::Arity,
     operators::LogSumExp,
     pairs::ElementwiseProduct,
     partials::{ShardSpec, merge_partials},
     planner::{ProblemError, row_major_strides},
     reduce,
-    sharded::{Sharded, ShardsError},
+    sharded::{Shard, Sharded, ShardsError},
+    top_k::{Selected, largest},
 };
 
 use crate::{
     case::Case,
     operators::Checked,
-    run::{Element, sample, source, tensor},
+    run::{Element, sample, source, tensor, tensor_of},
+    top_k::{orders, random_bytes},
+    top_k_parts::{Slices, by_slice, expected},
 };
 
 fn f32s(shape: &[usize]) -> Vec<f32> {
@@ -32,16 +35,28 @@ fn cut<E: Element>(
     axis: usize,
     starts: &[usize],
 ) -> Sharded {
-    let inner: usize = shape[axis + 1..].iter().product();
+    cut_of(devices, E::TYPE, bytemuck::cast_slice(data), shape, axis, starts)
+}
+
+/// [`cut`] of bytes that hold elements of a type.
+fn cut_of(
+    devices: &[cubecl::Device],
+    element: ElementType,
+    bytes: &[u8],
+    shape: &[usize],
+    axis: usize,
+    starts: &[usize],
+) -> Sharded {
+    let inner = shape[axis + 1..].iter().product::<usize>() * element.bytes();
     let ends = starts.iter().skip(1).copied().chain([shape[axis]]);
     let shards = starts.iter().zip(ends).zip(devices).map(|((&start, end), device)| {
-        let rows = data.chunks((shape[axis] * inner).max(1));
-        let own: Vec<E> =
+        let rows = bytes.chunks((shape[axis] * inner).max(1));
+        let own: Vec<u8> =
             rows.flat_map(|row| row[start * inner..end * inner].iter().copied()).collect();
         let mut shape = shape.to_vec();
         shape[axis] = end - start;
         let strides = row_major_strides(&shape);
-        (device.clone(), tensor(&device.client(), &own, &shape, &strides))
+        (device.clone(), tensor_of(&device.client(), element, &own, &shape, &strides))
     });
     Sharded::cut(axis, shards.collect::<Vec<_>>()).unwrap()
 }
@@ -271,6 +286,141 @@ pub(crate) fn with_exchange<O: Checked>(devices: &[cubecl::Device], transport: T
             }
         }
     }
+}
+
+/// Selections: from slices on one device, and from slices in shards, some of which are shorter than
+/// `k` or empty. All devices have what one has of the whole.
+pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
+    let mut rng = StdRng::seed_from_u64(9);
+    for (element, shape, axes) in [
+        (ElementType::F32, vec![3001], vec![0]),
+        (ElementType::F32, vec![60, 9], vec![0]),
+        (ElementType::F16, vec![41, 7], vec![0]),
+        (ElementType::I8, vec![5, 70], vec![1]),
+        (ElementType::F32, vec![5, 20, 11], vec![1, 2]),
+        (ElementType::F32, vec![1, 20, 11], vec![0, 1]),
+    ] {
+        if !devices.iter().all(|device| device_of(&device.client()).has(element)) {
+            continue;
+        }
+        let len: usize = shape.iter().product();
+        let bytes = random_bytes(element, len, &mut rng);
+        let numbers: Vec<u32> = (0..len).map(|_| rng.random()).collect();
+        for axis in 0..shape.len() {
+            if shape[axis] < 2 || axes.contains(&axis) && axis > axes[0] && shape[axes[0]] > 1 {
+                continue;
+            }
+            let mut starts: Vec<usize> =
+                devices.iter().map(|_| rng.random_range(0..=shape[axis])).collect();
+            starts[0] = 0;
+            starts.sort_unstable();
+            let x = cut_of(devices, element, &bytes, &shape, axis, &starts);
+            let table = cut(devices, &numbers, &shape, axis, &starts);
+            for (nth, asked) in orders(6).enumerate() {
+                // Every order once, and a few of them for the other layouts and types.
+                if shape.len() > 1 && nth % 3 != 2 {
+                    continue;
+                }
+                let told = format!(
+                    "{element} {shape:?} {axes:?} cut along {axis} at {starts:?} {asked:?}"
+                );
+                let mut expected = expected(element, &bytes, &shape, &axes, asked);
+                // In the order of their positions, the numbers are those of a table.
+                let mut selection = asked.of_input(&x).over(axes.as_slice());
+                let with_table = nth % 3 == 2;
+                if with_table {
+                    let places = asked.select_each(element, &bytes, &shape, &axes);
+                    for ((_, positions), places) in expected.iter_mut().zip(places) {
+                        *positions = places.iter().map(|&(place, _)| numbers[place]).collect();
+                    }
+                    selection = selection.with_positions(&table);
+                }
+                if nth == 5 {
+                    for (values, positions) in &mut expected {
+                        (*values, *positions) = (values.split_off(5), positions.split_off(5));
+                    }
+                    selection = selection.only_last();
+                }
+                let keep_dims = nth < 4;
+                let selection = selection.keep_dims(keep_dims);
+                let found = match transport {
+                    Transport::Collectives => selection.run_sharded(),
+                    Transport::Host => selection.run_sharded_through_host(),
+                };
+                let Selected { values, positions } = found.expect(&told);
+                let is_cut = axes.contains(&axis);
+                assert_eq!(values.axis().is_none(), is_cut, "{told}");
+                let dropped = if keep_dims { 0 } else { axes.len() - 1 };
+                let ranked = axes.last().unwrap() - dropped;
+                let on_device = |(values, positions): (&Shard, &Shard)| -> Slices {
+                    let shape = values.tensor().shape().to_vec();
+                    let read = |shard: &Shard, size: usize| {
+                        let held = shard.client().read_one(shard.tensor().handle.clone());
+                        let held = held.expect("the device answers");
+                        let held = &held[..shape.iter().product::<usize>() * size];
+                        let elements: Vec<Vec<u8>> =
+                            held.chunks(size).map(<[u8]>::to_vec).collect();
+                        by_slice(&elements, &shape, &row_major_strides(&shape), ranked)
+                    };
+                    let number = |bytes: Vec<u8>| u32::from_le_bytes(bytes.try_into().unwrap());
+                    let numbers = read(positions, 4)
+                        .into_iter()
+                        .map(|slice| slice.into_iter().map(number).collect());
+                    read(values, element.bytes()).into_iter().zip(numbers).collect()
+                };
+                let each = values.shards().iter().zip(positions.shards()).map(on_device);
+                let mut each: Vec<Slices> = each.collect();
+                if is_cut {
+                    assert!(each.iter().all(|found| *found == expected), "{told}");
+                } else {
+                    // Slices that are cut along an inner axis are not in the order of the shards.
+                    let mut found = each.drain(..).flatten().collect::<Slices>();
+                    if axis > 0 {
+                        (found.sort(), expected.sort());
+                    }
+                    assert_eq!(found, expected, "{told}");
+                }
+            }
+        }
+    }
+}
+
+/// What no selection of shards does, which is refused before anything is launched.
+pub(crate) fn selections_refused(devices: &[cubecl::Device]) {
+    let data = f32s(&[6, 5]);
+    let x = cut::<_>(&devices[..2], &data, &[6, 5], 1, &[0, 2]);
+    let inside = largest(3, &x).run_sharded_through_host().unwrap_err();
+    let expected = Some(&ShardsError::CutInside { axis: 1, outer: 0 });
+    assert_eq!(source::<ShardsError>(&inside), expected, "{inside}");
+    let missing = largest(3, &x).over(1).run_sharded().unwrap_err();
+    let missing_of = matches!(source(&missing), Some(ShardsError::NoCollectives { .. }));
+    assert!(missing_of, "{missing}");
+    let few = largest(7, &x).over(0).run_sharded_through_host().unwrap_err();
+    let expected = Some(&ProblemError::TooFewElements { k: 7, len: 6 });
+    assert_eq!(source::<ProblemError>(&few), expected, "{few}");
+    // Together they have enough, and alone they do not.
+    let few = largest(6, &x).over(1).run_sharded_through_host().unwrap_err();
+    let expected = Some(&ProblemError::TooFewElements { k: 6, len: 5 });
+    assert_eq!(source::<ProblemError>(&few), expected, "{few}");
+    let all = largest(6, &x).over(1).or_fewer().run_sharded_through_host().unwrap();
+    assert_eq!(all.values.shape(), [6, 5]);
+    let table = cut::<u32>(&devices[..2], &[0; 30], &[6, 5], 1, &[0, 3]);
+    let other = largest(2, &x).over(1).with_positions(&table).run_sharded_through_host();
+    let other = other.unwrap_err();
+    assert!(matches!(source(&other), Some(ShardsError::Second { .. })), "{other}");
+    let [a, b] = [&devices[0], &devices[1]];
+    let whole = tensor(&a.client(), &data, &[6, 5], &[5, 1]);
+    let short = tensor(&b.client(), &data[..10], &[6, 5], &[5, 1]);
+    let short = Sharded::cut(0, [(a.clone(), whole), (b.clone(), short)]).unwrap();
+    for axis in [0, 1] {
+        let error = largest(2, &short).over(axis).run_sharded_through_host().unwrap_err();
+        let of_shard = matches!(source(&error), Some(ShardsError::Shard { nth: 1, .. }));
+        assert!(of_shard && !error.launched(), "{error}");
+    }
+    assert_eq!(largest(2, &x).over(1).plans().unwrap().len(), 2);
+    // Nothing to exchange.
+    let none = largest(0, &x).over(1).run_sharded_through_host().unwrap();
+    assert_eq!((none.values.shape(), none.values.axis()), (&[6, 0][..], None));
 }
 
 fn shard_alone(

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, ErrorKind, ReduceError, TensorDescription, cubecl, device_of,
+    ElementType, ErrorKind, Input, ReduceError, TensorDescription, cubecl, device_of,
     planner::{
         Access, Device, Direction, Illegal, PlanError, ProblemError, TopKMethod, TopKPlan,
         TopKProblem, row_major_strides, span,
@@ -25,24 +25,24 @@ use crate::{
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    k: usize,
-    largest: bool,
-    nan_last: bool,
-    by_position: bool,
-    plan: Option<TopKPlan>,
-    table: Option<Table>,
+pub(crate) struct Asked {
+    pub k: usize,
+    pub largest: bool,
+    pub nan_last: bool,
+    pub by_position: bool,
+    pub plan: Option<TopKPlan>,
+    pub table: Option<Table>,
 }
 
 /// Positions to write: a tensor of a type, which lies in one of these ways.
 #[derive(Clone, Copy, Debug)]
-struct Table {
-    element: ElementType,
-    layout: TableLayout,
+pub(crate) struct Table {
+    pub element: ElementType,
+    pub layout: TableLayout,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum TableLayout {
+pub(crate) enum TableLayout {
     /// As the input.
     Alike,
     /// With the first axis innermost and gaps.
@@ -85,6 +85,15 @@ fn largest_of(k: usize) -> Asked {
 
 impl Asked {
     fn of<'a>(self, input: &'a TensorHandle, device: &'a Device) -> TopK<'a, TensorHandle> {
+        let selection = self.of_input(input);
+        match self.plan {
+            Some(plan) => selection.with_plan(plan).plan_for(device),
+            None => selection,
+        }
+    }
+
+    /// The selection with the plan that is chosen.
+    pub(crate) fn of_input<T: Input>(self, input: &T) -> TopK<'_, T> {
         let mut selection =
             if self.largest { largest(self.k, input) } else { smallest(self.k, input) };
         if self.nan_last {
@@ -93,10 +102,26 @@ impl Asked {
         if self.by_position {
             selection = selection.in_order_of_positions();
         }
-        match self.plan {
-            Some(plan) => selection.with_plan(plan).plan_for(device),
-            None => selection,
-        }
+        selection
+    }
+
+    /// The places of the first elements of each slice of a row-major tensor, and their positions in
+    /// their slice.
+    pub(crate) fn select_each(
+        self,
+        element: ElementType,
+        bytes: &[u8],
+        shape: &[usize],
+        axes: &[usize],
+    ) -> Vec<Vec<(usize, usize)>> {
+        let places: Vec<usize> = (0..shape.iter().product()).collect();
+        let size = element.bytes();
+        let of_slice = |slice: &[usize]| {
+            let ordered = |&place: &usize| Ordered::of(element, &bytes[place * size..][..size]);
+            let elements: Vec<Ordered> = slice.iter().map(ordered).collect();
+            self.select(&elements).into_iter().map(|at| (slice[at], at)).collect()
+        };
+        reduce_naively(&places, shape, &row_major_strides(shape), axes, of_slice)
     }
 
     /// The positions of a slice's first elements, found by a stable sort.
@@ -143,7 +168,7 @@ impl Ordered {
 
 /// Random bits, among them NaN, infinities, both zeros and denormal numbers. A third of the
 /// elements are copies of a few.
-fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
+pub(crate) fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
     let size = element.bytes();
     let mut bytes = vec![0; len * size];
     rng.fill_bytes(&mut bytes);
@@ -247,7 +272,7 @@ fn check_random(client: &Client, case: &Case, element: ElementType, asked: Asked
 }
 
 /// All orders.
-fn orders(k: usize) -> impl Iterator<Item = Asked> {
+pub(crate) fn orders(k: usize) -> impl Iterator<Item = Asked> {
     (0..8).map(move |bits| Asked {
         k,
         largest: bits & 1 == 0,

@@ -180,9 +180,7 @@ fn exchange_and_merge(
     each.map(|(nth, (merge, gathered))| merge(gathered).map_err(of_shard(nth))).collect()
 }
 
-fn prepared<T: Task>(
-    calls: &[ShardCall<'_, T>],
-) -> Result<Vec<Rc<PreparedOf<T>>>, ReduceError> {
+fn prepared<T: Task>(calls: &[ShardCall<'_, T>]) -> Result<Vec<Rc<PreparedOf<T>>>, ReduceError> {
     let each = calls.iter().enumerate();
     each.map(|(nth, shard)| shard.call.prepared(shard.client).map_err(of_shard(nth))).collect()
 }

@@ -81,10 +81,8 @@ pub(crate) fn select_exchanged(
             continue;
         }
         let (start, own) = (before * slices, own * slices);
-        let given = [
-            (start * element, own * element),
-            (positions_at + start * position, own * position),
-        ];
+        let given =
+            [(start * element, own * element), (positions_at + start * position, own * position)];
         let slots = slots_of(transport, given);
         let buffers = transport.buffers(client, stream, bytes, given).map_err(of_shard(nth))?;
         // By addition, the buffer of a device has a place for the candidates of all.
@@ -98,13 +96,8 @@ pub(crate) fn select_exchanged(
         launches.extend(launch.map_err(of_shard(nth))?);
         exchanges.push(Exchange { client, device, slots, buffers, inputs: shard.inputs() });
         merges.push(move |gathered: Handle| {
-            *result = whole.finish(
-                client,
-                &merge,
-                &candidates(gathered),
-                Finish::Results,
-                Vec::new(),
-            )?;
+            *result =
+                whole.finish(client, &merge, &candidates(gathered), Finish::Results, Vec::new())?;
             Ok(())
         });
         before += counts[nth];

@@ -96,9 +96,7 @@ impl InParts {
         count: usize,
     ) -> Result<Candidates, ReduceError> {
         let places = self.slices().saturating_mul(count).max(1);
-        let new = |element: ElementType| {
-            allocated(client, places.saturating_mul(element.bytes()))
-        };
+        let new = |element: ElementType| allocated(client, places.saturating_mul(element.bytes()));
         Ok(Candidates { values: new(self.element)?, positions: new(self.positions)?, count })
     }
 
@@ -179,8 +177,7 @@ impl InParts {
             strides: &strides,
             alignment: alignment_of(0),
         };
-        let table =
-            PositionTable { element: self.positions, strides: Cow::Borrowed(&strides[..]) };
+        let table = PositionTable { element: self.positions, strides: Cow::Borrowed(&strides[..]) };
         let output = match finish {
             Finish::Into(outputs) => {
                 let [values, positions] = outputs;
@@ -298,11 +295,5 @@ impl<'a> Part<'a> {
 }
 
 fn of_task(task: TopKRequest<'_>) -> Call<'_, TopKRequest<'_>> {
-    Call {
-        task,
-        device: None,
-        plans: None,
-        parameters: Vec::new(),
-        apply_parameters: Vec::new(),
-    }
+    Call { task, device: None, plans: None, parameters: Vec::new(), apply_parameters: Vec::new() }
 }

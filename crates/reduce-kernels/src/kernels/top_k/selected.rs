@@ -73,13 +73,12 @@ impl SelectedArrays {
     }
 
     fn first_position(&self) -> Out2 {
-        let first = Out2::cast_from(self.first);
         let output = elem_type_of::<Out2>();
         if comptime![output.size() == 8] {
-            let half = Out2::from_int(1 << 16);
-            first + Out2::cast_from(self.first_high) * half * half
+            let high = u64::cast_from(self.first_high) << 32u64;
+            Out2::cast_from(high | u64::cast_from(self.first))
         } else {
-            first
+            Out2::cast_from(self.first)
         }
     }
 }
