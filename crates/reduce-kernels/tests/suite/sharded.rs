@@ -18,8 +18,8 @@ use crate::{
     case::Case,
     operators::Checked,
     run::{Element, sample, source, tensor, tensor_of},
-    top_k::{orders, random_bytes},
-    top_k_parts::{Slices, by_slice, expected},
+    top_k::orders,
+    top_k_parts::{Slices, by_slice, expected, spread_bytes},
 };
 
 fn f32s(shape: &[usize]) -> Vec<f32> {
@@ -304,7 +304,8 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
             continue;
         }
         let len: usize = shape.iter().product();
-        let bytes = random_bytes(element, len, &mut rng);
+        let of_slice: usize = axes.iter().map(|&axis| shape[axis]).product();
+        let bytes = spread_bytes(element, len, [6, of_slice], &mut rng);
         let numbers: Vec<u32> = (0..len).map(|_| rng.random()).collect();
         for axis in 0..shape.len() {
             if shape[axis] < 2 || axes.contains(&axis) && axis > axes[0] && shape[axes[0]] > 1 {
@@ -327,8 +328,7 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
                 let mut expected = expected(element, &bytes, &shape, &axes, asked);
                 // In the order of their positions, the numbers are those of a table.
                 let mut selection = asked.of_input(&x).over(axes.as_slice());
-                let with_table = nth % 3 == 2;
-                if with_table {
+                if nth % 4 == 2 {
                     let places = asked.select_each(element, &bytes, &shape, &axes);
                     for ((_, positions), places) in expected.iter_mut().zip(places) {
                         *positions = places.iter().map(|&(place, _)| numbers[place]).collect();
@@ -378,7 +378,7 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
                     if axis > 0 {
                         (found.sort(), expected.sort());
                     }
-                    assert_eq!(found, expected, "{told}");
+                    assert!(found == expected, "{told}");
                 }
             }
         }

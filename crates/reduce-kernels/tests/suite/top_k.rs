@@ -37,12 +37,12 @@ pub(crate) struct Asked {
 /// Positions to write: a tensor of a type, which lies in one of these ways.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
-    pub element: ElementType,
-    pub layout: TableLayout,
+    element: ElementType,
+    layout: TableLayout,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum TableLayout {
+enum TableLayout {
     /// As the input.
     Alike,
     /// With the first axis innermost and gaps.
@@ -168,7 +168,7 @@ impl Ordered {
 
 /// Random bits, among them NaN, infinities, both zeros and denormal numbers. A third of the
 /// elements are copies of a few.
-pub(crate) fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
+fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
     let size = element.bytes();
     let mut bytes = vec![0; len * size];
     rng.fill_bytes(&mut bytes);
