@@ -333,7 +333,7 @@ impl SelectedMerge<'_> {
     ) -> Result<(), ReduceError> {
         let whole = self.whole()?;
         let Selected { values, positions } = outputs;
-        self.merge(client, &whole, Finish::Into([values, positions]))?;
+        self.merge(client, &whole, Finish::Into(Box::new([values, positions])))?;
         Ok(())
     }
 

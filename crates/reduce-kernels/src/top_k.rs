@@ -43,7 +43,7 @@ pub struct Selected<X = TensorHandle> {
     /// The values, of the type of the input.
     pub values: X,
     /// The position of each value in its slice, counted in row-major order over the axes of the
-    /// slice.
+    /// slice; or what a tensor of [`TopK::with_positions`] has there.
     pub positions: X,
 }
 

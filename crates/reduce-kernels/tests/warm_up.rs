@@ -53,14 +53,16 @@ fn calls_of_every_kind(client: &Client) {
     let similar = reduce_pair(cosine, &described, &row).over(1);
     let softmax = Softmax.of(&described, 1);
     let best = largest(5, &described).over(1);
-    let calls: [&dyn WarmUp; 5] = [&sums, &variances, &similar, &softmax, &best];
+    let numbers = TensorDescription::row_major(ElementType::U32, [37, 1000]);
+    let numbered = largest(5, &described).over(1).with_positions(&numbers);
+    let calls: [&dyn WarmUp; 6] = [&sums, &variances, &similar, &softmax, &best, &numbered];
 
     let issued = LaunchedKernels::new();
     let mut seen = Vec::new();
     warm_up(client, &calls, |progress| seen.push((progress.done, progress.of))).unwrap();
     let issued = issued.finish();
-    assert_eq!(seen, [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
-    assert!(issued.len() >= 5, "{}", issued.len());
+    assert_eq!(seen, [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
+    assert!(issued.len() >= 6, "{}", issued.len());
 
     let data: Vec<f32> = (0..37_000).map(|i| (i % 13) as f32 - 6.0).collect();
     let x = tensor(client, &data, &[37, 1000]);
@@ -71,6 +73,10 @@ fn calls_of_every_kind(client: &Client) {
     reduce_pair(cosine, &x, &y).over(1).run(client).unwrap();
     Softmax.of(&x, 1).run(client).unwrap();
     top_k(client, &x, 1, 5).unwrap();
+    let places: Vec<u32> = (0..37_000).collect();
+    let handle = client.create_from_slice(u32::as_bytes(&places));
+    let places = TensorHandle::new_contiguous([37, 1000], handle, storage_type(ElementType::U32));
+    largest(5, &x).over(1).with_positions(&places).run(client).unwrap();
     let launched = launched.finish();
     assert!(
         launched.is_subset(&issued),
@@ -228,7 +234,8 @@ fn answers_are_those_of_cubecl(client: &Client) {
     let (odd, cube) = (f32_of(&[37, 1003]), f32_of(&[6, 50, 40]));
     let (row, cell) = (f32_of(&[1000]), f32_of(&[37, 1]));
     let (one, others) = (f32_of(&[1, 1 << 20]), f32_of(&[1, 3 << 20]));
-    let integers = row_major(ElementType::I32, &[37, 1000]);
+    let (integers, numbers) =
+        (row_major(ElementType::I32, &[37, 1000]), row_major(ElementType::U32, &[37, 1000]));
     let padded = TensorDescription::strided(ElementType::F32, [37, 1000], [1008, 1]);
     let turned = TensorDescription::strided(ElementType::F32, [37, 1000], [1, 37]);
     let cosine = CosineSimilarity { eps: 1e-8 };
@@ -303,6 +310,10 @@ fn answers_are_those_of_cubecl(client: &Client) {
         Box::new(largest(19_999, &wide).over(1).in_order_of_positions()),
         Box::new(largest(5, &integers).over(1)),
         Box::new(largest(5, &long).over(1).position_type(ElementType::I32)),
+        Box::new(largest(5, &long).over(1).with_positions(&numbers)),
+        Box::new(smallest(4, &long).over(1).with_positions(&numbers)),
+        Box::new(largest(5, &long).over(1).with_positions(&integers)),
+        Box::new(largest(5, &long).over(0).with_positions(&numbers)),
     ];
     let mut known = LaunchedKernels::new().finish();
     let (mut new_ones, mut wrong) = (0, Vec::new());

@@ -2,7 +2,8 @@
 
 use reduce_planner::{
     Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, PlanError, ProblemError,
-    SelectedSpec, TopKMethod, TopKPlan, TopKProblem, choose_top_k, row_major_strides,
+    Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, choose_top_k,
+    row_major_strides,
 };
 
 /// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
@@ -102,6 +103,42 @@ fn wrong_problems_are_refused() {
     assert_eq!((problem.k(), problem.written(), problem.output_span()), (3, 3, 12));
     // 24 elements are read, and 12 values and positions written.
     assert_eq!(problem.bytes(), 4 * 24 + 8 * 12);
+}
+
+/// Positions of a tensor are the second input, of which only those of selected elements are read.
+/// They change no plan, unless a device cannot bind them beside what several cubes leave.
+#[test]
+fn positions_of_a_tensor() {
+    let device = Device::h200();
+    let shape = [1, 1 << 24];
+    let input =
+        |element| InputSpec { element, shape: &shape, strides: &[1 << 24, 1], alignment: 256 };
+    let selected = SelectedSpec {
+        positions: ElementType::U32,
+        kept_strides: &[9],
+        rank_stride: 1,
+        written: None,
+    };
+    let stated = |element, strides| {
+        let table = SecondSpec { element: ElementType::U32, strides, alignment: 4 };
+        TopKProblem::with_positions(&input(element), Some(&table), Some(&[1]), 9, &selected)
+    };
+    let plain = TopKProblem::new(&input(ElementType::F32), Some(&[1]), 9, &selected).unwrap();
+    let problem = stated(ElementType::F32, &[0, 1]).unwrap();
+    assert_eq!(problem.bytes(), plain.bytes() + 4 * 9);
+    assert_eq!(chosen(&problem, &device), chosen(&plain, &device));
+    assert!(problem.to_string() != plain.to_string());
+    assert_ne!(problem, stated(ElementType::F32, &[0, 2]).unwrap());
+    let mismatch = stated(ElementType::F32, &[1]).unwrap_err();
+    let tensor = Role::Positions;
+    assert_eq!(mismatch, ProblemError::RankMismatch { tensor, dims: 2, strides: 1 });
+
+    let mut few = device;
+    few.max_bindings = 8;
+    let cubes = |problem: &TopKProblem| chosen(problem, &few).cubes_per_slice;
+    let wide = TopKProblem::new(&input(ElementType::F64), Some(&[1]), 9, &selected).unwrap();
+    assert!(cubes(&problem) > 1 && cubes(&wide) > 1);
+    assert_eq!(cubes(&stated(ElementType::F64, &[0, 1]).unwrap()), 1);
 }
 
 /// Every rule that a plan from a file may break.

@@ -376,7 +376,8 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
                     // Slices that are cut along an inner axis are not in the order of the shards.
                     let mut found = each.drain(..).flatten().collect::<Slices>();
                     if axis > 0 {
-                        (found.sort(), expected.sort());
+                        found.sort();
+                        expected.sort();
                     }
                     assert!(found == expected, "{told}");
                 }

@@ -522,8 +522,8 @@ pub(crate) fn with_positions(client: &Client) {
         let bytes = random_bytes(ElementType::F32, case.span(), &mut StdRng::seed_from_u64(5));
         let input = tensor_of(client, ElementType::F32, &bytes, &case.shape, &case.strides);
         for (layout, k) in layouts.into_iter().zip([1, 9, 40]) {
-            let table = Some(Table { element: ElementType::U32, layout });
-            let (bytes, strides) = (table.unwrap().bytes(case), table.unwrap().strides(case));
+            let table = Table { element: ElementType::U32, layout };
+            let (bytes, strides) = (table.bytes(case), table.strides(case));
             let tensor = tensor_of(client, ElementType::U32, &bytes, &case.shape, &strides);
             let selection = largest(k, &input).over(case.axes.as_slice()).with_positions(&tensor);
             let problem = selection.problem().unwrap();
@@ -536,7 +536,7 @@ pub(crate) fn with_positions(client: &Client) {
             for (turn, plan) in plans.into_iter().enumerate() {
                 methods.push((plan.method, plan.cubes_per_slice > 1));
                 let asked = orders(k).nth((nth + turn) % 8).unwrap();
-                let asked = Asked { plan: Some(plan), table, ..asked };
+                let asked = Asked { plan: Some(plan), table: Some(table), ..asked };
                 check_random(client, case, ElementType::F32, asked, nth as u64);
             }
         }

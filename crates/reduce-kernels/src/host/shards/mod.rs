@@ -176,8 +176,8 @@ fn exchange_and_merge(
         }
         Transport::Host => gather_through_host(exchanges)?,
     };
-    let each = merges.into_iter().zip(gathered).enumerate();
-    each.map(|(nth, (merge, gathered))| merge(gathered).map_err(of_shard(nth))).collect()
+    let mut each = merges.into_iter().zip(gathered).enumerate();
+    each.try_for_each(|(nth, (merge, gathered))| merge(gathered).map_err(of_shard(nth)))
 }
 
 fn prepared<T: Task>(calls: &[ShardCall<'_, T>]) -> Result<Vec<Rc<PreparedOf<T>>>, ReduceError> {

@@ -66,7 +66,7 @@ pub(crate) enum Finish {
     /// New row-major tensors.
     Results,
     /// Tensors of the caller's.
-    Into([TensorBinding; 2]),
+    Into(Box<[TensorBinding; 2]>),
     /// New candidates, of a part that may be merged with others.
     Candidates,
 }
@@ -180,10 +180,9 @@ impl InParts {
         let table = PositionTable { element: self.positions, strides: Cow::Borrowed(&strides[..]) };
         let output = match finish {
             Finish::Into(outputs) => {
-                let [values, positions] = outputs;
                 let shape = self.with_elements(self.written(len));
-                check_layouts(&shape, &[values.clone(), positions.clone()])?;
-                Some((Cow::Owned(shape), Cow::Owned(values.strides.to_vec())))
+                check_layouts(&shape, &outputs[..])?;
+                Some((Cow::Owned(shape), Cow::Owned(outputs[0].strides.to_vec())))
             }
             Finish::Results | Finish::Candidates => None,
         };
