@@ -90,7 +90,7 @@ const fn parameter(at: fn(&mut Profile) -> &mut u64, low: f64, high: f64) -> Par
 
 /// Every number that a fit may change. The ranges keep a number that few observations depend on
 /// from drifting where no device is.
-const PARAMETERS: [Parameter; 41] = [
+const PARAMETERS: [Parameter; 42] = [
     parameter(|profile| &mut profile.bandwidth, 1e8, 1e14),
     parameter(|profile| &mut profile.launch_ns, 100.0, 1e7),
     parameter(|profile| &mut profile.gap_ns, 1.0, 1e7),
@@ -99,6 +99,7 @@ const PARAMETERS: [Parameter; 41] = [
     parameter(|profile| &mut profile.dispatch_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.shared_step_ns, 1.0, 1e6),
     parameter(|profile| &mut profile.realign_ns, 1.0, 1e7),
+    parameter(|profile| &mut profile.shift_ps, 1.0, 1e7),
     parameter(|profile| &mut profile.publish_ns, 1.0, 1e7),
     parameter(|profile| &mut profile.merge_ns, 1.0, 1e6),
     parameter(|profile| &mut profile.arrive_ps, 1.0, 1e7),

@@ -136,8 +136,8 @@ pub enum Illegal {
         /// Elements of the vector.
         vector: usize,
     },
-    /// Rows are realigned, but not read in whole vectors across outputs.
-    #[error("only rows that are read in vectors across outputs can be realigned")]
+    /// Rows are realigned, but not read in vectors, or peeled as well.
+    #[error("only rows that are read in vectors, and not peeled, can be realigned")]
     NothingToRealign,
     /// Realigned rows start less than a vector apart.
     #[error("realigned rows that start {stride} elements apart share vectors of {vector}")]
@@ -179,8 +179,8 @@ pub enum Illegal {
         /// The most loads that a plan may ask for.
         max: usize,
     },
-    /// Several outputs are in flight, and the inner dimension is peeled.
-    #[error("outputs with a peeled head or tail are read one at a time")]
+    /// Several outputs are in flight, and the ends of rows are read element by element.
+    #[error("outputs whose rows have a head or tail of single elements are read one at a time")]
     SeveralOutputsPeeled,
     /// Several outputs are in flight, and the schedule is neither unit nor plane.
     #[error("only units and planes have several outputs in flight")]

@@ -101,7 +101,11 @@ impl Plan {
         let wanted = lanes(len) as u64;
         // Lanes without elements change nothing.
         let all = len as u64 <= wanted && len as u64 <= found && found.is_power_of_two();
-        let moves = access.realigned || access.peeled && along;
+        // Realigned rows that follow each other have loads between them that are not whole.
+        let several_rows = problem.reduced().len() > 1;
+        let moves = access.realigns_across()
+            || access.realigns_along() && several_rows
+            || access.peeled && along;
         // Chains end at the same elements whatever the loads in flight.
         let ends = access.loads_in_flight.is_power_of_two();
         ends && !moves && (found == wanted || all)

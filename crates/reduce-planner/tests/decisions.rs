@@ -164,9 +164,9 @@ fn cubes_realign_rows() {
         let plan = force(kind, &odd, &rules_alone()).unwrap();
         assert_eq!(plan.access.realigned, kind == ScheduleKind::Split, "{plan}");
     }
-    // Nothing to gain: rows start at vectors, or their elements belong to one output.
-    for (shape, axis) in [([65536, 1024], 0), ([65536, 1023], 1)] {
-        assert_eq!(Access::realigned(&problem(&shape, &[axis]), &rules_alone()), None);
+    // Nothing to gain: rows start at vectors.
+    for axis in [0, 1] {
+        assert_eq!(Access::realigned(&problem(&[65536, 1024], &[axis]), &rules_alone()), None);
     }
     // Large accumulators take longer to move to their outputs than wide vectors save, but where
     // elements are small.

@@ -230,11 +230,9 @@ fn rows_that_cannot_be_realigned_are_refused() {
     refused(access, cube(2, 64), &odd, unlike);
     refused(access, cube(64, 1), &odd, "two output tiles or more");
     refused(access, Schedule::Unit { units_per_cube: 256 }, &odd, "only the units of cubes");
-    let only = "only rows that are read in vectors across outputs";
+    let only = "only rows that are read in vectors, and not peeled";
     refused(access.with_vector(1), cube(4, 64), &odd, only);
     refused(access.with_peeled(true), cube(4, 64), &odd, only);
-    let along = Access::new(Direction::Along).with_vector(4).with_realigned(true);
-    refused(along, cube(256, 1), &problem(&[3000, 1001], &[1]), only);
     let nothing = "a vector of 4 does not fit into an input of 0 elements";
     refused(access, cube(4, 64), &problem(&[0, 1001], &[0]), nothing);
     let many = problem(&[1 << 24, 2, 5], &[1]);

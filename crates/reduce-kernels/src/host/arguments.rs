@@ -104,9 +104,10 @@ pub(super) fn geometry(problem: &Problem, plan: &Plan) -> GeometryLaunch {
         },
     };
     let tiles_per_cube = schedule.outputs_per_cube();
-    let blocks = access.realigned.then(|| access.realigned_blocks(problem, tiles_per_cube));
+    let across = access.realigns_across();
+    let blocks = across.then(|| access.realigned_blocks(problem, tiles_per_cube));
     let loads = match (access.direction, blocks) {
-        (Direction::Along, _) => inner_len / access.vector,
+        (Direction::Along, _) => access.whole_loads(inner_len),
         (Direction::Across, None) => inner_len.div_ceil(access.vector),
         (Direction::Across, Some(blocks)) => blocks.per_row * tiles_per_cube as usize,
     };

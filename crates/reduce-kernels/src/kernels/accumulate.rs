@@ -7,8 +7,8 @@ use reduce_planner::{Access, Direction};
 use super::{
     geometry::Geometry,
     load::{
-        AtEnd, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge,
-        position_across,
+        AtEnd, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge, load_rest,
+        loads_with_rests, position_across,
     },
     pairwise::{CHAIN, Tree, is_pairwise},
     realign::inside_block,
@@ -137,10 +137,72 @@ fn whole_blocks_first<N: Width>(
         let (pushed, _) = push_together::<N>(total, &loads, reducer, rest);
         total = pushed;
     }
+    if comptime![takes_rests(access, operator)] {
+        let (pushed, taken) = push_rests::<N>(total, share, tree, chains, zero, reducer);
+        total = pushed;
+        chains = taken;
+    }
     if comptime![pairwise] {
         total = tree.take(total, chains, true, zero, reducer);
     }
     total
+}
+
+/// Whether the rests of rows are pushed after the loads, to the components that their positions
+/// say. Operators that take blocks have one accumulator for all components, and take the rests as
+/// [edges](accumulate_edges).
+fn takes_rests(access: Access, operator: OperatorRef) -> bool {
+    access.realigns_along() && operator.0.blocks.is_none()
+}
+
+/// Pushes a share of the rests of realigned rows, which go on with the loads and their chains:
+/// `chains` chains have been taken, and one is under way. Returns also how many have been taken.
+#[cube]
+fn push_rests<N: Width>(
+    accumulator: Accumulator<N>,
+    share: &Share<'_>,
+    tree: Tree<N>,
+    chains: u32,
+    zero: u32,
+    reducer: &Reducer<'_>,
+) -> (Accumulator<N>, u32) {
+    let pairwise = is_pairwise(comptime![reducer.operator]);
+    // A reduction by position has one row, and its rests are no longer than what remains of the
+    // chain. So several rows may have longer chains here, but by no more than a chain.
+    let loads = share.geometry.loads_per_tile;
+    let turns = (clamp_min(loads, share.first) - share.first).div_ceil(share.stride);
+    let end = loads_with_rests(share);
+    let mut total = accumulator;
+    let mut taken = chains;
+    let mut links = 0u32;
+    let mut nth = share.first + turns * share.stride;
+    while nth < end {
+        if comptime![pairwise] {
+            if links == comptime![CHAIN as u32] {
+                tree.take(total, taken, false, zero, reducer);
+                total = reducer.identity::<N>();
+                taken += 1;
+                links = 0u32;
+            }
+            links += 1;
+        }
+        total = push_rest::<N>(total, share, nth, reducer);
+        nth += share.stride;
+    }
+    (total, taken)
+}
+
+/// Pushes a rest to the components that have elements of it.
+#[cube]
+pub(super) fn push_rest<N: Width>(
+    accumulator: Accumulator<N>,
+    share: &Share<'_>,
+    nth: usize,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let rest = load_rest(share, nth);
+    let pushed = push_loaded::<N>(accumulator, rest.loaded, reducer);
+    accumulator.with_first(rest.components, pushed)
 }
 
 /// Loads the values of the whole block `first`, `first + stride`, ... across outputs.
@@ -184,6 +246,7 @@ fn in_one_loop<N: Width>(
     let mut blocks: u32 = 0u32.runtime();
     let mut total = accumulator;
     let end = end_of(share, operator);
+    let rests = comptime![takes_rests(access, operator)];
     let mut first = share.first;
     while first < geometry.loads_per_tile {
         let after = first + share.block_stride();
@@ -196,8 +259,15 @@ fn in_one_loop<N: Width>(
             // output's chains depend on its neighbours.
             let counts = comptime![access.direction == Direction::Across].runtime() || as_block;
             blocks = select(counts, blocks + 1, blocks_per_chain);
-            // The last chain is taken here too, so that the loop has the only copy of the tree.
+            // The last chain is taken here too, so that the loop has the only copy of the tree. Where
+            // rests follow, it goes on with them unless it is full.
             let last = after >= geometry.loads_per_tile;
+            if comptime![rests] {
+                let in_block = comptime![in_flight - 1] * share.stride;
+                let full = first + in_block < geometry.loads_per_tile;
+                blocks = select(full, blocks, 0u32);
+            }
+            let last = if comptime![rests] { false.runtime() } else { last };
             if blocks >= blocks_per_chain || last {
                 total = tree.take(total, chains, last, zero, reducer);
                 if !last {
@@ -208,6 +278,14 @@ fn in_one_loop<N: Width>(
             }
         }
         first = after;
+    }
+    if comptime![rests] {
+        let (pushed, taken) = push_rests::<N>(total, share, tree, chains, zero, reducer);
+        total = pushed;
+        chains = taken;
+        if comptime![pairwise] {
+            total = tree.take(total, chains, true, zero, reducer);
+        }
     }
     total
 }
@@ -233,22 +311,23 @@ fn is_ascending(access: Access, outer_dims: usize) -> bool {
 }
 
 /// The number of loads of a tile that are vectors of the input, where not every load may be
-/// missing. Only the last one of a single peeled inner dimension may be. That of realigned rows may
-/// reach beyond the input.
+/// missing. Only the last one of a single peeled inner dimension may be. That of realigned rows
+/// across outputs may reach beyond the input.
 #[cube]
 fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize {
-    if comptime![access.realigned || access.peeled && access.direction == Direction::Along] {
+    if comptime![access.realigns_across() || access.peeled && access.direction == Direction::Along]
+    {
         geometry.loads_per_tile - 1
     } else {
         geometry.loads_per_tile
     }
 }
 
-/// The last load of a tile with realigned rows, whose vector may reach beyond the input. Operators
-/// that refuse blocks do without: refused blocks are loaded again, and there with single elements.
+/// The last load of a tile with realigned rows across outputs, whose vector may reach beyond the
+/// input. Operators that refuse blocks do without: refused blocks are loaded again, and there with single elements.
 #[cube]
 fn end_of(share: &Share<'_>, #[comptime] operator: OperatorRef) -> Vector<Stored, Wide> {
-    if comptime![share.access.realigned && !operator.0.may_refuse()] {
+    if comptime![share.access.realigns_across() && !operator.0.may_refuse()] {
         load(share, share.geometry.loads_per_tile - 1, AtEnd::Whole).value
     } else {
         Vector::empty()
@@ -275,10 +354,10 @@ fn issue(
     for k in 0..comptime![if arrays > 1 { 0 } else { access.loads_in_flight }] {
         let nth = first + k * share.stride;
         let loaded = load_inside(share, nth, first, AtEnd::Clamped);
-        // Realigned rows hold elements of other outputs, or of no tensor, at both ends. They are
+        // Realigned rows across outputs hold elements of other outputs, or of no tensor, at both ends. They are
         // added to components without an output. An operator that may refuse a block gets an
         // element of the block instead, because NaN beside it would send the block the slow way.
-        let value = if comptime![!access.realigned] {
+        let value = if comptime![!access.realigns_across()] {
             loaded.value
         } else if comptime![operator.0.may_refuse()] {
             inside_block(loaded.value, share.tile.block)
@@ -355,7 +434,7 @@ pub(super) fn take_loads<N: Width>(
     // less code, but both hold the accumulator and the loads: logsumexp of bf16 8192 × 32000 along
     // axis 1 needed 80 registers instead of 53, argmax of f32 65536 × 1024 along axis 0 75 instead
     // of 61 (ptxas 13.0).
-    if comptime![in_flight == 1 && !access.peeled && !access.realigned] {
+    if comptime![in_flight == 1 && !access.peeled && !access.realigns_across()] {
         let (pushed, as_block) = push_together::<N>(total, loads, reducer, whole);
         total = pushed;
         taken = as_block;
@@ -382,7 +461,7 @@ pub(super) fn take_loads<N: Width>(
     }
     // The value of a load at the input's end is not the one that belongs there: `issue` has clamped
     // it. Such a block counts as refused, and its elements are read again one by one.
-    if comptime![may_refuse && access.realigned] {
+    if comptime![may_refuse && access.realigns_across()] {
         let last = first + comptime![in_flight - 1] * share.stride;
         let sure = last < loads_surely_valid(geometry, access);
         taken = taken.vec_and(Vector::new(sure || !ends_outside(share)));
@@ -516,7 +595,7 @@ fn push_one_by_one<N: Width>(
             let loaded = load_inside(share, nth, first, AtEnd::Whole);
             if loaded.valid {
                 let element = component + turn % each;
-                let vector = if comptime![access.realigned] {
+                let vector = if comptime![access.realigns_across()] {
                     inside_block(loaded.value, share.tile.block)
                 } else {
                     loaded.value
@@ -536,7 +615,7 @@ fn push_one_by_one<N: Width>(
     total
 }
 
-/// The accumulator of a share of the elements at the edges of a peeled inner dimension.
+/// The accumulator of a share of the elements at the edges of inner dimensions.
 #[cube]
 pub(super) fn accumulate_edges(share: &Share<'_>, reducer: &Reducer<'_>) -> Accumulator<Single> {
     let access = comptime![share.access];

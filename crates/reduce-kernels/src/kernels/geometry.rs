@@ -127,13 +127,13 @@ pub(crate) struct Geometry {
     pub(crate) inner_stride: usize,
     /// Its stride in the output (`Across`) or in the reduction's row-major order (`Along`).
     pub(crate) inner_target_stride: usize,
-    /// Loads that cover the inner dimension: whole vectors `Along`, all outputs `Across`.
+    /// Loads of the inner dimension: those of whole vectors `Along`, of all outputs `Across`.
     pub(crate) loads_per_inner: Divisor,
     /// `Along`, the number of inner dimensions that one reduction consists of.
     pub(crate) inner_count: usize,
     /// Number of output tiles.
     pub(crate) tiles: usize,
-    /// Loads of one tile, without peeled edges.
+    /// Loads of one tile, without single elements at the ends of rows.
     pub(crate) loads_per_tile: usize,
     /// Number of outputs.
     pub(crate) outputs: usize,
@@ -141,13 +141,13 @@ pub(crate) struct Geometry {
     pub(crate) reduction_len: usize,
     /// Position of the reduction's first element, if the input is a shard.
     pub(crate) first_position: ComptimeOption<usize>,
-    /// How rows are realigned, if they are.
+    /// How rows across outputs are realigned, if they are.
     pub(crate) realigned: ComptimeOption<Realigned>,
     /// The strides of the second input, if there is one.
     pub(crate) second: ComptimeOption<Companion>,
 }
 
-/// Numbers of an access with realigned rows.
+/// Numbers of an access with realigned rows across outputs.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(crate) struct Realigned {
@@ -280,7 +280,7 @@ pub(crate) fn locate(
             let vector = comptime![access.vector];
             let (row, load) = geometry.loads_per_inner.div_mod(tile);
             let at = offsets(&geometry.kept, row);
-            let block = if comptime![access.realigned] {
+            let block = if comptime![access.realigns_across()] {
                 let most = geometry.realigned.unwrap().outputs_per_block;
                 let first = load / tiles_per_cube * most;
                 RowBlock {

@@ -4,9 +4,9 @@
 use cubecl::prelude::*;
 
 use super::{
-    accumulate::{load_inside, push_loaded},
+    accumulate::{load_inside, push_loaded, push_rest},
     combine::{combine_neighbours, combine_vectors},
-    load::{AtEnd, Loaded, load},
+    load::{AtEnd, Loaded, load, loads_with_rests},
     reducer::Reducer,
     share::Share,
 };
@@ -53,12 +53,46 @@ pub(super) fn accumulate_lanes<N: Width>(
         }
         push_in_turn(&mut totals, &loads, reducer, count, false);
     }
+    if comptime![access.realigns_along()] {
+        push_rests(&mut totals, share, reducer, count);
+    }
     let mut parts = Sequence::<Accumulator<N>>::new();
     #[unroll]
     for nth in 0..count {
         parts.push(combine_vectors::<N>(totals.at(nth), access.direction, reducer));
     }
     combine_neighbours::<N>(&mut parts, reducer)
+}
+
+/// Pushes the rests of a realigned row that belong to one of `count` accumulators.
+#[cube]
+fn push_rests(
+    totals: &mut Columns<AccumulatorTypes, Wide>,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+    #[comptime] count: usize,
+) {
+    let width = Wide::value().comptime();
+    let mut nth = share.geometry.loads_per_tile;
+    let end = loads_with_rests(share);
+    while nth < end {
+        // Numbers of accumulators that are known only when the kernel runs would keep all of them in
+        // local memory. So each rest is pushed to a copy of the one that it belongs to.
+        let own = nth % share.stride;
+        let mut total = totals.at(0usize);
+        #[unroll]
+        for other in 1..count {
+            let all = select(own == share.first + other, comptime![width as u32].runtime(), 0u32);
+            total = total.with_first(all, totals.at(other));
+        }
+        let pushed = push_rest::<Wide>(total, share, nth, reducer);
+        #[unroll]
+        for other in 0..count {
+            let all = select(own == share.first + other, comptime![width as u32].runtime(), 0u32);
+            totals.put(other, totals.at(other).with_first(all, pushed));
+        }
+        nth += 1;
+    }
 }
 
 /// Pushes each load to the next of `count` accumulators. If the block is not `whole`, some loads

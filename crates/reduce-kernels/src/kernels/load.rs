@@ -6,6 +6,7 @@ use reduce_planner::Direction;
 use super::{
     companion::load_elements,
     geometry::{CompanionAccess, Geometry, offsets, strided},
+    realign::moved_together,
     share::Share,
 };
 use crate::operator::{Position, Single, Stored, Stored2, Wide, copied::copied_through_references};
@@ -24,7 +25,7 @@ pub(super) struct Loaded {
 
 copied_through_references!(LoadedExpand);
 
-/// What a load of realigned rows does if its vector reaches beyond the input. Only the last load of
+/// What a load of realigned rows across outputs does if its vector reaches beyond the input. Only the last load of
 /// a tile may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum AtEnd {
@@ -51,6 +52,8 @@ pub(super) fn load(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> 
 struct VectorPlace {
     /// Index of the vector in the input.
     index: usize,
+    /// Elements of that vector before the first of the load, if rows are realigned.
+    before: u32,
     position: Position,
     valid: bool,
     /// Index over the outer reduced dimensions, and the first element of the inner one.
@@ -90,6 +93,7 @@ fn vector_place(share: &Share<'_>, nth: usize) -> VectorPlace {
         let skipped = index * vector - start;
         VectorPlace {
             index,
+            before: 0u32,
             position: Position {
                 start: geometry.position(position + skipped * geometry.inner_target_stride),
                 step: geometry.inner_target_stride,
@@ -105,8 +109,14 @@ fn vector_place(share: &Share<'_>, nth: usize) -> VectorPlace {
         } else {
             start + slot * geometry.inner_stride
         };
+        let before = if comptime![share.access.realigned] {
+            u32::cast_from(start % vector)
+        } else {
+            0u32.runtime()
+        };
         VectorPlace {
             index,
+            before,
             position: Position {
                 start: geometry.position(position + element * geometry.inner_target_stride),
                 step: geometry.inner_target_stride,
@@ -122,8 +132,14 @@ fn vector_place(share: &Share<'_>, nth: usize) -> VectorPlace {
 #[cube]
 fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
     let place = vector_place(share, nth);
+    let mut value = share.input.vectors.at(place.index);
+    if comptime![share.access.realigned] {
+        // The vector after the last of an aligned row may lie beyond the input.
+        let next = select(place.before == 0, place.index, place.index + 1);
+        value = moved_together(value, share.input.vectors.at(next), place.before);
+    }
     Loaded {
-        value: share.input.vectors.at(place.index),
+        value,
         second: second_of(share, place.outer, place.element),
         position: place.position,
         valid: place.valid,
@@ -148,6 +164,7 @@ pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>
         indices.push(place.index);
         places.push(VectorPlace {
             index: place.index,
+            before: place.before,
             position: place.position,
             valid: inside,
             outer: place.outer,
@@ -254,13 +271,73 @@ fn whole_vectors(share: &Share<'_>) -> usize {
     share.geometry.realigned.unwrap().elements / comptime![share.access.vector]
 }
 
-/// The largest number of elements at the edges of a peeled inner dimension: each edge is shorter
-/// than a vector.
+/// The largest number of elements at the edges of an inner dimension, and a few more. Each edge of
+/// a peeled one is shorter than a vector, and the end of a realigned one is shorter than two.
 pub(crate) fn edge_slots(vector: usize) -> usize {
     2 * vector
 }
 
-/// An element at an edge of a peeled inner dimension.
+/// The loads of an inner dimension that is realigned.
+#[cube]
+fn whole_loads(share: &Share<'_>) -> usize {
+    let vector = comptime![share.access.vector];
+    (share.geometry.inner_len + 1 - vector) / vector
+}
+
+/// Up to a vector of the elements that the loads of realigned rows leave at the end of each.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Rest {
+    /// Components past the last repeat it.
+    pub(super) loaded: Loaded,
+    pub(super) components: u32,
+}
+
+copied_through_references!(RestExpand);
+
+/// The rests of each inner dimension, 1 or 2. They go on with the loads: what is left of the first
+/// inner dimension, then of the next.
+#[cube]
+fn rests_per_inner(share: &Share<'_>) -> usize {
+    let vector = comptime![share.access.vector];
+    (share.geometry.inner_len - whole_loads(share) * vector).div_ceil(vector)
+}
+
+/// The loads and rests of a tile with realigned rows.
+#[cube]
+pub(super) fn loads_with_rests(share: &Share<'_>) -> usize {
+    let geometry = share.geometry;
+    geometry.loads_per_tile + geometry.inner_count * rests_per_inner(share)
+}
+
+/// Loads the rest that has number `nth` among the loads and rests of a tile with realigned rows.
+#[cube]
+pub(super) fn load_rest(share: &Share<'_>, nth: usize) -> Rest {
+    let geometry = share.geometry;
+    let vector = comptime![share.access.vector];
+    let each = rests_per_inner(share);
+    let number = nth - geometry.loads_per_tile;
+    let outer = number / each;
+    let element = (whole_loads(share) + number % each) * vector;
+    let at = geometry.at_reduced(outer);
+    let start = share.tile.input + at.input + element;
+    let count = clamp_max(geometry.inner_len - element, vector.runtime());
+    let mut value = Vector::<Stored, Wide>::empty();
+    #[unroll]
+    for component in 0..vector {
+        let inside = clamp_max(component.runtime(), count - 1);
+        value.insert(component, share.input.elements.at(start + inside));
+    }
+    let position = Position {
+        start: at.target + element * geometry.inner_target_stride,
+        step: geometry.inner_target_stride,
+    };
+    let second = ComptimeOption::new_None();
+    let loaded = Loaded { value, second, position, valid: true.runtime() };
+    Rest { loaded, components: u32::cast_from(count) }
+}
+
+/// An element at an edge of an inner dimension.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Edge {
@@ -293,7 +370,7 @@ fn second_at_edge(
 }
 
 /// Loads edge element `slot` of a tile. The edges are the elements before the first whole vector of
-/// each inner dimension, and those after the last.
+/// each inner dimension, and those after the last. Realigned rows have the latter alone.
 #[cube]
 pub(super) fn load_edge(share: &Share<'_>, slot: usize) -> Edge {
     let geometry = share.geometry;
@@ -301,8 +378,12 @@ pub(super) fn load_edge(share: &Share<'_>, slot: usize) -> Edge {
     let slots = comptime![edge_slots(vector)];
     let at = geometry.at_reduced(slot / slots);
     let start = share.tile.input + at.input;
-    let head = start.div_ceil(vector) * vector - start;
-    let whole = (geometry.inner_len - head) / vector * vector;
+    let (head, whole) = if comptime![share.access.realigned] {
+        (0usize.runtime(), whole_loads(share) * vector)
+    } else {
+        let head = start.div_ceil(vector) * vector - start;
+        (head, (geometry.inner_len - head) / vector * vector)
+    };
     // Both edges of an inner dimension share one numbering, so one loop reads them. Slots past both
     // edges have no element.
     let at_edge = slot % slots;

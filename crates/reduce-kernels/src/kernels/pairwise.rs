@@ -157,7 +157,7 @@ pub(crate) fn needs_chains(operator: OperatorRef, plan: &Plan, problem: &Problem
     // The elements of refused blocks are pushed one by one.
     let each = if along && operator.0.may_refuse() { access.vector } else { 1 };
     let loads = access.loads_per_output(problem).saturating_mul(each as u64);
-    let edges = match along && access.peeled {
+    let edges = match along && (access.peeled || access.realigned) {
         true => problem.reduction_len() / access.inner_len(problem) * edge_slots(access.vector),
         false => 0,
     };

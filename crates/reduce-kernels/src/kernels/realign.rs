@@ -1,4 +1,16 @@
-//! Rows that start off a vector's boundary, read in aligned vectors across outputs.
+//! Rows that start off a vector's boundary, read in aligned vectors.
+//!
+//! # Along the reduction
+//!
+//! The elements of a load lie in two neighbouring vectors, which both are read. The second one is
+//! the first of the next load, so it comes from a cache. Both are
+//! [moved together](moved_together) in registers by what the row starts behind a boundary. So the
+//! component and the load of an element follow from its position, whatever its row begins at.
+//!
+//! A row has as many loads as have both vectors inside it, wherever it begins. The rest, of fewer
+//! than two vectors, is read in single elements ([`Rest`](super::load::Rest)).
+//!
+//! # Across outputs
 //!
 //! Units read aligned vectors all the same. The vectors of a row begin `before` elements ahead of
 //! the first output of a cube's block, where `before` is less than a vector. A plan deals rows to
@@ -15,6 +27,52 @@ use super::{
     share::Share,
 };
 use crate::operator::{Accumulator, AccumulatorTypes, Columns, Single, Stored, Wide};
+
+/// The elements of two neighbouring vectors from number `by` on, which is less than a vector.
+#[cube]
+pub(super) fn moved_together(
+    first: Vector<Stored, Wide>,
+    second: Vector<Stored, Wide>,
+    by: u32,
+) -> Vector<Stored, Wide> {
+    let width = Wide::value().comptime();
+    let mut elements = Sequence::<Stored>::new();
+    #[unroll]
+    for nth in 0..width {
+        elements.push(first.extract(nth));
+    }
+    #[unroll]
+    for nth in 0..width {
+        elements.push(second.extract(nth));
+    }
+    moved(&elements, by, comptime![width / 2])
+}
+
+/// Moves elements down by the bits of `by` from that of `step` on. A component with a number that is
+/// known when the kernel runs would be read from local memory, so each bit selects among two that
+/// are known before.
+#[cube]
+fn moved(elements: &Sequence<Stored>, by: u32, #[comptime] step: usize) -> Vector<Stored, Wide> {
+    let width = Wide::value().comptime();
+    if comptime![step == 0] {
+        let mut value = Vector::<Stored, Wide>::empty();
+        #[unroll]
+        for nth in 0..width {
+            value.insert(nth, *elements.index(nth));
+        }
+        value
+    } else {
+        let moves = by & comptime![step as u32] != 0;
+        let mut nearer = Sequence::<Stored>::new();
+        // The smaller steps reach as far beyond a vector as this one less 1.
+        #[unroll]
+        for nth in 0..comptime![width + step - 1] {
+            let further = *elements.index(comptime![nth + step]);
+            nearer.push(select(moves, further, *elements.index(nth)));
+        }
+        moved(&nearer, by, comptime![step / 2])
+    }
+}
 
 /// The vectors that a unit reads, one of each of its rows.
 #[derive(CubeType, Clone, Copy)]

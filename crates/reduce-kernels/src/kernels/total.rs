@@ -28,7 +28,7 @@ pub(super) fn total_with_edges<N: Width>(
     reducer: &Reducer<'_>,
     #[comptime] edges: bool,
 ) -> Accumulator<N> {
-    if comptime![share.access.realigned] {
+    if comptime![share.access.realigns_across()] {
         let window = window(share);
         let share = share.with_tile(window.tile);
         let wide = accumulate::<Wide>(reducer.identity::<Wide>(), &share, reducer);
@@ -52,7 +52,9 @@ pub(super) fn total_with_edges<N: Width>(
         } else {
             let wide = accumulate::<Wide>(reducer.identity::<Wide>(), share, reducer);
             let vectors = combine_vectors::<N>(wide, share.access.direction, reducer);
-            if edges { with_edges::<N>(vectors, share, reducer) } else { vectors }
+            // The rests of realigned rows have been taken with the loads.
+            let apart = comptime![edges && !share.access.realigned];
+            if apart { with_edges::<N>(vectors, share, reducer) } else { vectors }
         };
         combine_team::<N>(total, share.unknown_zero(), reducer)
     }
@@ -60,7 +62,7 @@ pub(super) fn total_with_edges<N: Width>(
 
 /// Whether elements at the edges of inner dimensions are read one by one.
 pub(super) fn has_edges(access: Access) -> bool {
-    access.peeled && access.direction == Direction::Along
+    (access.peeled || access.realigned) && access.direction == Direction::Along
 }
 
 /// Along, adds this unit's share of the elements at the edges of inner dimensions.

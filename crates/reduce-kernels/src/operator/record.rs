@@ -242,6 +242,21 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn with_first(self, count: u32, others: Field<T, N>) -> Field<T, N> {
+        if self.is_some() {
+            let others = others.get();
+            let mut value = self.get();
+            #[unroll]
+            for nth in 0..N::value().comptime() {
+                let replaced = comptime![nth as u32] < count;
+                value.insert(nth, select(replaced, others.extract(nth), value.extract(nth)));
+            }
+            Field::<T, N>::some(value)
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+
     fn resized<M: Size>(self) -> Field<T, M> {
         if self.is_some() {
             Field::<T, M>::some(Vector::cast_from(self.get()))
@@ -387,6 +402,18 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.with_component(index, component.c),
             self.d.with_component(index, component.d),
             self.e.with_component(index, component.e),
+        )
+    }
+
+    /// The same fields with the first `count` components of `others`. Their number is known only
+    /// when the kernel runs.
+    pub(crate) fn with_first(self, count: u32, others: Record<T, N>) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.with_first(count, others.a),
+            self.b.with_first(count, others.b),
+            self.c.with_first(count, others.c),
+            self.d.with_first(count, others.d),
+            self.e.with_first(count, others.e),
         )
     }
 

@@ -149,7 +149,7 @@ pub(crate) fn try_everything(client: &Client) {
                 (true, false, true),
                 (false, true, true),
             ] {
-                if realigned && !(across && in_cubes) {
+                if realigned && across && !in_cubes {
                     continue;
                 }
                 let way = (kind, across, peeled, realigned, vectors);

@@ -83,14 +83,51 @@ impl Access {
             || inner.position_stride == 1 && strides.all(|stride| stride.is_multiple_of(vector))
     }
 
-    /// The access with realigned rows, where [`widest`](Self::widest) has shorter vectors than the
-    /// device because rows start off a vector's boundary. Only cubes can have it.
+    /// The access with realigned rows, where vectors as wide as the device's do not lie in all rows
+    /// alike. Across outputs, only cubes can have it.
     #[must_use]
     pub fn realigned(problem: &Problem, device: &Device) -> Option<Self> {
-        Self::widest(problem, device).widened(problem, device)
+        match problem.direction() {
+            Direction::Along => Self::realigned_along(device.load_bytes, problem, device),
+            Direction::Across => Self::widest(problem, device).widened(problem, device),
+        }
     }
 
-    /// The access with realigned rows in place of this one, the widest without.
+    /// [`realigned`](Self::realigned) along the reduction, with loads of up to so many bytes.
+    fn realigned_along(load_bytes: usize, problem: &Problem, device: &Device) -> Option<Self> {
+        let direction = Direction::Along;
+        let vector = vector_up_to(load_bytes, problem, device);
+        let loads = loads_in_flight(problem, device, direction, vector);
+        let plain = Self::new(direction).with_vector(vector).with_loads_in_flight(loads);
+        let realigned = plain.with_realigned(true);
+        let needed = check_access(plain, problem, device).is_err();
+        (needed && check_access(realigned, problem, device).is_ok()).then_some(realigned)
+    }
+
+    /// The widest access in which the component and the load of an element follow from its position
+    /// in the reduction. Where no vector divides all rows along the reduction, long ones are
+    /// realigned. Peeled heads have another length in each row.
+    pub(crate) fn by_position(load_bytes: usize, problem: &Problem, device: &Device) -> Self {
+        let may_peel = problem.direction() == Direction::Across;
+        let widest = Self::widest_up_to(load_bytes, may_peel, problem, device);
+        if may_peel || widest.vector > 1 {
+            return widest;
+        }
+        let realigned = Self::realigned_along(load_bytes, problem, device);
+        let long = |access: &Self| {
+            let least = access.vector.saturating_mul(device.tuning.peeled_inner_vectors);
+            access.inner_len(problem) >= least
+        };
+        realigned.filter(long).unwrap_or(widest)
+    }
+
+    /// Elements of a boundary at which rows along the reduction begin in problems that this is the
+    /// access of. Realigned rows begin anywhere.
+    pub(crate) const fn rows_aligned_to(&self) -> usize {
+        if self.realigned { 1 } else { self.vector }
+    }
+
+    /// Across outputs, the access with realigned rows in place of this one, the widest without.
     pub(super) fn widened(self, problem: &Problem, device: &Device) -> Option<Self> {
         let vector = widest_vector(problem, device);
         let second = problem.second().is_some();

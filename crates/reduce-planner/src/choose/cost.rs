@@ -150,7 +150,9 @@ impl<'a> Costs<'a> {
             (rounds as f64 - full_rounds) * per_round * profile.partial_percent as f64 / 100.0;
         let element_ps = vector * (self.element_ps + self.power_ps);
         let extra_lines = extra_lines(problem, device, access, schedule);
-        let load_ps = profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps;
+        let moved_ps = if access.realigns_along() { vector * profile.shift_ps as f64 } else { 0.0 };
+        let load_ps =
+            profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps + moved_ps;
 
         // Half of the units take part in the second step through shared memory, and so on.
         let steps = match schedule.combine() {
@@ -235,14 +237,17 @@ fn registers(problem: &Problem, access: Access, profile: &Profile) -> f64 {
     let vector = access.vector as f64;
     // Narrow elements are converted when they are taken.
     let second = problem.second().map_or(0.0, |second| words(second.element().bytes()));
-    let load = vector * (words(problem.input().bytes()) + second);
+    // Realigned rows are read in two vectors for each load.
+    let vectors = if access.realigns_along() { 2.0 } else { 1.0 };
+    let load = vector * (vectors * words(problem.input().bytes()) + second);
     let accumulators = match access.direction {
         Direction::Along if operator.blockwise => 1.0,
         _ => vector,
     };
     let accumulator = words(operator.accumulator_bytes);
     let per_output = accumulators * accumulator + access.loads_in_flight as f64 * load;
-    let peeling = if access.peeled { peeling as f64 } else { 0.0 };
+    let ends = access.peeled || access.realigns_along();
+    let peeling = if ends { peeling as f64 } else { 0.0 };
     let working = working as f64 * accumulator;
     other as f64 + peeling + working + access.outputs_in_flight as f64 * per_output
 }
@@ -340,7 +345,7 @@ fn combine_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &P
         (_, Some(Combine::Shared)) => f64::from(units.ilog2()) * fields,
         (_, Some(Combine::Plane { lanes })) => 1.0 + if units > lanes { fields } else { 0.0 },
     };
-    let realigned = if access.realigned { profile.realign_ns as f64 * fields } else { 0.0 };
+    let realigned = if access.realigns_across() { profile.realign_ns as f64 * fields } else { 0.0 };
     steps * step_ns + realigned
 }
 
@@ -501,12 +506,12 @@ pub(super) fn sector_share(
     tiles_per_cube: u32,
     units_per_output: u32,
 ) -> f64 {
-    if !access.realigned && access.vector == widest_vector(problem, device) {
+    if !access.realigns_across() && access.vector == widest_vector(problem, device) {
         return 1.0;
     }
     let inner_len = access.inner_len(problem).max(1);
     let tiles = u64::from(tiles_per_cube.max(1));
-    let (outputs, whole_rows) = match access.realigned {
+    let (outputs, whole_rows) = match access.realigns_across() {
         true => {
             let blocks = access.realigned_blocks(problem, tiles_per_cube);
             (blocks.outputs, usize::from(blocks.per_row == 1))

@@ -43,7 +43,7 @@ pub(super) fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanE
 pub(crate) fn representative(problem: &Problem, device: &Device) -> Problem {
     let access = reference_access(problem, device);
     let widest = widest_vector(problem, device);
-    let of = |outputs: usize| problem.reference(outputs, access.vector, widest);
+    let of = |outputs: usize| problem.reference(outputs, access.rows_aligned_to(), widest);
     let outputs = representative_outputs(device, |outputs| of(outputs).index_span());
     of(outputs).with_numerics(Numerics::BatchInvariant)
 }
@@ -105,12 +105,12 @@ impl Plan {
     }
 }
 
-/// How problems with the same slices are read: the widest vectors along the reduction that begin at
-/// a vector's boundary in all rows, because heads and tails that are peeled have another length in
-/// each row; the device's widest vectors across outputs.
+/// How problems with the same slices are read: along the reduction, in the widest vectors whose
+/// elements follow from positions, because heads and tails that are peeled have another length in
+/// each row; across outputs, in the device's widest vectors.
 fn reference_access(problem: &Problem, device: &Device) -> Access {
     match problem.direction() {
-        Direction::Along => Access::widest_up_to(device.load_bytes, false, problem, device),
+        Direction::Along => Access::by_position(device.load_bytes, problem, device),
         Direction::Across => {
             Access::widest(&problem.reference(device.max_vector.max(1), 1, 1), device)
         }
@@ -165,7 +165,7 @@ fn model(problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
     let widest = widest_vector(problem, device);
     let references: Vec<(Problem, f64)> = reference_outputs(problem, device)
         .into_iter()
-        .map(|(outputs, loss)| (problem.reference(outputs, access.vector, widest), loss))
+        .map(|(outputs, loss)| (problem.reference(outputs, access.rows_aligned_to(), widest), loss))
         .collect();
     let accesses = Accesses { widest: access, realigned: None };
     let mut plans: Vec<Plan> = Vec::new();
@@ -211,8 +211,8 @@ fn model(problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
         .ok_or_else(|| PlanError::NoSchedule { device: device.name.clone(), refusals: refused })
 }
 
-/// The plans for long rows that no vector divides, which are read element by element: units have 8
-/// loads in flight, and as many share a row as its accumulators let reside. f32 4096 × 50257 along
+/// The plans for long rows that are read element by element, because no vector divides them and
+/// they cannot be realigned, as those of two inputs: units have 8 loads in flight, and as many share a row as its accumulators let reside. f32 4096 × 50257 along
 /// axis 1 took, in cubes of 1024 and of 256 units, on one H100: sum 289 and 307 us, argmax 291 and
 /// 304, logsumexp 300 and 303, var 317 and 303; with 16 loads logsumexp took 297 and 355. Peeled
 /// vectors take 283, 288, 290 and 299.

@@ -17,8 +17,13 @@ use crate::{
 
 /// The way to read the input: no vector has elements of another lane than its components.
 pub(super) fn accesses(problem: &Problem, device: &Device) -> Accesses {
-    let may_peel = problem.direction() == Direction::Across;
-    let widest = Access::widest_up_to(device.load_bytes, may_peel, problem, device);
+    let widest = Access::by_position(device.load_bytes, problem, device);
+    // Between realigned rows that follow each other, the lanes of vectors would move.
+    let moves = widest.realigns_along() && problem.reduced().len() > 1;
+    let widest = match moves {
+        true => Access::widest_up_to(device.load_bytes, false, problem, device),
+        false => widest,
+    };
     Accesses { widest, realigned: None }
 }
 

@@ -82,7 +82,8 @@ fn check_loads(loads: usize) -> Result<(), Illegal> {
     if (1..=max).contains(&loads) { Ok(()) } else { Err(Illegal::LoadsInFlight { loads, max }) }
 }
 
-/// Every vector load is aligned, and inside its inner dimension unless rows are realigned.
+/// Every vector load is aligned, and its elements lie inside its inner dimension, or those that
+/// count where rows are realigned.
 pub(crate) fn check_access(
     access: Access,
     problem: &Problem,
@@ -96,7 +97,7 @@ pub(crate) fn check_access(
     if realigned && problem.second().is_some() {
         return Err(Illegal::SecondRealigned);
     }
-    if realigned && (direction == Direction::Along || vector == 1 || peeled) {
+    if realigned && (vector == 1 || peeled) {
         return Err(Illegal::NothingToRealign);
     }
     if vector == 1 {
@@ -129,10 +130,16 @@ pub(crate) fn check_access(
     if inner_stride != Some(1) {
         return Err(Illegal::InnerStride { vector });
     }
-    if realigned {
-        return check_realigned_rows(vector, problem);
-    }
     let inner_len = access.inner_len(problem);
+    match (realigned, direction) {
+        (true, Direction::Across) => return check_realigned_rows(vector, problem),
+        // A row this long has one load whose second vector ends inside it, wherever it starts.
+        (true, Direction::Along) if inner_len < 2 * vector - 1 => {
+            return Err(Illegal::InnerTooShort { inner_len, vector });
+        }
+        (true, Direction::Along) => return Ok(()),
+        (false, _) => {}
+    }
     let whole = inner_len.is_multiple_of(vector);
     match (direction, peeled) {
         (Direction::Along, false) if !(aligned_rows && whole) => {
@@ -190,10 +197,11 @@ fn check_realigned_rows(vector: usize, problem: &Problem) -> Result<(), Illegal>
     }
 }
 
-/// The rows of a unit lie alike: they start equally far behind a boundary of vectors.
+/// Across outputs, the rows of a unit lie alike: they start equally far behind a boundary of
+/// vectors.
 fn check_realigned(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
     let Plan { access, schedule, .. } = *plan;
-    if !access.realigned {
+    if !access.realigns_across() {
         return Ok(());
     }
     let vector = access.vector;
@@ -235,7 +243,7 @@ pub(crate) fn check_outputs_in_flight(
     if !outputs.checked_mul(loads).is_some_and(|all| (1..=max).contains(&all)) {
         return Err(Illegal::OutputsInFlight { outputs, loads, max });
     }
-    if access.peeled {
+    if access.peeled || access.realigns_along() {
         return Err(Illegal::SeveralOutputsPeeled);
     }
     if !matches!(schedule.kind(), ScheduleKind::Unit | ScheduleKind::Plane) {

@@ -28,10 +28,15 @@ pub struct Access {
     /// Whether the head and the tail of an inner dimension are peeled, because they do not fill a
     /// vector. Their elements are read one by one.
     pub peeled: bool,
-    /// Whether rows that start off a vector's boundary are read in aligned vectors all the same,
-    /// across outputs. The vectors of a row then begin up to a vector before its first element. The
-    /// rows of one unit all begin equally far before it, and the units of a cube move their
-    /// components to the right outputs when they combine.
+    /// Whether rows that start off a vector's boundary are read in aligned vectors all the same. The
+    /// vectors of a row then begin up to a vector before its first element.
+    ///
+    /// Along the reduction, a load reads two neighbouring vectors and moves its elements together.
+    /// The last elements of each row, fewer than two vectors, are read one by one. Which component
+    /// of which load an element is follows from its position alone.
+    ///
+    /// Across outputs, the rows of one unit all begin equally far behind a boundary, and the units
+    /// of a cube move their components to the right outputs when they combine.
     #[cfg_attr(feature = "serde", serde(default))]
     pub realigned: bool,
     /// Independent loads of one output that a unit issues before it uses the first.
@@ -318,10 +323,32 @@ impl Access {
         !self.inner_len(problem).is_multiple_of(self.vector.max(1))
     }
 
+    /// Whether rows along the reduction are realigned.
+    #[must_use]
+    pub const fn realigns_along(&self) -> bool {
+        self.realigned && matches!(self.direction, Direction::Along)
+    }
+
+    /// Whether rows across outputs are realigned.
+    #[must_use]
+    pub const fn realigns_across(&self) -> bool {
+        self.realigned && matches!(self.direction, Direction::Across)
+    }
+
+    /// Along the reduction, the loads of an inner dimension. Those of realigned rows read a vector
+    /// that begins up to a vector less one element behind their last element, and still lies inside
+    /// the row.
+    #[must_use]
+    pub const fn whole_loads(&self, inner_len: usize) -> usize {
+        let vector = if self.vector == 0 { 1 } else { self.vector };
+        let before = if self.realigned { vector - 1 } else { 0 };
+        div(inner_len.saturating_sub(before) as u64, vector as u64) as usize
+    }
+
     /// Loads that cover the inner dimension, wherever it starts if it is realigned.
     pub(crate) fn loads_per_inner(&self, problem: &Problem) -> u64 {
         let vector = self.vector.max(1);
-        let before = if self.realigned { vector - 1 } else { 0 };
+        let before = if self.realigns_across() { vector - 1 } else { 0 };
         div_ceil(self.inner_len(problem).saturating_add(before) as u64, vector as u64)
     }
 
@@ -358,7 +385,7 @@ impl Access {
 
     /// Blocks of so many neighbouring output tiles that cover all outputs.
     pub(crate) fn cube_blocks(&self, problem: &Problem, tiles_per_cube: u32) -> u64 {
-        if !self.realigned {
+        if !self.realigns_across() {
             return div_ceil(self.output_tiles(problem), tiles_per_cube.max(1).into());
         }
         let rows = problem.outputs() / self.inner_len(problem).max(1);
@@ -366,7 +393,7 @@ impl Access {
         (rows as u64).saturating_mul(blocks as u64)
     }
 
-    /// Loads per output tile, without those of a peeled head or tail.
+    /// Loads per output tile, without single elements at the ends of rows.
     #[must_use]
     pub fn loads_per_output(&self, problem: &Problem) -> u64 {
         match self.direction {
@@ -375,7 +402,7 @@ impl Access {
                     return u64::from(self.vector <= 1);
                 };
                 let rows: usize = outer.iter().map(|dim| dim.extent).product();
-                rows as u64 * div(inner.extent as u64, self.vector.max(1) as u64)
+                rows as u64 * self.whole_loads(inner.extent) as u64
             }
             Direction::Across => problem.reduction_len() as u64,
         }
@@ -412,7 +439,7 @@ impl Plan {
     /// Number of output tiles that the units work on. See [`Access::output_tiles`].
     #[must_use]
     pub fn output_tiles(&self, problem: &Problem) -> u64 {
-        match self.access.realigned {
+        match self.access.realigns_across() {
             true => {
                 let tiles = self.schedule.outputs_per_cube();
                 self.access.cube_blocks(problem, tiles).saturating_mul(tiles.into())

@@ -19,6 +19,9 @@ pub(crate) struct Tree {
     /// Elements of a load that belong to one output, and whether the ends of rows are peeled.
     components: usize,
     peeled: bool,
+    /// Whether the last elements of rows along the reduction, whose vectors are realigned, are read
+    /// one by one.
+    realigned: bool,
     /// Loads that are taken as a block, or 1 for operators that take elements one by one.
     block: usize,
     /// Units of a cube.
@@ -45,6 +48,7 @@ impl Tree {
             direction: access.direction,
             components: if along { access.vector } else { 1 },
             peeled: along && access.peeled,
+            realigned: access.realigns_along(),
             block: if problem.operator().blockwise { access.loads_in_flight } else { 1 },
             units,
             lanes,

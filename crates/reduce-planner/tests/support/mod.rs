@@ -388,7 +388,7 @@ pub(crate) fn resized(bytes: &mut Bytes<'_>, plan: Plan) -> Plan {
             };
             kinds = 2;
         }
-        1 if access.direction == Direction::Across => {
+        1 => {
             access = access.with_vector(bytes.pick(&[2, 4])).with_realigned(true);
             access = access.with_peeled(false);
         }

@@ -47,9 +47,10 @@ impl Geometry {
             Direction::Across => kept.pop().unwrap_or((1, 1, 1)),
         };
         let tiles_per_cube = plan.schedule.outputs_per_cube();
-        let blocks = access.realigned.then(|| access.realigned_blocks(problem, tiles_per_cube));
+        let across = access.realigns_across();
+        let blocks = across.then(|| access.realigned_blocks(problem, tiles_per_cube));
         let loads = match (access.direction, blocks) {
-            (Direction::Along, _) => inner.0 / access.vector,
+            (Direction::Along, _) => access.whole_loads(inner.0),
             (Direction::Across, None) => inner.0.div_ceil(access.vector),
             (Direction::Across, Some(blocks)) => blocks.per_row * tiles_per_cube as usize,
         };
@@ -194,7 +195,7 @@ impl Walk<'_> {
         let (first, stride) = (cube_of_tile * units + member, cubes * units);
         // Whole blocks of loads in flight, then at most one more block.
         let block = stride * access.loads_in_flight;
-        let missing = access.realigned || access.peeled && access.direction == Direction::Along;
+        let missing = access.realigns_across() || access.peeled && access.direction == Direction::Along;
         let surely = self.geometry.loads_per_tile.saturating_sub(usize::from(missing));
         let whole_blocks = surely / block;
         for nth in 0..whole_blocks {
@@ -208,11 +209,15 @@ impl Walk<'_> {
                 self.load_inside(tile, in_cube, rest + k * stride, rest, first);
             }
         }
-        if access.peeled && access.direction == Direction::Along {
+        let ends = access.peeled || access.realigned;
+        if ends && access.direction == Direction::Along {
             let slots_of_inner = 2 * access.vector;
             let inner_len = self.geometry.inner.0.max(1);
             let slots = self.problem.reduction_len() / inner_len * slots_of_inner;
-            (first..slots).step_by(stride).for_each(|slot| self.edge(tile, slot));
+            match access.realigned && !self.problem.operator().blockwise {
+                true => self.rests(tile, first, stride),
+                false => (first..slots).step_by(stride).for_each(|slot| self.edge(tile, slot)),
+            }
         }
         self.write(tile, member == 0 && cube_of_tile == 0);
     }
@@ -281,7 +286,7 @@ impl Walk<'_> {
     }
 
     fn load_along(&mut self, tile: Tile, nth: usize) {
-        let Access { vector, peeled, .. } = self.plan.access;
+        let Access { vector, peeled, realigned, .. } = self.plan.access;
         let (inner_len, inner_stride, _) = self.geometry.inner;
         let outer_dims = self.geometry.reduced.len();
         let (outer, slot) = match outer_dims {
@@ -301,6 +306,21 @@ impl Walk<'_> {
             (start + slot * inner_stride, slot, true)
         };
         self.assert_aligned(at);
+        if realigned {
+            // The elements are those of two vectors from `before` on.
+            let before = start % vector;
+            let next = if before == 0 { at } else { at + vector };
+            (0..vector).for_each(|component| self.touch(at + component));
+            (0..vector).for_each(|component| self.touch(next + component));
+            for component in 0..vector {
+                let of = if before + component < vector { at } else { next - vector };
+                let element = outer * inner_len + element + component;
+                if tile.counts {
+                    self.take(tile.index, element, of + before + component);
+                }
+            }
+            return;
+        }
         for component in 0..vector {
             self.touch(at + component);
             if valid && tile.counts {
@@ -309,14 +329,42 @@ impl Walk<'_> {
         }
     }
 
-    /// An element at an edge of a peeled inner dimension.
+    /// The rests of realigned rows that go on with the loads of a unit.
+    fn rests(&mut self, tile: Tile, first: usize, stride: usize) {
+        let vector = self.plan.access.vector;
+        let inner_len = self.geometry.inner.0;
+        let whole = self.plan.access.whole_loads(inner_len);
+        let each = (inner_len - whole * vector).div_ceil(vector);
+        let loads = self.geometry.loads_per_tile;
+        let rows = self.problem.reduction_len() / inner_len;
+        for nth in (first..loads + rows * each).step_by(stride).filter(|&nth| nth >= loads) {
+            let (outer, of_row) = ((nth - loads) / each, (nth - loads) % each);
+            let start = tile.input + offsets(&self.geometry.reduced, outer).0;
+            let element = (whole + of_row) * vector;
+            let count = (inner_len - element).min(vector);
+            for component in 0..vector {
+                let at = start + element + component.min(count - 1);
+                self.touch(at);
+                if component < count && tile.counts {
+                    self.take(tile.index, outer * inner_len + element + component, at);
+                }
+            }
+        }
+    }
+
+    /// An element at an edge of an inner dimension.
     fn edge(&mut self, tile: Tile, slot: usize) {
         let vector = self.plan.access.vector;
         let inner_len = self.geometry.inner.0;
         let (outer, at_edge) = (slot / (2 * vector), slot % (2 * vector));
         let start = tile.input + offsets(&self.geometry.reduced, outer).0;
-        let head = start.div_ceil(vector) * vector - start;
-        let whole = (inner_len - head) / vector * vector;
+        let (head, whole) = match self.plan.access.realigned {
+            true => (0, self.plan.access.whole_loads(inner_len) * vector),
+            false => {
+                let head = start.div_ceil(vector) * vector - start;
+                (head, (inner_len - head) / vector * vector)
+            }
+        };
         let element = if at_edge < head { at_edge } else { at_edge + whole };
         self.touch(start + element.min(inner_len - 1));
         if element < inner_len && tile.counts {
