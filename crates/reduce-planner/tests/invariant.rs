@@ -70,6 +70,49 @@ fn rows_of_a_length_have_one_plan() {
     }
 }
 
+/// Long rows that no vector divides are realigned, alone and beside others, sliced and whole. Rows
+/// of fewer than eight vectors are read element by element. Plans that read them otherwise are
+/// refused, since they have other bits.
+#[test]
+fn rows_that_no_vector_divides_are_realigned() {
+    let sliced = |rows: usize, len: usize| {
+        let element = ElementType::F32;
+        let input =
+            InputSpec { element, shape: &[rows, len], strides: &[len + 1, 1], alignment: 256 };
+        let output = OutputSpec { elements: &[element], strides: None };
+        let problem = Problem::new(SUM, &input, Some(&[1]), &output).unwrap();
+        problem.with_numerics(Numerics::BatchInvariant)
+    };
+    for device in devices() {
+        for (problem, realigned) in [
+            (problem(SUM, &[1, 777], &[1]), true),
+            (problem(VAR, &[64, 777], &[1]), true),
+            (problem(SUM, &[4096, 50_257], &[1]), true),
+            (problem(SUM, &[5, 64, 777], &[0, 2]), true),
+            (sliced(64, 1024), true),
+            (sliced(64, 1025), true),
+            (problem(SUM, &[64, 1024], &[1]), false),
+            (problem(SUM, &[64, 31], &[1]), false),
+            (sliced(64, 31), false),
+        ] {
+            let plan = choose(&problem, &device).unwrap().plan;
+            assert_eq!(plan.access.realigned, realigned, "{plan}");
+            let representative = problem.representative(&device).unwrap();
+            let model = choose(&representative, &device).unwrap().plan;
+            assert_eq!(model.access, plan.access, "{representative}");
+        }
+        let odd = problem(SUM, &[64, 777], &[1]);
+        let plan = choose(&odd, &device).unwrap().plan;
+        let single = plan.access.with_realigned(false).with_vector(1);
+        let peeled = plan.access.with_realigned(false).with_peeled(true);
+        for access in [single, peeled] {
+            let other = Plan::new(access, plan.schedule).with_numerics(plan.numerics);
+            let error = other.check(&odd, &device).unwrap_err();
+            assert!(error.to_string().contains("in another order"), "{error}");
+        }
+    }
+}
+
 /// The units and the cubes of a column do not depend on the number of columns. Vectors do: there
 /// are at most three plans for all of them.
 #[test]

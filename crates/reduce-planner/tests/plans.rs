@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedKind, AppliedProblem, AppliedSpec, Choice, Combine, Device, Direction,
     ElementCost, ElementType, Illegal, InputSpec, Limit, Merge, OperatorClass, OutputSpec, Plan,
-    PlanError, Problem, Schedule, ScheduleKind, SelectedSpec, TopKProblem, Tuning, choose,
-    choose_applied, choose_top_k, force, force_applied, row_major_strides,
+    PlanError, Problem, Schedule, ScheduleKind, SecondSpec, SelectedSpec, TopKProblem, Tuning,
+    choose, choose_applied, choose_top_k, force, force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -256,6 +256,66 @@ fn rows_that_cannot_be_realigned_are_refused() {
         &OutputSpec { elements: &[ElementType::F32], strides: None },
     );
     refused(access, cube(4, 64), &broadcast.unwrap(), "start 0 elements apart");
+}
+
+/// Rows along the reduction are realigned wherever they start, if a load has both of its vectors
+/// inside a row. A plan that would read beyond a row, or off a boundary, is refused.
+#[test]
+fn rows_along_the_reduction_are_realigned() {
+    let text = r#"{"version":4,"access":{"direction":"along","vector":4,"peeled":false,
+        "realigned":true,"loads_in_flight":4,"outputs_in_flight":1},
+        "schedule":{"cube":{"units_per_output":512,"outputs_per_cube":1,
+        "combine":{"plane":{"lanes":32}}}}}"#;
+    let plan: Plan = serde_json::from_str(text).unwrap();
+    assert_eq!(
+        plan.to_string(),
+        "cube: 512 units per output, 1 output per cube, combined by plane operations over 32 \
+         lanes; vectors of 4 along the reduction with rows realigned, 4 loads in flight"
+    );
+    let back: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(back, plan);
+    let device = Device::h200();
+    let sliced = |row_stride: usize, inner_stride: usize, len: usize, alignment: usize| {
+        let input = InputSpec {
+            element: ElementType::F32,
+            shape: &[6, 5, len],
+            strides: &[5 * row_stride, row_stride, inner_stride],
+            alignment,
+        };
+        let output = OutputSpec { elements: &[ElementType::F32], strides: None };
+        Problem::new(SUM, &input, Some(&[0, 2]), &output).unwrap()
+    };
+    let long = problem(&[4096, 50257], &[1]);
+    for fitting in [&long, &problem(&[4096, 7], &[1]), &sliced(1001, 1, 9, 16)] {
+        plan.check(fitting, &device).unwrap();
+    }
+    assert_eq!(plan.access.loads_per_output(&long), 12563);
+    assert_eq!(plan.access.loads_per_output(&problem(&[4, 7], &[1])), 1);
+    // Each load takes its vectors and the instructions that move their elements together.
+    let plain = Plan::new(plan.access.with_realigned(false), plan.schedule);
+    let even = problem(&[4096, 50256], &[1]);
+    let issue = |plan: &Plan| plan.estimate(&even, &device).issue_ns;
+    assert!(issue(&plan) > issue(&plain));
+    let refused = |plan: Plan, problem: &Problem, reason: &str| {
+        let error = plan.check(problem, &device).unwrap_err();
+        assert!(error.is_unfit_plan(), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    let short = "a row of 6 elements may hold no whole vector of 4";
+    refused(plan, &problem(&[4096, 6], &[1]), short);
+    refused(plan, &sliced(1001, 2, 9, 16), "need a contiguous inner dimension");
+    refused(plan, &sliced(1001, 1, 9, 4), "aligned");
+    let several = plan.access.with_loads_in_flight(2).with_outputs_in_flight(2);
+    let unit = Schedule::Unit { units_per_cube: 64 };
+    refused(Plan::new(several, unit), &problem(&[4096, 7], &[1]), "read one at a time");
+    let single = plan.access.with_vector(1);
+    refused(Plan::new(single, unit), &long, "only rows that are read in vectors, and not peeled");
+    let element = ElementType::F32;
+    let input = InputSpec { element, shape: &[4, 77], strides: &[77, 1], alignment: 256 };
+    let second = SecondSpec { element, strides: &[77, 1], alignment: 256 };
+    let output = OutputSpec { elements: &[element], strides: None };
+    let pair = Problem::with_inputs(SUM, &input, Some(&second), None, Some(&[1]), &output);
+    refused(plan, &pair.unwrap(), "rows of two inputs are not realigned");
 }
 
 /// A misspelt field of a plan from a file is an error, not a default.

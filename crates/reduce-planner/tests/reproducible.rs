@@ -2,7 +2,7 @@
 //! refused.
 
 use reduce_planner::{
-    Access, Device, Direction, ElementType, Illegal, InputSpec, ListProblem, Numerics,
+    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, ListProblem, Numerics,
     OperatorClass, OutputSpec, Plan, PlanError, Problem, Schedule, ScheduleKind, SecondSpec,
     candidates, choose, choose_list, force, reproducible::lanes, row_major_strides,
 };
@@ -83,6 +83,38 @@ fn all_plans_divide_the_same_lanes() {
                 }
             }
         }
+    }
+}
+
+/// Long rows that no vector divides are realigned, which leaves each element its lane. Several rows
+/// that one output has are not: the loads of a row would go on from those of the last.
+#[test]
+fn realigned_rows_keep_their_lanes() {
+    for device in [Device::h200(), Device::software_adapter()] {
+        for len in [777, 9999, 50_257] {
+            for operator in [SUM, NORM] {
+                let plan = choose(&problem(operator, &[132, len], &[1]), &device).unwrap().plan;
+                assert!(plan.access.realigned && plan.access.vector == 4, "{plan}");
+            }
+        }
+        let short = choose(&problem(SUM, &[132, 31], &[1]), &device).unwrap().plan;
+        assert!(!short.access.realigned, "{short}");
+        let several = problem(SUM, &[5, 6, 777], &[0, 2]);
+        let plan = choose(&several, &device).unwrap().plan;
+        assert!(!plan.access.realigned, "{plan}");
+        let access = plan.access.with_vector(4).with_realigned(true);
+        let units = (lanes(5 * 777) / 4) as u32;
+        let schedule = Schedule::Cube {
+            units_per_output: units,
+            outputs_per_cube: 1,
+            combine: Combine::Shared,
+        };
+        let moved = Plan::new(access, schedule).with_numerics(Numerics::Reproducible);
+        let error = moved.check(&several, &device).unwrap_err();
+        let reason = Illegal::OtherBits { numerics: Numerics::Reproducible };
+        assert!(matches!(&error, PlanError::Unfit { reason: found, .. } if *found == reason));
+        let one = problem(SUM, &[6, 5 * 777], &[1]);
+        moved.check(&one, &device).unwrap();
     }
 }
 

@@ -195,7 +195,8 @@ impl Walk<'_> {
         let (first, stride) = (cube_of_tile * units + member, cubes * units);
         // Whole blocks of loads in flight, then at most one more block.
         let block = stride * access.loads_in_flight;
-        let missing = access.realigns_across() || access.peeled && access.direction == Direction::Along;
+        let missing =
+            access.realigns_across() || access.peeled && access.direction == Direction::Along;
         let surely = self.geometry.loads_per_tile.saturating_sub(usize::from(missing));
         let whole_blocks = surely / block;
         for nth in 0..whole_blocks {
