@@ -31,6 +31,7 @@ mod pairs;
 mod partials;
 mod plans;
 mod random;
+mod realigned;
 mod reference;
 mod reproducible;
 mod run;
@@ -66,7 +67,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, reproducible, testing, top_k, top_k_parts, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_parts, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -105,6 +106,9 @@ macro_rules! suite {
                 invariant_lists: invariance::lists;
                 invariant_process: invariance::of_the_process;
                 invariant_plans_refused: invariance::other_plans_refused;
+                realigned_positions: realigned::positions;
+                realigned_lengths: realigned::lengths;
+                realigned_bits: realigned::bits;
                 reproducible_sums: reproducible::sums;
                 reproducible_means_and_norms: reproducible::means_and_norms;
                 reproducible_exact: reproducible::exact;
@@ -113,6 +117,7 @@ macro_rules! suite {
                 reproducible_bf16: |client: &_| reproducible::of_type(client, reduce_kernels::ElementType::BF16);
                 reproducible_i32: |client: &_| reproducible::of_type(client, reduce_kernels::ElementType::I32);
                 reproducible_by_every_plan: reproducible::every_plan;
+                reproducible_realigned_rows: reproducible::realigned_rows;
                 reproducible_long_slices: reproducible::long_slices;
                 reproducible_quotients_and_roots: reproducible::quotients_and_roots;
                 reproducible_refusals: reproducible::refusals;

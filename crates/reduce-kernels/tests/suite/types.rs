@@ -123,8 +123,8 @@ pub(crate) fn through_every_schedule<O: Checked>(client: &Client, element: Eleme
     println!("{}: {runs} runs", client.name());
 }
 
-/// An operator through every schedule: long outputs, peeled vectors along, whole and realigned ones
-/// across, and outputs so short that several are in flight, both ways.
+/// An operator through every schedule: long outputs, peeled and realigned vectors along, whole and
+/// realigned ones across, and outputs so short that several are in flight, both ways.
 pub(crate) fn operator_through_every_schedule<O: Checked>(client: &Client) {
     let device = capable_device(client);
     let cases = [
@@ -152,9 +152,9 @@ pub(crate) fn operator_through_every_schedule<O: Checked>(client: &Client) {
     let mut runs = 0;
     for (case, problem) in cases.iter().zip(&problems) {
         let plans = widest_plans(problem, &device);
-        let realigned = plans.iter().any(|plan| plan.access.realigned);
-        // Where rows are realigned, other cases bring the kernels of single elements.
-        for plan in plans.into_iter().filter(|plan| plan.access.realigned == realigned) {
+        let realigned = plans.iter().any(|plan| plan.access.realigns_across());
+        // Where rows across outputs are realigned, other cases bring the kernels of single elements.
+        for plan in plans.into_iter().filter(|plan| plan.access.realigns_across() == realigned) {
             let asked = Asked { plan: Some(plan), ..asked };
             check::<O>(client, case, ElementType::F32, asked, runs).unwrap();
             runs += 1;

@@ -279,6 +279,58 @@ pub(crate) fn every_plan(client: &Client) {
     }
 }
 
+/// Realigned rows have the lanes of all others: wherever they start, whatever their length leaves at
+/// the end, and however a plan divides the lanes.
+pub(crate) fn realigned_rows(client: &Client) {
+    let device = capable_device(client);
+    let mut divided = [false; 4];
+    for (operator, len) in
+        [("sum", 33), ("sum", 777), ("norm_l2", 2050), ("sum", 9999), ("sum", 4096)]
+    {
+        let rows = 5;
+        let pitch = len + 1 + len % 2;
+        let element = ElementType::F32;
+        let mut bytes = vec![POISON; (rows * pitch) * element.bytes()];
+        let slices: Vec<Vec<f64>> =
+            (0..rows).map(|nth| slice(operator, element, len, nth)).collect();
+        for (slice, row) in slices.iter().zip(bytes.chunks_mut(pitch * element.bytes())) {
+            row[..len * element.bytes()].copy_from_slice(&encode(element, slice));
+        }
+        let x = tensor_of(client, element, &bytes, &[rows, len], &[pitch, 1]);
+        let same = Numerics::Reproducible;
+        let problem = match operator {
+            "sum" => reduce(Sum, &x).over(1).numerics(same).problem(),
+            _ => reduce(NormL2, &x).over(1).numerics(same).problem(),
+        };
+        let all = candidates(&problem.unwrap(), &device).unwrap();
+        let step = all.len().div_ceil(8);
+        for plan in all.iter().step_by(step).map(|candidate| candidate.plan) {
+            assert!(plan.access.realigned, "{plan}");
+            let units = plan.schedule.units_per_output();
+            divided[0] |= plan.access.accumulators > 1;
+            divided[1] |= units == 1;
+            divided[2] |= units > 1;
+            divided[3] |= plan.schedule.cubes_per_output() > 1;
+            macro_rules! results {
+                ($operator:expr) => {
+                    reduce($operator, &x).over(1).numerics(same).with_plan(plan).plan_for(&device)
+                };
+            }
+            let results = match operator {
+                "sum" => results!(Sum).run(client),
+                _ => results!(NormL2).run(client),
+            };
+            let held = client.read_one(results.unwrap().handle).expect("the device answers");
+            for (nth, slice) in slices.iter().enumerate() {
+                let found = &held[nth * 4..nth * 4 + 4];
+                let expected = table::bits(operator, element, slice);
+                assert_eq!(found, expected, "slice {nth} of {len} with {plan}");
+            }
+        }
+    }
+    assert_eq!(divided, [true; 4], "accumulators, one unit, several, cubes");
+}
+
 /// Lanes of several chains, and counts that f32 does not hold.
 pub(crate) fn long_slices(client: &Client) {
     let device = capable_device(client);
