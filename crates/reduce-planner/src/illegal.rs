@@ -246,8 +246,9 @@ pub enum Illegal {
         /// Loads in flight.
         in_flight: usize,
     },
-    /// Results are applied where elements are read, which realigned rows do not allow.
-    #[error("results are not applied to realigned rows")]
+    /// Results are applied where elements are read, which realigned rows across outputs do not
+    /// allow.
+    #[error("results are not applied to realigned rows across outputs")]
     AppliedRealigned,
     /// Rows of two inputs are not realigned.
     #[error("rows of two inputs are not realigned")]

@@ -10,6 +10,7 @@ use crate::kernels::geometry::{CompanionAccess, CompanionLaunch};
 pub(super) const WIDEST_STORE: usize = 16;
 
 /// The inner stride of a companion, and whether its vectors begin where those of the input do.
+/// Loads of realigned rows begin at whole vectors of each row, as if the input were aligned.
 fn inner_and_alike(
     problem: &Problem,
     access: Access,
@@ -18,7 +19,8 @@ fn inner_and_alike(
     let kept: Vec<usize> = problem.kept().iter().map(|dim| dim.stride).collect();
     let reduced: Vec<usize> = problem.reduced().iter().map(|dim| dim.stride).collect();
     let alike = |own: &[usize], input: &[usize]| {
-        own.iter().zip(input).all(|(own, input)| own % access.vector == input % access.vector)
+        let beside = |input: usize| if access.realigned { 0 } else { input % access.vector };
+        own.iter().zip(input).all(|(own, &input)| own % access.vector == beside(input))
     };
     let without_last = |strides: &[usize]| strides.len().saturating_sub(1);
     let (outer_kept, outer_reduced) = match access.direction {
@@ -87,7 +89,7 @@ pub(super) fn second_arrays(
     let how = second_access(problem, access);
     let Some(bound) = bound else { return (None, None, how) };
     let in_vectors = how == CompanionAccess::Vector;
-    let elements = (!in_vectors || access.peeled).then(|| bound.elements());
+    let elements = (!in_vectors || access.peeled || access.realigned).then(|| bound.elements());
     let vectors = in_vectors.then(|| bound.vectors(access.vector));
     (elements, vectors, how)
 }

@@ -309,6 +309,62 @@ pub(crate) fn every_plan(client: &Client) {
     );
 }
 
+/// A plan for peeled rows along the reduction, with these rows realigned. Other plans have none.
+fn realigned(plan: AppliedPlan) -> Option<AppliedPlan> {
+    let of = |access: Access| {
+        let moved = access.with_peeled(false).with_realigned(true);
+        (access.direction == Direction::Along && access.peeled).then_some(moved)
+    };
+    let planned = |plan: Plan| Some(Plan::new(of(plan.access)?, plan.schedule));
+    Some(match plan {
+        AppliedPlan::Held { plan, in_shared, cubes_per_output } => {
+            AppliedPlan::Held { plan: planned(plan)?, in_shared, cubes_per_output }
+        }
+        AppliedPlan::ReadAgain(plan) => AppliedPlan::ReadAgain(planned(plan)?),
+        AppliedPlan::Separately { reduce, mut apply } => {
+            apply.access = of(apply.access)?;
+            AppliedPlan::Separately { reduce: planned(reduce)?, apply }
+        }
+        _ => return None,
+    })
+}
+
+/// Realigned rows by every plan: whole and sliced, of several dimensions, with outputs that are
+/// written in vectors and in single elements, and with operands.
+pub(crate) fn realigned_rows(client: &Client) {
+    let device = capable_device(client);
+    let mut runs = [0; AppliedKind::ALL.len()];
+    for case in [
+        Case::contiguous(&[5, 1001], &[1]),
+        Case::contiguous(&[5, 4, 77], &[0, 2]),
+        Case::pitched(&[9, 131], 133, &[1]),
+        // Rows of the output begin at vectors, and those of the input do not.
+        Case::pitched(&[9, 1024], 1025, &[1]),
+        Case::pitched(&[3, 5, 64], 65, &[0, 2]),
+        Case::contiguous(&[2, 40_001], &[1]),
+    ] {
+        let description =
+            TensorDescription::strided(ElementType::F32, case.shape.clone(), case.strides.clone());
+        let softmax = reduce_kernels::normalize::Softmax.of(&description, &case.axes[..]);
+        let (problem, reduction) = softmax.plan_for(&device).problems().unwrap();
+        for (nth, kind) in AppliedKind::ALL.into_iter().enumerate() {
+            let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
+            let plan = realigned(plan).unwrap_or_else(|| panic!("{plan}"));
+            for (function, layout) in [
+                (Softmax, Layout::RowMajor),
+                (LayerNorm, Layout::RowMajor),
+                (LayerNorm, Layout::Gaps),
+            ] {
+                check(client, function, &case, ElementType::F32, layout, Way::Planned(plan))
+                    .unwrap();
+                runs[nth] += 1;
+            }
+        }
+    }
+    let [held, _, _, read_again, separately] = runs;
+    assert!(held > 0 && read_again > 0 && separately > 0, "{runs:?} runs by each kind");
+}
+
 /// Whether the planner has no plan for what was asked.
 fn has_no_plan(error: &ReduceError) -> bool {
     matches!(source(error), Some(PlanError::NoAppliedPlan { .. }))
@@ -623,10 +679,15 @@ pub(crate) fn in_place(client: &Client) {
             let softmax = || reduce_kernels::normalize::Softmax.of(&input, axis).plan_for(&device);
             let (problem, reduction) = softmax().problems().unwrap();
             let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
-            let apart = softmax().with_plan(plan).run(client).unwrap();
-            let apart = read::<f32>(client, &apart, data.len());
-            softmax().with_plan(plan).run_into(client, input.clone().binding()).unwrap();
-            assert_eq!(read::<f32>(client, &input, data.len()), apart, "{plan}");
+            for plan in [Some(plan), realigned(plan)].into_iter().flatten() {
+                let input = tensor(client, &data, &shape, &strides);
+                let softmax = || reduce_kernels::normalize::Softmax.of(&input, axis);
+                let softmax = || softmax().plan_for(&device).with_plan(plan);
+                let apart = softmax().run(client).unwrap();
+                let apart = read::<f32>(client, &apart, data.len());
+                softmax().run_into(client, input.clone().binding()).unwrap();
+                assert_eq!(read::<f32>(client, &input, data.len()), apart, "{plan}");
+            }
         }
     }
 }

@@ -284,7 +284,11 @@ fn same_applied<O: Operator, F: Apply<Results = O::Results>>(
 pub(crate) fn applied(client: &Client) {
     let device = capable_device(client);
     for lying in [Lying::Rows, Lying::Columns, Lying::Apart] {
-        for len in [60, 1000, 1002, 9004] {
+        for len in [60, 1000, 1002, 9004, 9021] {
+            // Rows of two halves have none of odd length. One of 501 is realigned.
+            if matches!(lying, Lying::Apart) && len % 2 > 0 {
+                continue;
+            }
             let element = if len == 1000 { ElementType::F16 } else { ElementType::F32 };
             same_applied(client, element, lying, len, &device, |x, axes| Softmax.of(x, axes));
             same_applied(client, element, lying, len, &device, |x, axes| {

@@ -73,6 +73,7 @@ macro_rules! suite {
                 applied_by_every_plan: applied::every_plan;
                 applied_to_tiles_in_shared_memory: applied::held_in_shared_memory;
                 applied_to_tiles_of_several_cubes: applied::held_by_cubes;
+                applied_to_realigned_rows: applied::realigned_rows;
                 applied_results_come_back: applied::results_come_back;
                 applied_at_the_edges: applied::at_the_edges;
                 applied_norms_do_not_overflow: applied::norms_do_not_overflow;

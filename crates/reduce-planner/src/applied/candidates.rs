@@ -73,13 +73,20 @@ pub(super) fn no_plan(
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
 }
 
-/// The widest vectors that fit one load and one store. Heads and tails of inner dimensions are
-/// peeled only where they may be.
-pub(super) fn widest(applied: &AppliedProblem, may_peel: bool, device: &Device) -> Access {
+/// The widest vectors that fit one load and one store.
+pub(super) fn widest(applied: &AppliedProblem, device: &Device) -> Access {
+    Access::widest_up_to(load_bytes(applied, device), true, applied.problem(), device)
+}
+
+/// [`widest`] where the component and the load of an element follow from its position.
+pub(super) fn by_position(applied: &AppliedProblem, device: &Device) -> Access {
+    Access::by_position(load_bytes(applied, device), applied.problem(), device)
+}
+
+/// Bytes of a load whose elements fit one store.
+fn load_bytes(applied: &AppliedProblem, device: &Device) -> usize {
     let (read, written) = (applied.problem().input().bytes(), applied.output().bytes());
-    let load_bytes = (device.load_bytes * read / written.max(read)).max(1);
-    let access = Access::widest_up_to(load_bytes, may_peel, applied.problem(), device);
-    access.with_outputs_in_flight(1)
+    (device.load_bytes * read / written.max(read)).max(1)
 }
 
 /// Units that share a tile, and tiles that they read side by side.
@@ -115,7 +122,7 @@ impl<'a> Search<'a> {
         device: &'a Device,
     ) -> Result<Self, PlanError> {
         limits::check_applied(applied, device)?;
-        Ok(Self::with_access(applied, reduction, device, widest(applied, true, device)))
+        Ok(Self::with_access(applied, reduction, device, widest(applied, device)))
     }
 
     /// The plans that read elements in one way.
@@ -128,8 +135,8 @@ impl<'a> Search<'a> {
         Self { applied, reduction, device, tuning: &device.tuning.applied, access }
     }
 
-    /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled access
-    /// binds more buffers than the device allows, the plan reads single elements.
+    /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled or realigned
+    /// access binds more buffers than the device allows, the plan reads single elements.
     pub(super) fn candidate(
         &self,
         kind: AppliedKind,
@@ -137,10 +144,10 @@ impl<'a> Search<'a> {
         let planned = self.checked(kind)?;
         match planned {
             Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } })
-                if self.access.peeled =>
+                if self.access.peeled || self.access.realigned =>
             {
-                Self { access: self.access.with_vector(1).with_peeled(false), ..*self }
-                    .checked(kind)
+                let single = self.access.with_vector(1).with_peeled(false).with_realigned(false);
+                Self { access: single, ..*self }.checked(kind)
             }
             planned => Ok(planned),
         }

@@ -6,7 +6,7 @@
 
 use super::{
     AppliedKind, AppliedPlan,
-    candidates::{AppliedReason, Search, no_plan, widest},
+    candidates::{AppliedReason, Search, by_position, no_plan, widest},
 };
 use crate::{
     choose as choose_reduction,
@@ -48,11 +48,12 @@ pub(crate) fn representative(
     device: &Device,
 ) -> (AppliedProblem, Problem) {
     let own = own_access(applied, device);
-    let of = |outputs: usize| applied.reference(outputs, own.vector, device.max_vector);
+    let aligned = own.rows_aligned_to();
+    let of = |outputs: usize| applied.reference(outputs, aligned, device.max_vector);
     let outputs = representative_outputs(device, |outputs| of(outputs).index_span());
     let numerics = Numerics::BatchInvariant;
     let applied = of(outputs);
-    let reduction = reduction.reference(outputs, own.vector, device.max_vector);
+    let reduction = reduction.reference(outputs, aligned, device.max_vector);
     (applied.with_numerics(numerics), reduction.with_numerics(numerics))
 }
 
@@ -97,11 +98,10 @@ pub(super) fn force(
     }
 }
 
-/// How the elements of the problem itself are read. Heads and tails along the reduction have
+/// How the elements of the problem itself are read. Peeled heads and tails along the reduction have
 /// another length in each row. Across outputs, they are those of a row of outputs.
 fn own_access(applied: &AppliedProblem, device: &Device) -> Access {
-    let across = applied.problem().direction() == Direction::Across;
-    widest(applied, across, device)
+    by_position(applied, device)
 }
 
 /// The plan of the model, with the vectors that the problem's own layout allows across outputs.
@@ -128,15 +128,16 @@ fn model(
         reference_outputs(applied.problem(), device)
             .into_iter()
             .map(|(outputs, loss)| {
-                let reduction = reduction.reference(outputs, own.vector, longest);
-                (applied.reference(outputs, own.vector, longest), reduction, loss)
+                let aligned = own.rows_aligned_to();
+                let reduction = reduction.reference(outputs, aligned, longest);
+                (applied.reference(outputs, aligned, longest), reduction, loss)
             })
             .collect();
     // Searches read the problems in the same way: their rows are equally aligned.
     let access = match applied.problem().direction() {
         Direction::Along => own,
         Direction::Across => {
-            references.first().map_or(own, |(reference, ..)| widest(reference, true, device))
+            references.first().map_or(own, |(reference, ..)| widest(reference, device))
         }
     };
     let searches: Vec<Search<'_>> = references

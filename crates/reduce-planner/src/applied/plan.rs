@@ -290,10 +290,11 @@ impl AppliedPlan {
     }
 }
 
-/// Elements are applied where they are read: rows are not realigned, and a team has one tile.
+/// Elements are applied where they are read: rows across outputs are not realigned, and a team has
+/// one tile.
 fn plain(access: Access) -> Result<(), Illegal> {
     match access {
-        Access { realigned: true, .. } => Err(Illegal::AppliedRealigned),
+        _ if access.realigns_across() => Err(Illegal::AppliedRealigned),
         Access { outputs_in_flight: 1, .. } => Ok(()),
         Access { outputs_in_flight: outputs, .. } => Err(Illegal::AppliedTogether { outputs }),
     }
@@ -435,19 +436,20 @@ fn check_bindings(
     fits_bindings(bindings, device)
 }
 
-/// Buffers of the inputs, of the operands and of the output. A peeled access binds the input as
-/// vectors and as elements, and the output too where it is written in vectors. Along rows, it does
-/// the same with a second input and with operands whose elements lie side by side.
+/// Buffers of the inputs, of the operands and of the output. A peeled or realigned access binds the
+/// input as vectors and as elements, and the output too where it is written in vectors. Along rows,
+/// it does the same with a second input and with operands whose elements lie side by side.
 fn bound_tensors(access: Access, applied: &AppliedProblem) -> usize {
     let problem = applied.problem();
     let second = problem.second().map(Second::strides);
     // The results are the first companion, and the second input is the next.
     let operands = applied.companions().iter().skip(1 + usize::from(second.is_some()));
-    let has_edges = access.peeled && access.direction == Direction::Along;
+    let twice = access.peeled || access.realigned;
+    let has_edges = twice && access.direction == Direction::Along;
     let beside = second.into_iter().chain(operands);
     let beside =
         beside.map(|tensor| 1 + usize::from(has_edges && tensor.reduced.last() == Some(&1)));
-    2 * (1 + usize::from(access.peeled)) + beside.sum::<usize>()
+    2 * (1 + usize::from(twice)) + beside.sum::<usize>()
 }
 
 impl fmt::Display for AppliedPlan {

@@ -163,13 +163,15 @@ impl ApplicationLaunch<'_> {
         let units = CubeDim::new_1d(spec.team.units_per_cube);
         let geometry = geometry(applied.problem(), &launch.applying);
         // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
-        // check has found that every vector load is aligned and inside its inner dimension; vectors
-        // of the output and of operands are bound where they lie as those of the input do. Units
-        // without work repeat the loads of others and write nothing. An output in place of the
-        // input is safe: a unit writes an element after it has read it for the last time,
-        // and no other unit reads it after the barrier before, nor any unit of another cube
-        // at all. There are as many words as the plan asked for, and only launches of this
-        // stream use them, one after the other.
+        // check has found that every vector load is aligned, and inside its inner dimension or
+        // inside the input; vectors of the output and of operands are bound where they lie as those
+        // of the input do, or as those of realigned rows would if these were aligned. Units without
+        // work repeat the loads of others and write nothing. An output in place of the input is
+        // safe: a unit writes an element after it has read it for the last time, and no other unit
+        // takes it after the barrier before, nor any unit of another cube at all. Loads of realigned
+        // rows read elements beside those that they take, which others may be writing. There are as
+        // many words as the plan asked for, and only launches of this stream use them, one after the
+        // other.
         unsafe {
             match plan {
                 AppliedPlan::Separately { .. } => apply_stored::launch_unchecked(
@@ -236,21 +238,22 @@ impl ApplicationLaunch<'_> {
 
     fn input_arrays(&self) -> InputArraysLaunch {
         let access = self.launch.spec.access;
-        self.inputs.arrays(self.prepared.stated.applied().problem(), access, access.peeled)
+        let twice = access.peeled || access.realigned;
+        self.inputs.arrays(self.prepared.stated.applied().problem(), access, twice)
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch {
-        let Access { vector, peeled, .. } = self.launch.spec.access;
+        let Access { vector, peeled, realigned, .. } = self.launch.spec.access;
         let in_vectors = self.launch.output_in_vectors;
         AppliedArraysLaunch::new(
             in_vectors.then(|| self.output.vectors(vector)).into(),
-            (!in_vectors || peeled).then(|| self.output.elements()).into(),
+            (!in_vectors || peeled || realigned).then(|| self.output.elements()).into(),
         )
     }
 
     fn operand_arrays(&self) -> OperandArraysLaunch {
-        let Access { vector, peeled, direction, .. } = self.launch.spec.access;
-        let edges = peeled && direction == Direction::Along;
+        let Access { vector, peeled, realigned, direction, .. } = self.launch.spec.access;
+        let edges = (peeled || realigned) && direction == Direction::Along;
         // The first slot is that of a second input, which the input's arrays bind.
         let own = usize::from(self.inputs.second.is_some());
         let array = |nth: usize, wide: bool| {
