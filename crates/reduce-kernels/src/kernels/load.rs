@@ -136,7 +136,7 @@ fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
     if comptime![share.access.realigned] {
         // The vector after the last of an aligned row may lie beyond the input.
         let next = select(place.before == 0, place.index, place.index + 1);
-        value = moved_together(value, share.input.vectors.at(next), place.before);
+        value = moved_together::<Stored>(value, share.input.vectors.at(next), place.before);
     }
     Loaded {
         value,

@@ -30,13 +30,13 @@ use crate::operator::{Accumulator, AccumulatorTypes, Columns, Single, Stored, Wi
 
 /// The elements of two neighbouring vectors from number `by` on, which is less than a vector.
 #[cube]
-pub(super) fn moved_together(
-    first: Vector<Stored, Wide>,
-    second: Vector<Stored, Wide>,
+pub(super) fn moved_together<T: Scalar>(
+    first: Vector<T, Wide>,
+    second: Vector<T, Wide>,
     by: u32,
-) -> Vector<Stored, Wide> {
+) -> Vector<T, Wide> {
     let width = Wide::value().comptime();
-    let mut elements = Sequence::<Stored>::new();
+    let mut elements = Sequence::<T>::new();
     #[unroll]
     for nth in 0..width {
         elements.push(first.extract(nth));
@@ -45,17 +45,17 @@ pub(super) fn moved_together(
     for nth in 0..width {
         elements.push(second.extract(nth));
     }
-    moved(&elements, by, comptime![width / 2])
+    moved::<T>(&elements, by, comptime![width / 2])
 }
 
 /// Moves elements down by the bits of `by` from that of `step` on. A component with a number that is
 /// known when the kernel runs would be read from local memory, so each bit selects among two that
 /// are known before.
 #[cube]
-fn moved(elements: &Sequence<Stored>, by: u32, #[comptime] step: usize) -> Vector<Stored, Wide> {
+fn moved<T: Scalar>(elements: &Sequence<T>, by: u32, #[comptime] step: usize) -> Vector<T, Wide> {
     let width = Wide::value().comptime();
     if comptime![step == 0] {
-        let mut value = Vector::<Stored, Wide>::empty();
+        let mut value = Vector::<T, Wide>::empty();
         #[unroll]
         for nth in 0..width {
             value.insert(nth, *elements.index(nth));
@@ -63,14 +63,14 @@ fn moved(elements: &Sequence<Stored>, by: u32, #[comptime] step: usize) -> Vecto
         value
     } else {
         let moves = by & comptime![step as u32] != 0;
-        let mut nearer = Sequence::<Stored>::new();
+        let mut nearer = Sequence::<T>::new();
         // The smaller steps reach as far beyond a vector as this one less 1.
         #[unroll]
         for nth in 0..comptime![width + step - 1] {
             let further = *elements.index(comptime![nth + step]);
             nearer.push(select(moves, further, *elements.index(nth)));
         }
-        moved(&nearer, by, comptime![step / 2])
+        moved::<T>(&nearer, by, comptime![step / 2])
     }
 }
 

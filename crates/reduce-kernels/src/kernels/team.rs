@@ -27,6 +27,14 @@ impl Team {
         matches!(self.combine, Combine::Plane { lanes } if lanes == self.units_per_tile)
     }
 
+    /// Lanes of a plane that combine by plane operations, 1 if none do.
+    pub(crate) fn lanes(self) -> u32 {
+        match self.combine {
+            Combine::Plane { lanes } => lanes,
+            Combine::Shared => 1,
+        }
+    }
+
     /// Tiles that a cube works on at a time.
     pub(super) fn tiles_per_cube(self) -> usize {
         (self.units_per_cube / self.units_per_tile) as usize

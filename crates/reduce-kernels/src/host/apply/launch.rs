@@ -244,7 +244,7 @@ impl ApplicationLaunch<'_> {
 
     fn output_arrays(&self) -> AppliedArraysLaunch {
         let Access { vector, peeled, realigned, .. } = self.launch.spec.access;
-        let in_vectors = self.launch.output_in_vectors;
+        let in_vectors = self.launch.output_in_vectors || self.launch.spec.moves_back;
         AppliedArraysLaunch::new(
             in_vectors.then(|| self.output.vectors(vector)).into(),
             (!in_vectors || peeled || realigned).then(|| self.output.elements()).into(),

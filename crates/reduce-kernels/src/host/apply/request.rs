@@ -276,10 +276,19 @@ impl Task for ApplyRequest<'_> {
         let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
         let chains = is_float && needs_chains(operator, &applying, problem);
         let output_in_vectors = lies_alike(problem, access, &output, applied.output(), alignment);
+        let held = matches!(plan, AppliedPlan::Held { .. });
+        let bytes = access.vector * applied.output().bytes();
+        let moves_back = held
+            && access.realigns_along()
+            && !output_in_vectors
+            && output.reduced.last() == Some(&1)
+            && bytes <= WIDEST_STORE
+            && alignment.is_multiple_of(bytes)
+            && team.lanes() > 1;
         let types = KernelTypesArg {
             width: access.vector,
             chains,
-            stores: Stores::results(output_in_vectors),
+            stores: Stores::results(output_in_vectors || moves_back),
             ..self.types(client, stated)
         };
         Ok(ApplyingLaunch {
@@ -287,7 +296,7 @@ impl Task for ApplyRequest<'_> {
             operator,
             types,
             hold: hold(plan, problem),
-            spec: ApplySpec { access, team, apply: self.apply, operands },
+            spec: ApplySpec { access, team, apply: self.apply, operands, moves_back },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

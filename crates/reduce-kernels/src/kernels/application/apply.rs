@@ -5,7 +5,7 @@ use reduce_planner::Direction;
 
 use super::{
     Hold,
-    applier::{Applier, output_place},
+    applier::{Applier, OutputPlace, output_place},
     held::Held,
     operands::{OperandStarts, edge_operands, load_operands, operand_starts},
 };
@@ -15,6 +15,7 @@ use crate::{
         companion::components_inside,
         geometry::CompanionAccess,
         load::{AtEnd, Loaded, edge_slots, load_edge},
+        realign::moved_together,
         share::Share,
         total::has_edges,
     },
@@ -144,41 +145,108 @@ fn apply_to_load(
     second: ComptimeOption<Vector<Stored2, Wide>>,
     results: Reals<Wide>,
 ) {
-    let access = comptime![share.access];
-    let vector = comptime![access.vector];
-    let tile = share.tile;
     let place = output_place(share, nth);
+    let moves_back = comptime![applier.spec.moves_back];
+    let mut result = Vector::<Real, Wide>::from_int(0);
     // A load that does not exist repeats another, whose own unit stores its elements. Operands are
     // inside the branch: an operand that lies beyond its tensor must not be read.
     if place.exists {
         let operands = Operands::<Wide>::of(load_operands(applier, starts, share, place, second));
         let apply = comptime![applier.spec.apply];
         let value = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
-        let value = Vector::<Applied, Wide>::cast_from(value);
-        let in_vectors = applier.output.is_some();
-        let in_part = comptime![access.peeled && access.direction == Direction::Across];
-        let mut elements = select(comptime![!in_vectors].runtime(), components_inside(share), 0u32);
-        if comptime![in_vectors] {
-            if comptime![in_part] {
-                if tile.results == comptime![vector as u32] {
-                    let mut output = applier.output.unwrap();
-                    output[place.output / vector] = value;
-                } else {
-                    elements = tile.results;
-                }
-            } else {
+        if comptime![moves_back] {
+            result = value;
+        } else {
+            store(applier, share, place, Vector::cast_from(value));
+        }
+    }
+    // All lanes of a plane exchange elements, those of loads that do not exist too.
+    if comptime![moves_back] {
+        store_moved_back(applier, share, nth, place, result);
+    }
+}
+
+/// Stores the vector of a load.
+#[cube]
+fn store(
+    applier: &Applier<'_>,
+    share: &Share<'_>,
+    place: OutputPlace,
+    value: Vector<Applied, Wide>,
+) {
+    let access = comptime![share.access];
+    let vector = comptime![access.vector];
+    let tile = share.tile;
+    let in_vectors = applier.output.is_some();
+    let in_part = comptime![access.peeled && access.direction == Direction::Across];
+    let mut elements = select(comptime![!in_vectors].runtime(), components_inside(share), 0u32);
+    if comptime![in_vectors] {
+        if comptime![in_part] {
+            if tile.results == comptime![vector as u32] {
                 let mut output = applier.output.unwrap();
                 output[place.output / vector] = value;
+            } else {
+                elements = tile.results;
+            }
+        } else {
+            let mut output = applier.output.unwrap();
+            output[place.output / vector] = value;
+        }
+    }
+    if comptime![!in_vectors || in_part] {
+        let mut output = applier.elements.unwrap();
+        #[unroll]
+        for nth in 0..vector {
+            if comptime![nth as u32] < elements {
+                output[place.output + nth * share.geometry.inner_target_stride] =
+                    value.extract(nth);
             }
         }
-        if comptime![!in_vectors || in_part] {
-            let mut output = applier.elements.unwrap();
-            #[unroll]
-            for nth in 0..vector {
-                if comptime![nth as u32] < elements {
-                    output[place.output + nth * share.geometry.inner_target_stride] =
-                        value.extract(nth);
-                }
+    }
+}
+
+/// Stores the elements of realigned rows as vectors of the output, whose rows begin anywhere. A
+/// vector that begins in the load of another unit is stored by the unit that has its end, and single
+/// elements where these units are lanes of different planes or at the ends of a row. All lanes of
+/// the plane must call it.
+#[cube]
+fn store_moved_back(
+    applier: &Applier<'_>,
+    share: &Share<'_>,
+    nth: usize,
+    place: OutputPlace,
+    value: Vector<Real, Wide>,
+) {
+    let vector = comptime![share.access.vector];
+    let geometry = share.geometry;
+    let lanes = comptime![applier.spec.team.lanes()];
+    let member = share.place.member;
+    // The lane before has the load before.
+    let of_lane_before = plane_shuffle_up(value, 1u32);
+    let starts_row = place.element == 0;
+    let next = output_place(share, nth + 1);
+    let ends_row = !next.exists || next.element == 0;
+    let joins_before = member % lanes != 0 && !starts_row;
+    let joins_after = (member + 1) % lanes != 0 && !ends_row;
+    // Elements of the output's vector before the first of the load.
+    let before = place.output % vector;
+    let whole = before == 0;
+    let first = select(whole, value, of_lane_before);
+    let by = u32::cast_from((vector - before) % vector);
+    let moved = moved_together::<Real>(first, value, by);
+    let mut elements = applier.elements.unwrap();
+    if place.exists {
+        if whole || joins_before {
+            let mut output = applier.output.unwrap();
+            output[place.output / vector] = Vector::cast_from(moved);
+        }
+        #[unroll]
+        for component in 0..vector {
+            let in_first = component + before < vector;
+            let joined = (in_first && joins_before) || (!in_first && joins_after);
+            let stored = whole || joined;
+            if !stored {
+                elements[place.output + component] = Applied::cast_from(value.extract(component));
             }
         }
     }

@@ -46,6 +46,10 @@ pub(crate) struct ApplySpec {
     pub(crate) team: Team,
     pub(crate) apply: ApplyRef,
     pub(crate) operands: [CompanionAccess; 3],
+    /// Whether elements of realigned rows are moved back to the vectors of an output whose rows
+    /// begin anywhere. Units that hold elements side by side, as lanes of a plane, exchange those
+    /// that belong to one vector.
+    pub(crate) moves_back: bool,
 }
 
 /// Where units hold the elements of their tile between the reduction and the application.

@@ -1,7 +1,6 @@
 //! Tiles that are held and taken in two passes.
 
 use cubecl::prelude::*;
-use reduce_planner::Combine;
 
 use super::{applier::output_place, held::Held};
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
         load::{AtEnd, Loaded, edge_slots, load_edge},
         reducer::Reducer,
         share::Share,
-        team::{Team, UnitPlace},
+        team::UnitPlace,
         total::{combine_team, has_edges},
     },
     operator::{
@@ -224,15 +223,5 @@ fn everywhere<N: PassWidth>(
         }
         sync_cube();
         shared.at(place.tile as usize)
-    }
-}
-
-impl Team {
-    /// Lanes of a plane that combine by plane operations, 1 if none do.
-    fn lanes(self) -> u32 {
-        match self.combine {
-            Combine::Plane { lanes } => lanes,
-            Combine::Shared => 1,
-        }
     }
 }
