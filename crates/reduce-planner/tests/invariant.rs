@@ -113,6 +113,29 @@ fn rows_that_no_vector_divides_are_realigned() {
     }
 }
 
+/// Results are applied to realigned rows too, whether they are held, read again or reduced apart.
+#[test]
+fn applied_rows_that_no_vector_divides_are_realigned() {
+    for device in devices() {
+        for (shape, realigned) in
+            [([64, 777], true), ([64, 50_257], true), ([64, 31], false), ([64, 1000], false)]
+        {
+            let (applied, reduction) = applied(&shape, &[1]);
+            let plan = choose_applied(&applied, &reduction, &device).unwrap().plan;
+            let access = match plan {
+                AppliedPlan::Held { plan, .. } | AppliedPlan::ReadAgain(plan) => plan.access,
+                AppliedPlan::Separately { reduce, apply } => {
+                    assert_eq!(reduce.access.realigned, realigned, "{plan}");
+                    apply.access
+                }
+                other => panic!("{other}"),
+            };
+            assert_eq!(access.realigned, realigned, "{plan}");
+            plan.check(&applied, &reduction, &device).unwrap();
+        }
+    }
+}
+
 /// The units and the cubes of a column do not depend on the number of columns. Vectors do: there
 /// are at most three plans for all of them.
 #[test]
