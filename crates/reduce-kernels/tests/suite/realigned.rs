@@ -132,7 +132,7 @@ pub(crate) fn positions(client: &Client) {
             let Case { shape, strides, axes } = &case;
             // Positions of the elements that are 1 add up to what f32 holds exactly.
             let every = case.reduction_len().div_ceil(400).max(2);
-            let is_one = |output: usize, position: usize| (position + output) % every == 0;
+            let is_one = |output: usize, position: usize| (position + output).is_multiple_of(every);
             let kept = case.kept_shape();
             let outputs: usize = kept.iter().product();
             let mut data = vec![f32::NAN; span(shape, strides).unwrap()];

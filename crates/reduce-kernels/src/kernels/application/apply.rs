@@ -218,7 +218,6 @@ fn store_moved_back(
     value: Vector<Real, Wide>,
 ) {
     let vector = comptime![share.access.vector];
-    let geometry = share.geometry;
     let lanes = comptime![applier.spec.team.lanes()];
     let member = share.place.member;
     // The lane before has the load before.
@@ -226,8 +225,9 @@ fn store_moved_back(
     let starts_row = place.element == 0;
     let next = output_place(share, nth + 1);
     let ends_row = !next.exists || next.element == 0;
-    let joins_before = member % lanes != 0 && !starts_row;
-    let joins_after = (member + 1) % lanes != 0 && !ends_row;
+    let lane = member % lanes;
+    let joins_before = lane > 0 && !starts_row;
+    let joins_after = lane + 1 < lanes && !ends_row;
     // Elements of the output's vector before the first of the load.
     let before = place.output % vector;
     let whole = before == 0;
