@@ -290,8 +290,17 @@ fn check_tensor(
 /// Starts the merge of the partial results of a selection, in this order, which is that of their
 /// positions. All must lie on the device of the client that runs it.
 ///
-/// Results are those of one selection from the whole, whatever the parts are. See
-/// [`SelectedPartial`] for an example.
+/// Results are those of one selection from the whole, whatever the parts are. [`SelectedPartial`]
+/// says where they come from.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::prelude::*};
+/// use reduce_kernels::partials::{SelectedPartial, merge_selected};
+///
+/// # fn example(client: &Client, chunks: &[SelectedPartial]) -> Result<(), ReduceError> {
+/// let best = merge_selected(chunks).run(client)?;
+/// # Ok(()) }
+/// ```
 pub fn merge_selected(partials: &[SelectedPartial]) -> SelectedMerge<'_> {
     SelectedMerge { partials }
 }

@@ -10,7 +10,8 @@ const SUM: OperatorClass = OperatorClass::new("sum", 4);
 const VAR: OperatorClass = OperatorClass::new("var", 20).fields(5).blockwise();
 const LOG_SUM_EXP: OperatorClass =
     OperatorClass::new("logsumexp", 8).fields(2).blockwise().element_cost(ElementCost::Exponential);
-const OPERATORS: [OperatorClass; 3] = [SUM, VAR, LOG_SUM_EXP];
+const ARG_MAX: OperatorClass = OperatorClass::new("argmax", 8).fields(2).positional().exact();
+const OPERATORS: [OperatorClass; 4] = [SUM, VAR, LOG_SUM_EXP, ARG_MAX];
 
 /// Lengths that no vector divides are among them.
 const LENGTHS: [usize; 9] = [8, 31, 256, 1000, 4096, 32_000, 50_257, 151_936, 1 << 22];
@@ -26,15 +27,15 @@ fn problem(operator: OperatorClass, shape: &[usize], axes: &[usize]) -> Problem 
     problem.with_numerics(Numerics::BatchInvariant)
 }
 
-fn applied(shape: &[usize], axes: &[usize]) -> (AppliedProblem, Problem) {
+fn applied(operator: OperatorClass, shape: &[usize], axes: &[usize]) -> (AppliedProblem, Problem) {
     let element = ElementType::F32;
     let strides = row_major_strides(shape);
     let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
     let results = vec![0; shape.len()];
     let spec = AppliedSpec { element, strides: None, second: None, companions: &[&results] };
-    let applied = AppliedProblem::new(LOG_SUM_EXP, &input, Some(axes), &spec).unwrap();
+    let applied = AppliedProblem::new(operator, &input, Some(axes), &spec).unwrap();
     let output = OutputSpec { elements: &[element], strides: None };
-    let reduction = Problem::new(LOG_SUM_EXP, &input, Some(axes), &output).unwrap();
+    let reduction = Problem::new(operator, &input, Some(axes), &output).unwrap();
     let numerics = Numerics::BatchInvariant;
     (applied.with_numerics(numerics), reduction.with_numerics(numerics))
 }
@@ -71,8 +72,8 @@ fn rows_of_a_length_have_one_plan() {
 }
 
 /// Long rows that no vector divides are realigned, alone and beside others, sliced and whole. Rows
-/// of fewer than eight vectors are read element by element. Plans that read them otherwise are
-/// refused, since they have other bits.
+/// of fewer than eight vectors are read element by element, and so are those of an operator of many
+/// fields. Plans that read them otherwise are refused, since they have other bits.
 #[test]
 fn rows_that_no_vector_divides_are_realigned() {
     let sliced = |rows: usize, len: usize| {
@@ -86,7 +87,8 @@ fn rows_that_no_vector_divides_are_realigned() {
     for device in devices() {
         for (problem, realigned) in [
             (problem(SUM, &[1, 777], &[1]), true),
-            (problem(VAR, &[64, 777], &[1]), true),
+            (problem(VAR, &[64, 777], &[1]), false),
+            (problem(ARG_MAX, &[64, 777], &[1]), false),
             (problem(SUM, &[4096, 50_257], &[1]), true),
             (problem(SUM, &[5, 64, 777], &[0, 2]), true),
             (sliced(64, 1024), true),
@@ -113,14 +115,35 @@ fn rows_that_no_vector_divides_are_realigned() {
     }
 }
 
-/// Results are applied to realigned rows too, whether they are held, read again or reduced apart.
+/// The order of elements does not matter to an exact operator, whose rows are read in vectors
+/// wherever they begin, by one plan for all batches.
+#[test]
+fn rows_of_exact_operators_are_peeled() {
+    for device in devices() {
+        for batch in [1, 64, 4096] {
+            let problem = problem(ARG_MAX, &[batch, 50_257], &[1]);
+            let plan = choose(&problem, &device).unwrap().plan;
+            assert!(plan.access.peeled && plan.access.vector > 1, "{plan}");
+            let representative = problem.representative(&device).unwrap();
+            let model = choose(&representative, &device).unwrap().plan;
+            assert_eq!(model.access, plan.access, "{representative}");
+        }
+    }
+}
+
+/// Results of operators of many fields are applied to realigned rows, whether these are held, read
+/// again or reduced apart.
 #[test]
 fn applied_rows_that_no_vector_divides_are_realigned() {
     for device in devices() {
-        for (shape, realigned) in
-            [([64, 777], true), ([64, 50_257], true), ([64, 31], false), ([64, 1000], false)]
-        {
-            let (applied, reduction) = applied(&shape, &[1]);
+        for (operator, shape, realigned) in [
+            (VAR, [64, 777], true),
+            (VAR, [64, 50_257], true),
+            (VAR, [64, 31], false),
+            (VAR, [64, 1000], false),
+            (LOG_SUM_EXP, [64, 777], false),
+        ] {
+            let (applied, reduction) = applied(operator, &shape, &[1]);
             let plan = choose_applied(&applied, &reduction, &device).unwrap().plan;
             let access = match plan {
                 AppliedPlan::Held { plan, .. } | AppliedPlan::ReadAgain(plan) => plan.access,
@@ -171,7 +194,7 @@ fn applied_rows_of_a_length_have_one_kind_of_plan() {
     for device in devices() {
         for len in LENGTHS {
             let of = |batch: usize| {
-                let (applied, reduction) = applied(&[batch, len], &[1]);
+                let (applied, reduction) = applied(LOG_SUM_EXP, &[batch, len], &[1]);
                 choose_applied(&applied, &reduction, &device).unwrap().plan
             };
             let one = of(1);
@@ -205,7 +228,7 @@ fn a_representative_stands_for_all_batches() {
                         assert_eq!(fitted, problem.choose(&device).unwrap().plan, "{shape:?}");
                     }
                     if operator == LOG_SUM_EXP {
-                        let problems = applied(&[batch, len], &[1]);
+                        let problems = applied(LOG_SUM_EXP, &[batch, len], &[1]);
                         let found = problems.representative(&device).unwrap();
                         let plan = found.choose(&device).unwrap().plan;
                         let fitted = problems.fitted(&plan, &device).unwrap();
@@ -305,7 +328,7 @@ fn long_slices_are_shared() {
     let device = Device::h200();
     let long = choose(&problem(SUM, &[1, 1 << 26], &[1]), &device).unwrap().plan;
     assert!(matches!(long.schedule, Schedule::Split { .. }), "{long}");
-    let (applied, reduction) = applied(&[1, 1 << 26], &[1]);
+    let (applied, reduction) = applied(LOG_SUM_EXP, &[1, 1 << 26], &[1]);
     let long = choose_applied(&applied, &reduction, &device).unwrap().plan;
     assert!(matches!(long, AppliedPlan::Separately { .. }), "{long}");
 }

@@ -79,8 +79,14 @@ pub(super) fn widest(applied: &AppliedProblem, device: &Device) -> Access {
 }
 
 /// [`widest`] where the component and the load of an element follow from its position.
+///
+/// Realigned elements must be moved back where they are stored, which only accumulators of many
+/// fields make up for. Realigned and element by element, f32 4096 × 50257 along axis 1 took, on one
+/// H200: `layer_norm` 816 and 999 us, `softmax` 636 and 525, `rms_norm` 759 and 548.
 pub(super) fn by_position(applied: &AppliedProblem, device: &Device) -> Access {
-    Access::by_position(load_bytes(applied, device), applied.problem(), device)
+    let problem = applied.problem();
+    let may_realign = problem.operator().fields > FEW_FIELDS;
+    Access::by_position(load_bytes(applied, device), may_realign, problem, device)
 }
 
 /// Bytes of a load whose elements fit one store.

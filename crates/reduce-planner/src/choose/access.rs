@@ -106,11 +106,16 @@ impl Access {
 
     /// The widest access in which the component and the load of an element follow from its position
     /// in the reduction. Where no vector divides all rows along the reduction, long ones are
-    /// realigned. Peeled heads have another length in each row.
-    pub(crate) fn by_position(load_bytes: usize, problem: &Problem, device: &Device) -> Self {
+    /// realigned if they may be. Peeled heads have another length in each row.
+    pub(crate) fn by_position(
+        load_bytes: usize,
+        may_realign: bool,
+        problem: &Problem,
+        device: &Device,
+    ) -> Self {
         let may_peel = problem.direction() == Direction::Across;
         let widest = Self::widest_up_to(load_bytes, may_peel, problem, device);
-        if may_peel || widest.vector > 1 {
+        if may_peel || widest.vector > 1 || !may_realign {
             return widest;
         }
         let realigned = Self::realigned_along(load_bytes, problem, device);
@@ -122,9 +127,10 @@ impl Access {
     }
 
     /// Elements of a boundary at which rows along the reduction begin in problems that this is the
-    /// access of. Realigned rows begin anywhere.
+    /// access of. Rows that are realigned, or peeled along the reduction, begin anywhere.
     pub(crate) const fn rows_aligned_to(&self) -> usize {
-        if self.realigned { 1 } else { self.vector }
+        let peeled = self.peeled && matches!(self.direction, Direction::Along);
+        if self.realigned || peeled { 1 } else { self.vector }
     }
 
     /// Across outputs, the access with realigned rows in place of this one, the widest without.

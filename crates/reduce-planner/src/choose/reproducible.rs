@@ -17,7 +17,7 @@ use crate::{
 
 /// The way to read the input: no vector has elements of another lane than its components.
 pub(super) fn accesses(problem: &Problem, device: &Device) -> Accesses {
-    let widest = Access::by_position(device.load_bytes, problem, device);
+    let widest = Access::by_position(device.load_bytes, true, problem, device);
     // Between realigned rows that follow each other, the lanes of vectors would move.
     let moves = widest.realigns_along() && problem.reduced().len() > 1;
     let widest = match moves {
