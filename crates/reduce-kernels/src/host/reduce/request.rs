@@ -12,7 +12,7 @@ use crate::recorded::{RecordedOperand, RecordedReduction};
 use crate::{
     error::{Reason, ReduceError},
     host::types::{class_of, word_count},
-    operator::{Erased, OperatorRef, Signature, TypeRequest, rules},
+    operator::{Erased, OperatorRef, Reproducible, Signature, TypeRequest, rules},
 };
 
 /// Shape and strides of a supplied output.
@@ -174,8 +174,12 @@ impl ReduceRequest<'_> {
         let signature = (operator.types)(&request)
             .ok_or_else(|| Reason::Types { operator: operator.name(), request })?;
         let mut class = class_of(operator, &signature);
+        let reproducible = || operator.reproducible_in(&signature.fields[..operator.fields]);
+        if self.numerics == Numerics::BatchInvariant && reproducible() == Reproducible::Exact {
+            class = class.exact();
+        }
         if self.numerics.is_reproducible() {
-            class.reproducible = operator.reproducible_in(&signature.fields[..operator.fields]);
+            class.reproducible = reproducible();
             if matches!(self.wanted, Wanted::Partials(_)) {
                 let of = Some("as partial results");
                 let refused = PlanError::NotReproducible { operator: operator.name, of };

@@ -163,9 +163,23 @@ impl Offer {
         Entry::new(words, position, selection).if_exists(self.existing != 0)
     }
 
-    /// The number of an element with the greatest key of those from one number up to another, which
-    /// all exist.
-    pub(super) fn greatest_of(&self, #[comptime] start: usize, #[comptime] end: usize) -> u32 {
+    /// The entry of an element with the greatest key of those from one number up to another, which
+    /// all exist, and the bit of the element.
+    pub(super) fn greatest_of(
+        &self,
+        #[comptime] start: usize,
+        #[comptime] end: usize,
+    ) -> (Entry, u32) {
+        if comptime![end - start == 1] {
+            // No choice among registers is needed.
+            (self.known_entry(start), comptime![1u32 << start].runtime())
+        } else {
+            let greatest = self.number_of_greatest(start, end);
+            (self.entry(greatest), 1u32 << greatest)
+        }
+    }
+
+    fn number_of_greatest(&self, #[comptime] start: usize, #[comptime] end: usize) -> u32 {
         let mut greatest = comptime![start as u32].runtime();
         let best = no_key(comptime![self.selection]);
         #[unroll]
@@ -218,10 +232,27 @@ impl Offer {
         for word in 0..comptime![selection.key_words] {
             words.push(pick::<u32>(self.keys.index(word), element));
         }
+        Entry::new(words, self.position(element), selection)
+    }
+
+    /// The entry of an element whose number is known before the kernel runs.
+    fn known_entry(&self, #[comptime] element: usize) -> Entry {
+        let selection = comptime![self.selection];
+        let mut words = Sequence::<u32>::new();
+        #[unroll]
+        for word in 0..comptime![selection.key_words] {
+            words.push(*self.keys.index(word).index(element));
+        }
+        let start = *self.starts.index(comptime![element / self.vector]);
+        let position = start + comptime![element % self.vector] * self.step;
+        Entry::new(words, position, selection)
+    }
+
+    /// The position of an element.
+    fn position(&self, element: u32) -> usize {
         let load = element / comptime![self.vector as u32];
         let component = (element % comptime![self.vector as u32]) as usize;
-        let position = pick::<usize>(&self.starts, load) + component * self.step;
-        Entry::new(words, position, selection)
+        pick::<usize>(&self.starts, load) + component * self.step
     }
 }
 

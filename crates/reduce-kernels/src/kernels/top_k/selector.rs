@@ -101,10 +101,10 @@ impl Selector {
         for group in 0..groups {
             let start = comptime![group * elements / groups];
             let end = comptime![(group + 1) * elements / groups];
-            let greatest = offer.greatest_of(start, end);
+            let (greatest, bit) = offer.greatest_of(start, end);
             let at = self.buffer.place.member + comptime![group as u32 * units];
-            self.buffer.put(at, &offer.entry(greatest));
-            appended |= 1u32 << greatest;
+            self.buffer.put(at, &greatest);
+            appended |= bit;
         }
         if self.buffer.place.member == 0 {
             self.buffer.count().store(comptime![groups as u32 * units]);
