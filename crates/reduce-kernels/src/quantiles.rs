@@ -23,10 +23,11 @@ use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
     host::top_k::{
-        quantiles::{QuantilesCall, Weighted},
+        quantiles::{OfNumbers, QuantilesCall, Weighted},
         request::{Order, TopKRequest},
     },
     input::Input,
+    kernels::top_k::places::Placing,
 };
 
 /// How a quantile is found where it lies between two elements: the methods of NumPy, of which all
@@ -128,20 +129,19 @@ impl Interpolation {
     pub fn between(self, q: f64, len: usize) -> Between {
         let n = len as f64;
         let last = len.saturating_sub(1);
-        // From the first element, which has the number 0, in elements. `alpha` and `beta` are those
-        // of the continuous methods.
-        let continuous = |alpha: f64, beta: f64| n * q + (alpha + q * (1.0 - alpha - beta)) - 1.0;
+        // From the first element, which has the number 0, in elements.
+        let continuous = || n * q + self.addend(q) - 1.0;
         let linear = (n - 1.0) * q;
         let virtual_index = match self {
             Self::InvertedCdf => previous_if(n * q - 1.0, |_| true),
             Self::AveragedInvertedCdf => n * q - 1.0,
             Self::ClosestObservation => previous_if(n * q - 1.5, |index| index % 2.0 == 1.0),
-            Self::InterpolatedInvertedCdf => continuous(0.0, 1.0),
-            Self::Hazen => continuous(0.5, 0.5),
-            Self::Weibull => continuous(0.0, 0.0),
+            Self::InterpolatedInvertedCdf
+            | Self::Hazen
+            | Self::Weibull
+            | Self::MedianUnbiased
+            | Self::NormalUnbiased => continuous(),
             Self::Linear => linear,
-            Self::MedianUnbiased => continuous(1.0 / 3.0, 1.0 / 3.0),
-            Self::NormalUnbiased => continuous(3.0 / 8.0, 3.0 / 8.0),
             Self::Lower => linear.floor(),
             Self::Higher => linear.ceil(),
             Self::Midpoint => 0.5 * (linear.floor() + linear.ceil()),
@@ -159,6 +159,37 @@ impl Interpolation {
         }
         let lower = (index as usize).min(last);
         Between { lower, upper: (lower + 1).min(last), weight }
+    }
+
+    /// What the continuous methods add to the quantile of the number of elements; 0 for others.
+    fn addend(self, q: f64) -> f64 {
+        let [alpha, beta] = match self {
+            Self::Hazen => [0.5; 2],
+            Self::Weibull => [0.0; 2],
+            Self::MedianUnbiased => [1.0 / 3.0; 2],
+            Self::NormalUnbiased => [3.0 / 8.0; 2],
+            _ => [0.0, 1.0],
+        };
+        alpha + q * (1.0 - alpha - beta)
+    }
+
+    /// The same as [`between`](Self::between), for a device.
+    fn placing(self) -> Placing {
+        match self {
+            Self::InvertedCdf => Placing::InvertedCdf,
+            Self::AveragedInvertedCdf => Placing::AveragedInvertedCdf,
+            Self::ClosestObservation => Placing::ClosestObservation,
+            Self::InterpolatedInvertedCdf
+            | Self::Hazen
+            | Self::Weibull
+            | Self::MedianUnbiased
+            | Self::NormalUnbiased => Placing::Continuous,
+            Self::Linear => Placing::Linear,
+            Self::Lower => Placing::Lower,
+            Self::Higher => Placing::Higher,
+            Self::Midpoint => Placing::Midpoint,
+            Self::Nearest => Placing::Nearest,
+        }
     }
 }
 
@@ -215,11 +246,61 @@ pub fn quantile(
     axes: impl Into<Axes>,
     q: f64,
 ) -> Result<TensorHandle, ReduceError> {
-    let mut found = quantiles([q], input).over(axes).run(client)?;
-    // One quantile has no axis of its own.
+    Ok(without_first_axis(quantiles([q], input).over(axes).run(client)?))
+}
+
+/// One quantile, which has no axis of its own.
+fn without_first_axis(mut found: TensorHandle) -> TensorHandle {
     found.metadata.shape.remove(0);
     found.metadata.strides.remove(0);
-    Ok(found)
+    found
+}
+
+/// [`median`] of the elements that are not NaN. Slices without any give NaN.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::quantiles::nanmedian;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// let of_rows = nanmedian(client, x, 1)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`median`].
+pub fn nanmedian(
+    client: &Client,
+    input: &TensorHandle,
+    axes: impl Into<Axes>,
+) -> Result<TensorHandle, ReduceError> {
+    nanquantile(client, input, axes, 0.5)
+}
+
+/// [`quantile`] of the elements that are not NaN; see [`Quantiles::ignore_nan`]. Slices without any
+/// give NaN.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::quantiles::nanquantile;
+///
+/// # fn example(client: &Client, latencies: &TensorHandle) -> Result<(), ReduceError> {
+/// let slow = nanquantile(client, latencies, .., 0.99)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`quantile`].
+pub fn nanquantile(
+    client: &Client,
+    input: &TensorHandle,
+    axes: impl Into<Axes>,
+    q: f64,
+) -> Result<TensorHandle, ReduceError> {
+    let found = quantiles([q], input).over(axes).ignore_nan().run(client)?;
+    Ok(without_first_axis(found))
 }
 
 /// [`quantile`] for a percentage from 0 to 100.
@@ -249,7 +330,7 @@ pub fn percentile(
 /// all axes, linearly interpolated, unless told otherwise. The results have one axis more than the
 /// input, which comes first: that of the quantiles.
 ///
-/// Slices with NaN give NaN. Results are of the type of the input, or of f32 if that is no floating
+/// Slices with NaN give NaN, unless [`Quantiles::ignore_nan`] is called. Results are of the type of the input, or of f32 if that is no floating
 /// point type, and rounded once, from f32, or f64 if one of both is.
 ///
 /// ```no_run
@@ -267,6 +348,7 @@ pub fn quantiles<T: Input>(q: impl Into<Vec<f64>>, input: &T) -> Quantiles<'_, T
         axes: Axes::All,
         keep_dims: true,
         interpolation: Interpolation::default(),
+        ignores_nan: false,
         output: None,
         plan: None,
         device: None,
@@ -283,6 +365,7 @@ pub struct Quantiles<'a, T> {
     axes: Axes,
     keep_dims: bool,
     interpolation: Interpolation,
+    ignores_nan: bool,
     output: Option<ElementType>,
     plan: Option<TopKPlan>,
     device: Option<&'a Device>,
@@ -295,6 +378,7 @@ impl<T: Input> fmt::Debug for Quantiles<'_, T> {
             .field("input", self.input)
             .field("axes", &self.axes)
             .field("interpolation", &self.interpolation)
+            .field("ignores_nan", &self.ignores_nan)
             .finish_non_exhaustive()
     }
 }
@@ -315,6 +399,25 @@ impl<'a, T: Input> Quantiles<'a, T> {
     /// Chooses how quantiles are found that lie between two elements.
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.interpolation = interpolation;
+        self
+    }
+
+    /// Finds the quantiles of the elements that are not NaN. Slices without any give NaN. Without
+    /// this, slices with NaN do. The places of quantiles are those of NumPy's `nanquantile`.
+    ///
+    /// A reduction before the selection counts the numbers of each slice, on the device, where they
+    /// stay. Integers have no NaN, and nothing is counted.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+    /// use reduce_kernels::quantiles::quantiles;
+    ///
+    /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+    /// let quartiles = quantiles([0.25, 0.75], x).over(1).ignore_nan().run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn ignore_nan(mut self) -> Self {
+        self.ignores_nan = true;
         self
     }
 
@@ -382,13 +485,20 @@ impl<'a, T: Input> Quantiles<'a, T> {
         });
         let between = between.collect::<Result<Vec<Between>, ReduceError>>()?;
         let numbers = between.iter().flat_map(|between| [between.lower, between.upper]);
+        // With fewer numbers than elements, no rank from this end is greater.
         let end = NearerEnd::of(&numbers.collect::<Vec<_>>(), len);
+        let order = Order::new(end.largest);
+        let request = TopKRequest { k: end.k, order, plan: self.plan, ..request };
+        if self.ignores_nan && input.element.is_float() {
+            let addends: Vec<f64> = self.q.iter().map(|&q| self.interpolation.addend(q)).collect();
+            let placing = self.interpolation.placing();
+            let quantiles = OfNumbers { q: &self.q, addends: &addends, placing };
+            return QuantilesCall::of_numbers(request, len, self.device, quantiles, self.output);
+        }
         let weighted = between.iter().map(|&Between { lower, upper, weight }| Weighted {
             ranks: [end.rank(lower), end.rank(upper)],
             weight,
         });
-        let order = Order::new(end.largest);
-        let request = TopKRequest { k: end.k, order, plan: self.plan, ..request };
         QuantilesCall::new(request, self.device, &weighted.collect::<Vec<_>>(), self.output)
     }
 

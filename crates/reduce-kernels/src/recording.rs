@@ -20,7 +20,7 @@ use crate::{
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
         settings,
-        top_k::request::{PositionTable, TopKRequest},
+        top_k::request::{PositionTable, Ranks, TopKRequest},
     },
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
@@ -320,7 +320,7 @@ impl RecordedTopK {
         };
         let request = TopKRequest {
             keep_dims: false,
-            ranks: self.written.map(|written| Cow::Owned(vec![0; written])),
+            ranks: self.written.map(|written| Ranks::of_all(vec![0; written])),
             positions: self.positions,
             table: self.table.as_ref().map(|table| PositionTable {
                 element: table.element,

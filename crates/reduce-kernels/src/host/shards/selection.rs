@@ -91,7 +91,7 @@ pub(crate) fn select_exchanged(
             Transport::Host => (0, slots[1].own),
         };
         let bindings = [0, behind].map(|at| buffers.own.clone().offset_start(at as u64).binding());
-        let selecting = Selecting { input, table: second, start, first: firsts[nth] };
+        let selecting = Selecting { input, table: second, start, first: firsts[nth], tables: None };
         let launch = prepared.ready(client, selecting, bindings, Some(stream));
         launches.extend(launch.map_err(of_shard(nth))?);
         exchanges.push(Exchange { client, device, slots, buffers, inputs: shard.inputs() });

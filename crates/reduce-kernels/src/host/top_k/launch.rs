@@ -1,6 +1,10 @@
 //! Launches selections.
 
-use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
+use cubecl::{
+    prelude::*,
+    server::{BufferBinding, Handle},
+    std::tensor::TensorHandle,
+};
 use reduce_planner::{ElementType, Role, TopKMethod};
 
 use super::request::{
@@ -42,12 +46,14 @@ pub(crate) struct Selecting<'a> {
     pub(crate) start: usize,
     /// What the first position of a slice counts as.
     pub(crate) first: u64,
+    /// The tables of slices, if each has one; see [`Ranks`](super::request::Ranks).
+    pub(crate) tables: Option<&'a Handle>,
 }
 
 impl<'a> Selecting<'a> {
     /// From a tensor, with positions from 0, into outputs of its own.
     pub(crate) fn from(input: &'a TensorHandle, table: Option<&'a TensorHandle>) -> Self {
-        Self { input, table, start: 0, first: 0 }
+        Self { input, table, start: 0, first: 0, tables: None }
     }
 }
 
@@ -114,7 +120,7 @@ impl PreparedTopK {
         stream: Option<Stream>,
     ) -> Result<Option<ReadyTopK<'r>>, ReduceError> {
         let StatedTopK { problem, signature, .. } = &self.stated;
-        let Selecting { input, table, start, first } = selecting;
+        let Selecting { input, table, start, first, tables } = selecting;
         let (span, element) = (problem.slices().input_span(), problem.slices().input());
         let input = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
         let table = table.zip(problem.slices().second()).map(|(tensor, table)| {
@@ -141,10 +147,12 @@ impl PreparedTopK {
             Further::Runs(_) => entries(2)?,
         };
         let order = self.order;
-        let ranks = self
-            .ranks
-            .clone()
-            .map(|ranks| Bound::own(ranks.binding(), problem.written(), size_of::<u32>()));
+        let (ranks, words_of_ranks) = match self.words_of_slice {
+            Some(words) => (tables, problem.slices().outputs() * words),
+            None => (self.ranks.as_ref(), problem.written()),
+        };
+        let ranks = ranks
+            .map(|ranks| Bound::own(ranks.clone().binding(), words_of_ranks, size_of::<u32>()));
         let stated = &self.stated;
         let launching = SelectionLaunch {
             client,
@@ -152,6 +160,7 @@ impl PreparedTopK {
             launch,
             order,
             ranks,
+            words_of_slice: self.words_of_slice.unwrap_or(0),
             input,
             table,
             outputs,
@@ -198,6 +207,7 @@ struct SelectionLaunch<'a> {
     launch: &'a TopKLaunch,
     order: Order,
     ranks: Option<Bound<'static>>,
+    words_of_slice: usize,
     input: Bound<'a>,
     table: Option<Bound<'a>>,
     outputs: [Bound<'static>; 2],
@@ -434,6 +444,7 @@ impl SelectionLaunch<'_> {
             values.elements(),
             positions.elements(),
             ranks.into(),
+            self.words_of_slice,
             problem.written(),
             problem.rank_stride(),
             self.start,

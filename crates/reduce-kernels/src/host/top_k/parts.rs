@@ -126,7 +126,7 @@ impl InParts {
         let mut before = 0;
         for (nth, (part, prepared)) in parts.iter().zip(&prepared).enumerate() {
             let &Part { input, table, first, count, .. } = part;
-            let selecting = Selecting { input, table, start: before * slices, first };
+            let selecting = Selecting { input, table, start: before * slices, first, tables: None };
             let outputs = [&candidates.values, &candidates.positions];
             let outputs = outputs.map(|handle| handle.clone().binding());
             let stream = Some(candidates.values.stream.value);

@@ -79,11 +79,8 @@ pub(crate) struct TopKRequest<'a> {
     pub(crate) axes: Option<Cow<'a, [usize]>>,
     pub(crate) keep_dims: bool,
     pub(crate) k: usize,
-    /// The numbers of the elements to write, from 0 and below `k`, in descending order; `None`
-    /// means all.
-    pub(crate) ranks: Option<Cow<'a, [u32]>>,
-    /// Words that lie behind them on the device, for a launch that follows.
-    pub(crate) beside_ranks: Cow<'a, [u32]>,
+    /// The elements to write of each slice; `None` means all.
+    pub(crate) ranks: Option<Ranks<'a>>,
     /// Whether new outputs have all elements of one rank side by side.
     pub(crate) ranks_first: bool,
     /// Whether shorter slices are selected as a whole.
@@ -98,6 +95,28 @@ pub(crate) struct TopKRequest<'a> {
     /// Elements that supplied buffers hold, if the outputs are a part of what these are for.
     pub(crate) places: usize,
     pub(crate) plan: Option<TopKPlan>,
+}
+
+/// Elements to write, by their numbers among the selected ones, from 0 and below `k`, in descending
+/// order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ranks<'a> {
+    /// Elements to write of each slice.
+    pub(crate) count: usize,
+    /// Words to have on the device: the numbers of all slices and what a launch after the selection
+    /// reads beside them, or, if slices have tables of their own, what the launch before it reads,
+    /// which writes the tables.
+    pub(crate) words: Cow<'a, [u32]>,
+    /// Words of the table of a slice, if each has one. It begins with the numbers of the slice. The
+    /// outputs of a rank then lie side by side.
+    pub(crate) words_of_slice: Option<usize>,
+}
+
+impl<'a> Ranks<'a> {
+    /// These numbers for all slices, and no other words.
+    pub(crate) fn of_all(numbers: Vec<u32>) -> Self {
+        Self { count: numbers.len(), words: Cow::Owned(numbers), words_of_slice: None }
+    }
 }
 
 /// A tensor of positions to write: its type, and its strides along the axes of the input.
@@ -132,8 +151,10 @@ pub(crate) struct StatedTopK {
 #[derive(Debug)]
 pub(crate) struct PreparedTopK {
     pub(super) order: Order,
-    /// The numbers of the elements to write, if not all are.
+    /// The words of the elements to write, if not all are; see [`Ranks::words`].
     pub(super) ranks: Option<Handle>,
+    /// Words of the table of a slice, if each has one.
+    pub(super) words_of_slice: Option<usize>,
     pub(super) stated: StatedTopK,
     /// `None` if nothing is selected.
     pub(super) launch: Option<TopKLaunch>,
@@ -194,7 +215,6 @@ impl<'a> TopKRequest<'a> {
             keep_dims: true,
             k,
             ranks: None,
-            beside_ranks: Cow::Borrowed(&[]),
             ranks_first: false,
             or_fewer: false,
             order: Order::new(true),
@@ -215,7 +235,7 @@ impl<'a> TopKRequest<'a> {
         let k = if self.or_fewer { self.k.min(self.slices()?.0) } else { self.k };
         let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
         let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
-        Ok(Self { ranks: Some(Cow::Owned(vec![rank])), ..self })
+        Ok(Self { ranks: Some(Ranks::of_all(vec![rank])), ..self })
     }
 
     /// The request with lists that it owns.
@@ -225,8 +245,9 @@ impl<'a> TopKRequest<'a> {
             shape: owned(self.shape),
             strides: owned(self.strides),
             axes: self.axes.map(owned),
-            ranks: self.ranks.map(|ranks| Cow::Owned(ranks.into_owned())),
-            beside_ranks: Cow::Owned(self.beside_ranks.into_owned()),
+            ranks: self
+                .ranks
+                .map(|ranks| Ranks { words: Cow::Owned(ranks.words.into_owned()), ..ranks }),
             table: self.table.map(|PositionTable { element, strides }| {
                 let strides = owned(strides);
                 PositionTable { element, strides }
@@ -265,7 +286,7 @@ impl<'a> TopKRequest<'a> {
         let signature = rules::value_and_index(&request)
             .filter(|signature| table.is_none_or(|element| element == signature.results[1]))
             .ok_or_else(|| Reason::Types { operator: NAME.to_owned(), request })?;
-        let written = self.ranks.as_ref().map(|ranks| ranks.len());
+        let written = self.ranks.as_ref().map(|ranks| ranks.count);
         let left = self.axes_left(&is_reduced, ranked);
         let extent = |&axis: &usize| match (is_reduced[axis], axis == ranked) {
             (false, _) => shape[axis],
@@ -428,7 +449,10 @@ impl Task for TopKRequest<'_> {
                 return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
             }
         }
-        let span = entries.max(problem.output_span() as u64).max(self.places as u64);
+        let words_of_slice = self.ranks.as_ref().and_then(|ranks| ranks.words_of_slice);
+        let tables = problem.slices().outputs().saturating_mul(words_of_slice.unwrap_or(0));
+        let span = problem.output_span().max(self.places).max(tables) as u64;
+        let span = entries.max(span);
         let wide = check_limits(problem.slices(), device, span)?;
         let (key_words, position_words) = TopKPlan::entry_words(problem);
         let selection = Selection {
@@ -479,15 +503,14 @@ impl Task for TopKRequest<'_> {
         stated: StatedTopK,
         launch: Option<TopKLaunch>,
     ) -> Result<PreparedTopK, ReduceError> {
-        let with_words =
-            |ranks: &Cow<'_, [u32]>| table(client, &[&ranks[..], &self.beside_ranks[..]].concat());
         // A buffer of 0 bytes cannot be made, and where nothing is launched there may be no ranks.
         let ranks = self.ranks.as_ref().filter(|_| launch.is_some());
-        let ranks = ranks.map(with_words).transpose()?;
+        let words_of_slice = ranks.and_then(|ranks| ranks.words_of_slice);
+        let ranks = ranks.map(|ranks| table(client, &ranks.words)).transpose()?;
         // Only floats have a NaN.
         let nan_spreads = self.order.nan_spreads && self.element.is_float();
         let (order, noted) = (Order { nan_spreads, ..self.order }, Noted::default());
-        Ok(PreparedTopK { order, ranks, stated, launch, noted })
+        Ok(PreparedTopK { order, ranks, words_of_slice, stated, launch, noted })
     }
 
     #[cfg(feature = "serde")]
@@ -529,8 +552,7 @@ impl Remembered for TopKRequest<'static> {
     }
 
     fn held(&self, _: &PreparedTopK) -> Held {
-        let ranks = self.ranks.as_ref().map_or(0, |ranks| size_of_val(&ranks[..]));
-        let ranks = ranks + size_of_val(&self.beside_ranks[..]);
+        let ranks = self.ranks.as_ref().map_or(0, |ranks| size_of_val(&ranks.words[..]));
         let of_ranks = Held { host: ranks, device: ranks };
         Held::of_axes::<Self, PreparedTopK>(self.shape.len()).plus(of_ranks)
     }
@@ -556,7 +578,7 @@ impl RecordedTopK {
         let of_kept = |strides: Vec<usize>| strides_of(&left, &strides, is_kept);
         Ok(Self {
             k: if request.or_fewer { request.k.min(len) } else { request.k },
-            written: request.ranks.as_ref().map(|ranks| ranks.len()),
+            written: request.ranks.as_ref().map(|ranks| ranks.count),
             element: request.element,
             shape: request.shape.to_vec(),
             strides: request.strides.to_vec(),

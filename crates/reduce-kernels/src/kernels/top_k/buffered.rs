@@ -184,7 +184,7 @@ fn write_selected(
         let spreads = selector.spreads(order);
         if selected.written <= FEW_RANKS {
             for nth in 0..selected.written {
-                let number = select(spreads, 0u32, selected.rank(nth));
+                let number = select(spreads, 0u32, selected.rank(tile, nth));
                 let entry = selector.entry_number(number);
                 if exists && member == 0 {
                     selected.put(&source, &entry, nth);
@@ -216,7 +216,7 @@ fn write_selected(
             let spreads = selector.buffer.at(0u32).spreads(order, selection);
             let mut nth = member as usize;
             while nth < selected.written {
-                let entry = selector.buffer.at(select(spreads, 0u32, selected.rank(nth)));
+                let entry = selector.buffer.at(select(spreads, 0u32, selected.rank(tile, nth)));
                 selected.put(&source, &entry, nth);
                 nth += comptime![units as usize];
             }

@@ -11,16 +11,18 @@ use crate::{
 };
 
 /// For each of `outputs` slices and each quantile, the element that lies so far from the lower to
-/// the upper of two elements. Those of all slices with one rank lie side by side. Of the table, the
+/// the upper of two elements. Those of all slices with one rank lie side by side. Of a table, the
 /// words from `first` on say for each quantile which of the ranks the two elements have, and then,
-/// for each, the bits of its weight.
+/// for each, the bits of its weight. The tables of slices begin `stride` words after each other, or
+/// all slices have one, and it is 0.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn interpolate(
     _types: &KernelTypes,
     elements: &[Stored],
-    table: &[u32],
+    tables: &[u32],
     results: &mut [Out],
     first: usize,
+    stride: usize,
     quantiles: usize,
     outputs: usize,
     count: usize,
@@ -28,10 +30,11 @@ pub(crate) fn interpolate(
     // Units leave here, because no barrier follows.
     if ABSOLUTE_POS < count {
         let (nth, output) = (ABSOLUTE_POS / outputs, ABSOLUTE_POS % outputs);
-        let (lower, upper) = (table[first + 2 * nth], table[first + 2 * nth + 1]);
+        let first = output * stride + first;
+        let (lower, upper) = (tables[first + 2 * nth], tables[first + 2 * nth + 1]);
         let lower = Real::cast_from(elements[lower as usize * outputs + output]);
         let upper = Real::cast_from(elements[upper as usize * outputs + output]);
-        let weight = weight_at(table, first + 2 * quantiles, nth);
+        let weight = weight_at(tables, first + 2 * quantiles, nth);
         let difference = upper - lower;
         // From the nearer element, so that a weight of 1 gives the upper one.
         let rest = Real::from_int(1) - weight;

@@ -143,7 +143,7 @@ fn write_in_order(
             if number < k && entry.exists() {
                 if comptime![selected.ranks.is_some()] {
                     for written in 0..selected.written {
-                        if select(spreads, 0u32, selected.rank(written)) == number {
+                        if select(spreads, 0u32, selected.rank(tile, written)) == number {
                             selected.put(&source, &entry, written);
                         }
                     }

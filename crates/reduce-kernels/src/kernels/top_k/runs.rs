@@ -171,7 +171,7 @@ pub(crate) fn store_runs(
         let tile = locate(geometry, slice, access, 1usize);
         let start = slice * places;
         let spreads = entries.at(start).spreads(order, selection);
-        let rank = select(spreads, 0usize, selected.rank(nth) as usize);
+        let rank = select(spreads, 0usize, selected.rank(tile, nth) as usize);
         let entry = entries.at(start + rank);
         let source = Source::new(&input, geometry, tile, order, access, selection);
         selected.put(&source, &entry, nth);

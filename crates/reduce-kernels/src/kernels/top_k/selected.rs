@@ -21,8 +21,11 @@ use crate::{
 pub(crate) struct SelectedArrays {
     values: Box<[Out]>,
     positions: Box<[Out2]>,
-    /// The numbers of the elements to write, in descending order, if not all are.
+    /// The numbers of the elements to write, in descending order, if not all are. They are the
+    /// first of a table, or of the table of each slice.
     pub(super) ranks: ComptimeOption<Box<[u32]>>,
+    /// From the table of a slice to that of the next: 0 if all slices have one.
+    rank_table_stride: usize,
     /// Elements to write of each slice.
     pub(super) written: usize,
     /// From one of them to the next.
@@ -36,11 +39,13 @@ pub(crate) struct SelectedArrays {
 
 #[cube]
 impl SelectedArrays {
-    /// The number of the `nth` element to write.
-    pub(super) fn rank(&self, nth: usize) -> u32 {
+    /// The number of the `nth` element to write of the slice of a tile. If slices have tables of
+    /// their own, the outputs of a rank lie side by side, so the first output of the slice is also
+    /// its number.
+    pub(super) fn rank(&self, tile: Tile, nth: usize) -> u32 {
         #[comptime]
         match &self.ranks {
-            ComptimeOption::Some(ranks) => ranks[nth],
+            ComptimeOption::Some(ranks) => ranks[tile.output * self.rank_table_stride + nth],
             ComptimeOption::None => nth as u32,
         }
     }

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use crate::operator::{
     A, Blocks, In, One, Operator, Out, Parameters, Position, Reproducible, TypeRule, Value,
     derived::{block_of_pushes, derived},
-    element_wise::{is_finite, is_nonzero},
+    element_wise::{is_finite, is_nan, is_nonzero},
     rules,
 };
 
@@ -26,6 +26,10 @@ pub struct CountNonzero;
 /// Whether any element is infinite or NaN; false of no elements. Integers and bools are finite.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyNonFinite;
+
+/// The number of elements that are not NaN; 0 of no elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CountNumbers;
 
 /// Combines two truth values, or counts of them, given as integers.
 #[cube]
@@ -136,6 +140,17 @@ impl AnyNonFinite {
     /// What it pushes for an element.
     fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
         non_finite::<In, N>(value)
+    }
+}
+
+derived!(CountNumbers: One -> One = Counted, "count_numbers", rules::count,
+    before element);
+
+#[cube]
+impl CountNumbers {
+    /// What it pushes for an element.
+    fn element<N: Size>(value: Vector<In, N>) -> Vector<In, N> {
+        select_many(is_nan::<In, N>(value), Vector::from_int(0), Vector::from_int(1))
     }
 }
 
