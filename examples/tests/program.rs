@@ -91,10 +91,20 @@ fn elements_are_selected_into_files() {
     assert_eq!(found["values"], serde_json::json!([2.0, 2.0, 4.0, 4.0]));
     let found = of(&["--op", "median", "--axes", "1", "--type", "f64"]);
     assert_eq!(found["output_shape"], serde_json::json!([2]));
+    // The same elements, of which each row has one less.
+    array(&[2, 5], |i| if i % 5 == 2 { f32::NAN } else { (i * 7 % 5) as f32 })
+        .write(Path::new(&input))
+        .unwrap();
+    let found = of(&["--op", "nanquantile", "--q", "1,0", "--axes", "1"]);
+    assert_eq!(found["values"], serde_json::json!([3.0, 3.0, 0.0, 0.0]));
+    let found = of(&["--op", "nanmedian", "--axes", "1"]);
+    assert_eq!(found["values"], serde_json::json!([1.5, 1.5]));
 
     for (arguments, message) in [
         (&["--op", "top_k"][..], "`top_k` needs --k"),
         (&["--op", "quantile"], "`quantile` needs --q"),
+        (&["--op", "nanquantile"], "`nanquantile` needs --q"),
+        (&["--op", "nanmedian", "--q", "0.5"], "`nanmedian` takes no --q"),
         (&["--op", "median", "--k", "3"], "`median` takes no --k"),
         (&["--op", "sum", "--q", "0.5"], "`sum` takes no --q"),
         (&["--op", "top_k", "--k", "3", "--type", "f64"], "`top_k` takes no --type"),

@@ -49,7 +49,8 @@
 //! # Selections
 //!
 //! [`top_k`] and [`bottom_k`] select elements along an axis, with their positions; [`median`] and
-//! [`quantile`] lie between two of them.
+//! [`quantile`] lie between two of them, [`nanmedian`] and [`nanquantile`] between two of those that
+//! are not NaN.
 //!
 //! # Clipping
 //!
@@ -104,7 +105,7 @@ pub use functions::module::clip_gradients;
 pub use functions::{
     application::{layer_norm, log_softmax, rms_norm, softmax},
     clip::clip_by_global_norm,
-    selection::{bottom_k, median, quantile, top_k},
+    selection::{bottom_k, median, nanmedian, nanquantile, quantile, top_k},
     *,
 };
 pub use reduce_kernels;

@@ -360,5 +360,14 @@ fn selections_are_those_of_a_sort() {
                 false => assert_eq!(*median, expected),
             }
         }
+        let medians = last(nanmedian(x(), axis as i32));
+        for (median, slice) in medians.iter().zip(&slices) {
+            let mut sorted: Vec<f32> = slice.iter().copied().filter(|it| !it.is_nan()).collect();
+            sorted.sort_by(f32::total_cmp);
+            match sorted.len() {
+                0 => assert!(median.is_nan()),
+                len => assert_eq!(*median, (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0),
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use burn_dispatch::Dispatch;
 use burn_tensor::{
-    Float, Int, Tensor,
+    Float, Int, Tensor, TensorData,
     kind::{Basic, Numeric},
 };
 use reduce_kernels::quantiles::{Between, Interpolation, NearerEnd};
@@ -128,19 +128,51 @@ pub fn quantile<const D: usize>(tensor: Tensor<D>, axis: impl Into<i64>, q: f64)
     interpolated("quantile", tensor, axis.into(), q)
 }
 
+/// [`median`] of the elements that are not NaN. Slices without any give NaN. Its gradient reaches
+/// the middle elements.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::nanmedian;
+///
+/// let rows = [[1.0, f32::NAN, 3.0], [4.0, 2.0, 6.0]];
+/// let x = Tensor::<2>::from_data(rows, &Device::flex());
+/// assert_eq!(nanmedian(x, 1).into_data().try_to_vec::<f32>().unwrap(), [2.0, 4.0]);
+/// ```
+///
+/// # Panics
+///
+/// As [`median`].
+#[track_caller]
+pub fn nanmedian<const D: usize>(tensor: Tensor<D>, axis: impl Into<i64>) -> Tensor<D> {
+    of_numbers("nanmedian", tensor, axis.into(), 0.5)
+}
+
+/// [`quantile`] of the elements that are not NaN. Slices without any give NaN. Its gradient reaches
+/// both elements that it lies between.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::nanquantile;
+///
+/// let rows = [[1.0, f32::NAN, 3.0], [4.0, 2.0, 6.0]];
+/// let x = Tensor::<2>::from_data(rows, &Device::flex());
+/// assert_eq!(nanquantile(x, 1, 0.75).into_data().try_to_vec::<f32>().unwrap(), [2.5, 5.0]);
+/// ```
+///
+/// # Panics
+///
+/// As [`quantile`].
+#[track_caller]
+pub fn nanquantile<const D: usize>(tensor: Tensor<D>, axis: impl Into<i64>, q: f64) -> Tensor<D> {
+    of_numbers("nanquantile", tensor, axis.into(), q)
+}
+
 /// The quantile `q`. It is interpolated by Burn's operations, which have gradients of their own.
 #[track_caller]
 fn interpolated<const D: usize>(function: &str, tensor: Tensor<D>, axis: i64, q: f64) -> Tensor<D> {
-    let shape = tensor.dims();
-    let refused = |error: ReduceBurnError| -> ! {
-        panic!("`{function}` of a tensor of shape {shape:?}: {error}")
-    };
-    if !(0.0..=1.0).contains(&q) {
-        refused(ReduceBurnError::Quantile { q });
-    }
-    let resolved = AxisList::from([axis]).resolve(D);
-    let along = resolved.unwrap_or_else(|error| refused(error))[0];
-    let len = shape[along];
+    let along = checked_axis(function, &tensor, axis, q);
+    let len = tensor.dims()[along];
     let Between { lower, upper, weight } = Interpolation::Linear.between(q, len);
     let end = NearerEnd::of(&[lower, upper], len);
     // An axis without elements has none to select, which `select` refuses.
@@ -159,4 +191,63 @@ fn interpolated<const D: usize>(function: &str, tensor: Tensor<D>, axis: i64, q:
     };
     // NaN comes first from either end.
     between.mask_where(first.clone().is_nan(), first)
+}
+
+/// The axis of a quantile, from 0.
+#[track_caller]
+fn checked_axis<const D: usize>(function: &str, tensor: &Tensor<D>, axis: i64, q: f64) -> usize {
+    let resolved = match (0.0..=1.0).contains(&q) {
+        true => AxisList::from([axis]).resolve(D).map(|axes| axes[0]),
+        false => Err(ReduceBurnError::Quantile { q }),
+    };
+    let shape = tensor.dims();
+    resolved.unwrap_or_else(|error| panic!("`{function}` of a tensor of shape {shape:?}: {error}"))
+}
+
+/// The quantile `q` of the numbers of each slice, which is interpolated by Burn's operations.
+///
+/// The ranks of its two elements and its weight follow from how many numbers a slice has, which
+/// only the device knows. The host makes a table of them for each possible count, which costs as
+/// many steps as a slice has elements, and the device looks up that of its count. Arithmetic of the
+/// device would need products of more bits than the integers of all devices have.
+#[track_caller]
+fn of_numbers<const D: usize>(function: &str, tensor: Tensor<D>, axis: i64, q: f64) -> Tensor<D> {
+    let along = checked_axis(function, &tensor, axis, q);
+    let len = tensor.dims()[along];
+    let (device, dtype) = (tensor.device(), tensor.dtype());
+    let Between { lower, upper, .. } = Interpolation::Linear.between(q, len);
+    let end = NearerEnd::of(&[lower, upper], len);
+    // NaN comes after all numbers, as the infinity at the other end.
+    let is_nan = tensor.clone().is_nan();
+    let counts = is_nan.clone().bool_not().int().sum_dim(along);
+    let other_end = if end.largest { f32::NEG_INFINITY } else { f32::INFINITY };
+    let numbers = tensor.mask_fill(is_nan, other_end);
+    // An axis without elements has none to select, which `select` refuses.
+    let k = end.k.max(1);
+    let (values, _) = select::<D, Float>(function, numbers, axis, k, end.largest);
+
+    let places = (0..=len).map(|count| {
+        let Between { lower, upper, weight } = Interpolation::Linear.between(q, count);
+        let rank = |number| match end.largest {
+            true => count.saturating_sub(1) - number,
+            false => number,
+        };
+        ([rank(lower), rank(upper)].map(|rank| rank.min(k - 1) as i32), weight as f32)
+    });
+    let (ranks, weights): (Vec<[i32; 2]>, Vec<f32>) = places.unzip();
+    let shape = counts.dims();
+    let nth = counts.clone().reshape([shape.iter().product::<usize>()]);
+    let element = |which: usize| {
+        let ranks: Vec<i32> = ranks.iter().map(|ranks| ranks[which]).collect();
+        let ranks = Tensor::<1, Int>::from_data(TensorData::from(&ranks[..]), &device);
+        values.clone().gather(along, ranks.select(0, nth.clone()).reshape(shape))
+    };
+    let (lower, upper) = (element(0), element(1));
+    let weights = Tensor::<1>::from_data(TensorData::from(&weights[..]), (&device, dtype));
+    let weight = weights.select(0, nth.clone()).reshape(shape);
+    // Equal infinities have no difference.
+    let is_lower = lower.clone().equal(upper.clone()).bool_or(weight.clone().equal_elem(0.0));
+    let mixed = lower.clone() * (-weight.clone() + 1.0) + upper * weight;
+    let between = mixed.mask_where(is_lower, lower);
+    between.mask_fill(counts.equal_elem(0), f32::NAN)
 }

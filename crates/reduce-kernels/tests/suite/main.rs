@@ -24,6 +24,7 @@ mod invariance;
 mod large;
 mod laws;
 mod list;
+mod nan_quantiles;
 mod numerics;
 mod operators;
 mod oracle;
@@ -67,7 +68,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_parts, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_parts, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -141,6 +142,11 @@ macro_rules! suite {
                 top_k_of_merged_runs: top_k::merged_runs;
                 top_k_with_positions: top_k::with_positions;
                 top_k_and_quantiles: top_k::of_quantiles;
+                nan_quantiles_of_every_interpolation: nan_quantiles::every_interpolation;
+                nan_quantiles_by_every_method: nan_quantiles::every_method;
+                nan_quantiles_of_every_type_and_layout: nan_quantiles::every_type_and_layout;
+                nan_quantiles_contract: nan_quantiles::contract;
+                nan_quantiles_of_numpy: nan_quantiles::numpy_agrees;
                 top_k_stored_and_recorded: top_k::stored_and_recorded;
                 top_k_contract: top_k::contract;
                 top_k_in_chunks: top_k_parts::chunks;

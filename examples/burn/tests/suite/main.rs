@@ -88,6 +88,7 @@ macro_rules! suite {
                 pairs_that_are_wrong: pairs::errors_before_launch;
                 selections: selections::values;
                 selections_quantiles: selections::quantiles;
+                selections_quantiles_of_numbers: selections::quantiles_of_numbers;
                 selections_between_operations: selections::between_operations;
                 selections_that_are_wrong: selections::errors_before_launch;
                 clip_lists: clip::lists;

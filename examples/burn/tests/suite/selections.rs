@@ -2,7 +2,7 @@
 //! layout and type.
 
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
-use reduce_burn::{bottom_k, median, quantile, top_k};
+use reduce_burn::{bottom_k, median, nanmedian, nanquantile, quantile, top_k};
 
 use crate::{
     contract::message,
@@ -70,6 +70,33 @@ pub(crate) fn quantiles(device: &Device) {
     assert!(found[0].is_nan() && found[1..] == [inf, inf, -inf], "{found:?}");
 }
 
+/// Medians and quantiles of slices of which some elements, all or none are NaN, from both ends,
+/// along each axis, beside those of burn-flex.
+pub(crate) fn quantiles_of_numbers(device: &Device) {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let rows = [[1.0f32, nan, 3.0, 8.0], [nan; 4], [nan, nan, nan, 5.0], [-inf, nan, -inf, inf]];
+    let x = || Tensor::<2>::from_data(rows, device);
+    let found = numbers(nanmedian(x(), 1));
+    assert!(found[1].is_nan() && [found[0], found[2], found[3]] == [3.0, 5.0, -inf], "{found:?}");
+    let found = numbers(nanquantile(x(), -1, 1.0));
+    assert!(found[1].is_nan() && [found[0], found[2], found[3]] == [8.0, 5.0, inf], "{found:?}");
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        if !has(device, dtype) {
+            continue;
+        }
+        let data = TensorData::new(data(4 * 50 * 6, true), [4, 50, 6]).convert_dtype(dtype);
+        let found = |device: &Device, axis: i32, q: f64| {
+            let x = Tensor::<3>::from_data(data.clone(), (device, dtype)).swap_dims(0, 1);
+            nanquantile(x, axis, q).into_data()
+        };
+        for (axis, q) in [(0, 0.5), (1, 0.9), (2, 0.1), (0, 0.97)] {
+            let case = format!("{dtype:?} axis {axis} quantile {q}");
+            let tolerance = if dtype == DType::F32 { 1e-5 } else { 1e-2 };
+            assert_close(&found(device, axis, q), &found(&flex(), axis, q), tolerance, &case);
+        }
+    }
+}
+
 /// The gradient of a selected value is that of its element.
 pub(crate) fn gradients(device: &Device) {
     let rows = [[1.0f32, 5.0, 3.0, 5.0], [4.0, 2.0, 6.0, 2.0]];
@@ -83,6 +110,14 @@ pub(crate) fn gradients(device: &Device) {
     // Of the two elements that a median lies between, each has a half.
     let gradients = median(x.clone(), 1).sum().backward();
     assert_eq!(gradient(&gradients), [0.0, 0.5, 0.5, 0.0, 0.5, 0.0, 0.0, 0.5]);
+    // No gradient reaches NaN, and slices of nothing else have none.
+    let nan = f32::NAN;
+    let rows = [[1.0f32, 5.0, nan, 6.0, 2.0], [nan, nan, nan, nan, 4.0], [nan; 5]];
+    let x = Tensor::<2>::from_data(rows, device).require_grad();
+    let gradients = nanquantile(x.clone(), 1, 0.25).sum().backward();
+    let gradient = numbers(Tensor::<2>::from_inner(x.grad(&gradients).unwrap()));
+    let expected = [0.25, 0.0, 0.0, 0.0, 0.75, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    assert_eq!(gradient, expected);
 }
 
 /// Selections read what Burn's operations before them write, and these read theirs.
@@ -107,6 +142,14 @@ pub(crate) fn errors_before_launch(device: &Device) {
         (
             message(|| quantile(x(), 1, 1.5)),
             "`quantile` of a tensor of shape [2, 3]: a quantile of 1.5 is not from 0 to 1",
+        ),
+        (
+            message(|| nanquantile(x(), 1, -0.5)),
+            "`nanquantile` of a tensor of shape [2, 3]: a quantile of -0.5 is not from 0 to 1",
+        ),
+        (
+            message(|| nanmedian(Tensor::<2>::empty([3, 0], device), 1)),
+            "`nanmedian` of a tensor of shape [3, 0]: the 1 first of 0 elements were asked for",
         ),
         (message(|| median(x(), -3)), "`median` of a tensor of shape [2, 3]: axis -3 is out of"),
         (

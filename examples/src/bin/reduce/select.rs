@@ -1,5 +1,5 @@
 //! `--op` of selections: the largest or smallest elements, the k-th smallest, medians and
-//! quantiles.
+//! quantiles, of all elements or of those that are not NaN.
 
 use std::io;
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::{ArgumentError, Arguments, Results, time, upload};
 
 /// The names of the selections.
-pub(crate) const NAMES: &str = "top_k, kth_value, median, quantile";
+pub(crate) const NAMES: &str = "top_k, kth_value, median, quantile, nanmedian, nanquantile";
 
 /// What selections take.
 #[derive(Args)]
@@ -41,8 +41,15 @@ pub(crate) enum Selection {
     Largest(usize),
     Smallest(usize),
     Kth(usize),
-    Median,
-    Quantiles(Vec<f64>),
+    Median(Counted),
+    Quantiles(Counted, Vec<f64>),
+}
+
+/// The elements that quantiles are of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counted {
+    All,
+    Numbers,
 }
 
 impl Selection {
@@ -50,15 +57,17 @@ impl Selection {
         match self {
             Selection::Largest(_) | Selection::Smallest(_) => "top_k",
             Selection::Kth(_) => "kth_value",
-            Selection::Median => "median",
-            Selection::Quantiles(_) => "quantile",
+            Selection::Median(Counted::All) => "median",
+            Selection::Median(Counted::Numbers) => "nanmedian",
+            Selection::Quantiles(Counted::All, _) => "quantile",
+            Selection::Quantiles(Counted::Numbers, _) => "nanquantile",
         }
     }
 
     /// The number of results.
     fn results(&self) -> usize {
         match self {
-            Selection::Median | Selection::Quantiles(_) => 1,
+            Selection::Median(_) | Selection::Quantiles(..) => 1,
             _ => 2,
         }
     }
@@ -75,19 +84,22 @@ impl Arguments {
             "top_k" if smallest => Selection::Smallest(needed("top_k")?),
             "top_k" => Selection::Largest(needed("top_k")?),
             "kth_value" => Selection::Kth(needed("kth_value")?),
-            "median" => Selection::Median,
-            "quantile" if q.is_empty() => {
-                return Err(ArgumentError::Needs { name: "quantile", option: "q" });
-            }
-            "quantile" => Selection::Quantiles(q.clone()),
+            "median" => Selection::Median(Counted::All),
+            "nanmedian" => Selection::Median(Counted::Numbers),
+            "quantile" => Selection::Quantiles(Counted::All, q.clone()),
+            "nanquantile" => Selection::Quantiles(Counted::Numbers, q.clone()),
             _ => return Ok(None),
         };
         let name = selection.name();
+        let takes_q = matches!(selection, Selection::Quantiles(..));
+        if takes_q && q.is_empty() {
+            return Err(ArgumentError::Needs { name, option: "q" });
+        }
         self.parameters.check(name, &[])?;
         let is_quantile = selection.results() == 1;
         let others = [
             ("k", k.is_some() && is_quantile),
-            ("q", !q.is_empty() && name != "quantile"),
+            ("q", !q.is_empty() && !takes_q),
             ("smallest", smallest && name != "top_k"),
             ("with", self.with.is_some()),
             ("accumulate", self.accumulate.is_some()),
@@ -169,7 +181,7 @@ impl OnDevice for Work<'_> {
                 (plan, time(client, || Ok(vec![self.quantiles(&tensor).run(client)?]))?)
             }
         };
-        if let Selection::Median = self.selection {
+        if let Selection::Median(_) = self.selection {
             // One quantile has no axis of its own.
             outputs[0].metadata.shape.remove(0);
             outputs[0].metadata.strides.remove(0);
@@ -180,8 +192,8 @@ impl OnDevice for Work<'_> {
             &(Selection::Largest(k) | Selection::Smallest(k) | Selection::Kth(k)) => {
                 (Some(k), Vec::new())
             }
-            Selection::Median => (None, Vec::new()),
-            Selection::Quantiles(q) => (None, q.clone()),
+            Selection::Median(_) => (None, Vec::new()),
+            Selection::Quantiles(_, q) => (None, q.clone()),
         };
         let report = Report {
             op: self.selection.name(),
@@ -214,7 +226,7 @@ impl Work<'_> {
             Selection::Largest(k) => largest(k, tensor),
             Selection::Smallest(k) => smallest(k, tensor),
             Selection::Kth(k) => smallest(k, tensor).nan_last().only_last(),
-            Selection::Median | Selection::Quantiles(_) => return None,
+            Selection::Median(_) | Selection::Quantiles(..) => return None,
         };
         let axes = Axes::List(self.axes.to_vec());
         Some(selection.over(axes).keep_dims(self.arguments.keepdims))
@@ -222,12 +234,17 @@ impl Work<'_> {
 
     /// The quantiles of a tensor.
     fn quantiles<'t>(&self, tensor: &'t TensorHandle) -> Quantiles<'t, TensorHandle> {
-        let q = match self.selection {
-            Selection::Quantiles(q) => q.clone(),
-            _ => vec![0.5],
+        let (counted, q) = match self.selection {
+            Selection::Quantiles(counted, q) => (*counted, q.clone()),
+            Selection::Median(counted) => (*counted, vec![0.5]),
+            _ => (Counted::All, vec![0.5]),
         };
         let axes = Axes::List(self.axes.to_vec());
         let found = quantiles(q, tensor).over(axes).keep_dims(self.arguments.keepdims);
+        let found = match counted {
+            Counted::All => found,
+            Counted::Numbers => found.ignore_nan(),
+        };
         match self.arguments.result_type {
             Some(element) => found.output_type(element),
             None => found,
