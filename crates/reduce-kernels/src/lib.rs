@@ -30,7 +30,7 @@
 //! | [`pairs`] | reductions of two inputs, such as dot products and losses |
 //! | [`normalize`] | results applied to their elements: softmax, normalisations, gradients |
 //! | [`top_k`] | the largest or smallest elements of each slice, with their positions |
-//! | [`quantiles`] | medians, quantiles and percentiles |
+//! | [`quantiles`] | medians, quantiles and percentiles, with NaN or without |
 //! | [`list`] | many tensors in one call, such as the gradients of a model |
 //! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
 //! | [`plans`], [`planner`] | which plan runs, stores of measured plans; how plans are chosen |

@@ -4,11 +4,12 @@
 //! use reduce_kernels::{
 //!     ReduceError,
 //!     cubecl::{prelude::*, std::tensor::TensorHandle},
-//!     quantiles::{Interpolation, median, quantiles},
+//!     quantiles::{Interpolation, median, nanmedian, quantiles},
 //! };
 //!
 //! # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 //! let medians = median(client, x, 1)?; // shape [rows, 1]
+//! let of_numbers = nanmedian(client, x, 1)?; // NaN does not count
 //! let deciles = quantiles([0.1, 0.9], x).over(1).run(client)?; // shape [2, rows, 1]
 //! let lower = quantiles([0.5], x).over(1).interpolation(Interpolation::Lower).run(client)?;
 //! # Ok(()) }
