@@ -174,17 +174,17 @@ impl ReduceRequest<'_> {
         let signature = (operator.types)(&request)
             .ok_or_else(|| Reason::Types { operator: operator.name(), request })?;
         let mut class = class_of(operator, &signature);
-        let reproducible = || operator.reproducible_in(&signature.fields[..operator.fields]);
-        if self.numerics == Numerics::BatchInvariant && reproducible() == Reproducible::Exact {
-            class = class.exact();
-        }
-        if self.numerics.is_reproducible() {
-            class.reproducible = reproducible();
-            if matches!(self.wanted, Wanted::Partials(_)) {
-                let of = Some("as partial results");
-                let refused = PlanError::NotReproducible { operator: operator.name, of };
-                return Err(refused.into());
+        // Keys of stored plans say nothing about it where nothing is promised.
+        if self.numerics.is_reproducible() || self.is_batch_invariant() {
+            let reproducible = operator.reproducible_in(&signature.fields[..operator.fields]);
+            if self.numerics.is_reproducible() || reproducible == Reproducible::Exact {
+                class.reproducible = reproducible;
             }
+        }
+        if self.numerics.is_reproducible() && matches!(self.wanted, Wanted::Partials(_)) {
+            let of = Some("as partial results");
+            let refused = PlanError::NotReproducible { operator: operator.name, of };
+            return Err(refused.into());
         }
         let (words, results) = match self.wanted {
             Wanted::Results => (None, &signature.results[..operator.results]),
@@ -213,6 +213,12 @@ impl ReduceRequest<'_> {
         )?;
         let problem = problem.with_numerics(self.numerics);
         Ok(StatedReduction { problem, types: request, signature, shape: result_shape, words })
+    }
+
+    /// Whether the call or its own plan is batch-invariant.
+    fn is_batch_invariant(&self) -> bool {
+        let of_plan = self.plan.map(|plan| plan.numerics);
+        [Some(self.numerics), of_plan].contains(&Some(Numerics::BatchInvariant))
     }
 
     /// The number of inputs.
