@@ -2,7 +2,7 @@
 
 use core::{error::Error, fmt};
 
-use reduce_planner::{ElementType, PlanError, ProblemError, Role};
+use reduce_planner::{ElementType, Over, PlanError, ProblemError, Role};
 
 use crate::operator::{InvalidParameter, TypeRequest};
 
@@ -235,6 +235,24 @@ pub(crate) enum Reason {
         /// The type that was asked for.
         found: ElementType,
     },
+    /// Probabilities are of floating point, and not wider than the elements unless these have 16
+    /// bits.
+    #[error(
+        "probabilities of {input} elements are of floating point of no more bits than f32 or \
+             they have, not {found}"
+    )]
+    ProbabilityTypes {
+        /// Type of the elements.
+        input: ElementType,
+        /// The type that was asked for, or that of the elements.
+        found: ElementType,
+    },
+    /// What parts of slices give does not tell the probabilities.
+    #[error("slices in parts give no probabilities over {over}")]
+    ProbabilitiesInParts {
+        /// The elements over which they were to add up to 1.
+        over: Over,
+    },
     /// A quantile is not a number from 0 to 1.
     #[error("quantile {nth} is {found}, which is not from 0 to 1")]
     Quantile {
@@ -370,6 +388,7 @@ impl ReduceError {
             | Reason::ListTypes { .. }
             | Reason::ClassType { .. }
             | Reason::QuantileType { .. }
+            | Reason::ProbabilityTypes { .. }
             | Reason::AppliedType { .. } => ErrorKind::Type,
             Reason::Parameter { .. } | Reason::Quantile { .. } | Reason::Rank { .. } => {
                 ErrorKind::Parameter
@@ -377,6 +396,7 @@ impl ReduceError {
             Reason::NoSuchResult { .. }
             | Reason::OtherOperator { .. }
             | Reason::Inputs { .. }
+            | Reason::ProbabilitiesInParts { .. }
             | Reason::TooManyOperands { .. } => ErrorKind::Arguments,
             Reason::SoftwareSpirv { .. } | Reason::Transcendental { .. } => ErrorKind::Unsupported,
             Reason::BufferTooSmall { .. } | Reason::Misaligned { .. } => ErrorKind::Buffer,

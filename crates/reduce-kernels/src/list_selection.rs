@@ -175,6 +175,7 @@ impl ListTopK {
             or_fewer: self.or_fewer,
             only_last: false,
             order: self.order,
+            probabilities: None,
             element,
             positions: types.results[1],
             shape: vec![1],

@@ -19,6 +19,7 @@ fn stated(element: ElementType, shape: &[usize], axis: usize, k: usize) -> TopKP
         kept_strides: &kept_strides,
         rank_stride,
         written: None,
+        probabilities: None,
     };
     TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap()
 }
@@ -89,7 +90,13 @@ fn wrong_problems_are_refused() {
         InputSpec { element: ElementType::F32, shape: &[4, 6], strides: &[6, 1], alignment: 256 };
     let new = |axes, k, kept_strides: &[usize]| {
         let positions = ElementType::U32;
-        let selected = SelectedSpec { positions, kept_strides, rank_stride: 1, written: None };
+        let selected = SelectedSpec {
+            positions,
+            kept_strides,
+            rank_stride: 1,
+            written: None,
+            probabilities: None,
+        };
         TopKProblem::new(&input, axes, k, &selected)
     };
     assert_eq!(
@@ -118,6 +125,7 @@ fn positions_of_a_tensor() {
         kept_strides: &[9],
         rank_stride: 1,
         written: None,
+        probabilities: None,
     };
     let stated = |element, strides| {
         let table = SecondSpec { element: ElementType::U32, strides, alignment: 4 };

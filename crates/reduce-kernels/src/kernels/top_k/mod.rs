@@ -12,6 +12,8 @@
 //!   first `k` entries in memory, and a second launch reads those in place of elements.
 //! - [`registers`]: a few units hold a short slice, and no buffer is ever cut.
 //! - [`runs`]: sorted runs in memory, for more elements than a buffer holds.
+//!
+//! Each of them may write [`probabilities`] in place of values.
 
 mod buffer;
 pub(crate) mod buffered;
@@ -22,6 +24,7 @@ pub(crate) mod interpolate;
 mod keys;
 mod offer;
 mod one_per_slice;
+mod probabilities;
 pub(crate) mod registers;
 pub(crate) mod runs;
 pub(crate) mod selected;

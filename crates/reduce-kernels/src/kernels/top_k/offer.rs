@@ -163,6 +163,16 @@ impl Offer {
         Entry::new(words, position, selection).if_exists(self.existing != 0)
     }
 
+    /// The words of an element's key, and whether the element exists.
+    pub(super) fn key(&self, #[comptime] element: usize) -> (Entry, bool) {
+        let mut words = Sequence::<u32>::new();
+        #[unroll]
+        for word in 0..comptime![self.selection.key_words] {
+            words.push(*self.keys.index(word).index(element));
+        }
+        (Entry { words }, self.exists(element))
+    }
+
     /// The number of an element with the greatest key of those from one number up to another, which
     /// all exist.
     pub(super) fn greatest_of(&self, #[comptime] start: usize, #[comptime] end: usize) -> u32 {
