@@ -291,6 +291,11 @@ impl<'a> TopKRequest<'a> {
         };
         let mut signature = rules::value_and_index(&request)
             .filter(|signature| table.is_none_or(|element| element == signature.results[1]))
+            // Elements are not converted.
+            .filter(|_| {
+                let values = self.values.unwrap_or(self.element);
+                probabilities.is_some() || values == self.element
+            })
             .ok_or_else(|| Reason::Types { operator: NAME.to_owned(), request })?;
         if let Some(Probabilities { element, .. }) = probabilities {
             signature.results[0] = element;
