@@ -247,6 +247,12 @@ pub(crate) enum Reason {
         /// The type that was asked for, or that of the elements.
         found: ElementType,
     },
+    /// A mask has the input's shape and elements, so it has no such option.
+    #[error("a mask of the selected elements has no {option}")]
+    Mask {
+        /// The option.
+        option: &'static str,
+    },
     /// What parts of slices give does not tell the probabilities.
     #[error("slices in parts give no probabilities over {over}")]
     ProbabilitiesInParts {
@@ -397,6 +403,7 @@ impl ReduceError {
             | Reason::OtherOperator { .. }
             | Reason::Inputs { .. }
             | Reason::ProbabilitiesInParts { .. }
+            | Reason::Mask { .. }
             | Reason::TooManyOperands { .. } => ErrorKind::Arguments,
             Reason::SoftwareSpirv { .. } | Reason::Transcendental { .. } => ErrorKind::Unsupported,
             Reason::BufferTooSmall { .. } | Reason::Misaligned { .. } => ErrorKind::Buffer,

@@ -514,6 +514,65 @@ impl TopK<'_, TensorHandle> {
         Ok(Selected { values, positions })
     }
 
+    /// Writes the input with `fill` in place of all elements that are not selected, into a new
+    /// row-major tensor: such as logits of which all but the `k` largest are `-inf`. Does not wait.
+    ///
+    /// Of equal elements, the ones with the lower positions stay, so exactly `k` elements of each
+    /// slice keep their bits. A launch for the last of the `k` elements and one that compares every
+    /// element with that read the input twice.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+    /// use reduce_kernels::{normalize::softmax, top_k::largest};
+    ///
+    /// # fn example(client: &Client, logits: &TensorHandle) -> Result<(), ReduceError> {
+    /// // What sampling from the 50 most probable tokens starts from.
+    /// let masked = largest(50, logits).over(1).keep_only(client, f32::NEG_INFINITY)?;
+    /// let probabilities = softmax(client, &masked, 1)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched, such as for a `k` of 0, for a `fill` that is
+    /// no integer if the elements are, and for probabilities, positions to write and `only_last`,
+    /// which a mask does not have.
+    pub fn keep_only(self, client: &Client, fill: f32) -> Result<TensorHandle, ReduceError> {
+        let InputSpec { element, shape, .. } = self.input.spec()?;
+        let len = shape.iter().product::<usize>().max(1);
+        let handle = client.empty(len * element.bytes());
+        let masked = TensorHandle::new_contiguous(shape, handle, self.input.dtype);
+        self.keep_only_into(client, fill, masked.clone().binding())?;
+        Ok(masked)
+    }
+
+    /// [`keep_only`](Self::keep_only) into a tensor of the input's shape, of any strides. It may be
+    /// the input itself, with the same strides; otherwise, it must not share memory with the input.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`keep_only`](Self::keep_only), and an output of another shape, or in which two
+    /// elements lie in one place.
+    pub fn keep_only_into(
+        self,
+        client: &Client,
+        fill: f32,
+        output: TensorBinding,
+    ) -> Result<(), ReduceError> {
+        for (is_set, option) in [
+            (self.probabilities.is_some(), "probabilities"),
+            (self.table.is_some(), "positions to write"),
+            (self.only_last, "single element"),
+        ] {
+            if is_set {
+                return Err(Reason::Mask { option }.into());
+            }
+        }
+        let order = Order { by_position: false, ..self.order };
+        let last = Self { order, only_last: true, keep_dims: true, positions: None, ..self };
+        last.call(None)?.keep_only(client, last.input, fill, output)
+    }
+
     /// Launches the selection into tensors of the results' shape, which have the same strides. Does
     /// not wait for it. See [`Reduction::run_into`](crate::Reduction::run_into).
     ///

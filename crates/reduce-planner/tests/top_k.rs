@@ -1,9 +1,9 @@
 //! Selections: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, PlanError, ProblemError,
-    Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, choose_top_k,
-    row_major_strides,
+    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, Over, PlanError,
+    Probabilities, ProblemError, Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem,
+    choose_top_k, row_major_strides,
 };
 
 /// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
@@ -33,6 +33,35 @@ fn chosen(problem: &TopKProblem, device: &Device) -> TopKPlan {
 /// The sentence of a plan for f32 on an H200.
 fn sentence(shape: &[usize], axis: usize, k: usize) -> String {
     chosen(&stated(ElementType::F32, shape, axis, k), &Device::h200()).to_string()
+}
+
+/// A router's selection is one launch, with or without probabilities, and plans do not depend on
+/// these. Only the lines of the problems differ.
+#[test]
+fn probabilities_take_no_launch_of_their_own() {
+    let device = Device::h200();
+    for (shape, k) in [([65536, 128], 8), ([256, 131_072], 64)] {
+        let plain = stated(ElementType::F32, &shape, 1, k);
+        for over in [Over::Selected, Over::Slice] {
+            let input = InputSpec {
+                element: ElementType::F32,
+                shape: &shape,
+                strides: &row_major_strides(&shape),
+                alignment: 256,
+            };
+            let selected = SelectedSpec {
+                positions: ElementType::U32,
+                kept_strides: &[k],
+                rank_stride: 1,
+                written: None,
+                probabilities: Some(Probabilities { over, element: ElementType::F32 }),
+            };
+            let problem = TopKProblem::new(&input, Some(&[1]), k, &selected).unwrap();
+            assert_eq!(chosen(&problem, &device), chosen(&plain, &device));
+            assert_ne!(problem.to_string(), plain.to_string());
+            assert!(problem.to_string().ends_with(&format!("probabilities over {over}")));
+        }
+    }
 }
 
 /// Short rows share cubes, long ones have a cube each, and few very long ones several.

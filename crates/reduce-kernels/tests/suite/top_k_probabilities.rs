@@ -5,6 +5,7 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
     ElementType, ErrorKind, TensorDescription, cubecl, device_of,
+    list::largest_of_list,
     partials::merge_selected,
     planner::{Illegal, PlanError, TopKMethod, row_major_strides, span},
     plans::RecordedCall,
@@ -331,6 +332,16 @@ pub(crate) fn contract(client: &Client) {
     let refused = plan.check(&problem, &device).unwrap_err();
     let reason = Illegal::Probabilities { k: 9, units: 8 };
     assert!(matches!(&refused, PlanError::Unfit { reason: found, .. } if *found == reason));
+
+    // A list gives those of each tensor, or of all together after their merge.
+    let pair = || largest_of_list(2, [&x, &x]).probabilities(Over::Selected);
+    let each = pair().run_each(client).unwrap();
+    close(&read::<f32>(client, &each[1].values, 2), &[0.5, 0.5]);
+    let all = pair().run_all(client).unwrap();
+    assert_eq!(read::<u32>(client, &all.positions, 2), [4, 5]);
+    close(&read::<f32>(client, &all.values, 2), &[0.5, 0.5]);
+    let refused = largest_of_list(2, [&x, &x]).probabilities(Over::Slice).run_all(client);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Arguments);
 
     // Chunks give candidates and no probabilities, which nothing that is merged could tell.
     let refused = largest(2, &x).over(1).probabilities(Over::Selected).partial(client, 0);

@@ -13,6 +13,8 @@
 //! - [`registers`]: a few units hold a short slice, and no buffer is ever cut.
 //! - [`runs`]: sorted runs in memory, for more elements than a buffer holds.
 //!
+//! [`mask`] compares each element of the input with the last entry of its slice.
+//!
 //! Each of them may write [`probabilities`] in place of values.
 
 mod buffer;
@@ -22,6 +24,7 @@ mod cut;
 mod entry;
 pub(crate) mod interpolate;
 mod keys;
+pub(crate) mod mask;
 mod offer;
 mod one_per_slice;
 mod probabilities;
