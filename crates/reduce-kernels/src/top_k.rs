@@ -534,8 +534,8 @@ impl TopK<'_, TensorHandle> {
     ///
     /// # Errors
     ///
-    /// A [`ReduceError`] before anything is launched, such as for a `k` of 0, for a `fill` that is
-    /// no integer if the elements are, and for probabilities, positions to write and `only_last`,
+    /// A [`ReduceError`] before anything is launched, such as for a `k` of 0, for a `fill` that
+    /// the type of integers does not have, and for probabilities, positions to write and `only_last`,
     /// which a mask does not have.
     pub fn keep_only(self, client: &Client, fill: f32) -> Result<TensorHandle, ReduceError> {
         let InputSpec { element, shape, .. } = self.input.spec()?;

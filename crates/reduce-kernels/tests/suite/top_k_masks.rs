@@ -119,6 +119,8 @@ pub(crate) fn masks(client: &Client) {
     assert_eq!(refused(largest(2, &x).with_positions(&positions), 0.0), ErrorKind::Arguments);
     let integers = tensor(client, &[1i32; 8], &[2, 4], &[4, 1]);
     assert_eq!(refused(largest(2, &integers), f32::NEG_INFINITY), ErrorKind::Parameter);
+    assert_eq!(refused(largest(2, &integers), 0.5), ErrorKind::Parameter);
+    assert_eq!(refused(largest(2, &positions), -1.0), ErrorKind::Parameter);
     let other = tensor(client, &[0.0f32; 8], &[4, 2], &[2, 1]);
     let error = largest(2, &x).over(1).keep_only_into(client, 0.0, other.binding()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);

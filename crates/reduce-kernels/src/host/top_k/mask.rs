@@ -3,7 +3,7 @@
 
 use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedProblem, AppliedSpec, Illegal, InputSpec, OperatorClass, PlanError, Role,
+    AppliedProblem, AppliedSpec, ElementType, Illegal, InputSpec, OperatorClass, PlanError, Role,
     applied_needs_wide_indices, reduced_axes, row_major_strides,
 };
 
@@ -54,8 +54,8 @@ impl<'a> Call<'a, TopKRequest<'a>> {
         output: TensorBinding,
     ) -> Result<(), ReduceError> {
         let TopKRequest { element, alignment, .. } = self.task;
-        if !element.is_float() && !(fill.is_finite() && fill.fract() == 0.0) {
-            let (value, expected) = (f64::from(fill), "an integer, as the elements are");
+        if !has(element, fill) {
+            let (value, expected) = (f64::from(fill), "a number that the elements' type has");
             let invalid = InvalidParameter { name: "fill", value, expected };
             return Err(Reason::Parameter { operator: NAME.to_owned(), invalid }.into());
         }
@@ -135,6 +135,21 @@ impl<'a> Call<'a, TopKRequest<'a>> {
         }
         Ok(())
     }
+}
+
+/// Whether a type has a number, or one that it is rounded to.
+fn has(element: ElementType, number: f32) -> bool {
+    let number = f64::from(number);
+    let (least, beyond) = match element {
+        _ if element.is_float() => return true,
+        ElementType::Bool => (0.0, 2.0),
+        _ => {
+            let signed = usize::from(element.is_signed());
+            let beyond = 2f64.powi((8 * element.bytes() - signed) as i32);
+            (-beyond * signed as f64, beyond)
+        }
+    };
+    number.fract() == 0.0 && (least..beyond).contains(&number)
 }
 
 /// The strides of the last selected elements along the axes of the input, and those of positions in
