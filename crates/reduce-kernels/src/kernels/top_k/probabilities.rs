@@ -1,8 +1,8 @@
 //! Probabilities in place of values: exponentials over their sum.
 //!
-//! The sum of the exponentials of the selected elements is made of 32 sums, each of
-//! every 32nd element in the order in which they are written. Units share these sums, so the
-//! bits of a probability depend neither on the number of units nor on the method.
+//! The sum of the exponentials of the selected elements is made of 32 sums, each of every 32nd
+//! element in the order in which they are written. Units share these sums, so the bits of a
+//! probability depend neither on the number of units nor on the method.
 
 use cubecl::prelude::*;
 use reduce_planner::TopKPlan;
