@@ -83,6 +83,11 @@ fn elements_are_selected_into_files() {
     let of = |arguments: &[&str]| json(&[&[&input[..], "--json"], arguments].concat());
     let found = of(&["--op", "top_k", "--k", "1", "--smallest"]);
     assert_eq!(found["results"][0]["values"], serde_json::json!([0.0]));
+    let found = of(&["--op", "top_k", "--k", "1", "--axes", "1", "--probabilities", "selected"]);
+    assert_eq!(found["results"][0]["values"], serde_json::json!([1.0, 1.0]));
+    let found = of(&["--op", "top_k_mask", "--k", "2", "--axes", "1", "--fill", "-1"]);
+    let expected = [-1, -1, 4, -1, 3, -1, -1, 4, -1, 3].map(f64::from);
+    assert_eq!(found["values"], serde_json::json!(expected));
     let found = of(&["--op", "kth_value", "--k", "2", "--axes", "1", "--keepdims"]);
     assert_eq!(found["output_shape"], serde_json::json!([2, 1]));
     assert_eq!(found["results"][0]["values"], serde_json::json!([1.0, 1.0]));
@@ -107,6 +112,8 @@ fn elements_are_selected_into_files() {
         (&["--op", "nanmedian", "--q", "0.5"], "`nanmedian` takes no --q"),
         (&["--op", "median", "--k", "3"], "`median` takes no --k"),
         (&["--op", "sum", "--q", "0.5"], "`sum` takes no --q"),
+        (&["--op", "top_k", "--k", "3", "--fill", "0"], "`top_k` takes no --fill"),
+        (&["--op", "median", "--probabilities", "slice"], "`median` takes no --probabilities"),
         (&["--op", "top_k", "--k", "3", "--type", "f64"], "`top_k` takes no --type"),
         (&["--apply", "softmax", "--smallest"], "`softmax` takes no --smallest"),
         (&["--op", "top_k", "--k", "11"], "the 11 first of 10 elements were asked for"),

@@ -2,7 +2,7 @@
 
 use core::{error::Error, fmt};
 
-use reduce_planner::{ElementType, PlanError, ProblemError, Role};
+use reduce_planner::{ElementType, Over, PlanError, ProblemError, Role};
 
 use crate::operator::{InvalidParameter, TypeRequest};
 
@@ -235,6 +235,30 @@ pub(crate) enum Reason {
         /// The type that was asked for.
         found: ElementType,
     },
+    /// Probabilities are of floating point, and not wider than the elements unless these have 16
+    /// bits.
+    #[error(
+        "probabilities of {input} elements are of floating point of no more bits than f32 or \
+             they have, not {found}"
+    )]
+    ProbabilityTypes {
+        /// Type of the elements.
+        input: ElementType,
+        /// The type that was asked for, or that of the elements.
+        found: ElementType,
+    },
+    /// A mask has the input's shape and elements, so it has no such option.
+    #[error("a mask of the selected elements has no {option}")]
+    Mask {
+        /// The option.
+        option: &'static str,
+    },
+    /// What parts of slices give does not tell the probabilities.
+    #[error("slices in parts give no probabilities over {over}")]
+    ProbabilitiesInParts {
+        /// The elements over which they were to add up to 1.
+        over: Over,
+    },
     /// A quantile is not a number from 0 to 1.
     #[error("quantile {nth} is {found}, which is not from 0 to 1")]
     Quantile {
@@ -370,6 +394,7 @@ impl ReduceError {
             | Reason::ListTypes { .. }
             | Reason::ClassType { .. }
             | Reason::QuantileType { .. }
+            | Reason::ProbabilityTypes { .. }
             | Reason::AppliedType { .. } => ErrorKind::Type,
             Reason::Parameter { .. } | Reason::Quantile { .. } | Reason::Rank { .. } => {
                 ErrorKind::Parameter
@@ -377,6 +402,8 @@ impl ReduceError {
             Reason::NoSuchResult { .. }
             | Reason::OtherOperator { .. }
             | Reason::Inputs { .. }
+            | Reason::ProbabilitiesInParts { .. }
+            | Reason::Mask { .. }
             | Reason::TooManyOperands { .. } => ErrorKind::Arguments,
             Reason::SoftwareSpirv { .. } | Reason::Transcendental { .. } => ErrorKind::Unsupported,
             Reason::BufferTooSmall { .. } | Reason::Misaligned { .. } => ErrorKind::Buffer,

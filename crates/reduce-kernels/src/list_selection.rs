@@ -1,7 +1,7 @@
 //! Selections from lists of tensors.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, ProblemError, Role, span};
+use reduce_planner::{ElementType, Over, Probabilities, ProblemError, Role, span};
 
 use crate::{
     error::{Reason, ReduceError},
@@ -70,6 +70,7 @@ pub struct ListTopK {
     order: Order,
     or_fewer: bool,
     positions: Option<ElementType>,
+    probabilities: Option<Over>,
 }
 
 impl ListTopK {
@@ -84,7 +85,7 @@ impl ListTopK {
             false => tensor.clone(),
         });
         let (order, tensors) = (Order::new(largest), tensors.collect());
-        Self { k, tensors, order, or_fewer: false, positions: None }
+        Self { k, tensors, order, or_fewer: false, positions: None, probabilities: None }
     }
 
     /// Selects tensors of fewer than `k` elements as a whole, or all tensors together if these have
@@ -103,6 +104,14 @@ impl ListTopK {
     /// Puts the selected elements in the order of their positions, rather than of their values.
     pub fn in_order_of_positions(mut self) -> Self {
         self.order.by_position = true;
+        self
+    }
+
+    /// Writes probabilities in place of values, of the type of the elements; see
+    /// [`TopK::probabilities`]. All tensors together have probabilities over the selected elements
+    /// alone.
+    pub fn probabilities(mut self, over: Over) -> Self {
+        self.probabilities = Some(over);
         self
     }
 
@@ -175,6 +184,7 @@ impl ListTopK {
             or_fewer: self.or_fewer,
             only_last: false,
             order: self.order,
+            probabilities: self.probabilities.map(|over| Probabilities { over, element }),
             element,
             positions: types.results[1],
             shape: vec![1],
@@ -218,7 +228,7 @@ impl ListTopK {
 
     /// The selection from each tensor.
     fn selections(&self) -> Vec<TopK<'_, TensorHandle>> {
-        let Self { k, order, or_fewer, positions, .. } = *self;
+        let Self { k, order, or_fewer, positions, probabilities, .. } = *self;
         let each = self.tensors.iter().map(|tensor| {
             let start = if order.largest { largest } else { smallest };
             let mut selection = start(k, tensor).keep_dims(false);
@@ -230,6 +240,9 @@ impl ListTopK {
             }
             if or_fewer {
                 selection = selection.or_fewer();
+            }
+            if let Some(over) = probabilities {
+                selection = selection.probabilities(over);
             }
             match positions {
                 Some(positions) => selection.position_type(positions),

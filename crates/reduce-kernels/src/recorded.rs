@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use reduce_planner::{ElementType, Numerics, reduced_axes};
+use reduce_planner::{ElementType, Numerics, Probabilities, reduced_axes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{error::ReduceError, operator::Operator};
@@ -215,6 +215,9 @@ pub struct RecordedTopK {
     /// The type of the positions that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<ElementType>,
+    /// The probabilities that are written in place of values, if these are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probabilities: Option<Probabilities>,
     /// The tensor of positions that are written in place of those in the slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<RecordedOperand>,
@@ -388,6 +391,9 @@ impl fmt::Display for RecordedTopK {
         }
         if let Some(positions) = self.positions {
             write!(f, " positions {positions}")?;
+        }
+        if let Some(Probabilities { over, element }) = self.probabilities {
+            write!(f, " probabilities {element} over {over}")?;
         }
         if let Some(RecordedOperand { element, strides, .. }) = &self.table {
             write!(f, " from {element} strides {strides:?}")?;

@@ -322,6 +322,8 @@ impl RecordedTopK {
             keep_dims: false,
             ranks: self.written.map(|written| Ranks::of_all(vec![0; written])),
             positions: self.positions,
+            probabilities: self.probabilities.map(|of| of.over),
+            values: self.probabilities.map(|of| of.element),
             table: self.table.as_ref().map(|table| PositionTable {
                 element: table.element,
                 strides: Cow::Borrowed(&table.strides),

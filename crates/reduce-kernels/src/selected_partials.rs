@@ -7,7 +7,7 @@ use reduce_planner::{ElementType, Role, row_major_strides};
 
 use crate::{
     element::storage_type,
-    error::{PartialsError, ReduceError},
+    error::{PartialsError, Reason, ReduceError},
     host::{
         bound::Bound,
         cache::identity,
@@ -133,6 +133,9 @@ impl TopK<'_, TensorHandle> {
     /// A [`ReduceError`] before anything is launched, such as for a type that does not hold the
     /// positions of the part.
     pub fn partial(self, client: &Client, first: usize) -> Result<SelectedPartial, ReduceError> {
+        if let Some(over) = self.probabilities_asked() {
+            return Err(Reason::ProbabilitiesInParts { over }.into());
+        }
         let table = self.table.map(Layout::spec).transpose()?;
         let positions = table.map(|table| table.element).or(self.position_type_asked());
         let positions = positions.unwrap_or(ElementType::U32);
@@ -158,7 +161,7 @@ impl TopK<'_, TensorHandle> {
 }
 
 fn description(of: &InParts, first: usize, len: usize) -> SelectedPartialDescription {
-    let InParts { k, or_fewer, only_last, order, element, positions, ref shape, axis } = *of;
+    let InParts { k, or_fewer, only_last, order, element, positions, ref shape, axis, .. } = *of;
     let Order { largest, nan_last, by_position, .. } = order;
     let mut shape = shape.clone();
     shape[axis] = 1;
@@ -185,7 +188,8 @@ impl SelectedPartialDescription {
         let Self { element, positions, ref shape, axis, .. } = *self;
         let order = Order { nan_last, by_position, ..Order::new(largest) };
         let shape = shape.clone();
-        InParts { k, or_fewer, only_last, order, element, positions, shape, axis }
+        let probabilities = None;
+        InParts { k, or_fewer, only_last, order, probabilities, element, positions, shape, axis }
     }
 
     /// Elements of each slice that a part of these many gives.

@@ -17,6 +17,7 @@ use core::fmt;
 use std::borrow::Cow;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
+pub use reduce_planner::Over;
 use reduce_planner::{Choice, Device, ElementType, InputSpec, TopKPlan, TopKProblem};
 
 #[cfg(feature = "serde")]
@@ -40,7 +41,7 @@ use crate::{
 /// The selected elements of each slice: an `X` for their values and one for their positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selected<X = TensorHandle> {
-    /// The values, of the type of the input.
+    /// The values, of the type of the input; or what [`TopK::probabilities`] gives.
     pub values: X,
     /// The position of each value in its slice, counted in row-major order over the axes of the
     /// slice; or what a tensor of [`TopK::with_positions`] has there.
@@ -147,6 +148,8 @@ pub struct TopK<'a, T> {
     only_last: bool,
     or_fewer: bool,
     order: Order,
+    probabilities: Option<Over>,
+    values: Option<ElementType>,
     positions: Option<ElementType>,
     pub(crate) table: Option<&'a T>,
     plan: Option<TopKPlan>,
@@ -176,6 +179,8 @@ impl<'a, T: Input> TopK<'a, T> {
             only_last: false,
             or_fewer: false,
             order: Order::new(largest),
+            probabilities: None,
+            values: None,
             positions: None,
             table: None,
             plan: None,
@@ -219,6 +224,45 @@ impl<'a, T: Input> TopK<'a, T> {
     /// Puts the selected elements in the order of their positions, rather than of their values.
     pub fn in_order_of_positions(mut self) -> Self {
         self.order.by_position = true;
+        self
+    }
+
+    /// Writes probabilities in place of values: the exponential of each selected element over the
+    /// sum of the exponentials of the elements that `over` names.
+    ///
+    /// [`Over::Selected`] is what a router of experts wants, the softmax of the logits divided by
+    /// the sum of the `k` largest: the denominators cancel. [`Over::Slice`] is the softmax of the
+    /// slice. As in [`Softmax`](crate::normalize::Softmax), NaN and `inf` among these elements make
+    /// every probability of the slice NaN, and so do elements that are all `-inf`.
+    ///
+    /// Units that hold short slices find everything in the launch of the selection. For other
+    /// slices, [`Over::Slice`] takes a reduction before. Probabilities have the type of the input,
+    /// or that of [`value_type`](Self::value_type). They are computed in f64 of elements of f64,
+    /// otherwise in f32. Elements that are not of floating point are an error.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ElementType, ReduceError};
+    /// # use reduce_kernels::cubecl::{prelude::*, std::tensor::TensorHandle};
+    /// use reduce_kernels::top_k::{Over, Selected, largest};
+    ///
+    /// # fn example(client: &Client, logits: &TensorHandle) -> Result<(), ReduceError> {
+    /// // The weights of the 8 experts of each token, in f32, and which they are.
+    /// let Selected { values: weights, positions: experts } = largest(8, logits)
+    ///     .over(1)
+    ///     .probabilities(Over::Selected)
+    ///     .value_type(ElementType::F32)
+    ///     .run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn probabilities(mut self, over: Over) -> Self {
+        self.probabilities = Some(over);
+        self
+    }
+
+    /// Asks for this type of the values. Elements have that of the input. Probabilities may be of
+    /// any floating point type, but of f64 only if the input is.
+    pub fn value_type(mut self, values: ElementType) -> Self {
+        self.values = Some(values);
         self
     }
 
@@ -385,7 +429,14 @@ impl<'a, T: Input> TopK<'a, T> {
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
         let request = self.request(input, table)?;
         let positions = Some(positions);
-        Ok(self.call_of(TopKRequest { or_fewer: true, ranks_first: true, positions, ..request }))
+        Ok(self.call_of(TopKRequest {
+            or_fewer: true,
+            ranks_first: true,
+            probabilities: None,
+            values: None,
+            positions,
+            ..request
+        }))
     }
 
     /// What is selected of slices that come in parts. `stated` is the selection of a part, or that
@@ -396,7 +447,8 @@ impl<'a, T: Input> TopK<'a, T> {
             or_fewer: self.or_fewer,
             only_last: self.only_last,
             order: self.order,
-            element: stated.signature.results[0],
+            probabilities: stated.problem.probabilities(),
+            element: stated.problem.slices().input(),
             positions: stated.signature.results[1],
             shape: stated.shape.clone(),
             axis: stated.axis,
@@ -406,6 +458,11 @@ impl<'a, T: Input> TopK<'a, T> {
     /// The axes of a slice.
     pub(crate) fn axes(&self) -> &Axes {
         &self.axes
+    }
+
+    /// Over which elements probabilities were asked for.
+    pub(crate) fn probabilities_asked(&self) -> Option<Over> {
+        self.probabilities
     }
 
     /// The type of positions that was asked for.
@@ -434,6 +491,8 @@ impl<'a, T: Input> TopK<'a, T> {
         Ok(TopKRequest {
             keep_dims: self.keep_dims,
             order: self.order,
+            probabilities: self.probabilities,
+            values: self.values,
             positions: self.positions,
             table: table.transpose()?,
             plan: self.plan,
@@ -453,6 +512,65 @@ impl TopK<'_, TensorHandle> {
         let [values, positions] =
             self.call(None)?.run(client, Selecting::from(self.input, self.table))?;
         Ok(Selected { values, positions })
+    }
+
+    /// Writes the input with `fill` in place of all elements that are not selected, into a new
+    /// row-major tensor: such as logits of which all but the `k` largest are `-inf`. Does not wait.
+    ///
+    /// Of equal elements, the ones with the lower positions stay, so exactly `k` elements of each
+    /// slice keep their bits. A launch for the last of the `k` elements and one that compares every
+    /// element with that read the input twice.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+    /// use reduce_kernels::{normalize::softmax, top_k::largest};
+    ///
+    /// # fn example(client: &Client, logits: &TensorHandle) -> Result<(), ReduceError> {
+    /// // What sampling from the 50 most probable tokens starts from.
+    /// let masked = largest(50, logits).over(1).keep_only(client, f32::NEG_INFINITY)?;
+    /// let probabilities = softmax(client, &masked, 1)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched, such as for a `k` of 0, for a `fill` that
+    /// the type of integers does not have, and for probabilities, positions to write and `only_last`,
+    /// which a mask does not have.
+    pub fn keep_only(self, client: &Client, fill: f32) -> Result<TensorHandle, ReduceError> {
+        let InputSpec { element, shape, .. } = self.input.spec()?;
+        let len = shape.iter().product::<usize>().max(1);
+        let handle = client.empty(len * element.bytes());
+        let masked = TensorHandle::new_contiguous(shape, handle, self.input.dtype);
+        self.keep_only_into(client, fill, masked.clone().binding())?;
+        Ok(masked)
+    }
+
+    /// [`keep_only`](Self::keep_only) into a tensor of the input's shape, of any strides. It may be
+    /// the input itself, with the same strides; otherwise, it must not share memory with the input.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`keep_only`](Self::keep_only), and an output of another shape, or in which two
+    /// elements lie in one place.
+    pub fn keep_only_into(
+        self,
+        client: &Client,
+        fill: f32,
+        output: TensorBinding,
+    ) -> Result<(), ReduceError> {
+        for (is_set, option) in [
+            (self.probabilities.is_some(), "probabilities"),
+            (self.table.is_some(), "positions to write"),
+            (self.only_last, "single element"),
+        ] {
+            if is_set {
+                return Err(Reason::Mask { option }.into());
+            }
+        }
+        let order = Order { by_position: false, ..self.order };
+        let last = Self { order, only_last: true, keep_dims: true, positions: None, ..self };
+        last.call(None)?.keep_only(client, last.input, fill, output)
     }
 
     /// Launches the selection into tensors of the results' shape, which have the same strides. Does

@@ -463,6 +463,15 @@ pub enum Illegal {
         /// Elements of a slice.
         len: usize,
     },
+    /// Units that hold a slice in registers are fewer than the elements whose probabilities they
+    /// compute.
+    #[error("{units} units do not hold the probabilities of {k} elements, one each")]
+    Probabilities {
+        /// Selected elements.
+        k: usize,
+        /// Units of a slice.
+        units: u32,
+    },
     /// A buffer holds less than `k` elements need, or more than its units take.
     #[error("a buffer of {entries} entries does not serve {units} units that select {k}")]
     Buffer {

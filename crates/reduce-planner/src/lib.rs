@@ -108,8 +108,9 @@ pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, InputSpec, KeptDim,
-    ListProblem, OperatorClass, OutputSpec, Problem, ReducedDim, Reproducible, Second, SecondSpec,
-    SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides, span,
+    ListProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem, ReducedDim, Reproducible,
+    Second, SecondSpec, SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides,
+    span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};

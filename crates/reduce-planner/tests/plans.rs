@@ -649,6 +649,7 @@ proptest! {
             kept_strides: &[k.max(1)],
             rank_stride: 1,
             written: None,
+            probabilities: None,
         };
         let problem = TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap();
         let choice = choose_top_k(&problem, &device);

@@ -411,6 +411,7 @@ fn a_store_keeps_plans_of_every_kind() {
             kept_strides: &[64],
             rank_stride: 1,
             written: None,
+            probabilities: None,
         };
         TopKProblem::new(&input, Some(&[1]), k, &selected).unwrap()
     };

@@ -1,9 +1,9 @@
 //! Selections: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, PlanError, ProblemError,
-    Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, choose_top_k,
-    row_major_strides,
+    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, Over, PlanError,
+    Probabilities, ProblemError, Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem,
+    choose_top_k, row_major_strides,
 };
 
 /// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
@@ -19,6 +19,7 @@ fn stated(element: ElementType, shape: &[usize], axis: usize, k: usize) -> TopKP
         kept_strides: &kept_strides,
         rank_stride,
         written: None,
+        probabilities: None,
     };
     TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap()
 }
@@ -32,6 +33,35 @@ fn chosen(problem: &TopKProblem, device: &Device) -> TopKPlan {
 /// The sentence of a plan for f32 on an H200.
 fn sentence(shape: &[usize], axis: usize, k: usize) -> String {
     chosen(&stated(ElementType::F32, shape, axis, k), &Device::h200()).to_string()
+}
+
+/// A router's selection is one launch, with or without probabilities, and plans do not depend on
+/// these. Only the lines of the problems differ.
+#[test]
+fn probabilities_take_no_launch_of_their_own() {
+    let device = Device::h200();
+    for (shape, k) in [([65536, 128], 8), ([256, 131_072], 64)] {
+        let plain = stated(ElementType::F32, &shape, 1, k);
+        for over in [Over::Selected, Over::Slice] {
+            let input = InputSpec {
+                element: ElementType::F32,
+                shape: &shape,
+                strides: &row_major_strides(&shape),
+                alignment: 256,
+            };
+            let selected = SelectedSpec {
+                positions: ElementType::U32,
+                kept_strides: &[k],
+                rank_stride: 1,
+                written: None,
+                probabilities: Some(Probabilities { over, element: ElementType::F32 }),
+            };
+            let problem = TopKProblem::new(&input, Some(&[1]), k, &selected).unwrap();
+            assert_eq!(chosen(&problem, &device), chosen(&plain, &device));
+            assert_ne!(problem.to_string(), plain.to_string());
+            assert!(problem.to_string().ends_with(&format!("probabilities over {over}")));
+        }
+    }
 }
 
 /// Short rows share cubes, long ones have a cube each, and few very long ones several.
@@ -89,7 +119,13 @@ fn wrong_problems_are_refused() {
         InputSpec { element: ElementType::F32, shape: &[4, 6], strides: &[6, 1], alignment: 256 };
     let new = |axes, k, kept_strides: &[usize]| {
         let positions = ElementType::U32;
-        let selected = SelectedSpec { positions, kept_strides, rank_stride: 1, written: None };
+        let selected = SelectedSpec {
+            positions,
+            kept_strides,
+            rank_stride: 1,
+            written: None,
+            probabilities: None,
+        };
         TopKProblem::new(&input, axes, k, &selected)
     };
     assert_eq!(
@@ -118,6 +154,7 @@ fn positions_of_a_tensor() {
         kept_strides: &[9],
         rank_stride: 1,
         written: None,
+        probabilities: None,
     };
     let stated = |element, strides| {
         let table = SecondSpec { element: ElementType::U32, strides, alignment: 4 };

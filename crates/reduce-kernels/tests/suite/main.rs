@@ -40,7 +40,9 @@ mod run;
 mod sharded;
 mod testing;
 mod top_k;
+mod top_k_masks;
 mod top_k_parts;
+mod top_k_probabilities;
 mod transcendental;
 mod types;
 
@@ -68,7 +70,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_parts, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -149,6 +151,12 @@ macro_rules! suite {
                 nan_quantiles_of_numpy: nan_quantiles::numpy_agrees;
                 top_k_stored_and_recorded: top_k::stored_and_recorded;
                 top_k_contract: top_k::contract;
+                top_k_probabilities_by_every_method: top_k_probabilities::every_method;
+                top_k_probabilities_of_every_layout: top_k_probabilities::every_layout;
+                top_k_probabilities_of_every_type: top_k_probabilities::every_type;
+                top_k_probabilities_have_the_same_bits: top_k_probabilities::same_bits;
+                top_k_probabilities_contract: top_k_probabilities::contract;
+                top_k_masks: top_k_masks::masks;
                 top_k_in_chunks: top_k_parts::chunks;
                 top_k_in_chunks_at_the_edges: top_k_parts::chunks_at_the_edges;
                 top_k_of_lists: top_k_parts::lists;

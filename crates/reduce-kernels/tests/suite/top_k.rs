@@ -84,7 +84,11 @@ fn largest_of(k: usize) -> Asked {
 }
 
 impl Asked {
-    fn of<'a>(self, input: &'a TensorHandle, device: &'a Device) -> TopK<'a, TensorHandle> {
+    pub(crate) fn of<'a>(
+        self,
+        input: &'a TensorHandle,
+        device: &'a Device,
+    ) -> TopK<'a, TensorHandle> {
         let selection = self.of_input(input);
         match self.plan {
             Some(plan) => selection.with_plan(plan).plan_for(device),
@@ -125,7 +129,7 @@ impl Asked {
     }
 
     /// The positions of a slice's first elements, found by a stable sort.
-    fn select(self, elements: &[Ordered]) -> Vec<usize> {
+    pub(crate) fn select(self, elements: &[Ordered]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..elements.len()).collect();
         order.sort_by(|&a, &b| {
             let (a, b) = (elements[a], elements[b]);
@@ -149,10 +153,10 @@ impl Asked {
 
 /// An integer that is ordered as the element is; `None` for NaN.
 #[derive(Clone, Copy, Debug)]
-struct Ordered(Option<i128>);
+pub(crate) struct Ordered(Option<i128>);
 
 impl Ordered {
-    fn of(element: ElementType, bytes: &[u8]) -> Self {
+    pub(crate) fn of(element: ElementType, bytes: &[u8]) -> Self {
         if element.is_float() {
             let value = decode(element, bytes)[0];
             let bits = i128::from(value.abs().to_bits());
@@ -483,7 +487,11 @@ pub(crate) fn merged_runs(client: &Client) {
 }
 
 /// A plan of each method that may run the problem, and those with several cubes.
-fn plan_of_each_method(problem: &TopKProblem, chosen: TopKPlan, device: &Device) -> Vec<TopKPlan> {
+pub(crate) fn plan_of_each_method(
+    problem: &TopKProblem,
+    chosen: TopKPlan,
+    device: &Device,
+) -> Vec<TopKPlan> {
     let slices = problem.slices();
     let plain = Access::new(chosen.access.direction);
     let mut plans = Vec::new();

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use super::{
-    AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Problem, Reproducible,
-    Second, TopKProblem,
+    AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Probabilities, Problem,
+    Reproducible, Second, TopKProblem,
 };
 
 impl fmt::Display for Problem {
@@ -52,10 +52,15 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for TopKProblem {
     /// One line: the numbers of selected elements and of those that are written, their stride and
-    /// their span, and the line of the slices.
+    /// their span, the line of the slices, and which probabilities are written, if any are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slices, k, written, rank_stride, span } = self;
-        write!(f, "top_k {written} of {k}, {rank_stride} apart, span {span} | {slices}")
+        let Self { slices, k, written, rank_stride, span, probabilities } = self;
+        write!(f, "top_k {written} of {k}, {rank_stride} apart, span {span} | {slices}")?;
+        // The type of probabilities is that of the first result of the slices.
+        match probabilities {
+            Some(Probabilities { over, .. }) => write!(f, " | probabilities over {over}"),
+            None => Ok(()),
+        }
     }
 }
 

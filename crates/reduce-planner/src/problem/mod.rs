@@ -25,7 +25,7 @@ pub use list::ListProblem;
 use statement::{
     Statement, check_count, check_output, check_rank, checked_span, second_span, select,
 };
-pub use top_k::{SelectedSpec, TopKProblem};
+pub use top_k::{Over, Probabilities, SelectedSpec, TopKProblem};
 
 /// What accumulating an element costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

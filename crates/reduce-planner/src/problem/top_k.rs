@@ -1,5 +1,7 @@
 //! The selection of a few elements of each slice.
 
+use core::fmt;
+
 use super::{
     InputSpec, OperatorClass, OutputSpec, Problem, SecondSpec,
     statement::{check_output, check_rank, checked_span, select},
@@ -10,8 +12,41 @@ use crate::{
     problem::reduced_axes,
 };
 
-/// Where the selected elements go: a tensor of their values, of the type of the input, and one of
-/// their positions, both with these strides.
+/// The elements over which probabilities add up to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Over {
+    /// The selected elements alone: a probability is the exponential of an element over the sum of
+    /// those of the `k` selected ones.
+    Selected,
+    /// All elements of the slice: a probability is that of the softmax of the slice.
+    Slice,
+}
+
+impl fmt::Display for Over {
+    /// `selected` or `slice`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Over::Selected => "selected",
+            Over::Slice => "slice",
+        })
+    }
+}
+
+/// Probabilities that are written in place of the values of selected elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Probabilities {
+    /// The elements over which they add up to 1.
+    pub over: Over,
+    /// Their type.
+    pub element: ElementType,
+}
+
+/// Where the selected elements go: a tensor of their values, of the type of the input unless they
+/// are probabilities, and one of their positions, both with these strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SelectedSpec<'a> {
     /// Type of the positions.
@@ -22,6 +57,8 @@ pub struct SelectedSpec<'a> {
     pub rank_stride: usize,
     /// How many of the `k` elements of a slice are written, if not all.
     pub written: Option<usize>,
+    /// The probabilities that are written in place of values, if these are not.
+    pub probabilities: Option<Probabilities>,
 }
 
 /// The selection of the first `k` elements of each slice, in some order of values. A slice consists
@@ -37,8 +74,13 @@ pub struct SelectedSpec<'a> {
 ///     strides: &[128256, 1],
 ///     alignment: 256,
 /// };
-/// let selected =
-///     SelectedSpec { positions: ElementType::U32, kept_strides: &[50], rank_stride: 1, written: None };
+/// let selected = SelectedSpec {
+///     positions: ElementType::U32,
+///     kept_strides: &[50],
+///     rank_stride: 1,
+///     written: None,
+///     probabilities: None,
+/// };
 /// let problem = TopKProblem::new(&input, Some(&[1]), 50, &selected)?;
 /// assert_eq!((problem.slices().outputs(), problem.k()), (512, 50));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -50,6 +92,7 @@ pub struct TopKProblem {
     pub(super) written: usize,
     pub(super) rank_stride: usize,
     pub(super) span: usize,
+    pub(super) probabilities: Option<Probabilities>,
 }
 
 impl TopKProblem {
@@ -89,10 +132,11 @@ impl TopKProblem {
         let is_reduced = reduced_axes(input.shape.len(), axes)?;
         let kept = select(input.shape, &is_reduced, false);
         let reduced = select(input.shape, &is_reduced, true);
-        let SelectedSpec { positions, kept_strides, rank_stride, written } = *selected;
+        let SelectedSpec { positions, kept_strides, rank_stride, written, probabilities } =
+            *selected;
         let written = written.unwrap_or(k);
-        let output =
-            OutputSpec { elements: &[input.element, positions], strides: Some(kept_strides) };
+        let values = probabilities.map_or(input.element, |of| of.element);
+        let output = OutputSpec { elements: &[values, positions], strides: Some(kept_strides) };
         let key_bytes = input.element.bytes().next_multiple_of(size_of::<u32>());
         let entry_bytes = key_bytes + positions.bytes();
         let class = OperatorClass::new("top_k", entry_bytes).fields(2).positional().exact();
@@ -108,7 +152,7 @@ impl TopKProblem {
         let strides: Vec<usize> = kept_strides.iter().copied().chain([rank_stride]).collect();
         let span = checked_span(Role::Output, &shape, &strides)?;
         check_output(&shape, &strides)?;
-        Ok(Self { slices, k, written, rank_stride, span })
+        Ok(Self { slices, k, written, rank_stride, span, probabilities })
     }
 
     /// The slices, as a reduction that gives the value and the position of one element of each.
@@ -139,6 +183,12 @@ impl TopKProblem {
     #[must_use]
     pub fn output_span(&self) -> usize {
         self.span
+    }
+
+    /// The probabilities that are written in place of values, if these are not.
+    #[must_use]
+    pub fn probabilities(&self) -> Option<Probabilities> {
+        self.probabilities
     }
 
     /// Bytes that must move: each distinct element is read once, and the selected ones are written

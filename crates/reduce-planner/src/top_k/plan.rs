@@ -12,7 +12,7 @@ use crate::{
         check::{check_access, fits_bindings, fits_grid, power_of_two},
         div_ceil,
     },
-    problem::{Direction, TopKProblem},
+    problem::{Direction, Over, TopKProblem},
 };
 
 /// How the first elements of a slice are found.
@@ -70,6 +70,10 @@ impl TopKPlan {
 
     /// Most cells of a slice, for each word of entries, in which its range is found.
     const MOST_CELLS: u32 = 16;
+
+    /// Partial sums of the exponentials of a slice's selected elements. Their number does not depend
+    /// on the plan, and so neither do the bits of probabilities.
+    pub const EXPONENTIAL_SUMS: u32 = 32;
 
     /// Whether cubes leave entries for a further launch.
     #[must_use]
@@ -132,8 +136,25 @@ impl TopKPlan {
         // the last entry of an exact cut. Slices in registers have two entries and one number.
         let counts = (2usize << self.digit_bits.min(16)) + self.digit_groups() as usize;
         let of_slice = entries.saturating_add(counts + cells + 5 + words);
+        let of_slice = of_slice.saturating_add(self.probability_words(problem));
         let of_cube = of_slice.saturating_mul(self.slices_per_cube as usize);
         of_cube.saturating_add(4 + words).saturating_mul(size_of::<u32>())
+    }
+
+    /// Words of shared memory for the probabilities of a slice: the sums of exponentials, and an
+    /// entry of each unit if units hold the slice.
+    fn probability_words(&self, problem: &TopKProblem) -> usize {
+        if problem.probabilities().is_none() {
+            return 0;
+        }
+        let (key, position) = Self::entry_words(problem);
+        match self.method {
+            TopKMethod::Registers => {
+                let units = self.units_per_slice as usize;
+                units * (key + position) + units.max(Self::EXPONENTIAL_SUMS as usize) * key
+            }
+            TopKMethod::Buffer | TopKMethod::Runs => Self::EXPONENTIAL_SUMS as usize * key,
+        }
     }
 
     /// Groups of the values of a digit, which as many units add up.
@@ -195,6 +216,13 @@ impl TopKPlan {
         if self.method == TopKMethod::Registers && (!is_held || self.cubes_per_slice != 1) {
             return Err(Illegal::NotInRegisters { elements, len: slices.reduction_len() });
         }
+        let writes_probabilities = problem.probabilities().is_some();
+        let in_registers = self.method == TopKMethod::Registers;
+        if writes_probabilities && in_registers && problem.k() as u64 > self.units_per_slice.into()
+        {
+            let (k, units) = (problem.k(), self.units_per_slice);
+            return Err(Illegal::Probabilities { k, units });
+        }
         let (bytes, available) = (self.shared_bytes(problem), device.requestable_shared_bytes());
         if bytes > available {
             return Err(Illegal::SharedMemory { bytes, available });
@@ -212,10 +240,12 @@ impl TopKPlan {
             return Err(Illegal::SplitStride { cubes, max: limits::INDEX_SLACK });
         }
         let (key, position) = Self::entry_words(problem);
-        // The input as vectors and as elements, positions to read, values, positions, ranks and
-        // entries; or entries that are read and others that are written.
+        // The input as vectors and as elements, positions to read, values, positions, ranks,
+        // sums of exponentials and entries; or entries that are read and others that are written.
         let words = key + position;
-        let arrays = 5 + usize::from(slices.second().is_some());
+        let sums =
+            problem.probabilities().is_some_and(|of| of.over == Over::Slice) && !in_registers;
+        let arrays = 5 + usize::from(slices.second().is_some()) + if sums { 2 } else { 0 };
         let bindings = if self.leaves_entries() { (arrays + words).max(2 * words) } else { arrays };
         fits_bindings(bindings, device)?;
         fits_grid(self.cubes(problem), false, device)

@@ -3,14 +3,14 @@
 
 use std::io;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use reduce_examples::{Array, Number, OperationError, ResultError, download};
 use reduce_kernels::{
     Axes, ElementType,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     planner::TopKPlan,
     quantiles::{Quantiles, quantiles},
-    top_k::{Selected, TopK, largest, smallest},
+    top_k::{Over, Selected, TopK, largest, smallest},
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
 use serde::Serialize;
@@ -18,21 +18,47 @@ use serde::Serialize;
 use crate::{ArgumentError, Arguments, Results, time, upload};
 
 /// The names of the selections.
-pub(crate) const NAMES: &str = "top_k, kth_value, median, quantile, nanmedian, nanquantile";
+pub(crate) const NAMES: &str =
+    "top_k, top_k_mask, kth_value, median, quantile, nanmedian, nanquantile";
 
 /// What selections take.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How many elements top_k gives of each slice, with their positions; and which one kth_value
-    /// does, counted from 1, the smallest.
+    /// How many elements top_k gives of each slice, with their positions; how many top_k_mask
+    /// keeps; and which one kth_value gives, counted from 1, the smallest.
     #[arg(long)]
     k: Option<usize>,
     /// The quantiles, from 0 to 1, such as 0.1,0.5,0.9. The result has an axis of them, the first.
     #[arg(long, value_delimiter = ',')]
     q: Vec<f64>,
-    /// The smallest elements for top_k, rather than the largest.
+    /// The smallest elements for top_k and top_k_mask, rather than the largest.
     #[arg(long)]
     smallest: bool,
+    /// Probabilities in place of the values of top_k, which add up to 1 over these elements. --type
+    /// is their type.
+    #[arg(long)]
+    probabilities: Option<OverArgument>,
+    /// What top_k_mask writes in place of all other elements. [default: -inf]
+    #[arg(long, allow_negative_numbers = true)]
+    fill: Option<f32>,
+}
+
+/// The elements over which probabilities add up to 1.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OverArgument {
+    /// Those that are selected.
+    Selected,
+    /// All of the slice.
+    Slice,
+}
+
+impl From<OverArgument> for Over {
+    fn from(over: OverArgument) -> Self {
+        match over {
+            OverArgument::Selected => Over::Selected,
+            OverArgument::Slice => Over::Slice,
+        }
+    }
 }
 
 /// The selection that `--op` names.
@@ -40,6 +66,12 @@ pub(crate) struct Options {
 pub(crate) enum Selection {
     Largest(usize),
     Smallest(usize),
+    /// A mask of the largest, or of the smallest.
+    Mask {
+        k: usize,
+        smallest: bool,
+        fill: f32,
+    },
     Kth(usize),
     Median(Counted),
     Quantiles(Counted, Vec<f64>),
@@ -56,6 +88,7 @@ impl Selection {
     fn name(&self) -> &'static str {
         match self {
             Selection::Largest(_) | Selection::Smallest(_) => "top_k",
+            Selection::Mask { .. } => "top_k_mask",
             Selection::Kth(_) => "kth_value",
             Selection::Median(Counted::All) => "median",
             Selection::Median(Counted::Numbers) => "nanmedian",
@@ -67,7 +100,7 @@ impl Selection {
     /// The number of results.
     fn results(&self) -> usize {
         match self {
-            Selection::Median(_) | Selection::Quantiles(..) => 1,
+            Selection::Mask { .. } | Selection::Median(_) | Selection::Quantiles(..) => 1,
             _ => 2,
         }
     }
@@ -77,12 +110,16 @@ impl Arguments {
     /// The selection, if `--op` names one. Options that it does not have are a mistake, and so are
     /// those of selections without one.
     pub(crate) fn selection(&self) -> Result<Option<Selection>, ArgumentError> {
-        let Options { k, ref q, smallest } = self.selections;
+        let Options { k, ref q, smallest, probabilities, fill } = self.selections;
         let Some(op) = self.op.as_deref() else { return Ok(None) };
         let needed = |name| k.ok_or(ArgumentError::Needs { name, option: "k" });
         let selection = match op {
             "top_k" if smallest => Selection::Smallest(needed("top_k")?),
             "top_k" => Selection::Largest(needed("top_k")?),
+            "top_k_mask" => {
+                let (k, fill) = (needed("top_k_mask")?, fill.unwrap_or(f32::NEG_INFINITY));
+                Selection::Mask { k, smallest, fill }
+            }
             "kth_value" => Selection::Kth(needed("kth_value")?),
             "median" => Selection::Median(Counted::All),
             "nanmedian" => Selection::Median(Counted::Numbers),
@@ -96,14 +133,18 @@ impl Arguments {
             return Err(ArgumentError::Needs { name, option: "q" });
         }
         self.parameters.check(name, &[])?;
-        let is_quantile = selection.results() == 1;
+        let is_mask = matches!(selection, Selection::Mask { .. });
+        let is_quantile = selection.results() == 1 && !is_mask;
+        let has_type = is_quantile || probabilities.is_some();
         let others = [
             ("k", k.is_some() && is_quantile),
             ("q", !q.is_empty() && !takes_q),
-            ("smallest", smallest && name != "top_k"),
+            ("smallest", smallest && name != "top_k" && !is_mask),
+            ("probabilities", probabilities.is_some() && name != "top_k"),
+            ("fill", fill.is_some() && !is_mask),
             ("with", self.with.is_some()),
             ("accumulate", self.accumulate.is_some()),
-            ("type", self.result_type.is_some() && !is_quantile),
+            ("type", self.result_type.is_some() && !has_type),
         ];
         if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
             return Err(OperationError::Option { name, option }.into());
@@ -114,8 +155,14 @@ impl Arguments {
 
     /// Refuses the options of selections for an operator that is none.
     pub(crate) fn check_no_selection(&self, name: &'static str) -> Result<(), ArgumentError> {
-        let Options { k, ref q, smallest } = self.selections;
-        let given = [("k", k.is_some()), ("q", !q.is_empty()), ("smallest", smallest)];
+        let Options { k, ref q, smallest, probabilities, fill } = self.selections;
+        let given = [
+            ("k", k.is_some()),
+            ("q", !q.is_empty()),
+            ("smallest", smallest),
+            ("probabilities", probabilities.is_some()),
+            ("fill", fill.is_some()),
+        ];
         match given.into_iter().find(|&(_, given)| given) {
             Some((option, _)) => Err(OperationError::Option { name, option }.into()),
             None => Ok(()),
@@ -168,6 +215,9 @@ impl OnDevice for Work<'_> {
                     false => Some(selection.choose(client)?.plan),
                 };
                 let run = || {
+                    if let &Selection::Mask { fill, .. } = self.selection {
+                        return Ok(vec![selection.clone().keep_only(client, fill)?]);
+                    }
                     let Selected { values, positions } = selection.clone().run(client)?;
                     Ok(vec![values, positions])
                 };
@@ -189,9 +239,10 @@ impl OnDevice for Work<'_> {
         let results = download(client, &outputs)?;
         let bytes = self.input.bytes.len() + results.iter().map(|it| it.bytes.len()).sum::<usize>();
         let (k, q) = match self.selection {
-            &(Selection::Largest(k) | Selection::Smallest(k) | Selection::Kth(k)) => {
-                (Some(k), Vec::new())
-            }
+            &(Selection::Largest(k)
+            | Selection::Smallest(k)
+            | Selection::Mask { k, .. }
+            | Selection::Kth(k)) => (Some(k), Vec::new()),
             Selection::Median(_) => (None, Vec::new()),
             Selection::Quantiles(_, q) => (None, q.clone()),
         };
@@ -224,12 +275,21 @@ impl Work<'_> {
     fn elements<'t>(&self, tensor: &'t TensorHandle) -> Option<TopK<'t, TensorHandle>> {
         let selection = match *self.selection {
             Selection::Largest(k) => largest(k, tensor),
-            Selection::Smallest(k) => smallest(k, tensor),
+            Selection::Smallest(k) | Selection::Mask { k, smallest: true, .. } => {
+                smallest(k, tensor)
+            }
+            Selection::Mask { k, .. } => largest(k, tensor),
             Selection::Kth(k) => smallest(k, tensor).nan_last().only_last(),
             Selection::Median(_) | Selection::Quantiles(..) => return None,
         };
         let axes = Axes::List(self.axes.to_vec());
-        Some(selection.over(axes).keep_dims(self.arguments.keepdims))
+        let selection = selection.over(axes).keep_dims(self.arguments.keepdims);
+        let Some(over) = self.arguments.selections.probabilities else { return Some(selection) };
+        let selection = selection.probabilities(over.into());
+        Some(match self.arguments.result_type {
+            Some(element) => selection.value_type(element),
+            None => selection,
+        })
     }
 
     /// The quantiles of a tensor.

@@ -227,7 +227,7 @@ impl PreparedReduction {
 
     /// A launch of the kernels that cannot be refused any more; `None` if there is nothing to
     /// launch. `stream` is the client's stream if it is known.
-    pub(super) fn ready<'c>(
+    pub(in crate::host) fn ready<'c>(
         &'c self,
         client: &'c Client,
         parameters: &'c [f64],

@@ -5,7 +5,7 @@ use cubecl::{
     server::{BufferBinding, Handle},
     std::tensor::TensorHandle,
 };
-use reduce_planner::{ElementType, Role, TopKMethod};
+use reduce_planner::{ElementType, Probabilities, Role, TopKMethod};
 
 use super::request::{
     Further, Order, PreparedTopK, RunLaunches, StatedTopK, TopKLaunch, TopKRequest, entries_left,
@@ -19,18 +19,22 @@ use crate::{
         bound::Bound,
         call::Call,
         launched::{Kernel, Launches, dimensions},
-        reduce::check_layouts,
+        reduce::{Inputs, PreparedReduction, check_layouts, launch::ReductionLaunch},
         scratch::{Stream, in_words, partials},
+        types::applied_type,
     },
     kernels::{
-        args::{InputArraysLaunch, KernelTypesArg},
+        args::{ApplicationTypes, InputArraysLaunch, KernelTypesArg},
         geometry::CompanionAccess,
         top_k::{
             buffered::{select_among_candidates, select_candidates, select_first},
             candidates::CandidateArraysLaunch,
             registers::select_in_registers,
-            runs::{merge_runs, sort_runs, sort_runs_of_entries, store_runs},
-            selected::SelectedArraysLaunch,
+            runs::{
+                merge_runs, sort_runs, sort_runs_of_entries, store_probabilities_of_runs,
+                store_runs,
+            },
+            selected::{SelectedArraysLaunch, SoftmaxArraysLaunch},
             selection::Selection,
         },
     },
@@ -146,6 +150,10 @@ impl PreparedTopK {
             Further::Among { .. } => entries(1)?,
             Further::Runs(_) => entries(2)?,
         };
+        let softmax = match &self.softmax {
+            Some(reduction) => Some(self.softmax(client, reduction, selecting.input)?),
+            None => None,
+        };
         let order = self.order;
         let (ranks, words_of_ranks) = match self.words_of_slice {
             Some(words) => (tables, problem.slices().outputs() * words),
@@ -161,13 +169,39 @@ impl PreparedTopK {
             order,
             ranks,
             words_of_slice: self.words_of_slice.unwrap_or(0),
+            softmax: softmax.as_ref().map(|(_, found)| found.clone()),
             input,
             table,
             outputs,
             start,
             first,
         };
-        Ok(Some(ReadyTopK { prepared: self, launching, entries }))
+        let softmax = softmax.map(|(launch, _)| launch);
+        Ok(Some(ReadyTopK { prepared: self, launching, entries, softmax }))
+    }
+
+    /// The launch of the reduction to what makes probabilities of elements, and where it leaves
+    /// that.
+    fn softmax<'r>(
+        &'r self,
+        client: &'r Client,
+        reduction: &'r PreparedReduction,
+        input: &'r TensorHandle,
+    ) -> Result<(ReductionLaunch<'r>, [Bound<'static>; 2]), ReduceError> {
+        let problem = &reduction.resolved.problem;
+        let inputs = Inputs::bind(client, problem, input, None)?;
+        let (span, bytes) = (problem.output_span(), self.real().bytes());
+        let found = [(); 2].map(|()| client.empty(span * bytes));
+        let bindings = found.each_ref().map(|handle| handle.clone().binding());
+        let stream = Some(found[0].stream.value);
+        let launch = reduction.ready(client, &[], inputs, stream, bindings.to_vec())?;
+        let launch = launch.expect("a selection that launches has slices");
+        Ok((launch, bindings.map(|binding| Bound::own(binding, span, bytes))))
+    }
+
+    /// The type in which probabilities are computed.
+    fn real(&self) -> ElementType {
+        applied_type(self.stated.problem.slices().input(), None, None)
     }
 }
 
@@ -176,14 +210,17 @@ pub(crate) struct ReadyTopK<'a> {
     prepared: &'a PreparedTopK,
     launching: SelectionLaunch<'a>,
     entries: Vec<Bound<'static>>,
+    /// The reduction to what makes probabilities of elements.
+    softmax: Option<ReductionLaunch<'a>>,
 }
 
 impl ReadyTopK<'_> {
     /// Launches it.
     pub(crate) fn run(self) {
-        let Self { prepared, launching, entries } = self;
+        let Self { prepared, launching, entries, softmax } = self;
         let SelectionLaunch { client, launch, .. } = launching;
-        prepared.noted.launch(client, |each| prepared.kernels(client, each));
+        prepared.noted.launch(client, |each| prepared.own_kernels(client, each));
+        softmax.into_iter().for_each(ReductionLaunch::run);
         match launch.further {
             Further::None if launch.plan.method == TopKMethod::Registers => {
                 launching.select_in_registers();
@@ -208,6 +245,8 @@ struct SelectionLaunch<'a> {
     order: Order,
     ranks: Option<Bound<'static>>,
     words_of_slice: usize,
+    /// The largest element of each slice, and one over the sum of exponentials.
+    softmax: Option<[Bound<'static>; 2]>,
     input: Bound<'a>,
     table: Option<Bound<'a>>,
     outputs: [Bound<'static>; 2],
@@ -361,6 +400,29 @@ impl SelectionLaunch<'_> {
             entries = self.merge(launches, runs, true, entries);
             places = runs * plan.buffer as usize;
         }
+        if let Some((storing, grid)) = launches.probabilities {
+            // SAFETY: the first `k` places of each slice have entries. Units of cubes without a
+            // slice read the entries of another and write nothing.
+            unsafe {
+                store_probabilities_of_runs::launch_unchecked(
+                    self.client,
+                    count(grid),
+                    CubeDim::new_1d(storing.team.units_per_cube),
+                    address,
+                    self.types(),
+                    self.input(self.table.as_ref()),
+                    arrays(entries[0]),
+                    self.selected(),
+                    geometry(problem.slices(), &reading(&plan, 1)),
+                    self.order.argument(),
+                    k as u32,
+                    places,
+                    plan.access,
+                    storing,
+                );
+            }
+            return;
+        }
         // SAFETY: the first `k` places of each slice have entries.
         unsafe {
             store_runs::launch_unchecked(
@@ -439,12 +501,16 @@ impl SelectionLaunch<'_> {
         let [values, positions] = &self.outputs;
         let problem = &self.stated.problem;
         let ranks = self.ranks.as_ref().map(Bound::elements);
+        let softmax = self.softmax.as_ref().map(|[maxima, reciprocals]| {
+            SoftmaxArraysLaunch::new(maxima.elements(), reciprocals.elements())
+        });
         let [first, first_high] = in_words(self.first);
         SelectedArraysLaunch::new(
             values.elements(),
             positions.elements(),
             ranks.into(),
             self.words_of_slice,
+            softmax.into(),
             problem.written(),
             problem.rank_stride(),
             self.start,
@@ -456,22 +522,30 @@ impl SelectionLaunch<'_> {
 
 /// The types of kernels that read the input.
 fn types(client: &Client, stated: &StatedTopK, launch: &TopKLaunch) -> KernelTypesArg {
-    KernelTypesArg {
-        stored: memory_type(stated.problem.slices().input()),
+    let element = stated.problem.slices().input();
+    let types = KernelTypesArg {
+        stored: memory_type(element),
         second: stated.problem.slices().second().map(|table| memory_type(table.element())),
         width: launch.plan.access.vector,
-        hardware_math: false,
         ..merging_types(client, &stated.signature)
-    }
+    };
+    let Some(Probabilities { element: output, .. }) = stated.problem.probabilities() else {
+        return KernelTypesArg { hardware_math: false, ..types };
+    };
+    let real = memory_type(applied_type(element, None, None));
+    let output = memory_type(output);
+    let application = Some(ApplicationTypes { real, output, operands: [real; 3] });
+    KernelTypesArg { application, ..types }
 }
 
-impl Launches for PreparedTopK {
-    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+impl PreparedTopK {
+    /// Calls `each` with every kernel that the selection itself launches.
+    fn own_kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
         let Some(launch) = &self.launch else { return };
         let TopKLaunch { plan, address, selection, .. } = *launch;
         let types = types(client, &self.stated, launch);
         let reads = (types, plan.access, address, dimensions(self.stated.problem.slices()));
-        let by_ranks = self.ranks.is_some();
+        let by_ranks = (self.ranks.is_some(), self.softmax.is_some());
         match launch.further {
             Further::None if plan.method == TopKMethod::Registers => {
                 each(Kernel::new("select_in_registers", (reads, selection, by_ranks)));
@@ -481,7 +555,7 @@ impl Launches for PreparedTopK {
                 each(Kernel::new("select_candidates", (&reads, selection)));
                 each(Kernel::new("select_among_candidates", (&reads, among, by_ranks)));
             }
-            Further::Runs(RunLaunches { runs, units, by_position, .. }) => {
+            Further::Runs(RunLaunches { runs, units, by_position, probabilities, .. }) => {
                 each(Kernel::new("sort_runs", (&reads, selection)));
                 if by_position.is_some() {
                     each(Kernel::new("sort_runs_of_entries", (selection, address)));
@@ -489,9 +563,23 @@ impl Launches for PreparedTopK {
                 if runs > 1 || by_position.is_some_and(|(runs, _)| runs > 1) {
                     each(Kernel::new("merge_runs", (selection, address, units)));
                 }
-                each(Kernel::new("store_runs", (&reads, selection, units, by_ranks)));
+                each(match probabilities {
+                    Some((storing, _)) => {
+                        Kernel::new("store_probabilities_of_runs", (&reads, storing, by_ranks))
+                    }
+                    None => Kernel::new("store_runs", (&reads, selection, units, by_ranks)),
+                });
             }
         }
+    }
+}
+
+impl Launches for PreparedTopK {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        if let Some(reduction) = &self.softmax {
+            reduction.kernels(client, each);
+        }
+        self.own_kernels(client, each);
     }
 }
 

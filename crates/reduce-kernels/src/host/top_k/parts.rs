@@ -9,7 +9,7 @@
 use std::{borrow::Cow, rc::Rc};
 
 use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, InputSpec, ProblemError};
+use reduce_planner::{ElementType, InputSpec, Over, Probabilities, ProblemError};
 
 use super::{
     launch::{ReadyTopK, Selecting},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     element::storage_type,
-    error::ReduceError,
+    error::{Reason, ReduceError},
     host::{call::Call, reduce::check_layouts, scratch::allocated},
     input::{alignment_of, sealed::Layout},
 };
@@ -30,6 +30,8 @@ pub(crate) struct InParts {
     /// Whether only the last of the `k` elements is written in the end.
     pub(crate) only_last: bool,
     pub(crate) order: Order,
+    /// The probabilities that are written in the end in place of values, if these are not.
+    pub(crate) probabilities: Option<Probabilities>,
     /// Type of the elements.
     pub(crate) element: ElementType,
     /// Type of the positions.
@@ -163,6 +165,10 @@ impl InParts {
         finish: &Finish,
     ) -> Result<Rc<PreparedTopK>, ReduceError> {
         let is_last = !matches!(finish, Finish::Candidates);
+        let probabilities = self.probabilities.filter(|_| is_last);
+        if probabilities.is_some_and(|of| of.over == Over::Slice) {
+            return Err(Reason::ProbabilitiesInParts { over: Over::Slice }.into());
+        }
         // A part has fewer candidates than `k` only if it has no more elements, so there are too
         // few candidates where there are too few elements.
         if is_last && !self.or_fewer && self.k > len {
@@ -190,6 +196,8 @@ impl InParts {
             or_fewer: true,
             ranks_first: !is_last,
             order: self.order,
+            probabilities: probabilities.map(|of| of.over),
+            values: probabilities.map(|of| of.element),
             positions: Some(self.positions),
             table: Some(table),
             output,

@@ -4,9 +4,9 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*, server::Handle};
 use reduce_planner::{
-    Combine, Device, ElementType, Illegal, InputSpec, Plan, PlanError, ProblemError, Role,
-    Schedule, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem, check_limits,
-    reduced_axes, row_major_strides,
+    Combine, Device, ElementType, Illegal, InputSpec, Numerics, Over, Plan, PlanError,
+    Probabilities, ProblemError, Role, Schedule, SecondSpec, SelectedSpec, TopKMethod, TopKPlan,
+    TopKProblem, check_limits, reduced_axes, row_major_strides,
 };
 
 #[cfg(feature = "serde")]
@@ -16,14 +16,20 @@ use crate::{
     host::{
         bound::{byte_count, check_input, check_span},
         cache::{Asked, Held, Known, Remembered},
-        call::Task,
+        call::{Task, prepare},
+        client::has_wide_math,
         launched::Noted,
-        reduce::{dispatch::team, request::OutputLayout},
+        reduce::{
+            PreparedReduction,
+            dispatch::team,
+            request::{OutputLayout, ReduceRequest, Wanted},
+        },
         scratch::table,
-        types::{check_computes, check_kernels},
+        settings,
+        types::{applied_type, check_computes, check_kernels},
     },
     kernels::top_k::selection::{OrderLaunch, Selection},
-    operator::{Signature, TypeRequest, rules},
+    operator::{Operator, OperatorRef, Signature, TypeRequest, builtin::SoftmaxSums, rules},
 };
 
 /// The name in messages.
@@ -86,6 +92,13 @@ pub(crate) struct TopKRequest<'a> {
     /// Whether shorter slices are selected as a whole.
     pub(crate) or_fewer: bool,
     pub(crate) order: Order,
+    /// Over which elements the probabilities add up to 1 that are written in place of values, if
+    /// these are not written.
+    pub(crate) probabilities: Option<Over>,
+    /// The type of the values, if one was asked for.
+    pub(crate) values: Option<ElementType>,
+    /// What the bits of probabilities may depend on. Elements are not computed with.
+    pub(crate) numerics: Numerics,
     /// The type of the positions, if one was asked for.
     pub(crate) positions: Option<ElementType>,
     /// The tensor whose elements are written in place of positions in the slice, if there is one.
@@ -158,6 +171,9 @@ pub(crate) struct PreparedTopK {
     pub(super) stated: StatedTopK,
     /// `None` if nothing is selected.
     pub(super) launch: Option<TopKLaunch>,
+    /// The reduction to what makes probabilities of elements, where the selection does not find it
+    /// itself.
+    pub(super) softmax: Option<PreparedReduction>,
     pub(super) noted: Noted,
 }
 
@@ -198,6 +214,8 @@ pub(super) struct RunLaunches {
     /// Runs of the selected elements of a slice, and a cube for each run of all slices, if they are
     /// put in the order of their positions.
     pub(super) by_position: Option<(usize, [u32; 3])>,
+    /// A cube for each slice, if probabilities are stored.
+    pub(super) probabilities: Option<(Selection, [u32; 3])>,
 }
 
 /// Most units of a cube that merges runs or stores what is selected. Each takes one entry.
@@ -218,6 +236,9 @@ impl<'a> TopKRequest<'a> {
             ranks_first: false,
             or_fewer: false,
             order: Order::new(true),
+            probabilities: None,
+            values: None,
+            numerics: settings::numerics(),
             positions: None,
             table: None,
             output: None,
@@ -275,17 +296,31 @@ impl<'a> TopKRequest<'a> {
         let is_reduced = reduced_axes(shape.len(), self.axes.as_deref())?;
         let (len, ranked) = self.slices()?;
         let k = if self.or_fewer { self.k.min(len) } else { self.k };
+        let probabilities = self.probabilities.map(|over| self.check_probabilities(over));
+        let probabilities = probabilities.transpose()?;
         // Positions of a tensor are written as they are, so no other type will do.
         let table = self.table.as_ref().map(|table| table.element);
         let request = TypeRequest {
             input: self.element,
             accumulator: None,
-            outputs: [None, self.positions.or(table), None],
+            outputs: [
+                self.values.filter(|_| probabilities.is_none()),
+                self.positions.or(table),
+                None,
+            ],
             reduction_len: len,
         };
-        let signature = rules::value_and_index(&request)
+        let mut signature = rules::value_and_index(&request)
             .filter(|signature| table.is_none_or(|element| element == signature.results[1]))
+            // Elements are not converted.
+            .filter(|_| {
+                let values = self.values.unwrap_or(self.element);
+                probabilities.is_some() || values == self.element
+            })
             .ok_or_else(|| Reason::Types { operator: NAME.to_owned(), request })?;
+        if let Some(Probabilities { element, .. }) = probabilities {
+            signature.results[0] = element;
+        }
         let written = self.ranks.as_ref().map(|ranks| ranks.count);
         let left = self.axes_left(&is_reduced, ranked);
         let extent = |&axis: &usize| match (is_reduced[axis], axis == ranked) {
@@ -318,6 +353,7 @@ impl<'a> TopKRequest<'a> {
             kept_strides: &strides_of(&left, strides, |axis| !is_reduced[axis]),
             rank_stride: strides_of(&left, strides, |axis| axis == ranked)[0],
             written,
+            probabilities,
         };
         let input = InputSpec {
             element: self.element,
@@ -330,6 +366,47 @@ impl<'a> TopKRequest<'a> {
         let problem = TopKProblem::with_positions(&input, table.as_ref(), axes, k, &selected)?;
         let strides = strides.to_vec();
         Ok(StatedTopK { problem, signature, shape: selected_shape, strides, axis })
+    }
+
+    /// The probabilities to write. They are computed in f64 of elements of f64, otherwise in f32.
+    fn check_probabilities(&self, over: Over) -> Result<Probabilities, ReduceError> {
+        let (input, element) = (self.element, self.values.unwrap_or(self.element));
+        if self.numerics.is_reproducible() {
+            let (operator, of) = (NAME, Some("with probabilities"));
+            return Err(PlanError::NotReproducible { operator, of }.into());
+        }
+        let is_wider = element == ElementType::F64 && input != element;
+        match input.is_float() && element.is_float() && !is_wider {
+            true => Ok(Probabilities { over, element }),
+            false => Err(Reason::ProbabilityTypes { input, found: element }.into()),
+        }
+    }
+
+    /// The reduction to the largest element of each slice and one over the sum of exponentials,
+    /// which lie where the outputs of the slice begin.
+    fn softmax(&self, stated: &StatedTopK) -> Result<ReduceRequest<'_>, ReduceError> {
+        let is_reduced = reduced_axes(self.shape.len(), self.axes.as_deref())?;
+        let (_, ranked) = self.slices()?;
+        let left = self.axes_left(&is_reduced, ranked);
+        let is_kept = |axis: usize| !is_reduced[axis];
+        let kept = |list: &[usize]| Cow::Owned(strides_of(&left, list, is_kept));
+        let real = Some(applied_type(self.element, None, None));
+        Ok(ReduceRequest {
+            operator: OperatorRef(SoftmaxSums::DEFINITION.erased().with_numerics(self.numerics)),
+            element: self.element,
+            shape: Cow::Borrowed(&self.shape),
+            strides: Cow::Borrowed(&self.strides),
+            second: None,
+            alignment: self.alignment,
+            axes: self.axes.as_deref().map(Cow::Borrowed),
+            keep_dims: false,
+            accumulator: None,
+            outputs: [real, real, None],
+            output: Some((kept(&stated.shape), kept(&stated.strides))),
+            plan: None,
+            wanted: Wanted::Results,
+            numerics: self.numerics,
+        })
     }
 
     /// The axes of the input that the outputs have. The last axis of a slice becomes that of the
@@ -397,7 +474,22 @@ impl Task for TopKRequest<'_> {
         stated: &StatedTopK,
     ) -> Result<(), ReduceError> {
         check_kernels(client)?;
-        check_computes(client, device, stated.signature.value)
+        check_computes(client, device, stated.signature.value)?;
+        let Some(Probabilities { element, .. }) = stated.problem.probabilities() else {
+            return Ok(());
+        };
+        // Probabilities are stored in this type, and computed in another.
+        if !device.has(element) {
+            let device = device.name.clone();
+            return Err(PlanError::ElementUnsupported { device, element }.into());
+        }
+        let real = applied_type(self.element, None, None);
+        check_computes(client, device, real)?;
+        if real == ElementType::F64 && !has_wide_math(client, false) {
+            let (operator, device) = (NAME.to_owned(), device.name.clone());
+            return Err(Reason::Transcendental { operator, element: real, device }.into());
+        }
+        Ok(())
     }
 
     fn check_bytes(&self, stated: &StatedTopK, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
@@ -455,13 +547,16 @@ impl Task for TopKRequest<'_> {
         let span = entries.max(span);
         let wide = check_limits(problem.slices(), device, span)?;
         let (key_words, position_words) = TopKPlan::entry_words(problem);
+        let over = problem.probabilities().map(|of| of.over);
         let selection = Selection {
             team: team(&reading(plan, plan.slices_per_cube), device),
             capacity: plan.buffer,
             digit_bits: plan.digit_bits,
             key_words,
             position_words,
+            probabilities: over.filter(|_| !plan.leaves_entries()),
         };
+        let storing = Selection { probabilities: over, ..selection };
         let slices = problem.slices().outputs() as u64;
         let further = match plan.method {
             TopKMethod::Runs => {
@@ -479,11 +574,15 @@ impl Task for TopKRequest<'_> {
                     merging: cubes(entries)?,
                     storing: cubes(slices * written)?,
                     by_position,
+                    probabilities: match over {
+                        Some(_) => Some((storing, grid(slices)?)),
+                        None => None,
+                    },
                 })
             }
             _ if plan.leaves_entries() => {
                 let team = team(&reading(plan, 1), device);
-                Further::Among { selection: Selection { team, ..selection }, grid: grid(slices)? }
+                Further::Among { selection: Selection { team, ..storing }, grid: grid(slices)? }
             }
             _ => Further::None,
         };
@@ -499,7 +598,7 @@ impl Task for TopKRequest<'_> {
     fn prepare(
         &self,
         client: &Client,
-        _: &Device,
+        device: &Device,
         stated: StatedTopK,
         launch: Option<TopKLaunch>,
     ) -> Result<PreparedTopK, ReduceError> {
@@ -507,10 +606,17 @@ impl Task for TopKRequest<'_> {
         let ranks = self.ranks.as_ref().filter(|_| launch.is_some());
         let words_of_slice = ranks.and_then(|ranks| ranks.words_of_slice);
         let ranks = ranks.map(|ranks| table(client, &ranks.words)).transpose()?;
+        // Units that hold slices find it themselves.
+        let is_over_slice = self.probabilities == Some(Over::Slice);
+        let reads = |launch: &TopKLaunch| launch.plan.method != TopKMethod::Registers;
+        let softmax = match launch.as_ref().is_some_and(reads) && is_over_slice {
+            true => Some(prepare(&self.softmax(&stated)?, client, device, false, |_| None)?),
+            false => None,
+        };
         // Only floats have a NaN.
         let nan_spreads = self.order.nan_spreads && self.element.is_float();
         let (order, noted) = (Order { nan_spreads, ..self.order }, Noted::default());
-        Ok(PreparedTopK { order, ranks, words_of_slice, stated, launch, noted })
+        Ok(PreparedTopK { order, ranks, words_of_slice, stated, launch, softmax, noted })
     }
 
     #[cfg(feature = "serde")]
@@ -585,6 +691,10 @@ impl RecordedTopK {
             alignment: request.alignment,
             axes: request.axes.as_ref().map(|axes| axes.to_vec()),
             positions: request.positions,
+            probabilities: match request.probabilities {
+                Some(over) => Some(request.check_probabilities(over)?),
+                None => None,
+            },
             table: request.table.as_ref().map(|PositionTable { element, strides }| {
                 RecordedOperand::new(*element, strides, element.bytes())
             }),

@@ -9,7 +9,7 @@ use crate::{kernels::team::UnitPlace, operator::Slice};
 #[derive(CubeType)]
 pub(super) struct Buffer {
     /// The entries of all slices, an array for each word.
-    words: Sequence<Slice<u32>>,
+    pub(super) words: Sequence<Slice<u32>>,
     /// Entries that units of each slice wanted to append, which may be more than there is room for.
     counts: Slice<Atomic<u32>>,
     pub(super) place: UnitPlace,
@@ -34,7 +34,7 @@ impl Buffer {
     }
 
     /// The place of entry number `nth` of the unit's slice.
-    fn place_of(&self, nth: u32) -> usize {
+    pub(super) fn place_of(&self, nth: u32) -> usize {
         (self.place.tile * comptime![self.selection.capacity] + nth) as usize
     }
 

@@ -6,6 +6,7 @@ use reduce_planner::Access;
 use super::{
     candidates::CandidateArrays,
     offer::Offer,
+    probabilities::{InOrder, write_probabilities},
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     selector::Selector,
@@ -180,7 +181,14 @@ fn write_selected(
     let exists = tile.results > 0;
     let member = share.place.member;
     let mut is_done = false.runtime();
-    if comptime![selected.ranks.is_some()] {
+    if comptime![selection.probabilities.is_some()] {
+        selector.cut(k);
+        sort(&selector.buffer, order, k);
+        let entries = InOrder::of_buffer(&selector.buffer);
+        let softmax = selected.softmax(&entries, share, order, k, selection);
+        write_probabilities(selected, share, &entries, &softmax, order, selection);
+        is_done = true;
+    } else if comptime![selected.ranks.is_some()] {
         let spreads = selector.spreads(order);
         if selected.written <= FEW_RANKS {
             for nth in 0..selected.written {

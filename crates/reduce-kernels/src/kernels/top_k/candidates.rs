@@ -7,7 +7,7 @@ use super::entry::Entry;
 /// The entries that cubes leave for a further launch, one array for each word.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct CandidateArrays {
-    words: Sequence<Box<[u32]>>,
+    pub(super) words: Sequence<Box<[u32]>>,
 }
 
 impl CandidateArraysLaunch {

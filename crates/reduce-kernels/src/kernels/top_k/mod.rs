@@ -12,6 +12,10 @@
 //!   first `k` entries in memory, and a second launch reads those in place of elements.
 //! - [`registers`]: a few units hold a short slice, and no buffer is ever cut.
 //! - [`runs`]: sorted runs in memory, for more elements than a buffer holds.
+//!
+//! [`mask`] compares each element of the input with the last entry of its slice.
+//!
+//! Each of them may write [`probabilities`] in place of values.
 
 mod buffer;
 pub(crate) mod buffered;
@@ -21,9 +25,11 @@ mod entry;
 mod fixed;
 pub(crate) mod interpolate;
 mod keys;
+pub(crate) mod mask;
 mod offer;
 mod one_per_slice;
 pub(crate) mod places;
+mod probabilities;
 pub(crate) mod registers;
 pub(crate) mod runs;
 pub(crate) mod selected;

@@ -163,6 +163,20 @@ impl Offer {
         Entry::new(words, position, selection).if_exists(self.existing != 0)
     }
 
+    /// The words of an element's key, and whether the element exists.
+    pub(super) fn key(&self, #[comptime] element: usize) -> (Entry, bool) {
+        (Entry { words: self.key_words(element) }, self.exists(element))
+    }
+
+    fn key_words(&self, #[comptime] element: usize) -> Sequence<u32> {
+        let mut words = Sequence::<u32>::new();
+        #[unroll]
+        for word in 0..comptime![self.selection.key_words] {
+            words.push(*self.keys.index(word).index(element));
+        }
+        words
+    }
+
     /// The entry of an element with the greatest key of those from one number up to another, which
     /// all exist, and the bit of the element.
     pub(super) fn greatest_of(
@@ -237,15 +251,9 @@ impl Offer {
 
     /// The entry of an element whose number is known before the kernel runs.
     fn known_entry(&self, #[comptime] element: usize) -> Entry {
-        let selection = comptime![self.selection];
-        let mut words = Sequence::<u32>::new();
-        #[unroll]
-        for word in 0..comptime![selection.key_words] {
-            words.push(*self.keys.index(word).index(element));
-        }
         let start = *self.starts.index(comptime![element / self.vector]);
         let position = start + comptime![element % self.vector] * self.step;
-        Entry::new(words, position, selection)
+        Entry::new(self.key_words(element), position, comptime![self.selection])
     }
 
     /// The position of an element.

@@ -1,13 +1,14 @@
 //! Selections of short slices, each of which a few units hold in registers.
 
 use cubecl::prelude::*;
-use reduce_planner::Access;
+use reduce_planner::{Access, Over};
 
 use super::{
     buffer::Buffer,
     entry::Entry,
     offer::Offer,
     one_per_slice::OnePerSlice,
+    probabilities::{InOrder, Softmax, write_probabilities},
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     sort::number_of,
@@ -65,7 +66,17 @@ pub(crate) fn select_in_registers(
         buffer.append(&offer, offer.reaching(&least));
     }
     sync_cube();
-    write_in_order(selected, &buffer, &share, spreads, order, k);
+    if comptime![selection.probabilities.is_some()] {
+        let entries = in_order(&buffer, order, k);
+        let softmax = if comptime![selection.probabilities == Some(Over::Slice)] {
+            Softmax::over_slice(&offer, &first_of_all, share.place, order, selection)
+        } else {
+            Softmax::over_selected(&entries, share.place, order, k, selection)
+        };
+        write_probabilities(selected, &share, &entries, &softmax, order, selection);
+    } else {
+        write_in_order(selected, &buffer, &share, spreads, order, k);
+    }
 }
 
 /// All elements of a unit.
@@ -114,6 +125,29 @@ fn drop_others(buffer: &Buffer, order: Order, held: u32, k: u32) {
         nth += units;
     }
     sync_cube();
+}
+
+/// The first `k` entries of each buffer, in order. There are no more of them than units of a slice.
+/// Every unit of the cube must get here.
+#[cube]
+fn in_order(buffer: &Buffer, order: Order, k: u32) -> InOrder {
+    let selection = comptime![buffer.selection];
+    let held = buffer.held();
+    if order.is_of_positions() {
+        drop_others(buffer, order, held, k);
+    }
+    let ranked = Buffer::new(buffer.place, comptime![selection.with_entry_of_each_unit()]);
+    let mut nth = buffer.place.member;
+    while nth < held {
+        let entry = buffer.at(nth);
+        let number = number_of(buffer, &entry, held, order);
+        if number < k && entry.exists() {
+            ranked.put(number, &entry);
+        }
+        nth += comptime![selection.team.units_per_tile];
+    }
+    sync_cube();
+    InOrder::of_buffer(&ranked)
 }
 
 /// Writes the first `k` entries of a buffer, or those of them that have the numbers; the first

@@ -12,6 +12,7 @@ use super::{
     candidates::CandidateArrays,
     entry::Entry,
     offer::Offer,
+    probabilities::{InOrder, write_probabilities},
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
     sort::sort_len,
@@ -176,6 +177,28 @@ pub(crate) fn store_runs(
         let source = Source::new(&input, geometry, tile, order, access, selection);
         selected.put(&source, &entry, nth);
     }
+}
+
+/// Writes the probabilities and the positions of entries of each slice. A cube takes a slice.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn store_probabilities_of_runs(
+    _types: &KernelTypes,
+    input: &InputArrays,
+    entries: &CandidateArrays,
+    selected: &mut SelectedArrays,
+    geometry: &Geometry,
+    order: Order,
+    k: u32,
+    places: usize,
+    #[comptime] access: Access,
+    #[comptime] selection: Selection,
+) {
+    let input = input_of(input);
+    let team = comptime![selection.team];
+    let share = share_among_cubes(&input, geometry, CUBE_POS, 0usize, 1usize, access, team);
+    let entries = InOrder::of_candidates(entries, share.tile.index * places);
+    let softmax = selected.softmax(&entries, &share, order, k, selection);
+    write_probabilities(selected, &share, &entries, &softmax, order, selection);
 }
 
 /// The entry of element number `at` of a slice, in the order of loads; that of none past the end.

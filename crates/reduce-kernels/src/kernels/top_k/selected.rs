@@ -6,14 +6,16 @@ use reduce_planner::{Access, Direction};
 use super::{
     entry::Entry,
     keys::element_of,
+    probabilities::{InOrder, Softmax},
     selection::{Order, Selection},
 };
 use crate::{
     kernels::{
         args::Input,
         geometry::{Geometry, Tile},
+        share::Share,
     },
-    operator::{Out, Out2},
+    operator::{Out, Out2, Real},
 };
 
 /// The values and the positions of the selected elements.
@@ -26,6 +28,8 @@ pub(crate) struct SelectedArrays {
     pub(super) ranks: ComptimeOption<Box<[u32]>>,
     /// From the table of a slice to that of the next: 0 if all slices have one.
     rank_table_stride: usize,
+    /// What a reduction has found of each slice, if probabilities are over all of its elements.
+    pub(super) found: ComptimeOption<SoftmaxArrays>,
     /// Elements to write of each slice.
     pub(super) written: usize,
     /// From one of them to the next.
@@ -35,6 +39,15 @@ pub(crate) struct SelectedArrays {
     /// The number of the first position: its low and its high word.
     first: u32,
     first_high: u32,
+}
+
+/// What makes probabilities of the elements of each slice, where its outputs begin.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct SoftmaxArrays {
+    /// The largest element.
+    pub(super) maxima: Box<[Real]>,
+    /// One over the sum of the exponentials of differences from it.
+    pub(super) reciprocals: Box<[Real]>,
 }
 
 #[cube]
@@ -64,6 +77,42 @@ impl SelectedArrays {
             self.values[place] = source.element_at(position);
         }
         self.positions[place] = self.number_of(source, position);
+    }
+
+    /// The softmax over what is asked for: what a reduction has found of all elements of the slice,
+    /// if that has run, or else the `k` selected ones. Every unit of the cube must get here.
+    pub(super) fn softmax(
+        &self,
+        entries: &InOrder,
+        share: &Share<'_>,
+        order: Order,
+        k: u32,
+        #[comptime] selection: Selection,
+    ) -> Softmax {
+        #[comptime]
+        match &self.found {
+            ComptimeOption::Some(found) => Softmax {
+                max: found.maxima[share.tile.output],
+                reciprocal: found.reciprocals[share.tile.output],
+            },
+            ComptimeOption::None => {
+                Softmax::over_selected(entries, share.place, order, k, selection)
+            }
+        }
+    }
+
+    /// Writes the probability and the position of the element with an entry, the `nth` of its slice.
+    pub(super) fn put_probability(
+        &mut self,
+        source: &Source<'_>,
+        entry: &Entry,
+        nth: usize,
+        softmax: &Softmax,
+    ) {
+        let selection = comptime![source.selection];
+        let place = self.start + source.tile.output + nth * self.rank_stride;
+        self.values[place] = Out::cast_from(softmax.of(entry, source.order, selection));
+        self.positions[place] = self.number_of(source, entry.position(selection));
     }
 
     /// What is written for a position: the element of the second input if there is one, otherwise

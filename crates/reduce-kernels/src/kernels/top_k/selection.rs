@@ -1,6 +1,7 @@
 //! What a kernel of a selection is generated for, and the order that it selects by.
 
 use cubecl::prelude::*;
+use reduce_planner::Over;
 
 use crate::kernels::team::Team;
 
@@ -17,6 +18,8 @@ pub(crate) struct Selection {
     pub(crate) key_words: usize,
     /// Words of an entry's position.
     pub(crate) position_words: usize,
+    /// Over which elements probabilities add up to 1, if they are written in place of values.
+    pub(crate) probabilities: Option<Over>,
 }
 
 impl Selection {
@@ -33,6 +36,11 @@ impl Selection {
     /// Places in the buffers of a cube.
     pub(super) fn places(self) -> usize {
         self.tiles() * self.capacity as usize
+    }
+
+    /// The same with an entry of each unit in the buffer of a slice.
+    pub(super) fn with_entry_of_each_unit(self) -> Self {
+        Self { capacity: self.team.units_per_tile, ..self }
     }
 
     /// Entries of its slice's buffer that a unit takes.

@@ -64,7 +64,7 @@ fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter
 /// hardware's exponential of `-m` is off by about `2 + m` units in the last place of f32, which
 /// types of 16 bits do not show.
 #[cube]
-pub(super) fn exponential<E: Float, N: Size>(difference: Vector<E, N>) -> Vector<E, N> {
+pub(crate) fn exponential<E: Float, N: Size>(difference: Vector<E, N>) -> Vector<E, N> {
     let output = elem_type_of::<Applied>();
     if comptime![output.size() < 4] {
         exp_of_negative::<E, N>(difference)
