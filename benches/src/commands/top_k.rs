@@ -8,8 +8,8 @@ use reduce_kernels::{
     ElementType, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     planner::TopKPlan,
-    quantiles::quantiles,
-    top_k::{TopK, largest, smallest},
+    quantiles::{Quantiles, quantiles},
+    top_k::{Over, TopK, largest, smallest},
 };
 use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, on_device};
 
@@ -17,7 +17,9 @@ use super::{ended, timed_plans::TimedCase};
 
 /// Times cases over rotating buffers (cold cache) and prints `OURS topk64 dtype [shape] axis A: T
 /// us B GB/s`, the format of the peers' programs. Besides `topk64` there are `bottomk64`,
-/// `kthvalue100` and `median`. Without an axis, slices lie along the last one. The bytes are those
+/// `kthvalue100`, `median` and `nanmedian`; `router8`, which gives the softmax of the selected
+/// elements, `probabilities8`, which gives their shares in that of the slice, and `mask8`, which
+/// replaces all other elements. Without an axis, slices lie along the last one. The bytes are those
 /// of the input.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -57,7 +59,10 @@ enum Stop {
     File(#[from] FileError),
     #[error(transparent)]
     Case(#[from] CaseError),
-    #[error("`{0}` is no selection: `topk64`, `bottomk64`, `kthvalue100` or `median`")]
+    #[error(
+        "`{0}` is no selection: `topk64`, `bottomk64`, `kthvalue100`, `router8`, `probabilities8`, \
+         `mask8`, `median` or `nanmedian`"
+    )]
     Selection(String),
     #[error("{words}: `--data` other than random is of f32 along the last axis")]
     Data { words: String },
@@ -80,17 +85,23 @@ enum Selection {
     Largest(usize),
     Smallest(usize),
     Kth(usize),
-    Median,
+    Probabilities(Over, usize),
+    Mask(usize),
+    Median { ignores_nan: bool },
 }
 
 impl Selection {
     fn of(name: &str) -> Option<Self> {
         let numbered = |prefix: &str| name.strip_prefix(prefix)?.parse().ok();
         match name {
-            "median" => Some(Self::Median),
+            "median" => Some(Self::Median { ignores_nan: false }),
+            "nanmedian" => Some(Self::Median { ignores_nan: true }),
             _ => (numbered("topk").map(Self::Largest))
                 .or_else(|| numbered("bottomk").map(Self::Smallest))
-                .or_else(|| numbered("kthvalue").map(Self::Kth)),
+                .or_else(|| numbered("kthvalue").map(Self::Kth))
+                .or_else(|| numbered("router").map(|k| Self::Probabilities(Over::Selected, k)))
+                .or_else(|| numbered("probabilities").map(|k| Self::Probabilities(Over::Slice, k)))
+                .or_else(|| numbered("mask").map(Self::Mask)),
         }
     }
 }
@@ -186,14 +197,24 @@ fn elements(data: Data, place: &Case) -> Vec<f32> {
     (0..place.elements()).map(element).collect()
 }
 
-/// The selection of `topk`, `bottomk` and `kthvalue`.
+/// A selection of `k` elements.
 fn selecting<'a>(case: &Selecting, k: usize, input: &'a TensorHandle) -> TopK<'a, TensorHandle> {
     let selection = match case.selection {
         Selection::Smallest(_) => smallest(k, input),
         Selection::Kth(_) => smallest(k, input).nan_last().only_last(),
+        Selection::Probabilities(over, _) => largest(k, input).probabilities(over),
         _ => largest(k, input),
     };
     selection.over(case.place.axes())
+}
+
+fn median_of<'a>(
+    case: &Selecting,
+    input: &'a TensorHandle,
+    ignores_nan: bool,
+) -> Quantiles<'a, TensorHandle> {
+    let median = quantiles([0.5], input).over(case.place.axes());
+    if ignores_nan { median.ignore_nan() } else { median }
 }
 
 fn chosen(
@@ -202,10 +223,12 @@ fn chosen(
     input: &TensorHandle,
 ) -> Result<TopKPlan, ReduceError> {
     match case.selection {
-        Selection::Median => quantiles([0.5], input).over(case.place.axes()).plan(client),
-        Selection::Largest(k) | Selection::Smallest(k) | Selection::Kth(k) => {
-            Ok(selecting(case, k, input).choose(client)?.plan)
-        }
+        Selection::Median { ignores_nan } => median_of(case, input, ignores_nan).plan(client),
+        Selection::Mask(k) => Ok(selecting(case, k, input).only_last().choose(client)?.plan),
+        Selection::Largest(k)
+        | Selection::Smallest(k)
+        | Selection::Kth(k)
+        | Selection::Probabilities(_, k) => Ok(selecting(case, k, input).choose(client)?.plan),
     }
 }
 
@@ -216,11 +239,17 @@ fn run_once(
     plan: TopKPlan,
 ) -> Result<(), ReduceError> {
     match case.selection {
-        Selection::Median => {
-            let median = quantiles([0.5], input).over(case.place.axes());
-            median.with_plan(plan).run(client).map(drop)
+        Selection::Median { ignores_nan } => {
+            median_of(case, input, ignores_nan).with_plan(plan).run(client).map(drop)
         }
-        Selection::Largest(k) | Selection::Smallest(k) | Selection::Kth(k) => {
+        Selection::Mask(k) => {
+            let selection = selecting(case, k, input).with_plan(plan);
+            selection.keep_only(client, f32::NEG_INFINITY).map(drop)
+        }
+        Selection::Largest(k)
+        | Selection::Smallest(k)
+        | Selection::Kth(k)
+        | Selection::Probabilities(_, k) => {
             selecting(case, k, input).with_plan(plan).run(client).map(drop)
         }
     }

@@ -18,7 +18,10 @@ use crate::{
         call::Call,
         companion::list,
     },
-    kernels::{args::KernelTypesArg, top_k::mask::keep_selected},
+    kernels::{
+        args::KernelTypesArg,
+        top_k::mask::{EACH, keep_selected},
+    },
     operator::InvalidParameter,
 };
 
@@ -87,7 +90,7 @@ impl<'a> Call<'a, TopKRequest<'a>> {
         let Some(launch) = &prepared.launch else { return Ok(()) };
         let device = cache::device(client);
         let units = UNITS.min(device.max_units_per_cube);
-        let cubes = (elements as u64).div_ceil(units.into());
+        let cubes = (elements as u64).div_ceil(u64::from(units) * EACH as u64);
         let grid = device.grid(cubes).ok_or_else(|| {
             let reason = Illegal::Grid { cubes, merging: false };
             let (plan, device) = ("a mask".to_owned(), device.name.clone());

@@ -391,8 +391,13 @@ impl<'a> TopKRequest<'a> {
         let is_kept = |axis: usize| !is_reduced[axis];
         let kept = |list: &[usize]| Cow::Owned(strides_of(&left, list, is_kept));
         let real = Some(applied_type(self.element, None, None));
+        // Selections have the same bits in every batch, and so have their probabilities.
+        let numerics = match self.numerics {
+            Numerics::Deterministic => Numerics::BatchInvariant,
+            numerics => numerics,
+        };
         Ok(ReduceRequest {
-            operator: OperatorRef(SoftmaxSums::DEFINITION.erased().with_numerics(self.numerics)),
+            operator: OperatorRef(SoftmaxSums::DEFINITION.erased().with_numerics(numerics)),
             element: self.element,
             shape: Cow::Borrowed(&self.shape),
             strides: Cow::Borrowed(&self.strides),
@@ -405,7 +410,7 @@ impl<'a> TopKRequest<'a> {
             output: Some((kept(&stated.shape), kept(&stated.strides))),
             plan: None,
             wanted: Wanted::Results,
-            numerics: self.numerics,
+            numerics,
         })
     }
 

@@ -15,10 +15,13 @@ use crate::{
     operator::{Out, Out2, Single, Stored},
 };
 
+/// Elements of a unit, as many as units of a cube apart.
+pub(crate) const EACH: usize = 4;
+
 /// Writes each of `count` elements that does not come after the last selected element of its slice,
-/// and `fill` in place of every other. A unit takes an element. The targets of `dims` are offsets in
-/// the output; the other strides lead to the last selected element of a slice, and to the position
-/// of an element in its slice.
+/// and `fill` in place of every other. A unit takes [`EACH`] elements. The targets of `dims` are
+/// offsets in the output; the other strides lead to the last selected element of a slice, and to the
+/// position of an element in its slice.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn keep_selected(
     _types: &KernelTypes,
@@ -34,17 +37,35 @@ pub(crate) fn keep_selected(
     count: usize,
     #[comptime] selection: Selection,
 ) {
+    let units = CUBE_DIM as usize;
+    let first = CUBE_POS * (units * EACH) + UNIT_POS as usize;
     // Units leave here, because no barrier follows.
-    if ABSOLUTE_POS < count {
-        let at = offsets(dims, ABSOLUTE_POS);
-        let slice = strided(dims, of_last, ABSOLUTE_POS);
-        let element = elements[at.input];
-        let position = strided(dims, of_position, ABSOLUTE_POS);
-        let entry = entry_of(element, position, order, selection);
-        let last_position = usize::cast_from(last_positions[slice]);
-        let last = entry_of(last[slice], last_position, order, selection);
-        let is_kept = entry.reaches(&last);
-        kept[at.target] = select(is_kept, Out::cast_from(element), Out::cast_from(fill));
+    if first < count {
+        // All loads are issued before the first is used. An element that does not exist repeats the
+        // first, which no other unit writes.
+        let mut values = Sequence::<Stored>::new();
+        let mut lasts = Sequence::<Stored>::new();
+        #[unroll]
+        for nth in 0..EACH {
+            let at = first + nth * units;
+            let at = select(at < count, at, first);
+            values.push(elements[offsets(dims, at).input]);
+            lasts.push(last[strided(dims, of_last, at)]);
+        }
+        #[unroll]
+        for nth in 0..EACH {
+            let at = first + nth * units;
+            if at < count {
+                let element = *values.index(nth);
+                let position = strided(dims, of_position, at);
+                let entry = entry_of(element, position, order, selection);
+                let last_position = usize::cast_from(last_positions[strided(dims, of_last, at)]);
+                let last = entry_of(*lasts.index(nth), last_position, order, selection);
+                let is_kept = entry.reaches(&last);
+                let kept_or_filled = select(is_kept, Out::cast_from(element), Out::cast_from(fill));
+                kept[offsets(dims, at).target] = kept_or_filled;
+            }
+        }
     }
 }
 

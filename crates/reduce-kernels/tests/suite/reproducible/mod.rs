@@ -13,6 +13,7 @@ use reduce_kernels::{
     planner::{Plan, PlanError, candidates},
     plans::{Numerics, use_numerics},
     reduce,
+    top_k::{Over, largest},
 };
 
 use crate::run::{POISON, capable_device, decode, encode, source, tensor_of};
@@ -390,12 +391,22 @@ pub(crate) fn refusals(client: &Client) {
     refused(partials, Some("partial results"));
 }
 
-/// The numerics of the process hold for calls that say nothing.
+/// The numerics of the process hold for calls that say nothing. Selections compare only, but
+/// probabilities are refused.
 pub(crate) fn of_the_process(client: &Client) {
     let x = reduce_kernels::TensorDescription::row_major(ElementType::F32, [8, 1000]);
     let _alone = crate::plans::alone();
     use_numerics(Numerics::Reproducible);
     let plan = reduce(Sum, &x).over(1).plan(client);
+    let selected = largest(8, &x).over(1).check(client);
+    let probabilities = [Over::Selected, Over::Slice]
+        .map(|over| largest(8, &x).over(1).probabilities(over).check(client));
     use_numerics(Numerics::Deterministic);
     assert_eq!(plan.unwrap().plan.numerics, Numerics::Reproducible);
+    selected.unwrap();
+    for refused in probabilities {
+        let error = refused.unwrap_err();
+        let plan = source::<PlanError>(&error).unwrap_or_else(|| panic!("{error}"));
+        assert!(plan.is_not_reproducible(), "{error}");
+    }
 }
