@@ -64,6 +64,10 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             Operation::Pair(pair) if is_tracked && has_gradient(pair.function()) => {
                 reduce_pair(floats_of(tensors), &pair)
             }
+            Operation::Selection(selection) if is_tracked && selection.is_masked() => {
+                // A scatter of selected elements has a gradient.
+                composed::run(tensors, &Operation::Selection(selection))
+            }
             Operation::Selection(selection) if is_tracked => select(floats_of(tensors), &selection),
             Operation::Application(application)
                 if is_tracked && !application.function().is_backward() =>

@@ -26,7 +26,7 @@ use core::iter;
 
 use burn_backend::{
     Backend, DType,
-    tensor::{Device, FloatTensor},
+    tensor::{Device, FloatTensor, IntTensor},
 };
 use burn_tensor::Shape;
 
@@ -34,7 +34,6 @@ use crate::{
     clip::{self, Clipped},
     error::ReduceBurnError,
     operand::Operand,
-    selection,
     tensor::floats,
 };
 
@@ -46,7 +45,7 @@ pub use crate::{
     clip::Clipping,
     pair::PairReduction,
     reduction::Reduction,
-    selection::Selection,
+    selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
 };
 
@@ -68,7 +67,8 @@ pub enum Operation {
     /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
     /// no meaning.
     ApplicationWithStatistics(Application),
-    /// A selection of elements of one tensor: their values and their positions.
+    /// A selection of elements of one tensor: their values or probabilities and their positions, or
+    /// the tensor with a number in place of all others.
     Selection(Selection),
     /// A clipping of tensors, which the norm that they had follows.
     Clipping(Clipping),
@@ -82,7 +82,7 @@ impl Operation {
             Operation::Pair(pair) => pair.function().name(),
             Operation::Application(application)
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
-            Operation::Selection(_) => selection::NAME,
+            Operation::Selection(selection) => selection.name(),
             Operation::Clipping(_) => clip::NAME,
         }
     }
@@ -237,6 +237,18 @@ pub(crate) fn apply_with_statistics<B: ReduceBackend>(
     Ok(with_operands(B::run(tensors, operation)?))
 }
 
+/// The values and the positions of a selection of floats, which gives these.
+pub(crate) fn select<B: ReduceBackend>(
+    x: FloatTensor<B>,
+    selection: Selection,
+) -> Result<(FloatTensor<B>, IntTensor<B>), ReduceBurnError> {
+    let results = B::run(vec![AnyTensor::Float(x)], Operation::Selection(selection))?;
+    match these(results) {
+        [AnyTensor::Float(values), AnyTensor::Int(positions)] => Ok((values, positions)),
+        _ => unreachable!("a selection of floats gives floats and positions"),
+    }
+}
+
 pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
     tensors: Vec<FloatTensor<B>>,
     clipping: Clipping,
@@ -245,6 +257,17 @@ pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
     let mut results = floats_of(B::run(tensors, Operation::Clipping(clipping))?);
     let norm = results.pop().expect("the norm is the last result");
     Ok((results, norm))
+}
+
+/// The result of a function without parameters over `axes`, of the type of `x`.
+pub(crate) fn applied<B: ReduceBackend>(
+    function: AppliedFunction,
+    x: Operand<B>,
+    operands: Vec<FloatTensor<B>>,
+    axes: &[usize],
+) -> Result<Operand<B>, ReduceBurnError> {
+    let application = Application::new::<B>(function, &x.0, &axes.into(), &operands)?;
+    Ok(Operand(apply::<B>(x.0, operands, &application)?))
 }
 
 /// The results of an operator over `axes`, which they keep with size 1.

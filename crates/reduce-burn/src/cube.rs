@@ -31,7 +31,7 @@ use crate::{
     error::ReduceBurnError,
     pair::PairReduction,
     reduction::Reduction,
-    selection::Selection,
+    selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
 };
 
@@ -132,7 +132,11 @@ impl ReduceBackend for CubeBackend {
             Operation::Selection(selection) => {
                 let (_, dtype) = selection.input();
                 let input = described_tensor(&(dtype, selection.input_shape().clone()))?;
-                Ok(described_selection(&input, selection)?.check(&client)?)
+                let described = described_selection(&input, selection)?;
+                Ok(match selection.output() {
+                    SelectionOutput::Masked { fill } => described.check_keep_only(&client, fill)?,
+                    _ => described.check(&client)?,
+                })
             }
             Operation::Clipping(clipping) => {
                 let tensors = clipping.tensors().iter().map(described_tensor);
@@ -192,8 +196,11 @@ fn launch(
             })
         }
         Operation::Selection(selection) => {
-            let Selected { values, positions } =
-                described_selection(&inputs[0], selection)?.run(client)?;
+            let described = described_selection(&inputs[0], selection)?;
+            if let SelectionOutput::Masked { fill } = selection.output() {
+                return Ok(vec![described.keep_only(client, fill)?]);
+            }
+            let Selected { values, positions } = described.run(client)?;
             Ok(vec![values, positions])
         }
         Operation::Clipping(_) => unreachable!("a clipping may work in place"),
@@ -292,7 +299,13 @@ fn described_selection<'a, T: Input>(
     let k = selection.k();
     let described = if selection.largest() { largest(k, input) } else { smallest(k, input) };
     let positions = element(selection.position_dtype())?;
-    Ok(described.over(selection.axis()).position_type(positions))
+    let described = described.over(selection.axis()).position_type(positions);
+    Ok(match selection.output() {
+        SelectionOutput::Probabilities(over) => {
+            described.probabilities(over).value_type(element(selection.value_dtype())?)
+        }
+        _ => described,
+    })
 }
 
 /// Launches an operator of two inputs into new tensors.

@@ -48,9 +48,10 @@
 //!
 //! # Selections
 //!
-//! [`top_k`] and [`bottom_k`] select elements along an axis, with their positions; [`median`] and
-//! [`quantile`] lie between two of them, [`nanmedian`] and [`nanquantile`] between two of those that
-//! are not NaN.
+//! [`top_k`] and [`bottom_k`] select elements along an axis, with their positions;
+//! [`top_k_probabilities`] gives their softmax, and [`keep_top_k`] and [`keep_bottom_k`] the tensor
+//! with a number in place of all others. [`median`] and [`quantile`] lie between two elements,
+//! [`nanmedian`] and [`nanquantile`] between two of those that are not NaN.
 //!
 //! # Clipping
 //!
@@ -105,10 +106,13 @@ pub use functions::module::clip_gradients;
 pub use functions::{
     application::{layer_norm, log_softmax, rms_norm, softmax},
     clip::clip_by_global_norm,
-    selection::{bottom_k, median, nanmedian, nanquantile, quantile, top_k},
+    selection::{
+        bottom_k, keep_bottom_k, keep_top_k, median, nanmedian, nanquantile, quantile, top_k,
+        top_k_probabilities,
+    },
     *,
 };
-pub use reduce_kernels;
+pub use reduce_kernels::{self, top_k::Over};
 
 /// The examples in the repository's documents, compiled as doctests of this crate.
 #[cfg(doctest)]

@@ -26,6 +26,7 @@ use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
     host::{
+        bound::output_bytes,
         call::Call,
         settings::PlanStore,
         top_k::{
@@ -377,6 +378,33 @@ impl<'a, T: Input> TopK<'a, T> {
         self.call(None)?.check(client, &self.buffer_bytes())
     }
 
+    /// Whether [`keep_only`](Self::keep_only) would write a mask; see [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// The error that `keep_only` would return.
+    pub fn check_keep_only(&self, client: &Client, fill: f32) -> Result<(), ReduceError> {
+        output_bytes(client, &self.input.spec()?)?;
+        let last = self.last_kept()?;
+        last.call(None)?.check_keep_only(client, fill, &last.buffer_bytes())
+    }
+
+    /// The selection of the last element that a mask keeps.
+    fn last_kept(&self) -> Result<Self, ReduceError> {
+        for (is_set, option) in [
+            (self.probabilities.is_some(), "probabilities"),
+            (self.table.is_some(), "positions to write"),
+            (self.only_last, "single element"),
+        ] {
+            if is_set {
+                return Err(Reason::Mask { option }.into());
+            }
+        }
+        let order = Order { by_position: false, ..self.order };
+        let (axes, positions) = (self.axes.clone(), None);
+        Ok(Self { axes, order, only_last: true, keep_dims: true, positions, ..*self })
+    }
+
     /// The selection as data, as [`record_calls`](crate::plans::record_calls) would record it.
     ///
     /// # Errors
@@ -538,10 +566,9 @@ impl TopK<'_, TensorHandle> {
     /// the type of integers does not have, and for probabilities, positions to write and `only_last`,
     /// which a mask does not have.
     pub fn keep_only(self, client: &Client, fill: f32) -> Result<TensorHandle, ReduceError> {
-        let InputSpec { element, shape, .. } = self.input.spec()?;
-        let len = shape.iter().product::<usize>().max(1);
-        let handle = client.empty(len * element.bytes());
-        let masked = TensorHandle::new_contiguous(shape, handle, self.input.dtype);
+        let input = self.input.spec()?;
+        let handle = client.empty(output_bytes(client, &input)?);
+        let masked = TensorHandle::new_contiguous(input.shape, handle, self.input.dtype);
         self.keep_only_into(client, fill, masked.clone().binding())?;
         Ok(masked)
     }
@@ -559,17 +586,7 @@ impl TopK<'_, TensorHandle> {
         fill: f32,
         output: TensorBinding,
     ) -> Result<(), ReduceError> {
-        for (is_set, option) in [
-            (self.probabilities.is_some(), "probabilities"),
-            (self.table.is_some(), "positions to write"),
-            (self.only_last, "single element"),
-        ] {
-            if is_set {
-                return Err(Reason::Mask { option }.into());
-            }
-        }
-        let order = Order { by_position: false, ..self.order };
-        let last = Self { order, only_last: true, keep_dims: true, positions: None, ..self };
+        let last = self.last_kept()?;
         last.call(None)?.keep_only(client, last.input, fill, output)
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn run<B: ReduceBackend>(
         }
         Operation::Selection(selection) => {
             let [tensor] = these(tensors);
-            Ok(selection::select(tensor, selection))
+            selection::select(tensor, selection)
         }
         Operation::Clipping(clipping) => {
             let tensors = floats_of(tensors);

@@ -1,17 +1,100 @@
 //! Selections for backends without kernels of reduce-kernels: positions are found on the host, and
-//! values are gathered with Burn's own operation, which has a gradient.
+//! everything else is made of Burn's own operations, which have gradients.
 
 use core::cmp::Ordering;
 
-use burn_backend::{Backend, TensorData};
+use burn_backend::{
+    Backend, TensorData, TensorMetadata,
+    tensor::{FloatTensor, IntTensor},
+};
 use burn_std::reader::read_sync;
+use burn_tensor::IndexingUpdateOp;
+use reduce_kernels::top_k::Over;
 
-use crate::{selection::Selection, tensor::AnyTensor};
+use crate::{
+    application::AppliedFunction,
+    backend::{self, ReduceBackend, Results, applied},
+    error::ReduceBurnError,
+    operand::Operand,
+    selection::{Selection, SelectionOutput},
+    tensor::AnyTensor,
+};
 
-/// The values and the positions of a selection.
-pub(crate) fn select<B: Backend>(tensor: AnyTensor<B>, selection: &Selection) -> Vec<AnyTensor<B>> {
-    let device = tensor.device();
-    let positions = match &tensor {
+/// The results of a selection.
+pub(crate) fn select<B: ReduceBackend>(
+    tensor: AnyTensor<B>,
+    selection: &Selection,
+) -> Result<Results<B>, ReduceBurnError> {
+    match (selection.output(), tensor) {
+        (SelectionOutput::Elements, tensor) => {
+            let positions = selected(&tensor, selection);
+            let values = gathered(tensor, positions.clone(), selection);
+            Ok(vec![values, AnyTensor::Int(positions)])
+        }
+        (SelectionOutput::Probabilities(over), tensor @ AnyTensor::Float(_)) => {
+            let positions = selected(&tensor, selection);
+            let values = probabilities(tensor, positions.clone(), selection, over)?;
+            Ok(vec![values, AnyTensor::Int(positions)])
+        }
+        (SelectionOutput::Masked { fill }, AnyTensor::Float(tensor)) => {
+            Ok(vec![AnyTensor::Float(masked::<B>(tensor, selection, fill)?)])
+        }
+        _ => unreachable!("integers have no probabilities and no masks"),
+    }
+}
+
+/// The softmax of the selected elements, or what they have of the softmax of their slices.
+fn probabilities<B: ReduceBackend>(
+    tensor: AnyTensor<B>,
+    positions: IntTensor<B>,
+    selection: &Selection,
+    over: Over,
+) -> Result<AnyTensor<B>, ReduceBurnError> {
+    let softmax = |tensor: AnyTensor<B>| {
+        let AnyTensor::Float(x) = tensor else { unreachable!("probabilities are of floats") };
+        let x = Operand::<B>(x).cast(selection.value_dtype());
+        let shares = applied(AppliedFunction::Softmax, x, Vec::new(), &[selection.axis()])?;
+        Ok(AnyTensor::Float(shares.0))
+    };
+    match over {
+        Over::Selected => softmax(gathered(tensor, positions, selection)),
+        Over::Slice => Ok(gathered(softmax(tensor)?, positions, selection)),
+    }
+}
+
+/// `fill` everywhere but at the selected elements, which the backend selects in its own way.
+fn masked<B: ReduceBackend>(
+    x: FloatTensor<B>,
+    selection: &Selection,
+    fill: f32,
+) -> Result<FloatTensor<B>, ReduceBurnError> {
+    let shape = x.shape();
+    if shape.num_elements() == 0 {
+        return Ok(x);
+    }
+    let filled = B::float_full(shape, fill.into(), &x.device(), x.dtype().into());
+    let (values, positions) = backend::select::<B>(x, selection.of_elements())?;
+    let axis = selection.axis();
+    Ok(B::float_scatter(axis, filled, positions, values, IndexingUpdateOp::Assign))
+}
+
+/// The elements of a tensor at the positions of a selection.
+fn gathered<B: Backend>(
+    tensor: AnyTensor<B>,
+    positions: IntTensor<B>,
+    selection: &Selection,
+) -> AnyTensor<B> {
+    let axis = selection.axis();
+    match tensor {
+        AnyTensor::Float(tensor) => AnyTensor::Float(B::float_gather(axis, tensor, positions)),
+        AnyTensor::Int(tensor) => AnyTensor::Int(B::int_gather(axis, tensor, positions)),
+        AnyTensor::Bool(_) => unreachable!("a selection takes no truth values"),
+    }
+}
+
+/// The positions of the selected elements, which are found on the host.
+fn selected<B: Backend>(tensor: &AnyTensor<B>, selection: &Selection) -> IntTensor<B> {
+    let positions = match tensor {
         AnyTensor::Float(tensor) => {
             let data = read(B::float_into_data(tensor.clone()));
             let elements: Vec<f64> = data.iter().collect();
@@ -28,18 +111,9 @@ pub(crate) fn select<B: Backend>(tensor: AnyTensor<B>, selection: &Selection) ->
         }
         AnyTensor::Bool(_) => unreachable!("a selection takes no truth values"),
     };
-    let positions = TensorData::new(positions, selection.output_shape());
+    let positions = TensorData::new(positions, selection.selected_shape());
     let positions = positions.convert_dtype(selection.position_dtype());
-    let positions = B::int_from_data(positions, &device);
-    let axis = selection.axis();
-    let values = match tensor {
-        AnyTensor::Float(tensor) => {
-            AnyTensor::Float(B::float_gather(axis, tensor, positions.clone()))
-        }
-        AnyTensor::Int(tensor) => AnyTensor::Int(B::int_gather(axis, tensor, positions.clone())),
-        AnyTensor::Bool(_) => unreachable!("a selection takes no truth values"),
-    };
-    vec![values, AnyTensor::Int(positions)]
+    B::int_from_data(positions, &tensor.device())
 }
 
 fn read<E: core::fmt::Debug>(data: impl Future<Output = Result<TensorData, E>>) -> TensorData {

@@ -5,7 +5,10 @@ use burn_tensor::{
     Float, Int, Tensor, TensorData,
     kind::{Basic, Numeric},
 };
-use reduce_kernels::quantiles::{Between, Interpolation, NearerEnd};
+use reduce_kernels::{
+    quantiles::{Between, Interpolation, NearerEnd},
+    top_k::Over,
+};
 
 use crate::{
     axes::AxisList,
@@ -13,8 +16,30 @@ use crate::{
     error::ReduceBurnError,
     functions::next,
     selection::Selection,
-    tensor::into_any,
+    tensor::{AnyTensor, into_any},
 };
+
+/// The results of a selection that `giving` makes of one that gives elements.
+#[track_caller]
+fn run<const D: usize, K: Basic>(
+    function: &str,
+    tensor: Tensor<D, K>,
+    axis: i64,
+    k: usize,
+    largest: bool,
+    giving: impl FnOnce(Selection) -> Result<Selection, ReduceBurnError>,
+) -> impl Iterator<Item = AnyTensor<Dispatch>> {
+    let tensor = into_any(tensor);
+    let shape = tensor.shape().to_vec();
+    let run = || {
+        let selection = giving(Selection::new(&tensor, axis, k, largest)?)?;
+        Dispatch::run(vec![tensor], Operation::Selection(selection))
+    };
+    match run() {
+        Ok(results) => results.into_iter(),
+        Err(error) => panic!("`{function}` of a tensor of shape {shape:?}: {error}"),
+    }
+}
 
 /// The values and the positions of a selection.
 #[track_caller]
@@ -25,19 +50,8 @@ fn select<const D: usize, K: Basic>(
     k: usize,
     largest: bool,
 ) -> (Tensor<D, K>, Tensor<D, Int>) {
-    let tensor = into_any(tensor);
-    let shape = tensor.shape().to_vec();
-    let run = || {
-        let selection = Selection::new(&tensor, axis, k, largest)?;
-        Dispatch::run(vec![tensor], Operation::Selection(selection))
-    };
-    match run() {
-        Ok(results) => {
-            let mut results = results.into_iter();
-            (next(&mut results), next(&mut results))
-        }
-        Err(error) => panic!("`{function}` of a tensor of shape {shape:?}: {error}"),
-    }
+    let mut results = run(function, tensor, axis, k, largest, Ok);
+    (next(&mut results), next(&mut results))
 }
 
 /// The `k` largest elements along `axis`, from the largest down, and their positions. NaN comes
@@ -87,6 +101,98 @@ pub fn bottom_k<const D: usize, K: Numeric>(
     k: usize,
 ) -> (Tensor<D, K>, Tensor<D, Int>) {
     select("bottom_k", tensor, axis.into(), k, false)
+}
+
+/// The probabilities of the `k` largest elements along `axis`, from the largest down, and the
+/// positions of these elements, which are those of [`top_k`]. A probability is the exponential of
+/// an element over the sum of the exponentials of the elements that `over` names.
+///
+/// [`Over::Selected`] is the softmax of the selected elements alone, such as the weights that a
+/// router of experts gives them. [`Over::Slice`] is what these elements have of the [`softmax`] of
+/// all elements along `axis`. NaN or `inf` among the elements that `over` names makes all
+/// probabilities of their slice NaN, and so do elements that are all `-inf`.
+///
+/// The gradient reaches the selected elements, and with [`Over::Slice`] all others too.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::{Over, top_k_probabilities};
+///
+/// let logits = Tensor::<2>::from_data([[0.0, 2.0, 1.0, 2.0]], &Device::flex());
+/// let (weights, experts) = top_k_probabilities(logits, 1, 2, Over::Selected); // shape [1, 2] each
+/// assert_eq!(weights.into_data().try_to_vec::<f32>().unwrap(), [0.5, 0.5]);
+/// assert_eq!(experts.into_data().iter::<i64>().collect::<Vec<_>>(), [1, 3]);
+/// ```
+///
+/// [`softmax`]: crate::softmax
+///
+/// # Panics
+///
+/// As [`top_k`].
+#[track_caller]
+pub fn top_k_probabilities<const D: usize>(
+    tensor: Tensor<D>,
+    axis: impl Into<i64>,
+    k: usize,
+    over: Over,
+) -> (Tensor<D>, Tensor<D, Int>) {
+    let giving = |selection: Selection| selection.probabilities(over);
+    let mut results = run("top_k_probabilities", tensor, axis.into(), k, true, giving);
+    (next(&mut results), next(&mut results))
+}
+
+/// The tensor with `fill` in place of all elements but the `k` largest along `axis`, such as logits
+/// of which all but those are `-inf`. Exactly `k` elements of each slice stay, which are those of
+/// [`top_k`]. The gradient reaches these.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::keep_top_k;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+/// let kept = keep_top_k(x, 1, 2, 0.0); // shape [2, 3]
+/// assert_eq!(kept.into_data().try_to_vec::<f32>().unwrap(), [0.0, 5.0, 3.0, 4.0, 0.0, 6.0]);
+/// ```
+///
+/// # Panics
+///
+/// As [`top_k`], and for a `k` of 0.
+#[track_caller]
+pub fn keep_top_k<const D: usize>(
+    tensor: Tensor<D>,
+    axis: impl Into<i64>,
+    k: usize,
+    fill: f32,
+) -> Tensor<D> {
+    let giving = |selection: Selection| selection.keep_only(fill);
+    next(&mut run("keep_top_k", tensor, axis.into(), k, true, giving))
+}
+
+/// The tensor with `fill` in place of all elements but the `k` smallest along `axis`; see
+/// [`keep_top_k`].
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::keep_bottom_k;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]], &Device::flex());
+/// let kept = keep_bottom_k(x, 1, 1, f32::INFINITY); // shape [2, 3]
+/// let inf = f32::INFINITY;
+/// assert_eq!(kept.into_data().try_to_vec::<f32>().unwrap(), [1.0, inf, inf, inf, 2.0, inf]);
+/// ```
+///
+/// # Panics
+///
+/// As [`keep_top_k`].
+#[track_caller]
+pub fn keep_bottom_k<const D: usize>(
+    tensor: Tensor<D>,
+    axis: impl Into<i64>,
+    k: usize,
+    fill: f32,
+) -> Tensor<D> {
+    let giving = |selection: Selection| selection.keep_only(fill);
+    next(&mut run("keep_bottom_k", tensor, axis.into(), k, false, giving))
 }
 
 /// The median along `axis`, which stays with size 1: the mean of the two middle elements if there

@@ -222,9 +222,7 @@ impl Over<'_> {
         gradient: Operand<B>,
         operands: Vec<FloatTensor<B>>,
     ) -> Result<Operand<B>, ReduceBurnError> {
-        let axes = self.application.axes().into();
-        let application = Application::new::<B>(function, &gradient.0, &axes, &operands)?;
-        Ok(Operand(backend::apply::<B>(gradient.0, operands, &application)?))
+        backend::applied(function, gradient, operands, self.application.axes())
     }
 
     fn is_wanted(&self, nth: usize) -> bool {

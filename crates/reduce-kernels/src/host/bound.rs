@@ -8,7 +8,7 @@ use cubecl::{
     prelude::*,
     server::{BufferBinding, Handle},
 };
-use reduce_planner::{ElementType, Problem, Role};
+use reduce_planner::{ElementType, InputSpec, Problem, Role};
 
 use super::client::binding_alignment;
 use crate::{
@@ -162,4 +162,19 @@ pub(super) fn check_inputs(problem: &Problem, bytes: &[Option<u64>]) -> Result<(
 /// Bytes of `count` elements.
 pub(crate) fn byte_count(count: usize, element: ElementType) -> u64 {
     (count as u64).saturating_mul(element.bytes() as u64)
+}
+
+/// Bytes of the memory of a new row-major tensor of the type and the shape of another. A buffer of
+/// 0 bytes cannot be bound.
+///
+/// # Errors
+///
+/// They are more than the device's largest buffer has.
+pub(crate) fn output_bytes(client: &Client, tensor: &InputSpec<'_>) -> Result<usize, ReduceError> {
+    let available = client.properties().memory.max_page_size;
+    let needed = byte_count(tensor.shape.iter().product(), tensor.element);
+    match needed > available {
+        true => Err(Reason::OutputTooLarge { needed, available }.into()),
+        false => Ok((needed as usize).max(tensor.element.bytes())),
+    }
 }

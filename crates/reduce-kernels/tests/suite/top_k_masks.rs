@@ -107,8 +107,11 @@ pub(crate) fn masks(client: &Client) {
 
     // What is refused, before anything is launched.
     let refused = |selection: TopK<'_, TensorHandle>, fill: f32| {
-        let error = selection.over(1).keep_only(client, fill).unwrap_err();
+        let selection = selection.over(1);
+        let checked = selection.check_keep_only(client, fill).unwrap_err();
+        let error = selection.keep_only(client, fill).unwrap_err();
         assert!(!error.launched());
+        assert_eq!(error.to_string(), checked.to_string());
         error.kind()
     };
     assert_eq!(refused(largest(5, &x), 0.0), ErrorKind::Shape);
@@ -121,6 +124,8 @@ pub(crate) fn masks(client: &Client) {
     assert_eq!(refused(largest(2, &integers), f32::NEG_INFINITY), ErrorKind::Parameter);
     assert_eq!(refused(largest(2, &integers), 0.5), ErrorKind::Parameter);
     assert_eq!(refused(largest(2, &positions), -1.0), ErrorKind::Parameter);
+    let described = TensorDescription::row_major(ElementType::F32, [2, 4]);
+    largest(2, &described).over(1).check_keep_only(client, 0.5).unwrap();
     let other = tensor(client, &[0.0f32; 8], &[4, 2], &[2, 1]);
     let error = largest(2, &x).over(1).keep_only_into(client, 0.0, other.binding()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);

@@ -24,7 +24,7 @@ use crate::{
     error::{Reason, ReduceError},
     host::{
         arguments::{count, result_arrays},
-        bound::{Bound, byte_count},
+        bound::{Bound, output_bytes},
         cache::{Asked, Held, Known, Remembered},
         call::{Call, Task, prepare},
         client::has_hardware_math,
@@ -346,17 +346,6 @@ impl Launches for PreparedListApplication {
     fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
         self.reduction.kernels(client, each);
         self.applying(client, each);
-    }
-}
-
-/// Bytes of the memory of a new output that a tensor of the list becomes. A buffer of 0 bytes
-/// cannot be bound.
-fn output_bytes(client: &Client, tensor: &InputSpec<'_>) -> Result<usize, ReduceError> {
-    let available = client.properties().memory.max_page_size;
-    let needed = byte_count(tensor.shape.iter().product(), tensor.element);
-    match needed > available {
-        true => Err(Reason::OutputTooLarge { needed, available }.into()),
-        false => Ok((needed as usize).max(tensor.element.bytes())),
     }
 }
 

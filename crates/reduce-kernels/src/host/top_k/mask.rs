@@ -1,13 +1,18 @@
 //! Inputs of which only the selected elements are kept: a selection of the last of them, and the
 //! launch that compares every element with that.
 
+use std::rc::Rc;
+
 use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
     AppliedProblem, AppliedSpec, ElementType, Illegal, InputSpec, OperatorClass, PlanError, Role,
     applied_needs_wide_indices, reduced_axes, row_major_strides,
 };
 
-use super::{launch::Selecting, request::TopKRequest};
+use super::{
+    launch::Selecting,
+    request::{PreparedTopK, TopKRequest},
+};
 use crate::{
     element::memory_type,
     error::{Reason, ReduceError},
@@ -15,7 +20,7 @@ use crate::{
         arguments::{count, dims, merging_types},
         bound::Bound,
         cache,
-        call::Call,
+        call::{Call, Task},
         companion::list,
     },
     kernels::{
@@ -42,7 +47,71 @@ struct MaskDim {
     position: usize,
 }
 
+/// What masks an input, checked.
+struct Mask {
+    prepared: Rc<PreparedTopK>,
+    applied: AppliedProblem,
+    /// Elements of the input.
+    elements: usize,
+    /// Units of a cube of the second launch.
+    units: u32,
+    grid: [u32; 3],
+}
+
 impl<'a> Call<'a, TopKRequest<'a>> {
+    /// Whether [`keep_only`](Self::keep_only) would write a new row-major tensor from an input whose
+    /// buffer has these many bytes; `None` where there is no buffer.
+    ///
+    /// # Errors
+    ///
+    /// Those of `keep_only`.
+    pub(crate) fn check_keep_only(
+        &self,
+        client: &Client,
+        fill: f32,
+        bytes: &[Option<u64>],
+    ) -> Result<(), ReduceError> {
+        let strides = row_major_strides(&self.task.shape);
+        let Mask { prepared, .. } = self.mask(client, fill, &strides)?;
+        self.task.check_bytes(&prepared.stated, bytes)
+    }
+
+    /// Checks what [`keep_only`](Self::keep_only) writes into a tensor of the input's shape with
+    /// these strides.
+    fn mask(&self, client: &Client, fill: f32, output: &[usize]) -> Result<Mask, ReduceError> {
+        let TopKRequest { element, alignment, shape, strides, axes, .. } = &self.task;
+        if !has(*element, fill) {
+            let (value, expected) = (f64::from(fill), "a number that the elements' type has");
+            let invalid = InvalidParameter { name: "fill", value, expected };
+            return Err(Reason::Parameter { operator: NAME.to_owned(), invalid }.into());
+        }
+        let prepared = self.prepared(client)?;
+        let spec = InputSpec { element: *element, shape, strides, alignment: *alignment };
+        let is_reduced = reduced_axes(shape.len(), axes.as_deref())?;
+        let [of_last, of_position] = strides_beside(shape, &prepared.stated.strides, &is_reduced);
+        let applied = AppliedProblem::new(
+            OperatorClass::new(NAME, element.bytes()).exact(),
+            &spec,
+            axes.as_deref(),
+            &AppliedSpec {
+                element: *element,
+                strides: Some(output),
+                second: None,
+                companions: &[&of_last[..], &of_position[..]],
+            },
+        )?;
+        let elements: usize = shape.iter().product();
+        let device = cache::device(client);
+        let units = UNITS.min(device.max_units_per_cube);
+        let cubes = (elements as u64).div_ceil(u64::from(units) * EACH as u64);
+        let grid = device.grid(cubes).ok_or_else(|| {
+            let reason = Illegal::Grid { cubes, merging: false };
+            let (plan, device) = ("a mask".to_owned(), device.name.clone());
+            ReduceError::from(PlanError::Unfit { plan, device, reason })
+        })?;
+        Ok(Mask { prepared, applied, elements, units, grid })
+    }
+
     /// Writes the input with `fill` in place of all elements but the first `k`, into a tensor of the
     /// same shape. The call selects the last of the `k`, and keeps all axes.
     ///
@@ -56,46 +125,18 @@ impl<'a> Call<'a, TopKRequest<'a>> {
         fill: f32,
         output: TensorBinding,
     ) -> Result<(), ReduceError> {
-        let TopKRequest { element, alignment, .. } = self.task;
-        if !has(element, fill) {
-            let (value, expected) = (f64::from(fill), "a number that the elements' type has");
-            let invalid = InvalidParameter { name: "fill", value, expected };
-            return Err(Reason::Parameter { operator: NAME.to_owned(), invalid }.into());
-        }
-        let (shape, strides) = (self.task.shape.to_vec(), self.task.strides.to_vec());
-        let axes = self.task.axes.as_deref().map(<[usize]>::to_vec);
+        let TopKRequest { element, shape, .. } = &self.task;
+        let element = *element;
         if output.shape[..] != shape[..] {
-            let (expected, found) = (shape, output.shape.to_vec());
+            let (expected, found) = (shape.to_vec(), output.shape.to_vec());
             return Err(Reason::OutputShape { expected, found }.into());
         }
-        let prepared = self.prepared(client)?;
-        let spec = InputSpec { element, shape: &shape, strides: &strides, alignment };
-        let is_reduced = reduced_axes(shape.len(), axes.as_deref())?;
-        let [of_last, of_position] = strides_beside(&shape, &prepared.stated.strides, &is_reduced);
-        let applied = AppliedProblem::new(
-            OperatorClass::new(NAME, element.bytes()).exact(),
-            &spec,
-            axes.as_deref(),
-            &AppliedSpec {
-                element,
-                strides: Some(&output.strides),
-                second: None,
-                companions: &[&of_last[..], &of_position[..]],
-            },
-        )?;
+        let mask = self.mask(client, fill, &output.strides)?;
+        let Mask { prepared, applied, elements, units, grid } = mask;
         let problem = applied.problem();
         let places = problem.output_span();
         let kept = Bound::check(client, Role::Output, output.handle, places, element)?;
-        let elements: usize = shape.iter().product();
         let Some(launch) = &prepared.launch else { return Ok(()) };
-        let device = cache::device(client);
-        let units = UNITS.min(device.max_units_per_cube);
-        let cubes = (elements as u64).div_ceil(u64::from(units) * EACH as u64);
-        let grid = device.grid(cubes).ok_or_else(|| {
-            let reason = Illegal::Grid { cubes, merging: false };
-            let (plan, device) = ("a mask".to_owned(), device.name.clone());
-            ReduceError::from(PlanError::Unfit { plan, device, reason })
-        })?;
         let span = problem.input_span();
         let read = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
         let [last, positions] = prepared.run_new(client, Selecting::from(input, None))?;
