@@ -3,7 +3,7 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, ErrorKind, cubecl, device_of,
+    ElementType, ErrorKind, TensorDescription, cubecl, device_of,
     planner::{row_major_strides, span},
     top_k::{Over, TopK, largest},
 };

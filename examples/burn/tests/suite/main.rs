@@ -87,6 +87,8 @@ macro_rules! suite {
                 pairs_between_operations: pairs::between_operations;
                 pairs_that_are_wrong: pairs::errors_before_launch;
                 selections: selections::values;
+                selections_probabilities: selections::probabilities;
+                selections_masks: selections::masks;
                 selections_quantiles: selections::quantiles;
                 selections_quantiles_of_numbers: selections::quantiles_of_numbers;
                 selections_between_operations: selections::between_operations;
@@ -106,6 +108,7 @@ macro_rules! suite {
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
                 gradients_of_selections: selections::gradients;
+                gradients_of_probabilities: selections::gradients_of_probabilities;
                 gradients_of_narrow_applications: applications::gradients_of_narrow_types;
                 gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
                 gradients_of_narrow_types: gradients::of_narrow_types;

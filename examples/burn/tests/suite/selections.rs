@@ -2,10 +2,13 @@
 //! layout and type.
 
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
-use reduce_burn::{bottom_k, median, nanmedian, nanquantile, quantile, top_k};
+use reduce_burn::{
+    Over, bottom_k, keep_bottom_k, keep_top_k, median, nanmedian, nanquantile, quantile, top_k,
+    top_k_probabilities,
+};
 
 use crate::{
-    contract::message,
+    contract::{message, too_large},
     values::{assert_close, flex, has},
 };
 
@@ -53,6 +56,53 @@ pub(crate) fn values(device: &Device) {
     let x = Tensor::<2, Int>::from_data([[3, -7, 3, 9], [0, 5, -2, 5]], device);
     let (values, positions) = top_k(x, 1, 2);
     assert_eq!((integers(values), integers(positions)), (vec![9, 3, 5, 5], vec![3, 0, 1, 3]));
+}
+
+/// Probabilities over the selected elements and over the slice along each axis, and the positions,
+/// beside those of burn-flex.
+pub(crate) fn probabilities(device: &Device) {
+    for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+        if !has(device, dtype) {
+            continue;
+        }
+        for (with_nan, axis) in [(false, 0), (false, 1), (false, -1), (true, 1)] {
+            let data = TensorData::new(data(4 * 50 * 6, with_nan), [4, 50, 6]).convert_dtype(dtype);
+            for over in [Over::Selected, Over::Slice] {
+                let found = |device: &Device| {
+                    let x = Tensor::<3>::from_data(data.clone(), (device, dtype)).swap_dims(0, 1);
+                    let (values, positions) = top_k_probabilities(x, axis, 3, over);
+                    assert_eq!(values.dtype(), dtype);
+                    (values.into_data(), integers(positions))
+                };
+                let (found, expected) = (found(device), found(&flex()));
+                let case = format!("{dtype:?} axis {axis} NaN {with_nan} over {over}");
+                assert_close(&found.0, &expected.0, tolerance, &case);
+                assert_eq!(found.1, expected.1, "{case}");
+            }
+        }
+    }
+}
+
+/// Masks along each axis, beside those of burn-flex. Kept elements stay as they are.
+pub(crate) fn masks(device: &Device) {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        if !has(device, dtype) {
+            continue;
+        }
+        for (with_nan, axis) in [(false, 0), (true, 1), (false, -1)] {
+            let data = TensorData::new(data(4 * 50 * 6, with_nan), [4, 50, 6]).convert_dtype(dtype);
+            let found = |device: &Device| {
+                let x = Tensor::<3>::from_data(data.clone(), (device, dtype)).swap_dims(0, 1);
+                let largest = keep_top_k(x.clone(), axis, 3, f32::NEG_INFINITY).into_data();
+                (largest, keep_bottom_k(x, axis, 2, 0.5).into_data())
+            };
+            let (found, expected) = (found(device), found(&flex()));
+            let case = format!("{dtype:?} axis {axis} NaN {with_nan}");
+            assert_close(&found.0, &expected.0, 0.0, &case);
+            assert_close(&found.1, &expected.1, 0.0, &case);
+        }
+    }
+    assert_eq!(keep_top_k(Tensor::<2>::empty([0, 3], device), 1, 2, 0.0).dims(), [0, 3]);
 }
 
 /// Medians and quantiles, of an even and of an odd number of elements, and of slices with NaN and
@@ -120,11 +170,49 @@ pub(crate) fn gradients(device: &Device) {
     assert_eq!(gradient, expected);
 }
 
+/// Gradients of probabilities and of masks, along each axis, beside those of burn-flex.
+pub(crate) fn gradients_of_probabilities(device: &Device) {
+    type Function = fn(Tensor<3>, i64) -> Tensor<3>;
+    let functions: [(&str, Function); 3] = [
+        ("over selected", |x, axis| top_k_probabilities(x, axis, 3, Over::Selected).0),
+        ("over slice", |x, axis| top_k_probabilities(x, axis, 3, Over::Slice).0),
+        ("mask", |x, axis| keep_top_k(x, axis, 3, -1.0)),
+    ];
+    for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+        if !has(device, dtype) {
+            continue;
+        }
+        let data = TensorData::new(data(4 * 50 * 6, false), [4, 50, 6]).convert_dtype(dtype);
+        for (name, function) in functions {
+            for axis in [0, 1, -1] {
+                let gradient = |device: &Device| {
+                    let x = Tensor::<3>::from_data(data.clone(), (device, dtype)).require_grad();
+                    let found = function(x.clone().swap_dims(0, 1), axis);
+                    let squares = (found.clone() * found).sum();
+                    x.grad(&squares.backward()).expect("the tensor is tracked").into_data()
+                };
+                let case = format!("gradient of {name} of {dtype:?} along {axis}");
+                let expected = gradient(&flex().autodiff());
+                assert_close(&gradient(device), &expected, tolerance, &case);
+            }
+        }
+    }
+    let x = Tensor::<2>::zeros([2, 3], device).require_grad();
+    let (nothing, _) = top_k_probabilities(x.clone(), 1, 0, Over::Slice);
+    let gradient = x.grad(&nothing.sum().backward()).expect("the tensor is tracked");
+    assert_eq!(numbers(Tensor::<2>::from_inner(gradient)), [0.0; 6]);
+}
+
 /// Selections read what Burn's operations before them write, and these read theirs.
 pub(crate) fn between_operations(device: &Device) {
     let x = Tensor::<2>::from_data([[1.0f32, 2.0, 3.0], [6.0, 5.0, 4.0]], device);
     let (values, positions) = top_k(x * 2.0, 1, 2);
     assert_eq!(numbers(values + positions.float()), [8.0, 5.0, 12.0, 11.0]);
+    let x = Tensor::<2>::from_data([[1.0f32, 2.0, 2.0], [6.0, 5.0, 6.0]], device);
+    let (shares, experts) = top_k_probabilities(x.clone() * 2.0, 1, 2, Over::Selected);
+    assert_eq!(numbers(shares + experts.float()), [1.5, 2.5, 0.5, 2.5]);
+    let masked = keep_top_k(x * 2.0, 1, 1, 0.0) + 1.0;
+    assert_eq!(numbers(masked), [1.0, 5.0, 1.0, 13.0, 1.0, 1.0]);
 }
 
 /// Each mistake is found when the function is called.
@@ -138,6 +226,18 @@ pub(crate) fn errors_before_launch(device: &Device) {
         (
             message(|| bottom_k(x(), 2, 1)),
             "`bottom_k` of a tensor of shape [2, 3]: axis 2 is out of",
+        ),
+        (
+            message(|| top_k_probabilities(x(), -1, 4, Over::Slice)),
+            "`top_k_probabilities` of a tensor of shape [2, 3]: the 4 first of 3 elements were",
+        ),
+        (
+            message(|| keep_bottom_k(x(), 2, 1, 0.0)),
+            "`keep_bottom_k` of a tensor of shape [2, 3]: axis 2 is out of",
+        ),
+        (
+            message(|| keep_top_k(x(), 1, 0, 0.0)),
+            "`keep_top_k` of a tensor of shape [2, 3]: `keep_top_k`: k is 0, but must be 1 or more",
         ),
         (
             message(|| quantile(x(), 1, 1.5)),
@@ -158,6 +258,12 @@ pub(crate) fn errors_before_launch(device: &Device) {
         ),
     ];
     for (found, expected) in cases {
+        assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
+    }
+    if let Some(large) = too_large(device) {
+        // The selection alone fits.
+        let found = message(|| keep_top_k(large, 1, 2, 0.0));
+        let expected = "`keep_top_k` of a tensor of shape [32768, 32768]: the result takes";
         assert!(found.starts_with(expected), "{found:?} is not {expected:?}");
     }
 }
