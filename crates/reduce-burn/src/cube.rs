@@ -133,10 +133,11 @@ impl ReduceBackend for CubeBackend {
                 let (_, dtype) = selection.input();
                 let input = described_tensor(&(dtype, selection.input_shape().clone()))?;
                 let described = described_selection(&input, selection)?;
-                Ok(match selection.output() {
-                    SelectionOutput::Masked { fill } => described.check_keep_only(&client, fill)?,
-                    _ => described.check(&client)?,
-                })
+                match selection.output() {
+                    SelectionOutput::Masked { fill } => described.check_keep_only(&client, fill),
+                    _ => described.check(&client),
+                }?;
+                Ok(())
             }
             Operation::Clipping(clipping) => {
                 let tensors = clipping.tensors().iter().map(described_tensor);
