@@ -48,7 +48,7 @@ use crate::{
 };
 
 pub use crate::{
-    list_selection::{ListTopK, largest_of_list, smallest_of_list},
+    list_selection::{ListSelections, ListTopK, largest_of_list, smallest_of_list},
     operator::builtin::ClippedToNorm,
 };
 

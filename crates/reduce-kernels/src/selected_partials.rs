@@ -405,7 +405,9 @@ impl SelectedMerge<'_> {
             Part::copied(values, positions, partial.description.count())
         });
         let parts = parts.collect::<Result<_, _>>()?;
-        in_parts.run(client, parts, merged.len, finish, |_, error| error)
+        let tensors = columns.iter().map(|[values, positions]| (values, Some(positions)));
+        let call = in_parts.call(parts, merged.len, finish)?;
+        call.run(client, &tensors.collect::<Vec<_>>(), |_, error| error)
     }
 
     /// The description of all together, which are everything that is to be selected from.

@@ -447,24 +447,14 @@ impl<'a, T: Input> TopK<'a, T> {
         Ok(self.call_of(if self.only_last { task.only_last()? } else { task }))
     }
 
-    /// The call that selects from a part of the slices, of this input: as many elements as it has
-    /// and no more than `k`, in the order that is asked for. What has one rank lies side by side.
+    /// The call that selects from this part of the slices; see [`TopKRequest::of_part`].
     pub(crate) fn call_of_part<'s>(
         &'s self,
         input: InputSpec<'s>,
         table: Option<InputSpec<'s>>,
         positions: ElementType,
     ) -> Result<Call<'s, TopKRequest<'s>>, ReduceError> {
-        let request = self.request(input, table)?;
-        let positions = Some(positions);
-        Ok(self.call_of(TopKRequest {
-            or_fewer: true,
-            ranks_first: true,
-            probabilities: None,
-            values: None,
-            positions,
-            ..request
-        }))
+        Ok(self.call_of(self.request(input, table)?.of_part(positions)))
     }
 
     /// What is selected of slices that come in parts. `stated` is the selection of a part, or that

@@ -14,7 +14,7 @@ use crate::{
     error::ReduceError,
     host::{apply::launch::Tensors, top_k::launch::Selecting},
     input::{Input, alignment_of},
-    list::{AppliedList, ListReduction},
+    list::{AppliedList, ListReduction, ListSelections},
     operator::{Apply, Operator},
     reduction::Reduction,
     top_k::TopK,
@@ -214,6 +214,19 @@ impl<T: Input> WarmUp for TopK<'_, T> {
     fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
         self.check(client)?;
         self.call(None)?.has_new_kernels(client)
+    }
+}
+
+impl<T: Input> WarmUp for ListSelections<'_, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let tensors = stand_ins(client, self.tensors())?;
+        self.launch(client, &tensors.iter().collect::<Vec<_>>())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.launches_new_kernels(client)
     }
 }
 

@@ -18,7 +18,7 @@ use reduce_kernels::{
     TensorDescription, Var,
     cubecl::{launched::LaunchedKernels, prelude::*, std::tensor::TensorHandle},
     device_of,
-    list::{ClippedToNorm, reduce_list},
+    list::{ClippedToNorm, largest_of_list, reduce_list},
     normalize::{AppliedReduction, LayerNorm, Softmax},
     operator::{Apply, Operator},
     operators::NormL1,
@@ -314,6 +314,10 @@ fn answers_are_those_of_cubecl(client: &Client) {
         Box::new(smallest(4, &long).over(1).with_positions(&numbers)),
         Box::new(largest(5, &long).over(1).with_positions(&integers)),
         Box::new(largest(5, &long).over(0).with_positions(&numbers)),
+        Box::new(largest_of_list(5, list(2)).each()),
+        Box::new(largest_of_list(5, list(2)).all()),
+        Box::new(largest_of_list(7, [&row, &long]).all()),
+        Box::new(largest_of_list(600, list(3)).in_order_of_positions().all()),
     ];
     let mut known = LaunchedKernels::new().finish();
     let (mut new_ones, mut wrong) = (0, Vec::new());

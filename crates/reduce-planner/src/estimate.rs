@@ -81,6 +81,27 @@ impl Estimate {
         }
     }
 
+    /// The estimate of these launches and of others after them. Cubes and waves are those of what
+    /// takes longer.
+    pub(crate) fn then(&self, next: &Self) -> Self {
+        let longer = if self.device_ns() < next.device_ns() { next } else { self };
+        let transfer_ns = self.transfer_ns + next.transfer_ns;
+        let memory_ns = self.memory_ns() + next.memory_ns();
+        Self {
+            launch_ns: self.launch_ns + next.launch_ns,
+            gap_ns: self.gap_ns + next.gap_ns,
+            waiting_ns: self.waiting_ns + next.waiting_ns,
+            transfer_ns,
+            issue_ns: self.issue_ns + next.issue_ns,
+            together_ns: self.together_ns + next.together_ns,
+            merge_ns: self.merge_ns + next.merge_ns,
+            locality: if memory_ns > 0.0 { transfer_ns / memory_ns } else { 1.0 },
+            rounds: self.rounds + next.rounds,
+            resident_cubes: longer.resident_cubes,
+            waves: longer.waves,
+        }
+    }
+
     /// Time of moving the bytes with the locality of the access.
     #[must_use]
     pub fn memory_ns(&self) -> f64 {

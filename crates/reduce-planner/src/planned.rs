@@ -31,6 +31,16 @@ pub trait Planned {
     /// lines are, and no line is that of a problem of another kind.
     fn line(&self) -> String;
 
+    /// One line about all launches of a plan: what the plan says of itself, and what it does not
+    /// know about without the problem.
+    ///
+    /// # Errors
+    ///
+    /// The device cannot run the problem.
+    fn sentence(&self, plan: &Self::Plan, _device: &Device) -> Result<String, PlanError> {
+        Ok(plan.to_string())
+    }
+
     /// Chooses a plan.
     ///
     /// # Errors
@@ -203,7 +213,35 @@ planned!(Problem, Plan, choose, Plan::estimate;
 );
 planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;);
 planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;);
-planned!(TopKProblem, TopKPlan, choose_top_k, TopKPlan::estimate;);
+
+/// The plan is that of the selection alone, as [`choose_top_k`] gives it. Estimates and sentences
+/// are about all launches.
+impl Planned for TopKProblem {
+    type Plan = TopKPlan;
+
+    fn line(&self) -> String {
+        self.to_string()
+    }
+
+    fn sentence(&self, plan: &TopKPlan, device: &Device) -> Result<String, PlanError> {
+        plan.whole_sentence(self, device)
+    }
+
+    fn choose(&self, device: &Device) -> Result<Choice<TopKPlan>, PlanError> {
+        let choice = choose_top_k(self, device)?;
+        let estimate = choice.plan.whole_estimate(self, device)?;
+        Ok(Choice { estimate, ..choice })
+    }
+
+    fn check(&self, plan: &TopKPlan, device: &Device) -> Result<(), PlanError> {
+        plan.check(self, device)
+    }
+
+    fn estimate(&self, plan: &TopKPlan, device: &Device) -> Result<Estimate, PlanError> {
+        plan.check(self, device)?;
+        plan.whole_estimate(self, device)
+    }
+}
 
 /// The problem of an application, and that of its reduction alone.
 impl Planned for (AppliedProblem, Problem) {

@@ -1,9 +1,9 @@
 //! Selections: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, Over, PlanError,
+    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, Over, PlanError, Planned,
     Probabilities, ProblemError, Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem,
-    choose_top_k, row_major_strides,
+    choose, choose_top_k, row_major_strides,
 };
 
 /// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
@@ -35,10 +35,10 @@ fn sentence(shape: &[usize], axis: usize, k: usize) -> String {
     chosen(&stated(ElementType::F32, shape, axis, k), &Device::h200()).to_string()
 }
 
-/// A router's selection is one launch, with or without probabilities, and plans do not depend on
-/// these. Only the lines of the problems differ.
+/// Plans of a selection do not depend on whether it writes probabilities. Only the lines of the
+/// problems differ.
 #[test]
-fn probabilities_take_no_launch_of_their_own() {
+fn probabilities_change_no_plan() {
     let device = Device::h200();
     for (shape, k) in [([65536, 128], 8), ([256, 131_072], 64)] {
         let plain = stated(ElementType::F32, &shape, 1, k);
@@ -61,6 +61,73 @@ fn probabilities_take_no_launch_of_their_own() {
             assert_ne!(problem.to_string(), plain.to_string());
             assert!(problem.to_string().ends_with(&format!("probabilities over {over}")));
         }
+    }
+}
+
+/// What is launched beside a selection is told for its problem: the reduction that probabilities
+/// over slices need outside registers, and the launch that writes a mask.
+#[test]
+fn launches_beside_a_selection() {
+    let device = Device::h200();
+    let with = |shape: [usize; 2], k, probabilities| {
+        let strides = row_major_strides(&shape);
+        let input = InputSpec {
+            element: ElementType::F32,
+            shape: &shape,
+            strides: &strides,
+            alignment: 256,
+        };
+        let selected = SelectedSpec {
+            positions: ElementType::U32,
+            kept_strides: &[k],
+            rank_stride: 1,
+            written: None,
+            probabilities,
+        };
+        TopKProblem::new(&input, Some(&[1]), k, &selected).unwrap()
+    };
+    let told = |problem: &TopKProblem| {
+        let Choice { plan, estimate, .. } = problem.choose(&device).unwrap();
+        assert_eq!(problem.estimate(&plan, &device).unwrap(), estimate);
+        let launches = plan.whole_launch_count(problem, &device).unwrap();
+        (launches, problem.sentence(&plan, &device).unwrap(), estimate.microseconds())
+    };
+    let over = |over| Some(Probabilities { over, element: ElementType::F32 });
+    for (shape, k, launches) in [([65536, 128], 8, 1), ([256, 131_072], 64, 2)] {
+        let plain = with(shape, k, None);
+        let (one, sentence, microseconds) = told(&plain);
+        assert_eq!((one, &sentence), (1, &chosen(&plain, &device).to_string()));
+        assert_eq!(told(&with(shape, k, over(Over::Selected))).0, 1);
+
+        let whole = with(shape, k, over(Over::Slice));
+        let (found, of_whole, longer) = told(&whole);
+        assert_eq!(found, launches);
+        let sums = whole.sums().unwrap();
+        assert_eq!((sums.outputs(), sums.reduction_len()), (shape[0], shape[1]));
+        if launches == 1 {
+            assert_eq!((of_whole, longer), (sentence.clone(), microseconds));
+        } else {
+            let first = choose(sums, &device).unwrap();
+            let expected = format!(
+                "2 launches: {}, for the sums of exponentials; then {sentence}",
+                first.plan
+            );
+            assert_eq!(of_whole, expected);
+            assert!(longer > microseconds.max(first.expected_microseconds()), "{longer}");
+        }
+
+        let mask = plain.clone().masked();
+        let (found, of_mask, longer) = told(&mask);
+        let expected = format!(
+            "2 launches: {sentence}; then a launch that compares each element with the last selected \
+             one"
+        );
+        assert_eq!((found, of_mask), (2, expected));
+        assert!(longer > microseconds, "{longer}");
+        // Each element is read and written.
+        assert_eq!(mask.bytes(), 8 * (shape[0] * shape[1]) as u64);
+        assert_eq!(mask.to_string(), format!("{plain} | mask"));
+        assert_ne!(mask, plain);
     }
 }
 

@@ -160,6 +160,7 @@ macro_rules! suite {
                 top_k_in_chunks: top_k_parts::chunks;
                 top_k_in_chunks_at_the_edges: top_k_parts::chunks_at_the_edges;
                 top_k_of_lists: top_k_parts::lists;
+                top_k_of_lists_planned: top_k_parts::lists_planned;
                 corpus_as_chosen: corpus::as_chosen;
                 random_problems: random::problems;
                 operator_laws: laws::hold;

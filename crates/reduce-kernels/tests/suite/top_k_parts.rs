@@ -4,12 +4,13 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, ErrorKind, ReduceError, cubecl, device_of,
+    ElementType, ErrorKind, ReduceError, TensorDescription, cubecl, device_of,
     list::{largest_of_list, smallest_of_list},
     partials::{PartialsError, SelectedPartial, merge_selected},
-    planner::{ProblemError, row_major_strides, span},
+    planner::{Access, Planned, ProblemError, TopKMethod, TopKProblem, row_major_strides, span},
+    plans::{PlanSource, PlanStore, RecordedCall, TunedPlan},
     storage_type,
-    top_k::{Selected, largest},
+    top_k::{Over, Selected, largest},
 };
 
 use crate::{
@@ -407,4 +408,73 @@ pub(crate) fn lists(client: &Client) {
     assert_eq!(of_two().run_each(client).unwrap().len(), 2);
     assert_eq!(largest_of_list(0, []).run_all(client).unwrap_err().kind(), ErrorKind::Shape);
     assert!(largest_of_list(3, []).run_each(client).unwrap().is_empty());
+}
+
+/// The selections of a list without running it: problems, plans, stored plans, recordings, and the
+/// errors of its runs.
+pub(crate) fn lists_planned(client: &Client) {
+    let row = |len: usize| TensorDescription::row_major(ElementType::F32, [len]);
+    let described = [row(2000), row(3), TensorDescription::row_major(ElementType::F32, [])];
+    let list = || largest_of_list(5, &described).or_fewer();
+    let each = list().each().problems().unwrap();
+    let lens = |problems: &[TopKProblem]| {
+        let each = problems.iter().map(|problem| (problem.slices().reduction_len(), problem.k()));
+        each.collect::<Vec<_>>()
+    };
+    assert_eq!(lens(&each), [(2000, 5), (3, 3), (1, 1)]);
+    // The last one selects from the candidates of all.
+    let all = list().all().problems().unwrap();
+    assert_eq!(lens(&all), [(2000, 5), (3, 3), (1, 1), (9, 5)]);
+    for (selections, problems) in [(list().each(), &each), (list().all(), &all)] {
+        selections.check(client).unwrap();
+        for (call, problem) in selections.record().unwrap().iter().zip(problems) {
+            let RecordedCall::TopK(call) = call else { panic!("{call}") };
+            assert_eq!(call.problem().unwrap(), *problem);
+        }
+        let plans = selections.plans(client).unwrap();
+        assert_eq!(plans.len(), problems.len());
+        assert!(plans.iter().all(|in_use| in_use.source == PlanSource::Chosen));
+    }
+
+    // A stored plan of any of the launches, that from the candidates included.
+    let device = device_of(client);
+    let data: Vec<f32> = (0..2000).map(|i| (i * 7919 % 1009) as f32).collect();
+    let (x, y) = (tensor(client, &data, &[2000], &[1]), tensor(client, &data[..70], &[70], &[1]));
+    let pair = || largest_of_list(50, [&x, &y]);
+    let expected = pair().run_all(client).unwrap();
+    let problems = pair().all().problems().unwrap();
+    let mut store = PlanStore::new(&device);
+    for problem in &problems {
+        let mut plan = problem.choose(&device).unwrap().plan;
+        (plan.access, plan.method) = (Access::new(plan.access.direction), TopKMethod::Buffer);
+        (plan.units_per_slice, plan.slices_per_cube, plan.cubes_per_slice) = (16, 1, 1);
+        (plan.buffer, plan.digit_bits) = (128, 4);
+        store.insert(problem, &device, TunedPlan::new(plan, 1, 2)).unwrap();
+    }
+    let stored = pair().with_plans(&store).all().plans(client).unwrap();
+    for (in_use, problem) in stored.iter().zip(&problems) {
+        assert_eq!(in_use.source, PlanSource::Stored);
+        assert_eq!(Some(in_use.plan), store.plan_for(problem, &device));
+    }
+    let found = pair().with_plans(&store).run_all(client).unwrap();
+    let positions = |of: &Selected| read::<u32>(client, &of.positions, 50);
+    assert_eq!(positions(&found), positions(&expected));
+
+    // A check gives the error of the run.
+    let short = tensor(client, &[0f32; 8], &[3, 4], &[4, 1]);
+    let integers = tensor(client, &[0i32; 12], &[3, 4], &[4, 1]);
+    for (tensors, k) in [([&x, &short], 2), ([&x, &integers], 2), ([&x, &y], 2071)] {
+        let list = || largest_of_list(k, tensors);
+        let error = list().run_all(client).unwrap_err().to_string();
+        assert_eq!(list().all().check(client).unwrap_err().to_string(), error);
+        let each = list().run_each(client).map(drop).map_err(|error| error.to_string());
+        let checked = list().each().check(client).map_err(|error| error.to_string());
+        assert_eq!(checked, each);
+    }
+    let refused = pair().probabilities(Over::Slice).all().check(client).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Arguments);
+    let mut other = device;
+    other.elements.retain(|&element| element != ElementType::F32);
+    let unsupported = pair().plan_for(&other).each().check(client).unwrap_err();
+    assert!(unsupported.is_unsupported(), "{unsupported}");
 }

@@ -52,15 +52,17 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for TopKProblem {
     /// One line: the numbers of selected elements and of those that are written, their stride and
-    /// their span, the line of the slices, and which probabilities are written, if any are.
+    /// their span, the line of the slices, which probabilities are written, if any are, and whether
+    /// there is a mask.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slices, k, written, rank_stride, span, probabilities } = self;
+        // The sums of exponentials follow from the rest.
+        let Self { slices, k, written, rank_stride, span, probabilities, sums: _, masked } = self;
         write!(f, "top_k {written} of {k}, {rank_stride} apart, span {span} | {slices}")?;
         // The type of probabilities is that of the first result of the slices.
-        match probabilities {
-            Some(Probabilities { over, .. }) => write!(f, " | probabilities over {over}"),
-            None => Ok(()),
+        if let Some(Probabilities { over, .. }) = probabilities {
+            write!(f, " | probabilities over {over}")?;
         }
+        f.write_str(if *masked { " | mask" } else { "" })
     }
 }
 

@@ -3,12 +3,13 @@
 use core::fmt;
 
 use super::{
-    InputSpec, OperatorClass, OutputSpec, Problem, SecondSpec,
+    ElementCost, InputSpec, OperatorClass, OutputSpec, Problem, SecondSpec,
     statement::{check_output, check_rank, checked_span, select},
 };
 use crate::{
     element::ElementType,
     error::{ProblemError, Role},
+    numerics::Numerics,
     problem::reduced_axes,
 };
 
@@ -93,6 +94,9 @@ pub struct TopKProblem {
     pub(super) rank_stride: usize,
     pub(super) span: usize,
     pub(super) probabilities: Option<Probabilities>,
+    /// What probabilities over slices need of each slice. It follows from the other fields.
+    pub(super) sums: Option<Problem>,
+    pub(super) masked: bool,
 }
 
 impl TopKProblem {
@@ -152,7 +156,20 @@ impl TopKProblem {
         let strides: Vec<usize> = kept_strides.iter().copied().chain([rank_stride]).collect();
         let span = checked_span(Role::Output, &shape, &strides)?;
         check_output(&shape, &strides)?;
-        Ok(Self { slices, k, written, rank_stride, span, probabilities })
+        let sums = match probabilities {
+            Some(Probabilities { over: Over::Slice, .. }) => {
+                Some(softmax_sums(input, axes, kept_strides)?)
+            }
+            _ => None,
+        };
+        Ok(Self { slices, k, written, rank_stride, span, probabilities, sums, masked: false })
+    }
+
+    /// The same problem of a mask: what is selected, the last of the `k` elements, only serves to
+    /// write the input again with a number in place of all elements after it.
+    #[must_use]
+    pub fn masked(self) -> Self {
+        Self { masked: true, ..self }
     }
 
     /// The slices, as a reduction that gives the value and the position of one element of each.
@@ -191,10 +208,29 @@ impl TopKProblem {
         self.probabilities
     }
 
+    /// The reduction of each slice to its largest element and one over the sum of its exponentials,
+    /// if probabilities over slices are written. [`TopKPlan::sums_before`] tells whether a plan
+    /// launches it.
+    ///
+    /// [`TopKPlan::sums_before`]: crate::TopKPlan::sums_before
+    #[must_use]
+    pub fn sums(&self) -> Option<&Problem> {
+        self.sums.as_ref()
+    }
+
+    /// Whether the input is written again, with nothing but the selected elements.
+    #[must_use]
+    pub fn is_masked(&self) -> bool {
+        self.masked
+    }
+
     /// Bytes that must move: each distinct element is read once, and the selected ones are written
-    /// with their positions, which may be read before.
+    /// with their positions, which may be read before. A mask writes each element, and no position.
     #[must_use]
     pub fn bytes(&self) -> u64 {
+        if self.masked {
+            return self.bytes_of_input().saturating_add(self.bytes_of_mask());
+        }
         let of_one: usize = self.slices.results().iter().map(|result| result.bytes()).sum();
         let more = self.slices.outputs().saturating_mul(self.written.saturating_sub(1));
         let of_slices =
@@ -203,4 +239,36 @@ impl TopKProblem {
         let written = self.slices.outputs().saturating_mul(self.written);
         of_slices.saturating_add(written.saturating_mul(of_position) as u64)
     }
+
+    /// Bytes of the distinct elements of the input.
+    pub(crate) fn bytes_of_input(&self) -> u64 {
+        let results = self.slices.outputs().saturating_mul(self.slices.result_bytes()) as u64;
+        self.slices.bytes_of_first().saturating_sub(results)
+    }
+
+    /// Bytes that a mask writes.
+    fn bytes_of_mask(&self) -> u64 {
+        let elements = self.slices.outputs().saturating_mul(self.slices.reduction_len());
+        elements.saturating_mul(self.slices.input().bytes()) as u64
+    }
+}
+
+/// The reduction to the largest element of each slice and one over the sum of its exponentials, of
+/// f64 or f32. Selections have the same bits in every batch, and so have their probabilities.
+fn softmax_sums(
+    input: &InputSpec<'_>,
+    axes: Option<&[usize]>,
+    kept_strides: &[usize],
+) -> Result<Problem, ProblemError> {
+    let real = match input.element {
+        ElementType::F64 => ElementType::F64,
+        _ => ElementType::F32,
+    };
+    let class = OperatorClass::new("softmax_sums", 2 * real.bytes())
+        .fields(2)
+        .element_cost(ElementCost::Exponential)
+        .blockwise();
+    let output = OutputSpec { elements: &[real, real], strides: Some(kept_strides) };
+    let problem = Problem::with_inputs(class, input, None, None, axes, &output)?;
+    Ok(problem.with_numerics(Numerics::BatchInvariant))
 }

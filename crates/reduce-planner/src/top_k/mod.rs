@@ -4,6 +4,7 @@
 //! memory, which is cut to `k` when it is full. The floor is one read of the input. More elements
 //! than shared memory holds are sorted in runs, which further launches merge.
 
+mod beside;
 mod choose;
 mod plan;
 

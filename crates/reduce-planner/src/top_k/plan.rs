@@ -81,7 +81,9 @@ impl TopKPlan {
         self.cubes_per_slice > 1 || matches!(self.method, TopKMethod::Runs)
     }
 
-    /// Number of launches. Runs in the order of positions are sorted a second time.
+    /// Number of launches of the selection itself; see also
+    /// [`whole_launch_count`](Self::whole_launch_count). Runs in the order of positions are sorted a
+    /// second time.
     #[must_use]
     pub const fn launch_count(&self) -> u32 {
         match self.method {

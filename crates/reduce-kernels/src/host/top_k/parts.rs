@@ -45,13 +45,23 @@ pub(crate) struct InParts {
 /// A selection from one part, whose results are candidates.
 pub(crate) struct Part<'a> {
     pub(crate) call: Call<'a, TopKRequest<'a>>,
-    pub(crate) input: &'a TensorHandle,
-    pub(crate) table: Option<&'a TensorHandle>,
     /// What the first position of a slice of the part counts as.
     pub(crate) first: u64,
     /// Elements that it gives of each slice.
     pub(crate) count: usize,
 }
+
+/// A selection from several parts, of which nothing is prepared.
+pub(crate) struct CallInParts<'a> {
+    whole: InParts,
+    parts: Vec<Part<'a>>,
+    /// The selection from what the parts give.
+    merge: Call<'a, TopKRequest<'a>>,
+    finish: Finish,
+}
+
+/// The input of a part, and the tensor of positions to write if the part has one.
+pub(crate) type PartTensors<'a> = (&'a TensorHandle, Option<&'a TensorHandle>);
 
 /// Candidates of all slices: those with one rank side by side, and those of a part before those of
 /// the next.
@@ -102,41 +112,28 @@ impl InParts {
         Ok(Candidates { values: new(self.element)?, positions: new(self.positions)?, count })
     }
 
-    /// Selects from each part, and then from what all of them give. `len` is the number of elements
-    /// of each slice in all parts together. Every part is checked before the first launch. `of_part`
-    /// tells which part an error is of. Gives the new tensors, if they are new.
-    pub(crate) fn run(
-        &self,
-        client: &Client,
+    /// The selection from each part, and then from what all of them give. `len` is the number of
+    /// elements of each slice in all parts together. The latter is planned for the device of the
+    /// parts, with their store.
+    ///
+    /// # Errors
+    ///
+    /// Slices of fewer than `k` elements, and outputs that do not fit.
+    pub(crate) fn call(
+        self,
         mut parts: Vec<Part<'_>>,
         len: usize,
         finish: Finish,
-        of_part: impl Fn(usize, ReduceError) -> ReduceError,
-    ) -> Result<Option<[TensorHandle; 2]>, ReduceError> {
+    ) -> Result<CallInParts<'_>, ReduceError> {
         let count = parts.iter().map(|part| part.count).sum();
         let slices = self.slices();
         for part in &mut parts {
             part.call.task.places = slices.saturating_mul(count);
         }
-        let merge = self.merge(client, count, len, &finish)?;
-        let each = parts.iter().enumerate();
-        let prepared =
-            each.map(|(nth, part)| part.call.prepared(client).map_err(|error| of_part(nth, error)));
-        let prepared: Vec<Rc<PreparedTopK>> = prepared.collect::<Result<_, _>>()?;
-        let candidates = self.new_candidates(client, count)?;
-        let mut ready = Vec::new();
-        let mut before = 0;
-        for (nth, (part, prepared)) in parts.iter().zip(&prepared).enumerate() {
-            let &Part { input, table, first, count, .. } = part;
-            let selecting = Selecting { input, table, start: before * slices, first, tables: None };
-            let outputs = [&candidates.values, &candidates.positions];
-            let outputs = outputs.map(|handle| handle.clone().binding());
-            let stream = Some(candidates.values.stream.value);
-            let launch = prepared.ready(client, selecting, outputs, stream);
-            ready.extend(launch.map_err(|error| of_part(nth, error))?);
-            before += count;
-        }
-        self.finish(client, &merge, &candidates, finish, ready)
+        let (device, plans) =
+            parts.first().map_or((None, None), |part| (part.call.device, part.call.plans));
+        let merge = Call { device, plans, ..self.merging(count, len, &finish)? };
+        Ok(CallInParts { whole: self, parts, merge, finish })
     }
 
     /// Selects from candidates that are there.
@@ -155,8 +152,7 @@ impl InParts {
     ///
     /// # Errors
     ///
-    /// Slices of fewer than `k` elements, outputs that do not fit, and what a selection of
-    /// candidates cannot run for.
+    /// Those of [`merging`](Self::merging), and what a selection of candidates cannot run for.
     pub(crate) fn merge(
         &self,
         client: &Client,
@@ -164,6 +160,20 @@ impl InParts {
         len: usize,
         finish: &Finish,
     ) -> Result<Rc<PreparedTopK>, ReduceError> {
+        self.merging(count, len, finish)?.prepared(client)
+    }
+
+    /// The selection from `count` candidates of each slice of `len` elements.
+    ///
+    /// # Errors
+    ///
+    /// Slices of fewer than `k` elements, and outputs that do not fit.
+    fn merging(
+        &self,
+        count: usize,
+        len: usize,
+        finish: &Finish,
+    ) -> Result<Call<'static, TopKRequest<'static>>, ReduceError> {
         let is_last = !matches!(finish, Finish::Candidates);
         let probabilities = self.probabilities.filter(|_| is_last);
         if probabilities.is_some_and(|of| of.over == Over::Slice) {
@@ -204,7 +214,7 @@ impl InParts {
             ..TopKRequest::new(input, Some(&axes), self.k)
         };
         let request = if self.only_last && is_last { request.only_last()? } else { request };
-        of_task(request).prepared(client)
+        Ok(of_task(request.into_owned()))
     }
 
     /// Elements that are written in the end of each slice of `len`.
@@ -241,6 +251,46 @@ impl InParts {
         let last = merge.ready(client, selecting, outputs, stream)?;
         ready.into_iter().chain(last).for_each(ReadyTopK::run);
         Ok(new)
+    }
+}
+
+impl<'a> CallInParts<'a> {
+    /// The selection from each part, and last the one from what they give.
+    pub(crate) fn into_calls(self) -> Vec<Call<'a, TopKRequest<'a>>> {
+        self.parts.into_iter().map(|part| part.call).chain([self.merge]).collect()
+    }
+
+    /// Selects from parts that are these tensors. Everything is checked before the first launch.
+    /// `of_part` tells which part an error is of. Gives the new tensors, if they are new.
+    pub(crate) fn run(
+        self,
+        client: &Client,
+        tensors: &[PartTensors<'_>],
+        of_part: impl Fn(usize, ReduceError) -> ReduceError,
+    ) -> Result<Option<[TensorHandle; 2]>, ReduceError> {
+        let Self { whole, parts, merge, finish } = self;
+        let slices = whole.slices();
+        let each = parts.iter().enumerate();
+        let prepared =
+            each.map(|(nth, part)| part.call.prepared(client).map_err(|error| of_part(nth, error)));
+        let prepared: Vec<Rc<PreparedTopK>> = prepared.collect::<Result<_, _>>()?;
+        let merge = merge.prepared(client)?;
+        let candidates = whole.new_candidates(client, parts.iter().map(|part| part.count).sum())?;
+        let mut ready = Vec::new();
+        let mut before = 0;
+        for (nth, ((part, prepared), &(input, table))) in
+            parts.iter().zip(&prepared).zip(tensors).enumerate()
+        {
+            let &Part { first, count, .. } = part;
+            let selecting = Selecting { input, table, start: before * slices, first, tables: None };
+            let outputs = [&candidates.values, &candidates.positions];
+            let outputs = outputs.map(|handle| handle.clone().binding());
+            let stream = Some(candidates.values.stream.value);
+            let launch = prepared.ready(client, selecting, outputs, stream);
+            ready.extend(launch.map_err(|error| of_part(nth, error))?);
+            before += count;
+        }
+        whole.finish(client, &merge, &candidates, finish, ready)
     }
 }
 
@@ -296,8 +346,7 @@ impl<'a> Part<'a> {
             }),
             ..TopKRequest::new(values.spec()?, Some(&[1]), 1)
         };
-        let (call, table) = (of_task(request), Some(positions));
-        Ok(Self { call, input: values, table, first: 0, count })
+        Ok(Self { call: of_task(request), first: 0, count })
     }
 }
 

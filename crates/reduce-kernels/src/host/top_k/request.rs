@@ -259,8 +259,21 @@ impl<'a> TopKRequest<'a> {
         Ok(Self { ranks: Some(Ranks::of_all(vec![rank])), ..self })
     }
 
+    /// The same from a part of the slices, whose results are candidates: as many elements as it has
+    /// and no more than `k`, in the order that is asked for. What has one rank lies side by side.
+    pub(crate) fn of_part(self, positions: ElementType) -> Self {
+        Self {
+            or_fewer: true,
+            ranks_first: true,
+            probabilities: None,
+            values: None,
+            positions: Some(positions),
+            ..self
+        }
+    }
+
     /// The request with lists that it owns.
-    fn into_owned(self) -> TopKRequest<'static> {
+    pub(super) fn into_owned(self) -> TopKRequest<'static> {
         let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
         TopKRequest {
             shape: owned(self.shape),
