@@ -107,7 +107,7 @@ pub(crate) fn select_among_candidates(
     let rounds = count.div_ceil(comptime![units * in_flight]);
     for round in 0..rounds {
         let first = round * comptime![units * in_flight] + share.place.member as usize;
-        let mut offer = Offer::new(0usize, 1usize, selection);
+        let mut offer = Offer::new(0usize, order, 1usize, selection);
         #[unroll]
         for nth in 0..in_flight {
             let at = first + comptime![nth * units];
@@ -143,7 +143,7 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
             loads.push(load_inside(share, at, other, AtEnd::Never));
         }
         let step = loads.index(0usize).position.step;
-        let mut offer = Offer::new(step, access.vector, selection);
+        let mut offer = Offer::new(step, order, access.vector, selection);
         #[unroll]
         for nth in 0..in_flight {
             let loaded = loads.index(nth);
@@ -157,7 +157,7 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
         for round in 0..rounds {
             let slot = share.first + round * share.stride;
             let edge = load_edge(share, clamp_max(slot, slots - 1));
-            let mut offer = Offer::new(edge.position.step, 1usize, selection);
+            let mut offer = Offer::new(edge.position.step, order, 1usize, selection);
             offer.push_load(edge.value, edge.position, edge.valid && slot < slots, order);
             selector.offer(&offer, false.runtime(), k);
         }

@@ -261,7 +261,12 @@ pub(super) fn cut(
     let held = buffer.held();
     // A slice without more than `k` entries keeps its threshold: the cube cuts for another slice.
     let mut is_done = if comptime![exact] { held < k } else { held <= k };
-    let undecided = Undecided::of(buffer, former, is_done);
+    // Of a buffer that was cut exactly, the last entry is known. If entry number `k` is the one
+    // before, as of a median of an even number of elements, it is the least of the others.
+    let found = if comptime![exact] { last.get() } else { Entry::none(selection) };
+    let excludes = held > k && found.exists();
+    let is_least = comptime![exact] && held == k + u32::cast_from(excludes);
+    let undecided = Undecided::of(buffer, former, &found.if_exists(excludes), is_done, exact);
     counting.begin();
     sync_cube();
     if member == 0 && is_done {
@@ -282,7 +287,11 @@ pub(super) fn cut(
         let (least, greatest) = counting.range(word);
         let mut base = least;
         // The bits that distinguish the words of open entries.
-        let mut bits = select(is_done, 0u32, 32u32 - (greatest - least).leading_zeros());
+        let mut bits =
+            select(is_done || is_least, 0u32, 32u32 - (greatest - least).leading_zeros());
+        if is_least {
+            undecided.keep_above(word, least);
+        }
         if comptime![tiles > 1] {
             if member == 0 && bits > 0 {
                 counting.busy[word as usize].fetch_add(1u32);

@@ -43,6 +43,17 @@ impl Entry {
         Entry { words }
     }
 
+    /// What is known of an entry with a key of one word: zeros are behind it.
+    pub(super) fn of_key(key: u32, #[comptime] selection: Selection) -> Entry {
+        let mut words = Sequence::<u32>::new();
+        words.push(key);
+        #[unroll]
+        for _ in 1..comptime![selection.words()] {
+            words.push(0u32.runtime());
+        }
+        Entry { words }
+    }
+
     /// This entry, or that of no element.
     pub(super) fn if_exists(&self, exists: bool) -> Entry {
         let mut words = Sequence::<u32>::new();

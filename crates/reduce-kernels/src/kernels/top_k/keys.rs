@@ -19,6 +19,9 @@ const WIDE_MAGNITUDE: i64 = i64::MAX;
 
 /// The words of each component's key, the most significant one first. An element that comes before
 /// another has a greater key. Both zeros have the same, and so have all NaN.
+///
+/// A key of one word is not within its [`Limits`] yet: those of NaN may differ. The greatest of
+/// some keys can be limited in place of each, because limits keep the order.
 #[cube]
 pub(super) fn key<N: Size>(
     value: Vector<Stored, N>,
@@ -30,7 +33,7 @@ pub(super) fn key<N: Size>(
     if comptime![selection.key_words == 1] {
         if comptime![element.is_float()] {
             let bits = Vector::<u32, N>::reinterpret(Vector::<f32, N>::cast_from(value));
-            words.push(FloatKeys::narrow(order).key::<i32, N>(bits));
+            words.push(FloatKeys::narrow(order).unlimited::<i32, N>(bits));
         } else {
             let inverted = Vector::new(order.inverted);
             words.push(
@@ -46,7 +49,8 @@ pub(super) fn key<N: Size>(
         }
     } else {
         let key = if comptime![element.is_float()] {
-            FloatKeys::wide(order).key::<i64, N>(Vector::<u64, N>::reinterpret(value))
+            let keys = FloatKeys::wide(order);
+            keys.limited::<N>(keys.unlimited::<i64, N>(Vector::<u64, N>::reinterpret(value)))
         } else {
             let inverted = Vector::new(twice(order.inverted));
             inverted
@@ -61,6 +65,45 @@ pub(super) fn key<N: Size>(
         words.push(Vector::<u32, N>::cast_from(key));
     }
     words
+}
+
+/// The limits of keys of one word, which make the keys of all NaN the same. Keys of two words and
+/// those of integers have none.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Limits {
+    least: u32,
+    greatest: u32,
+    #[cube(comptime)]
+    exist: bool,
+}
+
+#[cube]
+impl Limits {
+    pub(super) fn new(order: Order, #[comptime] selection: Selection) -> Limits {
+        let element = elem_type_of::<Stored>();
+        let exist = comptime![element.is_float() && selection.key_words == 1];
+        if comptime![exist] {
+            let keys = FloatKeys::narrow(order);
+            Limits { least: keys.least, greatest: keys.greatest, exist }
+        } else {
+            Limits { least: 0u32.runtime(), greatest: u32::MAX.runtime(), exist }
+        }
+    }
+
+    /// The key within the limits.
+    pub(super) fn of(&self, key: u32) -> u32 {
+        if comptime![self.exist] { max(min(key, self.greatest), self.least) } else { key }
+    }
+
+    /// What keys reach that are at least `least` within the limits, and whether there are any.
+    pub(super) fn reached(&self, least: u32) -> (u32, bool) {
+        if comptime![self.exist] {
+            (select(least <= self.least, 0u32, least), least <= self.greatest)
+        } else {
+            (least, true.runtime())
+        }
+    }
 }
 
 /// The element of a key, and whether it is the only one that has it.
@@ -173,15 +216,19 @@ impl<U: Int> FloatKeys<U> {
         }
     }
 
-    /// The keys of numbers with these bits.
-    fn key<S: Int, N: Size>(&self, bits: Vector<U, N>) -> Vector<U, N> {
+    /// The keys of numbers with these bits, and others beyond the limits for NaN.
+    fn unlimited<S: Int, N: Size>(&self, bits: Vector<U, N>) -> Vector<U, N> {
         let bits = bits ^ Vector::new(self.inverted);
         // A shift of a signed number repeats its sign.
         let shift = S::from_int(comptime![U::size_bits() as i64 - 1]);
         let signs =
             Vector::<U, N>::reinterpret(Vector::<S, N>::reinterpret(bits) >> Vector::new(shift));
         let signed = ((bits & Vector::new(self.magnitude)) ^ signs) - signs;
-        let key = signed + Vector::new(self.offset);
+        signed + Vector::new(self.offset)
+    }
+
+    /// The keys within the limits.
+    fn limited<N: Size>(&self, key: Vector<U, N>) -> Vector<U, N> {
         max(min(key, Vector::new(self.greatest)), Vector::new(self.least))
     }
 

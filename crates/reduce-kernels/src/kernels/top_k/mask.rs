@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{
     entry::Entry,
-    keys::key,
+    keys::{Limits, key},
     selection::{Order, Selection},
 };
 use crate::{
@@ -77,10 +77,11 @@ fn entry_of(
     #[comptime] selection: Selection,
 ) -> Entry {
     let key = key::<Single>(Vector::new(element), order, selection);
+    let limits = Limits::new(order, selection);
     let mut words = Sequence::<u32>::new();
     #[unroll]
     for word in 0..comptime![selection.key_words] {
-        words.push(key.index(word).extract(0usize));
+        words.push(limits.of(key.index(word).extract(0usize)));
     }
     Entry::new(words, position, selection)
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{
     entry::Entry,
-    keys::key,
+    keys::{Limits, key},
     selection::{Order, Selection},
 };
 use crate::operator::{Position, Stored};
@@ -13,8 +13,9 @@ use crate::operator::{Position, Stored};
 /// exist already.
 #[derive(CubeType)]
 pub(super) struct Offer {
-    /// For each word of keys, that of each element.
+    /// For each word of keys, that of each element, not within the limits.
     keys: Sequence<Sequence<u32>>,
+    limits: Limits,
     /// For each load, the position of its first element.
     starts: Sequence<usize>,
     /// The distance of the positions of an element and the next one.
@@ -33,6 +34,7 @@ impl Offer {
     /// No loads of `vector` elements, whose positions are `step` apart.
     pub(super) fn new(
         step: usize,
+        order: Order,
         #[comptime] vector: usize,
         #[comptime] selection: Selection,
     ) -> Offer {
@@ -42,7 +44,9 @@ impl Offer {
             keys.push(Sequence::<u32>::new());
         }
         let existing = 0u32.runtime();
-        Offer { keys, starts: Sequence::<usize>::new(), step, existing, vector, selection }
+        let limits = Limits::new(order, selection);
+        let starts = Sequence::<usize>::new();
+        Offer { keys, limits, starts, step, existing, vector, selection }
     }
 
     /// Adds the elements of a load.
@@ -107,9 +111,34 @@ impl Offer {
             carry = select(sum < carry, 1u32, 0u32);
             least.push(sum);
         }
+        let bits = if comptime![selection.key_words == 1] {
+            let (least, any) = self.limits.reached(*least.index(0usize));
+            select(any, self.at_least(least), 0u32)
+        } else {
+            self.wide_at_least(&least)
+        };
+        select(carry == 1, 0u32, bits & self.existing)
+    }
+
+    /// A bit for each element with at least this key of one word.
+    fn at_least(&self, least: u32) -> u32 {
+        let keys = self.keys.index(0usize);
         let mut bits = 0u32;
         #[unroll]
-        for element in 0..self.keys.index(0usize).len().comptime() {
+        for element in 0..self.elements().comptime() {
+            let reaches = *keys.index(element) >= least;
+            bits |= select(reaches, comptime![1u32 << element].runtime(), 0u32);
+        }
+        bits
+    }
+
+    /// A bit for each element with at least the key of these two words, the less significant one
+    /// first.
+    fn wide_at_least(&self, least: &Sequence<u32>) -> u32 {
+        let selection = comptime![self.selection];
+        let mut bits = 0u32;
+        #[unroll]
+        for element in 0..self.elements().comptime() {
             let mut reaches = true.runtime();
             #[unroll]
             for nth in 0..comptime![selection.key_words] {
@@ -124,7 +153,19 @@ impl Offer {
             }
             bits |= select(reaches, comptime![1u32 << element].runtime(), 0u32);
         }
-        select(carry == 1, 0u32, bits & self.existing)
+        bits
+    }
+
+    /// The greatest key of one word of all elements, and 0 if none exists.
+    pub(super) fn greatest_key(&self) -> u32 {
+        let keys = self.keys.index(0usize);
+        let mut greatest = *keys.index(0usize);
+        // Where an element does not exist, there is the key of another of the unit, if it has any.
+        #[unroll]
+        for element in 1..self.elements().comptime() {
+            greatest = max(greatest, *keys.index(element));
+        }
+        select(self.existing == 0, 0u32, self.limits.of(greatest))
     }
 
     /// The entry that comes first, that of no element if none exists.
@@ -148,8 +189,7 @@ impl Offer {
             let mut is_best = self.exists(element);
             #[unroll]
             for word in 0..comptime![selection.key_words] {
-                let own = *self.keys.index(word).index(element);
-                is_best = is_best && own == best.index(word).read();
+                is_best = is_best && self.key_word(word, element) == best.index(word).read();
             }
             let load = *self.starts.index(comptime![element / self.vector]);
             let own = load + comptime![element % self.vector] * self.step;
@@ -172,9 +212,14 @@ impl Offer {
         let mut words = Sequence::<u32>::new();
         #[unroll]
         for word in 0..comptime![self.selection.key_words] {
-            words.push(*self.keys.index(word).index(element));
+            words.push(self.key_word(word, element));
         }
         words
+    }
+
+    /// A word of an element's key.
+    fn key_word(&self, #[comptime] word: usize, #[comptime] element: usize) -> u32 {
+        self.limits.of(*self.keys.index(word).index(element))
     }
 
     /// The entry of an element with the greatest key of those from one number up to another, which
@@ -217,7 +262,7 @@ impl Offer {
         #[unroll]
         for nth in 0..words {
             let word = comptime![words - 1 - nth];
-            let own = *self.keys.index(word).index(element);
+            let own = self.key_word(word, element);
             let other = key.index(word).read();
             exceeds = own > other || own == other && exceeds;
         }
@@ -233,7 +278,7 @@ impl Offer {
         #[unroll]
         for word in 0..comptime![self.selection.key_words] {
             let cell = key.index(word);
-            let own = *self.keys.index(word).index(element);
+            let own = self.key_word(word, element);
             cell.store(select(condition, own, cell.read()));
         }
     }
@@ -244,7 +289,7 @@ impl Offer {
         let mut words = Sequence::<u32>::new();
         #[unroll]
         for word in 0..comptime![selection.key_words] {
-            words.push(pick::<u32>(self.keys.index(word), element));
+            words.push(self.limits.of(pick::<u32>(self.keys.index(word), element)));
         }
         Entry::new(words, self.position(element), selection)
     }

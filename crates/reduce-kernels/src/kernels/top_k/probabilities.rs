@@ -13,7 +13,6 @@ use super::{
     entry::Entry,
     keys::{element_of, is_nan},
     offer::Offer,
-    one_per_slice::OnePerSlice,
     selected::{SelectedArrays, Source},
     selection::{Order, Selection},
 };
@@ -93,18 +92,18 @@ impl Softmax {
         Softmax::new(max, sums.total(clamp_max(k, SUMS)))
     }
 
-    /// Over all elements of a slice, which units hold. `first` is the entry that comes first. Every
+    /// Over all elements of a slice, which units hold. `first` has the key that comes first. Every
     /// unit of the cube must get here.
     pub(super) fn over_slice(
         offer: &Offer,
-        first: &OnePerSlice,
+        first: &Entry,
         place: UnitPlace,
         order: Order,
         #[comptime] selection: Selection,
     ) -> Softmax {
         let units = comptime![selection.team.units_per_tile];
         let sums = PerSlice::new(place.tile, units, selection);
-        let mut max = value_of(&first.get(), order, selection);
+        let mut max = value_of(first, order, selection);
         if order.inverted != 0 {
             let mut own = max;
             #[unroll]

@@ -19,7 +19,9 @@ use crate::kernels::{
     geometry::Geometry,
     load::{AtEnd, Loaded},
     share::{Share, share_among_cubes},
+    team::UnitPlace,
 };
+use crate::operator::Slice;
 
 /// Selects `k` elements of each slice and writes their values and positions.
 ///
@@ -41,31 +43,15 @@ pub(crate) fn select_in_registers(
     let team = comptime![selection.team];
     let share = share_among_cubes(&input, geometry, CUBE_POS, 0usize, 1usize, access, team);
     let buffer = Buffer::new(share.place, selection);
-    let threshold = OnePerSlice::new(share.place.tile, selection);
-    let first_of_all = OnePerSlice::new(share.place.tile, selection);
+    let firsts = Firsts::new(share.place, selection);
     let offer = load_all(&share, order, selection);
-    let first = offer.first();
-    buffer.put(share.place.member, &first);
-    threshold.put_if(&Entry::none(selection), share.place.member == 0);
-    sync_cube();
 
-    let mut number = 0u32.runtime();
-    for nth in 0..comptime![team.units_per_tile] {
-        number += u32::cast_from(buffer.at(nth).exceeds(&first));
+    let is_appended = firsts.append_by_keys(&offer, &buffer, k);
+    if !is_appended {
+        firsts.append_by_entries(&offer, &buffer, k);
     }
-    // Units without elements have equal entries: if they are among the first `k`, there is no
-    // threshold.
-    threshold.put_if(&first, number + 1 == k && first.exists());
-    first_of_all.put_if(&first, number == 0);
-    sync_cube();
-
-    let least = threshold.get();
-    let spreads = first_of_all.get().spreads(order, selection);
-    // A unit whose first entry does not reach it has none that does.
-    if first.exists() && first.reaches(&least) {
-        buffer.append(&offer, offer.reaching(&least));
-    }
-    sync_cube();
+    let first_of_all = firsts.first_of_all.get();
+    let spreads = first_of_all.spreads(order, selection);
     if comptime![selection.probabilities.is_some()] {
         let entries = in_order(&buffer, order, k);
         let softmax = if comptime![selection.probabilities == Some(Over::Slice)] {
@@ -79,6 +65,111 @@ pub(crate) fn select_in_registers(
     }
 }
 
+/// What the units of each slice find of their first entries.
+#[derive(CubeType)]
+struct Firsts {
+    place: UnitPlace,
+    /// Units of each slice whose first key has fewer than `k` greater ones.
+    counts: Slice<Atomic<u32>>,
+    /// The least of those keys.
+    least: Slice<Atomic<u32>>,
+    /// The greatest.
+    greatest: Slice<Atomic<u32>>,
+    /// Whether a buffer of the cube has not held what reaches the key.
+    overflow: Slice<Atomic<u32>>,
+    threshold: OnePerSlice,
+    first_of_all: OnePerSlice,
+    #[cube(comptime)]
+    selection: Selection,
+}
+
+#[cube]
+impl Firsts {
+    /// A barrier must follow.
+    fn new(place: UnitPlace, #[comptime] selection: Selection) -> Firsts {
+        let tiles = comptime![selection.tiles()];
+        let counts = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(tiles));
+        let least = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(tiles));
+        let greatest = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(tiles));
+        let overflow = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(1usize));
+        if place.member == 0 {
+            counts[place.tile as usize].store(0u32);
+            least[place.tile as usize].store(u32::MAX);
+            greatest[place.tile as usize].store(0u32);
+        }
+        if UNIT_POS == 0 {
+            overflow[0].store(0u32);
+        }
+        let threshold = OnePerSlice::new(place.tile, selection);
+        threshold.put_if(&Entry::none(selection), place.member == 0);
+        let first_of_all = OnePerSlice::new(place.tile, selection);
+        Firsts { place, counts, least, greatest, overflow, threshold, first_of_all, selection }
+    }
+
+    /// Appends what reaches number `k` of the first keys, if keys have one word. Returns whether
+    /// the buffers have held that: many equal elements may be too many. Every unit of the cube must
+    /// get here.
+    ///
+    /// Comparing keys takes a third of the instructions that comparing entries takes, and no unit
+    /// looks for the position of its first entry.
+    fn append_by_keys(&self, offer: &Offer, buffer: &Buffer, k: u32) -> bool {
+        let selection = comptime![self.selection];
+        if comptime![selection.key_words == 1] {
+            let tile = self.place.tile as usize;
+            let mut keys = *buffer.words.index(0usize);
+            let start = buffer.place_of(0u32);
+            let own = offer.greatest_key();
+            keys[start + self.place.member as usize] = own;
+            sync_cube();
+            let mut number = 0u32.runtime();
+            #[unroll]
+            for nth in 0..comptime![selection.team.units_per_tile as usize] {
+                number += u32::cast_from(keys[start + nth] > own);
+            }
+            if number < k && offer.existing != 0 {
+                if number == 0 {
+                    self.greatest[tile].fetch_max(own);
+                }
+                self.least[tile].fetch_min(own);
+                self.counts[tile].fetch_add(1u32);
+            }
+            sync_cube();
+            // If fewer units than `k` have elements, all elements are entries of these.
+            let least = select(self.counts[tile].load() < k, 0u32, self.least[tile].load());
+            if buffer.append(offer, offer.reaching(&Entry::of_key(least, selection))) != 0 {
+                self.overflow[0].store(1u32);
+            }
+            let first = Entry::of_key(self.greatest[tile].load(), selection);
+            self.first_of_all.put_if(&first, self.place.member == 0);
+            sync_cube();
+            self.overflow[0].load() == 0
+        } else {
+            false.runtime()
+        }
+    }
+
+    /// Appends what reaches number `k` of the first entries. Every unit of the cube must get here.
+    fn append_by_entries(&self, offer: &Offer, buffer: &Buffer, k: u32) {
+        let first = offer.first();
+        buffer.put(self.place.member, &first);
+        if self.place.member == 0 {
+            buffer.count().store(0u32);
+        }
+        sync_cube();
+        let mut number = 0u32.runtime();
+        for nth in 0..comptime![self.selection.team.units_per_tile] {
+            number += u32::cast_from(buffer.at(nth).exceeds(&first));
+        }
+        // Units without elements have equal entries: if they are among the first `k`, there is no
+        // threshold.
+        self.threshold.put_if(&first, number + 1 == k && first.exists());
+        self.first_of_all.put_if(&first, number == 0);
+        sync_cube();
+        buffer.append(offer, offer.reaching(&self.threshold.get()));
+        sync_cube();
+    }
+}
+
 /// All elements of a unit.
 #[cube]
 fn load_all(share: &Share<'_>, order: Order, #[comptime] selection: Selection) -> Offer {
@@ -89,7 +180,7 @@ fn load_all(share: &Share<'_>, order: Order, #[comptime] selection: Selection) -
     for nth in 0..comptime![access.loads_in_flight] {
         loads.push(load_inside(share, share.first + nth * share.stride, other, AtEnd::Never));
     }
-    let mut offer = Offer::new(loads.index(0usize).position.step, access.vector, selection);
+    let mut offer = Offer::new(loads.index(0usize).position.step, order, access.vector, selection);
     #[unroll]
     for nth in 0..loads.len().comptime() {
         let loaded = loads.index(nth);

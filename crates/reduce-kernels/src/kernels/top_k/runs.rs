@@ -211,7 +211,7 @@ fn entry_of_element(
 ) -> Entry {
     let last = share.geometry.loads_per_tile - 1;
     let loaded = load(share, clamp_max(at, last), AtEnd::Never);
-    let mut offer = Offer::new(loaded.position.step, 1usize, selection);
+    let mut offer = Offer::new(loaded.position.step, order, 1usize, selection);
     offer.push_load(loaded.value, loaded.position, loaded.valid, order);
     offer.entry(0u32).if_exists(at <= last)
 }

@@ -23,7 +23,7 @@ pub(super) struct Selector {
     /// Turns of [`offer`](Self::offer).
     turn: u32,
     counting: Counting,
-    /// The entry that was found by its number.
+    /// The entry that was last found by its number.
     last: OnePerSlice,
     /// Whether a slice is known by its first entry alone, one for each.
     spread: Slice<Atomic<u32>>,
@@ -45,6 +45,7 @@ impl Selector {
         }
         let counting = Counting::new(place, selection);
         let last = OnePerSlice::new(place.tile, selection);
+        last.put_if(&Entry::none(selection), place.member == 0);
         let spread = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(comptime![selection.tiles()]));
         sync_cube();
         let turn = 0u32.runtime();

@@ -22,8 +22,15 @@ pub(super) struct Undecided {
 
 #[cube]
 impl Undecided {
-    /// The unit's entries of a buffer. If the cut `is_done`, the threshold stays the former one.
-    pub(super) fn of(buffer: &Buffer, former: &Entry, is_done: bool) -> Undecided {
+    /// The unit's entries of a buffer, if `exact` without those that `excluded` reaches. If the cut
+    /// `is_done`, the threshold stays the former one.
+    pub(super) fn of(
+        buffer: &Buffer,
+        former: &Entry,
+        excluded: &Entry,
+        is_done: bool,
+        #[comptime] exact: bool,
+    ) -> Undecided {
         let selection = comptime![buffer.selection];
         let units = comptime![selection.team.units_per_tile];
         let held = buffer.held();
@@ -32,8 +39,13 @@ impl Undecided {
         #[unroll]
         for nth in 0..comptime![selection.entries_per_unit()] {
             let at = buffer.place.member + comptime![nth as u32 * units];
-            entries.push(buffer.at(at));
-            states.push(RuntimeCell::new(select(at < held, OPEN.runtime(), DROPPED.runtime())));
+            let entry = buffer.at(at);
+            let mut is_open = at < held;
+            if comptime![exact] {
+                is_open = is_open && entry.exceeds(excluded);
+            }
+            entries.push(entry);
+            states.push(RuntimeCell::new(select(is_open, OPEN.runtime(), DROPPED.runtime())));
         }
         let mut threshold = Sequence::<RuntimeCell<u32>>::new();
         #[unroll]
@@ -96,6 +108,17 @@ impl Undecided {
                 if own < digit {
                     state.store(DROPPED);
                 }
+            }
+        }
+    }
+
+    /// Takes in that the last of the first entries has the least word of the open ones.
+    pub(super) fn keep_above(&self, word: u32, least: u32) {
+        #[unroll]
+        for nth in 0..self.states.len().comptime() {
+            let state = self.states.index(nth);
+            if state.read() == OPEN && self.word(nth, word) > least {
+                state.store(KEPT);
             }
         }
     }
