@@ -165,7 +165,12 @@ impl Firsts {
         self.threshold.put_if(&first, number + 1 == k && first.exists());
         self.first_of_all.put_if(&first, number == 0);
         sync_cube();
-        buffer.append(offer, offer.reaching(&self.threshold.get()));
+        let least = self.threshold.get();
+        // Equal elements of other units may precede the threshold's position only by load, and be
+        // more than the buffer holds.
+        if first.exists() && first.reaches(&least) {
+            buffer.append(offer, offer.reaching(&least));
+        }
         sync_cube();
     }
 }
