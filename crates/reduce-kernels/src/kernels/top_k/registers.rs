@@ -166,8 +166,8 @@ impl Firsts {
         self.first_of_all.put_if(&first, number == 0);
         sync_cube();
         let least = self.threshold.get();
-        // Equal elements of other units may precede the threshold's position only by load, and be
-        // more than the buffer holds.
+        // Of elements with the threshold's key, all of a unit reach it if one of the unit's loads
+        // begins before its position. The buffer may not hold those of units behind the first `k`.
         if first.exists() && first.reaches(&least) {
             buffer.append(offer, offer.reaching(&least));
         }
