@@ -218,6 +218,64 @@ fn selections_are_planned() {
     }
 }
 
+/// Probabilities and masks of selections are planned with the launches beside these.
+#[test]
+fn probabilities_and_masks_are_planned() {
+    let words = "--shape 512,128256 --axes 1 --k 50 --device h200 --op";
+    let of = |rest: &str| report(&format!("{words} {rest}"));
+    let plain = of("top_k");
+    let selection = plain["plan_in_words"].as_str().unwrap();
+    let microseconds = |report: &Value| report["expected_microseconds"].as_f64().unwrap();
+    // The probabilities of the selected elements take no launch of their own.
+    let selected = of("top_k --probabilities selected");
+    assert_eq!(selected["probabilities"], "selected");
+    for what in ["plan_in_words", "expected_microseconds", "choice"] {
+        assert_eq!(selected[what], plain[what]);
+    }
+    let slice = of("top_k --probabilities slice --output-type bf16");
+    let told = slice["plan_in_words"].as_str().unwrap();
+    let end = format!("; batch-invariant, for the sums of exponentials; then {selection}");
+    assert!(told.starts_with("2 launches: ") && told.ends_with(&end), "{told}");
+    assert_eq!(slice["choice"]["plan"], plain["choice"]["plan"]);
+    assert_eq!(slice["problem"]["results"], json!(["bf16", "u32"]));
+    assert!(microseconds(&slice) > 1.5 * microseconds(&plain), "{slice}");
+    let numbers = slice["choice"]["plan"].to_string();
+    let output = plan(words, &["top_k", "--probabilities", "slice", "--plan", &numbers, "--json"]);
+    let with_given: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(with_given["given"][0]["plan_in_words"], told);
+
+    let mask = of("top_k_mask --fill -1");
+    let end = "; then a launch that compares each element with the last selected one";
+    assert_eq!(mask["plan_in_words"], format!("2 launches: {selection}{end}"));
+    assert_eq!((&mask["k"], &mask["fill"]), (&json!(50.0), &json!(-1.0)));
+    assert_eq!(mask["problem"]["results"], json!(["f32"]));
+    // Each element is read and written.
+    assert_eq!(mask["problem"]["bytes"], 8 * 512 * 128_256);
+    let said = text(&format!("{words} top_k_mask"));
+    assert!(
+        said.starts_with("top_k_mask of f32 [512, 128256] over axes [1] gives f32 on"),
+        "{said}"
+    );
+
+    for (rest, message) in [
+        ("top_k_mask --k 0", "elements are counted from 1"),
+        ("sum --probabilities slice", "`sum` takes no --probabilities"),
+        ("sum --fill 0", "`sum` takes no --fill"),
+        ("top_k --k 3 --fill 0", "`top_k` takes no --fill"),
+        ("top_k_mask", "`top_k_mask` needs --k"),
+        ("top_k_mask --k 3 --probabilities slice", "`top_k_mask` takes no --probabilities"),
+        ("top_k_mask --k 3 --output-type f64", "`top_k_mask` takes no --output-type"),
+        ("top_k --k 3 --output-type f64", "`top_k` takes no --output-type"),
+        ("top_k --k 3 --type i32 --probabilities slice", "probabilities"),
+        ("top_k_mask --k 3 --type i32 --fill 0.5", "`top_k_mask`: fill is 0.5"),
+    ] {
+        let output = plan(&format!("--shape 8 --device h200 --op {rest}"), &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{rest}: {said}");
+        assert!(said.contains(message), "{rest}: {said}");
+    }
+}
+
 /// Protects the way from a reason to a change: a number of a printed device, changed in a file,
 /// changes the plan that rests on it.
 #[test]

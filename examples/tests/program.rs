@@ -88,6 +88,8 @@ fn elements_are_selected_into_files() {
     let found = of(&["--op", "top_k_mask", "--k", "2", "--axes", "1", "--fill", "-1"]);
     let expected = [-1, -1, 4, -1, 3, -1, -1, 4, -1, 3].map(f64::from);
     assert_eq!(found["values"], serde_json::json!(expected));
+    let told = found["plan_in_words"].as_str().unwrap();
+    assert!(told.starts_with("2 launches: top_k: 1 launch, "), "{told}");
     let found = of(&["--op", "kth_value", "--k", "2", "--axes", "1", "--keepdims"]);
     assert_eq!(found["output_shape"], serde_json::json!([2, 1]));
     assert_eq!(found["results"][0]["values"], serde_json::json!([1.0, 1.0]));

@@ -134,7 +134,7 @@ impl ReduceBackend for CubeBackend {
                 let input = described_tensor(&(dtype, selection.input_shape().clone()))?;
                 let described = described_selection(&input, selection)?;
                 match selection.output() {
-                    SelectionOutput::Masked { fill } => described.check_keep_only(&client, fill),
+                    SelectionOutput::Masked { fill } => described.masked(fill).check(&client),
                     _ => described.check(&client),
                 }?;
                 Ok(())

@@ -81,6 +81,7 @@ pub mod sharded;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod top_k;
+mod top_k_mask;
 mod two_inputs;
 pub mod warm_up;
 

@@ -225,6 +225,9 @@ pub struct RecordedTopK {
     /// a slice, in the order of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_strides: Option<Vec<usize>>,
+    /// Strides along the axes of the input of the tensor that a mask writes, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask_strides: Option<Vec<usize>>,
 }
 
 /// The error for text that is no recorded call.
@@ -386,8 +389,15 @@ impl fmt::Display for RecordedTopK {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "top_k {} of ", self.k)?;
         write_input(f, self.element, &self.shape, &self.strides, self.axes.as_deref())?;
-        if let Some(written) = self.written {
-            write!(f, ", of which {written} are written")?;
+        match (&self.mask_strides, self.written) {
+            (Some(strides), _) => {
+                f.write_str(" as a mask")?;
+                if *strides != reduce_planner::row_major_strides(&self.shape) {
+                    write!(f, " strides {strides:?}")?;
+                }
+            }
+            (None, Some(written)) => write!(f, ", of which {written} are written")?,
+            (None, None) => {}
         }
         if let Some(positions) = self.positions {
             write!(f, " positions {positions}")?;

@@ -319,7 +319,8 @@ impl RecordedTopK {
             alignment: alignment_of(self.alignment as u64),
         };
         let request = TopKRequest {
-            keep_dims: false,
+            // The launch of a mask finds the selected elements along the axes of the input.
+            keep_dims: self.mask_strides.is_some(),
             ranks: self.written.map(|written| Ranks::of_all(vec![0; written])),
             positions: self.positions,
             probabilities: self.probabilities.map(|of| of.over),
@@ -328,6 +329,7 @@ impl RecordedTopK {
                 element: table.element,
                 strides: Cow::Borrowed(&table.strides),
             }),
+            mask: self.mask_strides.as_deref().map(Cow::Borrowed),
             ..TopKRequest::new(input, self.axes.as_deref(), self.k)
         };
         let Some(strides) = &self.output_strides else { return Ok(request) };

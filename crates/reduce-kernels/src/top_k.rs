@@ -26,7 +26,6 @@ use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
     host::{
-        bound::output_bytes,
         call::Call,
         settings::PlanStore,
         top_k::{
@@ -38,6 +37,8 @@ use crate::{
     input::{Input, sealed::Layout},
     plan_in_use::PlanInUse,
 };
+
+pub use crate::top_k_mask::MaskedTopK;
 
 /// The selected elements of each slice: an `X` for their values and one for their positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,6 +301,36 @@ impl<'a, T: Input> TopK<'a, T> {
         self
     }
 
+    /// Starts to write the input with `fill` in place of all elements that are not selected: such as
+    /// logits of which all but the `k` largest are `-inf`.
+    ///
+    /// Of equal elements, the ones with the lower positions stay, so exactly `k` elements of each
+    /// slice keep their bits. A selection of the last of the `k` elements and a launch that compares
+    /// every element with that read the input twice.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ReduceError, TensorDescription, ElementType, cubecl::prelude::*};
+    /// use reduce_kernels::{top_k::largest, warm_up::warm_up};
+    ///
+    /// # fn example(client: &Client) -> Result<(), ReduceError> {
+    /// let logits = TensorDescription::row_major(ElementType::F32, [64, 128_256]);
+    /// let masked = largest(50, &logits).over(1).masked(f32::NEG_INFINITY);
+    /// masked.check(client)?;
+    /// warm_up(client, &[&masked], |_| ())?;
+    /// # Ok(()) }
+    /// ```
+    pub fn masked(self, fill: f32) -> MaskedTopK<'a, T> {
+        let options = [
+            (self.probabilities.is_some(), "probabilities"),
+            (self.table.is_some(), "positions to write"),
+            (self.only_last, "single element"),
+        ];
+        let refused = options.into_iter().find(|&(is_set, _)| is_set).map(|(_, option)| option);
+        let order = Order { by_position: false, ..self.order };
+        let last = Self { order, only_last: true, keep_dims: true, positions: None, ..self };
+        MaskedTopK { last, fill, refused }
+    }
+
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.
     pub fn with_plan(mut self, plan: TopKPlan) -> Self {
         self.plan = Some(plan);
@@ -378,33 +409,6 @@ impl<'a, T: Input> TopK<'a, T> {
         self.call(None)?.check(client, &self.buffer_bytes())
     }
 
-    /// Whether [`keep_only`](Self::keep_only) would write a mask; see [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// The error that `keep_only` would return.
-    pub fn check_keep_only(&self, client: &Client, fill: f32) -> Result<(), ReduceError> {
-        output_bytes(client, &self.input.spec()?)?;
-        let last = self.last_kept()?;
-        last.call(None)?.check_keep_only(client, fill, &last.buffer_bytes())
-    }
-
-    /// The selection of the last element that a mask keeps.
-    fn last_kept(&self) -> Result<Self, ReduceError> {
-        for (is_set, option) in [
-            (self.probabilities.is_some(), "probabilities"),
-            (self.table.is_some(), "positions to write"),
-            (self.only_last, "single element"),
-        ] {
-            if is_set {
-                return Err(Reason::Mask { option }.into());
-            }
-        }
-        let order = Order { by_position: false, ..self.order };
-        let (axes, positions) = (self.axes.clone(), None);
-        Ok(Self { axes, order, only_last: true, keep_dims: true, positions, ..*self })
-    }
-
     /// The selection as data, as [`record_calls`](crate::plans::record_calls) would record it.
     ///
     /// # Errors
@@ -416,7 +420,7 @@ impl<'a, T: Input> TopK<'a, T> {
     }
 
     /// Bytes of the buffers of the input and of the positions to write, where they exist.
-    fn buffer_bytes(&self) -> [Option<u64>; 2] {
+    pub(crate) fn buffer_bytes(&self) -> [Option<u64>; 2] {
         [self.input.buffer_bytes(), self.table.and_then(|table| table.buffer_bytes())]
     }
 
@@ -533,11 +537,7 @@ impl TopK<'_, TensorHandle> {
     }
 
     /// Writes the input with `fill` in place of all elements that are not selected, into a new
-    /// row-major tensor: such as logits of which all but the `k` largest are `-inf`. Does not wait.
-    ///
-    /// Of equal elements, the ones with the lower positions stay, so exactly `k` elements of each
-    /// slice keep their bits. A launch for the last of the `k` elements and one that compares every
-    /// element with that read the input twice.
+    /// row-major tensor: what [`masked`](Self::masked) gives when it is run.
     ///
     /// ```no_run
     /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
@@ -552,32 +552,24 @@ impl TopK<'_, TensorHandle> {
     ///
     /// # Errors
     ///
-    /// A [`ReduceError`] before anything is launched, such as for a `k` of 0, for a `fill` that
-    /// the type of integers does not have, and for probabilities, positions to write and `only_last`,
-    /// which a mask does not have.
+    /// Those of [`MaskedTopK::run`].
     pub fn keep_only(self, client: &Client, fill: f32) -> Result<TensorHandle, ReduceError> {
-        let input = self.input.spec()?;
-        let handle = client.empty(output_bytes(client, &input)?);
-        let masked = TensorHandle::new_contiguous(input.shape, handle, self.input.dtype);
-        self.keep_only_into(client, fill, masked.clone().binding())?;
-        Ok(masked)
+        self.masked(fill).run(client)
     }
 
-    /// [`keep_only`](Self::keep_only) into a tensor of the input's shape, of any strides. It may be
-    /// the input itself, with the same strides; otherwise, it must not share memory with the input.
+    /// [`keep_only`](Self::keep_only) into a tensor of the input's shape; see
+    /// [`MaskedTopK::run_into`].
     ///
     /// # Errors
     ///
-    /// Those of [`keep_only`](Self::keep_only), and an output of another shape, or in which two
-    /// elements lie in one place.
+    /// Those of [`MaskedTopK::run_into`].
     pub fn keep_only_into(
         self,
         client: &Client,
         fill: f32,
         output: TensorBinding,
     ) -> Result<(), ReduceError> {
-        let last = self.last_kept()?;
-        last.call(None)?.keep_only(client, last.input, fill, output)
+        self.masked(fill).run_into(client, output)
     }
 
     /// Launches the selection into tensors of the results' shape, which have the same strides. Does

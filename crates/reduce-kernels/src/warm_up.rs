@@ -17,7 +17,7 @@ use crate::{
     list::{AppliedList, ListReduction, ListSelections},
     operator::{Apply, Operator},
     reduction::Reduction,
-    top_k::TopK,
+    top_k::{MaskedTopK, TopK},
 };
 
 /// A call whose kernels can be compiled without running it. Every builder is one, also with a
@@ -208,6 +208,20 @@ impl<T: Input> WarmUp for TopK<'_, T> {
         let input = stand_in(client, self.input)?;
         let table = self.table.map(|table| stand_in(client, table)).transpose()?;
         self.call(None)?.run(client, Selecting::from(&input, table.as_ref()))?;
+        Ok(())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call(None)?.has_new_kernels(client)
+    }
+}
+
+impl<T: Input> WarmUp for MaskedTopK<'_, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let input = stand_in(client, self.last.input)?;
+        self.launch(client, &input)?;
         Ok(())
     }
 

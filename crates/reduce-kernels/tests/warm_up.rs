@@ -314,6 +314,12 @@ fn answers_are_those_of_cubecl(client: &Client) {
         Box::new(smallest(4, &long).over(1).with_positions(&numbers)),
         Box::new(largest(5, &long).over(1).with_positions(&integers)),
         Box::new(largest(5, &long).over(0).with_positions(&numbers)),
+        Box::new(largest(5, &long).over(1).masked(0.0)),
+        Box::new(smallest(9, &long).over(1).masked(f32::INFINITY)),
+        Box::new(largest(5, &padded).over(1).masked(0.0)),
+        Box::new(largest(5, &cube).over([0, 2]).masked(0.0)),
+        Box::new(largest(300, &wide).over(1).masked(0.0)),
+        Box::new(largest(5, &integers).over(1).masked(0.0)),
         Box::new(largest_of_list(5, list(2)).each()),
         Box::new(largest_of_list(5, list(2)).all()),
         Box::new(largest_of_list(7, [&row, &long]).all()),
@@ -392,6 +398,7 @@ fn recorded_calls_answer(client: &Client) {
     let clip = ClippedToNorm { max_norm: 1.0 };
     let clipped = reduce_list(NormL1, [&x]).apply(clip);
     let best = largest(3, &x).over(0);
+    let mask = largest(3, &x).over(0).masked(0.0);
     let RecordedCall::List(recorded_norms) = norms.record().unwrap() else {
         panic!("another kind")
     };
@@ -399,6 +406,7 @@ fn recorded_calls_answer(client: &Client) {
         panic!("another kind")
     };
     let RecordedCall::TopK(recorded_best) = best.record().unwrap() else { panic!("another kind") };
+    let RecordedCall::TopK(recorded_mask) = mask.record().unwrap() else { panic!("another kind") };
     let recorded_rows = rows.record().unwrap();
     assert_eq!(recorded_rows.problem::<NormL2>().unwrap(), rows.problem().unwrap());
     let answers = || {
@@ -408,13 +416,17 @@ fn recorded_calls_answer(client: &Client) {
             recorded_norms.would_compile::<NormL1>(client),
             recorded_clipped.would_compile::<NormL1, ClippedToNorm>(client),
             recorded_best.would_compile(client),
+            recorded_mask.would_compile(client),
         ]
         .map(Result::unwrap)
     };
-    assert_eq!(answers(), [true; 5]);
+    assert_eq!(answers(), [true; 6]);
     let calls: [&dyn WarmUp; 5] = [&rows, &softmax, &norms, &clipped, &best];
     warm_up(client, &calls, |_| ()).unwrap();
-    assert_eq!(answers(), [false; 5]);
+    // The launch after the selection of a mask has a kernel of its own.
+    assert_eq!(answers(), [false, false, false, false, false, true]);
+    warm_up(client, &[&mask], |_| ()).unwrap();
+    assert_eq!(answers(), [false; 6]);
     let other = recorded_rows.would_compile::<Sum>(client).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Arguments, "{other}");
 }

@@ -157,6 +157,7 @@ macro_rules! suite {
                 top_k_probabilities_have_the_same_bits: top_k_probabilities::same_bits;
                 top_k_probabilities_contract: top_k_probabilities::contract;
                 top_k_masks: top_k_masks::masks;
+                top_k_masks_planned: top_k_masks::planned;
                 top_k_in_chunks: top_k_parts::chunks;
                 top_k_in_chunks_at_the_edges: top_k_parts::chunks_at_the_edges;
                 top_k_of_lists: top_k_parts::lists;

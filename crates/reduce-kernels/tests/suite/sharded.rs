@@ -3,7 +3,7 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ArgMax, ElementType, Max, MeanVar, Sum, Var, cubecl, device_of,
+    ArgMax, ElementType, ErrorKind, Max, MeanVar, Sum, Var, cubecl, device_of,
     operator::Arity,
     operators::LogSumExp,
     pairs::ElementwiseProduct,
@@ -393,6 +393,17 @@ pub(crate) fn selections_refused(devices: &[cubecl::Device]) {
     let inside = largest(3, &x).run_sharded_through_host().unwrap_err();
     let expected = Some(&ShardsError::CutInside { axis: 1, outer: 0 });
     assert_eq!(source::<ShardsError>(&inside), expected, "{inside}");
+    assert!(inside.kind() == ErrorKind::Shards && !inside.launched(), "{inside}");
+    // The plans of such a selection are refused as its run is.
+    let inside = largest(3, &x).plans().unwrap_err();
+    assert_eq!(source::<ShardsError>(&inside), expected, "{inside}");
+    // Axes that are not of a slice, or that have one index, do not count.
+    let deep = |shape: [usize; 4]| cut::<_>(&devices[..2], &data, &shape, 2, &[0, 1]);
+    let selected = |x: &Sharded| largest(3, x).over([1, 2, 3]).run_sharded_through_host();
+    let inside = selected(&deep([1, 3, 2, 5])).unwrap_err();
+    let expected = Some(&ShardsError::CutInside { axis: 2, outer: 1 });
+    assert_eq!(source::<ShardsError>(&inside), expected, "{inside}");
+    assert_eq!(selected(&deep([3, 1, 2, 5])).unwrap().values.shape(), [3, 1, 1, 3]);
     let missing = largest(3, &x).over(1).run_sharded().unwrap_err();
     let missing_of = matches!(source(&missing), Some(ShardsError::NoCollectives { .. }));
     assert!(missing_of, "{missing}");

@@ -4,7 +4,8 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
     ElementType, ErrorKind, TensorDescription, cubecl, device_of,
-    planner::{row_major_strides, span},
+    planner::{Planned, row_major_strides, span},
+    plans::{PlanSource, PlanStore, RecordedCall, TunedPlan},
     top_k::{Over, TopK, largest},
 };
 
@@ -107,11 +108,8 @@ pub(crate) fn masks(client: &Client) {
 
     // What is refused, before anything is launched.
     let refused = |selection: TopK<'_, TensorHandle>, fill: f32| {
-        let selection = selection.over(1);
-        let checked = selection.check_keep_only(client, fill).unwrap_err();
-        let error = selection.keep_only(client, fill).unwrap_err();
+        let error = selection.over(1).keep_only(client, fill).unwrap_err();
         assert!(!error.launched());
-        assert_eq!(error.to_string(), checked.to_string());
         error.kind()
     };
     assert_eq!(refused(largest(5, &x), 0.0), ErrorKind::Shape);
@@ -124,8 +122,6 @@ pub(crate) fn masks(client: &Client) {
     assert_eq!(refused(largest(2, &integers), f32::NEG_INFINITY), ErrorKind::Parameter);
     assert_eq!(refused(largest(2, &integers), 0.5), ErrorKind::Parameter);
     assert_eq!(refused(largest(2, &positions), -1.0), ErrorKind::Parameter);
-    let described = TensorDescription::row_major(ElementType::F32, [2, 4]);
-    largest(2, &described).over(1).check_keep_only(client, 0.5).unwrap();
     let other = tensor(client, &[0.0f32; 8], &[4, 2], &[2, 1]);
     let error = largest(2, &x).over(1).keep_only_into(client, 0.0, other.binding()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
@@ -135,4 +131,65 @@ pub(crate) fn masks(client: &Client) {
     assert_eq!(error.kind(), ErrorKind::Buffer);
     let empty = tensor::<f32>(client, &[], &[0, 4], &[4, 1]);
     assert_eq!(largest(2, &empty).over(1).keep_only(client, 0.0).unwrap().shape()[..], [0, 4]);
+}
+
+/// A mask that is not run: its problem, its plan and what it says of both launches, its recording,
+/// stored plans, and the errors of a run.
+pub(crate) fn planned(client: &Client) {
+    let device = device_of(client);
+    let x = TensorDescription::row_major(ElementType::F32, [40, 3, 50]);
+    let selection = || largest(7, &x).over([0, 2]);
+    let mask = || selection().masked(f32::NEG_INFINITY);
+    mask().check(client).unwrap();
+    let problem = mask().problem().unwrap();
+    let last = selection().only_last().problem().unwrap();
+    assert_eq!(problem, last.clone().masked());
+    assert_eq!(problem.bytes(), 8 * 40 * 3 * 50);
+    let choice = mask().choose(client).unwrap();
+    let (plan, of_last) = (choice.plan, last.choose(&device).unwrap());
+    assert_eq!(plan, of_last.plan);
+    assert!(choice.estimate.device_ns() > of_last.estimate.device_ns());
+    let launches = plan.whole_launch_count(&problem, &device).unwrap();
+    assert_eq!(launches, plan.launch_count() + 1);
+    let told = problem.sentence(&plan, &device).unwrap();
+    let end = "; then a launch that compares each element with the last selected one";
+    assert_eq!(told, format!("{launches} launches: {plan}{end}"));
+
+    let mut store = PlanStore::new(&device);
+    let mut other = plan;
+    other.buffer *= 2;
+    store.insert(&problem, &device, TunedPlan::new(other, 1, 2)).unwrap();
+    let found = selection().with_plans(&store).masked(0.0).plan(client).unwrap();
+    assert_eq!((found.plan, found.source), (other, PlanSource::Stored));
+
+    let padded = TensorDescription::strided(ElementType::F32, [6, 100], [104, 1]);
+    for (mask, told) in [
+        (mask(), "top_k 7 of f32 [40, 3, 50] axis (0, 2) as a mask"),
+        (
+            largest(9, &padded).over(1).masked(0.0),
+            "top_k 9 of f32 [6, 100] axis 1 strides [104, 1] as a mask",
+        ),
+    ] {
+        let line = mask.record().unwrap().to_json();
+        let RecordedCall::TopK(read) = RecordedCall::parse(&line).unwrap() else {
+            panic!("{line}")
+        };
+        assert_eq!(read.to_string(), told);
+        assert_eq!(read.problem().unwrap(), mask.problem().unwrap());
+    }
+
+    // A check gives the error of a run.
+    let data = tensor(client, &[1i32; 8], &[2, 4], &[4, 1]);
+    let short = tensor(client, &[1i32; 8], &[4, 4], &[4, 1]);
+    for (selection, fill) in [
+        (largest(5, &data).over(1), 0.0),
+        (largest(0, &data).over(1), 0.0),
+        (largest(2, &data).over(1).only_last(), 0.0),
+        (largest(2, &data).over(1), 0.5),
+        (largest(2, &short).over(1), 0.0),
+    ] {
+        let mask = selection.masked(fill);
+        let checked = mask.check(client).unwrap_err().to_string();
+        assert_eq!(mask.run(client).unwrap_err().to_string(), checked);
+    }
 }

@@ -69,6 +69,33 @@ impl TopKPlan {
     /// that of a reduction before it, and before the launch that writes a mask. Where there is
     /// neither, it is the sentence of the plan.
     ///
+    /// ```
+    /// # use reduce_planner::{
+    /// #     Device, ElementType, InputSpec, Planned, SelectedSpec, TopKProblem,
+    /// # };
+    /// # let input = InputSpec {
+    /// #     element: ElementType::F32,
+    /// #     shape: &[512, 128256],
+    /// #     strides: &[128256, 1],
+    /// #     alignment: 256,
+    /// # };
+    /// # let selected = SelectedSpec {
+    /// #     positions: ElementType::U32,
+    /// #     kept_strides: &[50],
+    /// #     rank_stride: 1,
+    /// #     written: None,
+    /// #     probabilities: None,
+    /// # };
+    /// // The 50 largest of each row, and nothing else of the input.
+    /// let mask = TopKProblem::new(&input, Some(&[1]), 50, &selected)?.masked();
+    /// let device = Device::h200();
+    /// let plan = mask.choose(&device)?.plan;
+    /// assert!(plan.to_string().starts_with("top_k: 1 launch, "));
+    /// assert!(plan.whole_sentence(&mask, &device)?.starts_with("2 launches: top_k: 1 launch, "));
+    /// assert_eq!(plan.whole_launch_count(&mask, &device)?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// The device cannot run the reduction.

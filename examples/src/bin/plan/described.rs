@@ -9,7 +9,7 @@ use reduce_kernels::{
     pairs::reduce_pair,
     planner::{AppliedProblem, Problem, TopKProblem, row_major_strides},
     reduce,
-    top_k::largest,
+    top_k::{Over, largest},
 };
 use serde::Serialize;
 
@@ -17,6 +17,9 @@ use crate::report::Function;
 
 /// The name of selections.
 pub(crate) const TOP_K: &str = "top_k";
+
+/// The name of masks of selected elements.
+pub(crate) const TOP_K_MASK: &str = "top_k_mask";
 
 /// A tensor that need not exist.
 #[derive(Serialize)]
@@ -48,6 +51,8 @@ pub(crate) enum Work {
     Application(AppliedName, AppliedOptions),
     /// The selection of so many elements of each slice.
     Selection(usize),
+    /// The input with a number in place of all but so many elements of each slice.
+    Mask(usize, f32),
 }
 
 impl Work {
@@ -57,6 +62,7 @@ impl Work {
             Work::Reduction(operation) => operation.name(),
             Work::Application(function, _) => function.name(),
             Work::Selection(_) => TOP_K,
+            Work::Mask(..) => TOP_K_MASK,
         }
     }
 }
@@ -66,6 +72,8 @@ pub(crate) struct Described {
     pub(crate) work: Work,
     /// The parameters on the command line, each by the name of its option.
     pub(crate) parameters: BTreeMap<&'static str, f64>,
+    /// The probabilities that a selection gives in place of values.
+    pub(crate) probabilities: Option<Over>,
     pub(crate) input: Tensor,
     pub(crate) second: Option<Tensor>,
     pub(crate) axes: Vec<usize>,
@@ -78,7 +86,7 @@ impl Described {
     pub(crate) fn function(&self) -> Function {
         match self.work {
             Work::Application(..) => Function::Apply(self.work.name()),
-            Work::Reduction(_) | Work::Selection(_) => Function::Op(self.work.name()),
+            _ => Function::Op(self.work.name()),
         }
     }
 
@@ -96,9 +104,23 @@ impl Described {
         })
     }
 
-    /// The canonical problem of the selection of `k` elements.
+    /// The canonical problem of the selection of `k` elements, or of their probabilities.
     pub(crate) fn selection(&self, k: usize) -> Result<TopKProblem, ReduceError> {
-        largest(k, &self.input.description()).over(Axes::List(self.axes.clone())).problem()
+        let input = self.input.description();
+        let mut selection = largest(k, &input).over(Axes::List(self.axes.clone()));
+        if let Some(over) = self.probabilities {
+            selection = selection.probabilities(over);
+        }
+        if let Some(element) = self.output_type {
+            selection = selection.value_type(element);
+        }
+        selection.problem()
+    }
+
+    /// The canonical problem of the mask of `k` elements.
+    pub(crate) fn mask(&self, k: usize, fill: f32) -> Result<TopKProblem, ReduceError> {
+        let input = self.input.description();
+        largest(k, &input).over(Axes::List(self.axes.clone())).masked(fill).problem()
     }
 
     /// The canonical problem of a reduction.

@@ -12,12 +12,14 @@ use std::{
 
 use clap::Parser;
 use reduce_examples::{
-    AxesArgument, AxisError, Operation, OperationError, Parameters, SecondInput,
+    AxesArgument, AxisError, Operation, OperationError, OverArgument, Parameters, SecondInput,
 };
 use reduce_kernels::{
     Device, ElementType, ReduceError,
     by_name::{AppliedName, OperatorName, PairName},
-    planner::{Explained, Plan, PlanError, Planned, Problem, ScheduleKind, force},
+    planner::{
+        Explained, Plan, PlanError, Planned, Problem, ScheduleKind, TopKPlan, TopKProblem, force,
+    },
     plans::{Numerics, use_numerics},
 };
 use reduce_programs::{
@@ -28,7 +30,7 @@ use reduce_programs::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    described::{Described, TOP_K, Tensor, Work},
+    described::{Described, TOP_K, TOP_K_MASK, Tensor, Work},
     report::{Estimated, Given, Report},
 };
 
@@ -68,7 +70,8 @@ struct Arguments {
         long,
         required_unless_present_any = ["apply", "print_device"],
         help = format!(
-            "The operator: one of {}; with --second, one of {}; for selections, {TOP_K}",
+            "The operator: one of {}; with --second, one of {}; for selections, {TOP_K} and \
+             {TOP_K_MASK}",
             OperatorName::names(),
             PairName::names()
         )
@@ -96,9 +99,16 @@ struct Arguments {
     second_strides: Option<Vec<usize>>,
     #[command(flatten)]
     parameters: Parameters,
-    /// How many elements top_k selects of each slice.
+    /// How many elements top_k selects of each slice, and how many top_k_mask keeps.
     #[arg(long)]
     k: Option<usize>,
+    /// Probabilities in place of the values of top_k, which add up to 1 over these elements.
+    /// --output-type is their type.
+    #[arg(long)]
+    probabilities: Option<OverArgument>,
+    /// What top_k_mask writes in place of all other elements. [default: -inf]
+    #[arg(long, allow_negative_numbers = true)]
+    fill: Option<f32>,
     /// The type of the result, or of the first of several. The operator's own if not given.
     #[arg(long, value_name = "TYPE")]
     output_type: Option<ElementType>,
@@ -188,6 +198,7 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
             let problem = described.problem(operation)?;
             let shown = Shown {
                 problem: &problem,
+                results: problem.results(),
                 bytes: problem.bytes(),
                 launches: problem.outputs() > 0,
                 every_schedule: arguments.every_schedule.then(|| every_schedule(&problem, &device)),
@@ -196,12 +207,12 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
         }
         Work::Selection(k) => {
             let problem = described.selection(k)?;
-            let shown = Shown {
-                problem: problem.slices(),
-                bytes: problem.bytes(),
-                launches: problem.output_span() > 0,
-                every_schedule: None,
-            };
+            let shown = Shown::of_selection(&problem, problem.slices().results());
+            tell(arguments, &described, &device, &problem, shown)
+        }
+        Work::Mask(k, fill) => {
+            let (problem, results) = (described.mask(k, fill)?, [described.input.dtype]);
+            let shown = Shown::of_selection(&problem, &results);
             tell(arguments, &described, &device, &problem, shown)
         }
         Work::Application(function, options) => {
@@ -209,6 +220,7 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
             let applied = &problems.0;
             let shown = Shown {
                 problem: applied.problem(),
+                results: applied.problem().results(),
                 bytes: applied.bytes(),
                 launches: applied.elements() > 0,
                 every_schedule: None,
@@ -222,11 +234,25 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
 struct Shown<'a, P> {
     /// The reduction in it.
     problem: &'a Problem,
+    /// The types of its results.
+    results: &'a [ElementType],
     /// Bytes that must move.
     bytes: u64,
     /// Whether there is something to launch.
     launches: bool,
     every_schedule: Option<Vec<Estimated<P>>>,
+}
+
+impl<'a> Shown<'a, TopKPlan> {
+    fn of_selection(problem: &'a TopKProblem, results: &'a [ElementType]) -> Self {
+        Self {
+            problem: problem.slices(),
+            results,
+            bytes: problem.bytes(),
+            launches: problem.output_span() > 0,
+            every_schedule: None,
+        }
+    }
 }
 
 /// Prints the report of a problem of any kind. Whether all plans of the command line may run.
@@ -242,8 +268,15 @@ where
     K::Plan: Serialize + DeserializeOwned,
     <K::Plan as Explained>::Refusal: Serialize,
 {
-    let Shown { problem, bytes, launches, every_schedule } = shown;
-    let choice = if launches { Some(planned.choose(device)?) } else { None };
+    let Shown { problem, results, bytes, launches, every_schedule } = shown;
+    let choice = match launches {
+        true => {
+            let choice = planned.choose(device)?;
+            let sentence = planned.sentence(&choice.plan, device)?;
+            Some((choice, sentence))
+        }
+        false => None,
+    };
     let mut given = Vec::with_capacity(arguments.plans.len());
     for text in &arguments.plans {
         let plan = serde_json::from_str(text)
@@ -252,7 +285,8 @@ where
     }
     let may_run = given.iter().all(Given::may_run);
     let every_schedule = every_schedule.filter(|_| launches);
-    let report = Report::new(described, (problem, bytes), device, choice, every_schedule, given);
+    let report =
+        Report::new(described, (problem, results, bytes), device, choice, every_schedule, given);
     match arguments.json {
         true => say(serde_json::to_string(&report)?)?,
         false => say(&report)?,
@@ -264,7 +298,7 @@ where
 fn every_schedule(problem: &Problem, device: &Device) -> Vec<Estimated<Plan>> {
     let plans = ScheduleKind::ALL.into_iter().filter_map(|kind| {
         let plan = force(kind, problem, device).ok()?;
-        Some(Estimated::new(plan, plan.estimate(problem, device)))
+        Some(Estimated::new(plan, plan.to_string(), plan.estimate(problem, device)))
     });
     plans.collect()
 }
@@ -272,29 +306,39 @@ fn every_schedule(problem: &Problem, device: &Device) -> Vec<Estimated<Plan>> {
 impl Arguments {
     /// What `--op` or `--apply` names. Options that it does not have are a mistake.
     fn work(&self) -> Result<Work, Stop> {
-        if self.op.as_deref() == Some(TOP_K) {
-            return self.selection();
+        match self.op.as_deref() {
+            Some(TOP_K) => return self.selection(TOP_K),
+            Some(TOP_K_MASK) => return self.selection(TOP_K_MASK),
+            _ => {}
         }
         let work = self.other_work()?;
-        match self.k {
-            Some(_) => Err(OperationError::Option { name: work.name(), option: "k" }.into()),
-            None => Ok(work),
-        }
+        let given = [
+            ("k", self.k.is_some()),
+            ("probabilities", self.probabilities.is_some()),
+            ("fill", self.fill.is_some()),
+        ];
+        refuse(work.name(), &given)?;
+        Ok(work)
     }
 
-    fn selection(&self) -> Result<Work, Stop> {
-        self.parameters.check(TOP_K, &[])?;
+    /// A selection, or a mask of one.
+    fn selection(&self, name: &'static str) -> Result<Work, Stop> {
+        self.parameters.check(name, &[])?;
+        let is_mask = name == TOP_K_MASK;
         let others = [
             ("second", self.second.is_some()),
-            ("output-type", self.output_type.is_some()),
+            ("output-type", self.output_type.is_some() && self.probabilities.is_none()),
             ("accumulate-in", self.accumulate_in.is_some()),
             ("every-schedule", self.every_schedule),
+            ("probabilities", self.probabilities.is_some() && is_mask),
+            ("fill", self.fill.is_some() && !is_mask),
         ];
-        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
-            return Err(OperationError::Option { name: TOP_K, option }.into());
-        }
-        let k = self.k.ok_or(Stop::Needs { name: TOP_K, option: "k" })?;
-        Ok(Work::Selection(k))
+        refuse(name, &others)?;
+        let k = self.k.ok_or(Stop::Needs { name, option: "k" })?;
+        Ok(match is_mask {
+            true => Work::Mask(k, self.fill.unwrap_or(f32::NEG_INFINITY)),
+            false => Work::Selection(k),
+        })
     }
 
     /// A reduction, or an application of one.
@@ -307,6 +351,13 @@ impl Arguments {
         Ok(Work::Reduction(Operation::new(op, &self.parameters, second)?))
     }
 
+    /// The numbers on the command line, each by the name of its option.
+    fn numbers(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let k = self.k.map(|k| ("k", k as f64));
+        let fill = self.fill.map(|fill| ("fill", f64::from(fill)));
+        self.parameters.given().chain(k).chain(fill)
+    }
+
     fn described(&self) -> Result<Described, Stop> {
         let second = self.second.map(|element| {
             let shape = self.second_shape.as_ref().unwrap_or(&self.shape);
@@ -314,13 +365,22 @@ impl Arguments {
         });
         Ok(Described {
             work: self.work()?,
-            parameters: self.parameters.given().chain(self.k.map(|k| ("k", k as f64))).collect(),
+            parameters: self.numbers().collect(),
+            probabilities: self.probabilities.map(Into::into),
             input: Tensor::new(self.element, self.shape.clone(), self.strides.clone()),
             second,
             axes: self.axes.from_the_front(self.shape.len())?,
             output_type: self.output_type,
             accumulate_in: self.accumulate_in,
         })
+    }
+}
+
+/// Refuses the first option that is given.
+fn refuse(name: &'static str, options: &[(&'static str, bool)]) -> Result<(), OperationError> {
+    match options.iter().find(|&&(_, given)| given) {
+        Some(&(option, _)) => Err(OperationError::Option { name, option }),
+        None => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use reduce_kernels::{
     Device, ElementType,
     planner::{Choice, Direction, Estimate, Explained, Planned, Problem},
+    top_k::Over,
 };
 use reduce_programs::Floor;
 use serde::Serialize;
@@ -19,6 +20,8 @@ pub(crate) struct Report<'a, P: Explained> {
     function: Function,
     #[serde(flatten)]
     parameters: &'a BTreeMap<&'static str, f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probabilities: Option<Over>,
     #[serde(flatten)]
     input: &'a Tensor,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,10 +121,13 @@ pub(crate) enum Given<P> {
     Illegal { plan: P, refused: String },
 }
 
-impl<P: fmt::Display> Given<P> {
+impl<P> Given<P> {
     pub(crate) fn new(plan: P, planned: &impl Planned<Plan = P>, device: &Device) -> Self {
-        match planned.estimate(&plan, device) {
-            Ok(estimate) => Self::Legal(Estimated::new(plan, estimate)),
+        let told = planned
+            .estimate(&plan, device)
+            .and_then(|estimate| Ok((planned.sentence(&plan, device)?, estimate)));
+        match told {
+            Ok((sentence, estimate)) => Self::Legal(Estimated::new(plan, sentence, estimate)),
             Err(error) => Self::Illegal { plan, refused: error.to_string() },
         }
     }
@@ -131,15 +137,15 @@ impl<P: fmt::Display> Given<P> {
     }
 }
 
-impl<P: fmt::Display> Estimated<P> {
-    pub(crate) fn new(plan: P, estimate: Estimate) -> Self {
-        let (plan_in_words, expected_microseconds) = (plan.to_string(), estimate.microseconds());
+impl<P> Estimated<P> {
+    pub(crate) fn new(plan: P, plan_in_words: String, estimate: Estimate) -> Self {
+        let expected_microseconds = estimate.microseconds();
         Self { plan, plan_in_words, expected_microseconds, estimate }
     }
 }
 
 impl Canonical {
-    fn new(problem: &Problem, bytes: u64, is_applied: bool) -> Self {
+    fn new((problem, results, bytes): (&Problem, &[ElementType], u64), is_applied: bool) -> Self {
         let second = problem.second().map(|second| second.strides());
         let kept = problem.kept().iter().enumerate().map(|(nth, dim)| Kept {
             extent: dim.extent,
@@ -155,7 +161,7 @@ impl Canonical {
             output_stride: is_applied.then_some(dim.position_stride),
         });
         Self {
-            results: problem.results().to_vec(),
+            results: results.to_vec(),
             direction: problem.direction(),
             outputs: problem.outputs(),
             reduction_len: problem.reduction_len(),
@@ -181,31 +187,32 @@ impl DeviceFloor {
     }
 }
 
-impl<'a, P: Explained + fmt::Display> Report<'a, P> {
-    /// `bytes` are those that must move.
+impl<'a, P: Explained> Report<'a, P> {
+    /// The problem comes with the types of its results and the bytes that must move, and the choice
+    /// with a sentence about it.
     pub(crate) fn new(
         described: &'a Described,
-        (problem, bytes): (&Problem, u64),
+        problem: (&Problem, &[ElementType], u64),
         device: &'a Device,
-        choice: Option<Choice<P>>,
+        choice: Option<(Choice<P>, String)>,
         every_schedule: Option<Vec<Estimated<P>>>,
         given: Vec<Given<P>>,
     ) -> Self {
-        let floor = DeviceFloor::new(bytes, device);
+        let floor = DeviceFloor::new(problem.2, device);
+        let (choice, plan_in_words) = choice.unzip();
         let function = described.function();
         let expected = choice.as_ref().map(Choice::expected_microseconds);
         Self {
             function,
             parameters: &described.parameters,
+            probabilities: described.probabilities,
             input: &described.input,
             second: described.second.as_ref(),
             axes: &described.axes,
-            problem: Canonical::new(problem, bytes, matches!(function, Function::Apply(_))),
+            problem: Canonical::new(problem, matches!(function, Function::Apply(_))),
             device: &device.name,
-            plan_in_words: match &choice {
-                Some(choice) => choice.plan.to_string(),
-                None => "nothing to launch: the result has no elements".into(),
-            },
+            plan_in_words: plan_in_words
+                .unwrap_or_else(|| "nothing to launch: the result has no elements".into()),
             expected_microseconds: expected.unwrap_or(0.0),
             floor_share: expected.map(|expected| floor.microseconds / expected),
             floor,

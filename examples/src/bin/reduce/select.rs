@@ -3,14 +3,15 @@
 
 use std::io;
 
-use clap::{Args, ValueEnum};
-use reduce_examples::{Array, Number, OperationError, ResultError, download};
+use clap::Args;
+use reduce_examples::{Array, Number, OperationError, OverArgument, ResultError, download};
 use reduce_kernels::{
-    Axes, ElementType,
+    Axes, ElementType, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    planner::TopKPlan,
+    device_of,
+    planner::{Planned, TopKPlan},
     quantiles::{Quantiles, quantiles},
-    top_k::{Over, Selected, TopK, largest, smallest},
+    top_k::{Selected, TopK, largest, smallest},
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
 use serde::Serialize;
@@ -41,24 +42,6 @@ pub(crate) struct Options {
     /// What top_k_mask writes in place of all other elements. [default: -inf]
     #[arg(long, allow_negative_numbers = true)]
     fill: Option<f32>,
-}
-
-/// The elements over which probabilities add up to 1.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum OverArgument {
-    /// Those that are selected.
-    Selected,
-    /// All of the slice.
-    Slice,
-}
-
-impl From<OverArgument> for Over {
-    fn from(over: OverArgument) -> Self {
-        match over {
-            OverArgument::Selected => Over::Selected,
-            OverArgument::Slice => Over::Slice,
-        }
-    }
 }
 
 /// The selection that `--op` names.
@@ -212,7 +195,7 @@ impl OnDevice for Work<'_> {
             Some(selection) => {
                 let plan = match empty || selection.output_shape()?.contains(&0) {
                     true => None,
-                    false => Some(selection.choose(client)?.plan),
+                    false => Some(self.planned(client, &selection)?),
                 };
                 let run = || {
                     if let &Selection::Mask { fill, .. } = self.selection {
@@ -226,7 +209,10 @@ impl OnDevice for Work<'_> {
             None => {
                 let plan = match empty {
                     true => None,
-                    false => Some(self.quantiles(&tensor).plan(client)?),
+                    false => {
+                        let plan = self.quantiles(&tensor).plan(client)?;
+                        Some((plan, plan.to_string()))
+                    }
                 };
                 (plan, time(client, || Ok(vec![self.quantiles(&tensor).run(client)?]))?)
             }
@@ -246,6 +232,7 @@ impl OnDevice for Work<'_> {
             Selection::Median(_) => (None, Vec::new()),
             Selection::Quantiles(_, q) => (None, q.clone()),
         };
+        let (plan, plan_in_words) = plan.unzip();
         let report = Report {
             op: self.selection.name(),
             k,
@@ -258,10 +245,8 @@ impl OnDevice for Work<'_> {
             backend: backend.to_string(),
             compiler: client.name(),
             plan,
-            plan_in_words: plan.map_or_else(
-                || "nothing to launch: the result has no elements".into(),
-                |plan| plan.to_string(),
-            ),
+            plan_in_words: plan_in_words
+                .unwrap_or_else(|| "nothing to launch: the result has no elements".into()),
             microseconds,
             gigabytes_per_second: gigabytes_per_second(bytes as u64, microseconds),
             results: Results::new(&results),
@@ -290,6 +275,23 @@ impl Work<'_> {
             Some(element) => selection.value_type(element),
             None => selection,
         })
+    }
+
+    /// The plan of a selection, and what it says of all launches.
+    fn planned(
+        &self,
+        client: &Client,
+        selection: &TopK<'_, TensorHandle>,
+    ) -> Result<(TopKPlan, String), ResultError> {
+        let (problem, choice) = match *self.selection {
+            Selection::Mask { fill, .. } => {
+                let mask = selection.clone().masked(fill);
+                (mask.problem()?, mask.choose(client)?)
+            }
+            _ => (selection.problem()?, selection.choose(client)?),
+        };
+        let sentence = problem.sentence(&choice.plan, &device_of(client));
+        Ok((choice.plan, sentence.map_err(ReduceError::from)?))
     }
 
     /// The quantiles of a tensor.

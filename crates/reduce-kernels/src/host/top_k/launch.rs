@@ -539,7 +539,7 @@ fn types(client: &Client, stated: &StatedTopK, launch: &TopKLaunch) -> KernelTyp
 }
 
 impl PreparedTopK {
-    /// Calls `each` with every kernel that the selection itself launches.
+    /// Calls `each` with every kernel that the selection itself launches, and that of a mask.
     fn own_kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
         let Some(launch) = &self.launch else { return };
         let TopKLaunch { plan, address, selection, .. } = *launch;
@@ -571,6 +571,7 @@ impl PreparedTopK {
                 });
             }
         }
+        self.mask_kernel(client).into_iter().for_each(each);
     }
 }
 

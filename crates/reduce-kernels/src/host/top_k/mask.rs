@@ -1,17 +1,15 @@
 //! Inputs of which only the selected elements are kept: a selection of the last of them, and the
 //! launch that compares every element with that.
 
-use std::rc::Rc;
-
-use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
+use cubecl::{ir::AddressType, prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedProblem, AppliedSpec, ElementType, Illegal, InputSpec, OperatorClass, PlanError, Role,
-    applied_needs_wide_indices, reduced_axes, row_major_strides,
+    AppliedProblem, AppliedSpec, Device, ElementType, Illegal, InputSpec, OperatorClass, PlanError,
+    Role, applied_needs_wide_indices, check_limits, row_major_strides,
 };
 
 use super::{
     launch::Selecting,
-    request::{PreparedTopK, TopKRequest},
+    request::{PreparedTopK, TopKLaunch, TopKRequest},
 };
 use crate::{
     element::memory_type,
@@ -19,9 +17,9 @@ use crate::{
     host::{
         arguments::{count, dims, merging_types},
         bound::Bound,
-        cache,
-        call::{Call, Task},
+        call::Call,
         companion::list,
+        launched::Kernel,
     },
     kernels::{
         args::KernelTypesArg,
@@ -36,6 +34,14 @@ const NAME: &str = "top_k_mask";
 /// Units of a cube of the second launch.
 const UNITS: u32 = 256;
 
+/// The numbers of the second launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MaskLaunch {
+    units: u32,
+    grid: [u32; 3],
+    address: AddressType,
+}
+
 /// A dimension of the second launch.
 struct MaskDim {
     extent: usize,
@@ -47,98 +53,85 @@ struct MaskDim {
     position: usize,
 }
 
-/// What masks an input, checked.
-struct Mask {
-    prepared: Rc<PreparedTopK>,
-    applied: AppliedProblem,
-    /// Elements of the input.
-    elements: usize,
-    /// Units of a cube of the second launch.
-    units: u32,
-    grid: [u32; 3],
+/// Checks that elements of a type can be replaced by a number.
+///
+/// # Errors
+///
+/// The type does not have the number.
+pub(crate) fn check_fill(element: ElementType, fill: f32) -> Result<(), ReduceError> {
+    if has(element, fill) {
+        return Ok(());
+    }
+    let (value, expected) = (f64::from(fill), "a number that the elements' type has");
+    let invalid = InvalidParameter { name: "fill", value, expected };
+    Err(Reason::Parameter { operator: NAME.to_owned(), invalid }.into())
 }
 
-impl<'a> Call<'a, TopKRequest<'a>> {
-    /// Whether [`keep_only`](Self::keep_only) would write a new row-major tensor from an input whose
-    /// buffer has these many bytes; `None` where there is no buffer.
+/// States the launch that compares each element with the last selected one of its slice. These have
+/// the strides `last` along the axes of the input.
+pub(super) fn state(
+    input: &InputSpec<'_>,
+    axes: Option<&[usize]>,
+    is_reduced: &[bool],
+    last: &[usize],
+    output: &[usize],
+) -> Result<AppliedProblem, ReduceError> {
+    let element = input.element;
+    let [of_last, of_position] = strides_beside(input.shape, last, is_reduced);
+    let applied = AppliedSpec {
+        element,
+        strides: Some(output),
+        second: None,
+        companions: &[&of_last[..], &of_position[..]],
+    };
+    let class = OperatorClass::new(NAME, element.bytes()).exact();
+    Ok(AppliedProblem::new(class, input, axes, &applied)?)
+}
+
+impl MaskLaunch {
+    /// The launch for a device.
     ///
     /// # Errors
     ///
-    /// Those of `keep_only`.
-    pub(crate) fn check_keep_only(
-        &self,
-        client: &Client,
-        fill: f32,
-        bytes: &[Option<u64>],
-    ) -> Result<(), ReduceError> {
-        let strides = row_major_strides(&self.task.shape);
-        let Mask { prepared, .. } = self.mask(client, fill, &strides)?;
-        self.task.check_bytes(&prepared.stated, bytes)
-    }
-
-    /// Checks what [`keep_only`](Self::keep_only) writes into a tensor of the input's shape with
-    /// these strides.
-    fn mask(&self, client: &Client, fill: f32, output: &[usize]) -> Result<Mask, ReduceError> {
-        let TopKRequest { element, alignment, shape, strides, axes, .. } = &self.task;
-        if !has(*element, fill) {
-            let (value, expected) = (f64::from(fill), "a number that the elements' type has");
-            let invalid = InvalidParameter { name: "fill", value, expected };
-            return Err(Reason::Parameter { operator: NAME.to_owned(), invalid }.into());
-        }
-        let prepared = self.prepared(client)?;
-        let spec = InputSpec { element: *element, shape, strides, alignment: *alignment };
-        let is_reduced = reduced_axes(shape.len(), axes.as_deref())?;
-        let [of_last, of_position] = strides_beside(shape, &prepared.stated.strides, &is_reduced);
-        let applied = AppliedProblem::new(
-            OperatorClass::new(NAME, element.bytes()).exact(),
-            &spec,
-            axes.as_deref(),
-            &AppliedSpec {
-                element: *element,
-                strides: Some(output),
-                second: None,
-                companions: &[&of_last[..], &of_position[..]],
-            },
-        )?;
-        let elements: usize = shape.iter().product();
-        let device = cache::device(client);
+    /// Indices or a grid that the device does not have.
+    pub(super) fn new(applied: &AppliedProblem, device: &Device) -> Result<Self, ReduceError> {
+        check_limits(applied.problem(), device, 0)?;
         let units = UNITS.min(device.max_units_per_cube);
-        let cubes = (elements as u64).div_ceil(u64::from(units) * EACH as u64);
+        let elements = applied.elements() as u64;
+        let cubes = elements.div_ceil(u64::from(units) * EACH as u64);
         let grid = device.grid(cubes).ok_or_else(|| {
             let reason = Illegal::Grid { cubes, merging: false };
             let (plan, device) = ("a mask".to_owned(), device.name.clone());
             ReduceError::from(PlanError::Unfit { plan, device, reason })
         })?;
-        Ok(Mask { prepared, applied, elements, units, grid })
+        let wide = applied_needs_wide_indices(applied);
+        Ok(Self { units, grid, address: if wide { AddressType::U64 } else { AddressType::U32 } })
     }
+}
 
+impl<'a> Call<'a, TopKRequest<'a>> {
     /// Writes the input with `fill` in place of all elements but the first `k`, into a tensor of the
-    /// same shape. The call selects the last of the `k`, and keeps all axes.
+    /// same shape. The task is that of a mask.
     ///
     /// # Errors
     ///
-    /// Those of the selection, outputs that do not fit, and a `fill` that the type does not have.
+    /// Those of the selection, and outputs that do not fit.
     pub(crate) fn keep_only(
         self,
         client: &Client,
         input: &TensorHandle,
         fill: f32,
-        output: TensorBinding,
+        output: BufferBinding,
     ) -> Result<(), ReduceError> {
-        let TopKRequest { element, shape, .. } = &self.task;
-        let element = *element;
-        if output.shape[..] != shape[..] {
-            let (expected, found) = (shape.to_vec(), output.shape.to_vec());
-            return Err(Reason::OutputShape { expected, found }.into());
-        }
-        let mask = self.mask(client, fill, &output.strides)?;
-        let Mask { prepared, applied, elements, units, grid } = mask;
-        let problem = applied.problem();
-        let places = problem.output_span();
-        let kept = Bound::check(client, Role::Output, output.handle, places, element)?;
-        let Some(launch) = &prepared.launch else { return Ok(()) };
+        let prepared = self.prepared(client)?;
+        let applied = prepared.stated.mask.as_ref().expect("the task is that of a mask");
+        let (problem, element) = (applied.problem(), self.task.element);
+        let kept = Bound::check(client, Role::Output, output, problem.output_span(), element)?;
         let span = problem.input_span();
         let read = Bound::check_input(client, Role::Input, &input.handle, span, element)?;
+        let Some(TopKLaunch { mask: Some(mask), selection, .. }) = prepared.launch else {
+            return Ok(());
+        };
         let [last, positions] = prepared.run_new(client, Selecting::from(input, None))?;
         let signature = &prepared.stated.signature;
         let slices = prepared.stated.problem.output_span();
@@ -146,9 +139,8 @@ impl<'a> Call<'a, TopKRequest<'a>> {
             let bytes = signature.results[nth].bytes();
             Bound::own(tensor.handle.binding(), slices, bytes).elements()
         };
-        let all = mask_dims(&applied);
+        let all = mask_dims(applied);
         let of = |stride: fn(&MaskDim) -> usize| list(&all.iter().map(stride).collect::<Vec<_>>());
-        let wide = applied_needs_wide_indices(&applied);
         // SAFETY: units past the last element do nothing, and the offsets of all others lie inside
         // the spans of the input and of the output. The selection has left an element and its
         // position for each slice. A unit writes where it has read, if the output is the input, and
@@ -156,14 +148,10 @@ impl<'a> Call<'a, TopKRequest<'a>> {
         unsafe {
             keep_selected::launch_unchecked(
                 client,
-                count(grid),
-                CubeDim::new_1d(units),
-                if wide { AddressType::U64 } else { AddressType::U32 },
-                KernelTypesArg {
-                    stored: memory_type(element),
-                    hardware_math: false,
-                    ..merging_types(client, signature)
-                },
+                count(mask.grid),
+                CubeDim::new_1d(mask.units),
+                mask.address,
+                prepared.mask_types(client),
                 read.elements(),
                 own(last, 0),
                 own(positions, 1),
@@ -173,11 +161,31 @@ impl<'a> Call<'a, TopKRequest<'a>> {
                 of(|dim| dim.position),
                 prepared.order.argument(),
                 fill,
-                elements,
-                launch.selection,
+                applied.elements(),
+                selection,
             );
         }
         Ok(())
+    }
+}
+
+impl PreparedTopK {
+    /// The kernel of the launch after the selection, if there is a mask.
+    pub(super) fn mask_kernel(&self, client: &Client) -> Option<Kernel> {
+        let (launch, applied) = (self.launch.as_ref()?, self.stated.mask.as_ref()?);
+        let address = launch.mask?.address;
+        let dims = mask_dims(applied).len();
+        let generated_for = (self.mask_types(client), address, dims, launch.selection);
+        Some(Kernel::new("keep_selected", generated_for))
+    }
+
+    fn mask_types(&self, client: &Client) -> KernelTypesArg {
+        let stated = &self.stated;
+        KernelTypesArg {
+            stored: memory_type(stated.problem.slices().input()),
+            hardware_math: false,
+            ..merging_types(client, &stated.signature)
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! but the selected elements.
 
 pub(crate) mod launch;
-mod mask;
+pub(crate) mod mask;
 pub(crate) mod parts;
 pub(crate) mod quantiles;
 pub(crate) mod request;

@@ -4,11 +4,12 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*, server::Handle};
 use reduce_planner::{
-    Combine, Device, ElementType, Illegal, InputSpec, Numerics, Over, Plan, PlanError,
-    Probabilities, ProblemError, Role, Schedule, SecondSpec, SelectedSpec, TopKMethod, TopKPlan,
-    TopKProblem, check_limits, reduced_axes, row_major_strides,
+    AppliedProblem, Combine, Device, ElementType, Illegal, InputSpec, Numerics, Over, Plan,
+    PlanError, Probabilities, ProblemError, Role, Schedule, SecondSpec, SelectedSpec, TopKMethod,
+    TopKPlan, TopKProblem, check_limits, reduced_axes, row_major_strides,
 };
 
+use super::mask::{self, MaskLaunch};
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedCall, RecordedOperand, RecordedTopK};
 use crate::{
@@ -105,6 +106,9 @@ pub(crate) struct TopKRequest<'a> {
     pub(crate) table: Option<PositionTable<'a>>,
     /// Shape and strides of supplied outputs.
     pub(crate) output: Option<OutputLayout<'a>>,
+    /// Strides of the tensor to write with nothing but the selected elements, if that is what the
+    /// selection is for. Then it gives the last of them alone, and keeps all axes.
+    pub(crate) mask: Option<Cow<'a, [usize]>>,
     /// Elements that supplied buffers hold, if the outputs are a part of what these are for.
     pub(crate) places: usize,
     pub(crate) plan: Option<TopKPlan>,
@@ -158,6 +162,8 @@ pub(crate) struct StatedTopK {
     pub(crate) strides: Vec<usize>,
     /// The axis of the selected elements in that shape.
     pub(crate) axis: usize,
+    /// The launch that writes a mask, if there is one.
+    pub(super) mask: Option<AppliedProblem>,
 }
 
 /// A selection that is ready to launch, except for its buffers.
@@ -185,9 +191,10 @@ pub(crate) struct TopKLaunch {
     pub(super) selection: Selection,
     pub(super) grid: [u32; 3],
     pub(super) further: Further,
+    pub(super) mask: Option<MaskLaunch>,
 }
 
-/// The launches after the first.
+/// The launches after the first that select.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Further {
     None,
@@ -242,6 +249,7 @@ impl<'a> TopKRequest<'a> {
             positions: None,
             table: None,
             output: None,
+            mask: None,
             places: 0,
             plan: None,
         }
@@ -287,6 +295,7 @@ impl<'a> TopKRequest<'a> {
                 PositionTable { element, strides }
             }),
             output: self.output.map(|(shape, strides)| (owned(shape), owned(strides))),
+            mask: self.mask.map(owned),
             ..self
         }
     }
@@ -377,8 +386,13 @@ impl<'a> TopKRequest<'a> {
         let table = self.table.as_ref().map(PositionTable::spec);
         let axes = self.axes.as_deref();
         let problem = TopKProblem::with_positions(&input, table.as_ref(), axes, k, &selected)?;
+        let mask = match &self.mask {
+            Some(output) => Some(mask::state(&input, axes, &is_reduced, strides, output)?),
+            None => None,
+        };
+        let problem = if mask.is_some() { problem.masked() } else { problem };
         let strides = strides.to_vec();
-        Ok(StatedTopK { problem, signature, shape: selected_shape, strides, axis })
+        Ok(StatedTopK { problem, signature, shape: selected_shape, strides, axis, mask })
     }
 
     /// The probabilities to write. They are computed in f64 of elements of f64, otherwise in f32.
@@ -525,6 +539,9 @@ impl Task for TopKRequest<'_> {
         let available = client.properties().memory.max_page_size;
         let results = stated.signature.results[..2].iter();
         let needed = results.map(|&element| byte_count(stated.problem.output_span(), element));
+        let of_mask = stated.mask.as_ref();
+        let of_mask = of_mask.map(|mask| byte_count(mask.problem().output_span(), mask.output()));
+        let needed = needed.chain(of_mask);
         match needed.max().filter(|&needed| self.output.is_none() && needed > available) {
             Some(needed) => Err(Reason::OutputTooLarge { needed, available }.into()),
             None => Ok(()),
@@ -610,6 +627,10 @@ impl Task for TopKRequest<'_> {
             selection,
             grid: grid(plan.cubes(problem))?,
             further,
+            mask: match &stated.mask {
+                Some(applied) => Some(MaskLaunch::new(applied, device)?),
+                None => None,
+            },
         })
     }
 
@@ -624,12 +645,15 @@ impl Task for TopKRequest<'_> {
         let ranks = self.ranks.as_ref().filter(|_| launch.is_some());
         let words_of_slice = ranks.and_then(|ranks| ranks.words_of_slice);
         let ranks = ranks.map(|ranks| table(client, &ranks.words)).transpose()?;
-        // Units that hold slices find it themselves.
-        let is_over_slice = self.probabilities == Some(Over::Slice);
-        let reads = |launch: &TopKLaunch| launch.plan.method != TopKMethod::Registers;
-        let softmax = match launch.as_ref().is_some_and(reads) && is_over_slice {
-            true => Some(prepare(&self.softmax(&stated)?, client, device, false, |_| None)?),
-            false => None,
+        let sums = launch.as_ref().and_then(|launch| launch.plan.sums_before(&stated.problem));
+        let softmax = match sums {
+            Some(sums) => {
+                let reduction = prepare(&self.softmax(&stated)?, client, device, false, |_| None)?;
+                // The plan's sentence and its estimate are about this problem.
+                debug_assert_eq!(reduction.resolved.problem, *sums);
+                Some(reduction)
+            }
+            None => None,
         };
         // Only floats have a NaN.
         let nan_spreads = self.order.nan_spreads && self.element.is_float();
@@ -717,6 +741,32 @@ impl RecordedTopK {
                 RecordedOperand::new(*element, strides, element.bytes())
             }),
             output_strides: supplied.or(dense).map(of_kept),
+            mask_strides: request.mask.as_ref().map(|strides| strides.to_vec()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The planner states the reduction before probabilities over slices as the launch does, for
+    /// elements of every type.
+    #[test]
+    fn the_planner_knows_the_sums() {
+        let floats = ElementType::ALL.into_iter().filter(|element| element.is_float());
+        for element in floats {
+            let (shape, strides) = ([6, 50, 40], [2000, 1, 50]);
+            let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 16 };
+            for axes in [&[1][..], &[0, 2], &[0, 1, 2]] {
+                let request = TopKRequest {
+                    probabilities: Some(Over::Slice),
+                    ..TopKRequest::new(input, Some(axes), 9)
+                };
+                let stated = request.resolve().unwrap();
+                let reduction = request.softmax(&stated).unwrap().resolve().unwrap();
+                assert_eq!(stated.problem.sums(), Some(&reduction.problem), "{element} {axes:?}");
+            }
+        }
     }
 }
