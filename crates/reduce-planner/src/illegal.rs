@@ -463,6 +463,21 @@ pub enum Illegal {
         /// Elements of a slice.
         len: usize,
     },
+    /// Windows find elements with given numbers, of rows that one cube each reads along itself.
+    #[error(
+        "windows find some numbers of rows, each read along itself by one cube, not {written} of \
+         {k} elements of slices that {cubes} cubes share and of which a cube takes {slices}"
+    )]
+    Windows {
+        /// Elements that are written of each slice.
+        written: usize,
+        /// Selected elements.
+        k: usize,
+        /// Cubes that share a slice.
+        cubes: u32,
+        /// Slices of a cube.
+        slices: u32,
+    },
     /// Units that hold a slice in registers are fewer than the elements whose probabilities they
     /// compute.
     #[error("{units} units do not hold the probabilities of {k} elements, one each")]

@@ -8,8 +8,19 @@ use reduce_planner::{
 
 /// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
 fn stated(element: ElementType, shape: &[usize], axis: usize, k: usize) -> TopKProblem {
+    writing(element, shape, axis, k, k)
+}
+
+/// The same where so many of the `k` elements are written.
+fn writing(
+    element: ElementType,
+    shape: &[usize],
+    axis: usize,
+    k: usize,
+    written: usize,
+) -> TopKProblem {
     let mut selected = shape.to_vec();
-    selected[axis] = k;
+    selected[axis] = written;
     let mut kept_strides = row_major_strides(&selected);
     let rank_stride = kept_strides.remove(axis);
     let strides = row_major_strides(shape);
@@ -18,7 +29,7 @@ fn stated(element: ElementType, shape: &[usize], axis: usize, k: usize) -> TopKP
         positions: ElementType::U32,
         kept_strides: &kept_strides,
         rank_stride,
-        written: None,
+        written: (written < k).then_some(written),
         probabilities: None,
     };
     TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap()
@@ -179,6 +190,35 @@ fn plans_follow_the_slices() {
     }
 }
 
+/// Few elements with given numbers are found in windows if the row is short and most of it would be
+/// in a buffer, or if there are many rows of which no buffer holds what it must.
+#[test]
+fn few_numbers_are_found_in_windows() {
+    let device = Device::h200();
+    let method = |shape: &[usize], axis: usize, k: usize, written: usize| {
+        let problem = writing(ElementType::F32, shape, axis, k, written);
+        let plan = chosen(&problem, &device);
+        plan.method
+    };
+    assert_eq!(method(&[4096, 8192], 1, 4096, 1), TopKMethod::Window);
+    assert_eq!(method(&[4096, 8191], 1, 4096, 2), TopKMethod::Window);
+    assert_eq!(method(&[4096, 100_000], 1, 50_000, 1), TopKMethod::Window);
+    assert_eq!(method(&[4096, 8192], 1, 100, 1), TopKMethod::Window);
+    assert_eq!(method(&[4096, 8192], 1, 10, 1), TopKMethod::Buffer);
+    // The elements of the next selections are sorted, or read once.
+    assert_eq!(method(&[4096, 100_000], 1, 50_000, 5), TopKMethod::Runs);
+    assert_eq!(method(&[1, 1 << 22], 1, 1 << 21, 1), TopKMethod::Runs);
+    assert_eq!(method(&[4096, 100_000], 1, 100, 1), TopKMethod::Buffer);
+    assert_eq!(method(&[4096, 500], 1, 250, 1), TopKMethod::Buffer);
+    assert_eq!(method(&[8192, 4096], 0, 100, 1), TopKMethod::Buffer);
+    let problem = writing(ElementType::F32, &[4096, 8192], 1, 4096, 1);
+    assert_eq!(
+        chosen(&problem, &device).to_string(),
+        "top_k: 1 launch, 128 units count a row in windows by digits of 8 bits until a buffer holds \
+         256 entries; vectors of 4 along the reduction, 4 loads in flight"
+    );
+}
+
 /// What cannot be stated.
 #[test]
 fn wrong_problems_are_refused() {
@@ -298,6 +338,17 @@ fn hostile_plans_are_refused() {
     as_runs(&mut runs);
     (runs.cubes_per_slice, runs.slices_per_cube) = (10, 1);
     runs.check(&problem, &device).unwrap();
+    // Windows find elements with given numbers.
+    let windows = |plan: &mut TopKPlan| (plan.method, plan.digit_bits) = (TopKMethod::Window, 8);
+    let found = refused(&|plan| windows(plan));
+    assert_eq!(found, Illegal::Windows { written: 20, k: 20, cubes: 1, slices: 1 });
+    let by_numbers = writing(ElementType::F32, &[100, 5000], 1, 2000, 2);
+    let mut plan = chosen(&by_numbers, &device);
+    assert_eq!(plan.method, TopKMethod::Window);
+    plan.cubes_per_slice = 2;
+    let error = plan.check(&by_numbers, &device).unwrap_err();
+    let found = Illegal::Windows { written: 2, k: 2000, cubes: 2, slices: 1 };
+    assert!(matches!(error, PlanError::Unfit { reason, .. } if reason == found));
     // A buffer as long as a slice serves any number of elements.
     let problem = stated(ElementType::F32, &[100, 1000], 1, 1000);
     let mut plan = chosen(&problem, &device);

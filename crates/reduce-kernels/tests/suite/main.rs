@@ -43,6 +43,7 @@ mod top_k;
 mod top_k_masks;
 mod top_k_parts;
 mod top_k_probabilities;
+mod top_k_windows;
 mod transcendental;
 mod types;
 
@@ -70,7 +71,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -158,6 +159,9 @@ macro_rules! suite {
                 top_k_probabilities_contract: top_k_probabilities::contract;
                 top_k_masks: top_k_masks::masks;
                 top_k_masks_planned: top_k_masks::planned;
+                top_k_in_windows: top_k_windows::every_type;
+                top_k_windows_of_rows_that_hurt: top_k_windows::rows_that_hurt;
+                top_k_windows_of_several_numbers: top_k_windows::several_numbers;
                 top_k_in_chunks: top_k_parts::chunks;
                 top_k_in_chunks_at_the_edges: top_k_parts::chunks_at_the_edges;
                 top_k_of_lists: top_k_parts::lists;

@@ -172,7 +172,7 @@ impl Ordered {
 
 /// Random bits, among them NaN, infinities, both zeros and denormal numbers. A third of the
 /// elements are copies of a few.
-fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
+pub(crate) fn random_bytes(element: ElementType, len: usize, rng: &mut StdRng) -> Vec<u8> {
     let size = element.bytes();
     let mut bytes = vec![0; len * size];
     rng.fill_bytes(&mut bytes);

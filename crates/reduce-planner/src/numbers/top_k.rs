@@ -58,6 +58,19 @@ pub struct TopKTuning {
     /// with 128 units and 29 with 256, those of 1024 took 130 and 125, and the 100th value of each
     /// of 4096 rows of 8192 took 109 with one row of 128 units and 159 with four.
     pub together_units: u32,
+    /// Fewest elements of a row in which a few given numbers are found by windows.
+    pub least_window: u32,
+    /// Elements of the row for each unit then.
+    pub window_elements: u32,
+    /// Words of keys that such a unit has in flight.
+    pub window_words: u32,
+    /// Most words of keys of a row that a cache holds, so that reading it again costs little.
+    pub cached_words: u32,
+    /// Windows are sooner done with such a row than a buffer if they find the last of more than one
+    /// of so many elements.
+    pub window_fraction: u32,
+    /// Fewest entries of the buffer that holds a last window.
+    pub window_buffer: u32,
     /// Cubes of the most units per multiprocessor that slices are split for; more of smaller ones.
     pub cubes_per_multiprocessor: u32,
     /// Fewest rounds of loads of a cube that shares a slice with others.
@@ -66,8 +79,8 @@ pub struct TopKTuning {
 
 rules!(TopKTuning {
     power_of_two: units_per_cube, least_units, usual_units, buffer, shared_buffer, entries_per_unit, adjacent_slices, adjacent_units,
-        held_elements, most_held_elements, held_units, together_units;
-    count: units_per_multiprocessor, bytes_in_flight, offered, adjacent_loads, few_elements, cubes_per_multiprocessor, least_rounds;
+        held_elements, most_held_elements, held_units, together_units, window_buffer;
+    count: units_per_multiprocessor, bytes_in_flight, offered, adjacent_loads, few_elements, least_window, window_elements, window_words, cached_words, window_fraction, cubes_per_multiprocessor, least_rounds;
 });
 
 impl TopKTuning {
@@ -91,6 +104,12 @@ impl TopKTuning {
             most_held_elements: 32,
             held_units: 32,
             together_units: 128,
+            least_window: 1024,
+            window_elements: 64,
+            window_words: 16,
+            cached_words: 32768,
+            window_fraction: 128,
+            window_buffer: 256,
             cubes_per_multiprocessor: 2,
             least_rounds: 4,
         }

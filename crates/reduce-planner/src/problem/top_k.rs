@@ -190,6 +190,12 @@ impl TopKProblem {
         self.written
     }
 
+    /// Whether elements with given numbers are written, and not all that are selected.
+    #[must_use]
+    pub fn is_by_numbers(&self) -> bool {
+        self.written < self.k
+    }
+
     /// The stride from one selected element of a slice to the next.
     #[must_use]
     pub fn rank_stride(&self) -> usize {

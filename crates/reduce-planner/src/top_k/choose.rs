@@ -28,10 +28,23 @@ pub fn choose_top_k(problem: &TopKProblem, device: &Device) -> Result<Choice<Top
 
     // 2. A few units hold a short slice in registers. Of others, a buffer in shared memory holds
     //    what may be among the first elements. Where that does not hold what `k` needs, it serves
-    //    as a run.
+    //    as a run. Few elements with given numbers are found in windows if a buffer would have a
+    //    large part of a row that a cache holds, or if there are so many rows that reading each a
+    //    few times is sooner done than sorting.
+    let windows = in_windows(problem, device);
+    let tuning = device.tuning.top_k;
+    let slices = problem.slices();
+    let (words, _) = TopKPlan::entry_words(problem);
+    let is_cached = slices.reduction_len() <= tuning.cached_words as usize / words;
+    let is_most = problem.k() >= slices.reduction_len() / tuning.window_fraction.max(1) as usize;
     let plan = in_registers(problem, device)
+        .or_else(|| windows.filter(|_| is_cached && is_most))
         .or_else(|| buffered(problem, device))
-        .unwrap_or_else(|| in_runs(problem, device));
+        .unwrap_or_else(|| {
+            let runs = in_runs(problem, device);
+            let time = |plan: &TopKPlan| plan.estimate(problem, device).device_ns();
+            windows.filter(|plan| time(plan) < time(&runs)).unwrap_or(runs)
+        });
     plan.check(problem, device)?;
     let estimate = plan.estimate(problem, device);
     Ok(Choice::only(plan, estimate))
@@ -66,6 +79,32 @@ fn in_registers(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     let plan = TopKPlan { buffer: needed.next_power_of_two(), ..plan };
     let most = u64::from(tuning.together_units.min(device.max_units_per_cube));
     let plan = plan.with_slices(most, together(access.direction, adjacent.into()), problem, device);
+    plan.check(problem, device).is_ok().then_some(plan)
+}
+
+/// The plan of windows, if few elements with given numbers of long rows are written.
+fn in_windows(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
+    let tuning = device.tuning.top_k;
+    let slices = problem.slices();
+    let len = slices.reduction_len();
+    if len < tuning.least_window as usize || problem.written() > TopKPlan::FEW_NUMBERS {
+        return None;
+    }
+
+    let (words, _) = TopKPlan::entry_words(problem);
+    let access = widest(slices, device);
+    let loads = tuning.window_words as usize / words / access.vector;
+    let most = floor_power_of_two(tuning.units_per_cube.min(device.max_units_per_cube).into());
+    // Less than a plane would leave some of its units idle.
+    let units = len.div_ceil(tuning.window_elements.max(1) as usize).next_power_of_two() as u64;
+    let units = units.max(floor_power_of_two(device.plane_size_max.into())).min(most) as u32;
+    let plan = TopKPlan {
+        method: TopKMethod::Window,
+        units_per_slice: units,
+        buffer: units.max(tuning.window_buffer),
+        digit_bits: 8,
+        ..TopKPlan::new(access.with_loads_in_flight(loads.max(1)))
+    };
     plan.check(problem, device).is_ok().then_some(plan)
 }
 
@@ -204,6 +243,10 @@ fn together(direction: Direction, adjacent: u64) -> u64 {
 }
 
 impl TopKPlan {
+    /// How often windows usually read a row for each wanted number: to count it twice, and to append
+    /// what is left.
+    const WINDOWS: f64 = 3.0;
+
     /// A plan without units.
     fn new(access: Access) -> Self {
         Self {
@@ -254,6 +297,11 @@ impl TopKPlan {
         // Each merge reads and writes what the one before has left.
         let reads = match self.method {
             TopKMethod::Buffer | TopKMethod::Registers => 1.0,
+            TopKMethod::Window => {
+                // Without a row for each multiprocessor, some have nothing to do.
+                let busy = self.cubes(problem) as f64 / f64::from(device.multiprocessors.max(1));
+                Self::WINDOWS * problem.written() as f64 / busy.min(1.0)
+            }
             TopKMethod::Runs => 4.0 * launches,
         };
         let bytes = problem.bytes() as f64 * reads;

@@ -27,6 +27,10 @@ pub enum TopKMethod {
     /// A few units hold a slice in registers. What reaches the `k`-th of their own first elements
     /// is put in order by counting.
     Registers,
+    /// A cube counts the elements of a row in windows of values around each wanted number, and
+    /// compares what is left. It reads the row once for each window. It serves any `k`, but writes
+    /// few elements.
+    Window,
     /// Cubes sort runs as long as a buffer, and further launches merge neighbouring runs until one
     /// is left, in memory. It serves any number of elements.
     Runs,
@@ -54,7 +58,8 @@ pub struct TopKPlan {
     /// Entries that the buffer of a slice holds, a power of two, or those of a run. Of a slice in
     /// registers, the buffer holds what is put in order.
     pub buffer: u32,
-    /// Bits of the digits by which a full buffer is counted: 2, 4 or 8. Other methods count none.
+    /// Bits of the digits by which a full buffer is counted, or a window: 2, 4 or 8. Other methods
+    /// count none.
     pub digit_bits: u32,
 }
 
@@ -71,9 +76,18 @@ impl TopKPlan {
     /// Most cells of a slice, for each word of entries, in which its range is found.
     const MOST_CELLS: u32 = 16;
 
+    /// Cells in which the elements above a window are counted.
+    const WINDOW_CELLS: usize = 4;
+
     /// Partial sums of the exponentials of a slice's selected elements. Their number does not depend
     /// on the plan, and so neither do the bits of probabilities.
     pub const EXPONENTIAL_SUMS: u32 = 32;
+
+    /// Most samples of a row whose elements are counted in windows: one of each unit.
+    pub const SAMPLES: u32 = 128;
+
+    /// Most elements of a slice that are written by numbers and that are found one by one.
+    pub const FEW_NUMBERS: usize = 4;
 
     /// Whether cubes leave entries for a further launch.
     #[must_use]
@@ -88,7 +102,7 @@ impl TopKPlan {
     pub const fn launch_count(&self) -> u32 {
         match self.method {
             TopKMethod::Buffer if self.cubes_per_slice > 1 => 2,
-            TopKMethod::Buffer | TopKMethod::Registers => 1,
+            TopKMethod::Buffer | TopKMethod::Registers | TopKMethod::Window => 1,
             // The first sorts, the last stores, and the number of runs is halved between them.
             TopKMethod::Runs => {
                 2 + u32::BITS - self.cubes_per_slice.saturating_sub(1).leading_zeros()
@@ -124,7 +138,7 @@ impl TopKPlan {
                 // As many units have entries that reach the threshold, or all that have elements.
                 k.min(units).saturating_mul(each).min(len).max(units)
             }
-            TopKMethod::Runs => 1,
+            TopKMethod::Window | TopKMethod::Runs => 1,
         }
     }
 
@@ -138,6 +152,12 @@ impl TopKPlan {
         // the last entry of an exact cut. Slices in registers have two entries and one number.
         let counts = (2usize << self.digit_bits.min(16)) + self.digit_groups() as usize;
         let of_slice = entries.saturating_add(counts + cells + 5 + words);
+        // Samples, the same in order, elements above windows of two turns, NaN that spreads, and any.
+        let of_windows = match self.method {
+            TopKMethod::Window => 2 * Self::SAMPLES as usize + 2 * Self::WINDOW_CELLS + 2,
+            _ => 0,
+        };
+        let of_slice = of_slice.saturating_add(of_windows);
         let of_slice = of_slice.saturating_add(self.probability_words(problem));
         let of_cube = of_slice.saturating_mul(self.slices_per_cube as usize);
         of_cube.saturating_add(4 + words).saturating_mul(size_of::<u32>())
@@ -155,7 +175,9 @@ impl TopKPlan {
                 let units = self.units_per_slice as usize;
                 units * (key + position) + units.max(Self::EXPONENTIAL_SUMS as usize) * key
             }
-            TopKMethod::Buffer | TopKMethod::Runs => Self::EXPONENTIAL_SUMS as usize * key,
+            TopKMethod::Buffer | TopKMethod::Window | TopKMethod::Runs => {
+                Self::EXPONENTIAL_SUMS as usize * key
+            }
         }
     }
 
@@ -199,9 +221,10 @@ impl TopKPlan {
         power_of_two(Quantity::UnitsPerOutput, self.units_per_slice, most)?;
         let units = self.units_per_slice.saturating_mul(self.slices_per_cube);
         power_of_two(Quantity::UnitsPerCube, units, most)?;
-        let (buffer, runs) = (self.method == TopKMethod::Buffer, self.method == TopKMethod::Runs);
+        let runs = self.method == TopKMethod::Runs;
+        let counts = matches!(self.method, TopKMethod::Buffer | TopKMethod::Window);
         let digits = matches!(self.digit_bits, 2 | 4 | 8)
-            && (!buffer || self.digit_groups() <= self.units_per_slice);
+            && (!counts || self.digit_groups() <= self.units_per_slice);
         if !digits {
             let (bits, units) = (self.digit_bits, self.units_per_slice);
             return Err(Illegal::Digits { bits, units });
@@ -219,6 +242,13 @@ impl TopKPlan {
             return Err(Illegal::NotInRegisters { elements, len: slices.reduction_len() });
         }
         let writes_probabilities = problem.probabilities().is_some();
+        let of_a_cube = self.slices_per_cube == 1 && self.cubes_per_slice == 1;
+        let in_windows = of_a_cube && problem.is_by_numbers() && !across && !writes_probabilities;
+        if self.method == TopKMethod::Window && !in_windows {
+            let (cubes, slices) = (self.cubes_per_slice, self.slices_per_cube);
+            let (written, k) = (problem.written(), problem.k());
+            return Err(Illegal::Windows { written, k, cubes, slices });
+        }
         let in_registers = self.method == TopKMethod::Registers;
         if writes_probabilities && in_registers && problem.k() as u64 > self.units_per_slice.into()
         {
@@ -280,6 +310,14 @@ impl fmt::Display for TopKPlan {
                 "{units} units hold each of {slices} slices of a cube in registers, and a buffer of \
                  {buffer} entries; {access}"
             ),
+            TopKMethod::Window => {
+                let bits = self.digit_bits;
+                write!(
+                    f,
+                    "{units} units count a row in windows by digits of {bits} bits until a buffer \
+                     holds {buffer} entries; {access}"
+                )
+            }
             TopKMethod::Runs => {
                 write!(
                     f,

@@ -36,6 +36,7 @@ use crate::{
             },
             selected::{SelectedArraysLaunch, SoftmaxArraysLaunch},
             selection::Selection,
+            window::select_in_windows,
         },
     },
 };
@@ -225,6 +226,9 @@ impl ReadyTopK<'_> {
             Further::None if launch.plan.method == TopKMethod::Registers => {
                 launching.select_in_registers();
             }
+            Further::None if launch.plan.method == TopKMethod::Window => {
+                launching.select_in_windows();
+            }
             Further::None => launching.select(),
             Further::Among { selection, grid } => {
                 launching.select_candidates(&entries, selection, grid);
@@ -298,6 +302,29 @@ impl SelectionLaunch<'_> {
                 geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
                 self.order.argument(),
                 problem.k() as u32,
+                plan.access,
+                selection,
+            );
+        }
+    }
+
+    /// One launch that finds elements with given numbers.
+    fn select_in_windows(&self) {
+        let TopKLaunch { plan, address, selection, grid, .. } = *self.launch;
+        let problem = &self.stated.problem;
+        // SAFETY: as in `select`. The buffer's entries are no more than it holds, because elements
+        // differ in their positions.
+        unsafe {
+            select_in_windows::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(selection.team.units_per_cube),
+                address,
+                self.types(),
+                self.input(self.table.as_ref()),
+                self.selected(),
+                geometry(problem.slices(), &reading(&plan, plan.slices_per_cube)),
+                self.order.argument(),
                 plan.access,
                 selection,
             );
@@ -549,6 +576,9 @@ impl PreparedTopK {
         match launch.further {
             Further::None if plan.method == TopKMethod::Registers => {
                 each(Kernel::new("select_in_registers", (reads, selection, by_ranks)));
+            }
+            Further::None if plan.method == TopKMethod::Window => {
+                each(Kernel::new("select_in_windows", (reads, selection, by_ranks)));
             }
             Further::None => each(Kernel::new("select_first", (reads, selection, by_ranks))),
             Further::Among { selection: among, .. } => {

@@ -264,7 +264,9 @@ impl<'a> TopKRequest<'a> {
         let k = if self.or_fewer { self.k.min(self.slices()?.0) } else { self.k };
         let rank = k.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
         let rank = rank.ok_or_else(|| ReduceError::from(Reason::Rank { found: k }))?;
-        Ok(Self { ranks: Some(Ranks::of_all(vec![rank])), ..self })
+        // It is the last by value, in whichever order the elements would be put.
+        let order = Order { by_position: false, ..self.order };
+        Ok(Self { ranks: Some(Ranks::of_all(vec![rank])), order, ..self })
     }
 
     /// The same from a part of the slices, whose results are candidates: as many elements as it has

@@ -1,7 +1,7 @@
 //! Selections through a buffer in shared memory.
 
 use cubecl::prelude::*;
-use reduce_planner::Access;
+use reduce_planner::{Access, TopKPlan};
 
 use super::{
     candidates::CandidateArrays,
@@ -19,10 +19,6 @@ use crate::kernels::{
     load::{AtEnd, Loaded, edge_slots, load_edge},
     share::{Share, share_among_cubes},
 };
-
-/// Most elements of a slice that are written by numbers and that are found one by one. More are
-/// sorted together.
-const FEW_RANKS: usize = 4;
 
 /// Most entries that are put in order by counting. For more, the comparisons of each with each take
 /// longer than the barriers of a sorting network.
@@ -142,13 +138,7 @@ fn take_elements(selector: &mut Selector, share: &Share<'_>, order: Order, k: u3
             let at = first + nth * share.stride;
             loads.push(load_inside(share, at, other, AtEnd::Never));
         }
-        let step = loads.index(0usize).position.step;
-        let mut offer = Offer::new(step, order, access.vector, selection);
-        #[unroll]
-        for nth in 0..in_flight {
-            let loaded = loads.index(nth);
-            offer.push_load(loaded.value, loaded.position, loaded.valid, order);
-        }
+        let offer = Offer::of_loads(&loads, order, access.vector, selection);
         selector.offer(&offer, round == 0 && is_full, k);
     }
     if comptime![peeled] {
@@ -190,7 +180,7 @@ fn write_selected(
         is_done = true;
     } else if comptime![selected.ranks.is_some()] {
         let spreads = selector.spreads(order);
-        if selected.written <= FEW_RANKS {
+        if selected.written <= comptime![TopKPlan::FEW_NUMBERS] {
             for nth in 0..selected.written {
                 let number = select(spreads, 0u32, selected.rank(tile, nth));
                 let entry = selector.entry_number(number);

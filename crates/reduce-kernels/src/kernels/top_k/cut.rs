@@ -84,7 +84,7 @@ impl Counting {
     }
 
     /// Prepares a cut. A barrier must follow before anything is counted.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         let digits = comptime![Digits::of(self.selection)];
         let (words, cells) = comptime![(self.selection.words(), digits.cells)];
         self.clear(0u32.runtime());
@@ -107,7 +107,7 @@ impl Counting {
     }
 
     /// Where the counts of a slice begin, those of one of two digits.
-    fn first_count(&self, turn: u32) -> usize {
+    pub(super) fn first_count(&self, turn: u32) -> usize {
         let bins = comptime![1usize << self.selection.digit_bits];
         let tiles = comptime![self.selection.tiles()];
         ((turn % 2) as usize * tiles + self.place.tile as usize) * bins
@@ -121,7 +121,7 @@ impl Counting {
     }
 
     /// Sets the counts of one of two digits to 0.
-    fn clear(&self, turn: u32) {
+    pub(super) fn clear(&self, turn: u32) {
         let first = self.first_count(turn);
         let mut bin = self.place.member;
         while bin < comptime![1u32 << self.selection.digit_bits] {
@@ -131,7 +131,7 @@ impl Counting {
     }
 
     /// Stores the least and the greatest of a unit's words.
-    fn put_range(&self, word: u32, least: u32, greatest: u32) {
+    pub(super) fn put_range(&self, word: u32, least: u32, greatest: u32) {
         let cells = comptime![Digits::of(self.selection).cells];
         let cell = self.first_cell(word) + (self.place.member % cells) as usize;
         self.least[cell].fetch_min(least);
@@ -139,7 +139,7 @@ impl Counting {
     }
 
     /// The least and the greatest word of the slice.
-    fn range(&self, word: u32) -> (u32, u32) {
+    pub(super) fn range(&self, word: u32) -> (u32, u32) {
         let cells = comptime![Digits::of(self.selection).cells as usize];
         let first = self.first_cell(word);
         let mut least = u32::MAX.runtime();
@@ -153,7 +153,7 @@ impl Counting {
     }
 
     /// Adds up the counts of each group of values, each by a unit.
-    fn add_groups(&self, turn: u32) {
+    pub(super) fn add_groups(&self, turn: u32) {
         let digits = comptime![Digits::of(self.selection)];
         let member = self.place.member;
         let each = comptime![digits.bins / digits.groups];
@@ -175,7 +175,7 @@ impl Counting {
     /// Finds the digit of entry number `needed` among the counted ones. The unit whose group has it
     /// returns true, after it has stored the digit, how many of the entries with it are needed, and
     /// whether that is enough.
-    fn find(&self, turn: u32, needed: u32, #[comptime] exact: bool) -> bool {
+    pub(super) fn find(&self, turn: u32, needed: u32, #[comptime] exact: bool) -> bool {
         let digits = comptime![Digits::of(self.selection)];
         let groups = comptime![digits.groups as usize];
         let each = comptime![digits.bins / digits.groups];
@@ -214,6 +214,31 @@ impl Counting {
             }
         }
         is_finder
+    }
+
+    /// The digit that has been found, the number from 1 of the wanted one among the entries with it,
+    /// and how many these are.
+    pub(super) fn found(&self, turn: u32) -> (u32, u32, u32) {
+        let tile = self.place.tile as usize;
+        let digit = self.found[tile];
+        let counted = self.histogram[self.first_count(turn) + digit as usize].load();
+        (digit, self.needed[tile], counted)
+    }
+
+    /// Counts entries with a digit, whose counts begin at the `first`.
+    pub(super) fn add(&self, first: usize, digit: u32, entries: u32) {
+        self.histogram[first + digit as usize].fetch_add(entries);
+    }
+
+    /// All entries of a digit, after [`add_groups`](Self::add_groups).
+    pub(super) fn total(&self) -> u32 {
+        let groups = comptime![Digits::of(self.selection).groups as usize];
+        let mut total = 0u32.runtime();
+        #[unroll]
+        for group in 0..groups {
+            total += self.sums[self.place.tile as usize * groups + group];
+        }
+        total
     }
 
     /// Takes in for the other slices of the cube that a slice has a digit, the last of a word or not.
@@ -309,7 +334,7 @@ pub(super) fn cut(
                 for nth in 0..each {
                     if undecided.is_open(nth) {
                         let digit = (undecided.word(nth, word) - base) >> shift;
-                        counting.histogram[first + digit as usize].fetch_add(1u32);
+                        counting.add(first, digit, 1u32.runtime());
                     }
                 }
             }

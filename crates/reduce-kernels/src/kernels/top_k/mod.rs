@@ -11,6 +11,7 @@
 //!   `k` entries are put in order ([`sort`]). Several cubes may share a slice: each leaves its
 //!   first `k` entries in memory, and a second launch reads those in place of elements.
 //! - [`registers`]: a few units hold a short slice, and no buffer is ever cut.
+//! - [`window`]: of few elements with given numbers, a cube counts what lies around each.
 //! - [`runs`]: sorted runs in memory, for more elements than a buffer holds.
 //!
 //! [`mask`] compares each element of the input with the last entry of its slice.
@@ -37,3 +38,4 @@ pub(crate) mod selection;
 mod selector;
 mod sort;
 mod undecided;
+pub(crate) mod window;

@@ -7,7 +7,10 @@ use super::{
     keys::{Limits, key},
     selection::{Order, Selection},
 };
-use crate::operator::{Position, Stored};
+use crate::{
+    kernels::load::Loaded,
+    operator::{Position, Stored},
+};
 
 /// What a unit offers to its slice's buffer at a time: the elements of some loads, or entries that
 /// exist already.
@@ -47,6 +50,22 @@ impl Offer {
         let limits = Limits::new(order, selection);
         let starts = Sequence::<usize>::new();
         Offer { keys, limits, starts, step, existing, vector, selection }
+    }
+
+    /// The elements of some loads.
+    pub(super) fn of_loads(
+        loads: &Sequence<Loaded>,
+        order: Order,
+        #[comptime] vector: usize,
+        #[comptime] selection: Selection,
+    ) -> Offer {
+        let mut offer = Offer::new(loads.index(0usize).position.step, order, vector, selection);
+        #[unroll]
+        for nth in 0..loads.len().comptime() {
+            let loaded = loads.index(nth);
+            offer.push_load(loaded.value, loaded.position, loaded.valid, order);
+        }
+        offer
     }
 
     /// Adds the elements of a load.
@@ -248,6 +267,22 @@ impl Offer {
             self.copy_key_if(exceeds, element, &best);
         }
         greatest
+    }
+
+    /// A word of an element's entry.
+    pub(super) fn word(&self, #[comptime] word: usize, #[comptime] element: usize) -> u32 {
+        let key_words = comptime![self.selection.key_words];
+        if comptime![word < key_words] {
+            self.key_word(word, element)
+        } else {
+            let start = *self.starts.index(comptime![element / self.vector]);
+            let position = start + comptime![element % self.vector] * self.step;
+            if comptime![word + 1 < self.selection.words()] {
+                !u32::cast_from(position >> 32usize)
+            } else {
+                !u32::cast_from(position)
+            }
+        }
     }
 
     fn exists(&self, #[comptime] element: usize) -> bool {

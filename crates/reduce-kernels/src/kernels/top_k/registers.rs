@@ -185,13 +185,7 @@ fn load_all(share: &Share<'_>, order: Order, #[comptime] selection: Selection) -
     for nth in 0..comptime![access.loads_in_flight] {
         loads.push(load_inside(share, share.first + nth * share.stride, other, AtEnd::Never));
     }
-    let mut offer = Offer::new(loads.index(0usize).position.step, order, access.vector, selection);
-    #[unroll]
-    for nth in 0..loads.len().comptime() {
-        let loaded = loads.index(nth);
-        offer.push_load(loaded.value, loaded.position, loaded.valid, order);
-    }
-    offer
+    Offer::of_loads(&loads, order, access.vector, selection)
 }
 
 /// Leaves the first `k` entries of each buffer by value. Every unit of the cube must get here.
