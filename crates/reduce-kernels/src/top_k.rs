@@ -211,7 +211,8 @@ impl<'a, T: Input> TopK<'a, T> {
         self
     }
 
-    /// Writes only the last of the `k` elements, the `k`-th; see [`kth_value`].
+    /// Writes only the last of the `k` elements, the `k`-th; see [`kth_value`]. It is the last by
+    /// value, also after [`in_order_of_positions`](Self::in_order_of_positions).
     pub fn only_last(mut self) -> Self {
         self.only_last = true;
         self

@@ -18,7 +18,7 @@ use crate::{
     case::Case,
     operators::Checked,
     run::{Element, sample, source, tensor, tensor_of},
-    top_k::orders,
+    top_k::{Asked, orders},
     top_k_parts::{Slices, by_slice, expected, spread_bytes},
 };
 
@@ -325,7 +325,11 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
                 let told = format!(
                     "{element} {shape:?} {axes:?} cut along {axis} at {starts:?} {asked:?}"
                 );
-                let mut expected = expected(element, &bytes, &shape, &axes, asked);
+                // The last is the last by value, also where the order is that of positions.
+                let only_last = nth == 5;
+                let by_position = asked.by_position && !only_last;
+                let order = Asked { by_position, ..asked };
+                let mut expected = expected(element, &bytes, &shape, &axes, order);
                 // In the order of their positions, the numbers are those of a table.
                 let mut selection = asked.of_input(&x).over(axes.as_slice());
                 if nth % 4 == 2 {
@@ -335,7 +339,7 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
                     }
                     selection = selection.with_positions(&table);
                 }
-                if nth == 5 {
+                if only_last {
                     for (values, positions) in &mut expected {
                         (*values, *positions) = (values.split_off(5), positions.split_off(5));
                     }

@@ -113,13 +113,36 @@ impl Offer {
     /// It is set for no others but those that have the threshold's key and a load that begins
     /// before its position.
     pub(super) fn reaching(&self, threshold: &Entry) -> u32 {
-        let selection = comptime![self.selection];
-        let position = threshold.position(selection);
+        let position = threshold.position(comptime![self.selection]);
         let mut ties = false.runtime();
         #[unroll]
         for load in 0..self.starts.len().comptime() {
             ties = ties || *self.starts.index(load) <= position;
         }
+        self.with_key(threshold, ties)
+    }
+
+    /// The same bits, of which those for the threshold's key are only set in loads that begin before
+    /// its position. This takes twice the comparisons.
+    pub(super) fn reaching_by_load(&self, threshold: &Entry) -> u32 {
+        let position = threshold.position(comptime![self.selection]);
+        let loads = self.starts.len().comptime();
+        let elements = self.elements();
+        let vector = comptime![elements / loads];
+        let mut before = 0u32.runtime();
+        #[unroll]
+        for load in 0..loads {
+            let bits = comptime![(((1u64 << vector) - 1) << (load * vector)) as u32];
+            before |= select(*self.starts.index(load) <= position, bits.runtime(), 0u32);
+        }
+        self.with_key(threshold, false.runtime())
+            | self.with_key(threshold, true.runtime()) & before
+    }
+
+    /// A bit for each element that exists and has a greater key than the threshold, or, where `ties`
+    /// count, the same.
+    fn with_key(&self, threshold: &Entry, ties: bool) -> u32 {
+        let selection = comptime![self.selection];
         // Where ties do not count, keys must reach the next greater one.
         let mut least = Sequence::<u32>::new();
         let mut carry = select(ties, 0u32, 1u32);

@@ -23,6 +23,9 @@ use crate::kernels::{
 };
 use crate::operator::Slice;
 
+/// Elements of a unit of which more are left out if they cannot be among the first `k`.
+const MANY_OF_A_UNIT: u32 = 4;
+
 /// Selects `k` elements of each slice and writes their values and positions.
 ///
 /// Entry number `k` of the first entries of all units is a threshold: at least `k` entries reach
@@ -166,10 +169,14 @@ impl Firsts {
         self.first_of_all.put_if(&first, number == 0);
         sync_cube();
         let least = self.threshold.get();
-        // Of elements with the threshold's key, all of a unit reach it if one of the unit's loads
-        // begins before its position. The buffer may not hold those of units behind the first `k`.
+        // The buffer may not hold all elements with the threshold's key of units behind the first `k`.
         if first.exists() && first.reaches(&least) {
-            buffer.append(offer, offer.reaching(&least));
+            let mut reaching = offer.reaching(&least);
+            // Entries are compared with each other: many equal elements would take long.
+            if reaching.count_ones() > MANY_OF_A_UNIT {
+                reaching = offer.reaching_by_load(&least);
+            }
+            buffer.append(offer, reaching);
         }
         sync_cube();
     }
