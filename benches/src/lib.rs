@@ -11,6 +11,7 @@ mod probe;
 mod record;
 pub mod regret;
 pub mod report;
+pub mod selecting;
 pub mod shards;
 mod stated;
 pub mod sweep;

@@ -79,7 +79,8 @@ impl Stated {
 
 impl StatedCase {
     /// The case of a line, which may begin with the name of an engine and end with a time.
-    fn of(line: &str) -> Self {
+    #[must_use]
+    pub fn of(line: &str) -> Self {
         let stated = line.split(':').next().unwrap_or(line).trim();
         let words: Vec<&str> = stated.split_whitespace().collect();
         let is_engine = |word: &&str| word.chars().all(|letter| letter.is_ascii_uppercase());

@@ -1,19 +1,22 @@
 //! Cases to tune, their calls, and the summary of what tuning found.
 
-use std::{collections::HashMap, fmt, time::Instant};
+use std::{collections::HashMap, fmt, hash::Hash, time::Instant};
 
 use reduce_kernels::{
-    Operator, Outputs, ReduceError, TensorDescription,
+    ElementType, Operator, Outputs, ReduceError, TensorDescription,
     by_name::{OperatorName, OperatorOptions, PairName, PairOptions, with_operator, with_pair},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     operator::Arity,
-    planner::{self, Plan, Problem, Tuned},
-    plans::{RecordedCall, RecordedError, RecordedOperand, RecordedReduction},
+    planner::{self, Plan, Planned, Problem, TopKPlan, TopKProblem, Tuned},
+    plans::{RecordedCall, RecordedError, RecordedOperand, RecordedReduction, RecordedTopK},
     reduce, storage_type,
 };
 use reduce_programs::{MeasureError, largest_buffer, random_inputs, wait};
 
-use crate::{Case, CaseError};
+use crate::{
+    Case, CaseError, StatedCase,
+    selecting::{Selecting, SelectingError, Selection},
+};
 
 /// A line that states no reduction.
 #[derive(Debug, thiserror::Error)]
@@ -21,10 +24,13 @@ pub enum LineError {
     /// It is in words, and no case.
     #[error(transparent)]
     Case(#[from] CaseError),
-    /// It is JSON, and no recorded reduction.
+    /// It begins with the name of a selection, and is no case.
+    #[error(transparent)]
+    Selecting(#[from] SelectingError),
+    /// It is JSON, and no recorded call.
     #[error(transparent)]
     Recorded(#[from] RecordedError),
-    /// The reduction is of no tensor.
+    /// The call is of no tensor.
     #[error(transparent)]
     Reduce(#[from] ReduceError),
 }
@@ -36,7 +42,7 @@ pub enum SkipReason {
     #[error("no operator of the library is called `{0}`")]
     Operator(String),
     /// It is of another kind, whose plans are not measured.
-    #[error("the program measures plans of reductions")]
+    #[error("the program measures plans of reductions and of selections")]
     Kind,
     /// The device cannot run it, or it is no reduction.
     #[error(transparent)]
@@ -65,9 +71,14 @@ pub fn calls(text: &str) -> Result<Vec<RecordedCall>, LineError> {
             continue;
         }
         let stated = line.split('#').next().unwrap_or("").trim();
-        if !stated.is_empty() {
-            calls.push(RecordedCall::Reduction(of_case(&stated.parse()?)?));
+        if stated.is_empty() {
+            continue;
         }
+        let words = StatedCase::of(stated);
+        calls.push(match Selection::of(&words.name) {
+            Some(_) => Selecting::parse(&words)?.record()?,
+            None => RecordedCall::Reduction(of_case(&stated.parse()?)?),
+        });
     }
     Ok(calls)
 }
@@ -121,62 +132,183 @@ pub fn problem(reduction: &RecordedReduction) -> Option<Result<Problem, ReduceEr
     with_operator_of(reduction, ProblemOf(reduction))
 }
 
-/// Checks that a device can run a reduction, and gives its problem.
-///
-/// # Errors
-///
-/// The reason why it cannot.
-pub fn check(client: &Client, reduction: &RecordedReduction) -> Result<Problem, SkipReason> {
-    struct Check<'a>(&'a Client, &'a RecordedReduction);
+/// A recorded call whose plans are measured.
+pub trait Measured: fmt::Display {
+    /// What its plans are for.
+    type Problem: Planned<Plan: Copy + Eq + Hash>;
 
-    impl WithOperator for Check<'_> {
-        type Output = Result<(), ReduceError>;
+    /// Checks that a device can run it, and gives its problem.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot.
+    fn check(&self, client: &Client) -> Result<Self::Problem, SkipReason>;
 
-        fn with<O: Operator>(self, operator: O) -> Self::Output {
-            let Self(client, RecordedReduction { element, shape, strides, second, .. }) = self;
-            let described = |element, strides: &[usize]| {
-                TensorDescription::strided(element, &shape[..], strides)
-            };
-            let input = described(*element, strides);
-            let second = second.as_ref().map(|other| described(other.element, &other.strides));
-            self.1.reduction(operator, &input, second.as_ref()).check(client)
-        }
-    }
+    /// The shape of the tensors that a call reads.
+    fn shape(&self) -> &[usize];
 
-    let unknown = || SkipReason::Operator(reduction.operator.clone());
-    let problem = problem(reduction).ok_or_else(unknown)??;
-    let bytes = |span: usize, bytes: usize| (span as u64).saturating_mul(bytes as u64);
-    let first = bytes(problem.input_span(), reduction.element.bytes());
-    let second = problem.second().map_or(0, |other| bytes(other.span(), other.element().bytes()));
-    let results =
-        problem.results().iter().map(|result| bytes(problem.output_span(), result.bytes()));
-    let needed = results.fold(first.max(second), u64::max);
-    let available = largest_buffer(client);
-    if needed > available {
-        return Err(SkipReason::TooLarge { needed, available });
-    }
-    with_operator_of(reduction, Check(client, reduction)).ok_or_else(unknown)??;
-    Ok(problem)
+    /// The tensor that a call reads, and a second one if it reads two.
+    fn operands(&self) -> [Option<Operand<'_>>; 2];
+
+    /// Launches one call with a plan.
+    ///
+    /// # Errors
+    ///
+    /// What the call refuses.
+    fn launch(
+        &self,
+        client: &Client,
+        first: &TensorHandle,
+        second: Option<&TensorHandle>,
+        plan: PlanOf<Self>,
+    ) -> Result<(), ReduceError>;
 }
 
-/// A reduction over inputs that its calls take in turn.
-pub struct Calls<'a> {
+/// The plans of a recorded call.
+pub type PlanOf<M> = <<M as Measured>::Problem as Planned>::Plan;
+
+/// How a tensor that a call reads lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Operand<'a> {
+    /// Type of its elements.
+    pub element: ElementType,
+    /// Its strides, in elements.
+    pub strides: &'a [usize],
+    /// Alignment in bytes of its first element.
+    pub alignment: usize,
+}
+
+impl Operand<'_> {
+    fn second(recorded: &RecordedOperand) -> Operand<'_> {
+        let RecordedOperand { element, strides, alignment, .. } = recorded;
+        Operand { element: *element, strides, alignment: *alignment }
+    }
+}
+
+/// The reason why a device has no buffer for the largest of tensors with so many bytes, if it has
+/// none.
+fn check_bytes(
+    client: &Client,
+    bytes: impl IntoIterator<Item = (usize, ElementType)>,
+) -> Result<(), SkipReason> {
+    let of_tensor = |(span, element): (usize, ElementType)| {
+        (span as u64).saturating_mul(element.bytes() as u64)
+    };
+    let needed = bytes.into_iter().map(of_tensor).max().unwrap_or(0);
+    let available = largest_buffer(client);
+    match needed > available {
+        true => Err(SkipReason::TooLarge { needed, available }),
+        false => Ok(()),
+    }
+}
+
+impl Measured for RecordedReduction {
+    type Problem = Problem;
+
+    fn check(&self, client: &Client) -> Result<Problem, SkipReason> {
+        struct Check<'a>(&'a Client, &'a RecordedReduction);
+
+        impl WithOperator for Check<'_> {
+            type Output = Result<(), ReduceError>;
+
+            fn with<O: Operator>(self, operator: O) -> Self::Output {
+                let Self(client, RecordedReduction { element, shape, strides, second, .. }) = self;
+                let described = |element, strides: &[usize]| {
+                    TensorDescription::strided(element, &shape[..], strides)
+                };
+                let input = described(*element, strides);
+                let second = second.as_ref().map(|other| described(other.element, &other.strides));
+                self.1.reduction(operator, &input, second.as_ref()).check(client)
+            }
+        }
+
+        let unknown = || SkipReason::Operator(self.operator.clone());
+        let problem = problem(self).ok_or_else(unknown)??;
+        let inputs = [
+            Some((problem.input_span(), self.element)),
+            problem.second().map(|other| (other.span(), other.element())),
+        ];
+        let results = problem.results().iter().map(|&result| (problem.output_span(), result));
+        check_bytes(client, inputs.into_iter().flatten().chain(results))?;
+        with_operator_of(self, Check(client, self)).ok_or_else(unknown)??;
+        Ok(problem)
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn operands(&self) -> [Option<Operand<'_>>; 2] {
+        let Self { element, strides, alignment, second, .. } = self;
+        let first = Operand { element: *element, strides, alignment: *alignment };
+        [Some(first), second.as_ref().map(Operand::second)]
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        first: &TensorHandle,
+        second: Option<&TensorHandle>,
+        plan: Plan,
+    ) -> Result<(), ReduceError> {
+        let call = Call { client, reduction: self, first, second, plan };
+        with_operator_of(self, call).expect("the reduction was checked")
+    }
+}
+
+impl Measured for RecordedTopK {
+    type Problem = TopKProblem;
+
+    fn check(&self, client: &Client) -> Result<TopKProblem, SkipReason> {
+        let problem = self.problem()?;
+        let slices = problem.slices();
+        let inputs = [
+            Some((slices.input_span(), self.element)),
+            slices.second().map(|table| (table.span(), table.element())),
+        ];
+        let results = slices.results().iter().map(|&result| (problem.output_span(), result));
+        check_bytes(client, inputs.into_iter().flatten().chain(results))?;
+        self.would_compile(client)?;
+        Ok(problem)
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn operands(&self) -> [Option<Operand<'_>>; 2] {
+        let Self { element, strides, alignment, table, .. } = self;
+        let first = Operand { element: *element, strides, alignment: *alignment };
+        [Some(first), table.as_ref().map(Operand::second)]
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        first: &TensorHandle,
+        second: Option<&TensorHandle>,
+        plan: TopKPlan,
+    ) -> Result<(), ReduceError> {
+        RecordedTopK::launch(self, client, first, second, plan)
+    }
+}
+
+/// A recorded call over inputs that its calls take in turn.
+pub struct Calls<'a, M: Measured> {
     client: &'a Client,
-    reduction: &'a RecordedReduction,
-    firsts: Vec<TensorHandle>,
-    seconds: Vec<TensorHandle>,
+    recorded: &'a M,
+    inputs: [Vec<TensorHandle>; 2],
     turn: usize,
     /// Calls of a sample of each plan.
-    calls: HashMap<Plan, usize>,
+    calls: HashMap<PlanOf<M>, usize>,
 }
 
-impl fmt::Debug for Calls<'_> {
+impl<M: Measured> fmt::Debug for Calls<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { client: _, reduction, firsts, seconds, turn, calls } = self;
+        let Self { client: _, recorded, inputs, turn, calls } = self;
         f.debug_struct("Calls")
-            .field("reduction", reduction)
-            .field("firsts", &firsts.len())
-            .field("seconds", &seconds.len())
+            .field("recorded", &recorded.to_string())
+            .field("inputs", &inputs.each_ref().map(Vec::len))
             .field("turn", turn)
             .field("calls", calls)
             .finish_non_exhaustive()
@@ -186,13 +318,14 @@ impl fmt::Debug for Calls<'_> {
 /// Most calls of a sample.
 const MOST_CALLS: usize = 4096;
 
-impl<'a> Calls<'a> {
-    /// Calls of a reduction that [`check`] has not refused, over `rotated` bytes of random inputs.
-    pub fn new(client: &'a Client, reduction: &'a RecordedReduction, rotated: usize) -> Self {
-        let inputs = |element, strides: &[usize], alignment: usize| {
-            let span = planner::span(&reduction.shape, strides).unwrap_or(0);
-            // As the reduction reads it: an alignment that no address has counts as the largest
-            // power of two in it.
+impl<'a, M: Measured> Calls<'a, M> {
+    /// Calls that [`Measured::check`] has not refused, over `rotated` bytes of random inputs.
+    pub fn new(client: &'a Client, recorded: &'a M, rotated: usize) -> Self {
+        let shape = recorded.shape();
+        let inputs = |Operand { element, strides, alignment }: Operand<'_>| {
+            let span = planner::span(shape, strides).unwrap_or(0);
+            // As the call reads it: an alignment that no address has counts as the largest power of
+            // two in it.
             let alignment = alignment & alignment.wrapping_neg();
             // An offset of the alignment, unless a buffer starts where it should.
             let offset = if alignment < 16 { alignment.max(1) } else { 0 };
@@ -200,30 +333,25 @@ impl<'a> Calls<'a> {
             let flat = random_inputs(client, element, &[elements], &[1], Some(rotated));
             let placed = flat.into_iter().map(|input| {
                 let handle = input.handle.offset_start(offset as u64);
-                TensorHandle::new(handle, &reduction.shape[..], strides, input.dtype)
+                TensorHandle::new(handle, shape, strides, input.dtype)
             });
             placed.collect::<Vec<TensorHandle>>()
         };
-        let RecordedReduction { element, strides, alignment, second, .. } = reduction;
-        let firsts = inputs(*element, strides, *alignment);
-        let of = |RecordedOperand { element, strides, alignment, .. }: &RecordedOperand| {
-            inputs(*element, strides, *alignment)
-        };
-        let seconds = second.as_ref().map_or_else(Vec::new, of);
-        Self { client, reduction, firsts, seconds, turn: 0, calls: HashMap::new() }
+        let inputs = recorded.operands().map(|operand| operand.map_or_else(Vec::new, inputs));
+        Self { client, recorded, inputs, turn: 0, calls: HashMap::new() }
     }
 
     /// Launches one call with a plan, over the next inputs.
     ///
     /// # Errors
     ///
-    /// What [`Reduction::run`](reduce_kernels::Reduction::run) refuses.
-    pub fn call(&mut self, plan: Plan) -> Result<(), ReduceError> {
+    /// What the call refuses.
+    pub fn call(&mut self, plan: PlanOf<M>) -> Result<(), ReduceError> {
         self.turn += 1;
-        let first = &self.firsts[self.turn % self.firsts.len()];
-        let second = self.seconds.get(self.turn % self.seconds.len().max(1));
-        let call = Call { client: self.client, reduction: self.reduction, first, second, plan };
-        with_operator_of(self.reduction, call).expect("the reduction was checked")
+        let [firsts, seconds] = &self.inputs;
+        let first = &firsts[self.turn % firsts.len()];
+        let second = seconds.get(self.turn % seconds.len().max(1));
+        self.recorded.launch(self.client, first, second, plan)
     }
 
     /// Microseconds per call of back-to-back calls that take about `seconds` together.
@@ -231,7 +359,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     ///
     /// A refused call, or the device's error.
-    pub fn sample(&mut self, plan: Plan, seconds: f64) -> Result<f64, MeasureError> {
+    pub fn sample(&mut self, plan: PlanOf<M>, seconds: f64) -> Result<f64, MeasureError> {
         let mut calls = self.calls.get(&plan).copied().unwrap_or(2);
         loop {
             let start = Instant::now();
@@ -250,7 +378,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// One call.
+/// One call of a reduction.
 struct Call<'a> {
     client: &'a Client,
     reduction: &'a RecordedReduction,
@@ -281,14 +409,17 @@ impl WithOperator for Call<'_> {
 }
 
 /// What tuning found for a case, in a line.
-pub fn line<E>(reduction: &RecordedReduction, tuned: &Tuned<E>) -> String {
+pub fn line<E, P: fmt::Display + PartialEq>(
+    case: &impl fmt::Display,
+    tuned: &Tuned<E, P>,
+) -> String {
     let off = (tuned.untuned_ratio - 1.0) * 100.0;
     let Tuned { plan, untuned, microseconds, untuned_microseconds, .. } = tuned;
     if plan == untuned {
-        format!("KEPT {reduction}: {untuned_microseconds:.2} us, off by {off:.1} %  # {plan}")
+        format!("KEPT {case}: {untuned_microseconds:.2} us, off by {off:.1} %  # {plan}")
     } else {
         format!(
-            "TUNED {reduction}: {untuned_microseconds:.2} us -> {microseconds:.2} us, off by \
+            "TUNED {case}: {untuned_microseconds:.2} us -> {microseconds:.2} us, off by \
              {off:.1} %  # {plan}"
         )
     }

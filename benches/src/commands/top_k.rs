@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
+use reduce_benches::{
+    Case, PlanTextError, Stated, inputs,
+    selecting::{Selecting, SelectingError, Selection},
+};
 use reduce_kernels::{
     ElementType, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     planner::TopKPlan,
-    quantiles::{Quantiles, quantiles},
-    top_k::{Over, TopK, largest, smallest},
 };
 use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, on_device};
 
@@ -52,18 +53,20 @@ enum Data {
     Denormal,
 }
 
+impl Data {
+    fn suits(self, place: &Case) -> bool {
+        let last = place.stored.len() - 1;
+        self == Data::Random || place.axes() == last.into() && place.element == ElementType::F32
+    }
+}
+
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Case(#[from] CaseError),
-    #[error(
-        "`{0}` is no selection: `topk64`, `bottomk64`, `kthvalue100`, `router8`, `probabilities8`, \
-         `mask8`, `median` or `nanmedian`"
-    )]
-    Selection(String),
+    Case(#[from] SelectingError),
     #[error("{words}: `--data` other than random is of f32 along the last axis")]
     Data { words: String },
     #[error(transparent)]
@@ -79,58 +82,12 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
     ended("top_k", run(arguments))
 }
 
-/// What is selected of each slice.
-#[derive(Clone, Copy)]
-enum Selection {
-    Largest(usize),
-    Smallest(usize),
-    Kth(usize),
-    Probabilities(Over, usize),
-    Mask(usize),
-    Median { ignores_nan: bool },
-}
-
-impl Selection {
-    fn of(name: &str) -> Option<Self> {
-        let numbered = |prefix: &str| name.strip_prefix(prefix)?.parse().ok();
-        match name {
-            "median" => Some(Self::Median { ignores_nan: false }),
-            "nanmedian" => Some(Self::Median { ignores_nan: true }),
-            _ => (numbered("topk").map(Self::Largest))
-                .or_else(|| numbered("bottomk").map(Self::Smallest))
-                .or_else(|| numbered("kthvalue").map(Self::Kth))
-                .or_else(|| numbered("router").map(|k| Self::Probabilities(Over::Selected, k)))
-                .or_else(|| numbered("probabilities").map(|k| Self::Probabilities(Over::Slice, k)))
-                .or_else(|| numbered("mask").map(Self::Mask)),
-        }
-    }
-}
-
-/// A selection and where it is made.
-struct Selecting {
-    words: String,
-    selection: Selection,
-    place: Case,
-}
-
-fn parse(stated: &StatedCase, data: Data) -> Result<Selecting, Stop> {
-    let no_selection = || Stop::Selection(stated.name.clone());
-    let selection = Selection::of(&stated.name).ok_or_else(no_selection)?;
-    let last = stated.place.matches(',').count();
-    let axis = if stated.place.contains("axis") { String::new() } else { format!(" axis {last}") };
-    let place: Case = format!("sum {}{axis}", stated.place).parse()?;
-    let words = format!("{}{axis}", stated.words());
-    let along =
-        place.axes() == (place.stored.len() - 1).into() && place.element == ElementType::F32;
-    match data == Data::Random || along {
-        true => Ok(Selecting { words, selection, place }),
-        false => Err(Stop::Data { words }),
-    }
-}
-
 fn run(Arguments { stated, data }: &Arguments) -> Result<(), Stop> {
     let cases = stated.cases()?;
-    let cases = cases.iter().map(|case| parse(case, *data)).collect::<Result<Vec<_>, _>>()?;
+    let cases = cases.iter().map(Selecting::parse).collect::<Result<Vec<_>, _>>()?;
+    if let Some(Selecting { words, .. }) = cases.iter().find(|case| !data.suits(&case.place)) {
+        return Err(Stop::Data { words: words.clone() });
+    }
     let (plans, sample_seconds) = (stated.plans()?, stated.sample_seconds());
     on_device(stated.backend, Times { cases, plans, sample_seconds, data: *data })?
 }
@@ -197,38 +154,18 @@ fn elements(data: Data, place: &Case) -> Vec<f32> {
     (0..place.elements()).map(element).collect()
 }
 
-/// A selection of `k` elements.
-fn selecting<'a>(case: &Selecting, k: usize, input: &'a TensorHandle) -> TopK<'a, TensorHandle> {
-    let selection = match case.selection {
-        Selection::Smallest(_) => smallest(k, input),
-        Selection::Kth(_) => smallest(k, input).nan_last().only_last(),
-        Selection::Probabilities(over, _) => largest(k, input).probabilities(over),
-        _ => largest(k, input),
-    };
-    selection.over(case.place.axes())
-}
-
-fn median_of<'a>(
-    case: &Selecting,
-    input: &'a TensorHandle,
-    ignores_nan: bool,
-) -> Quantiles<'a, TensorHandle> {
-    let median = quantiles([0.5], input).over(case.place.axes());
-    if ignores_nan { median.ignore_nan() } else { median }
-}
-
 fn chosen(
     client: &Client,
     case: &Selecting,
     input: &TensorHandle,
 ) -> Result<TopKPlan, ReduceError> {
     match case.selection {
-        Selection::Median { ignores_nan } => median_of(case, input, ignores_nan).plan(client),
-        Selection::Mask(k) => Ok(selecting(case, k, input).only_last().choose(client)?.plan),
+        Selection::Median { ignores_nan } => case.median(input, ignores_nan).plan(client),
+        Selection::Mask(k) => Ok(case.of(k, input).only_last().choose(client)?.plan),
         Selection::Largest(k)
         | Selection::Smallest(k)
         | Selection::Kth(k)
-        | Selection::Probabilities(_, k) => Ok(selecting(case, k, input).choose(client)?.plan),
+        | Selection::Probabilities(_, k) => Ok(case.of(k, input).choose(client)?.plan),
     }
 }
 
@@ -240,17 +177,15 @@ fn run_once(
 ) -> Result<(), ReduceError> {
     match case.selection {
         Selection::Median { ignores_nan } => {
-            median_of(case, input, ignores_nan).with_plan(plan).run(client).map(drop)
+            case.median(input, ignores_nan).with_plan(plan).run(client).map(drop)
         }
         Selection::Mask(k) => {
-            let selection = selecting(case, k, input).with_plan(plan);
+            let selection = case.of(k, input).with_plan(plan);
             selection.keep_only(client, f32::NEG_INFINITY).map(drop)
         }
         Selection::Largest(k)
         | Selection::Smallest(k)
         | Selection::Kth(k)
-        | Selection::Probabilities(_, k) => {
-            selecting(case, k, input).with_plan(plan).run(client).map(drop)
-        }
+        | Selection::Probabilities(_, k) => case.of(k, input).with_plan(plan).run(client).map(drop),
     }
 }

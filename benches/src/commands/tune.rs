@@ -1,13 +1,15 @@
-//! Chooses the plans of reductions by measuring, and keeps those that win in a store.
+//! Chooses the plans of reductions and of selections by measuring, and keeps those that win in a
+//! store.
 
-use std::{collections::HashSet, io, path::PathBuf, process::ExitCode};
+use std::{collections::HashSet, fmt, io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use reduce_benches::tune::{Calls, LineError, SkipReason, Summary, calls, check, line};
+use reduce_benches::tune::{Calls, LineError, Measured, SkipReason, Summary, calls, line};
 use reduce_kernels::{
+    Device,
     cubecl::prelude::*,
     device_of,
-    planner::{TuneOptions, tune},
+    planner::{Planned, Tried, TuneOptions, tune},
     plans::{PlanStore, RecordedCall, StoreError, TunedPlan},
 };
 use reduce_programs::{
@@ -21,7 +23,7 @@ use super::ended;
 /// plan that is clearly faster than the planner's choice into a store.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Cases such as `sum f32 [8192, 8192] axis 1`.
+    /// Cases such as `sum f32 [8192, 8192] axis 1` and `topk8 f32 [65536, 128] axis 1`.
     cases: Vec<String>,
     /// A file with one case a line, in words or as the JSON of a recorded call; `#` starts a
     /// comment. May be repeated.
@@ -33,6 +35,9 @@ pub(crate) struct Arguments {
     /// Measure, and write no store.
     #[arg(long)]
     dry_run: bool,
+    /// Print every plan that was measured, with its median time and its estimate.
+    #[arg(long)]
+    all: bool,
     /// Milliseconds of each sample. Give 100 through wgpu, where waiting takes some milliseconds.
     #[arg(long, default_value_t = 8.0)]
     sample_ms: f64,
@@ -106,67 +111,100 @@ impl OnDevice for Tune<'_> {
         options.most_rounds = arguments.most_rounds;
         options.fewest_rounds = options.fewest_rounds.min(arguments.most_rounds);
 
-        let mut summary = Summary::default();
-        let mut seen = HashSet::new();
+        let mut tuning = Tuning {
+            client,
+            device: &device,
+            store,
+            path,
+            options,
+            arguments,
+            summary: Summary::default(),
+            seen: HashSet::new(),
+        };
         let progress = progress(cases.len() as u64, "{bar:30} {pos}/{len} {eta} {msg}", false);
         for case in &cases {
             progress.set_message(case.to_string());
             let print = |line: String| progress.suspend(|| say(line));
-            let skip = |reason: &dyn std::fmt::Display| print(format!("SKIPPED {case}: {reason}"));
-            let reduction = match case {
-                RecordedCall::Reduction(reduction) => Ok(reduction),
-                _ => Err(SkipReason::Kind),
-            };
-            let checked =
-                reduction.and_then(|reduction| Ok((reduction, check(client, reduction)?)));
-            let (reduction, problem) = match checked {
-                Ok(checked) => checked,
-                Err(reason) => {
-                    skip(&reason)?;
-                    summary.skip();
-                    progress.inc(1);
-                    continue;
-                }
-            };
-            if !seen.insert(problem.to_string()) {
-                print(format!("SAME {case}: another case has the same problem"))?;
-                progress.inc(1);
-                continue;
-            }
-            let mut calls = Calls::new(client, reduction, arguments.rotated);
-            let sample = |plan: &_| calls.sample(*plan, arguments.sample_ms / 1e3);
-            let tuned = tune(&problem, &device, &options, sample);
-            drop(calls);
-            client.memory_cleanup().expect("no program records a graph");
-            wait(client).map_err(|source| Stop::Measure { case: case.to_string(), source })?;
-            match tuned {
-                Err(reason) => {
-                    skip(&reason)?;
-                    summary.skip();
-                }
-                Ok(tuned) => {
-                    print(line(reduction, &tuned))?;
-                    let improved = tuned.plan != tuned.untuned;
-                    let ratio = tuned.untuned_microseconds / tuned.microseconds;
-                    summary.add(case, ratio, improved);
-                    // A plan that won earlier may have lost now.
-                    let known = store.get(&problem);
-                    if improved || known.is_some_and(|known| known.plan != tuned.plan) {
-                        let ns = |microseconds: f64| (microseconds * 1e3).round() as u64;
-                        let (measured, untuned) =
-                            (ns(tuned.microseconds), ns(tuned.untuned_microseconds));
-                        let plan = TunedPlan::new(tuned.plan, measured, untuned);
-                        store.insert(&problem, &device, plan)?;
-                        if let Some(path) = path {
-                            store.merge_into_file(path)?;
-                        }
-                    }
-                }
+            match case {
+                RecordedCall::Reduction(reduction) => tuning.tune(reduction, print)?,
+                RecordedCall::TopK(selection) => tuning.tune(selection, print)?,
+                other => tuning.skip(other, &SkipReason::Kind, print)?,
             }
             progress.inc(1);
         }
         progress.finish_and_clear();
-        say(summary)?;
+        say(tuning.summary)?;
+        Ok(())
+    }
+}
+
+/// What is tuned, and what was found so far.
+struct Tuning<'a> {
+    client: &'a Client,
+    device: &'a Device,
+    store: PlanStore,
+    /// The file of the store, if it is kept.
+    path: Option<&'a PathBuf>,
+    options: TuneOptions,
+    arguments: &'a Arguments,
+    summary: Summary,
+    seen: HashSet<String>,
+}
+
+impl Tuning<'_> {
+    fn skip(
+        &mut self,
+        case: &impl fmt::Display,
+        reason: &dyn fmt::Display,
+        print: impl Fn(String) -> io::Result<()>,
+    ) -> Result<(), Stop> {
+        self.summary.skip();
+        Ok(print(format!("SKIPPED {case}: {reason}"))?)
+    }
+
+    /// Tunes one case.
+    fn tune<M: Measured>(
+        &mut self,
+        case: &M,
+        print: impl Fn(String) -> io::Result<()>,
+    ) -> Result<(), Stop> {
+        let Self { client, device, arguments, .. } = *self;
+        let problem = match case.check(client) {
+            Ok(problem) => problem,
+            Err(reason) => return self.skip(case, &reason, print),
+        };
+        if !self.seen.insert(problem.line()) {
+            return Ok(print(format!("SAME {case}: another case has the same problem"))?);
+        }
+        let mut calls = Calls::new(client, case, arguments.rotated);
+        let sample = |plan: &_| calls.sample(*plan, arguments.sample_ms / 1e3);
+        let tuned = tune(&problem, device, &self.options, sample);
+        drop(calls);
+        client.memory_cleanup().expect("no program records a graph");
+        wait(client).map_err(|source| Stop::Measure { case: case.to_string(), source })?;
+        let tuned = match tuned {
+            Ok(tuned) => tuned,
+            Err(reason) => return self.skip(case, &reason, print),
+        };
+        print(line(case, &tuned))?;
+        let measured = tuned.tried.iter().filter(|_| arguments.all);
+        for Tried { plan, estimate, microseconds, .. } in measured {
+            let time = microseconds.map_or("failed".to_owned(), |time| format!("{time:.2} us"));
+            print(format!("  {time}, {:.2} expected  # {plan}", estimate.microseconds()))?;
+        }
+        let improved = tuned.plan != tuned.untuned;
+        let ratio = tuned.untuned_microseconds / tuned.microseconds;
+        self.summary.add(case, ratio, improved);
+        // A plan that won earlier may have lost now.
+        let known = self.store.get(&problem);
+        if improved || known.is_some_and(|known| known.plan != tuned.plan) {
+            let ns = |microseconds: f64| (microseconds * 1e3).round() as u64;
+            let (measured, untuned) = (ns(tuned.microseconds), ns(tuned.untuned_microseconds));
+            self.store.insert(&problem, device, TunedPlan::new(tuned.plan, measured, untuned))?;
+            if let Some(path) = self.path {
+                self.store.merge_into_file(path)?;
+            }
+        }
         Ok(())
     }
 }

@@ -20,6 +20,8 @@ use core::fmt;
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{Device, ElementType, ProblemError, TopKPlan, reduced_axes};
 
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedCall, RecordedTopK};
 use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
@@ -448,6 +450,16 @@ impl<'a, T: Input> Quantiles<'a, T> {
     /// The error that `run` would return before it allocates.
     pub fn plan(&self, client: &Client) -> Result<TopKPlan, ReduceError> {
         self.call()?.plan(client, self.input.buffer_bytes())
+    }
+
+    /// The selection as data, as [`record_calls`](crate::plans::record_calls) would record it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape).
+    #[cfg(feature = "serde")]
+    pub fn record(&self) -> Result<RecordedCall, ReduceError> {
+        Ok(RecordedCall::TopK(RecordedTopK::of(self.call()?.selection())?))
     }
 
     /// The shape of the results.

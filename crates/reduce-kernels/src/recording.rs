@@ -2,13 +2,15 @@
 
 use std::{borrow::Cow, rc::Rc};
 
-use cubecl::prelude::*;
+use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedListProblem, AppliedProblem, InputSpec, ListProblem, Problem, TopKProblem,
+    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem, TopKPlan,
+    TopKProblem, span,
 };
 
 use crate::{
     axes::Axes,
+    element::storage_type,
     error::{Reason, ReduceError},
     host::{
         apply::request::{ApplyRequest, OperandSpec},
@@ -20,7 +22,10 @@ use crate::{
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
         settings,
-        top_k::request::{PositionTable, Ranks, TopKRequest},
+        top_k::{
+            launch::Selecting,
+            request::{PositionTable, Ranks, TopKRequest},
+        },
     },
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
@@ -309,7 +314,57 @@ impl RecordedTopK {
         would_compile(self.request()?, client)
     }
 
-    /// The request for this selection. Ranks are left out of recordings, and any do.
+    /// Launches the selection with a plan over tensors of the recorded types, shapes, strides and
+    /// alignments, and drops what it gives. Does not wait for it.
+    ///
+    /// This serves measuring: a recording does not say which elements come first, and the largest
+    /// do. Of elements with given numbers, they are the last. A mask writes zeros.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+    /// # use reduce_kernels::{planner::TopKPlan, plans::RecordedTopK};
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     recorded: &RecordedTopK,
+    /// #     x: &TensorHandle,
+    /// #     plans: &[TopKPlan],
+    /// # ) -> Result<(), ReduceError> {
+    /// for &plan in plans {
+    ///     recorded.launch(client, x, None, plan)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn launch(
+        &self,
+        client: &Client,
+        input: &TensorHandle,
+        positions: Option<&TensorHandle>,
+        plan: TopKPlan,
+    ) -> Result<(), ReduceError> {
+        let request = TopKRequest { plan: Some(plan), ..self.request()? };
+        let empty = |shape: &[usize], strides: &[usize], element: ElementType| {
+            let span = span(shape, strides).unwrap_or(0).max(1);
+            let handle = client.empty(span * element.bytes());
+            TensorHandle::new(handle, shape, strides, storage_type(element)).binding()
+        };
+        if let Some(strides) = &self.mask_strides {
+            let masked = empty(&self.shape, strides, self.element);
+            return call_of(request).keep_only(client, input, 0.0, masked.handle);
+        }
+        let selecting = Selecting::from(input, positions);
+        let Some((shape, strides)) = request.output.clone() else {
+            return call_of(request).run(client, selecting).map(drop);
+        };
+        let [values, positions, _] = request.state()?.signature.results;
+        let outputs = [values, positions].map(|element| empty(&shape, &strides, element));
+        call_of(request).run_into(client, selecting, outputs)
+    }
+
+    /// The request for this selection. Ranks are left out of recordings: these are the last ones.
     fn request(&self) -> Result<TopKRequest<'_>, ReduceError> {
         let input = InputSpec {
             element: self.element,
@@ -321,7 +376,7 @@ impl RecordedTopK {
         let request = TopKRequest {
             // The launch of a mask finds the selected elements along the axes of the input.
             keep_dims: self.mask_strides.is_some(),
-            ranks: self.written.map(|written| Ranks::of_all(vec![0; written])),
+            ranks: self.written.map(|written| self.last_ranks(written)),
             positions: self.positions,
             probabilities: self.probabilities.map(|of| of.over),
             values: self.probabilities.map(|of| of.element),
@@ -336,14 +391,22 @@ impl RecordedTopK {
         let output = Some((Cow::Owned(request.state()?.shape), Cow::Borrowed(&strides[..])));
         Ok(TopKRequest { output, ..request })
     }
+
+    /// The ranks of the last so many elements that are selected.
+    fn last_ranks(&self, written: usize) -> Ranks<'static> {
+        let rank = |nth: usize| u32::try_from(nth).unwrap_or(u32::MAX);
+        Ranks::of_all((self.k.saturating_sub(written)..self.k).rev().map(rank).collect())
+    }
 }
 
-/// Whether a task has a kernel that was not launched before. Kernels do not depend on the values of
-/// parameters, which recordings leave out.
+/// Whether a task has a kernel that was not launched before.
 fn would_compile<T: Task>(task: T, client: &Client) -> Result<bool, ReduceError> {
-    let (parameters, apply_parameters) = (Vec::new(), Vec::new());
-    let call = Call { task, device: None, plans: None, parameters, apply_parameters };
-    call.has_new_kernels(client)
+    call_of(task).has_new_kernels(client)
+}
+
+/// The call of a task. Kernels do not depend on the values of parameters, which recordings leave out.
+fn call_of<T: Task>(task: T) -> Call<'static, T> {
+    Call { task, device: None, plans: None, parameters: Vec::new(), apply_parameters: Vec::new() }
 }
 
 /// Checks that an operator, or a function, has the recorded name.

@@ -116,7 +116,7 @@ pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
-pub use top_k::{TopKMethod, TopKPlan, choose_top_k};
+pub use top_k::{TopKMethod, TopKPlan, TopKReason, candidates_top_k, choose_top_k};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -5,14 +5,14 @@ use core::fmt;
 use crate::{
     applied::{self, AppliedPlan, choose_applied},
     choose,
-    choose::{Choice, Explained},
+    choose::{Candidate, Choice, Explained},
     device::Device,
     error::PlanError,
     estimate::Estimate,
     list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
     plan::Plan,
     problem::{AppliedProblem, ListProblem, Problem, TopKProblem},
-    top_k::{TopKPlan, choose_top_k},
+    top_k::{TopKPlan, candidates_top_k, choose_top_k},
 };
 
 /// A canonical problem of some kind. Code that launches, stores or estimates plans needs no more
@@ -47,6 +47,18 @@ pub trait Planned {
     ///
     /// The description of the device makes no sense, or the device cannot run the problem.
     fn choose(&self, device: &Device) -> Result<Choice<Self::Plan>, PlanError>;
+
+    /// The plans that [`tune`](crate::tune) measures, from the fastest to the slowest as estimated:
+    /// the choice and its runners-up, or more of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`choose`](Self::choose).
+    fn candidates(&self, device: &Device) -> Result<Vec<Candidate<Self::Plan>>, PlanError> {
+        let Choice { plan, estimate, runners_up, .. } = self.choose(device)?;
+        let chosen = Candidate { plan, estimate };
+        Ok(core::iter::once(chosen).chain(runners_up).collect())
+    }
 
     /// The problem that stands for all with the same slices, where plans follow from slices alone
     /// ([`Numerics::BatchInvariant`](crate::Numerics::BatchInvariant)): the plan of each is that of
@@ -202,6 +214,10 @@ macro_rules! planned {
 }
 
 planned!(Problem, Plan, choose, Plan::estimate;
+    fn candidates(&self, device: &Device) -> Result<Vec<Candidate<Plan>>, PlanError> {
+        choose::candidates(self, device)
+    }
+
     fn representative(&self, device: &Device) -> Option<Self> {
         let invariant = self.numerics().is_batch_invariant();
         invariant.then(|| choose::invariant::representative(self, device))
@@ -231,6 +247,10 @@ impl Planned for TopKProblem {
         let choice = choose_top_k(self, device)?;
         let estimate = choice.plan.whole_estimate(self, device)?;
         Ok(Choice { estimate, ..choice })
+    }
+
+    fn candidates(&self, device: &Device) -> Result<Vec<Candidate<TopKPlan>>, PlanError> {
+        candidates_top_k(self, device)
     }
 
     fn check(&self, plan: &TopKPlan, device: &Device) -> Result<(), PlanError> {

@@ -1,9 +1,11 @@
 //! Selections: what the planner decides, and what a plan may not do.
 
+use std::collections::HashSet;
+
 use reduce_planner::{
-    Access, Choice, Device, Direction, ElementType, Illegal, InputSpec, Over, PlanError, Planned,
-    Probabilities, ProblemError, Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan, TopKProblem,
-    choose, choose_top_k, row_major_strides,
+    Access, Candidate, Choice, Device, Direction, ElementType, Illegal, InputSpec, Over, PlanError,
+    Planned, Probabilities, ProblemError, Role, SecondSpec, SelectedSpec, TopKMethod, TopKPlan,
+    TopKProblem, TopKReason, TuneOptions, choose, choose_top_k, row_major_strides, tune,
 };
 
 /// The selection from a row-major tensor over one axis, in whose place the selected elements lie.
@@ -148,24 +150,35 @@ fn plans_follow_the_slices() {
     let expected = [
         (
             sentence(&[65536, 128], 1, 8),
-            "top_k: 1 launch, 16 units hold each of 8 slices of a cube in registers, and a \
+            "top_k: 1 launch, 16 units hold each of 4 slices of a cube in registers, and a \
              buffer of 64 entries; vectors of 4 along the reduction, 2 loads in flight",
         ),
         (
             sentence(&[256, 131_072], 1, 64),
             "top_k: 1 launch, 512 units and a buffer of 512 entries for each of 1 slices of a cube, \
-             counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
+             counted by digits of 4 bits; vectors of 4 along the reduction, 4 loads in flight",
         ),
         (
             sentence(&[256, 131_072], 1, 1024),
-            "top_k: 1 launch, 512 units and a buffer of 4096 entries for each of 1 slices of a cube, \
+            "top_k: 1 launch, 256 units and a buffer of 2048 entries for each of 1 slices of a cube, \
              counted by digits of 8 bits; vectors of 4 along the reduction, 4 loads in flight",
         ),
         (
             sentence(&[1 << 28], 0, 100),
             "top_k: 2 launches, 264 cubes per slice, 512 units and a buffer of 1024 entries for \
-             each of 1 slices of a cube, counted by digits of 8 bits; vectors of 4 along the \
+             each of 1 slices of a cube, counted by digits of 4 bits; vectors of 4 along the \
              reduction, 4 loads in flight",
+        ),
+        // Small cubes have more loads in flight. More units hold a row if `k` needs them.
+        (
+            sentence(&[8192, 4096], 1, 64),
+            "top_k: 1 launch, 64 units and a buffer of 256 entries for each of 1 slices of a cube, \
+             counted by digits of 4 bits; vectors of 4 along the reduction, 8 loads in flight",
+        ),
+        (
+            sentence(&[65536, 1024], 1, 32),
+            "top_k: 1 launch, 64 units hold each of 1 slices of a cube in registers, and a buffer \
+             of 512 entries; vectors of 4 along the reduction, 4 loads in flight",
         ),
         (
             sentence(&[65536, 1024], 0, 32),
@@ -285,6 +298,68 @@ fn positions_of_a_tensor() {
     assert_eq!(cubes(&stated(ElementType::F64, &[0, 1]).unwrap()), 1);
 }
 
+/// A choice tells why each other method was not taken.
+#[test]
+fn other_methods_have_reasons() {
+    let problem = stated(ElementType::F32, &[256, 131_072], 1, 64);
+    let Choice { plan, refused, runners_up, .. } = choose_top_k(&problem, &Device::h200()).unwrap();
+    assert_eq!(plan.method, TopKMethod::Buffer);
+    let told: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told[..2],
+        [
+            "registers: 64 units hold up to 32 elements of a slice each and find a threshold of as \
+             many elements, which is too few for 64 of 131072",
+            "window: windows serve up to 4 elements with given numbers of at least 1024, and 64 of \
+             131072 are written",
+        ]
+    );
+    assert_eq!((refused.len(), refused[2].kind), (3, TopKMethod::Runs));
+    assert!(matches!(refused[2].reason, TopKReason::Slower { .. }), "{}", told[2]);
+    assert_eq!(runners_up.len(), 1);
+}
+
+/// Plans to measure are the chosen ones of all methods and others near them, each once, that obey
+/// all rules, from the fastest as estimated.
+#[test]
+fn candidates_can_run() {
+    for device in [Device::h200(), Device::m2_max(), Device::software_adapter()] {
+        for (shape, axis, k, written) in [
+            ([256, 131_072], 1, 64, 64),
+            ([65536, 128], 1, 8, 8),
+            ([65536, 1024], 0, 32, 32),
+            ([4096, 8192], 1, 4096, 2),
+            ([64, 131_072], 1, 20_000, 20_000),
+        ] {
+            let problem = writing(ElementType::F32, &shape, axis, k, written);
+            let candidates = problem.candidates(&device).unwrap();
+            let mut seen = HashSet::new();
+            for Candidate { plan, .. } in &candidates {
+                plan.check(&problem, &device).unwrap();
+                assert!(seen.insert(*plan), "{plan}");
+            }
+            assert!(seen.contains(&chosen(&problem, &device)));
+            let times = candidates.iter().map(|candidate| candidate.estimate.alone_ns());
+            assert!(times.is_sorted(), "{problem}");
+            // Runs have only the sizes that shared memory gives them.
+            let is_sort = chosen(&problem, &device).method == TopKMethod::Runs;
+            assert!(candidates.len() >= if is_sort { 1 } else { 4 }, "{problem}");
+        }
+    }
+}
+
+/// Selections are tuned as reductions are: a plan that is measured to be faster replaces the choice.
+#[test]
+fn selections_are_tuned() {
+    let device = Device::h200();
+    let problem = stated(ElementType::F32, &[256, 131_072], 1, 64);
+    let untuned = chosen(&problem, &device);
+    let measure = |plan: &TopKPlan| Ok::<f64, ()>(f64::from(plan.units_per_slice));
+    let tuned = tune(&problem, &device, &TuneOptions::default(), measure).unwrap();
+    assert_eq!((tuned.untuned, tuned.untuned_microseconds), (untuned, 512.0));
+    assert_eq!((tuned.plan.units_per_slice, tuned.microseconds), (256, 256.0));
+}
+
 /// Every rule that a plan from a file may break.
 #[test]
 fn hostile_plans_are_refused() {
@@ -307,14 +382,14 @@ fn hostile_plans_are_refused() {
     assert_eq!(refused(&|plan| plan.digit_bits = 3), Illegal::Digits { bits: 3, units: 256 });
     assert_eq!(
         refused(&|plan| (plan.units_per_slice, plan.buffer) = (2, 64)),
-        Illegal::Digits { bits: 8, units: 2 }
+        Illegal::Digits { bits: 4, units: 2 }
     );
     assert!(matches!(
         refused(&|plan| plan.units_per_slice = 48),
         Illegal::NotPowerOfTwo { value: 48, .. }
     ));
     assert!(matches!(refused(&|plan| plan.slices_per_cube = 64), Illegal::NotPowerOfTwo { .. }));
-    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 10 });
+    assert_eq!(refused(&|plan| plan.cubes_per_slice = 0), Illegal::Runs { cubes: 0, runs: 20 });
     assert_eq!(
         refused(&|plan| plan.access = access.with_loads_in_flight(16)),
         Illegal::Offered { elements: 64, max: 32 }
@@ -333,10 +408,10 @@ fn hostile_plans_are_refused() {
     ));
     let single = Access::new(Direction::Along);
     let as_runs = |plan: &mut TopKPlan| (plan.method, plan.access) = (TopKMethod::Runs, single);
-    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 10 });
+    assert_eq!(refused(&|plan| as_runs(plan)), Illegal::Runs { cubes: 1, runs: 20 });
     let mut runs = plan;
     as_runs(&mut runs);
-    (runs.cubes_per_slice, runs.slices_per_cube) = (10, 1);
+    (runs.cubes_per_slice, runs.slices_per_cube) = (20, 1);
     runs.check(&problem, &device).unwrap();
     // Windows find elements with given numbers.
     let windows = |plan: &mut TopKPlan| (plan.method, plan.digit_bits) = (TopKMethod::Window, 8);
@@ -390,5 +465,40 @@ fn plans_are_saved() {
         let plan = chosen(&stated(ElementType::F32, &[9, 5000], 1, k), &Device::h200());
         let text = serde_json::to_string(&AnyPlan::from(plan)).unwrap();
         assert_eq!(serde_json::from_str::<AnyPlan>(&text).unwrap(), AnyPlan::TopK(plan));
+    }
+}
+
+/// Estimates know what `k` costs: they are near the times in microseconds that the plans took on one
+/// H200. Those of the device alone count, because calls followed each other.
+#[test]
+fn estimates_are_near_measured_times() {
+    let device = Device::h200();
+    let f32s = |shape: &[usize], axis, k| stated(ElementType::F32, shape, axis, k);
+    let number = |element, shape: &[usize], k| writing(element, shape, 1, k, 1);
+    for (problem, measured) in [
+        (f32s(&[256, 131_072], 1, 64), 50.3),
+        (f32s(&[256, 131_072], 1, 1024), 102.5),
+        (f32s(&[512, 128_256], 1, 50), 92.4),
+        (f32s(&[65536, 1024], 1, 8), 84.1),
+        (f32s(&[65536, 128], 1, 8), 25.0),
+        (f32s(&[4096, 50257], 1, 1), 232.1),
+        (f32s(&[1 << 28], 0, 100), 307.9),
+        (f32s(&[65536, 1024], 0, 32), 171.4),
+        (f32s(&[64, 131_072], 1, 20_000), 1320.0),
+        (stated(ElementType::BF16, &[256, 131_072], 1, 64), 56.8),
+        (stated(ElementType::BF16, &[65536, 1024], 1, 8), 82.4),
+        (number(ElementType::F32, &[4096, 8192], 100), 75.4),
+        (number(ElementType::F32, &[4096, 8192], 4096), 101.6),
+        (number(ElementType::F32, &[16384, 2048], 1024), 113.0),
+        (number(ElementType::F32, &[32768, 1024], 512), 138.0),
+        (number(ElementType::F32, &[512, 128_256], 64128), 341.7),
+        (number(ElementType::F64, &[2048, 8192], 4096), 222.0),
+    ] {
+        let Choice { plan, estimate, .. } = choose_top_k(&problem, &device).unwrap();
+        let ratio = estimate.device_ns() * 1e-3 / measured;
+        assert!(
+            (0.7..1.3).contains(&ratio),
+            "{problem}: {ratio} of {measured}, {plan}: {estimate}"
+        );
     }
 }

@@ -16,6 +16,10 @@ use crate::{
 
 impl Explained for AppliedPlan {
     type Refusal = Refusal<AppliedKind, AppliedReason>;
+
+    fn is_of_kind(&self, other: &Self) -> bool {
+        self.kind() == other.kind()
+    }
 }
 
 /// Chooses a plan for an applied reduction on a device. `reduction` is the reduction alone, with
@@ -41,20 +45,10 @@ pub fn choose_applied(
             Err(reason) => refused.push(Refusal::new(kind, reason)),
         }
     }
-    found.sort_by(|a, b| a.estimate.total_ns().total_cmp(&b.estimate.total_ns()));
-    let mut ranked = found.into_iter();
-    let Some(Candidate { plan, estimate: best }) = ranked.next() else {
-        return Err(no_plan(device, &refused));
-    };
-    let runners_up: Vec<Candidate<AppliedPlan>> = ranked.collect();
-    refused.extend(runners_up.iter().map(|slower| {
-        let (microseconds, best_microseconds) =
-            (slower.estimate.microseconds(), best.microseconds());
-        let reason = AppliedReason::Slower { microseconds, best_microseconds };
-        Refusal::new(slower.plan.kind(), reason)
-    }));
-    refused.sort_by_key(|refusal| refusal.kind);
-    Ok(Choice { plan, estimate: best, refused, runners_up })
+    let slower =
+        |microseconds, best_microseconds| AppliedReason::Slower { microseconds, best_microseconds };
+    Choice::fastest(found, refused, Estimate::total_ns, AppliedPlan::kind, slower)
+        .map_err(|refused| no_plan(device, &refused))
 }
 
 /// A plan of one kind, whatever others would take. It serves tests and comparisons.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{estimate::Estimate, plan::Plan};
+use crate::{estimate::Estimate, plan::Plan, refusal::Refusal};
 
 /// Plans of one kind, which a [`Choice`] explains.
 pub trait Explained {
@@ -10,6 +10,12 @@ pub trait Explained {
     ///
     /// [`Refusal`]: crate::Refusal
     type Refusal: Clone + PartialEq + fmt::Debug + fmt::Display;
+
+    /// Whether another plan has the same schedule, or whatever the choice is first of.
+    /// Plans without kinds are all of one.
+    fn is_of_kind(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// A plan with its estimate, and the reasons against all others.
@@ -54,6 +60,34 @@ impl<P: Explained> Choice<P> {
     /// A plan that has no alternatives.
     pub(crate) const fn only(plan: P, estimate: Estimate) -> Self {
         Self { plan, estimate, refused: Vec::new(), runners_up: Vec::new() }
+    }
+}
+
+impl<P, K, R> Choice<P>
+where
+    P: Explained<Refusal = Refusal<K, R>>,
+    K: Copy + Ord,
+{
+    /// The first by `time` of plans of different kinds, or what was refused if there are none. The
+    /// others are refused for the reason that `slower` gives, which gets their time and the best one
+    /// in microseconds.
+    pub(crate) fn fastest(
+        mut found: Vec<Candidate<P>>,
+        mut refused: Vec<Refusal<K, R>>,
+        time: impl Fn(&Estimate) -> f64,
+        kind: impl Fn(&P) -> K,
+        slower: impl Fn(f64, f64) -> R,
+    ) -> Result<Self, Vec<Refusal<K, R>>> {
+        found.sort_by(|a, b| time(&a.estimate).total_cmp(&time(&b.estimate)));
+        let mut ranked = found.into_iter();
+        let Some(Candidate { plan, estimate }) = ranked.next() else { return Err(refused) };
+        let runners_up: Vec<Candidate<P>> = ranked.collect();
+        refused.extend(runners_up.iter().map(|other| {
+            let reason = slower(other.estimate.microseconds(), estimate.microseconds());
+            Refusal::new(kind(&other.plan), reason)
+        }));
+        refused.sort_by_key(|refusal| refusal.kind);
+        Ok(Self { plan, estimate, refused, runners_up })
     }
 }
 

@@ -167,7 +167,7 @@ impl<'a> Costs<'a> {
 }
 
 /// The norm of three times. It is infinite if one is.
-fn norm(times: [f64; 3], exponent: f64) -> f64 {
+pub(crate) fn norm(times: [f64; 3], exponent: f64) -> f64 {
     let longest = times.into_iter().fold(0.0, f64::max);
     if longest == 0.0 || !longest.is_finite() {
         return longest;

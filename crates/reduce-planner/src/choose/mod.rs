@@ -27,6 +27,7 @@ mod split;
 mod unit;
 
 pub use choice::{Candidate, Choice, Explained};
+pub(crate) use cost::norm;
 pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
 use cost::Costs;
@@ -48,6 +49,10 @@ use crate::{
 
 impl Explained for Plan {
     type Refusal = Refusal;
+
+    fn is_of_kind(&self, other: &Self) -> bool {
+        self.schedule.kind() == other.schedule.kind()
+    }
 }
 
 /// Chooses a plan for a problem on a device.

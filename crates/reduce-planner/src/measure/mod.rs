@@ -3,13 +3,12 @@
 mod race;
 
 use crate::{
-    choose,
-    choose::{Candidate, Choice, candidates},
+    choose::{Candidate, Choice, Explained},
     device::Device,
     error::PlanError,
     estimate::Estimate,
     plan::Plan,
-    problem::Problem,
+    planned::Planned,
 };
 use race::Race;
 
@@ -51,18 +50,18 @@ impl Default for TuneOptions {
     }
 }
 
-/// What [`tune`] found. `E` is the error of the caller's measurements.
+/// What [`tune`] found. `E` is the error of the caller's measurements, `P` the kind of plans.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct Tuned<E> {
+pub struct Tuned<E, P = Plan> {
     /// The plan to run: the fastest one that is clearly faster than the untuned choice, or else the
     /// untuned choice.
-    pub plan: Plan,
+    pub plan: P,
     /// Median time of that plan, in microseconds.
     pub microseconds: f64,
-    /// The plan that [`choose`] takes without measuring.
-    pub untuned: Plan,
+    /// The plan that is chosen without measuring.
+    pub untuned: P,
     /// Median time of the untuned choice, in microseconds.
     pub untuned_microseconds: f64,
     /// The untuned choice's median over the lowest median of the plans that were measured in all
@@ -73,16 +72,16 @@ pub struct Tuned<E> {
     pub rounds: usize,
     /// Every plan that was measured: the untuned choice, then the others in the order in which they
     /// were taken up.
-    pub tried: Vec<Tried<E>>,
+    pub tried: Vec<Tried<E, P>>,
 }
 
 /// A plan that [`tune`] measured.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct Tried<E> {
+pub struct Tried<E, P = Plan> {
     /// The plan.
-    pub plan: Plan,
+    pub plan: P,
     /// What it should take, launches included.
     pub estimate: Estimate,
     /// Microseconds in each round, from the first round on. The warm-up is not among them.
@@ -135,7 +134,7 @@ pub enum Failure<E> {
 /// Why [`tune`] has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TuneError<E> {
+pub enum TuneError<E, P = Plan> {
     /// No plan can run the problem on the device.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -153,7 +152,7 @@ pub enum TuneError<E> {
     #[error("the untuned plan `{plan}` could not be measured in round {round}: {failure}")]
     Untuned {
         /// The plan.
-        plan: Plan,
+        plan: P,
         /// The round in which the measurement failed. 0 is the warm-up.
         round: usize,
         /// Why it failed.
@@ -167,8 +166,8 @@ pub enum TuneError<E> {
 /// microseconds per call. It is called for one plan at a time. Nothing else in this function
 /// depends on a clock or on chance, so the same measurements give the same result.
 ///
-/// The plans are the choice of [`choose`], the best of every other schedule, and then the best of
-/// the rest as estimated. Each is measured once to warm up, because its first call compiles. Then
+/// The plans are the choice of [`Planned::choose`], the best of every other schedule or method, and
+/// then the best of the rest as estimated ([`Planned::candidates`]). Each is measured once to warm up, because its first call compiles. Then
 /// come rounds. A round measures every plan still in the race once, in an order that changes from
 /// round to round and is the reverse of the one before in every other round. A device that becomes
 /// slower or faster over time therefore favours no plan.
@@ -208,15 +207,15 @@ pub enum TuneError<E> {
 /// # Errors
 ///
 /// No plan can run the problem, an option makes no sense, or the untuned choice cannot be measured.
-pub fn tune<E>(
-    problem: &Problem,
+pub fn tune<T: Planned, E>(
+    problem: &T,
     device: &Device,
     options: &TuneOptions,
-    mut measure: impl FnMut(&Plan) -> Result<f64, E>,
-) -> Result<Tuned<E>, TuneError<E>> {
+    mut measure: impl FnMut(&T::Plan) -> Result<f64, E>,
+) -> Result<Tuned<E, T::Plan>, TuneError<E, T::Plan>> {
     options.check()?;
-    let choice = choose(problem, device)?;
-    let plans = plans_to_try(&choice, candidates(problem, device)?, options);
+    let choice = problem.choose(device)?;
+    let plans = plans_to_try(choice, problem.candidates(device)?, options);
     let mut race = Race::new(plans, options);
     race.warm_up(&mut measure)?;
     while !race.is_over() {
@@ -226,33 +225,29 @@ pub fn tune<E>(
     Ok(race.result())
 }
 
-/// The untuned choice, the best candidate of every other schedule, and the best of the rest.
-fn plans_to_try(
-    choice: &Choice,
-    candidates: Vec<Candidate>,
+/// The untuned choice, the best candidate of every other kind, and the best of the rest.
+fn plans_to_try<P: Explained + PartialEq>(
+    choice: Choice<P>,
+    candidates: Vec<Candidate<P>>,
     options: &TuneOptions,
-) -> Vec<Candidate> {
+) -> Vec<Candidate<P>> {
     let most_ns = options.hopeless_ratio * choice.estimate.total_ns();
-    let mut kinds = vec![choice.plan.schedule.kind()];
-    let (best_of_schedules, rest): (Vec<Candidate>, Vec<Candidate>) = candidates
-        .into_iter()
-        .filter(|candidate| candidate.plan != choice.plan)
-        .filter(|candidate| candidate.estimate.total_ns() <= most_ns)
-        .partition(|candidate| {
-            let kind = candidate.plan.schedule.kind();
-            let first = !kinds.contains(&kind);
-            if first {
-                kinds.push(kind);
-            }
-            first
-        });
-    let untuned = Candidate { plan: choice.plan, estimate: choice.estimate };
-    let plans = [untuned].into_iter().chain(best_of_schedules).chain(rest);
-    plans.take(options.most_plans).collect()
+    let mut plans = vec![Candidate { plan: choice.plan, estimate: choice.estimate }];
+    let mut rest = Vec::new();
+    for candidate in candidates {
+        if candidate.plan == plans[0].plan || candidate.estimate.total_ns() > most_ns {
+            continue;
+        }
+        let known = plans.iter().any(|tried| tried.plan.is_of_kind(&candidate.plan));
+        if known { rest.push(candidate) } else { plans.push(candidate) }
+    }
+    plans.extend(rest);
+    plans.truncate(options.most_plans);
+    plans
 }
 
 impl TuneOptions {
-    fn check<E>(&self) -> Result<(), TuneError<E>> {
+    fn check<E, P>(&self) -> Result<(), TuneError<E, P>> {
         let share = self.consistent_share;
         let checks = [
             ("most_plans", self.most_plans as f64, self.most_plans >= 1, "at least 1"),
@@ -277,11 +272,11 @@ impl TuneOptions {
     }
 }
 
-impl<E> Tuned<E> {
+impl<E, P> Tuned<E, P> {
     /// The same with other errors, such as their messages, which can be saved where an error
     /// cannot.
     #[must_use]
-    pub fn map_errors<F>(self, mut map: impl FnMut(E) -> F) -> Tuned<F> {
+    pub fn map_errors<F>(self, mut map: impl FnMut(E) -> F) -> Tuned<F, P> {
         let tried = self.tried.into_iter().map(|tried| Tried {
             plan: tried.plan,
             estimate: tried.estimate,

@@ -1,21 +1,21 @@
 //! How plans compete: rounds in a changing order, losers dropped, and a winner that must be clear.
 
 use super::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned};
-use crate::{choose::Candidate, plan::Plan};
+use crate::choose::Candidate;
 
 /// The place of the untuned choice among the plans.
 const UNTUNED: usize = 0;
 
 /// Plans that are measured in rounds. The untuned choice is the first of them.
-pub(super) struct Race<'a, E> {
-    plans: Vec<Tried<E>>,
+pub(super) struct Race<'a, P, E> {
+    plans: Vec<Tried<E, P>>,
     options: &'a TuneOptions,
     /// Rounds so far.
     rounds: usize,
 }
 
-impl<'a, E> Race<'a, E> {
-    pub(super) fn new(plans: Vec<Candidate>, options: &'a TuneOptions) -> Self {
+impl<'a, P: Clone, E> Race<'a, P, E> {
+    pub(super) fn new(plans: Vec<Candidate<P>>, options: &'a TuneOptions) -> Self {
         let plans = plans.into_iter().map(|Candidate { plan, estimate }| Tried {
             plan,
             estimate,
@@ -29,8 +29,8 @@ impl<'a, E> Race<'a, E> {
     /// Measures every plan once. The times do not count.
     pub(super) fn warm_up(
         &mut self,
-        measure: &mut impl FnMut(&Plan) -> Result<f64, E>,
-    ) -> Result<(), TuneError<E>> {
+        measure: &mut impl FnMut(&P) -> Result<f64, E>,
+    ) -> Result<(), TuneError<E, P>> {
         for nth in 0..self.plans.len() {
             self.sample(nth, measure)?;
         }
@@ -40,8 +40,8 @@ impl<'a, E> Race<'a, E> {
     /// Measures every plan of the race once.
     pub(super) fn run_round(
         &mut self,
-        measure: &mut impl FnMut(&Plan) -> Result<f64, E>,
-    ) -> Result<(), TuneError<E>> {
+        measure: &mut impl FnMut(&P) -> Result<f64, E>,
+    ) -> Result<(), TuneError<E, P>> {
         let order = order(self.running().collect(), self.rounds);
         self.rounds += 1;
         for nth in order {
@@ -56,9 +56,9 @@ impl<'a, E> Race<'a, E> {
     fn sample(
         &mut self,
         nth: usize,
-        measure: &mut impl FnMut(&Plan) -> Result<f64, E>,
-    ) -> Result<Option<f64>, TuneError<E>> {
-        let (plan, round) = (self.plans[nth].plan, self.rounds);
+        measure: &mut impl FnMut(&P) -> Result<f64, E>,
+    ) -> Result<Option<f64>, TuneError<E, P>> {
+        let (plan, round) = (self.plans[nth].plan.clone(), self.rounds);
         let failure = match measure(&plan) {
             Ok(time) if !time.is_finite() => Failure::NotFinite,
             Ok(time) if time <= 0.0 => Failure::NotPositive(time),
@@ -95,7 +95,7 @@ impl<'a, E> Race<'a, E> {
     }
 
     /// The winner, with what was measured.
-    pub(super) fn result(mut self) -> Tuned<E> {
+    pub(super) fn result(mut self) -> Tuned<E, P> {
         let wins = |&nth: &usize| self.is_clearly_faster(nth, UNTUNED, self.options.win_margin);
         let winners: Vec<usize> = self.running().filter(wins).collect();
         let winner = match winners.is_empty() {
@@ -110,9 +110,9 @@ impl<'a, E> Race<'a, E> {
             tried.microseconds = Some(median(tried.samples.clone()));
         }
         Tuned {
-            plan: self.plans[winner].plan,
+            plan: self.plans[winner].plan.clone(),
             microseconds,
-            untuned: self.plans[UNTUNED].plan,
+            untuned: self.plans[UNTUNED].plan.clone(),
             untuned_microseconds,
             untuned_ratio,
             rounds: self.rounds,
@@ -121,7 +121,7 @@ impl<'a, E> Race<'a, E> {
     }
 
     /// The plans that are still in the race.
-    fn running(&self) -> impl Iterator<Item = usize> + use<'_, 'a, E> {
+    fn running(&self) -> impl Iterator<Item = usize> + use<'_, 'a, P, E> {
         let stayed = |nth: &usize| matches!(self.plans[*nth].outcome, Outcome::Stayed);
         (0..self.plans.len()).filter(stayed)
     }

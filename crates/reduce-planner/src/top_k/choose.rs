@@ -2,18 +2,75 @@
 
 use super::plan::{TopKMethod, TopKPlan};
 use crate::{
-    choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
+    choose::{Candidate, Choice, Explained, cubes_wanted, floor_power_of_two},
     device::Device,
     error::PlanError,
     estimate::Estimate,
+    illegal::Illegal,
     limits,
     plan::Access,
     problem::{Direction, Problem, TopKProblem},
-    refusal::NoRefusal,
+    refusal::Refusal,
 };
 
 impl Explained for TopKPlan {
-    type Refusal = NoRefusal;
+    type Refusal = Refusal<TopKMethod, TopKReason>;
+
+    fn is_of_kind(&self, other: &Self) -> bool {
+        self.method == other.method
+    }
+}
+
+/// Why a method was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum TopKReason {
+    /// The registers of a few units do not hold a slice, or these are too few for a threshold.
+    #[error(
+        "{units} units hold up to {held} elements of a slice each and find a threshold of as many \
+         elements, which is too few for {k} of {len}"
+    )]
+    NotInRegisters {
+        /// Most units of a slice.
+        units: u32,
+        /// Most elements of a unit.
+        held: u32,
+        /// Elements that are selected.
+        k: usize,
+        /// Elements of a slice.
+        len: usize,
+    },
+    /// Windows find few elements with given numbers, of long rows.
+    #[error(
+        "windows serve up to {most} elements with given numbers of at least {least}, and {written} \
+         of {len} are written"
+    )]
+    NotInWindows {
+        /// Elements of a slice that are written.
+        written: usize,
+        /// Most of them.
+        most: usize,
+        /// Elements of a slice.
+        len: usize,
+        /// The fewest.
+        least: usize,
+    },
+    /// The method applies, and another one should be faster.
+    #[error("slower: {microseconds:.1} us expected against {best_microseconds:.1} us")]
+    Slower {
+        /// What it should take, in microseconds.
+        microseconds: f64,
+        /// What the plan that was taken should take, in microseconds.
+        best_microseconds: f64,
+    },
+    /// The plan would break a rule that plans must obey.
+    #[error("{limit}")]
+    PassesLimits {
+        /// The rule, with the numbers.
+        limit: Illegal,
+    },
 }
 
 /// Chooses a plan for a selection on a device.
@@ -28,88 +85,119 @@ pub fn choose_top_k(problem: &TopKProblem, device: &Device) -> Result<Choice<Top
 
     // 2. A few units hold a short slice in registers. Of others, a buffer in shared memory holds
     //    what may be among the first elements. Where that does not hold what `k` needs, it serves
-    //    as a run. Few elements with given numbers are found in windows if a buffer would have a
-    //    large part of a row that a cache holds, or if there are so many rows that reading each a
-    //    few times is sooner done than sorting.
-    let windows = in_windows(problem, device);
-    let tuning = device.tuning.top_k;
-    let slices = problem.slices();
-    let (words, _) = TopKPlan::entry_words(problem);
-    let is_cached = slices.reduction_len() <= tuning.cached_words as usize / words;
-    let is_most = problem.k() >= slices.reduction_len() / tuning.window_fraction.max(1) as usize;
-    let plan = in_registers(problem, device)
-        .or_else(|| windows.filter(|_| is_cached && is_most))
-        .or_else(|| buffered(problem, device))
-        .unwrap_or_else(|| {
-            let runs = in_runs(problem, device);
-            let time = |plan: &TopKPlan| plan.estimate(problem, device).device_ns();
-            windows.filter(|plan| time(plan) < time(&runs)).unwrap_or(runs)
-        });
-    plan.check(problem, device)?;
-    let estimate = plan.estimate(problem, device);
-    Ok(Choice::only(plan, estimate))
+    //    as a run. Few elements with given numbers are found in windows.
+    let mut found = Vec::with_capacity(TopKMethod::ALL.len());
+    let mut refused = Vec::with_capacity(TopKMethod::ALL.len());
+    for (method, planned) in TopKMethod::ALL.into_iter().zip(every_method(problem, device)) {
+        match planned {
+            Ok(plan) => found.push(Candidate { plan, estimate: plan.estimate(problem, device) }),
+            Err(reason) => refused.push(Refusal::new(method, reason)),
+        }
+    }
+
+    // 3. Of the methods that apply, the fastest as estimated is taken.
+    let slower =
+        |microseconds, best_microseconds| TopKReason::Slower { microseconds, best_microseconds };
+    let method = |plan: &TopKPlan| plan.method;
+    Choice::fastest(found, refused, Estimate::alone_ns, method, slower).or_else(|_| {
+        // Runs serve every selection: the rule that they break is that of the device.
+        let plan = in_runs(problem, device);
+        plan.check(problem, device)?;
+        Ok(Choice::only(plan, plan.estimate(problem, device)))
+    })
+}
+
+/// The plan of each method, in the order of [`TopKMethod::ALL`].
+pub(super) fn every_method(
+    problem: &TopKProblem,
+    device: &Device,
+) -> impl Iterator<Item = Result<TopKPlan, TopKReason>> {
+    TopKMethod::ALL.into_iter().map(|method| {
+        let plan = match method {
+            TopKMethod::Buffer => buffered(problem, device),
+            TopKMethod::Registers => in_registers(problem, device)?,
+            TopKMethod::Window => in_windows(problem, device)?,
+            TopKMethod::Runs => in_runs(problem, device),
+        };
+        let obeys = plan.obeys_rules(problem, device);
+        obeys.map(|()| plan).map_err(|limit| TopKReason::PassesLimits { limit })
+    })
 }
 
 /// The plan of slices in registers, if they are short and `k` is small.
-fn in_registers(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
+fn in_registers(problem: &TopKProblem, device: &Device) -> Result<TopKPlan, TopKReason> {
     let tuning = device.tuning.top_k;
     let slices = problem.slices();
     let (len, k) = (slices.reduction_len(), problem.k());
     let adjacent = adjacent_slices(slices.outputs(), widest(slices, device).direction, device);
 
     // 1. Each unit has about as many elements as registers hold, and there are as many units as
-    //    selected elements, so that one of their first elements is a threshold.
-    let most = tuning.held_units.min(device.max_units_per_cube / adjacent).max(1) as usize;
-    let usual = len.div_ceil(tuning.held_elements as usize).next_power_of_two().min(most);
-    let units = usual.max(k.min(len).next_power_of_two());
-    if units > most || len.div_ceil(units) > tuning.most_held_elements as usize {
-        return None;
-    }
-    let units = u32::try_from(units).ok()?;
+    //    selected elements, so that one of their first elements is a threshold. More units take
+    //    more entries that reach it.
+    let room = device.max_units_per_cube / adjacent;
+    let most = tuning.most_held_units.min(room).max(1);
+    let usual = (len.div_ceil(tuning.held_elements as usize) as u64).next_power_of_two();
+    let usual = power_of_two_from(usual.min(tuning.held_units.min(most).into()));
+    let fewest = usual.max(power_of_two_from(k.min(len) as u64));
+    let held = tuning.most_held_elements;
+    let teams = (0..u32::BITS).map_while(|doublings| fewest.checked_shl(doublings));
+    let fits = |&units: &u32| {
+        let each = len.div_ceil(units as usize);
+        let reaching = k.min(units as usize).saturating_mul(each).min(len);
+        each <= held as usize && reaching <= (TopKPlan::MOST_ENTRIES_PER_UNIT * units) as usize
+    };
+    let Some(units) = teams.take_while(|&units| units <= most && units > 0).find(fits) else {
+        return Err(TopKReason::NotInRegisters { units: most, held, k, len });
+    };
 
     // 2. They are read in vectors if these divide the slices.
     let access = widest(slices, device);
     let access = if access.peeled { Access::new(access.direction) } else { access };
-    let loads = len.div_ceil(access.vector * units as usize).max(1);
-    let access = access.with_loads_in_flight(loads);
-
-    let plan =
-        TopKPlan { method: TopKMethod::Registers, units_per_slice: units, ..TopKPlan::new(access) };
-    let needed = u32::try_from(plan.needed(problem)).ok()?;
-    let plan = TopKPlan { buffer: needed.next_power_of_two(), ..plan };
+    let plan = TopKPlan { method: TopKMethod::Registers, ..TopKPlan::new(access) };
+    let plan = held_by(units, plan, problem);
     let most = u64::from(tuning.together_units.min(device.max_units_per_cube));
-    let plan = plan.with_slices(most, together(access.direction, adjacent.into()), problem, device);
-    plan.check(problem, device).is_ok().then_some(plan)
+    Ok(plan.with_slices(most, together(access.direction, adjacent.into()), problem, device))
+}
+
+/// A plan whose so many units hold a slice in registers, with the loads and the buffer for that.
+pub(super) fn held_by(units: u32, plan: TopKPlan, problem: &TopKProblem) -> TopKPlan {
+    let loads = problem.slices().reduction_len().div_ceil(plan.access.vector * units as usize);
+    let access = plan.access.with_loads_in_flight(loads.max(1));
+    let plan = TopKPlan { units_per_slice: units, access, ..plan };
+    TopKPlan { buffer: power_of_two_from(plan.needed(problem)), ..plan }
 }
 
 /// The plan of windows, if few elements with given numbers of long rows are written.
-fn in_windows(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
+fn in_windows(problem: &TopKProblem, device: &Device) -> Result<TopKPlan, TopKReason> {
     let tuning = device.tuning.top_k;
     let slices = problem.slices();
     let len = slices.reduction_len();
-    if len < tuning.least_window as usize || problem.written() > TopKPlan::FEW_NUMBERS {
-        return None;
+    let (least, most) = (tuning.least_window as usize, TopKPlan::FEW_NUMBERS);
+    if len < least || problem.written() > most {
+        return Err(TopKReason::NotInWindows { written: problem.written(), most, len, least });
     }
 
     let (words, _) = TopKPlan::entry_words(problem);
     let access = widest(slices, device);
     let loads = tuning.window_words as usize / words / access.vector;
-    let most = floor_power_of_two(tuning.units_per_cube.min(device.max_units_per_cube).into());
+    // A cube that has a multiprocessor for itself takes more units.
+    let is_alone = slices.outputs() <= device.multiprocessors as usize;
+    let most = if is_alone { tuning.lone_window_units } else { tuning.units_per_cube };
+    let most = floor_power_of_two(most.min(device.max_units_per_cube).into());
     // Less than a plane would leave some of its units idle.
     let units = len.div_ceil(tuning.window_elements.max(1) as usize).next_power_of_two() as u64;
     let units = units.max(floor_power_of_two(device.plane_size_max.into())).min(most) as u32;
-    let plan = TopKPlan {
+    Ok(TopKPlan {
         method: TopKMethod::Window,
         units_per_slice: units,
         buffer: units.max(tuning.window_buffer),
         digit_bits: 8,
         ..TopKPlan::new(access.with_loads_in_flight(loads.max(1)))
-    };
-    plan.check(problem, device).is_ok().then_some(plan)
+    })
 }
 
 /// The plan of buffers, if shared memory holds what `k` needs.
-fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
+fn buffered(problem: &TopKProblem, device: &Device) -> TopKPlan {
     let tuning = device.tuning.top_k;
     let slices = problem.slices();
     let (len, k) = (slices.reduction_len() as u64, problem.k() as u64);
@@ -127,18 +215,21 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     let access = access.with_loads_in_flight(loads.min(most_loads).max(1));
 
     // 2. A buffer holds a short slice as a whole. Of a long one, it holds `k` entries and as many
-    //    as pass the threshold before the next cut. Four units of a slice count by digits of 4
-    //    bits.
+    //    as pass the threshold before the next cut, or more if there are few. Four units of a slice
+    //    count by digits of 4 bits.
     let most = u64::from(tuning.units_per_cube.min(device.max_units_per_cube));
     let adjacent = adjacent_slices(slices.outputs(), access.direction, device);
     let adjacent = u64::from(adjacent).min(most / 4).max(1);
     let mut plan = TopKPlan::new(access);
     let needed = plan.needed(problem);
-    let wanted = (4 * k).max(u64::from(tuning.buffer) / adjacent);
+    let several = if k < u64::from(tuning.buffer) { 4 * k } else { 2 * k };
+    let wanted = several.max(u64::from(tuning.buffer) / adjacent);
     let held = wanted.min(len).max(needed).next_power_of_two();
 
-    // 3. Each unit of a slice has a few loads of it, and its entries fit registers. Digits of 8
-    //    bits take half as many counts, and 1 KiB of shared memory for each slice.
+    // 3. Each unit of a slice has a few loads of it, and its entries fit registers. So many units
+    //    that one cube takes all registers are halved if a unit would have several entries. Many
+    //    are counted by digits of 8 bits, which take half as many turns, and 1 KiB of shared memory
+    //    for each slice.
     let offered = (access.vector * access.loads_in_flight) as u64;
     let wanted = (len / offered).max(held / u64::from(tuning.entries_per_unit));
     let multiprocessors = u64::from(device.multiprocessors.max(1));
@@ -151,12 +242,29 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     };
     let least = u64::from(tuning.least_units).min(most);
     let units = floor_power_of_two(wanted.clamp(least.min(widest), widest));
-    let many = adjacent == 1 && units >= 16 && len > u64::from(tuning.few_elements);
-    plan.units_per_slice = u32::try_from(units).ok()?;
-    plan.buffer = u32::try_from(held.max(units)).unwrap_or(1 << 31);
+    let entries = |units: u64| held / units.max(1);
+    let several = u64::from(tuning.several_entries);
+    let halves = units == most
+        && entries(units) >= several
+        && entries(units / 2) <= u64::from(TopKPlan::MOST_ENTRIES_PER_UNIT);
+    let whole = units;
+    let units = if halves { units / 2 } else { units };
+    let many = entries(units) > several && adjacent == 1 && units >= 16;
+    plan.units_per_slice = power_of_two_from(units);
+    plan.buffer = power_of_two_from(held.max(units));
     plan.digit_bits = if many { 8 } else { 4 };
 
-    // 4. Where shared memory is short, the buffer is as small as `k` and the units allow.
+    // 4. Few units with few entries have registers for more loads, if the slice is long. Elements
+    //    of less than a word take more registers.
+    let is_long = len >= 2 * units * TopKPlan::MOST_OFFERED as u64;
+    let is_small = units <= tuning.most_loading_units.into() && entries(units) <= several;
+    let fills_words = slices.input().bytes() >= size_of::<u32>();
+    if access.direction == Direction::Along && is_long && is_small && fills_words {
+        let most = (TopKPlan::MOST_OFFERED / access.vector).min(Access::MOST_LOADS_IN_FLIGHT);
+        plan.access = access.with_loads_in_flight((2 * access.loads_in_flight).min(most));
+    }
+
+    // 5. Where shared memory is short, the buffer is as small as `k` and the units allow.
     while !plan.fits(problem, device) && u64::from(plan.buffer) / 2 >= needed.max(units) {
         plan.buffer /= 2;
     }
@@ -164,10 +272,11 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
         plan.units_per_slice *= 2;
     }
     if !plan.fits(problem, device) {
-        return None;
+        // The rule that it breaks says what is too small.
+        return plan;
     }
 
-    // 5. A cube takes several slices if they are short, or read side by side.
+    // 6. A cube takes several slices if they are short, or read side by side.
     let most_together = match access.direction {
         Direction::Along => most.min(tuning.together_units.into()),
         Direction::Across => most,
@@ -175,11 +284,11 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     let slices = together(access.direction, adjacent);
     plan = plan.with_slices(most_together, slices, problem, device);
 
-    // 6. Few long slices are shared by several cubes, each of which leaves its first `k` elements.
-    let of_cube = u64::from(plan.units_per_slice) * u64::from(plan.slices_per_cube);
+    // 7. Few long slices are shared by several cubes, each of which leaves its first `k` elements.
+    let of_cube = whole.max(plan.units_per_slice.into()) * u64::from(plan.slices_per_cube);
     let wanted = cubes_wanted(device, tuning.cubes_per_multiprocessor) * most / of_cube.max(1);
     let rounds = u64::from(tuning.least_rounds).saturating_mul(offered);
-    let each = rounds.saturating_mul(plan.units_per_slice.into()).max(4 * k);
+    let each = rounds.saturating_mul(plan.units_per_slice.into()).max(16 * k);
     let cubes = (wanted / plan.cubes(problem).max(1)).min(len / each.max(1)).max(1);
     plan.cubes_per_slice = u32::try_from(cubes).unwrap_or(u32::MAX);
     if cubes > 1 && access.direction == Direction::Along {
@@ -188,7 +297,7 @@ fn buffered(problem: &TopKProblem, device: &Device) -> Option<TopKPlan> {
     }
     // A device may not bind the entries that cubes leave beside everything else.
     let alone = TopKPlan { cubes_per_slice: 1, ..plan };
-    Some(if plan.check(problem, device).is_ok() { plan } else { alone })
+    if plan.check(problem, device).is_ok() { plan } else { alone }
 }
 
 /// The plan of runs as long as the device's shared memory and the units of a cube allow.
@@ -201,7 +310,7 @@ fn in_runs(problem: &TopKProblem, device: &Device) -> TopKPlan {
     let mut plan = TopKPlan {
         method: TopKMethod::Runs,
         units_per_slice: units,
-        buffer: units.saturating_mul(tuning.entries_per_unit),
+        buffer: units.saturating_mul(tuning.entries_of_run),
         ..TopKPlan::new(access)
     };
     while plan.shared_bytes(problem) > device.shared_memory_bytes && plan.buffer > 1 {
@@ -210,6 +319,11 @@ fn in_runs(problem: &TopKProblem, device: &Device) -> TopKPlan {
     }
     plan.cubes_per_slice = u32::try_from(len.div_ceil(plan.buffer as usize)).unwrap_or(u32::MAX);
     plan
+}
+
+/// The least power of two from a number on that a plan can have.
+fn power_of_two_from(number: u64) -> u32 {
+    u32::try_from(number.next_power_of_two()).unwrap_or(1 << 31)
 }
 
 /// How the slices are read, one load after the other. Neighbouring slices are read by units side by
@@ -243,10 +357,6 @@ fn together(direction: Direction, adjacent: u64) -> u64 {
 }
 
 impl TopKPlan {
-    /// How often windows usually read a row for each wanted number: to count it twice, and to append
-    /// what is left.
-    const WINDOWS: f64 = 3.0;
-
     /// A plan without units.
     fn new(access: Access) -> Self {
         Self {
@@ -286,32 +396,5 @@ impl TopKPlan {
             self = doubled;
         }
         self
-    }
-
-    /// What the plan should take for `problem` on `device`: the bytes at the bandwidth, and the
-    /// launches.
-    #[must_use]
-    pub fn estimate(&self, problem: &TopKProblem, device: &Device) -> Estimate {
-        let profile = &device.profile;
-        let launches = f64::from(self.launch_count());
-        // Each merge reads and writes what the one before has left.
-        let reads = match self.method {
-            TopKMethod::Buffer | TopKMethod::Registers => 1.0,
-            TopKMethod::Window => {
-                // Without a row for each multiprocessor, some have nothing to do.
-                let busy = self.cubes(problem) as f64 / f64::from(device.multiprocessors.max(1));
-                Self::WINDOWS * problem.written() as f64 / busy.min(1.0)
-            }
-            TopKMethod::Runs => 4.0 * launches,
-        };
-        let bytes = problem.bytes() as f64 * reads;
-        let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
-        Estimate::streamed(
-            launches * profile.launch_ns as f64,
-            launches * profile.gap_ns as f64,
-            2.0 * profile.latency_ns as f64,
-            bytes / bandwidth,
-            1.0,
-        )
     }
 }

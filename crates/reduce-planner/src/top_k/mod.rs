@@ -5,8 +5,11 @@
 //! than shared memory holds are sorted in runs, which further launches merge.
 
 mod beside;
+mod candidates;
 mod choose;
+mod cost;
 mod plan;
 
-pub use choose::choose_top_k;
+pub use candidates::candidates_top_k;
+pub use choose::{TopKReason, choose_top_k};
 pub use plan::{TopKMethod, TopKPlan};

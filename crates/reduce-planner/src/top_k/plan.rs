@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How the first elements of a slice are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
@@ -34,6 +34,29 @@ pub enum TopKMethod {
     /// Cubes sort runs as long as a buffer, and further launches merge neighbouring runs until one
     /// is left, in memory. It serves any number of elements.
     Runs,
+}
+
+impl TopKMethod {
+    /// Every method.
+    pub const ALL: [TopKMethod; 4] =
+        [TopKMethod::Buffer, TopKMethod::Registers, TopKMethod::Window, TopKMethod::Runs];
+
+    /// The name in messages and in stored plans.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            TopKMethod::Buffer => "buffer",
+            TopKMethod::Registers => "registers",
+            TopKMethod::Window => "window",
+            TopKMethod::Runs => "runs",
+        }
+    }
+}
+
+impl fmt::Display for TopKMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// What will be launched for a selection on a device.
@@ -201,7 +224,11 @@ impl TopKPlan {
         self.obeys_rules(problem, device).map_err(|reason| device.unfit(self, reason))
     }
 
-    fn obeys_rules(&self, problem: &TopKProblem, device: &Device) -> Result<(), Illegal> {
+    pub(super) fn obeys_rules(
+        &self,
+        problem: &TopKProblem,
+        device: &Device,
+    ) -> Result<(), Illegal> {
         let slices = problem.slices();
         let Access { direction, vector, loads_in_flight: loads, .. } = self.access;
         check_access(self.access, slices, device)?;

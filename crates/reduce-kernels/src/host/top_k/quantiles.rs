@@ -167,6 +167,12 @@ impl<'a> QuantilesCall<'a> {
         self.output
     }
 
+    /// The selection.
+    #[cfg(feature = "serde")]
+    pub(crate) fn selection(&self) -> &TopKRequest<'a> {
+        &self.selection.task
+    }
+
     /// The plan that runs.
     pub(crate) fn plan(
         &self,
