@@ -349,6 +349,12 @@ pub(crate) enum Reason {
         /// The offset must be a multiple of this number of bytes.
         alignment: u64,
     },
+    /// Offsets are not of one dimension, or there are none.
+    #[error("offsets have one dimension and at least one element, not the shape {found:?}")]
+    OffsetsShape {
+        /// Their shape.
+        found: Vec<usize>,
+    },
     /// The supplied output does not have the shape of the result.
     #[error("the result has shape {expected:?}, the supplied output {found:?}")]
     OutputShape {
@@ -387,6 +393,7 @@ impl ReduceError {
             | Reason::OperandShape { .. }
             | Reason::ClassShape { .. }
             | Reason::PositionsShape { .. }
+            | Reason::OffsetsShape { .. }
             | Reason::OutputShape { .. }
             | Reason::OutputStrides { .. } => ErrorKind::Shape,
             Reason::StorageType(_)
@@ -478,6 +485,7 @@ fn kind_of_problem(error: &ProblemError) -> ErrorKind {
         ProblemError::PositionalApplied { .. } | ProblemError::PositionalList { .. } => {
             ErrorKind::Arguments
         }
+        ProblemError::Offsets { .. } => ErrorKind::Type,
         ProblemError::Listed { error, .. } => kind_of_problem(error),
         _ => ErrorKind::Shape,
     }

@@ -31,6 +31,7 @@
 //! | [`normalize`] | results applied to their elements: softmax, normalisations, gradients |
 //! | [`top_k`] | the largest or smallest elements of each slice, with their positions |
 //! | [`quantiles`] | medians, quantiles and percentiles, with NaN or without |
+//! | [`segments`] | neighbouring elements of an axis, in any numbers |
 //! | [`list`] | many tensors in one call, such as the gradients of a model |
 //! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
 //! | [`plans`], [`planner`] | which plan runs, stores of measured plans; how plans are chosen |
@@ -76,6 +77,7 @@ mod recorded;
 #[cfg(feature = "serde")]
 mod recording;
 mod reduction;
+pub mod segments;
 mod selected_partials;
 pub mod sharded;
 #[cfg(feature = "testing")]
@@ -126,6 +128,9 @@ mod documents {
 
     #[doc = include_str!("../../../docs/TOPK.md")]
     struct TopK;
+
+    #[doc = include_str!("../../../docs/SEGMENTS.md")]
+    struct Segments;
 
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/TUNING.md")]

@@ -40,6 +40,8 @@ pub enum RecordedCall {
     ListApplication(RecordedListApplication),
     /// A selection of a few elements of each slice.
     TopK(RecordedTopK),
+    /// A reduction of segments.
+    Segments(RecordedSegments),
 }
 
 /// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no
@@ -230,6 +232,34 @@ pub struct RecordedTopK {
     pub mask_strides: Option<Vec<usize>>,
 }
 
+/// A reduction of segments as data: everything that decides its
+/// [`SegmentsProblem`](crate::planner::SegmentsProblem), and no tensor.
+///
+/// ```
+/// use reduce_kernels::{ElementType, Sum, TensorDescription, plans::RecordedCall, reduce};
+///
+/// let x = TensorDescription::row_major(ElementType::BF16, [64, 1000]);
+/// let offsets = TensorDescription::row_major(ElementType::I32, [9]);
+/// let line = reduce(Sum, &x).over(1).segments(&offsets).record()?.to_json();
+/// let told = RecordedCall::parse(&line)?.to_string();
+/// assert_eq!(told, "8 segments by i32 of sum bf16 [64, 1000] axis 1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedSegments {
+    /// The reduction of the whole axis, without output strides.
+    pub axis: RecordedReduction,
+    /// Number of segments.
+    pub segments: usize,
+    /// Type of the offsets.
+    pub offsets: ElementType,
+    /// Strides of outputs that the caller supplied, one for each axis of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_strides: Option<Vec<usize>>,
+}
+
 /// The error for text that is no recorded call.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is no recorded call: {error}")]
@@ -322,6 +352,19 @@ impl fmt::Display for RecordedCall {
             RecordedCall::List(list) => list.fmt(f),
             RecordedCall::ListApplication(application) => application.fmt(f),
             RecordedCall::TopK(selection) => selection.fmt(f),
+            RecordedCall::Segments(segments) => segments.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RecordedSegments {
+    /// The number of segments and the reduction, followed by what is not as usual.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { axis, segments, offsets, output_strides } = self;
+        write!(f, "{segments} segments by {offsets} of {axis}")?;
+        match output_strides {
+            Some(strides) => write!(f, " output strides {strides:?}"),
+            None => Ok(()),
         }
     }
 }

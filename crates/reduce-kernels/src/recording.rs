@@ -4,8 +4,8 @@ use std::{borrow::Cow, rc::Rc};
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem, TopKPlan,
-    TopKProblem, span,
+    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem,
+    SegmentsProblem, TopKPlan, TopKProblem, span,
 };
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
             request::{ListRequest, ListTask},
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
+        segments::request::SegmentsRequest,
         settings,
         top_k::{
             launch::Selecting,
@@ -31,7 +32,7 @@ use crate::{
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
     recorded::{
         RecordedApplication, RecordedCall, RecordedList, RecordedListApplication,
-        RecordedReduction, RecordedTopK,
+        RecordedReduction, RecordedSegments, RecordedTopK,
     },
     reduction::Reduction,
 };
@@ -289,6 +290,40 @@ impl RecordedListApplication {
         let (apply, in_place) = (ApplyRef(F::DEFINITION.erased()), self.in_place);
         let request = ApplyListRequest { list, apply, in_place, plan: None };
         Ok(ApplyListTask { request, inputs })
+    }
+}
+
+impl RecordedSegments {
+    /// The canonical problem. `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// `O` has another name, or the axis, types or strides are invalid.
+    pub fn problem<O: Operator>(&self) -> Result<SegmentsProblem, ReduceError> {
+        Ok(self.request::<O>()?.state()?.problem)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and reductions that the device cannot run.
+    pub fn would_compile<O: Operator>(&self, client: &Client) -> Result<bool, ReduceError> {
+        would_compile(self.request::<O>()?, client)
+    }
+
+    /// The request of an operator. The stride of offsets is left out of recordings: it changes no
+    /// plan.
+    fn request<O: Operator>(&self) -> Result<SegmentsRequest<'_>, ReduceError> {
+        let reduce = self.axis.request::<O>()?;
+        let request = SegmentsRequest::new(reduce, self.segments, (self.offsets, 1))?;
+        let output = self.output_strides.as_deref().map(Cow::Borrowed);
+        let shape = request.shape();
+        Ok(SegmentsRequest {
+            output: output.map(|strides| (Cow::Owned(shape), strides)),
+            ..request
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     list::{AppliedList, ListReduction, ListSelections},
     operator::{Apply, Operator},
     reduction::Reduction,
+    segments::SegmentedReduction,
     top_k::{MaskedTopK, TopK},
 };
 
@@ -199,6 +200,22 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
     fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
         self.check(client)?;
         self.call(None, false)?.has_new_kernels(client)
+    }
+}
+
+impl<O: Operator, T: Input> WarmUp for SegmentedReduction<'_, O, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let input = stand_in(client, self.reduction.input)?;
+        let second = self.reduction.second.map(|second| stand_in(client, second)).transpose()?;
+        let offsets = stand_in(client, self.offsets)?;
+        self.call(None)?.run(client, &input, second.as_ref(), &offsets)?;
+        Ok(())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call(None)?.has_new_kernels(client)
     }
 }
 

@@ -233,6 +233,8 @@ fn answers_are_those_of_cubecl(client: &Client) {
     let (long, wide) = (f32_of(&[37, 1000]), f32_of(&[5, 20_000]));
     let (odd, cube) = (f32_of(&[37, 1003]), f32_of(&[6, 50, 40]));
     let (row, cell) = (f32_of(&[1000]), f32_of(&[37, 1]));
+    let offsets = row_major(ElementType::I32, &[12]);
+    let wide_offsets = row_major(ElementType::U32, &[12]);
     let (one, others) = (f32_of(&[1, 1 << 20]), f32_of(&[1, 3 << 20]));
     let (integers, numbers) =
         (row_major(ElementType::I32, &[37, 1000]), row_major(ElementType::U32, &[37, 1000]));
@@ -298,6 +300,12 @@ fn answers_are_those_of_cubecl(client: &Client) {
         Box::new(reduce_list(Sum, list(3))),
         Box::new(reduce_list(NormL2, list(3)).apply(ClippedToNorm { max_norm: 1.0 })),
         Box::new(reduce_list(NormL2, mixed).apply(ClippedToNorm { max_norm: 1.0 })),
+        Box::new(reduce(Sum, &long).over(1).segments(&offsets)),
+        Box::new(reduce(Sum, &wide).over(1).segments(&offsets)),
+        Box::new(reduce(Sum, &long).over(0).segments(&offsets)),
+        Box::new(reduce(Sum, &long).over(0).segments(&wide_offsets)),
+        Box::new(reduce(var, &cube).over(1).segments(&offsets)),
+        Box::new(reduce_pair(cosine, &long, &row).over(1).segments(&offsets)),
         Box::new(largest(5, &long).over(1)),
         Box::new(smallest(7, &long).over(1)),
         Box::new(largest(300, &long).over(1)),
@@ -398,6 +406,11 @@ fn recorded_calls_answer(client: &Client) {
     let clip = ClippedToNorm { max_norm: 1.0 };
     let clipped = reduce_list(NormL1, [&x]).apply(clip);
     let best = largest(3, &x).over(0);
+    let offsets = TensorDescription::row_major(ElementType::I32, [7]);
+    let segments = reduce(NormL1, &x).over(1).segments(&offsets);
+    let RecordedCall::Segments(recorded_segments) = segments.record().unwrap() else {
+        panic!("another kind")
+    };
     let mask = largest(3, &x).over(0).masked(0.0);
     let RecordedCall::List(recorded_norms) = norms.record().unwrap() else {
         panic!("another kind")
@@ -416,17 +429,18 @@ fn recorded_calls_answer(client: &Client) {
             recorded_norms.would_compile::<NormL1>(client),
             recorded_clipped.would_compile::<NormL1, ClippedToNorm>(client),
             recorded_best.would_compile(client),
+            recorded_segments.would_compile::<NormL1>(client),
             recorded_mask.would_compile(client),
         ]
         .map(Result::unwrap)
     };
-    assert_eq!(answers(), [true; 6]);
-    let calls: [&dyn WarmUp; 5] = [&rows, &softmax, &norms, &clipped, &best];
+    assert_eq!(answers(), [true; 7]);
+    let calls: [&dyn WarmUp; 6] = [&rows, &softmax, &norms, &clipped, &best, &segments];
     warm_up(client, &calls, |_| ()).unwrap();
     // The launch after the selection of a mask has a kernel of its own.
-    assert_eq!(answers(), [false, false, false, false, false, true]);
+    assert_eq!(answers(), [false, false, false, false, false, false, true]);
     warm_up(client, &[&mask], |_| ()).unwrap();
-    assert_eq!(answers(), [false; 6]);
+    assert_eq!(answers(), [false; 7]);
     let other = recorded_rows.would_compile::<Sum>(client).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Arguments, "{other}");
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{element::ElementType, illegal::Illegal, refusal::Refusal};
+use crate::{element::ElementType, illegal::Illegal, numerics::Numerics, refusal::Refusal};
 
 /// What a tensor is to a call, in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub enum Role {
     Classes,
     /// The positions that a selection writes in place of those in the slice.
     Positions,
+    /// The offsets at which segments begin.
+    Offsets,
 }
 
 impl fmt::Display for Role {
@@ -37,6 +39,7 @@ impl fmt::Display for Role {
             Self::Words => "words",
             Self::Classes => "classes",
             Self::Positions => "tensor of positions",
+            Self::Offsets => "tensor of offsets",
         })
     }
 }
@@ -138,6 +141,18 @@ pub enum ProblemError {
         /// Elements of a slice.
         len: usize,
     },
+    /// Segments lie along one axis.
+    #[error("segments lie along one axis, and {axes} are reduced")]
+    SegmentAxes {
+        /// Reduced axes that cannot be merged.
+        axes: usize,
+    },
+    /// Offsets are integers of 32 or 64 bits.
+    #[error("offsets are i32, i64, u32 or u64, not {found}")]
+    Offsets {
+        /// Type of the offsets.
+        found: ElementType,
+    },
     /// The operator has no value for a list without tensors.
     #[error("`{operator}` of no tensors is undefined")]
     EmptyList {
@@ -212,6 +227,12 @@ pub enum PlanError {
         /// What it is asked for, if nothing of that has one: `of a list`, or `applied to its
         /// elements`.
         of: Option<&'static str>,
+    },
+    /// The bits of a segment's result depend on where in the axis it begins.
+    #[error("the results of segments are deterministic, and {numerics} ones are asked for")]
+    SegmentNumerics {
+        /// What bits may depend on.
+        numerics: Numerics,
     },
     /// No schedule applies.
     #[error("no schedule can run this problem on {device}: {}", Joined(.refusals))]

@@ -431,6 +431,19 @@ pub enum Illegal {
     /// A selection does not read single elements across slices, or vectors along them.
     #[error("a selection reads single elements across slices, or vectors along them")]
     TopKAccess,
+    /// Segments are read in plain loads, without realigned rows, several outputs in flight or several
+    /// accumulators. Vectors along the axis are peeled.
+    #[error("segments are read in plain loads of one output at a time, vectors with edges")]
+    SegmentsAccess,
+    /// A cube has tiles of a power of two of outputs side by side, no more than it has units, and one
+    /// along the axis.
+    #[error("{cubes} cubes with {side_by_side} tiles side by side cannot read segments")]
+    SegmentTiles {
+        /// Tiles of outputs of a cube.
+        side_by_side: u32,
+        /// Cubes.
+        cubes: u32,
+    },
     /// A unit offers more elements to a buffer than it has bits for.
     #[error("units offer {elements} elements at a time, which are more than {max}")]
     Offered {

@@ -78,6 +78,7 @@ mod problem;
 mod profile;
 mod refusal;
 pub mod reproducible;
+mod segments;
 #[cfg(feature = "serde")]
 mod store;
 mod top_k;
@@ -100,7 +101,7 @@ pub use list::{
 };
 pub use measure::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
 pub use numbers::{
-    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, TopKTuning,
+    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, SegmentsTuning, TopKTuning,
     TranscendentalTuning, Tuning,
 };
 pub use numerics::{Numerics, UnknownNumerics};
@@ -109,11 +110,12 @@ pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, InputSpec, KeptDim,
     ListProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem, ReducedDim, Reproducible,
-    Second, SecondSpec, SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides,
-    span,
+    Second, SecondSpec, SegmentsProblem, SegmentsSpec, SelectedSpec, ShardSpec, TopKProblem,
+    reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
+pub use segments::{SegmentsPlan, choose_segments};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
 pub use top_k::{TopKMethod, TopKPlan, TopKReason, candidates_top_k, choose_top_k};

@@ -11,7 +11,8 @@ use crate::{
     estimate::Estimate,
     list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
     plan::Plan,
-    problem::{AppliedProblem, ListProblem, Problem, TopKProblem},
+    problem::{AppliedProblem, ListProblem, Problem, SegmentsProblem, TopKProblem},
+    segments::{SegmentsPlan, choose_segments},
     top_k::{TopKPlan, candidates_top_k, choose_top_k},
 };
 
@@ -115,6 +116,8 @@ pub enum AnyPlan {
     AppliedList(AppliedListPlan),
     /// The plan of a selection.
     TopK(TopKPlan),
+    /// The plan of a reduction of segments.
+    Segments(SegmentsPlan),
 }
 
 impl AnyPlan {
@@ -131,6 +134,7 @@ impl AnyPlan {
             AnyPlan::List(plan) => plan.version,
             AnyPlan::AppliedList(plan) => plan.reduce.version,
             AnyPlan::TopK(plan) => plan.version,
+            AnyPlan::Segments(plan) => plan.version,
         }
     }
 
@@ -141,6 +145,7 @@ impl AnyPlan {
             AnyPlan::Reduction(_) | AnyPlan::Applied(_) => Plan::VERSION,
             AnyPlan::List(_) | AnyPlan::AppliedList(_) => ListPlan::VERSION,
             AnyPlan::TopK(_) => TopKPlan::VERSION,
+            AnyPlan::Segments(_) => SegmentsPlan::VERSION,
         }
     }
 }
@@ -153,6 +158,7 @@ impl fmt::Display for AnyPlan {
             AnyPlan::List(plan) => plan.fmt(f),
             AnyPlan::AppliedList(plan) => plan.fmt(f),
             AnyPlan::TopK(plan) => plan.fmt(f),
+            AnyPlan::Segments(plan) => plan.fmt(f),
         }
     }
 }
@@ -184,6 +190,7 @@ kind!(Applied, AppliedPlan);
 kind!(List, ListPlan);
 kind!(AppliedList, AppliedListPlan);
 kind!(TopK, TopKPlan);
+kind!(Segments, SegmentsPlan);
 
 /// Implements [`Planned`] for a problem whose sentence is its line.
 macro_rules! planned {
@@ -228,6 +235,7 @@ planned!(Problem, Plan, choose, Plan::estimate;
     }
 );
 planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;);
+planned!(SegmentsProblem, SegmentsPlan, choose_segments, SegmentsPlan::estimate;);
 planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;);
 
 /// The plan is that of the selection alone, as [`choose_top_k`] gives it. Estimates and sentences

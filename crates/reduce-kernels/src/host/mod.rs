@@ -25,6 +25,7 @@ pub(crate) mod launched;
 pub(crate) mod list;
 pub(crate) mod reduce;
 pub(crate) mod scratch;
+pub(crate) mod segments;
 pub(crate) mod settings;
 pub(crate) mod shards;
 pub(crate) mod top_k;

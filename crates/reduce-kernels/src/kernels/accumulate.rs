@@ -7,8 +7,8 @@ use reduce_planner::{Access, Direction};
 use super::{
     geometry::Geometry,
     load::{
-        AtEnd, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge, load_rest,
-        loads_with_rests, position_across,
+        AtEnd, Edge, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge,
+        load_rest, loads_with_rests, position_across,
     },
     pairwise::{CHAIN, Tree, is_pairwise},
     realign::inside_block,
@@ -560,6 +560,18 @@ pub(super) fn push_loaded<N: Width>(
     push::<N>(operator, accumulator, inputs, loaded.position, reducer.parameters)
 }
 
+/// Pushes a single element.
+#[cube]
+pub(super) fn push_edge(
+    accumulator: Accumulator<Single>,
+    edge: &Edge,
+    reducer: &Reducer<'_>,
+) -> Accumulator<Single> {
+    let operator = comptime![reducer.operator];
+    let inputs = inputs_of::<Single, Single>(edge.value, edge.second, operator);
+    push::<Single>(operator, accumulator, inputs, edge.position, reducer.parameters)
+}
+
 /// Adds the elements of a block one by one to the components that were not `taken`; the others are
 /// those of `block`. Loads are issued again, most likely from the cache. One component is pushed at
 /// a time, which takes the least code and registers.
@@ -619,7 +631,6 @@ fn push_one_by_one<N: Width>(
 #[cube]
 pub(super) fn accumulate_edges(share: &Share<'_>, reducer: &Reducer<'_>) -> Accumulator<Single> {
     let access = comptime![share.access];
-    let parameters = reducer.parameters;
     let operator = comptime![reducer.operator];
     let geometry = share.geometry;
     let slots = geometry.inner_count * comptime![edge_slots(access.vector)];
@@ -638,8 +649,7 @@ pub(super) fn accumulate_edges(share: &Share<'_>, reducer: &Reducer<'_>) -> Accu
     while slot < slots {
         let edge = load_edge(share, slot);
         if edge.valid {
-            let inputs = inputs_of::<Single, Single>(edge.value, edge.second, operator);
-            total = push::<Single>(operator, total, inputs, edge.position, parameters);
+            total = push_edge(total, &edge, reducer);
         }
         slot += share.stride;
         if comptime![chained] {

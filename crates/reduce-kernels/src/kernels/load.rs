@@ -388,11 +388,19 @@ pub(super) fn load_edge(share: &Share<'_>, slot: usize) -> Edge {
     // edges have no element.
     let at_edge = slot % slots;
     let element = select(at_edge < head, at_edge, at_edge + whole);
-    let valid = element < geometry.inner_len;
+    edge_at(share, slot / slots, element, element < geometry.inner_len)
+}
+
+/// Loads one element of an inner dimension, which is number `outer` of those of the tile. An element
+/// that is not `valid` repeats the last.
+#[cube]
+pub(super) fn edge_at(share: &Share<'_>, outer: usize, element: usize, valid: bool) -> Edge {
+    let geometry = share.geometry;
+    let at = geometry.at_reduced(outer);
     let inside = clamp_max(element, geometry.inner_len - 1);
     Edge {
-        value: Vector::cast_from(share.input.elements.at(start + inside)),
-        second: second_at_edge(share, slot / slots, inside),
+        value: Vector::cast_from(share.input.elements.at(share.tile.input + at.input + inside)),
+        second: second_at_edge(share, outer, inside),
         position: Position {
             start: at.target + element * geometry.inner_target_stride,
             step: geometry.inner_target_stride,

@@ -65,6 +65,7 @@ pub(crate) mod partials;
 pub(crate) mod pick;
 mod realign;
 mod reducer;
+pub(crate) mod segments;
 mod share;
 pub(crate) mod single_pass;
 pub(crate) mod split_single_pass;

@@ -59,6 +59,17 @@ impl Target {
         share: &Share<'_>,
         reducer: &Reducer<'_>,
     ) {
+        self.put_counted::<N>(accumulator, share, share.geometry.reduction_len, reducer);
+    }
+
+    /// The same of a tile of so many elements.
+    pub(super) fn put_counted<N: Width>(
+        &mut self,
+        accumulator: Accumulator<N>,
+        share: &Share<'_>,
+        reduction_len: usize,
+        reducer: &Reducer<'_>,
+    ) {
         let (geometry, tile) = (share.geometry, share.tile);
         let member = share.place.member;
         if self.words.is_some() {
@@ -73,7 +84,7 @@ impl Target {
                 }
             }
         } else {
-            let results = reducer.finish::<N>(accumulator, geometry.reduction_len);
+            let results = reducer.finish::<N>(accumulator, reduction_len);
             match comptime![share.access.direction] {
                 Direction::Along => {
                     if member == 0 && tile.results > 0 {

@@ -36,6 +36,7 @@ mod realigned;
 mod reference;
 mod reproducible;
 mod run;
+mod segments;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
 mod testing;
@@ -71,7 +72,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -127,6 +128,14 @@ macro_rules! suite {
                 reproducible_quotients_and_roots: reproducible::quotients_and_roots;
                 reproducible_refusals: reproducible::refusals;
                 reproducible_process: reproducible::of_the_process;
+                segments_by_every_operator: segments::every_operator;
+                segments_of_every_layout: segments::every_layout;
+                segments_of_every_type: segments::every_type;
+                segments_by_every_plan: segments::every_plan;
+                segments_of_two_inputs: segments::two_inputs;
+                segments_without_elements: segments::empty;
+                segments_with_hostile_offsets: segments::hostile_offsets;
+                segments_contract: segments::contract;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;
                 lists_of_every_type: list::every_type;

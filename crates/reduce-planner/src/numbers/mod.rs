@@ -39,10 +39,12 @@ pub(crate) use {rule, rules};
 mod applied;
 mod invariant;
 mod list;
+mod segments;
 mod top_k;
 
 pub use self::{
-    applied::AppliedTuning, invariant::InvariantTuning, list::ListTuning, top_k::TopKTuning,
+    applied::AppliedTuning, invariant::InvariantTuning, list::ListTuning, segments::SegmentsTuning,
+    top_k::TopKTuning,
 };
 
 /// The numbers that the choice of a plan on one device rests on.
@@ -94,6 +96,9 @@ pub struct Tuning {
     /// What batch-invariant plans rest on.
     #[cfg_attr(feature = "serde", serde(default = "InvariantTuning::h200"))]
     pub invariant: InvariantTuning,
+    /// What plans for segments rest on.
+    #[cfg_attr(feature = "serde", serde(default = "SegmentsTuning::h200"))]
+    pub segments: SegmentsTuning,
     /// What plans for selections rest on.
     #[cfg_attr(feature = "serde", serde(default = "TopKTuning::h200"))]
     pub top_k: TopKTuning,
@@ -228,7 +233,7 @@ pub struct Tuning {
 
 rules!(Tuning {
     row: light, medium, heavy, blockwise, transcendental, applied, list,
-        invariant, top_k;
+        invariant, segments, top_k;
     power_of_two: unit_least_units_per_cube, small_team_units_per_cube, large_cube_factor,
         across_units_per_cube, across_least_units_per_output, across_components,
         across_components_many_fields, across_segment_bytes, across_segment_bytes_unaligned,
@@ -423,6 +428,7 @@ impl Tuning {
             applied: AppliedTuning::h200(),
             list: ListTuning::h200(),
             invariant: InvariantTuning::h200(),
+            segments: SegmentsTuning::h200(),
             top_k: TopKTuning::h200(),
             search_margin_percent: 4,
             least_loads_in_flight: 2,

@@ -1,0 +1,247 @@
+//! Launches reductions of segments.
+
+use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
+use reduce_planner::{ElementType, Plan, Role, Schedule};
+
+use super::request::{PreparedSegments, SegmentsLaunches, SegmentsRequest, StatedSegments};
+use crate::{
+    element::{memory_type, storage_type},
+    error::ReduceError,
+    host::{
+        arguments::{
+            count, dims, geometry, merging_types, parameters, partial_arrays, result_arrays,
+        },
+        bound::Bound,
+        call::Call,
+        companion::second_access,
+        launched::{Kernel, Launches, dimensions},
+        reduce::{Inputs, check_layouts},
+        scratch::partials,
+    },
+    kernels::{
+        args::{ApplicationTypes, KernelTypesArg, TargetArraysLaunch},
+        segments::{SegmentNumbersLaunch, merge_segments, reduce_segments},
+    },
+    operator::ParametersLaunch,
+};
+
+impl<'a> Call<'a, SegmentsRequest<'a>> {
+    /// Launches into new row-major tensors, one for each result.
+    pub(crate) fn run(
+        self,
+        client: &Client,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        offsets: &TensorHandle,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        let prepared = self.prepared(client)?;
+        let stated = &prepared.stated;
+        let span = stated.problem.output_span().max(1);
+        let tensor = |&element: &ElementType| {
+            let handle = client.empty(span * element.bytes());
+            TensorHandle::new_contiguous(stated.shape.clone(), handle, storage_type(element))
+        };
+        let outputs: Vec<TensorHandle> =
+            stated.problem.axis().results().iter().map(tensor).collect();
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        prepared.launch(client, &self.parameters, [Some(input), second], offsets, bindings)?;
+        Ok(outputs)
+    }
+
+    /// Launches into tensors that the caller supplies.
+    pub(crate) fn run_into(
+        self,
+        client: &Client,
+        input: &TensorHandle,
+        second: Option<&TensorHandle>,
+        offsets: &TensorHandle,
+        outputs: &[TensorBinding],
+    ) -> Result<(), ReduceError> {
+        let prepared = self.prepared(client)?;
+        check_layouts(&prepared.stated.shape, outputs)?;
+        let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
+        prepared.launch(client, &self.parameters, [Some(input), second], offsets, bindings)
+    }
+}
+
+impl PreparedSegments {
+    /// Launches both kernels.
+    fn launch(
+        &self,
+        client: &Client,
+        parameters: &[f64],
+        [input, second]: [Option<&TensorHandle>; 2],
+        offsets: &TensorHandle,
+        outputs: Vec<BufferBinding>,
+    ) -> Result<(), ReduceError> {
+        let Some(launches) = &self.launches else { return Ok(()) };
+        let StatedSegments { reduction, problem, offset_span, .. } = &self.stated;
+        let axis = problem.axis();
+        let input = input.expect("a reduction has an input");
+        let inputs = Inputs::bind(client, axis, input, second)?;
+        let (span, element) = (*offset_span, problem.offsets());
+        let offsets = Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)?;
+        let outputs = outputs.into_iter().zip(axis.results()).map(|(output, &element)| {
+            Bound::check(client, Role::Output, output, problem.output_span(), element)
+        });
+        let outputs = outputs.collect::<Result<Vec<Bound<'static>>, ReduceError>>()?;
+        // CubeCL does not reveal the stream of a client, but a new buffer does.
+        let stream = client.empty(1).stream.value;
+        let fields = &reduction.signature.fields[..self.operator.0.fields];
+        let fields = fields.iter().map(|field| field.bytes());
+        let len = launches.plan.partials(problem).max(1);
+        let partials = partials(client, stream, len, fields)?;
+        let launch = SegmentsLaunch {
+            client,
+            prepared: self,
+            launches,
+            parameters,
+            inputs,
+            offsets,
+            outputs,
+            partials,
+        };
+        self.noted.launch(client, |each| self.kernels(client, each));
+        launch.read();
+        launch.merge();
+        Ok(())
+    }
+
+    /// The types of the kernel that reads.
+    fn reading_types(&self, client: &Client, launches: &SegmentsLaunches) -> KernelTypesArg {
+        let axis = self.stated.problem.axis();
+        KernelTypesArg {
+            stored: memory_type(axis.input()),
+            second: axis.second().map(|second| memory_type(second.element())),
+            width: launches.plan.access.vector,
+            ..self.merging_types(client)
+        }
+    }
+
+    /// Those of the kernel that merges. Offsets are operands, which have a type of their own.
+    fn merging_types(&self, client: &Client) -> KernelTypesArg {
+        let offsets = memory_type(self.stated.problem.offsets());
+        let merging = merging_types(client, &self.stated.reduction.signature);
+        let application =
+            ApplicationTypes { real: merging.value, output: merging.value, operands: [offsets; 3] };
+        KernelTypesArg { application: Some(application), ..merging }
+    }
+}
+
+impl Launches for PreparedSegments {
+    fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
+        let Some(launches) = &self.launches else { return };
+        let SegmentsLaunches { plan, address, readers, mergers, merging, .. } = launches;
+        let axis = self.stated.problem.axis();
+        let types = self.reading_types(client, launches);
+        let reading = (types, self.operator, *address, plan.access, *readers);
+        let dims = (dimensions(axis), second_access(axis, plan.access));
+        each(Kernel::new("reduce_segments", (reading, dims)));
+        if merging.is_some() {
+            let types = self.merging_types(client);
+            let merging = (types, self.operator, *address, plan.access, *mergers);
+            let members = plan.units_per_output();
+            each(Kernel::new("merge_segments", (merging, members, axis.kept().len())));
+        }
+    }
+}
+
+/// A call whose checks have all passed.
+struct SegmentsLaunch<'a> {
+    client: &'a Client,
+    prepared: &'a PreparedSegments,
+    launches: &'a SegmentsLaunches,
+    parameters: &'a [f64],
+    inputs: Inputs<'a>,
+    offsets: Bound<'a>,
+    outputs: Vec<Bound<'static>>,
+    partials: Vec<Bound<'static>>,
+}
+
+impl SegmentsLaunch<'_> {
+    fn read(&self) {
+        let SegmentsLaunches { plan, address, readers, grid, .. } = *self.launches;
+        let axis = self.prepared.stated.problem.axis();
+        let access = plan.access;
+        let schedule = Schedule::Cube {
+            units_per_output: readers.units_per_tile,
+            outputs_per_cube: plan.side_by_side,
+            combine: readers.combine,
+        };
+        let reading = Plan::new(access, schedule);
+        // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found
+        // that every vector load is aligned and inside its inner dimension. The kernel reads as many
+        // offsets as there are, takes no element from outside of the axis and writes no other
+        // results, whatever the offsets are. The buffers of partials hold two for each tile and
+        // output.
+        unsafe {
+            reduce_segments::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(readers.units_per_cube),
+                address,
+                self.prepared.reading_types(self.client, self.launches),
+                self.inputs.arrays(axis, access, self.launches.reads_elements()),
+                self.offsets.elements(),
+                self.target(),
+                partial_arrays(&self.partials),
+                geometry(axis, &reading),
+                self.numbers(),
+                self.parameters(),
+                plan.cubes as usize,
+                access,
+                readers,
+                self.prepared.operator,
+            );
+        }
+    }
+
+    fn merge(&self) {
+        let SegmentsLaunches { plan, address, mergers, merging, .. } = *self.launches;
+        let Some(grid) = merging else { return };
+        let axis = self.prepared.stated.problem.axis();
+        // SAFETY: as in `read`. Of the partials, only those are read that tiles have left.
+        unsafe {
+            merge_segments::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(mergers.units_per_cube),
+                address,
+                self.prepared.merging_types(self.client),
+                self.offsets.elements(),
+                partial_arrays(&self.partials),
+                self.target(),
+                dims(axis.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
+                self.numbers(),
+                self.parameters(),
+                axis.outputs(),
+                plan.access,
+                plan.units_per_output() as usize,
+                mergers,
+                self.prepared.operator,
+            );
+        }
+    }
+
+    fn numbers(&self) -> SegmentNumbersLaunch {
+        let StatedSegments { problem, offset_stride, .. } = &self.prepared.stated;
+        let plan = &self.launches.plan;
+        SegmentNumbersLaunch::new(
+            problem.segments(),
+            problem.axis().reduction_len(),
+            *offset_stride,
+            problem.segment_stride(),
+            plan.tiles(problem),
+            plan.blocks(problem) as usize,
+            0,
+        )
+    }
+
+    fn target(&self) -> TargetArraysLaunch {
+        TargetArraysLaunch::new(result_arrays(&self.outputs), None.into())
+    }
+
+    fn parameters(&self) -> ParametersLaunch {
+        parameters(self.parameters, &self.prepared.stated.reduction.signature)
+    }
+}

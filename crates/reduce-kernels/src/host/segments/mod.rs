@@ -1,0 +1,5 @@
+//! Reductions of segments. [`request`] holds what the caller asked for and states it as the
+//! reduction of an axis and the number of its segments; [`launch`] launches what a plan says.
+
+pub(crate) mod launch;
+pub(crate) mod request;

@@ -1,0 +1,321 @@
+//! The request of one call over segments, as plain data, and what it becomes.
+
+use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
+
+use cubecl::{ir::AddressType, prelude::*};
+use reduce_planner::{
+    Combine, Device, Direction, ElementType, Illegal, PlanError, ProblemError, Role, SegmentsPlan,
+    SegmentsProblem, SegmentsSpec, check_limits, reduced_axes, row_major_strides,
+};
+
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedCall, RecordedReduction, RecordedSegments};
+use crate::{
+    error::{Reason, ReduceError},
+    host::{
+        bound::{byte_count, check_inputs, check_span},
+        cache::{Asked, Held, Known, Remembered},
+        call::Task,
+        launched::Noted,
+        reduce::request::{OutputLayout, ReduceRequest, StatedReduction},
+        types::check_arithmetic,
+    },
+    kernels::team::Team,
+    operator::OperatorRef,
+};
+
+/// Everything that decides how segments are reduced, apart from buffers and the device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SegmentsRequest<'a> {
+    /// The reduction of the axis alone, without a supplied output.
+    pub(crate) reduce: ReduceRequest<'a>,
+    pub(crate) axis: usize,
+    pub(crate) segments: usize,
+    /// Type of the offsets, and their stride.
+    pub(crate) offsets: ElementType,
+    pub(crate) offset_stride: usize,
+    /// Shape and strides of a supplied output.
+    pub(crate) output: Option<OutputLayout<'a>>,
+    pub(crate) plan: Option<SegmentsPlan>,
+}
+
+/// A request whose axis, types and strides have been checked.
+#[derive(Debug)]
+pub(crate) struct StatedSegments {
+    pub(crate) reduction: StatedReduction,
+    pub(crate) problem: SegmentsProblem,
+    /// Shape of the results.
+    pub(crate) shape: Vec<usize>,
+    /// Elements from the first offset to the last.
+    pub(super) offset_span: usize,
+    pub(super) offset_stride: usize,
+}
+
+/// The numbers of the launches of a plan.
+#[derive(Debug)]
+pub(crate) struct SegmentsLaunches {
+    pub(super) plan: SegmentsPlan,
+    pub(super) address: AddressType,
+    /// The units that read.
+    pub(super) readers: Team,
+    /// The units that merge.
+    pub(super) mergers: Team,
+    pub(super) grid: [u32; 3],
+    /// `None` if the axis has no elements.
+    pub(super) merging: Option<[u32; 3]>,
+}
+
+/// Segments that are ready to be reduced, except for buffers.
+#[derive(Debug)]
+pub(crate) struct PreparedSegments {
+    pub(super) operator: OperatorRef,
+    pub(super) stated: StatedSegments,
+    /// `None` if the results have no elements. Nothing is launched then.
+    pub(super) launches: Option<SegmentsLaunches>,
+    pub(super) noted: Noted,
+}
+
+impl<'a> SegmentsRequest<'a> {
+    /// The request for segments of the one axis that `reduce` reduces, into new tensors. `offsets`
+    /// are their type and their stride.
+    ///
+    /// # Errors
+    ///
+    /// Several axes or none.
+    pub(crate) fn new(
+        reduce: ReduceRequest<'a>,
+        segments: usize,
+        (offsets, offset_stride): (ElementType, usize),
+    ) -> Result<Self, ReduceError> {
+        let is_reduced = reduced_axes(reduce.shape.len(), reduce.axes.as_deref())?;
+        let axes = is_reduced.iter().filter(|&&reduced| reduced).count();
+        let axis = is_reduced.iter().position(|&reduced| reduced);
+        let Some(axis) = axis.filter(|_| axes == 1) else {
+            return Err(ProblemError::SegmentAxes { axes }.into());
+        };
+        let reduce = ReduceRequest { keep_dims: false, plan: None, output: None, ..reduce };
+        let (output, plan) = (None, None);
+        Ok(Self { reduce, axis, segments, offsets, offset_stride, output, plan })
+    }
+}
+
+impl SegmentsRequest<'_> {
+    /// The request with lists that it owns.
+    fn into_owned(self) -> SegmentsRequest<'static> {
+        let owned = |list: Cow<'_, [usize]>| Cow::Owned(list.into_owned());
+        SegmentsRequest {
+            reduce: self.reduce.into_owned(),
+            output: self.output.map(|(shape, strides)| (owned(shape), owned(strides))),
+            ..self
+        }
+    }
+
+    /// The shape of the results, which have the segments in place of the axis.
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        let mut shape = self.reduce.shape.to_vec();
+        if let Some(extent) = shape.get_mut(self.axis) {
+            *extent = self.segments;
+        }
+        shape
+    }
+}
+
+impl Asked for SegmentsRequest<'_> {
+    type Request = SegmentsRequest<'static>;
+
+    fn is(&self, known: &SegmentsRequest<'static>) -> bool {
+        self == known
+    }
+
+    fn to_request(&self) -> SegmentsRequest<'static> {
+        self.clone().into_owned()
+    }
+}
+
+/// The tensors are the input, the second input if there is one, and the offsets.
+impl Task for SegmentsRequest<'_> {
+    type Stated = StatedSegments;
+    type Problem = SegmentsProblem;
+    type Launch = SegmentsLaunches;
+
+    fn state(&self) -> Result<StatedSegments, ReduceError> {
+        let shape = self.shape();
+        let dense = row_major_strides(&shape);
+        let strides = match &self.output {
+            Some((found, _)) if found[..] != shape => {
+                return Err(Reason::OutputShape { expected: shape, found: found.to_vec() }.into());
+            }
+            Some((_, strides)) if strides.len() != shape.len() => {
+                let (dims, strides) = (shape.len(), strides.len());
+                return Err(
+                    ProblemError::RankMismatch { tensor: Role::Output, dims, strides }.into()
+                );
+            }
+            Some((_, strides)) => &strides[..],
+            None => &dense,
+        };
+        let kept = |list: &[usize]| -> Cow<'_, [usize]> {
+            let axes = list.iter().enumerate().filter(|&(axis, _)| axis != self.axis);
+            Cow::Owned(axes.map(|(_, &number)| number).collect())
+        };
+        let output = Some((kept(&self.reduce.shape), kept(strides)));
+        let reduction = ReduceRequest { output, ..self.reduce.clone() }.resolve()?;
+        let spec = SegmentsSpec {
+            segments: self.segments,
+            segment_stride: strides.get(self.axis).copied().unwrap_or(1),
+            offsets: self.offsets,
+        };
+        let problem = SegmentsProblem::new(reduction.problem.clone(), &spec)?;
+        let last = self.segments.checked_mul(self.offset_stride);
+        let offset_span = last.and_then(|last| last.checked_add(1)).ok_or_else(|| {
+            let (shape, strides) = (vec![self.segments], vec![self.offset_stride]);
+            ProblemError::TooLarge { tensor: Role::Offsets, shape, strides }
+        })?;
+        let offset_stride = self.offset_stride;
+        Ok(StatedSegments { reduction, problem, shape, offset_span, offset_stride })
+    }
+
+    fn problem(stated: &StatedSegments) -> &SegmentsProblem {
+        &stated.problem
+    }
+
+    fn given(&self) -> Option<&SegmentsPlan> {
+        self.plan.as_ref()
+    }
+
+    fn check_types(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedSegments,
+    ) -> Result<(), ReduceError> {
+        check_arithmetic(client, self.reduce.operator.0, &stated.reduction.signature, device)
+    }
+
+    fn check_bytes(
+        &self,
+        stated: &StatedSegments,
+        bytes: &[Option<u64>],
+    ) -> Result<(), ReduceError> {
+        check_inputs(&stated.reduction.problem, &bytes[..bytes.len().min(2)])?;
+        match bytes.get(2) {
+            Some(&Some(available)) => {
+                check_span(Role::Offsets, stated.offset_span, self.offsets, available)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_outputs(&self, client: &Client, stated: &StatedSegments) -> Result<(), ReduceError> {
+        let available = client.properties().memory.max_page_size;
+        let results = stated.problem.axis().results().iter();
+        let needed = results.map(|&element| byte_count(stated.problem.output_span(), element));
+        match needed.max().filter(|&needed| self.output.is_none() && needed > available) {
+            Some(needed) => Err(Reason::OutputTooLarge { needed, available }.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn is_empty(stated: &StatedSegments) -> bool {
+        stated.problem.output_span() == 0
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        device: &Device,
+        stated: &StatedSegments,
+        plan: &SegmentsPlan,
+    ) -> Result<SegmentsLaunches, ReduceError> {
+        let problem = &stated.problem;
+        let unfit = |reason| -> ReduceError {
+            let (plan, device) = (plan.to_string(), device.name.clone());
+            PlanError::Unfit { plan, device, reason }.into()
+        };
+        let grid = |cubes, merging| {
+            device.grid(cubes).ok_or_else(|| unfit(Illegal::Grid { cubes, merging }))
+        };
+        let partials = plan.partials(problem) as u64;
+        let fields = &stated.reduction.signature.fields[..self.reduce.operator.0.fields];
+        let available = client.properties().memory.max_page_size;
+        let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
+        if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
+            return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
+        }
+        let span = (problem.output_span() as u64).max(partials).max(stated.offset_span as u64);
+        let wide = check_limits(problem.axis(), device, span)?;
+        let merging_cubes = plan.merging_cubes(problem);
+        let team = |units_per_cube: u32, side_by_side: u32| Team {
+            units_per_tile: units_per_cube / side_by_side,
+            unit_stride: side_by_side,
+            units_per_cube,
+            combine: Combine::Shared,
+            merging_units: 0,
+        };
+        let merging = match merging_cubes {
+            0 => None,
+            cubes => Some(grid(cubes, true)?),
+        };
+        Ok(SegmentsLaunches {
+            plan: *plan,
+            address: if wide { AddressType::U64 } else { AddressType::U32 },
+            readers: team(plan.units_per_cube, plan.side_by_side),
+            mergers: team(plan.merging_units, plan.merged_side_by_side()),
+            grid: grid(plan.cubes.into(), false)?,
+            merging,
+        })
+    }
+
+    fn prepare(
+        &self,
+        _: &Client,
+        _: &Device,
+        stated: StatedSegments,
+        launches: Option<SegmentsLaunches>,
+    ) -> Result<PreparedSegments, ReduceError> {
+        let (operator, noted) = (self.reduce.operator, Noted::default());
+        Ok(PreparedSegments { operator, stated, launches, noted })
+    }
+
+    #[cfg(feature = "serde")]
+    fn recorded(&self) -> Option<RecordedCall> {
+        self.plan.is_none().then(|| RecordedCall::Segments(RecordedSegments::of(self)))
+    }
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known<SegmentsRequest<'static>>> = RefCell::default();
+}
+
+impl Remembered for SegmentsRequest<'static> {
+    type Prepared = PreparedSegments;
+
+    fn known() -> &'static LocalKey<RefCell<Known<Self>>> {
+        &KNOWN
+    }
+
+    fn held(&self, _: &PreparedSegments) -> Held {
+        Held::of_axes::<Self, PreparedSegments>(self.reduce.shape.len())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl RecordedSegments {
+    /// The reduction of a request.
+    pub(crate) fn of(request: &SegmentsRequest<'_>) -> Self {
+        Self {
+            axis: RecordedReduction::of(&request.reduce),
+            segments: request.segments,
+            offsets: request.offsets,
+            output_strides: request.output.as_ref().map(|(_, strides)| strides.to_vec()),
+        }
+    }
+}
+
+impl SegmentsLaunches {
+    /// Whether the input is also read as single elements.
+    pub(super) fn reads_elements(&self) -> bool {
+        let access = self.plan.access;
+        access.peeled || access.direction == Direction::Along && access.vector > 1
+    }
+}

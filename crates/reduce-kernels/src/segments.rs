@@ -1,0 +1,221 @@
+//! Reductions of segments: neighbouring elements along an axis, in any numbers.
+//!
+//! ```no_run
+//! use reduce_kernels::{
+//!     Mean, ReduceError,
+//!     cubecl::{prelude::*, std::tensor::TensorHandle},
+//!     reduce,
+//! };
+//!
+//! // The mean of the nodes of each graph of a batch: `nodes` has the shape [nodes, features], and
+//! // graph number `g` has the nodes from `offsets[g]` up to `offsets[g + 1]`.
+//! # fn example(
+//! #     client: &Client,
+//! #     nodes: &TensorHandle,
+//! #     offsets: &TensorHandle,
+//! # ) -> Result<(), ReduceError> {
+//! let graphs = reduce(Mean, nodes).over(0).segments(offsets).run(client)?;
+//! # Ok(()) }
+//! ```
+
+use core::fmt;
+use std::borrow::Cow;
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{Choice, ElementType, InputSpec, SegmentsPlan, SegmentsProblem};
+
+#[cfg(feature = "serde")]
+use crate::recorded::{RecordedCall, RecordedSegments};
+use crate::{
+    error::{Reason, ReduceError},
+    host::{
+        call::Call,
+        segments::request::{SegmentsRequest, StatedSegments},
+    },
+    input::Input,
+    operator::{Arity, Operator},
+    plan_in_use::PlanInUse,
+    reduction::{Outputs, Reduction},
+};
+
+impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
+    /// Reduces segments of one axis, each to a result of its own, in place of the whole axis.
+    ///
+    /// `offsets` is a tensor of one dimension, of i32, i64, u32 or u64. Segment number `s` has the
+    /// elements from `offsets[s]` up to `offsets[s + 1]`, so there is one offset more than there are
+    /// segments. The results have the shape of the input with the number of segments in place of the
+    /// axis. Segments may have any lengths; elements before the first and behind the last belong to
+    /// none. Positions count from the beginning of the axis.
+    ///
+    /// A segment without elements has the result of no elements: 0 of a sum, NaN of a mean, and the
+    /// value with which an operator starts where reductions of no elements are an error, such as
+    /// `-inf` of a maximum.
+    ///
+    /// Nothing is read back, so wrong offsets are no error: if they descend or lie outside of the
+    /// axis, results are wrong, but nothing outside of the tensors is read or written.
+    ///
+    /// The axis is that of [`over`](Self::over); a tensor of one dimension needs none. The bits of a
+    /// result depend on where in the axis its segment begins, and on nothing else. A plan that was set
+    /// before is for a reduction, and is dropped.
+    pub fn segments(self, offsets: &'a T) -> SegmentedReduction<'a, O, T> {
+        SegmentedReduction { reduction: self, offsets, plan: None }
+    }
+}
+
+/// A reduction of segments that is being described; see [`Reduction::segments`]. It does nothing
+/// until [`run`](Self::run) or [`run_into`](Self::run_into) is called.
+#[must_use = "a reduction does nothing until it is run"]
+pub struct SegmentedReduction<'a, O, T> {
+    pub(crate) reduction: Reduction<'a, O, T>,
+    pub(crate) offsets: &'a T,
+    plan: Option<SegmentsPlan>,
+}
+
+impl<O: Operator, T: Input> fmt::Debug for SegmentedReduction<'_, O, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentedReduction")
+            .field("reduction", &self.reduction)
+            .field("offsets", self.offsets)
+            .field("plan", &self.plan)
+            .finish()
+    }
+}
+
+impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
+    /// Runs this plan instead of choosing one. It is checked against the problem and the device.
+    pub fn with_plan(mut self, plan: SegmentsPlan) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    /// The shape of the results.
+    ///
+    /// # Errors
+    ///
+    /// Several axes or none, invalid types or strides, and offsets that are not of one dimension or
+    /// not of integers of 32 or 64 bits.
+    pub fn output_shape(&self) -> Result<Vec<usize>, ReduceError> {
+        Ok(self.stated()?.shape)
+    }
+
+    /// The types of the results.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape).
+    pub fn output_types(&self) -> Result<Outputs<O, ElementType>, ReduceError> {
+        let results = self.stated()?.reduction.signature.results;
+        Ok(O::Results::each(|nth| results[nth]))
+    }
+
+    /// The canonical problem, for planning without a device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape).
+    pub fn problem(&self) -> Result<SegmentsProblem, ReduceError> {
+        Ok(self.stated()?.problem)
+    }
+
+    /// Chooses a plan without running it, even if [`with_plan`](Self::with_plan) has set one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape), and segments that the device cannot reduce.
+    pub fn choose(&self, client: &Client) -> Result<Choice<SegmentsPlan>, ReduceError> {
+        self.call(None)?.choose(client, &self.buffer_bytes())
+    }
+
+    /// The plan that [`run`](Self::run) would run now, and where it comes from; see
+    /// [`Reduction::plan`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of `choose`, and a plan of `with_plan` that may not run.
+    pub fn plan(&self, client: &Client) -> Result<PlanInUse<SegmentsPlan>, ReduceError> {
+        self.call(None)?.plan(client, &self.buffer_bytes())
+    }
+
+    /// Whether [`run`](Self::run) would launch; see [`Reduction::check`]. The offsets themselves are
+    /// not looked at.
+    ///
+    /// # Errors
+    ///
+    /// The error that `run` would return.
+    pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
+        self.call(None)?.check(client, &self.buffer_bytes())
+    }
+
+    /// The reduction as data, as [`record_calls`](crate::plans::record_calls) would record it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_shape`](Self::output_shape).
+    #[cfg(feature = "serde")]
+    pub fn record(&self) -> Result<RecordedCall, ReduceError> {
+        Ok(RecordedCall::Segments(RecordedSegments::of(&self.call(None)?.task)))
+    }
+
+    /// Bytes of the buffers of the inputs and of the offsets, where they exist.
+    fn buffer_bytes(&self) -> [Option<u64>; 3] {
+        let Reduction { input, second, .. } = &self.reduction;
+        let second = second.and_then(|second| second.buffer_bytes());
+        [input.buffer_bytes(), second, self.offsets.buffer_bytes()]
+    }
+
+    fn stated(&self) -> Result<StatedSegments, ReduceError> {
+        self.call(None)?.stated()
+    }
+
+    /// The call. `output` is the shape and the strides of supplied outputs.
+    pub(crate) fn call<'s>(
+        &'s self,
+        output: Option<(&'s [usize], &'s [usize])>,
+    ) -> Result<Call<'s, SegmentsRequest<'s>>, ReduceError> {
+        let Call { task, device, plans, parameters, apply_parameters } =
+            self.reduction.call(None)?;
+        let InputSpec { element, shape, strides, .. } = self.offsets.spec()?;
+        let (&[count], &[stride]) = (shape, strides) else {
+            return Err(Reason::OffsetsShape { found: shape.to_vec() }.into());
+        };
+        let Some(segments) = count.checked_sub(1) else {
+            return Err(Reason::OffsetsShape { found: shape.to_vec() }.into());
+        };
+        let request = SegmentsRequest::new(task, segments, (element, stride))?;
+        let borrowed = |(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides));
+        let task = SegmentsRequest { output: output.map(borrowed), plan: self.plan, ..request };
+        Ok(Call { task, device, plans, parameters, apply_parameters })
+    }
+}
+
+impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
+    /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait for
+    /// it. Each thread caches the prepared reduction, so repeating it costs a look-up.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
+        let Reduction { input, second, .. } = &self.reduction;
+        let outputs = self.call(None)?.run(client, input, *second, self.offsets)?;
+        let mut outputs = outputs.into_iter();
+        Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
+    }
+
+    /// Launches the reduction into `output`: a tensor of the results' shape, or a tuple of tensors,
+    /// one for each result. Does not wait for it. See [`Reduction::run_into`].
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub fn run_into(
+        self,
+        client: &Client,
+        output: Outputs<O, TensorBinding>,
+    ) -> Result<(), ReduceError> {
+        let Reduction { input, second, .. } = &self.reduction;
+        let outputs = O::Results::into_list(output);
+        let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
+        self.call(Some(layout))?.run_into(client, input, *second, self.offsets, &outputs)
+    }
+}

@@ -1,0 +1,403 @@
+//! Segments: every operator over segments of every kind, layout and type, in plans of any shape, and
+//! with offsets that make no sense.
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use reduce_kernels::{
+    ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum, TensorDescription,
+    cubecl, device_of,
+    operator::Arity,
+    operators::{ArgMax, LogSumExp, MinMax},
+    pairs::{WeightedMean, reduce_pair},
+    planner::{
+        Direction, Illegal, Numerics, PlanError, ProblemError, SegmentsPlan, row_major_strides,
+        span,
+    },
+    plans::{PlanStore, RecordedCall, TunedPlan},
+    reduce,
+};
+
+use crate::{
+    case::Case,
+    operators::{Checked, for_each_operator},
+    run::{
+        Asked, POISON, capable_device, decode, encode, sample, source, tensor, tensor_of, tolerance,
+    },
+};
+
+/// Offsets of segments of `len` elements of an axis, of different kinds.
+fn offsets(len: usize) -> Vec<Vec<usize>> {
+    let mut rng = StdRng::seed_from_u64(len as u64);
+    let mut spread: Vec<usize> = (0..12).map(|_| rng.random_range(0..=len)).collect();
+    spread.sort_unstable();
+    // A few long ones, many short ones and some without elements.
+    let mut ragged = vec![0];
+    while *ragged.last().unwrap() < len {
+        let length = match rng.random_range(0..8) {
+            0 => 0,
+            1 => rng.random_range(1..len),
+            _ => rng.random_range(1..6),
+        };
+        ragged.push((ragged.last().unwrap() + length).min(len));
+    }
+    let many_empty = [vec![0; 40], vec![len / 2; 90], vec![len; 3]].concat();
+    vec![
+        vec![0, len],
+        (0..=len).collect(),
+        spread,
+        ragged,
+        many_empty,
+        vec![len / 3, len / 3 + 1, len - 1],
+        vec![len],
+    ]
+}
+
+/// Which result is a position, if one is.
+fn position<O: Operator>() -> Option<usize> {
+    let (name, is_arg) = (O::NAME, O::NAME.contains("arg"));
+    if is_arg { Some(0) } else { name.contains("with_index").then_some(1) }
+}
+
+/// Runs an operator over segments of an axis, into poisoned outputs with gaps, and compares the
+/// results with those of the host. Returns their bytes.
+fn check<O: Checked>(
+    client: &Client,
+    case: &Case,
+    element: ElementType,
+    offsets: &[usize],
+    plan: Option<SegmentsPlan>,
+) -> Result<Vec<u8>, ReduceError> {
+    let axis = case.axes[0];
+    let data = sample::<O>(case, element, 7);
+    let input = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
+    let words: Vec<u32> = offsets.iter().map(|&offset| offset as u32).collect();
+    let tensor_of_offsets = tensor(client, &words, &[words.len()], &[1]);
+    let mut shape = case.shape.clone();
+    shape[axis] = offsets.len() - 1;
+    let strides: Vec<usize> = row_major_strides(&shape).iter().map(|stride| 2 * stride).collect();
+    let held = (2 * span(&shape, &strides).unwrap()).max(2);
+
+    let device = capable_device(client);
+    let reduction = reduce(O::operator(), &input).over(axis);
+    let mut reduction = match plan {
+        Some(_) => reduction.plan_for(&device),
+        None => reduction,
+    }
+    .segments(&tensor_of_offsets);
+    if let Some(plan) = plan {
+        reduction = reduction.with_plan(plan);
+    }
+    let told = plan.map_or("as chosen".into(), |plan| plan.to_string());
+    let types: Vec<ElementType> = O::Results::into_list(reduction.output_types()?);
+    let poisoned = |output: &ElementType| {
+        tensor_of(client, *output, &vec![POISON; held * output.bytes()], &shape, &strides)
+    };
+    let outputs: Vec<TensorHandle> = types.iter().map(poisoned).collect();
+    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
+    reduction.run_into(client, bindings)?;
+
+    let mut all = Vec::new();
+    let rows: usize = shape.iter().product();
+    for (nth, (output, &of)) in outputs.iter().zip(&types).enumerate() {
+        let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+        let found = decode(of, &bytes[..held * of.bytes()]);
+        for (place, result) in found.iter().enumerate().take(2 * rows) {
+            if place % 2 == 1 {
+                let gap = &bytes[place * of.bytes()..(place + 1) * of.bytes()];
+                assert!(gap.iter().all(|&byte| byte == POISON), "a gap is written: {told}");
+                continue;
+            }
+            let index = unravel(place / 2, &shape);
+            let segment = index[axis];
+            let (from, until) = (offsets[segment], offsets[segment + 1]);
+            let at = |position: usize| {
+                let of_axis = |(axis_of, (&index, &stride)): (usize, (&usize, &usize))| {
+                    stride * if axis_of == axis { position } else { index }
+                };
+                data[index.iter().zip(&case.strides).enumerate().map(of_axis).sum::<usize>()]
+            };
+            let values: Vec<f64> = (from..until).map(at).collect();
+            if values.is_empty() && !O::DEFINED_ON_EMPTY {
+                let written = &bytes[place * of.bytes()..(place + 1) * of.bytes()];
+                assert!(written.iter().any(|&byte| byte != POISON), "{} {told}", O::NAME);
+                continue;
+            }
+            let mut expected = O::naive(&values)[nth];
+            if position::<O>() == Some(nth) {
+                expected += from as f64;
+            }
+            let (scale, len) = (O::scale(&values), values.len());
+            let bound = tolerance(element, of, Asked::default(), len, scale, expected);
+            let same = *result == expected || (result.is_nan() && expected.is_nan());
+            assert!(
+                same || (result - expected).abs() <= bound,
+                "{} of {element}: result {nth} of {index:?} ({from}..{until}) is {result}, expected \
+                 {expected} within {bound}\n{case:?}\n{told}",
+                O::NAME,
+            );
+        }
+        all.extend_from_slice(&bytes[..held * of.bytes()]);
+    }
+    Ok(all)
+}
+
+/// The index of an element of a row-major shape.
+fn unravel(mut place: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for (extent, index) in shape.iter().zip(&mut index).rev() {
+        (*index, place) = (place % extent, place / extent);
+    }
+    index
+}
+
+/// Every operator, over one tensor of several tiles and over one of rows.
+pub(crate) fn every_operator(client: &Client) {
+    for_each_operator!(O => {
+        for case in [Case::contiguous(&[9001], &[0]), Case::contiguous(&[300, 6], &[0])] {
+            let len = case.shape[0];
+            let ragged = &offsets(len)[3];
+            match check::<O>(client, &case, ElementType::F32, ragged, None) {
+                Ok(_) => {}
+                Err(error) => match source::<PlanError>(&error) {
+                    Some(error) if error.is_unsupported_element() => {
+                        println!("{}: not run, {error}", <O as Operator>::NAME);
+                    }
+                    _ => panic!("{error}"),
+                },
+            }
+        }
+    });
+}
+
+/// Segments of every kind over every layout.
+pub(crate) fn every_layout(client: &Client) {
+    let cases = [
+        Case::contiguous(&[1], &[0]),
+        Case::contiguous(&[1003], &[0]),
+        Case::contiguous(&[12_345], &[0]),
+        Case::contiguous(&[3, 1003], &[1]),
+        Case::contiguous(&[700, 64], &[0]),
+        Case::contiguous(&[401, 7], &[0]),
+        Case::contiguous(&[5, 130, 6], &[1]),
+        Case::pitched(&[6, 480], 512, &[1]),
+        Case::permuted(&[24, 100, 12], &[2, 0, 1], &[1]),
+        Case::sliced(&[900, 3], &[2, 1], &[0]),
+    ];
+    for case in &cases {
+        let len = case.shape[case.axes[0]];
+        if len == 1 {
+            check::<Sum>(client, case, ElementType::F32, &[0, 0, 1, 1], None).unwrap();
+            continue;
+        }
+        for offsets in offsets(len) {
+            if offsets.len() > 1 {
+                check::<Sum>(client, case, ElementType::F32, &offsets, None).unwrap();
+                check::<ArgMax>(client, case, ElementType::F32, &offsets, None).unwrap();
+            }
+        }
+        check::<MeanVar>(client, case, ElementType::F32, &offsets(len)[3], None).unwrap();
+    }
+}
+
+/// Every type of elements, and of offsets.
+pub(crate) fn every_type(client: &Client) {
+    let device = capable_device(client);
+    let case = Case::contiguous(&[5000], &[0]);
+    let ragged = &offsets(5000)[3];
+    for element in ElementType::ALL.into_iter().filter(|&element| device.has(element)) {
+        check::<MinMax>(client, &case, element, ragged, None).unwrap();
+        if element != ElementType::Bool {
+            check::<Sum>(client, &case, element, ragged, None).unwrap();
+        }
+    }
+    let data: Vec<f32> = (0..100).map(|value| value as f32).collect();
+    let x = tensor(client, &data, &[100], &[1]);
+    for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
+        if !device.has(element) {
+            continue;
+        }
+        // Every second element is an offset.
+        let bytes = encode(element, &[0.0, 9.0, 30.0, 9.0, 100.0]);
+        let offsets = tensor_of(client, element, &bytes, &[3], &[2]);
+        let sums = reduce(Sum, &x).segments(&offsets).run(client).unwrap();
+        assert_eq!(sums.shape()[..], [2]);
+        let found = crate::run::read::<f32>(client, &sums, 2);
+        assert_eq!(found, [435.0, 4950.0 - 435.0], "{element}");
+    }
+}
+
+/// Plans of any shape give right results, and the number of cubes changes no bit.
+pub(crate) fn every_plan(client: &Client) {
+    let device = capable_device(client);
+    for (case, side_by_side) in [
+        (Case::contiguous(&[3001], &[0]), vec![1]),
+        (Case::contiguous(&[2, 3000], &[1]), vec![1]),
+        (Case::contiguous(&[400, 24], &[0]), vec![1, 2, 8]),
+    ] {
+        let len = case.shape[case.axes[0]];
+        let bytes = encode(ElementType::F32, &sample::<LogSumExp>(&case, ElementType::F32, 7));
+        let x = tensor_of(client, ElementType::F32, &bytes, &case.shape, &case.strides);
+        for offsets in [&offsets(len)[0], &offsets(len)[3]] {
+            let words: Vec<u32> = offsets.iter().map(|&offset| offset as u32).collect();
+            let tensor_of_offsets = tensor(client, &words, &[words.len()], &[1]);
+            let reduction = reduce(Sum, &x).over(case.axes[0]).segments(&tensor_of_offsets);
+            let chosen = reduction.choose(client).unwrap().plan;
+            for (units, loads) in [(1, 1), (8, 2), (32, 4), (64, 1)] {
+                for &side_by_side in side_by_side.iter().filter(|&&side| side <= units) {
+                    let mut plan = chosen;
+                    plan.access = plan.access.with_loads_in_flight(loads);
+                    (plan.units_per_cube, plan.side_by_side) = (units, side_by_side);
+                    plan.merging_units = units;
+                    plan.check(&reduction.problem().unwrap(), &device).unwrap();
+                    let run = |cubes: u32| {
+                        let plan = plan_with(plan, cubes);
+                        check::<MinMax>(client, &case, ElementType::F32, offsets, Some(plan))
+                            .unwrap();
+                        check::<Sum>(client, &case, ElementType::F32, offsets, Some(plan)).unwrap()
+                    };
+                    let expected = run(1);
+                    for cubes in [3, 50] {
+                        assert!(run(cubes) == expected, "{plan} and {cubes} cubes");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn plan_with(mut plan: SegmentsPlan, cubes: u32) -> SegmentsPlan {
+    plan.cubes = cubes;
+    plan
+}
+
+/// Two inputs, of which the second may repeat its elements.
+pub(crate) fn two_inputs(client: &Client) {
+    let values: Vec<f32> = (0..600).map(|value| (value % 17) as f32).collect();
+    let weights: Vec<f32> = (0..200).map(|value| (value % 5 + 1) as f32).collect();
+    let (x, w) =
+        (tensor(client, &values, &[200, 3], &[3, 1]), tensor(client, &weights, &[200, 1], &[1, 1]));
+    let offsets = tensor(client, &[0u32, 70, 71, 200], &[4], &[1]);
+    let means = reduce_pair(WeightedMean, &x, &w).over(0).segments(&offsets).run(client).unwrap();
+    let found = crate::run::read::<f32>(client, &means, 9);
+    for (segment, (from, until)) in [(0, 70), (70, 71), (71, 200)].into_iter().enumerate() {
+        for column in 0..3 {
+            let of = |row: usize| f64::from(weights[row]);
+            let total: f64 = (from..until).map(of).sum();
+            let sum: f64 =
+                (from..until).map(|row| of(row) * f64::from(values[3 * row + column])).sum();
+            let result = f64::from(found[3 * segment + column]);
+            assert!((result - sum / total).abs() < 1e-5 * result.abs().max(1.0));
+        }
+    }
+}
+
+/// Segments without elements have the result of no elements, and an axis without any has only such.
+pub(crate) fn empty(client: &Client) {
+    let x = tensor(client, &[1.0f32, 2.0], &[2], &[1]);
+    let offsets = tensor(client, &[0u32, 0, 2, 2], &[4], &[1]);
+    let read = |result: &TensorHandle| crate::run::read::<f32>(client, result, 3);
+    let sums = reduce(Sum, &x).segments(&offsets).run(client).unwrap();
+    assert_eq!(read(&sums), [0.0, 3.0, 0.0]);
+    let most = reduce(Max, &x).segments(&offsets).run(client).unwrap();
+    assert_eq!(read(&most), [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY]);
+    let means = read(&reduce(Mean, &x).segments(&offsets).run(client).unwrap());
+    assert!(means[0].is_nan() && means[1] == 1.5 && means[2].is_nan());
+    let none = tensor::<f32>(client, &[], &[0], &[1]);
+    let zeros = tensor(client, &[0u32; 4], &[4], &[1]);
+    let sums = reduce(Sum, &none).segments(&zeros).run(client).unwrap();
+    assert_eq!(read(&sums), [0.0; 3]);
+    // Without segments, there are no results.
+    let one = tensor(client, &[0u32], &[1], &[1]);
+    let sums = reduce(Sum, &x).segments(&one).run(client).unwrap();
+    assert_eq!(sums.shape()[..], [0]);
+}
+
+/// Offsets that descend, are negative or lie behind the axis: calls end, and write nothing but
+/// results.
+pub(crate) fn hostile_offsets(client: &Client) {
+    let mut rng = StdRng::seed_from_u64(3);
+    for shape in [&[2000][..], &[300, 8]] {
+        let len = shape.iter().product::<usize>();
+        let x = tensor(client, &vec![1.0f32; len], shape, &row_major_strides(shape));
+        for _ in 0..8 {
+            let words: Vec<i32> = (0..65).map(|_| rng.random_range(-3000..6000)).collect();
+            let offsets = tensor(client, &words, &[65], &[1]);
+            let mut found = shape.to_vec();
+            found[0] = 64;
+            let count: usize = found.iter().product();
+            let strides: Vec<usize> =
+                row_major_strides(&found).iter().map(|stride| 2 * stride).collect();
+            let bytes = vec![POISON; 8 * count];
+            let output = tensor_of(client, ElementType::F32, &bytes, &found, &strides);
+            let reduction = reduce(Sum, &x).over(0).segments(&offsets);
+            reduction.run_into(client, output.clone().binding()).unwrap();
+            let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+            let mut gaps = bytes[..8 * count].chunks(4).skip(1).step_by(2);
+            assert!(gaps.all(|gap| gap == [POISON; 4]));
+        }
+    }
+}
+
+/// What is refused before anything is launched, and what a description answers.
+pub(crate) fn contract(client: &Client) {
+    let x = TensorDescription::row_major(ElementType::F32, [100, 8]);
+    let offsets = TensorDescription::row_major(ElementType::I32, [11]);
+    let reduction = reduce(Sum, &x).over(0).segments(&offsets);
+    assert_eq!(reduction.output_shape().unwrap(), [10, 8]);
+    reduction.check(client).unwrap();
+    let plan = reduction.plan(client).unwrap().plan;
+    assert_eq!(plan.access.direction, Direction::Across);
+    let problem = |error: ReduceError| source::<ProblemError>(&error).cloned();
+    let several = reduce(Sum, &x).segments(&offsets).output_shape().unwrap_err();
+    assert_eq!(several.kind(), ErrorKind::Shape);
+    assert_eq!(problem(several), Some(ProblemError::SegmentAxes { axes: 2 }));
+    let floats = TensorDescription::row_major(ElementType::F32, [11]);
+    let refused = reduce(Sum, &x).over(0).segments(&floats).problem().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Type);
+    assert_eq!(problem(refused), Some(ProblemError::Offsets { found: ElementType::F32 }));
+    for shape in [&[][..], &[0], &[11, 1]] {
+        let wrong = TensorDescription::row_major(ElementType::I32, shape);
+        let refused = reduce(Sum, &x).over(0).segments(&wrong).problem().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Shape, "{shape:?}");
+    }
+    for numerics in [Numerics::BatchInvariant, Numerics::Reproducible] {
+        let refused = reduce(Sum, &x).over(0).numerics(numerics).segments(&offsets);
+        let refused = refused.check(client).unwrap_err();
+        let expected = Some(&PlanError::SegmentNumerics { numerics });
+        assert_eq!(source::<PlanError>(&refused), expected);
+    }
+    let unfit = |change: &dyn Fn(&mut SegmentsPlan)| {
+        let mut changed = plan;
+        change(&mut changed);
+        let refused = reduce(Sum, &x).over(0).segments(&offsets).with_plan(changed).check(client);
+        match source::<PlanError>(&refused.unwrap_err()) {
+            Some(PlanError::Unfit { reason, .. }) => *reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(unfit(&|plan| plan.units_per_cube = 3), Illegal::NotPowerOfTwo { .. }));
+    assert!(matches!(unfit(&|plan| plan.cubes = 0), Illegal::SegmentTiles { cubes: 0, .. }));
+    assert!(matches!(unfit(&|plan| plan.side_by_side = 512), Illegal::SegmentTiles { .. }));
+    let twice = plan.access.with_outputs_in_flight(2);
+    assert_eq!(unfit(&|plan| plan.access = twice), Illegal::SegmentsAccess);
+    // A recorded call states the same problem, whose stored plan is used.
+    let call = reduction.record().unwrap();
+    assert_eq!(RecordedCall::parse(&call.to_json()).unwrap(), call);
+    assert_eq!(call.to_string(), "10 segments by i32 of sum f32 [100, 8] axis 0");
+    let RecordedCall::Segments(recorded) = call else { panic!("{call}") };
+    assert_eq!(recorded.problem::<Sum>(), reduction.problem());
+    let other = recorded.problem::<Max>().unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Arguments);
+    let device = device_of(client);
+    let mut store = PlanStore::new(&device);
+    let stored = plan_with(plan, 2);
+    let tuned = TunedPlan::new(stored, 10, 20);
+    store.insert(&reduction.problem().unwrap(), &device, tuned).unwrap();
+    let with_store = reduce(Sum, &x).over(0).with_plans(&store).segments(&offsets);
+    assert_eq!(with_store.plan(client).unwrap().plan, stored);
+    // A buffer that does not hold the offsets.
+    let data = tensor(client, &vec![0.0f32; 800], &[100, 8], &[8, 1]);
+    let few = tensor(client, &[0u32, 1, 2, 3], &[400], &[1]);
+    let refused = reduce(Sum, &data).over(0).segments(&few).run(client).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Buffer);
+}

@@ -1,0 +1,207 @@
+//! A plan for segments as data, its sentence, and the rules that it must obey.
+
+use core::fmt;
+
+use crate::{
+    device::Device,
+    error::PlanError,
+    estimate::Estimate,
+    illegal::{Illegal, Quantity},
+    limits,
+    plan::{
+        Access,
+        check::{check_access, fits_bindings, fits_grid, fits_shared, power_of_two},
+        div_ceil,
+    },
+    problem::{Direction, SegmentsProblem},
+};
+
+/// What will be launched for a reduction of segments on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct SegmentsPlan {
+    /// Version of the planner that made the plan. See [`SegmentsPlan::VERSION`].
+    pub version: u32,
+    /// How the input is read. A unit has so many loads of an output at a time: its share.
+    pub access: Access,
+    /// Units of a cube, a power of two. Those that have shares of one output have a tile of the axis
+    /// together.
+    pub units_per_cube: u32,
+    /// Outputs, or vectors of outputs, whose tiles a cube has side by side: a power of two, and 1
+    /// along the axis.
+    pub side_by_side: u32,
+    /// Cubes, which take tiles in turn. Bits do not depend on it.
+    pub cubes: u32,
+    /// Units of a cube of the second launch, a power of two. There is a cube for each tile, which
+    /// merges what lies in several.
+    pub merging_units: u32,
+}
+
+impl SegmentsPlan {
+    /// The version that this planner makes and runs.
+    pub const VERSION: u32 = 1;
+
+    /// Shares whose accumulators one unit merges before those of all are.
+    pub const MERGED_BY_A_UNIT: u32 = 16;
+
+    /// Elements of an output that a unit takes at a time.
+    #[must_use]
+    pub const fn share(&self) -> usize {
+        let loads = self.access.loads_in_flight;
+        match self.access.direction {
+            Direction::Along => loads.saturating_mul(self.access.vector),
+            Direction::Across => loads,
+        }
+    }
+
+    /// Units of a cube that have shares of one output.
+    #[must_use]
+    pub const fn units_per_output(&self) -> u32 {
+        let side_by_side = if self.side_by_side == 0 { 1 } else { self.side_by_side };
+        self.units_per_cube / side_by_side
+    }
+
+    /// Elements of a tile.
+    #[must_use]
+    pub const fn tile(&self) -> usize {
+        self.share().saturating_mul(self.units_per_output() as usize)
+    }
+
+    /// Tiles of the axis.
+    #[must_use]
+    pub fn tiles(&self, problem: &SegmentsProblem) -> usize {
+        problem.axis().reduction_len().div_ceil(self.tile().max(1))
+    }
+
+    /// Blocks of outputs that cubes of the first launch have side by side.
+    #[must_use]
+    pub fn blocks(&self, problem: &SegmentsProblem) -> u64 {
+        div_ceil(self.access.output_tiles(problem.axis()), u64::from(self.side_by_side.max(1)))
+    }
+
+    /// Outputs, one by one, that a cube of the second launch has side by side.
+    #[must_use]
+    pub fn merged_side_by_side(&self) -> u32 {
+        match self.access.direction {
+            Direction::Along => 1,
+            Direction::Across => self.merging_units,
+        }
+    }
+
+    /// Cubes of the second launch.
+    #[must_use]
+    pub fn merging_cubes(&self, problem: &SegmentsProblem) -> u64 {
+        let outputs = problem.axis().outputs() as u64;
+        let blocks = div_ceil(outputs, u64::from(self.merged_side_by_side().max(1)));
+        blocks.saturating_mul(self.tiles(problem) as u64)
+    }
+
+    /// Accumulators that tiles leave: of the segment that a tile ends and of the one that it begins,
+    /// of each output.
+    #[must_use]
+    pub fn partials(&self, problem: &SegmentsProblem) -> usize {
+        let of_outputs = problem.axis().outputs().saturating_mul(2);
+        of_outputs.saturating_mul(self.tiles(problem))
+    }
+
+    /// Shared memory of a cube in bytes: an accumulator and a flag of each unit, and of each group of
+    /// units.
+    pub(super) fn shared_bytes(&self, problem: &SegmentsProblem) -> usize {
+        let width = match self.access.direction {
+            Direction::Along => 1,
+            Direction::Across => self.access.vector,
+        };
+        let record = problem.axis().operator().accumulator_bytes.saturating_mul(width);
+        let groups = self.units_per_output().div_ceil(Self::MERGED_BY_A_UNIT).max(1);
+        let places = self.units_per_cube as usize + (groups * self.side_by_side) as usize;
+        places.saturating_mul(record.saturating_add(size_of::<u32>()))
+    }
+
+    /// Checks that the plan computes `problem` correctly on `device`. Plans from
+    /// [`choose_segments`](super::choose_segments) always do.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, the device lacks what the problem needs, the problem asks for
+    /// numerics that segments do not have, or the plan breaks a rule.
+    pub fn check(&self, problem: &SegmentsProblem, device: &Device) -> Result<(), PlanError> {
+        if self.version != Self::VERSION {
+            return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
+        }
+        check_device(problem, device)?;
+        self.obeys_rules(problem, device).map_err(|reason| device.unfit(self, reason))
+    }
+
+    fn obeys_rules(&self, problem: &SegmentsProblem, device: &Device) -> Result<(), Illegal> {
+        let axis = problem.axis();
+        let Access { direction, vector, peeled, loads_in_flight: loads, .. } = self.access;
+        check_access(self.access, axis, device)?;
+        let plain = Access::new(direction)
+            .with_vector(vector)
+            .with_peeled(peeled)
+            .with_loads_in_flight(loads);
+        // Shares may end anywhere in a vector, whose elements are then read one by one.
+        let has_edges = direction == Direction::Across || vector == 1 || peeled;
+        if self.access != plain || !has_edges {
+            return Err(Illegal::SegmentsAccess);
+        }
+        let most = device.max_units_per_cube;
+        power_of_two(Quantity::UnitsPerCube, self.units_per_cube, most)?;
+        power_of_two(Quantity::UnitsPerMergingCube, self.merging_units, most)?;
+        let fits = self.side_by_side.is_power_of_two() && self.side_by_side <= self.units_per_cube;
+        let lone = direction == Direction::Across || self.side_by_side == 1;
+        if !fits || !lone || self.cubes == 0 {
+            let (side_by_side, cubes) = (self.side_by_side, self.cubes);
+            return Err(Illegal::SegmentTiles { side_by_side, cubes });
+        }
+        fits_shared(self.shared_bytes(problem), device)?;
+        // The input as vectors and as elements, the second input likewise, the offsets, results as
+        // elements and as vectors, and a field of partials each.
+        let inputs = 2 + if axis.second().is_some() { 2 } else { 0 };
+        let bindings = inputs + 1 + 2 * axis.results().len() + axis.operator().fields;
+        fits_bindings(bindings, device)?;
+        fits_grid(self.cubes.into(), false, device)?;
+        fits_grid(self.merging_cubes(problem), true, device)
+    }
+
+    /// What the plan should take for `problem` on `device`: the bytes at the bandwidth, and two
+    /// launches.
+    #[must_use]
+    pub fn estimate(&self, problem: &SegmentsProblem, device: &Device) -> Estimate {
+        let profile = &device.profile;
+        let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
+        Estimate::streamed(
+            2.0 * profile.launch_ns as f64,
+            2.0 * profile.gap_ns as f64,
+            2.0 * profile.latency_ns as f64,
+            problem.bytes() as f64 / bandwidth,
+            1.0,
+        )
+    }
+}
+
+/// Checks that a device has what the problem needs, whatever the plan.
+pub(super) fn check_device(problem: &SegmentsProblem, device: &Device) -> Result<(), PlanError> {
+    limits::check_limits(problem.axis(), device, problem.output_span() as u64)?;
+    if !device.has(problem.offsets()) {
+        let (device, element) = (device.name.clone(), problem.offsets());
+        return Err(PlanError::ElementUnsupported { device, element });
+    }
+    problem.check_numerics()
+}
+
+impl fmt::Display for SegmentsPlan {
+    /// One line, such as `segments: 2 launches, 1056 cubes of 256 units, tiles of 4096 elements, 1
+    /// side by side; vectors of 4 along the reduction, 4 loads in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { access, units_per_cube: units, side_by_side, cubes, .. } = self;
+        let tile = self.tile();
+        write!(
+            f,
+            "segments: 2 launches, {cubes} cubes of {units} units, tiles of {tile} elements, \
+             {side_by_side} side by side; {access}"
+        )
+    }
+}

@@ -1,0 +1,164 @@
+//! Segments: what the planner decides, and what a plan may not do.
+
+use reduce_planner::{
+    Access, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
+    OutputSpec, PlanError, Planned, Problem, ProblemError, SegmentsPlan, SegmentsProblem,
+    SegmentsSpec, choose_segments, row_major_strides,
+};
+
+const SUM: OperatorClass = OperatorClass::new("sum", 4);
+
+/// Sums of segments of an axis of a row-major tensor, in whose place they lie.
+fn stated(element: ElementType, shape: &[usize], axis: usize, segments: usize) -> SegmentsProblem {
+    with_numerics(element, shape, axis, segments, Numerics::Deterministic)
+}
+
+fn with_numerics(
+    element: ElementType,
+    shape: &[usize],
+    axis: usize,
+    segments: usize,
+    numerics: Numerics,
+) -> SegmentsProblem {
+    let mut results = shape.to_vec();
+    results[axis] = segments;
+    let mut kept = row_major_strides(&results);
+    let segment_stride = kept.remove(axis);
+    let strides = row_major_strides(shape);
+    let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
+    let output = OutputSpec { elements: &[ElementType::F32], strides: Some(&kept) };
+    let whole = Problem::new(SUM, &input, Some(&[axis]), &output).unwrap();
+    let spec = SegmentsSpec { segments, segment_stride, offsets: ElementType::U32 };
+    SegmentsProblem::new(whole.with_numerics(numerics), &spec).unwrap()
+}
+
+fn chosen(problem: &SegmentsProblem, device: &Device) -> SegmentsPlan {
+    let plan = choose_segments(problem, device).unwrap().plan;
+    plan.check(problem, device).unwrap();
+    plan
+}
+
+/// Plans follow from the axis and the number of segments; there are no lengths to follow.
+#[test]
+fn plans_follow_the_axis() {
+    let device = Device::h200();
+    let sentence = |element, shape: &[usize], axis, segments| {
+        chosen(&stated(element, shape, axis, segments), &device).to_string()
+    };
+    assert_eq!(
+        sentence(ElementType::F32, &[1 << 26], 0, 1000),
+        "segments: 2 launches, 2112 cubes of 256 units, tiles of 4096 elements, 1 side by side; \
+         vectors of 4 along the reduction with head and tail peeled, 4 loads in flight"
+    );
+    assert_eq!(
+        sentence(ElementType::F32, &[1 << 26], 0, 1 << 23),
+        sentence(ElementType::F32, &[1 << 26], 0, 1000)
+    );
+    assert_eq!(
+        sentence(ElementType::F32, &[1 << 20, 64], 0, 65536),
+        "segments: 2 launches, 2112 cubes of 256 units, tiles of 64 elements, 16 side by side; \
+         vectors of 4 across outputs, 4 loads in flight"
+    );
+    // Few elements have few cubes, unless there are many segments to write.
+    assert_eq!(chosen(&stated(ElementType::F32, &[10_000], 0, 3), &device).cubes, 3);
+    assert_eq!(chosen(&stated(ElementType::F32, &[10], 0, 1 << 16), &device).cubes, 256);
+}
+
+/// Only deterministic results are promised, because those of a segment depend on where it begins.
+#[test]
+fn other_numerics_are_refused() {
+    let numerics = Numerics::BatchInvariant;
+    let problem = with_numerics(ElementType::F32, &[1000], 0, 5, numerics);
+    let refused = problem.choose(&Device::h200()).unwrap_err();
+    assert_eq!(refused, PlanError::SegmentNumerics { numerics });
+}
+
+/// What cannot be stated.
+#[test]
+fn wrong_problems_are_refused() {
+    let input = InputSpec {
+        element: ElementType::F32,
+        shape: &[4, 5, 6],
+        strides: &[30, 6, 1],
+        alignment: 256,
+    };
+    let stated = |axes: &[usize], kept: &[usize], spec: SegmentsSpec| {
+        let output = OutputSpec { elements: &[ElementType::F32], strides: Some(kept) };
+        let whole = Problem::new(SUM, &input, Some(axes), &output).unwrap();
+        SegmentsProblem::new(whole, &spec).unwrap_err()
+    };
+    let spec = SegmentsSpec { segments: 3, segment_stride: 1, offsets: ElementType::I64 };
+    assert_eq!(stated(&[0, 2], &[3], spec), ProblemError::SegmentAxes { axes: 2 });
+    let halves = SegmentsSpec { offsets: ElementType::U16, ..spec };
+    assert_eq!(stated(&[2], &[15, 3], halves), ProblemError::Offsets { found: ElementType::U16 });
+    // The results of two segments in one place.
+    let same = SegmentsSpec { segment_stride: 0, ..spec };
+    let refused = stated(&[2], &[15, 3], same).to_string();
+    assert!(refused.contains("in one element"), "{refused}");
+}
+
+/// Every rule that a plan from a file may break.
+#[test]
+fn hostile_plans_are_refused() {
+    let device = Device::h200();
+    let problem = stated(ElementType::F32, &[1 << 20], 0, 100);
+    let plan = chosen(&problem, &device);
+    let refused = |change: &dyn Fn(&mut SegmentsPlan)| {
+        let mut plan = plan;
+        change(&mut plan);
+        match plan.check(&problem, &device).unwrap_err() {
+            PlanError::Unfit { reason, .. } => reason,
+            other => panic!("{other}"),
+        }
+    };
+    assert!(matches!(refused(&|plan| plan.units_per_cube = 0), Illegal::NotPowerOfTwo { .. }));
+    assert!(matches!(refused(&|plan| plan.merging_units = 5), Illegal::NotPowerOfTwo { .. }));
+    for side_by_side in [0, 2, 3] {
+        let expected = Illegal::SegmentTiles { side_by_side, cubes: plan.cubes };
+        assert_eq!(refused(&|plan| plan.side_by_side = side_by_side), expected);
+    }
+    assert_eq!(
+        refused(&|plan| plan.cubes = 0),
+        Illegal::SegmentTiles { side_by_side: 1, cubes: 0 }
+    );
+    let whole = plan.access.with_peeled(false);
+    assert_eq!(refused(&|plan| plan.access = whole), Illegal::SegmentsAccess);
+    let across = Access::new(Direction::Across).with_vector(4);
+    assert!(matches!(refused(&|plan| plan.access = across), Illegal::InnerStride { .. }));
+    let mut other = plan;
+    other.version = 0;
+    assert!(matches!(other.check(&problem, &device), Err(PlanError::Version { .. })));
+}
+
+/// Chosen plans obey the rules of devices with little of everything.
+#[test]
+fn chosen_plans_fit_small_devices() {
+    for mut device in [Device::h200(), Device::m2_max(), Device::software_adapter()] {
+        for (units, shared) in [(1, 1 << 10), (32, 1 << 10), (64, 2 << 10), (256, 16 << 10)] {
+            (device.max_units_per_cube, device.shared_memory_bytes) = (units, shared);
+            for (shape, axis) in [(&[100_000][..], 0), (&[5000, 48], 0), (&[7, 5000], 1), (&[0], 0)]
+            {
+                for segments in [0, 1, 70_000] {
+                    chosen(&stated(ElementType::F32, shape, axis, segments), &device);
+                }
+            }
+        }
+    }
+}
+
+/// A plan survives a file, and is read as one of its kind.
+#[cfg(feature = "serde")]
+#[test]
+fn plans_are_saved() {
+    use reduce_planner::{AnyPlan, PlanStore, TunedPlan};
+
+    let device = Device::h200();
+    let problem = stated(ElementType::F32, &[1 << 20], 0, 100);
+    let plan = chosen(&problem, &device);
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<AnyPlan>(&text).unwrap(), AnyPlan::Segments(plan));
+    let mut store = PlanStore::new(&device);
+    store.insert(&problem, &device, TunedPlan::new(plan, 10, 20)).unwrap();
+    let read = PlanStore::parse(&store.to_json().unwrap(), &device).unwrap();
+    assert_eq!(read.plan_for(&problem, &device), Some(plan));
+}
