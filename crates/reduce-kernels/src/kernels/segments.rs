@@ -190,27 +190,43 @@ pub(crate) fn reduce_segments(
     let mut partials = partials_of(partials);
     let regions = Regions::new(offsets, numbers);
     let reducer = Reducer::new(parameters, team, operator);
+    let reading = Reading::new(&input, geometry, &regions, &reducer, access);
     match comptime![access.direction] {
-        Direction::Along => reduce_tiles::<Single>(
-            &mut target,
-            &mut partials,
-            &input,
-            geometry,
-            &regions,
-            &reducer,
-            cubes,
-            access,
-        ),
-        Direction::Across => reduce_tiles::<Wide>(
-            &mut target,
-            &mut partials,
-            &input,
-            geometry,
-            &regions,
-            &reducer,
-            cubes,
-            access,
-        ),
+        Direction::Along => reduce_tiles::<Single>(&mut target, &mut partials, &reading, cubes),
+        Direction::Across => reduce_tiles::<Wide>(&mut target, &mut partials, &reading, cubes),
+    }
+}
+
+/// What cubes read, and how.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Reading<'a> {
+    input: &'a Input,
+    geometry: &'a Geometry,
+    regions: &'a Regions,
+    reducer: &'a Reducer<'a>,
+    #[cube(comptime)]
+    access: Access,
+}
+
+#[cube]
+impl<'a> Reading<'a> {
+    fn new(
+        input: &'a Input,
+        geometry: &'a Geometry,
+        regions: &'a Regions,
+        reducer: &'a Reducer<'a>,
+        #[comptime] access: Access,
+    ) -> Reading<'a> {
+        Reading::<'a> { input, geometry, regions, reducer, access }
+    }
+
+    /// The outputs with number `nth`, of a cube that has so many side by side, for the unit at this
+    /// place.
+    fn outputs(&self, nth: usize, place: UnitPlace, #[comptime] side_by_side: usize) -> Share<'a> {
+        let access = comptime![self.access];
+        let tile = locate(self.geometry, nth, access, side_by_side);
+        Share::new(self.input, self.geometry, tile, place, 0usize, 1usize, access)
     }
 }
 
@@ -219,13 +235,10 @@ pub(crate) fn reduce_segments(
 fn reduce_tiles<N: Width>(
     target: &mut Target,
     partials: &mut Columns<AccumulatorTypes, Single>,
-    input: &Input,
-    geometry: &Geometry,
-    regions: &Regions,
-    reducer: &Reducer<'_>,
+    reading: &Reading<'_>,
     cubes: usize,
-    #[comptime] access: Access,
 ) {
+    let (regions, reducer) = (reading.regions, reading.reducer);
     let place = place(comptime![reducer.team]);
     let side_by_side = comptime![reducer.team.tiles_per_cube()];
     let numbers = regions.numbers;
@@ -235,13 +248,12 @@ fn reduce_tiles<N: Width>(
     let mut number = select(CUBE_POS < cubes, CUBE_POS, tiles);
     while number < tiles {
         let output = number / numbers.tiles * side_by_side + place.tile as usize;
-        let tile = locate(geometry, output, access, side_by_side);
-        let share = Share::new(input, geometry, tile, place, 0usize, 1usize, access);
+        let share = reading.outputs(output, place, side_by_side);
         let nth = number % numbers.tiles;
         reduce_tile::<N>(target, partials, &mut tails, nth, &share, regions, reducer);
         number += cubes;
     }
-    write_empty::<N>(target, &mut tails, input, geometry, regions, reducer, cubes, access);
+    write_empty::<N>(target, &mut tails, reading, cubes);
 }
 
 /// Writes the results of the segments that have no elements, of which each unit asks about as many.
@@ -250,13 +262,10 @@ fn reduce_tiles<N: Width>(
 fn write_empty<N: Width>(
     target: &mut Target,
     tails: &mut Tails<N>,
-    input: &Input,
-    geometry: &Geometry,
-    regions: &Regions,
-    reducer: &Reducer<'_>,
+    reading: &Reading<'_>,
     cubes: usize,
-    #[comptime] access: Access,
 ) {
+    let (geometry, regions, reducer) = (reading.geometry, reading.regions, reading.reducer);
     // Results of constants would be computed when the kernel is compiled, and WGSL has no constant
     // NaN for a mean. LLVM also looks through a loop; where it found a NaN under a root, Mesa's
     // software adapter stored nothing. Compilers do not look through a barrier.
@@ -269,9 +278,8 @@ fn write_empty<N: Width>(
     while nth < all {
         let segment = nth / geometry.tiles;
         if regions.begin(segment + 1) >= regions.end(segment + 1) {
-            let tile = locate(geometry, nth % geometry.tiles, access, 1usize);
             let place = UnitPlace { tile: 0u32.runtime(), member: 0u32.runtime() };
-            let share = Share::new(input, geometry, tile, place, 0usize, 1usize, access);
+            let share = reading.outputs(nth % geometry.tiles, place, 1usize);
             put::<N>(target, nothing, segment, regions.numbers.zero, &share, regions, reducer);
         }
         nth += cubes * units;
