@@ -468,8 +468,9 @@ fn plans_are_saved() {
     }
 }
 
-/// Estimates know what `k` costs: they are near the times in microseconds that the plans took on one
-/// H200. Those of the device alone count, because calls followed each other.
+/// Estimates know what `k` costs: they are near the times in microseconds that selections took on
+/// H200s, and the one with sorted runs on an H100. Those of the device alone count, because calls
+/// followed each other.
 #[test]
 fn estimates_are_near_measured_times() {
     let device = Device::h200();

@@ -8,6 +8,8 @@
 //! - [`split_two_pass`] and [`merge`]: the two launches of a split where 64-bit atomics are missing
 //!   or the partial results take too much memory. [`merge`] also merges partial results of shards.
 //! - [`list`]: many tensors at once, and the launch that merges their partials.
+//! - [`segments`]: neighbouring elements of an axis in any numbers, and the launch that merges what
+//!   lies in several tiles.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
 //!   or in one of its own.
 //! - [`pick`]: results applied to one element of each reduction.

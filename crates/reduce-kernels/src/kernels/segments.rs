@@ -73,9 +73,12 @@ impl Regions {
     fn end(&self, region: usize) -> usize {
         let SegmentNumbers { segments, len, offset_stride, .. } = self.numbers;
         let inside = clamp_max(region, segments);
-        let end = usize::cast_from(self.offsets[inside * offset_stride]);
-        // A negative offset becomes a large one.
-        select(region > segments, len, clamp_max(end, len))
+        let offset = self.offsets[inside * offset_stride];
+        // A negative offset becomes a large one. Offsets that indices do not hold do not come back
+        // from one.
+        let end = usize::cast_from(offset);
+        let is_inside = region <= segments && Operand::cast_from(end) == offset;
+        select(is_inside, clamp_max(end, len), len)
     }
 
     /// Where a region begins.
@@ -114,14 +117,6 @@ impl Regions {
     }
 }
 
-/// Elements of an output that a unit takes at a time.
-fn share_len(access: Access) -> usize {
-    match access.direction {
-        Direction::Along => access.vector * access.loads_in_flight,
-        Direction::Across => access.loads_in_flight,
-    }
-}
-
 /// Shares that one unit merges.
 fn group(units_per_tile: u32) -> u32 {
     units_per_tile.min(SegmentsPlan::MERGED_BY_A_UNIT)
@@ -137,7 +132,7 @@ fn share_start(nth: usize, input: usize, len: usize, #[comptime] access: Access)
     } else {
         0usize.runtime()
     };
-    select(nth == 0, 0usize, clamp_max(head + nth * comptime![share_len(access)], len))
+    select(nth == 0, 0usize, clamp_max(head + nth * comptime![SegmentsPlan::share(access)], len))
 }
 
 /// What units of a cube tell each other of their shares.
@@ -346,7 +341,7 @@ fn reduce_tile<N: Width>(
         comptime![!access.peeled || access.direction == Direction::Across].runtime();
     while at < end {
         // Of a whole share without an end, all loads are issued before the first is used.
-        let is_whole = at == start && end - start == comptime![share_len(access)];
+        let is_whole = at == start && end - start == comptime![SegmentsPlan::share(access)];
         if is_whole && region_end >= end && (number > 0 || first_is_whole) {
             total = whole_share::<N>(total, number, share, reducer);
             at = end;
@@ -432,43 +427,58 @@ fn carry<N: Width>(
     let side_by_side = comptime![team.tiles_per_cube() as u32];
     let zero = share.unknown_zero();
     let (member, tile) = (share.place.member, share.place.tile);
-    let mut running = reducer.identity::<N>();
-    let mut ends = 0u32.runtime();
+    let side_by_side = comptime![side_by_side as usize];
     if member < groups {
-        for nth in 0..group + zero {
-            let place = ((member * group + nth) * side_by_side + tile) as usize;
-            let tail = tails.of_units.at(place);
-            let is_end = tails.ends[place];
-            tails.of_units.put(place, running);
-            tails.ends[place] = ends;
-            if is_end == 1 {
-                running = tail;
-                ends = 1u32;
-            } else {
-                running = reducer.merge::<N>(running, tail);
-            }
-        }
+        let first = (member * group) as usize * side_by_side + tile as usize;
+        let (records, flags) = (&mut tails.of_units, tails.ends);
+        let (running, ends) =
+            put_what_is_before::<N>(records, flags, first, side_by_side, group + zero, reducer);
         let place = group_place(member, share, reducer);
         tails.of_groups.put(place, running);
         tails.group_ends[place] = ends;
     }
     sync_cube();
-    running = reducer.identity::<N>();
+    let mut of_tile = reducer.identity::<N>();
     if member == 0 {
-        for nth in 0..groups + zero {
-            let place = group_place(nth, share, reducer);
-            let tail = tails.of_groups.at(place);
-            let is_end = tails.group_ends[place];
-            tails.of_groups.put(place, running);
-            if is_end == 1 {
-                running = tail;
-            } else {
-                running = reducer.merge::<N>(running, tail);
-            }
-        }
+        let (records, flags) = (&mut tails.of_groups, tails.group_ends);
+        let first = tile as usize;
+        let (running, _) =
+            put_what_is_before::<N>(records, flags, first, side_by_side, groups + zero, reducer);
+        of_tile = running;
     }
     sync_cube();
-    running
+    of_tile
+}
+
+/// Replaces each of `count` accumulators, `step` places apart, by what those before it have behind
+/// the last end of a region, and the flag of an end by whether there was one before. Returns both for
+/// what comes behind all of them.
+#[cube]
+fn put_what_is_before<N: Width>(
+    records: &mut Columns<AccumulatorTypes, N>,
+    flags: Slice<u32>,
+    first: usize,
+    step: usize,
+    count: u32,
+    reducer: &Reducer<'_>,
+) -> (Accumulator<N>, u32) {
+    let mut flags = flags;
+    let mut running = reducer.identity::<N>();
+    let mut ends = 0u32.runtime();
+    for nth in 0..count {
+        let place = first + nth as usize * step;
+        let tail = records.at(place);
+        let is_end = flags[place];
+        records.put(place, running);
+        flags[place] = ends;
+        if is_end == 1 {
+            running = tail;
+            ends = 1u32;
+        } else {
+            running = reducer.merge::<N>(running, tail);
+        }
+    }
+    (running, ends)
 }
 
 /// Leaves the parts of a region, one for each output of the share, in slot `slot`.
@@ -594,6 +604,6 @@ fn tiles_between(
     #[comptime] members_of_tile: usize,
     #[comptime] access: Access,
 ) -> usize {
-    let tile = comptime![members_of_tile * share_len(access)];
+    let tile = comptime![members_of_tile * SegmentsPlan::share(access)];
     (clamp_min(ends_at, end + 1) - 1 - end) / tile
 }

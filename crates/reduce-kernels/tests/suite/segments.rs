@@ -21,7 +21,8 @@ use crate::{
     case::Case,
     operators::{Checked, for_each_operator},
     run::{
-        Asked, POISON, capable_device, decode, encode, sample, source, tensor, tensor_of, tolerance,
+        Asked, POISON, capable_device, decode, encode, read, sample, source, tensor, tensor_of,
+        tolerance,
     },
 };
 
@@ -221,7 +222,7 @@ pub(crate) fn every_type(client: &Client) {
         let offsets = tensor_of(client, element, &bytes, &[3], &[2]);
         let sums = reduce(Sum, &x).segments(&offsets).run(client).unwrap();
         assert_eq!(sums.shape()[..], [2]);
-        let found = crate::run::read::<f32>(client, &sums, 2);
+        let found = read::<f32>(client, &sums, 2);
         assert_eq!(found, [435.0, 4950.0 - 435.0], "{element}");
     }
 }
@@ -278,7 +279,7 @@ pub(crate) fn two_inputs(client: &Client) {
         (tensor(client, &values, &[200, 3], &[3, 1]), tensor(client, &weights, &[200, 1], &[1, 1]));
     let offsets = tensor(client, &[0u32, 70, 71, 200], &[4], &[1]);
     let means = reduce_pair(WeightedMean, &x, &w).over(0).segments(&offsets).run(client).unwrap();
-    let found = crate::run::read::<f32>(client, &means, 9);
+    let found = read::<f32>(client, &means, 9);
     for (segment, (from, until)) in [(0, 70), (70, 71), (71, 200)].into_iter().enumerate() {
         for column in 0..3 {
             let of = |row: usize| f64::from(weights[row]);
@@ -295,17 +296,23 @@ pub(crate) fn two_inputs(client: &Client) {
 pub(crate) fn empty(client: &Client) {
     let x = tensor(client, &[1.0f32, 2.0], &[2], &[1]);
     let offsets = tensor(client, &[0u32, 0, 2, 2], &[4], &[1]);
-    let read = |result: &TensorHandle| crate::run::read::<f32>(client, result, 3);
+    let read_f32 = |result: &TensorHandle| read::<f32>(client, result, 3);
     let sums = reduce(Sum, &x).segments(&offsets).run(client).unwrap();
-    assert_eq!(read(&sums), [0.0, 3.0, 0.0]);
+    assert_eq!(read_f32(&sums), [0.0, 3.0, 0.0]);
     let most = reduce(Max, &x).segments(&offsets).run(client).unwrap();
-    assert_eq!(read(&most), [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY]);
-    let means = read(&reduce(Mean, &x).segments(&offsets).run(client).unwrap());
+    assert_eq!(read_f32(&most), [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY]);
+    let means = read_f32(&reduce(Mean, &x).segments(&offsets).run(client).unwrap());
     assert!(means[0].is_nan() && means[1] == 1.5 && means[2].is_nan());
+    let integers = tensor(client, &[7i32, 8], &[2], &[1]);
+    let most = reduce(Max, &integers).segments(&offsets).run(client).unwrap();
+    assert_eq!(read::<i32>(client, &most, 3), [i32::MIN, 8, i32::MIN]);
     let none = tensor::<f32>(client, &[], &[0], &[1]);
+    let refused = reduce(Max, &none).segments(&offsets).run(client).unwrap_err();
+    let empty = source::<ProblemError>(&refused);
+    assert!(matches!(empty, Some(ProblemError::EmptyReduction { .. })), "{refused}");
     let zeros = tensor(client, &[0u32; 4], &[4], &[1]);
     let sums = reduce(Sum, &none).segments(&zeros).run(client).unwrap();
-    assert_eq!(read(&sums), [0.0; 3]);
+    assert_eq!(read_f32(&sums), [0.0; 3]);
     // Without segments, there are no results.
     let one = tensor(client, &[0u32], &[1], &[1]);
     let sums = reduce(Sum, &x).segments(&one).run(client).unwrap();
@@ -315,6 +322,25 @@ pub(crate) fn empty(client: &Client) {
 /// Offsets that descend, are negative or lie behind the axis: calls end, and write nothing but
 /// results.
 pub(crate) fn hostile_offsets(client: &Client) {
+    let device = capable_device(client);
+    let x = tensor(client, &[1.0f32, 2.0, 3.0, 4.0], &[4], &[1]);
+    for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
+        // Numbers that lie behind the axis, of which the last needs more than 32 bits.
+        let mut numbers = vec![2.0, 100.0];
+        if element.is_signed() {
+            numbers.push(-1.0);
+        }
+        if element.bytes() == 8 {
+            numbers.push(f64::from(u32::MAX) + 3.0);
+        }
+        for number in numbers.into_iter().filter(|_| device.has(element)) {
+            let bytes = encode(element, &[1.0, number]);
+            let offsets = tensor_of(client, element, &bytes, &[2], &[1]);
+            let sums = reduce(Sum, &x).segments(&offsets).run(client).unwrap();
+            let expected = if number == 2.0 { 2.0 } else { 9.0 };
+            assert_eq!(read::<f32>(client, &sums, 1), [expected], "{element} {number}");
+        }
+    }
     let mut rng = StdRng::seed_from_u64(3);
     for shape in [&[2000][..], &[300, 8]] {
         let len = shape.iter().product::<usize>();

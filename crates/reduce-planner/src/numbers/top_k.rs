@@ -3,7 +3,7 @@
 use super::{Nonsense, count, power_of_two};
 
 /// The numbers for the selection of a few elements of each slice. The measurements beside them are
-/// of one H100 on 2026-11-25, in CUDA, of kernels that changed between them: times that one
+/// of H100s on 2026-11-25 and 2026-11-27, in CUDA, of kernels that changed between them: times that one
 /// sentence compares are of the same kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -46,13 +46,12 @@ impl SegmentsPlan {
     /// Shares whose accumulators one unit merges before those of all are.
     pub const MERGED_BY_A_UNIT: u32 = 16;
 
-    /// Elements of an output that a unit takes at a time.
+    /// Elements of an output that a unit takes at a time, if it reads the input in this way.
     #[must_use]
-    pub const fn share(&self) -> usize {
-        let loads = self.access.loads_in_flight;
-        match self.access.direction {
-            Direction::Along => loads.saturating_mul(self.access.vector),
-            Direction::Across => loads,
+    pub const fn share(access: Access) -> usize {
+        match access.direction {
+            Direction::Along => access.loads_in_flight.saturating_mul(access.vector),
+            Direction::Across => access.loads_in_flight,
         }
     }
 
@@ -66,7 +65,7 @@ impl SegmentsPlan {
     /// Elements of a tile.
     #[must_use]
     pub const fn tile(&self) -> usize {
-        self.share().saturating_mul(self.units_per_output() as usize)
+        Self::share(self.access).saturating_mul(self.units_per_output() as usize)
     }
 
     /// Tiles of the axis.

@@ -16,7 +16,7 @@ use crate::{
         companion::second_access,
         launched::{Kernel, Launches, dimensions},
         reduce::{Inputs, check_layouts},
-        scratch::partials,
+        scratch::{Stream, partials},
     },
     kernels::{
         args::{ApplicationTypes, KernelTypesArg, TargetArraysLaunch},
@@ -44,7 +44,9 @@ impl<'a> Call<'a, SegmentsRequest<'a>> {
         let outputs: Vec<TensorHandle> =
             stated.problem.axis().results().iter().map(tensor).collect();
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        prepared.launch(client, &self.parameters, [Some(input), second], offsets, bindings)?;
+        let stream = outputs.first().map(|output| output.handle.stream.value);
+        let inputs = Inputs::bind(client, stated.problem.axis(), input, second)?;
+        prepared.launch(client, &self.parameters, inputs, offsets, stream, bindings)?;
         Ok(outputs)
     }
 
@@ -60,25 +62,25 @@ impl<'a> Call<'a, SegmentsRequest<'a>> {
         let prepared = self.prepared(client)?;
         check_layouts(&prepared.stated.shape, outputs)?;
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
-        prepared.launch(client, &self.parameters, [Some(input), second], offsets, bindings)
+        let inputs = Inputs::bind(client, prepared.stated.problem.axis(), input, second)?;
+        prepared.launch(client, &self.parameters, inputs, offsets, None, bindings)
     }
 }
 
 impl PreparedSegments {
-    /// Launches both kernels.
+    /// Launches both kernels. `stream` is the client's stream if it is known.
     fn launch(
         &self,
         client: &Client,
         parameters: &[f64],
-        [input, second]: [Option<&TensorHandle>; 2],
+        inputs: Inputs<'_>,
         offsets: &TensorHandle,
+        stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
     ) -> Result<(), ReduceError> {
         let Some(launches) = &self.launches else { return Ok(()) };
         let StatedSegments { reduction, problem, offset_span, .. } = &self.stated;
         let axis = problem.axis();
-        let input = input.expect("a reduction has an input");
-        let inputs = Inputs::bind(client, axis, input, second)?;
         let (span, element) = (*offset_span, problem.offsets());
         let offsets = Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)?;
         let outputs = outputs.into_iter().zip(axis.results()).map(|(output, &element)| {
@@ -86,7 +88,7 @@ impl PreparedSegments {
         });
         let outputs = outputs.collect::<Result<Vec<Bound<'static>>, ReduceError>>()?;
         // CubeCL does not reveal the stream of a client, but a new buffer does.
-        let stream = client.empty(1).stream.value;
+        let stream = stream.unwrap_or_else(|| client.empty(1).stream.value);
         let fields = &reduction.signature.fields[..self.operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());
         let len = launches.plan.partials(problem).max(1);
@@ -181,7 +183,7 @@ impl SegmentsLaunch<'_> {
                 CubeDim::new_1d(readers.units_per_cube),
                 address,
                 self.prepared.reading_types(self.client, self.launches),
-                self.inputs.arrays(axis, access, self.launches.reads_elements()),
+                self.inputs.arrays(axis, access, access.peeled),
                 self.offsets.elements(),
                 self.target(),
                 partial_arrays(&self.partials),

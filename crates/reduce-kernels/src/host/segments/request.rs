@@ -4,8 +4,8 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Combine, Device, Direction, ElementType, Illegal, PlanError, ProblemError, Role, SegmentsPlan,
-    SegmentsProblem, SegmentsSpec, check_limits, reduced_axes, row_major_strides,
+    Combine, Device, ElementType, Illegal, PlanError, ProblemError, Role, SegmentsPlan,
+    SegmentsProblem, SegmentsSpec, check_limits, row_major_strides,
 };
 
 #[cfg(feature = "serde")]
@@ -87,10 +87,13 @@ impl<'a> SegmentsRequest<'a> {
         segments: usize,
         (offsets, offset_stride): (ElementType, usize),
     ) -> Result<Self, ReduceError> {
-        let is_reduced = reduced_axes(reduce.shape.len(), reduce.axes.as_deref())?;
-        let axes = is_reduced.iter().filter(|&&reduced| reduced).count();
-        let axis = is_reduced.iter().position(|&reduced| reduced);
-        let Some(axis) = axis.filter(|_| axes == 1) else {
+        // Nothing is allocated here, because each call passes. Whether the axis exists is found when
+        // the request is stated.
+        let (axes, first) = match reduce.axes.as_deref() {
+            None => (reduce.shape.len(), Some(&0)),
+            Some(axes) => (axes.len(), axes.first()),
+        };
+        let Some(&axis) = first.filter(|_| axes == 1) else {
             return Err(ProblemError::SegmentAxes { axes }.into());
         };
         let reduce = ReduceRequest { keep_dims: false, plan: None, output: None, ..reduce };
@@ -309,13 +312,5 @@ impl RecordedSegments {
             offsets: request.offsets,
             output_strides: request.output.as_ref().map(|(_, strides)| strides.to_vec()),
         }
-    }
-}
-
-impl SegmentsLaunches {
-    /// Whether the input is also read as single elements.
-    pub(super) fn reads_elements(&self) -> bool {
-        let access = self.plan.access;
-        access.peeled || access.direction == Direction::Along && access.vector > 1
     }
 }
