@@ -9,6 +9,7 @@ mod pairs;
 mod regret;
 mod regret_report;
 mod report;
+mod segments;
 mod serving;
 mod shards;
 mod side_by_side;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Regret(regret::Arguments),
     RegretReport(regret_report::Arguments),
     Report(report::Arguments),
+    Segments(segments::Arguments),
     Serving(serving::Arguments),
     Shards(shards::Arguments),
     SideBySide(side_by_side::Arguments),
@@ -52,6 +54,7 @@ impl Command {
             Self::Regret(arguments) => regret::command(arguments),
             Self::RegretReport(arguments) => regret_report::command(arguments),
             Self::Report(arguments) => report::command(arguments),
+            Self::Segments(arguments) => segments::command(arguments),
             Self::Serving(arguments) => serving::command(arguments),
             Self::Shards(arguments) => shards::command(arguments),
             Self::SideBySide(arguments) => side_by_side::command(arguments),

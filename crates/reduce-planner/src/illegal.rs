@@ -435,14 +435,26 @@ pub enum Illegal {
     /// accumulators. Vectors along the axis are peeled.
     #[error("segments are read in plain loads of one output at a time, vectors with edges")]
     SegmentsAccess,
-    /// A cube has tiles of a power of two of outputs side by side, no more than it has units, and one
-    /// along the axis.
-    #[error("{cubes} cubes with {side_by_side} tiles side by side cannot read segments")]
+    /// A cube has a power of two of outputs side by side, no more than it has units, and one along
+    /// the axis. Its tiles have steps.
+    #[error(
+        "{cubes} cubes with tiles of {steps} steps, {side_by_side} side by side, cannot read segments"
+    )]
     SegmentTiles {
-        /// Tiles of outputs of a cube.
+        /// Outputs, or vectors of outputs, of a cube.
         side_by_side: u32,
         /// Cubes.
         cubes: u32,
+        /// Steps of a tile.
+        steps: u32,
+    },
+    /// A unit takes more elements at a time than a word has bits, which say where segments end.
+    #[error("units take {share} elements at a time, which are more than {most}")]
+    SegmentShare {
+        /// Elements of a share.
+        share: usize,
+        /// The most elements.
+        most: usize,
     },
     /// A unit offers more elements to a buffer than it has bits for.
     #[error("units offer {elements} elements at a time, which are more than {max}")]

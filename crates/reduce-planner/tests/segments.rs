@@ -1,7 +1,7 @@
 //! Segments: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
+    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
     OutputSpec, PlanError, Planned, Problem, ProblemError, SegmentsPlan, SegmentsProblem,
     SegmentsSpec, choose_segments, row_major_strides,
 };
@@ -47,8 +47,9 @@ fn plans_follow_the_axis() {
     };
     assert_eq!(
         sentence(ElementType::F32, &[1 << 26], 0, 1000),
-        "segments: 2 launches, 2112 cubes of 256 units, tiles of 4096 elements, 1 side by side; \
-         vectors of 4 along the reduction with head and tail peeled, 4 loads in flight"
+        "segments: 2 launches, 513 cubes of 256 units in planes of 32, tiles of 32 steps of 4096 \
+         elements, 1 side by side; vectors of 4 along the reduction with head and tail peeled, 4 \
+         loads in flight"
     );
     assert_eq!(
         sentence(ElementType::F32, &[1 << 26], 0, 1 << 23),
@@ -56,12 +57,12 @@ fn plans_follow_the_axis() {
     );
     assert_eq!(
         sentence(ElementType::F32, &[1 << 20, 64], 0, 65536),
-        "segments: 2 launches, 2112 cubes of 256 units, tiles of 64 elements, 16 side by side; \
-         vectors of 4 across outputs, 4 loads in flight"
+        "segments: 2 launches, 512 cubes of 256 units, tiles of 32 steps of 64 elements, 16 side by \
+         side; vectors of 4 across outputs, 4 loads in flight"
     );
-    // Few elements have few cubes, unless there are many segments to write.
+    // Few elements have few cubes, however many segments there are.
     assert_eq!(chosen(&stated(ElementType::F32, &[10_000], 0, 3), &device).cubes, 3);
-    assert_eq!(chosen(&stated(ElementType::F32, &[10], 0, 1 << 16), &device).cubes, 256);
+    assert_eq!(chosen(&stated(ElementType::F32, &[10], 0, 1 << 16), &device).cubes, 1);
 }
 
 /// Only deterministic results are promised, because those of a segment depend on where it begins.
@@ -114,13 +115,24 @@ fn hostile_plans_are_refused() {
     assert!(matches!(refused(&|plan| plan.units_per_cube = 0), Illegal::NotPowerOfTwo { .. }));
     assert!(matches!(refused(&|plan| plan.merging_units = 5), Illegal::NotPowerOfTwo { .. }));
     for side_by_side in [0, 2, 3] {
-        let expected = Illegal::SegmentTiles { side_by_side, cubes: plan.cubes };
+        let SegmentsPlan { cubes, steps, .. } = plan;
+        let expected = Illegal::SegmentTiles { side_by_side, cubes, steps };
         assert_eq!(refused(&|plan| plan.side_by_side = side_by_side), expected);
     }
     assert_eq!(
-        refused(&|plan| plan.cubes = 0),
-        Illegal::SegmentTiles { side_by_side: 1, cubes: 0 }
+        refused(&|plan| (plan.cubes, plan.steps) = (0, 3)),
+        Illegal::SegmentTiles { side_by_side: 1, cubes: 0, steps: 3 }
     );
+    assert!(matches!(refused(&|plan| plan.steps = 0), Illegal::SegmentTiles { steps: 0, .. }));
+    let many = plan.access.with_loads_in_flight(16);
+    let expected = Illegal::SegmentShare { share: 64, most: 32 };
+    assert_eq!(refused(&|plan| plan.access = many), expected);
+    let lanes = |lanes| Combine::Plane { lanes };
+    let few = |plan: &mut SegmentsPlan| {
+        (plan.units_per_cube, plan.combine) = (16, lanes(32));
+    };
+    assert!(matches!(refused(&few), Illegal::CubeBelowPlane { .. }));
+    assert!(matches!(refused(&|plan| plan.combine = lanes(3)), Illegal::NotPowerOfTwo { .. }));
     let whole = plan.access.with_peeled(false);
     assert_eq!(refused(&|plan| plan.access = whole), Illegal::SegmentsAccess);
     let across = Access::new(Direction::Across).with_vector(4);

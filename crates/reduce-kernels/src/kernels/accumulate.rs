@@ -291,7 +291,7 @@ fn in_one_loop<N: Width>(
 }
 
 /// Whether the operator's functions are long, which compilers take long for.
-fn is_large(operator: OperatorRef) -> bool {
+pub(super) fn is_large(operator: OperatorRef) -> bool {
     operator.0.may_refuse() || operator.0.merges_in_loops()
 }
 
@@ -558,6 +558,72 @@ pub(super) fn push_loaded<N: Width>(
     let operator = comptime![reducer.operator];
     let inputs = inputs_of::<Wide, N>(loaded.value, loaded.second, operator);
     push::<N>(operator, accumulator, inputs, loaded.position, reducer.parameters)
+}
+
+/// Pushes one element of a load along the reduction. `N` is [`Single`].
+#[cube]
+pub(super) fn push_component<N: Width>(
+    accumulator: Accumulator<N>,
+    loaded: &Loaded,
+    #[comptime] nth: usize,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let operator = comptime![reducer.operator];
+    let value = Vector::<Stored, Single>::new(loaded.value.extract(nth));
+    let second = component_of_second(loaded.second, nth);
+    let inputs = inputs_of::<Single, N>(value, second, operator);
+    let start = loaded.position.start + nth * loaded.position.step;
+    let position = Position { start, step: 0usize };
+    push::<N>(operator, accumulator, inputs, position, reducer.parameters)
+}
+
+#[cube]
+fn component_of_second(
+    second: ComptimeOption<Vector<Stored2, Wide>>,
+    #[comptime] nth: usize,
+) -> ComptimeOption<Vector<Stored2, Single>> {
+    #[comptime]
+    match &second {
+        ComptimeOption::Some(second) => ComptimeOption::new_Some(Vector::new(second.extract(nth))),
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}
+
+/// Pushes the elements of a load one by one: those of one output along the reduction, and one of
+/// each output across.
+#[cube]
+pub(super) fn push_single<N: Width>(
+    accumulator: Accumulator<N>,
+    loaded: Loaded,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let operator = comptime![reducer.operator];
+    if comptime![share.access.direction == Direction::Across] {
+        push_loaded::<Wide>(accumulator.resized::<Wide>(), loaded, reducer).resized::<N>()
+    } else {
+        let mut total = accumulator;
+        for nth in 0..comptime![share.access.vector as u32] + share.unknown_zero() {
+            let value = component_at::<Stored, Wide>(loaded.value, nth);
+            let inputs = one_input::<N>(normal::<In, N>(Vector::cast_from(value)));
+            let start = loaded.position.start + nth as usize * loaded.position.step;
+            let position = Position { start, step: 0usize };
+            total = push::<N>(operator, total, inputs, position, reducer.parameters);
+        }
+        total
+    }
+}
+
+/// Takes loads that all exist, in the order of their positions. Returns also the components that
+/// were taken: an operator with block functions may refuse them.
+#[cube]
+pub(super) fn push_whole<N: Width>(
+    accumulator: Accumulator<N>,
+    loads: &Sequence<Loaded>,
+    reducer: &Reducer<'_>,
+) -> (Accumulator<N>, Vector<bool, N>) {
+    let traits = comptime![BlockTraits { whole: true, ascending: true, starts: false }];
+    push_together::<N>(accumulator, loads, reducer, traits)
 }
 
 /// Pushes a single element.

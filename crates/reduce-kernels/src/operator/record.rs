@@ -289,6 +289,14 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn shuffle_up(self, distance: u32) -> Field<T, N> {
+        if self.is_some() {
+            Field::<T, N>::some(plane_shuffle_up(self.get(), distance))
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+
     fn shuffle_xor(self, mask: u32) -> Field<T, N> {
         if self.is_some() {
             Field::<T, N>::some(plane_shuffle_xor(self.get(), mask))
@@ -447,6 +455,17 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.shuffle_from(lane),
             self.d.shuffle_from(lane),
             self.e.shuffle_from(lane),
+        )
+    }
+
+    /// The fields of the unit that stands `distance` before this one in the plane.
+    pub fn shuffle_up(self, distance: u32) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.shuffle_up(distance),
+            self.b.shuffle_up(distance),
+            self.c.shuffle_up(distance),
+            self.d.shuffle_up(distance),
+            self.e.shuffle_up(distance),
         )
     }
 

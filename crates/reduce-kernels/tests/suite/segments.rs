@@ -10,8 +10,8 @@ use reduce_kernels::{
     operators::{ArgMax, LogSumExp, MinMax},
     pairs::{WeightedMean, reduce_pair},
     planner::{
-        Direction, Illegal, Numerics, PlanError, ProblemError, SegmentsPlan, row_major_strides,
-        span,
+        Combine, Direction, Illegal, Numerics, PlanError, ProblemError, SegmentsPlan,
+        row_major_strides, span,
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     reduce,
@@ -248,17 +248,26 @@ pub(crate) fn every_plan(client: &Client) {
                     let mut plan = chosen;
                     plan.access = plan.access.with_loads_in_flight(loads);
                     (plan.units_per_cube, plan.side_by_side) = (units, side_by_side);
-                    plan.merging_units = units;
-                    plan.check(&reduction.problem().unwrap(), &device).unwrap();
-                    let run = |cubes: u32| {
-                        let plan = plan_with(plan, cubes);
-                        check::<MinMax>(client, &case, ElementType::F32, offsets, Some(plan))
-                            .unwrap();
-                        check::<Sum>(client, &case, ElementType::F32, offsets, Some(plan)).unwrap()
-                    };
-                    let expected = run(1);
-                    for cubes in [3, 50] {
-                        assert!(run(cubes) == expected, "{plan} and {cubes} cubes");
+                    (plan.merging_units, plan.steps) = (units, units.ilog2() % 4 + 1);
+                    let mut combines = vec![Combine::Shared];
+                    let lanes = device.plane_size_min;
+                    if plan.access.direction == Direction::Along && units >= lanes && lanes > 1 {
+                        combines.push(Combine::Plane { lanes });
+                    }
+                    for combine in combines {
+                        plan.combine = combine;
+                        plan.check(&reduction.problem().unwrap(), &device).unwrap();
+                        let run = |cubes: u32| {
+                            let plan = plan_with(plan, cubes);
+                            check::<MinMax>(client, &case, ElementType::F32, offsets, Some(plan))
+                                .unwrap();
+                            check::<Sum>(client, &case, ElementType::F32, offsets, Some(plan))
+                                .unwrap()
+                        };
+                        let expected = run(1);
+                        for cubes in [3, 50] {
+                            assert!(run(cubes) == expected, "{plan} and {cubes} cubes");
+                        }
                     }
                 }
             }

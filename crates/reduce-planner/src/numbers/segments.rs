@@ -2,8 +2,7 @@
 
 use super::{Nonsense, count, power_of_two};
 
-/// The numbers for reductions of segments. They come from a trial in CUDA C++ that is not in this
-/// repository, and have not been measured with the kernels of this library.
+/// The numbers for reductions of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -11,19 +10,27 @@ use super::{Nonsense, count, power_of_two};
 pub struct SegmentsTuning {
     /// Most units of a cube.
     pub units_per_cube: u32,
+    /// Units of a cube from which on shares get shorter where shared memory is short.
+    pub fewest_units: u32,
     /// Most outputs, or vectors of outputs, that a cube has side by side.
     pub side_by_side: u32,
     /// Most units of a cube that merges what lies in several tiles.
     pub merging_units: u32,
-    /// Bytes that a unit has in flight.
-    pub bytes_in_flight: usize,
-    /// Most cubes per multiprocessor.
+    /// Elements that a unit takes at a time along the axis.
+    pub elements_per_unit: usize,
+    /// Elements of each output that it takes at a time across outputs.
+    pub rows_per_unit: usize,
+    /// Most bytes of shared memory of a cube.
+    pub shared_bytes: usize,
+    /// Most steps of a tile.
+    pub most_steps: u32,
+    /// Cubes per multiprocessor.
     pub cubes_per_multiprocessor: u32,
 }
 
 rules!(SegmentsTuning {
-    power_of_two: units_per_cube, side_by_side, merging_units;
-    count: bytes_in_flight, cubes_per_multiprocessor;
+    power_of_two: units_per_cube, fewest_units, side_by_side, merging_units;
+    count: elements_per_unit, rows_per_unit, shared_bytes, most_steps, cubes_per_multiprocessor;
 });
 
 impl SegmentsTuning {
@@ -31,10 +38,14 @@ impl SegmentsTuning {
     pub(super) const fn h200() -> Self {
         Self {
             units_per_cube: 256,
+            fewest_units: 64,
             side_by_side: 32,
-            merging_units: 64,
-            bytes_in_flight: 64,
-            cubes_per_multiprocessor: 16,
+            merging_units: 256,
+            elements_per_unit: 16,
+            rows_per_unit: 4,
+            shared_bytes: 48 << 10,
+            most_steps: 64,
+            cubes_per_multiprocessor: 4,
         }
     }
 }

@@ -297,9 +297,14 @@ pub(crate) fn check_schedule(
     fits_grid(plan.cubes(problem), false, device)
 }
 
-/// Lanes that exchange values are in one plane, and planes are whole.
-fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(), Illegal> {
-    let across = plan.access.direction == Direction::Across;
+/// Lanes that exchange values are in one plane and work for one output, and planes are whole.
+pub(crate) fn check_lanes(
+    direction: Direction,
+    units: u32,
+    per_output: u32,
+    lanes: u32,
+    device: &Device,
+) -> Result<(), Illegal> {
     if !device.plane_operations {
         return Err(Illegal::NoPlaneOperations);
     }
@@ -307,16 +312,30 @@ fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(
     if units < device.plane_size_min {
         return Err(Illegal::CubeBelowPlane { units });
     }
-    let per_output = plan.schedule.units_per_output();
+    match direction {
+        Direction::Across => Err(Illegal::PlaneAcrossOutputs),
+        Direction::Along if per_output < lanes => {
+            Err(Illegal::LanesNotFilled { units: per_output, lanes })
+        }
+        Direction::Along => Ok(()),
+    }
+}
+
+/// The rules of [`check_lanes`], and those of lanes that have an output alone.
+fn check_plane(plan: &Plan, device: &Device, units: u32, lanes: u32) -> Result<(), Illegal> {
+    let across = plan.access.direction == Direction::Across;
+    if !matches!(plan.schedule, Schedule::Plane { .. }) {
+        let per_output = plan.schedule.units_per_output();
+        return check_lanes(plan.access.direction, units, per_output, lanes, device);
+    }
+    // The lanes of a plane are all members of one output or of several.
+    check_lanes(Direction::Along, units, lanes, lanes, device)?;
     match plan.schedule {
         Schedule::Plane { .. } if lanes < 2 => Err(Illegal::OneLane),
         // Across outputs, the lanes of an output lie `plane / lanes` apart in one plane.
         Schedule::Plane { .. } if across && device.plane_size_min != device.plane_size_max => {
             Err(Illegal::PlaneSizeVaries)
         }
-        Schedule::Plane { .. } => Ok(()),
-        _ if across => Err(Illegal::PlaneAcrossOutputs),
-        _ if per_output < lanes => Err(Illegal::LanesNotFilled { units: per_output, lanes }),
         _ => Ok(()),
     }
 }

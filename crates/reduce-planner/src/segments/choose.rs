@@ -5,7 +5,10 @@ use crate::{
     choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
     device::Device,
     error::PlanError,
-    plan::{Access, check::check_access},
+    plan::{
+        Access, Combine,
+        check::{check_access, check_lanes},
+    },
     problem::{Direction, SegmentsProblem},
     refusal::NoRefusal,
 };
@@ -28,8 +31,7 @@ pub fn choose_segments(
     check_device(problem, device)?;
     let (axis, tuning) = (problem.axis(), device.tuning.segments);
 
-    // 1. Units read vectors, with as many bytes in flight as the device wants. Along the axis, they
-    //    read elements where a segment ends in a vector, as at the edges of rows.
+    // 1. Units read vectors. Along the axis, they read elements at the edges of rows.
     let access = Access::widest(axis, device);
     let access = match access.direction {
         Direction::Along if access.vector > 1 => access.with_peeled(true),
@@ -39,9 +41,11 @@ pub fn choose_segments(
         Ok(()) => access,
         Err(_) => Access::new(access.direction),
     };
-    let bytes = access.vector * axis.input().bytes();
-    let loads = (tuning.bytes_in_flight / bytes).clamp(1, Access::MOST_LOADS_IN_FLIGHT);
-    let access = access.with_loads_in_flight(loads);
+    let loads = match access.direction {
+        Direction::Along => tuning.elements_per_unit / access.vector,
+        Direction::Across => tuning.rows_per_unit,
+    };
+    let loads = loads.clamp(1, Access::MOST_LOADS_IN_FLIGHT);
 
     // 2. Neighbouring units read neighbouring outputs, if there are any.
     let units = floor_power_of_two(tuning.units_per_cube.min(device.max_units_per_cube).into());
@@ -55,25 +59,46 @@ pub fn choose_segments(
     let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let mut plan = SegmentsPlan {
         version: SegmentsPlan::VERSION,
-        access,
+        access: access.with_loads_in_flight(loads),
         units_per_cube: narrow(units),
         side_by_side: narrow(side_by_side),
+        combine: Combine::Shared,
+        steps: 1,
         cubes: 1,
         merging_units: narrow(units.min(tuning.merging_units.into())),
     };
 
-    // 3. Their accumulators fit shared memory.
-    while plan.shared_bytes(problem) > device.shared_memory_bytes && plan.units_per_cube > 1 {
-        plan.units_per_cube /= 2;
+    // 3. What they tell each other fits shared memory, of which cubes take no more than leaves room
+    //    for others.
+    let most = device.shared_memory_bytes.min(tuning.shared_bytes);
+    while plan.shared_bytes(problem) > most {
+        let loads = plan.access.loads_in_flight;
+        if plan.units_per_cube > tuning.fewest_units {
+            plan.units_per_cube /= 2;
+        } else if loads > 1 {
+            plan.access = plan.access.with_loads_in_flight(loads / 2);
+        } else if plan.units_per_cube > 1 {
+            plan.units_per_cube /= 2;
+        } else {
+            break;
+        }
         plan.side_by_side = plan.side_by_side.min(plan.units_per_cube);
     }
 
-    // 4. There are as many cubes as fill the device, or as there are tiles. Some write the results
-    //    of segments without elements.
-    let tiles = plan.blocks(problem).saturating_mul(plan.tiles(problem) as u64);
-    let segments = problem.segments() as u64 / u64::from(plan.units_per_cube);
-    let most = cubes_wanted(device, tuning.cubes_per_multiprocessor);
-    plan.cubes = narrow(tiles.max(segments).clamp(1, most.max(1)));
+    // 4. Units in planes exchange what they have without shared memory.
+    let lanes = device.plane_size_min;
+    let planes = Combine::Plane { lanes };
+    let (units, members) = (plan.units_per_cube, plan.units_per_output());
+    if check_lanes(access.direction, units, members, lanes, device).is_ok() {
+        plan.combine = planes;
+    }
+
+    // 5. A cube has one tile, of as many steps as it takes.
+    let most = cubes_wanted(device, tuning.cubes_per_multiprocessor).max(1);
+    let steps = plan.in_parts_of(plan.step(), problem) as u64;
+    let of_all = plan.blocks(problem).saturating_mul(steps);
+    plan.steps = narrow(of_all.div_ceil(most).clamp(1, steps.min(tuning.most_steps.into())));
+    plan.cubes = narrow(plan.blocks(problem).saturating_mul(plan.tiles(problem) as u64).max(1));
     plan.check(problem, device)?;
     let estimate = plan.estimate(problem, device);
     Ok(Choice::only(plan, estimate))

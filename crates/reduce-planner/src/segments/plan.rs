@@ -9,8 +9,8 @@ use crate::{
     illegal::{Illegal, Quantity},
     limits,
     plan::{
-        Access,
-        check::{check_access, fits_bindings, fits_grid, fits_shared, power_of_two},
+        Access, Combine,
+        check::{check_access, check_lanes, fits_bindings, fits_grid, fits_shared, power_of_two},
         div_ceil,
     },
     problem::{Direction, SegmentsProblem},
@@ -26,12 +26,15 @@ pub struct SegmentsPlan {
     pub version: u32,
     /// How the input is read. A unit has so many loads of an output at a time: its share.
     pub access: Access,
-    /// Units of a cube, a power of two. Those that have shares of one output have a tile of the axis
-    /// together.
+    /// Units of a cube, a power of two. The shares of those that have one output are a step.
     pub units_per_cube: u32,
-    /// Outputs, or vectors of outputs, whose tiles a cube has side by side: a power of two, and 1
-    /// along the axis.
+    /// Outputs, or vectors of outputs, that a cube has side by side: a power of two, and 1 along the
+    /// axis.
     pub side_by_side: u32,
+    /// How units learn what those before them have of a segment.
+    pub combine: Combine,
+    /// Steps of a tile, which a cube takes one after the other.
+    pub steps: u32,
     /// Cubes, which take tiles in turn. Bits do not depend on it.
     pub cubes: u32,
     /// Units of a cube of the second launch, a power of two. There is a cube for each tile, which
@@ -45,6 +48,9 @@ impl SegmentsPlan {
 
     /// Shares whose accumulators one unit merges before those of all are.
     pub const MERGED_BY_A_UNIT: u32 = 16;
+
+    /// Most elements of a share, each of which has a bit of a word.
+    pub const MOST_ELEMENTS_OF_A_SHARE: usize = 32;
 
     /// Elements of an output that a unit takes at a time, if it reads the input in this way.
     #[must_use]
@@ -62,16 +68,30 @@ impl SegmentsPlan {
         self.units_per_cube / side_by_side
     }
 
-    /// Elements of a tile.
+    /// Elements of a step.
     #[must_use]
-    pub const fn tile(&self) -> usize {
+    pub const fn step(&self) -> usize {
         Self::share(self.access).saturating_mul(self.units_per_output() as usize)
     }
 
-    /// Tiles of the axis.
+    /// Elements of a tile.
+    #[must_use]
+    pub const fn tile(&self) -> usize {
+        self.step().saturating_mul(self.steps as usize)
+    }
+
+    /// Tiles of the axis, at least one.
     #[must_use]
     pub fn tiles(&self, problem: &SegmentsProblem) -> usize {
-        problem.axis().reduction_len().div_ceil(self.tile().max(1))
+        self.in_parts_of(self.tile(), problem)
+    }
+
+    /// Parts of so many elements that the axis lies in. Where it is peeled, the first one begins with
+    /// the vector that has the first element.
+    pub(super) fn in_parts_of(&self, elements: usize, problem: &SegmentsProblem) -> usize {
+        let before = if self.access.peeled { self.access.vector.saturating_sub(1) } else { 0 };
+        let places = problem.axis().reduction_len().saturating_add(before);
+        places.div_ceil(elements.max(1)).max(1)
     }
 
     /// Blocks of outputs that cubes of the first launch have side by side.
@@ -80,12 +100,15 @@ impl SegmentsPlan {
         div_ceil(self.access.output_tiles(problem.axis()), u64::from(self.side_by_side.max(1)))
     }
 
-    /// Outputs, one by one, that a cube of the second launch has side by side.
+    /// Outputs, one by one, that a cube of the second launch has side by side. Its other units merge
+    /// parts of the same outputs.
     #[must_use]
-    pub fn merged_side_by_side(&self) -> u32 {
+    pub fn merged_side_by_side(&self, problem: &SegmentsProblem) -> u32 {
+        let outputs = problem.axis().outputs().max(1).checked_next_power_of_two();
+        let outputs = outputs.and_then(|outputs| u32::try_from(outputs).ok()).unwrap_or(u32::MAX);
         match self.access.direction {
             Direction::Along => 1,
-            Direction::Across => self.merging_units,
+            Direction::Across => self.merging_units.min(outputs),
         }
     }
 
@@ -93,7 +116,7 @@ impl SegmentsPlan {
     #[must_use]
     pub fn merging_cubes(&self, problem: &SegmentsProblem) -> u64 {
         let outputs = problem.axis().outputs() as u64;
-        let blocks = div_ceil(outputs, u64::from(self.merged_side_by_side().max(1)));
+        let blocks = div_ceil(outputs, u64::from(self.merged_side_by_side(problem).max(1)));
         blocks.saturating_mul(self.tiles(problem) as u64)
     }
 
@@ -105,17 +128,37 @@ impl SegmentsPlan {
         of_outputs.saturating_mul(self.tiles(problem))
     }
 
-    /// Shared memory of a cube in bytes: an accumulator and a flag of each unit, and of each group of
-    /// units.
+    /// Shared memory of a cube in bytes: along the axis its loads, an accumulator of each element
+    /// with which a segment may end, and what units tell each other.
     pub(super) fn shared_bytes(&self, problem: &SegmentsProblem) -> usize {
-        let width = match self.access.direction {
-            Direction::Along => 1,
-            Direction::Across => self.access.vector,
+        let axis = problem.axis();
+        let Access { direction, vector, loads_in_flight: loads, .. } = self.access;
+        let units = self.units_per_cube as usize;
+        let members = self.units_per_output() as usize;
+        let share = Self::share(self.access);
+        let accumulator = axis.operator().accumulator_bytes;
+        let (loaded, width, cells) = match direction {
+            Direction::Along => {
+                let second = axis.second().map_or(0, |second| second.element().bytes());
+                let vectors = members.saturating_mul(loads + 1);
+                let bytes = vector.saturating_mul(axis.input().bytes() + second);
+                (vectors.saturating_mul(bytes), 1, members.saturating_mul(share + 1))
+            }
+            Direction::Across => (0, vector, units.saturating_mul(share)),
         };
-        let record = problem.axis().operator().accumulator_bytes.saturating_mul(width);
-        let groups = self.units_per_output().div_ceil(Self::MERGED_BY_A_UNIT).max(1);
-        let places = self.units_per_cube as usize + (groups * self.side_by_side) as usize;
-        places.saturating_mul(record.saturating_add(size_of::<u32>()))
+        let tails = match self.combine {
+            Combine::Plane { lanes } => members / (lanes.max(1) as usize) + 1,
+            Combine::Shared => {
+                let group = members.clamp(1, Self::MERGED_BY_A_UNIT as usize);
+                units + units / group
+            }
+        };
+        // That of no elements, those of the tile, and a tree for the units inside of one segment.
+        let others = 1 + self.side_by_side as usize + units;
+        let records = cells.saturating_add(tails).saturating_add(others);
+        let words = members + tails + 3;
+        let accumulators = records.saturating_mul(accumulator.saturating_mul(width));
+        loaded.saturating_add(accumulators).saturating_add(words * size_of::<u32>())
     }
 
     /// Checks that the plan computes `problem` correctly on `device`. Plans from
@@ -151,9 +194,16 @@ impl SegmentsPlan {
         power_of_two(Quantity::UnitsPerMergingCube, self.merging_units, most)?;
         let fits = self.side_by_side.is_power_of_two() && self.side_by_side <= self.units_per_cube;
         let lone = direction == Direction::Across || self.side_by_side == 1;
-        if !fits || !lone || self.cubes == 0 {
-            let (side_by_side, cubes) = (self.side_by_side, self.cubes);
-            return Err(Illegal::SegmentTiles { side_by_side, cubes });
+        if !fits || !lone || self.cubes == 0 || self.steps == 0 {
+            let Self { side_by_side, cubes, steps, .. } = *self;
+            return Err(Illegal::SegmentTiles { side_by_side, cubes, steps });
+        }
+        let (share, most) = (Self::share(self.access), Self::MOST_ELEMENTS_OF_A_SHARE);
+        if share > most {
+            return Err(Illegal::SegmentShare { share, most });
+        }
+        if let Combine::Plane { lanes } = self.combine {
+            check_lanes(direction, self.units_per_cube, self.units_per_output(), lanes, device)?;
         }
         fits_shared(self.shared_bytes(problem), device)?;
         // The input as vectors and as elements, the second input likewise, the offsets, results as
@@ -192,15 +242,19 @@ pub(super) fn check_device(problem: &SegmentsProblem, device: &Device) -> Result
 }
 
 impl fmt::Display for SegmentsPlan {
-    /// One line, such as `segments: 2 launches, 1056 cubes of 256 units, tiles of 4096 elements, 1
-    /// side by side; vectors of 4 along the reduction, 4 loads in flight`.
+    /// One line, such as `segments: 2 launches, 1024 cubes of 256 units, tiles of 16 steps of 4096
+    /// elements, 1 side by side; vectors of 4 along the reduction, 4 loads in flight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { access, units_per_cube: units, side_by_side, cubes, .. } = self;
-        let tile = self.tile();
+        let Self { access, units_per_cube: units, side_by_side, cubes, steps, .. } = self;
+        let step = self.step();
         write!(
             f,
-            "segments: 2 launches, {cubes} cubes of {units} units, tiles of {tile} elements, \
-             {side_by_side} side by side; {access}"
+            "segments: 2 launches, {cubes} cubes of {units} units{lanes}, tiles of {steps} steps of \
+             {step} elements, {side_by_side} side by side; {access}",
+            lanes = match self.combine {
+                Combine::Plane { lanes } => format!(" in planes of {lanes}"),
+                Combine::Shared => String::new(),
+            },
         )
     }
 }

@@ -233,6 +233,7 @@ impl SegmentsLaunch<'_> {
             problem.axis().reduction_len(),
             *offset_stride,
             problem.segment_stride(),
+            plan.steps as usize,
             plan.tiles(problem),
             plan.blocks(problem) as usize,
             0,

@@ -248,11 +248,11 @@ impl Task for SegmentsRequest<'_> {
         let span = (problem.output_span() as u64).max(partials).max(stated.offset_span as u64);
         let wide = check_limits(problem.axis(), device, span)?;
         let merging_cubes = plan.merging_cubes(problem);
-        let team = |units_per_cube: u32, side_by_side: u32| Team {
+        let team = |units_per_cube: u32, side_by_side: u32, combine| Team {
             units_per_tile: units_per_cube / side_by_side,
             unit_stride: side_by_side,
             units_per_cube,
-            combine: Combine::Shared,
+            combine,
             merging_units: 0,
         };
         let merging = match merging_cubes {
@@ -262,8 +262,8 @@ impl Task for SegmentsRequest<'_> {
         Ok(SegmentsLaunches {
             plan: *plan,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
-            readers: team(plan.units_per_cube, plan.side_by_side),
-            mergers: team(plan.merging_units, plan.merged_side_by_side()),
+            readers: team(plan.units_per_cube, plan.side_by_side, plan.combine),
+            mergers: team(plan.merging_units, plan.merged_side_by_side(problem), Combine::Shared),
             grid: grid(plan.cubes.into(), false)?,
             merging,
         })
