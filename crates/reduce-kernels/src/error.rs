@@ -43,7 +43,7 @@ pub enum ErrorKind {
     /// The call does not take elements of this type, or the operator's type rule refuses the
     /// combination of types. Conversion of the tensor may help.
     Type,
-    /// A parameter of an operator or of a function is out of its range.
+    /// A parameter of an operator or of a function is out of its range, or an offset of segments is.
     Parameter,
     /// The operator or the function has another number of inputs, operands or results, is another
     /// one than the recorded one, or gives positions where the call has none.
@@ -355,6 +355,18 @@ pub(crate) enum Reason {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// An offset descends or lies outside of the axis.
+    #[error("offset number {nth} is {found}, and must be from {least} to {len}")]
+    Offset {
+        /// Its number.
+        nth: usize,
+        /// Its value.
+        found: i128,
+        /// The offset before it, or 0.
+        least: i128,
+        /// Elements of the axis.
+        len: usize,
+    },
     /// The supplied output does not have the shape of the result.
     #[error("the result has shape {expected:?}, the supplied output {found:?}")]
     OutputShape {
@@ -403,9 +415,10 @@ impl ReduceError {
             | Reason::QuantileType { .. }
             | Reason::ProbabilityTypes { .. }
             | Reason::AppliedType { .. } => ErrorKind::Type,
-            Reason::Parameter { .. } | Reason::Quantile { .. } | Reason::Rank { .. } => {
-                ErrorKind::Parameter
-            }
+            Reason::Parameter { .. }
+            | Reason::Quantile { .. }
+            | Reason::Rank { .. }
+            | Reason::Offset { .. } => ErrorKind::Parameter,
             Reason::NoSuchResult { .. }
             | Reason::OtherOperator { .. }
             | Reason::Inputs { .. }

@@ -189,6 +189,46 @@ impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
 }
 
 impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
+    /// Reads the offsets back and checks that none descends or lies outside of the axis. It waits for
+    /// the device, which [`run`](Self::run) does not: for tests, and for offsets of unknown origin.
+    ///
+    /// ```no_run
+    /// use reduce_kernels::{ErrorKind, ReduceError, Sum, cubecl, reduce};
+    ///
+    /// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     x: &TensorHandle,
+    /// #     offsets: &TensorHandle,
+    /// # ) -> Result<(), ReduceError> {
+    /// let sums = reduce(Sum, x).over(0).segments(offsets);
+    /// sums.check_offsets(client)?; // such as `offset number 2 is 7, and must be from 9 to 100`
+    /// let sums = sums.run(client)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check), the first wrong offset, of
+    /// [`ErrorKind::Parameter`](crate::ErrorKind::Parameter), and a device that does not answer.
+    pub fn check_offsets(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let len = self.problem()?.axis().reduction_len();
+        let SegmentsRequest { segments, offsets: element, offset_stride, .. } =
+            self.call(None)?.task;
+        let bytes = client.read_one(self.offsets.handle.clone()).map_err(ReduceError::device)?;
+        let mut least = 0;
+        for nth in 0..=segments {
+            let first = nth * offset_stride * element.bytes();
+            let found = integer(element, &bytes[first..first + element.bytes()]);
+            if found < least || found > len as i128 {
+                return Err(Reason::Offset { nth, found, least, len }.into());
+            }
+            least = found;
+        }
+        Ok(())
+    }
+
     /// Launches the reduction into a new row-major tensor, or one for each result. Does not wait for
     /// it. Each thread caches the prepared reduction, so repeating it costs a look-up.
     ///
@@ -218,4 +258,11 @@ impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
         let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
         self.call(Some(layout))?.run_into(client, input, *second, self.offsets, &outputs)
     }
+}
+
+/// The integer of an element of 32 or 64 bits.
+fn integer(element: ElementType, bytes: &[u8]) -> i128 {
+    let unsigned = bytes.iter().rev().fold(0i128, |high, &byte| high << 8 | i128::from(byte));
+    let is_negative = element.is_signed() && bytes.last().is_some_and(|&byte| byte > 0x7f);
+    if is_negative { unsigned - (1 << (8 * bytes.len())) } else { unsigned }
 }

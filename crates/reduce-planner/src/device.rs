@@ -28,6 +28,9 @@ pub struct Device {
     pub plane_size_max: u32,
     /// Whether the device reports that units of a plane can exchange values.
     pub plane_operations: bool,
+    /// Whether the units of a plane can wait for each other, whatever other planes do.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub plane_barriers: bool,
     /// Most units in a cube.
     pub max_units_per_cube: u32,
     /// Most buffers that one launch may bind, beside one for its scalars.
@@ -119,6 +122,7 @@ impl Device {
             plane_size_min: 32,
             plane_size_max: 32,
             plane_operations: true,
+            plane_barriers: true,
             max_units_per_cube: 1024,
             max_bindings: 1024,
             max_cube_count: [i32::MAX as u32, 65535, 65535],
@@ -260,6 +264,7 @@ impl Device {
             plane_size_min: 8,
             plane_size_max: 8,
             plane_operations: false,
+            plane_barriers: false,
             max_cube_count: [65535; 3],
             shared_memory_bytes: 32 * 1024,
             multiprocessors: 2,

@@ -448,6 +448,15 @@ pub enum Illegal {
         /// Steps of a tile.
         steps: u32,
     },
+    /// Planes that take steps of their own have a fixed number of lanes, 32 at most, and are one of a
+    /// cube if planes cannot wait alone.
+    #[error("the device's planes cannot take steps of their own, {lanes} lanes of {units} units")]
+    SegmentPlanes {
+        /// Units of a cube.
+        units: u32,
+        /// Lanes of a plane.
+        lanes: u32,
+    },
     /// A unit takes more elements at a time than a word has bits, which say where segments end.
     #[error("units take {share} elements at a time, which are more than {most}")]
     SegmentShare {

@@ -47,7 +47,7 @@ fn plans_follow_the_axis() {
     };
     assert_eq!(
         sentence(ElementType::F32, &[1 << 26], 0, 1000),
-        "segments: 2 launches, 513 cubes of 256 units in planes of 32, tiles of 32 steps of 4096 \
+        "segments: 2 launches, 391 cubes of 256 units in planes of 32, tiles of 42 steps of 4096 \
          elements, 1 side by side; vectors of 4 along the reduction with head and tail peeled, 4 \
          loads in flight"
     );
@@ -57,8 +57,8 @@ fn plans_follow_the_axis() {
     );
     assert_eq!(
         sentence(ElementType::F32, &[1 << 20, 64], 0, 65536),
-        "segments: 2 launches, 512 cubes of 256 units, tiles of 32 steps of 64 elements, 16 side by \
-         side; vectors of 4 across outputs, 4 loads in flight"
+        "segments: 2 launches, 512 cubes of 256 units, tiles of 16 steps of 128 elements, 16 side by \
+         side; vectors of 4 across outputs, 8 loads in flight"
     );
     // Few elements have few cubes, however many segments there are.
     assert_eq!(chosen(&stated(ElementType::F32, &[10_000], 0, 3), &device).cubes, 3);
@@ -127,12 +127,14 @@ fn hostile_plans_are_refused() {
     let many = plan.access.with_loads_in_flight(16);
     let expected = Illegal::SegmentShare { share: 64, most: 32 };
     assert_eq!(refused(&|plan| plan.access = many), expected);
-    let lanes = |lanes| Combine::Plane { lanes };
-    let few = |plan: &mut SegmentsPlan| {
-        (plan.units_per_cube, plan.combine) = (16, lanes(32));
+    let in_planes = |units, lanes| {
+        refused(&|plan| {
+            (plan.units_per_cube, plan.combine) = (units, Combine::Plane { lanes });
+        })
     };
-    assert!(matches!(refused(&few), Illegal::CubeBelowPlane { .. }));
-    assert!(matches!(refused(&|plan| plan.combine = lanes(3)), Illegal::NotPowerOfTwo { .. }));
+    assert!(matches!(in_planes(16, 32), Illegal::CubeBelowPlane { .. }));
+    assert!(matches!(in_planes(256, 3), Illegal::NotPowerOfTwo { .. }));
+    assert_eq!(in_planes(256, 16), Illegal::SegmentPlanes { units: 256, lanes: 16 });
     let whole = plan.access.with_peeled(false);
     assert_eq!(refused(&|plan| plan.access = whole), Illegal::SegmentsAccess);
     let across = Access::new(Direction::Across).with_vector(4);
@@ -140,6 +142,26 @@ fn hostile_plans_are_refused() {
     let mut other = plan;
     other.version = 0;
     assert!(matches!(other.check(&problem, &device), Err(PlanError::Version { .. })));
+}
+
+/// Planes take steps of their own only if each can wait alone, or is alone in its cube.
+#[test]
+fn planes_wait_alone() {
+    let mut device = Device::h200();
+    let problem = stated(ElementType::F32, &[1 << 20], 0, 100);
+    let plan = chosen(&problem, &device);
+    assert_eq!(plan.combine, Combine::Plane { lanes: 32 });
+    device.plane_barriers = false;
+    match plan.check(&problem, &device).unwrap_err() {
+        PlanError::Unfit { reason, .. } => {
+            assert_eq!(reason, Illegal::SegmentPlanes { units: 256, lanes: 32 });
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(chosen(&problem, &device).combine, Combine::Shared);
+    let mut lone = plan;
+    lone.units_per_cube = 32;
+    lone.check(&problem, &device).unwrap();
 }
 
 /// Chosen plans obey the rules of devices with little of everything.

@@ -185,6 +185,9 @@ pub fn device_of(client: &Client) -> Device {
     device.plane_size_min = hardware.plane_size_min;
     device.plane_size_max = hardware.plane_size_max;
     device.plane_operations = plane_operations;
+    // WGSL writes a barrier of a plane as one of the cube.
+    device.plane_barriers =
+        properties.features.plane.contains(Plane::Sync) && Language::of(client) != Language::Wgsl;
     device.max_units_per_cube = hardware.max_units_per_cube.min(hardware.max_cube_dim.0);
     device.max_bindings = hardware.max_bindings;
     device.max_cube_count = grid;

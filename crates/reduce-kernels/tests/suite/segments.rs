@@ -251,7 +251,8 @@ pub(crate) fn every_plan(client: &Client) {
                     (plan.merging_units, plan.steps) = (units, units.ilog2() % 4 + 1);
                     let mut combines = vec![Combine::Shared];
                     let lanes = device.plane_size_min;
-                    if plan.access.direction == Direction::Along && units >= lanes && lanes > 1 {
+                    let planes = units == lanes || units > lanes && device.plane_barriers;
+                    if plan.access.direction == Direction::Along && planes {
                         combines.push(Combine::Plane { lanes });
                     }
                     for combine in combines {
@@ -350,6 +351,7 @@ pub(crate) fn hostile_offsets(client: &Client) {
             assert_eq!(read::<f32>(client, &sums, 1), [expected], "{element} {number}");
         }
     }
+    wrong_offsets_are_told(client);
     let mut rng = StdRng::seed_from_u64(3);
     for shape in [&[2000][..], &[300, 8]] {
         let len = shape.iter().product::<usize>();
@@ -369,6 +371,35 @@ pub(crate) fn hostile_offsets(client: &Client) {
             let bytes = client.read_one(output.handle.clone()).expect("the device answers");
             let mut gaps = bytes[..8 * count].chunks(4).skip(1).step_by(2);
             assert!(gaps.all(|gap| gap == [POISON; 4]));
+        }
+    }
+}
+
+/// The first offset that descends or lies outside of the axis is named, on request.
+fn wrong_offsets_are_told(client: &Client) {
+    let device = capable_device(client);
+    let x = tensor(client, &[1.0f32; 9], &[9], &[1]);
+    for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
+        if !device.has(element) {
+            continue;
+        }
+        let told = |values: &[f64]| {
+            // Every second element is an offset.
+            let held: Vec<f64> = values.iter().flat_map(|&value| [value, 50.0]).collect();
+            let bytes = encode(element, &held);
+            let offsets = tensor_of(client, element, &bytes, &[values.len()], &[2]);
+            reduce(Sum, &x).segments(&offsets).check_offsets(client)
+        };
+        told(&[0.0, 4.0, 4.0, 9.0]).unwrap();
+        told(&[2.0]).unwrap();
+        let error = told(&[1.0, 4.0, 3.0, 20.0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Parameter);
+        assert_eq!(error.to_string(), "offset number 2 is 3, and must be from 4 to 9");
+        let error = told(&[0.0, 10.0]).unwrap_err().to_string();
+        assert_eq!(error, "offset number 1 is 10, and must be from 0 to 9");
+        if element.is_signed() {
+            let error = told(&[-2.0, 4.0]).unwrap_err().to_string();
+            assert_eq!(error, "offset number 0 is -2, and must be from 0 to 9");
         }
     }
 }

@@ -24,13 +24,16 @@ pub struct SegmentsTuning {
     pub shared_bytes: usize,
     /// Most steps of a tile.
     pub most_steps: u32,
-    /// Cubes per multiprocessor.
-    pub cubes_per_multiprocessor: u32,
+    /// Units per multiprocessor along the axis: those that reside together, so that all tiles begin
+    /// at once.
+    pub units_along: u32,
+    /// The same across outputs.
+    pub units_across: u32,
 }
 
 rules!(SegmentsTuning {
     power_of_two: units_per_cube, fewest_units, side_by_side, merging_units;
-    count: elements_per_unit, rows_per_unit, shared_bytes, most_steps, cubes_per_multiprocessor;
+    count: elements_per_unit, rows_per_unit, shared_bytes, most_steps, units_along, units_across;
 });
 
 impl SegmentsTuning {
@@ -42,10 +45,11 @@ impl SegmentsTuning {
             side_by_side: 32,
             merging_units: 256,
             elements_per_unit: 16,
-            rows_per_unit: 4,
+            rows_per_unit: 8,
             shared_bytes: 48 << 10,
             most_steps: 64,
-            cubes_per_multiprocessor: 4,
+            units_along: 768,
+            units_across: 1024,
         }
     }
 }

@@ -5,10 +5,7 @@ use crate::{
     choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
     device::Device,
     error::PlanError,
-    plan::{
-        Access, Combine,
-        check::{check_access, check_lanes},
-    },
+    plan::{Access, Combine, check::check_access},
     problem::{Direction, SegmentsProblem},
     refusal::NoRefusal,
 };
@@ -85,16 +82,19 @@ pub fn choose_segments(
         plan.side_by_side = plan.side_by_side.min(plan.units_per_cube);
     }
 
-    // 4. Units in planes exchange what they have without shared memory.
-    let lanes = device.plane_size_min;
-    let planes = Combine::Plane { lanes };
-    let (units, members) = (plan.units_per_cube, plan.units_per_output());
-    if check_lanes(access.direction, units, members, lanes, device).is_ok() {
-        plan.combine = planes;
+    // 4. Planes take steps of their own, without barriers of the cube.
+    let in_planes =
+        SegmentsPlan { combine: Combine::Plane { lanes: device.plane_size_min }, ..plan };
+    if in_planes.check(problem, device).is_ok() {
+        plan = in_planes;
     }
 
     // 5. A cube has one tile, of as many steps as it takes.
-    let most = cubes_wanted(device, tuning.cubes_per_multiprocessor).max(1);
+    let resident = match access.direction {
+        Direction::Along => tuning.units_along,
+        Direction::Across => tuning.units_across,
+    };
+    let most = cubes_wanted(device, (resident / plan.units_per_cube).max(1)).max(1);
     let steps = plan.in_parts_of(plan.step(), problem) as u64;
     let of_all = plan.blocks(problem).saturating_mul(steps);
     plan.steps = narrow(of_all.div_ceil(most).clamp(1, steps.min(tuning.most_steps.into())));

@@ -26,14 +26,15 @@ pub struct SegmentsPlan {
     pub version: u32,
     /// How the input is read. A unit has so many loads of an output at a time: its share.
     pub access: Access,
-    /// Units of a cube, a power of two. The shares of those that have one output are a step.
+    /// Units of a cube, a power of two. Those that have one output take a step together.
     pub units_per_cube: u32,
     /// Outputs, or vectors of outputs, that a cube has side by side: a power of two, and 1 along the
     /// axis.
     pub side_by_side: u32,
-    /// How units learn what those before them have of a segment.
+    /// How units learn what those before them have of a segment: the lanes of a plane from each
+    /// other, which have a strip of the tile for themselves, or through shared memory.
     pub combine: Combine,
-    /// Steps of a tile, which a cube takes one after the other.
+    /// Steps of a tile, which units take one after the other.
     pub steps: u32,
     /// Cubes, which take tiles in turn. Bits do not depend on it.
     pub cubes: u32,
@@ -147,14 +148,18 @@ impl SegmentsPlan {
             Direction::Across => (0, vector, units.saturating_mul(share)),
         };
         let tails = match self.combine {
-            Combine::Plane { lanes } => members / (lanes.max(1) as usize) + 1,
+            Combine::Plane { lanes } => 2 * (units / (lanes.max(1) as usize)).max(1) + 2,
             Combine::Shared => {
                 let group = members.clamp(1, Self::MERGED_BY_A_UNIT as usize);
                 units + units / group
             }
         };
-        // That of no elements, those of the tile, and a tree for the units inside of one segment.
-        let others = 1 + self.side_by_side as usize + units;
+        // That of no elements, two of each output side by side, and a tree for the units inside of
+        // one segment.
+        let others = match self.combine {
+            Combine::Plane { .. } => 1,
+            Combine::Shared => 1 + 2 * self.side_by_side as usize + units,
+        };
         let records = cells.saturating_add(tails).saturating_add(others);
         let words = members + tails + 3;
         let accumulators = records.saturating_mul(accumulator.saturating_mul(width));
@@ -203,7 +208,14 @@ impl SegmentsPlan {
             return Err(Illegal::SegmentShare { share, most });
         }
         if let Combine::Plane { lanes } = self.combine {
-            check_lanes(direction, self.units_per_cube, self.units_per_output(), lanes, device)?;
+            let units = self.units_per_cube;
+            check_lanes(direction, units, self.units_per_output(), lanes, device)?;
+            // Each plane takes steps of its own, and a ballot of it fits a word.
+            let whole = device.plane_size_min == lanes && device.plane_size_max == lanes;
+            let alone = units == lanes || device.plane_barriers;
+            if !whole || !alone || lanes > u32::BITS {
+                return Err(Illegal::SegmentPlanes { units, lanes });
+            }
         }
         fits_shared(self.shared_bytes(problem), device)?;
         // The input as vectors and as elements, the second input likewise, the offsets, results as

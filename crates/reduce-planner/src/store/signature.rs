@@ -59,6 +59,8 @@ signature! {
         wide_atomics: bool,
         forward_progress: bool,
     } without {
+        // A plan that needs them is refused without.
+        plane_barriers,
         // How much resides together only makes estimates.
         cubes_per_multiprocessor,
         registers_per_multiprocessor,

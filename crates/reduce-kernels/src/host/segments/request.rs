@@ -248,9 +248,13 @@ impl Task for SegmentsRequest<'_> {
         let span = (problem.output_span() as u64).max(partials).max(stated.offset_span as u64);
         let wide = check_limits(problem.axis(), device, span)?;
         let merging_cubes = plan.merging_cubes(problem);
-        let team = |units_per_cube: u32, side_by_side: u32, combine| Team {
-            units_per_tile: units_per_cube / side_by_side,
-            unit_stride: side_by_side,
+        let team = |units_per_cube: u32, unit_stride: u32, combine| Team {
+            units_per_tile: match combine {
+                // The lanes of a plane have a strip of their own.
+                Combine::Plane { lanes } => lanes,
+                Combine::Shared => units_per_cube / unit_stride,
+            },
+            unit_stride,
             units_per_cube,
             combine,
             merging_units: 0,

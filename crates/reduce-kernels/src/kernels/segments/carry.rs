@@ -5,7 +5,7 @@ use reduce_planner::{Combine, SegmentsPlan};
 
 use crate::{
     kernels::{reducer::Reducer, share::Share},
-    operator::{Accumulator, AccumulatorTypes, Columns, Slice, Width, component_at},
+    operator::{Accumulator, AccumulatorTypes, Columns, Slice, Width},
 };
 
 /// What some neighbouring shares have: behind the last end of a region in them, and whether there is
@@ -53,26 +53,26 @@ impl<N: Width> Tail<N> {
 /// Tails in shared memory.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-struct Tails<N: Width> {
+pub(super) struct Tails<N: Width> {
     rests: Columns<AccumulatorTypes, N>,
     ends: Slice<u32>,
 }
 
 #[cube]
 impl<N: Width> Tails<N> {
-    fn new(#[comptime] count: usize, #[comptime] fields: usize) -> Tails<N> {
+    pub(super) fn new(#[comptime] count: usize, #[comptime] fields: usize) -> Tails<N> {
         let rests = Columns::shared(count, fields);
         Tails::<N> { rests, ends: Slice::of(&Shared::<[u32]>::new_slice(count)) }
     }
 
-    fn put(&self, place: usize, tail: &Tail<N>) {
+    pub(super) fn put(&self, place: usize, tail: &Tail<N>) {
         let mut rests = self.rests;
         let mut ends = self.ends;
         rests.put(place, tail.rest);
         ends[place] = tail.ends;
     }
 
-    fn at(&self, place: usize) -> Tail<N> {
+    pub(super) fn at(&self, place: usize) -> Tail<N> {
         Tail::<N> { rest: self.rests.at(place), ends: self.ends[place] }
     }
 }
@@ -81,7 +81,7 @@ impl<N: Width> Tails<N> {
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Carry<N: Width> {
-    /// Those of planes, or of units where these do not exchange values in planes.
+    /// Those of units, where these do not exchange values in planes.
     near: Tails<N>,
     /// Those of groups of units, if there are any.
     far: Tails<N>,
@@ -101,7 +101,7 @@ impl<N: Width> Carry<N> {
         let team = comptime![reducer.team];
         let fields = comptime![reducer.operator.0.fields];
         let (near, far) = comptime![match team.combine {
-            Combine::Plane { lanes } => (team.units_per_tile / lanes, 1),
+            Combine::Plane { .. } => (1, 1),
             Combine::Shared =>
                 (team.units_per_cube, team.units_per_cube / group(team.units_per_tile),),
         }];
@@ -111,69 +111,64 @@ impl<N: Width> Carry<N> {
         }
     }
 
-    /// From the tail of each share and from what the tile has before the step, what it has before
-    /// the share, and in member 0 what it has behind the step. Every unit of the cube must get here.
+    /// From the tail of each share and from what the strip has before the step, what it has before
+    /// the share, and in member 0 what it has behind the step. Every unit of the crew must get here.
     pub(super) fn through(
         &self,
         tail: &Tail<N>,
-        of_tile: Accumulator<N>,
+        of_strip: Accumulator<N>,
         share: &Share<'_>,
         reducer: &Reducer<'_>,
     ) -> (Accumulator<N>, Accumulator<N>) {
         match comptime![reducer.team.combine] {
-            Combine::Plane { lanes } => self.through_planes(tail, of_tile, share, reducer, lanes),
+            Combine::Plane { lanes } => self.through_plane(tail, of_strip, share, reducer, lanes),
             Combine::Shared => {
                 if comptime![reducer.team.units_per_tile <= MOST_LOOKING_BACK] {
-                    self.looking_back(tail, of_tile, share, reducer)
+                    self.looking_back(tail, of_strip, share, reducer)
                 } else {
-                    self.through_shared(tail, of_tile, share, reducer)
+                    self.through_shared(tail, of_strip, share, reducer)
                 }
             }
         }
     }
 
-    /// Lanes scan their plane, and each plane then scans what all planes have.
-    fn through_planes(
+    /// The lanes of a plane scan it.
+    fn through_plane(
         &self,
         tail: &Tail<N>,
-        of_tile: Accumulator<N>,
+        of_strip: Accumulator<N>,
         share: &Share<'_>,
         reducer: &Reducer<'_>,
         #[comptime] lanes: u32,
     ) -> (Accumulator<N>, Accumulator<N>) {
-        let planes = comptime![reducer.team.units_per_tile / lanes];
-        let (lane, plane) = (UNIT_POS % lanes, UNIT_POS / lanes);
-        let zero = share.unknown_zero();
-        let ends = lanes_with(tail.ends == 1, lane, lanes);
-        let rest = scanned::<N>(tail.rest, ends, lane, zero, reducer, lanes);
-        let of_lanes_before = rest.shuffle_up(1u32);
-        if lane == comptime![lanes - 1] {
-            self.near.put(plane as usize, &Tail::new(rest, u32::cast_from(ends != 0)));
+        let lane = share.place.member;
+        // A plane has as many units as lanes, and no more than a word of the ballot has bits.
+        let ends = plane_ballot(tail.ends != 0).extract(0usize);
+        // How many lanes before this one belong to the same region.
+        let upto = ends & (u32::MAX >> (31 - lane));
+        let reach = select(upto == 0, lane, lane + upto.leading_zeros() - 31);
+        let mut rest = tail.rest;
+        if comptime![reducer.operator.0.merges_in_loops()] {
+            // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
+            let mut distance = 1u32 + share.unknown_zero();
+            while distance < lanes {
+                rest = with_lane_before::<N>(rest, distance, reach, reducer);
+                distance *= 2;
+            }
+        } else {
+            #[unroll]
+            for level in 0..comptime![lanes.ilog2()] {
+                let distance = comptime![1u32 << level].runtime();
+                rest = with_lane_before::<N>(rest, distance, reach, reducer);
+            }
         }
-        sync_cube();
-        let of_plane = self.near.at(clamp_max(lane, comptime![planes - 1]) as usize);
-        let ends_of_planes = lanes_with(of_plane.ends == 1, lane, lanes);
-        let of_planes = scanned::<N>(of_plane.rest, ends_of_planes, lane, zero, reducer, planes);
-        // Behind the last plane, and before this one.
-        let first_lane = UNIT_POS_PLANE - lane;
-        let behind = Tail::new(
-            of_planes.shuffle_from(first_lane + comptime![planes - 1]),
-            ends_of_planes & lanes_before(planes.runtime()),
-        );
-        let of_planes_before = Tail::new(
-            of_planes.shuffle_from(first_lane + clamp_min(plane, 1u32) - 1),
-            ends_of_planes & lanes_before(plane),
-        );
-        let running = behind.after(of_tile, reducer);
-        let mut before = of_tile;
-        if plane > 0 {
-            before = of_planes_before.after(of_tile, reducer);
-        }
+        let of_lanes = Tail::new(rest.shuffle_up(1u32), ends & ((1u32 << lane) - 1));
+        let mut before = of_strip;
         if lane > 0 {
-            let of_lanes = Tail::new(of_lanes_before, ends & lanes_before(lane));
-            before = of_lanes.after(before, reducer);
+            before = of_lanes.after(of_strip, reducer);
         }
-        (before, running)
+        let behind = Tail::new(rest.shuffle_from(comptime![lanes - 1].runtime()), ends);
+        (before, behind.after(of_strip, reducer))
     }
 
     /// Members look back at those before them, to the last one with an end. Where segments are
@@ -181,7 +176,7 @@ impl<N: Width> Carry<N> {
     fn looking_back(
         &self,
         tail: &Tail<N>,
-        of_tile: Accumulator<N>,
+        of_strip: Accumulator<N>,
         share: &Share<'_>,
         reducer: &Reducer<'_>,
     ) -> (Accumulator<N>, Accumulator<N>) {
@@ -190,11 +185,11 @@ impl<N: Width> Carry<N> {
         let (member, tile) = (share.place.member, share.place.tile as usize);
         self.near.put(member as usize * step + tile, tail);
         sync_cube();
-        let before = self.look_back(member, tile, of_tile, step, reducer);
+        let before = self.look_back(member, tile, of_strip, step, reducer);
         // Member 0 has none before it, and looks back from behind the last one.
         let mut running = before;
         if member == 0 {
-            running = self.look_back(members.runtime(), tile, of_tile, step, reducer);
+            running = self.look_back(members.runtime(), tile, of_strip, step, reducer);
         }
         (before, running)
     }
@@ -203,7 +198,7 @@ impl<N: Width> Carry<N> {
         &self,
         member: u32,
         tile: usize,
-        of_tile: Accumulator<N>,
+        of_strip: Accumulator<N>,
         #[comptime] step: usize,
         reducer: &Reducer<'_>,
     ) -> Accumulator<N> {
@@ -216,7 +211,7 @@ impl<N: Width> Carry<N> {
             rest = reducer.merge::<N>(of_other.rest, rest);
             ends = of_other.ends;
         }
-        Tail::new(rest, ends).after(of_tile, reducer)
+        Tail::new(rest, ends).after(of_strip, reducer)
     }
 
     /// One unit merges a few shares, and one more those of all such units: both take fewer merges
@@ -224,7 +219,7 @@ impl<N: Width> Carry<N> {
     fn through_shared(
         &self,
         tail: &Tail<N>,
-        of_tile: Accumulator<N>,
+        of_strip: Accumulator<N>,
         share: &Share<'_>,
         reducer: &Reducer<'_>,
     ) -> (Accumulator<N>, Accumulator<N>) {
@@ -245,9 +240,9 @@ impl<N: Width> Carry<N> {
             self.far.put(own, &of_group);
         }
         sync_cube();
-        let mut running = of_tile;
+        let mut running = of_strip;
         if member == 0 {
-            let start = Tail::new(of_tile, 0u32.runtime());
+            let start = Tail::new(of_strip, 0u32.runtime());
             let behind = put_what_is_before(&self.far, &start, tile, step, groups + zero, reducer);
             running = behind.rest;
         }
@@ -256,54 +251,6 @@ impl<N: Width> Carry<N> {
         let before = self.far.at(of_group).and(&self.near.at(own), reducer);
         (before.rest, running)
     }
-}
-
-/// The lanes of which something holds, as bits. Every unit of the plane must get here.
-#[cube]
-fn lanes_with(holds: bool, lane: u32, #[comptime] lanes: u32) -> u32 {
-    let words = plane_ballot(holds);
-    let word = component_at::<u32, Const<4>>(words, UNIT_POS_PLANE / 32);
-    let of_lanes = word >> ((UNIT_POS_PLANE - lane) % 32);
-    if comptime![lanes < 32] { of_lanes & comptime![(1u32 << (lanes % 32)) - 1] } else { of_lanes }
-}
-
-/// The bits of the first `lane` lanes.
-#[cube]
-fn lanes_before(lane: u32) -> u32 {
-    // A shift by 32 does nothing on some devices.
-    select(lane >= 32, u32::MAX, (1u32 << (lane % 32)) - 1)
-}
-
-/// What each of the first `count` lanes has with those before it, back to the last one in which a
-/// region ends. `ends` are the lanes in which one does. Every unit of the plane must get here.
-#[cube]
-fn scanned<N: Width>(
-    rest: Accumulator<N>,
-    ends: u32,
-    lane: u32,
-    zero: u32,
-    reducer: &Reducer<'_>,
-    #[comptime] count: u32,
-) -> Accumulator<N> {
-    // How many lanes before this one belong to the same region.
-    let upto = ends & lanes_before(lane + 1);
-    let reach = select(upto == 0, lane, lane + upto.leading_zeros() - 31);
-    let mut total = rest;
-    if comptime![reducer.operator.0.merges_in_loops()] {
-        // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
-        let mut distance = 1u32 + zero;
-        while distance < count {
-            total = with_lane_before::<N>(total, distance, reach, reducer);
-            distance *= 2;
-        }
-    } else {
-        #[unroll]
-        for level in 0..comptime![count.next_power_of_two().ilog2()] {
-            let distance = comptime![1u32 << level].runtime();
-            total = with_lane_before::<N>(total, distance, reach, reducer);
-        }
-    }
-    total
 }
 
 /// The total of a lane, with that of the lane `distance` before it if it is within `reach`.

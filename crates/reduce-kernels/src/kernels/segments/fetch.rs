@@ -19,6 +19,8 @@ pub(super) struct Fetched {
     pub(super) values: Sequence<RuntimeCell<Vector<Stored, Wide>>>,
     /// The same of the second input, if there is one.
     pub(super) seconds: Sequence<RuntimeCell<Vector<Stored2, Wide>>>,
+    #[cube(comptime)]
+    paired: bool,
 }
 
 #[cube]
@@ -35,7 +37,7 @@ impl Fetched {
                 seconds.push(RuntimeCell::new(Vector::empty()));
             }
         }
-        Fetched { values, seconds }
+        Fetched { values, seconds, paired }
     }
 
     /// The same loads, so that those of the next step may be issued in their place.
@@ -45,11 +47,11 @@ impl Fetched {
         #[unroll]
         for k in 0..self.values.len().comptime() {
             values.push(RuntimeCell::new(self.values.index(k).read()));
-            if comptime![self.seconds.len() > 0] {
+            if comptime![self.paired] {
                 seconds.push(RuntimeCell::new(self.seconds.index(k).read()));
             }
         }
-        Fetched { values, seconds }
+        Fetched { values, seconds, paired: comptime![self.paired] }
     }
 
     /// Issues the loads of the step that begins at place `start`.
@@ -83,7 +85,7 @@ impl Fetched {
         let nth = load_number(places, place, comptime![share.access]);
         let loaded = load(share, nth, AtEnd::Never);
         self.values.index(k).store(loaded.value);
-        if comptime![self.seconds.len() > 0] {
+        if comptime![self.paired] {
             self.seconds.index(k).store(loaded.second.unwrap());
         }
     }
@@ -111,12 +113,12 @@ impl Fetched {
                 let element = places.position(clamp_max(place + component, places.end - 1));
                 let edge = edge_at(share, 0usize, element, true.runtime());
                 value.insert(component, edge.value.extract(0usize));
-                if comptime![self.seconds.len() > 0] {
+                if comptime![self.paired] {
                     second.insert(component, edge.second.unwrap().extract(0usize));
                 }
             }
             self.values.index(k).store(value);
-            if comptime![self.seconds.len() > 0] {
+            if comptime![self.paired] {
                 self.seconds.index(k).store(second);
             }
         }
@@ -130,7 +132,7 @@ impl Fetched {
         place: usize,
         #[comptime] k: usize,
     ) -> Loaded {
-        let second = if comptime![self.seconds.len() > 0] {
+        let second = if comptime![self.paired] {
             ComptimeOption::new_Some(self.seconds.index(k).read())
         } else {
             ComptimeOption::new_None()

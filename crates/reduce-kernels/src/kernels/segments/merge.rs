@@ -5,7 +5,8 @@ use reduce_planner::{Access, SegmentsPlan};
 
 use super::{
     SegmentNumbers,
-    regions::{Least, Places, Regions},
+    crew::Crew,
+    regions::{Bounds, Least, Places, Regions},
 };
 use crate::{
     kernels::{
@@ -40,7 +41,7 @@ pub(crate) fn merge_segments(
     let mut target = target_of(target);
     let regions = Regions::new(offset_values, numbers);
     let reducer = Reducer::new(parameters, team, operator);
-    let least = Least::new();
+    let least = Least::new(comptime![Crew::of(team)]);
     sync_cube();
     let place = place(team);
     let (nth, block) = (CUBE_POS % numbers.tiles, CUBE_POS / numbers.tiles);
@@ -52,10 +53,9 @@ pub(crate) fn merge_segments(
     let start = nth * len_of_tile;
     let end = start + len_of_tile;
     // Along the reduction, a cube has one output, and across outputs all have the same places.
-    let region = regions.at(places.position(end), &least, comptime![team.units_per_cube]);
+    let region = regions.at(places.position(end), &least);
     let (segment, exists) = regions.segment(region);
-    let begin = places.place(regions.begin(region));
-    let ends_at = places.place(regions.end(region));
+    let Bounds { begin, end: ends_at } = regions.bounds(&places, region);
     // What begins before the first place of the axis begins in the first tile.
     let begins_here = begin >= start && begin < end;
     let leaves = exists && end < places.end && begins_here && ends_at > end;

@@ -3,10 +3,11 @@
 //!
 //! *Regions* are the segments and what lies before the first and behind the last: region number `r`
 //! ends at offset number `r`, so segment number `s` is region `s + 1`. A unit has a *share* of the
-//! axis at a time, the shares of a cube are a *step*, and a cube takes the steps of a *tile* one
-//! after the other.
+//! axis at a time. The shares of a *crew*, units that meet after each, are a *step*. A crew takes the
+//! steps of a *strip* one after the other, and the strips of a cube's crews are a *tile*.
 
 mod carry;
+mod crew;
 mod fetch;
 mod inside;
 mod merge;
@@ -18,9 +19,10 @@ use reduce_planner::{Access, Direction, SegmentsPlan};
 
 use self::{
     carry::{Carry, Tail},
+    crew::{Crew, meet, unit_of_crew},
     fetch::Fetched,
     inside::Inside,
-    regions::{Bounds, Places, Regions},
+    regions::{Bounds, Offsets, Places, Regions},
     step::{Board, TOGETHER},
 };
 use super::{
@@ -130,8 +132,10 @@ fn reduce_tiles<N: Width>(
     reading: &Reading<'_>,
     cubes: usize,
 ) {
-    let place = place(comptime![reading.reducer.team]);
-    let side_by_side = comptime![reading.reducer.team.tiles_per_cube()];
+    let team = comptime![reading.reducer.team];
+    let place = place(team);
+    let crew = comptime![Crew::of(team)];
+    let side_by_side = comptime![crew.side_by_side(team)];
     let numbers = reading.regions.numbers;
     let tiles = numbers.tiles * numbers.blocks;
     let board = Board::<N>::new(reading);
@@ -139,7 +143,8 @@ fn reduce_tiles<N: Width>(
     // The grid may hold a few cubes past the last, which have no tiles.
     let mut number = select(CUBE_POS < cubes, CUBE_POS, tiles);
     while number < tiles {
-        let output = number / numbers.tiles * side_by_side + place.tile as usize;
+        let beside = if comptime![crew.in_plane] { 0u32.runtime() } else { place.tile };
+        let output = number / numbers.tiles * side_by_side + beside as usize;
         let share = reading.outputs(output, place, side_by_side);
         let nth = number % numbers.tiles;
         reduce_tile::<N>(target, partials, &board, &carry, nth, &share, reading);
@@ -160,19 +165,23 @@ fn reduce_tile<N: Width>(
 ) {
     let access = comptime![share.access];
     let (regions, reducer) = (reading.regions, reading.reducer);
+    let crew = comptime![Crew::of(reducer.team)];
     let members = comptime![reducer.team.units_per_tile as usize];
     let len_of_step = comptime![members * SegmentsPlan::share(access)];
     let places = Places::of(share.tile.input, regions.numbers.len, access);
-    let len_of_tile = regions.numbers.steps * len_of_step;
-    let begin = nth * len_of_tile;
-    let end = clamp_max(begin + len_of_tile, places.end);
-    let units = comptime![reducer.team.units_per_cube];
-    let found = regions.at(places.position(begin), &board.least, units);
+    let len_of_strip = regions.numbers.steps * len_of_step;
+    let begin_of_tile = nth * comptime![crew.crews as usize] * len_of_strip;
+    let begin = begin_of_tile + (UNIT_POS / crew.units) as usize * len_of_strip;
+    let end = clamp_max(begin + len_of_strip, places.end);
+    let found = regions.at(places.position(begin), &board.least);
     // Regions that end before the first element have none.
-    let mut region = select(nth == 0, 0usize, found);
-    let mut own = regions.bounds(&places, region + UNIT_POS as usize);
-    let mut region_end = places.place(regions.end(region));
-    let mut of_tile = reducer.identity::<N>();
+    let first_region = select(begin == 0, 0usize, found);
+    let unit = unit_of_crew(crew) as usize;
+    let mut region = first_region;
+    let mut own = regions.offsets(region + unit);
+    let mut region_offset = regions.offset(region);
+    let mut of_strip = reducer.identity::<N>();
+    let mut has_ends = false.runtime();
     let mut inside = Inside::<N>::nothing(reducer);
     let mut is_inside = false.runtime();
     // Along the reduction, the loads of the next step are issued before those of a step are used.
@@ -193,6 +202,7 @@ fn reduce_tile<N: Width>(
         }
         let now = fetched.copied();
         let whole = start >= places.before && next_start <= end;
+        let region_end = places.place(regions.end_at(region_offset, region));
         let goes_through = whole && region_end > stop;
         if goes_through {
             if ahead && goes_on {
@@ -204,10 +214,8 @@ fn reduce_tile<N: Width>(
             is_inside = true;
         }
         if is_inside && (!goes_through || !goes_on) {
-            let total = reducer.merge::<N>(of_tile, inside.total(share, reducer));
-            board.tell(total, share);
-            sync_cube();
-            of_tile = board.told(share);
+            let total = reducer.merge::<N>(of_strip, inside.total(share, reducer));
+            of_strip = board.for_all(total, share);
             let nothing = Inside::<N>::nothing(reducer);
             inside.of_blocks = nothing.of_blocks;
             inside.of_loads = nothing.of_loads;
@@ -219,62 +227,116 @@ fn reduce_tile<N: Width>(
             if ahead && goes_on {
                 fetched.issue(share, &places, next_start, members);
             }
-            let following = regions.bounds(&places, next + UNIT_POS as usize);
-            let following_end = places.place(regions.end(next));
+            let following = regions.offsets(next + unit);
+            let following_offset = regions.offset(next);
 
             // What the unit has of the region that began before its share waits for the others.
             let word = board.ends_of(share.place.member);
             let rest = board.take_share(&now, word, start, &places, share, reducer);
             let tail = Tail::new(rest, u32::cast_from(word != 0));
-            let (before, behind) = carry.through(&tail, of_tile, share, reducer);
-            board.tell(behind, share);
+            let (before, behind) = carry.through(&tail, of_strip, share, reducer);
+            if comptime![!crew.in_plane] {
+                board.tell(behind, false.runtime(), share);
+            }
             if word != 0 {
                 board.put_before(before, word, share, reducer);
             }
-            if share.place.tile == 0 {
+            // Units of outputs side by side have the same ends.
+            let beside = if comptime![crew.in_plane] { 0u32.runtime() } else { share.place.tile };
+            if beside == 0 {
                 board.clear(share.place.member);
             }
-            sync_cube();
-            of_tile = board.told(share);
+            meet(crew);
+            of_strip = behind;
+            if comptime![!crew.in_plane] {
+                of_strip = board.told(share.place.tile).rest;
+            }
 
-            let step = Step { nth, tile: begin, start, stop, next };
-            finish_regions::<N>(target, partials, board, region, &own, &step, share, reading);
+            let step = Step { strip: begin, start, stop, next };
+            finish_regions::<N>(target, board, region, &own, &step, share, reading);
+            has_ends = has_ends || next != region;
             region = next;
-            region_end = following_end;
-            own.begin = following.begin;
-            own.end = following.end;
+            region_offset = following_offset;
+            own.before = following.before;
+            own.own = following.own;
         }
         start = next_start;
     }
+    // What strips have of regions that go on in others of the tile, in the order of the strips.
+    board.tell(of_strip, has_ends, share);
+    sync_cube();
     if share.place.member == 0 {
-        leave::<N>(partials, of_tile, regions.numbers.tiles + nth, share);
+        let Bounds { begin: from, end: until } = regions.bounds(&places, first_region);
+        let (segment, exists) = regions.segment(first_region);
+        let began_before = from < begin && begin < until;
+        if exists && has_ends && began_before {
+            let whole =
+                with_strips_before::<N>(board.head(share), share.place.tile, board, reducer);
+            if from < begin_of_tile {
+                leave::<N>(partials, whole, nth, share);
+            } else {
+                put::<N>(target, whole, segment, until - from, share, regions, reducer);
+            }
+        }
+        if comptime![crew.in_plane] {
+            if share.place.tile == 0 {
+                let nothing = reducer.identity::<N>();
+                let strips = comptime![crew.crews].runtime();
+                let behind = with_strips_before::<N>(nothing, strips, board, reducer);
+                leave::<N>(partials, behind, regions.numbers.tiles + nth, share);
+            }
+        } else {
+            leave::<N>(partials, of_strip, regions.numbers.tiles + nth, share);
+        }
     }
+    // The next tile is told in the same places.
+    sync_cube();
+}
+
+/// What the strips before strip number `strip` have of a region that goes on in it, before what it
+/// has from there on. A cube whose units are one crew has one strip.
+#[cube]
+fn with_strips_before<N: Width>(
+    accumulator: Accumulator<N>,
+    strip: u32,
+    board: &Board<N>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let mut total = accumulator;
+    if comptime![board.crew.in_plane] {
+        let mut other = strip;
+        let mut ends = 0u32.runtime();
+        while other > 0 && ends == 0 {
+            other -= 1;
+            let of_other = board.told(other);
+            total = reducer.merge::<N>(of_other.rest, total);
+            ends = of_other.ends;
+        }
+    }
+    total
 }
 
 /// A step whose regions are finished.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Step {
-    /// The number of its tile.
-    nth: usize,
-    /// The places where the tile begins, where the step begins, and where it ends.
-    tile: usize,
+    /// The places where its strip begins, where the step begins, and where it ends.
+    strip: usize,
     start: usize,
     stop: usize,
     /// The first region that ends behind it.
     next: usize,
 }
 
-/// Stores the results of the regions from `first` on that end in a step, and leaves the part of the
-/// one that began in an earlier tile. `own` is where the region lies that comes as many behind the
+/// Stores the results of the regions from `first` on that end in a step, and keeps the part of the
+/// one that began in an earlier strip. `own` are the offsets of the region that comes as many behind the
 /// first as the unit behind the first one.
 #[cube]
 fn finish_regions<N: Width>(
     target: &mut Target,
-    partials: &mut Columns<AccumulatorTypes, Single>,
     board: &Board<N>,
     first: usize,
-    own: &Bounds,
+    own: &Offsets,
     step: &Step,
     share: &Share<'_>,
     reading: &Reading<'_>,
@@ -286,34 +348,34 @@ fn finish_regions<N: Width>(
     let mut region = first + share.place.member as usize;
     if comptime![share.access.direction == Direction::Along] {
         if region < step.next {
-            finish_region::<N>(target, partials, board, region, own, step, share, reading);
+            let bounds = reading.regions.bounds_at(own, region, &places);
+            finish_region::<N>(target, board, region, &bounds, step, share, reading);
         }
         region += members;
     }
     let together = comptime![if is_large(reducer.operator) { 1 } else { TOGETHER }];
     while region < step.next {
-        let mut several = Sequence::<Bounds>::new();
+        let mut several = Sequence::<Offsets>::new();
         #[unroll]
         for k in 0..together {
-            several.push(reading.regions.bounds(&places, region + k * members));
+            several.push(reading.regions.offsets(region + k * members));
         }
         #[unroll]
         for k in 0..together {
             let nth = region + k * members;
             if nth < step.next {
-                let bounds = several.index(k);
-                finish_region::<N>(target, partials, board, nth, bounds, step, share, reading);
+                let bounds = reading.regions.bounds_at(several.index(k), nth, &places);
+                finish_region::<N>(target, board, nth, &bounds, step, share, reading);
             }
         }
         region += comptime![together * members];
     }
 }
 
-/// Stores the result of a region that ends in a step, or leaves its part.
+/// Stores the result of a region that ends in a step, or keeps its part.
 #[cube]
 fn finish_region<N: Width>(
     target: &mut Target,
-    partials: &mut Columns<AccumulatorTypes, Single>,
     board: &Board<N>,
     region: usize,
     bounds: &Bounds,
@@ -331,9 +393,9 @@ fn finish_region<N: Width>(
         accumulator = board.ended_with(end - 1 - step.start, share.place.tile);
         len = end - begin;
     }
-    let began_before = has_elements && begin < step.tile;
+    let began_before = has_elements && begin < step.strip;
     if exists && began_before {
-        leave::<N>(partials, accumulator, step.nth, share);
+        board.keep_head(accumulator, share);
     } else if exists {
         put::<N>(target, accumulator, segment, len, share, regions, reducer);
     }

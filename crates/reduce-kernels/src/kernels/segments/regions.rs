@@ -3,7 +3,10 @@
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
-use super::SegmentNumbers;
+use super::{
+    SegmentNumbers,
+    crew::{Crew, unit_of_crew},
+};
 use crate::operator::{Operand, Slice, copied::copied_through_references};
 
 /// Where regions end. Offsets may be wrong: no answer lies outside of the axis, and every search
@@ -31,12 +34,15 @@ impl Regions {
         Regions { offsets: Slice::of(offsets), numbers }
     }
 
-    /// Where a region ends. The one behind all segments ends with the axis, as do those that do not
-    /// exist.
-    pub(super) fn end(&self, region: usize) -> usize {
-        let SegmentNumbers { segments, len, offset_stride, .. } = self.numbers;
-        let inside = clamp_max(region, segments);
-        let offset = self.offsets[inside * offset_stride];
+    /// The offset with which a region ends, or the last one.
+    pub(super) fn offset(&self, region: usize) -> Operand {
+        self.offsets[clamp_max(region, self.numbers.segments) * self.numbers.offset_stride]
+    }
+
+    /// Where a region with this offset ends. The one behind all segments ends with the axis, as do
+    /// those that do not exist.
+    pub(super) fn end_at(&self, offset: Operand, region: usize) -> usize {
+        let SegmentNumbers { segments, len, .. } = self.numbers;
         // A negative offset becomes a large one. Offsets that indices do not hold do not come back
         // from one.
         let end = usize::cast_from(offset);
@@ -44,14 +50,26 @@ impl Regions {
         select(is_inside, clamp_max(end, len), len)
     }
 
-    /// Where a region begins.
-    pub(super) fn begin(&self, region: usize) -> usize {
-        select(region == 0, 0usize, self.end(clamp_min(region, 1usize) - 1))
+    pub(super) fn end(&self, region: usize) -> usize {
+        self.end_at(self.offset(region), region)
+    }
+
+    /// The offsets with which a region and the one before it end.
+    pub(super) fn offsets(&self, region: usize) -> Offsets {
+        Offsets { before: self.offset(clamp_min(region, 1usize) - 1), own: self.offset(region) }
+    }
+
+    /// Where a region with these offsets lies.
+    pub(super) fn bounds_at(&self, offsets: &Offsets, region: usize, places: &Places) -> Bounds {
+        let before = self.end_at(offsets.before, clamp_min(region, 1usize) - 1);
+        let begin = select(region == 0, 0usize, before);
+        let end = self.end_at(offsets.own, region);
+        Bounds { begin: places.place(begin), end: places.place(end) }
     }
 
     /// Where a region lies.
     pub(super) fn bounds(&self, places: &Places, region: usize) -> Bounds {
-        Bounds { begin: places.place(self.begin(region)), end: places.place(self.end(region)) }
+        self.bounds_at(&self.offsets(region), region, places)
     }
 
     /// The number of the segment that a region is, and whether it is one.
@@ -64,27 +82,25 @@ impl Regions {
         self.numbers.segments + 2
     }
 
-    /// The first region that ends behind a position: the one that has it. Every unit of the cube
-    /// must get here, with the same position.
-    pub(super) fn at(&self, position: usize, least: &Least, #[comptime] units: u32) -> usize {
+    /// The first region that ends behind a position: the one that has it. Every unit of the crew must
+    /// get here, with the same position.
+    pub(super) fn at(&self, position: usize, least: &Least) -> usize {
         // Each unit asks about the last region of an equal part of those that may be the one. So a
-        // million of them take three rounds of loads, which a bisection by one unit would need
-        // twenty of.
-        let units = comptime![units as usize];
+        // million of them take three or four rounds of loads, which a bisection by one unit would
+        // need twenty of.
+        let crew = comptime![least.crew];
+        let unit = unit_of_crew(crew);
         let mut lower = 0usize;
         let mut upper = self.numbers.segments + 1;
         while lower < upper {
-            let part = (upper - lower).div_ceil(units);
-            let first = lower + UNIT_POS as usize * part;
+            let part = (upper - lower).div_ceil(comptime![crew.units as usize]);
+            let first = lower + unit as usize * part;
             let last = clamp_max(first + part, upper) - 1;
-            let mut candidate = u32::MAX.runtime();
+            let mut is_first = false.runtime();
             if first < upper && self.end(last) > position {
-                let is_first = first == lower || self.end(clamp_min(first, 1usize) - 1) <= position;
-                if is_first {
-                    candidate = UNIT_POS;
-                }
+                is_first = first == lower || self.end(clamp_min(first, 1usize) - 1) <= position;
             }
-            let found = least.of(candidate);
+            let found = least.first(is_first);
             if found == u32::MAX {
                 lower = upper;
             } else {
@@ -94,6 +110,15 @@ impl Regions {
         }
         upper
     }
+}
+
+/// What has been read of a region. Its bounds are computed where they are needed: units wait for a
+/// load where it is first used.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Offsets {
+    pub(super) before: Operand,
+    pub(super) own: Operand,
 }
 
 /// Where a region begins and ends, in places.
@@ -106,31 +131,67 @@ pub(super) struct Bounds {
 
 copied_through_references!(BoundsExpand);
 
-/// The least of the numbers of a cube's units.
+/// The least of the numbers of a crew's units.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Least {
-    /// One in use, one that units may still read, and one that is prepared.
+    /// One in use, one that units may still read, and one that is prepared. Planes need none.
     numbers: Slice<Atomic<u32>>,
     turn: Slice<u32>,
+    #[cube(comptime)]
+    crew: Crew,
 }
 
 #[cube]
 impl Least {
     /// A barrier must follow before the first number is told.
-    pub(super) fn new() -> Least {
+    pub(super) fn new(#[comptime] crew: Crew) -> Least {
         let numbers = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(3usize));
         if UNIT_POS == 0 {
             numbers[0].store(u32::MAX);
         }
         let mut turn = Slice::<u32>::local(1usize);
         turn[0] = 0u32;
-        Least { numbers, turn }
+        Least { numbers, turn, crew }
     }
 
-    /// The least of the numbers of all units, of which `u32::MAX` is none. Every unit of the cube
-    /// must get here.
-    pub(super) fn of(&self, number: u32) -> u32 {
+    /// The first unit of which something holds, and `u32::MAX` if it holds of none. Every unit of the
+    /// crew must get here, and they have met then.
+    pub(super) fn first(&self, holds: bool) -> u32 {
+        if comptime![self.crew.in_plane] {
+            let first = first_lane(holds);
+            sync_plane();
+            first
+        } else {
+            self.of(select(holds, UNIT_POS, u32::MAX))
+        }
+    }
+
+    /// The first of several things that hold, of which each unit asks about each `step`-th.
+    /// `u32::MAX` if none does. Every unit of the crew must get here, and they have met then.
+    pub(super) fn first_of_several(&self, holds: &Sequence<bool>, #[comptime] step: u32) -> u32 {
+        let mut first = u32::MAX.runtime();
+        #[unroll]
+        for k in 0..holds.len().comptime() {
+            let holds = *holds.index(k);
+            let before = comptime![k as u32 * step];
+            if comptime![self.crew.in_plane] {
+                let lane = first_lane(holds);
+                first = min(first, select(lane == u32::MAX, u32::MAX, before + lane));
+            } else {
+                first = min(first, select(holds, before + UNIT_POS, u32::MAX));
+            }
+        }
+        if comptime![self.crew.in_plane] {
+            sync_plane();
+            first
+        } else {
+            self.of(first)
+        }
+    }
+
+    /// The least of the numbers of all units of the cube, of which `u32::MAX` is none.
+    fn of(&self, number: u32) -> u32 {
         let mut turn_of_unit = self.turn;
         let turn = turn_of_unit[0];
         let next = select(turn == 2, 0u32, turn + 1);
@@ -144,6 +205,13 @@ impl Least {
         turn_of_unit[0] = next;
         self.numbers[turn as usize].load()
     }
+}
+
+/// The first lane of the plane of which something holds, and `u32::MAX` if it holds of none.
+#[cube]
+fn first_lane(holds: bool) -> u32 {
+    let lanes = plane_ballot(holds).extract(0usize);
+    select(lanes == 0, u32::MAX, lanes.trailing_zeros())
 }
 
 /// How many elements the shares, steps and tiles of an output hold, and where they begin: in

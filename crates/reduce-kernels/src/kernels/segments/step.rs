@@ -6,8 +6,10 @@ use reduce_planner::{Direction, SegmentsPlan};
 
 use super::{
     Reading,
+    carry::{Tail, Tails},
+    crew::{Crew, unit_of_crew},
     fetch::{Fetched, position_of},
-    regions::{Bounds, Least, Places},
+    regions::{Bounds, Least, Offsets, Places},
 };
 use crate::{
     kernels::{
@@ -40,9 +42,17 @@ pub(super) struct Board<N: Width> {
     ended: Columns<AccumulatorTypes, N>,
     /// That of no elements.
     nothing: Columns<AccumulatorTypes, N>,
-    /// What the tile has of the region that goes on, of each of the outputs side by side.
-    of_tile: Columns<AccumulatorTypes, N>,
+    /// What a strip has of the region that goes on, and of the one that ended in it and began
+    /// before, of each crew or of each of the outputs side by side.
+    goes_on: Tails<N>,
+    heads: Columns<AccumulatorTypes, N>,
     pub(super) least: Least,
+    /// Where the memory of the unit's crew begins: its loads, words of ends, and cells.
+    first_load: usize,
+    first_word: usize,
+    first_cell: usize,
+    #[cube(comptime)]
+    pub(super) crew: Crew,
     #[cube(comptime)]
     share: usize,
     #[cube(comptime)]
@@ -59,7 +69,10 @@ impl<N: Width> Board<N> {
         let team = comptime![reducer.team];
         let fields = comptime![reducer.operator.0.fields];
         let along = comptime![access.direction == Direction::Along];
-        let (share, side_by_side) = comptime![(SegmentsPlan::share(access), team.tiles_per_cube())];
+        let crew = comptime![Crew::of(team)];
+        let crews = comptime![crew.crews as usize];
+        let share = comptime![SegmentsPlan::share(access)];
+        let side_by_side = comptime![crew.side_by_side(team)];
         let members = comptime![team.units_per_tile as usize];
         let second = comptime![reading.input.second_access];
         let cells =
@@ -67,21 +80,23 @@ impl<N: Width> Board<N> {
         let vectors = comptime![members * (access.loads_in_flight + 1)];
         let values = if along {
             ComptimeOption::new_Some(Slice::of(&Shared::<[Vector<Stored, Wide>]>::new_slice(
-                vectors,
+                comptime![crews * vectors],
             )))
         } else {
             ComptimeOption::new_None()
         };
         let seconds = if comptime![along && second != CompanionAccess::None] {
             ComptimeOption::new_Some(Slice::of(&Shared::<[Vector<Stored2, Wide>]>::new_slice(
-                vectors,
+                comptime![crews * vectors],
             )))
         } else {
             ComptimeOption::new_None()
         };
-        let ends = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(members));
-        let ended = Columns::shared(cells, fields);
-        let of_tile = Columns::shared(side_by_side, fields);
+        let words = comptime![crews * members];
+        let ends = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(words));
+        let ended = Columns::shared(comptime![crews * cells], fields);
+        let goes_on = Tails::new(comptime![team.tiles_per_cube()], fields);
+        let heads = Columns::shared(comptime![team.tiles_per_cube()], fields);
         // Results of constants would be computed when the kernel is compiled, and WGSL has no
         // constant NaN for a mean. LLVM also looks through a loop; where it found a NaN under a root,
         // Mesa's software adapter stored nothing. Compilers do not look through a barrier.
@@ -89,20 +104,27 @@ impl<N: Width> Board<N> {
         if UNIT_POS == 0 {
             nothing.put(0usize, reducer.identity::<N>());
         }
-        if UNIT_POS < comptime![team.units_per_tile] {
+        if UNIT_POS < comptime![words as u32] {
             ends[UNIT_POS as usize].store(0u32);
         }
-        let least = Least::new();
+        let least = Least::new(crew);
         sync_cube();
         let direction = comptime![access.direction];
+        let nth =
+            if comptime![crews > 1] { (UNIT_POS / crew.units) as usize } else { 0usize.runtime() };
         Board::<N> {
             values,
             seconds,
             ends,
             ended,
             nothing,
-            of_tile,
+            goes_on,
+            heads,
             least,
+            first_load: nth * vectors,
+            first_word: nth * members,
+            first_cell: nth * cells,
+            crew,
             share,
             side_by_side,
             direction,
@@ -114,25 +136,25 @@ impl<N: Width> Board<N> {
     fn cell(&self, nth: usize, tile: u32) -> usize {
         match comptime![self.direction] {
             // Members have one cell more than elements, so that neighbours use different banks.
-            Direction::Along => nth + nth / comptime![self.share],
+            Direction::Along => self.first_cell + nth + nth / comptime![self.share],
             Direction::Across => nth * comptime![self.side_by_side] + tile as usize,
         }
     }
 
     /// The word of a member's ends.
     pub(super) fn ends_of(&self, member: u32) -> u32 {
-        self.ends[member as usize].load()
+        self.ends[self.first_word + member as usize].load()
     }
 
     /// Forgets the ends of a member.
     pub(super) fn clear(&self, member: u32) {
-        self.ends[member as usize].store(0u32);
+        self.ends[self.first_word + member as usize].store(0u32);
     }
 
     fn mark(&self, nth: usize) {
         let share = comptime![self.share];
         let bit = 1u32 << u32::cast_from(nth % share);
-        self.ends[nth / share].fetch_or(bit);
+        self.ends[self.first_word + nth / share].fetch_or(bit);
     }
 
     /// What a region that ends with element number `nth` has in this step.
@@ -145,17 +167,38 @@ impl<N: Width> Board<N> {
         self.nothing.at(0usize)
     }
 
-    /// Member 0 tells the others of its output what the tile has, behind the next barrier.
-    pub(super) fn tell(&self, of_tile: Accumulator<N>, share: &Share<'_>) {
-        let mut cells = self.of_tile;
+    /// Member 0 tells the others what a strip has and goes on, behind the next meeting.
+    pub(super) fn tell(&self, goes_on: Accumulator<N>, ends: bool, share: &Share<'_>) {
         if share.place.member == 0 {
-            cells.put(share.place.tile as usize, of_tile);
+            let tail = Tail::new(goes_on, u32::cast_from(ends));
+            self.goes_on.put(share.place.tile as usize, &tail);
         }
     }
 
-    /// What member 0 has told.
-    pub(super) fn told(&self, share: &Share<'_>) -> Accumulator<N> {
-        self.of_tile.at(share.place.tile as usize)
+    /// What member 0 of a crew, or of outputs, has told.
+    pub(super) fn told(&self, tile: u32) -> Tail<N> {
+        self.goes_on.at(tile as usize)
+    }
+
+    /// What member 0 has, for all members. Every unit of the crew must get here.
+    pub(super) fn for_all(&self, goes_on: Accumulator<N>, share: &Share<'_>) -> Accumulator<N> {
+        if comptime![self.crew.in_plane] {
+            goes_on.shuffle_from(0u32.runtime())
+        } else {
+            self.tell(goes_on, false.runtime(), share);
+            sync_cube();
+            self.told(share.place.tile).rest
+        }
+    }
+
+    /// Keeps what a strip has of the region that began before it.
+    pub(super) fn keep_head(&self, head: Accumulator<N>, share: &Share<'_>) {
+        let mut heads = self.heads;
+        heads.put(share.place.tile as usize, head);
+    }
+
+    pub(super) fn head(&self, share: &Share<'_>) -> Accumulator<N> {
+        self.heads.at(share.place.tile as usize)
     }
 
     /// Puts what a region has before a share before what it has in it. `word` says where it ends.
@@ -185,7 +228,8 @@ impl<N: Width> Board<N> {
                 #[unroll]
                 for k in 0..in_flight {
                     let vector = comptime![k * members] + member as usize;
-                    values[vector + vector / in_flight] = fetched.values.index(k).read();
+                    values[self.first_load + vector + vector / in_flight] =
+                        fetched.values.index(k).read();
                 }
             }
             ComptimeOption::None => {}
@@ -197,7 +241,8 @@ impl<N: Width> Board<N> {
                 #[unroll]
                 for k in 0..in_flight {
                     let vector = comptime![k * members] + member as usize;
-                    seconds[vector + vector / in_flight] = fetched.seconds.index(k).read();
+                    seconds[self.first_load + vector + vector / in_flight] =
+                        fetched.seconds.index(k).read();
                 }
             }
             ComptimeOption::None => {}
@@ -205,43 +250,45 @@ impl<N: Width> Board<N> {
     }
 
     /// Marks the ends of the regions from `first` on that end in a step, which goes from place
-    /// `start` to `stop`. `own` is where the region lies that comes as many behind the first as the
-    /// unit behind the first one. Returns the first region that does not end in the step. Every unit
-    /// of the cube must get here, and there is a barrier behind the marks.
+    /// `start` to `stop`. `own` are the offsets of the region that comes as many behind the first as
+    /// the unit behind the first one. Returns the first region that does not end in the step. Every unit
+    /// of the crew must get here, and they meet behind the marks.
     pub(super) fn mark_ends(
         &self,
         reading: &Reading<'_>,
         places: &Places,
         first: usize,
-        own: &Bounds,
+        own: &Offsets,
         start: usize,
         stop: usize,
     ) -> usize {
         let regions = reading.regions;
-        let units = comptime![reading.reducer.team.units_per_cube as usize];
+        let units = comptime![self.crew.units as usize];
+        let unit = unit_of_crew(comptime![self.crew]) as usize;
         let last = regions.count();
         // What lies before the axis belongs to no region.
-        if UNIT_POS == 0 && start < places.before {
+        if unit == 0 && start < places.before {
             self.mark(places.before - 1 - start);
         }
-        let unit = UNIT_POS as usize;
-        let mut next = self.least.of(self.mark_end(first, unit, last, own, start, stop));
+        let bounds = regions.bounds_at(own, first + unit, places);
+        let mut next = self.least.first(self.mark_end(first + unit, last, &bounds, start, stop));
         let mut seen = units.runtime();
         while next == u32::MAX {
             // Many regions end in the step: units ask about several at a time.
-            let mut several = Sequence::<Bounds>::new();
+            let mut several = Sequence::<Offsets>::new();
             #[unroll]
             for k in 0..TOGETHER {
-                several.push(regions.bounds(places, first + seen + k * units + unit));
+                several.push(regions.offsets(first + seen + k * units + unit));
             }
-            let mut candidate = u32::MAX.runtime();
+            let mut are_next = Sequence::<bool>::new();
             #[unroll]
             for k in 0..TOGETHER {
-                let nth = seen + k * units + unit;
-                let found = self.mark_end(first, nth, last, several.index(k), start, stop);
-                candidate = min(candidate, found);
+                let region = first + seen + k * units + unit;
+                let bounds = regions.bounds_at(several.index(k), region, places);
+                are_next.push(self.mark_end(region, last, &bounds, start, stop));
             }
-            next = self.least.of(candidate);
+            let found = self.least.first_of_several(&are_next, comptime![units as u32]);
+            next = select(found == u32::MAX, u32::MAX, u32::cast_from(seen) + found);
             seen += comptime![TOGETHER * units];
             // Among offsets that descend there may be no such region.
             if next == u32::MAX && first + seen > last {
@@ -251,24 +298,20 @@ impl<N: Width> Board<N> {
         first + next as usize
     }
 
-    /// Marks the end of the region that comes `nth` behind the `first`. Returns this number if it is
-    /// the first region that ends behind the step, and otherwise `u32::MAX`.
+    /// Marks the end of a region. Returns whether it is the first one that ends behind the step.
     fn mark_end(
         &self,
-        first: usize,
-        nth: usize,
+        region: usize,
         last: usize,
         bounds: &Bounds,
         start: usize,
         stop: usize,
-    ) -> u32 {
-        let region = first + nth;
+    ) -> bool {
         let Bounds { begin, end } = *bounds;
         if region < last && begin < end && end > start && end <= stop {
             self.mark(end - 1 - start);
         }
-        let is_next = region <= last && begin <= stop && (end > stop || region == last);
-        select(is_next, u32::cast_from(nth), u32::MAX)
+        region <= last && begin <= stop && (end > stop || region == last)
     }
 
     /// Takes the elements of a share. `word` says with which of them regions end: what those have in
@@ -361,7 +404,7 @@ impl<N: Width> Board<N> {
         let in_flight = comptime![share.access.loads_in_flight];
         let member = share.place.member as usize;
         let place = start + (member * in_flight + k) * comptime![share.access.vector];
-        let vector = member * comptime![in_flight + 1] + k;
+        let vector = self.first_load + member * comptime![in_flight + 1] + k;
         let values = self.values.unwrap();
         Loaded {
             value: values[vector],
