@@ -63,6 +63,38 @@ fn an_array_is_reduced_into_a_file() {
     assert_eq!(Array::read(&output).unwrap().shape, [1, 3, 1]);
 }
 
+/// Segments by offsets from a file have a result each; wrong offsets are named.
+#[test]
+fn segments_are_reduced_into_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.npy"), folder.path().join("out.npy"));
+    let offsets = folder.path().join("offsets.npy");
+    array(&[6, 2], |i| i as f32).write(&input).unwrap();
+    write_raw(&offsets, &[4], npyz::Order::C, &[0i32, 1, 1, 6]);
+    let arguments = [text(&input), "--op", "sum", "--axes", "0", "--segments", text(&offsets)];
+    let written = ["--output", text(&output), "--json"];
+    let report = json(&[&arguments[..], &written].concat());
+    assert_eq!(report["segments"], 3);
+    assert_eq!(report["output_shape"], serde_json::json!([3, 2]));
+    assert_eq!(report["plan"]["cubes"], 1, "{report}");
+    let expected = [0.0, 1.0, 0.0, 0.0, 30.0, 35.0];
+    assert_eq!(Array::read(&output).unwrap(), array(&[3, 2], |i| expected[i]));
+    let said = String::from_utf8(reduce(&arguments).stdout).unwrap();
+    assert!(said.contains("over axes [0] in 3 segments gives f32 [3, 2]"), "{said}");
+
+    write_raw(&offsets, &[3], npyz::Order::C, &[0i32, 7, 6]);
+    let refused = reduce(&arguments);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success());
+    assert!(said.contains("offset number 1 is 7, and must be from 0 to 6"), "{said}");
+    for others in [&["--apply", "softmax"][..], &["--op", "top_k", "--k", "1"]] {
+        let given = [&[text(&input), "--axes", "0", "--segments", text(&offsets)], others];
+        let refused = reduce(&given.concat());
+        assert!(!refused.status.success());
+        assert!(String::from_utf8(refused.stderr).unwrap().contains("segments"));
+    }
+}
+
 /// Selections have a file for the values and one for the positions, quantiles an axis of their own.
 #[test]
 fn elements_are_selected_into_files() {

@@ -18,7 +18,7 @@ use reduce_kernels::{
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::Arity,
     pairs::reduce_pair,
-    planner::{Choice, Estimate, Plan, Problem, ScheduleKind, reduced_axes},
+    planner::{Choice, Estimate, Plan, Refusal, ScheduleKind, SegmentsPlan, reduced_axes},
     plans::{Numerics, use_numerics},
     reduce, storage_type,
 };
@@ -74,6 +74,11 @@ struct Arguments {
     /// Keep the reduced axes with size 1.
     #[arg(long)]
     keepdims: bool,
+    /// Offsets of segments of the axis, each of which is reduced to a result of its own: segment
+    /// number `s` has the elements from offset number `s` up to the next, without the last. An array
+    /// of one dimension, of integers of 32 or 64 bits.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "keepdims"])]
+    segments: Option<PathBuf>,
     #[command(flatten)]
     parameters: Parameters,
     #[command(flatten)]
@@ -170,11 +175,13 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     with: Option<Second>,
     axes: Vec<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<usize>,
     output_shape: Vec<usize>,
     device: String,
     backend: String,
     compiler: &'static str,
-    plan: Option<Plan>,
+    plan: Option<PlanOfEither>,
     plan_in_words: String,
     expected_microseconds: f64,
     /// The terms of the expected time.
@@ -250,6 +257,49 @@ struct Refused {
     reason: String,
 }
 
+/// The plan of a whole reduction, or of one of segments.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PlanOfEither {
+    Whole(Plan),
+    Segments(SegmentsPlan),
+}
+
+/// What was chosen, and why.
+struct Chosen {
+    plan: PlanOfEither,
+    words: String,
+    expected_microseconds: f64,
+    estimate: Estimate,
+    refused: Vec<Refused>,
+}
+
+impl Chosen {
+    fn whole(choice: &Choice) -> Self {
+        let refused = |refusal: &Refusal| Refused {
+            schedule: refusal.kind,
+            reason: refusal.reason.to_string(),
+        };
+        Self {
+            plan: PlanOfEither::Whole(choice.plan),
+            words: choice.plan.to_string(),
+            expected_microseconds: choice.expected_microseconds(),
+            estimate: choice.estimate,
+            refused: choice.refused.iter().map(refused).collect(),
+        }
+    }
+
+    fn segments(choice: &Choice<SegmentsPlan>) -> Self {
+        Self {
+            plan: PlanOfEither::Segments(choice.plan),
+            words: choice.plan.to_string(),
+            expected_microseconds: choice.expected_microseconds(),
+            estimate: choice.estimate,
+            refused: Vec::new(),
+        }
+    }
+}
+
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // What can be wrong without a device is told before one is looked for.
     if let Some((function, options)) = arguments.applied()? {
@@ -264,8 +314,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     arguments.check_no_selection(operation.name())?;
     arguments.check_files(operation.name(), operation.results())?;
     let (input, axes) = arguments.read()?;
-    let second = arguments.with.as_deref().map(Array::read).transpose()?;
-    let work = Work { arguments, operation, input: &input, second: second.as_ref(), axes: &axes };
+    let read = |path: &Option<PathBuf>| path.as_deref().map(Array::read).transpose();
+    let (second, offsets) = (read(&arguments.with)?, read(&arguments.segments)?);
+    let (second, offsets) = (second.as_ref(), offsets.as_ref());
+    let work = Work { arguments, operation, input: &input, second, offsets, axes: &axes };
     let (report, results) = on_device(arguments.backend, work)??;
     arguments.write(&results)?;
     if arguments.json {
@@ -335,6 +387,7 @@ struct Work<'a> {
     operation: Operation,
     input: &'a Array,
     second: Option<&'a Array>,
+    offsets: Option<&'a Array>,
     axes: &'a [usize],
 }
 
@@ -377,26 +430,52 @@ impl Work<'_> {
         if let Some(element) = arguments.accumulate {
             reduction = reduction.accumulate_in(element);
         }
+        if let Some(offsets) = self.offsets {
+            let offsets = upload(client, offsets);
+            let segments = || reduction.clone().segments(&offsets);
+            segments().check_offsets(client)?;
+            let problem = segments().problem()?;
+            let chosen = match problem.segments() * problem.axis().outputs() {
+                0 => None,
+                _ => Some(Chosen::segments(&segments().choose(client)?)),
+            };
+            let (outputs, microseconds) =
+                time(client, || Ok(O::Results::into_list(segments().run(client)?)))?;
+            let results = download(client, &outputs)?;
+            return Ok((
+                self.report(place, chosen, problem.bytes(), &results, microseconds),
+                results,
+            ));
+        }
         let problem = reduction.problem()?;
-        let choice = match problem.outputs() {
+        let chosen = match problem.outputs() {
             0 => None,
-            _ => Some(reduction.choose(client)?),
+            _ => Some(Chosen::whole(&reduction.choose(client)?)),
         };
         let (outputs, microseconds) =
             time(client, || Ok(O::Results::into_list(reduction.clone().run(client)?)))?;
         let results = download(client, &outputs)?;
-        Ok((self.report(place, choice, &problem, &results, microseconds), results))
+        Ok((self.report(place, chosen, problem.bytes(), &results, microseconds), results))
     }
 
     fn report(
         self,
         place: Place,
-        choice: Option<Choice>,
-        problem: &Problem,
+        chosen: Option<Chosen>,
+        bytes: u64,
         results: &[Array],
         microseconds: f64,
     ) -> Report {
-        let Work { arguments, operation, input, second, axes } = self;
+        let Work { arguments, operation, input, second, offsets, axes } = self;
+        let (plan, plan_in_words, expected_microseconds, estimate, refused) = match chosen {
+            Some(Chosen { plan, words, expected_microseconds, estimate, refused }) => {
+                (Some(plan), words, expected_microseconds, Some(estimate), refused)
+            }
+            None => {
+                let words = "nothing to launch: the result has no elements".into();
+                (None, words, 0.0, None, Vec::new())
+            }
+        };
         Report {
             op: operation.name(),
             parameters: arguments.parameters.given().collect(),
@@ -405,29 +484,18 @@ impl Work<'_> {
             with: second
                 .map(|second| Second { dtype: second.element, shape: second.shape.clone() }),
             axes: axes.to_vec(),
+            segments: offsets.map(|offsets| offsets.shape[0] - 1),
             output_shape: results[0].shape.clone(),
             device: place.device,
             backend: place.backend.to_string(),
             compiler: place.compiler,
-            plan_in_words: match &choice {
-                Some(choice) => choice.plan.to_string(),
-                None => "nothing to launch: the result has no elements".into(),
-            },
-            plan: choice.as_ref().map(|choice| choice.plan),
-            expected_microseconds: choice
-                .as_ref()
-                .map_or(0.0, |choice| choice.expected_microseconds()),
-            estimate: choice.as_ref().map(|choice| choice.estimate),
-            refused: choice
-                .iter()
-                .flat_map(|choice| &choice.refused)
-                .map(|refusal| Refused {
-                    schedule: refusal.kind,
-                    reason: refusal.reason.to_string(),
-                })
-                .collect(),
+            plan,
+            plan_in_words,
+            expected_microseconds,
+            estimate,
+            refused,
             microseconds,
-            gigabytes_per_second: gigabytes_per_second(problem.bytes(), microseconds),
+            gigabytes_per_second: gigabytes_per_second(bytes, microseconds),
             results: Results::new(results),
         }
     }
@@ -480,8 +548,13 @@ fn print(report: &Report, explain: bool) -> io::Result<()> {
         Some(Second { dtype, shape }) => format!(" and {dtype} {shape:?}"),
         None => String::new(),
     };
+    let segments = match report.segments {
+        Some(segments) => format!(" in {}", counted(segments, "segment")),
+        None => String::new(),
+    };
     say(format_args!(
-        "{op} of {dtype} {shape:?}{second} over axes {axes:?} gives {types} {output_shape:?}"
+        "{op} of {dtype} {shape:?}{second} over axes {axes:?}{segments} gives {types} \
+         {output_shape:?}"
     ))?;
     say(format_args!("plan: {}", report.plan_in_words))?;
     if explain {

@@ -126,6 +126,7 @@ impl Arguments {
             ("probabilities", probabilities.is_some() && name != "top_k"),
             ("fill", fill.is_some() && !is_mask),
             ("with", self.with.is_some()),
+            ("segments", self.segments.is_some()),
             ("accumulate", self.accumulate.is_some()),
             ("type", self.result_type.is_some() && !has_type),
         ];
