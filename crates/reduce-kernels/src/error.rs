@@ -355,6 +355,20 @@ pub(crate) enum Reason {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// Keys are not of one dimension.
+    #[error("keys have one dimension, not the shape {found:?}")]
+    KeysShape {
+        /// Their shape.
+        found: Vec<usize>,
+    },
+    /// Keys of this type do not name so many segments.
+    #[error("keys of {found} do not name {segments} segments: keys are of i32, i64, u32 or u64")]
+    Keys {
+        /// Their type.
+        found: ElementType,
+        /// The number of segments.
+        segments: usize,
+    },
     /// An offset descends or lies outside of the axis.
     #[error("offset number {nth} is {found}, and must be from {least} to {len}")]
     Offset {
@@ -406,12 +420,14 @@ impl ReduceError {
             | Reason::ClassShape { .. }
             | Reason::PositionsShape { .. }
             | Reason::OffsetsShape { .. }
+            | Reason::KeysShape { .. }
             | Reason::OutputShape { .. }
             | Reason::OutputStrides { .. } => ErrorKind::Shape,
             Reason::StorageType(_)
             | Reason::Types { .. }
             | Reason::ListTypes { .. }
             | Reason::ClassType { .. }
+            | Reason::Keys { .. }
             | Reason::QuantileType { .. }
             | Reason::ProbabilityTypes { .. }
             | Reason::AppliedType { .. } => ErrorKind::Type,

@@ -29,6 +29,7 @@ use crate::recorded::{RecordedCall, RecordedSegments};
 use crate::{
     error::{Reason, ReduceError},
     host::{
+        self,
         call::Call,
         segments::request::{SegmentsRequest, StatedSegments},
     },
@@ -60,6 +61,41 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     pub fn segments(self, offsets: &'a T) -> SegmentedReduction<'a, O, T> {
         SegmentedReduction { reduction: self, offsets, plan: None }
     }
+}
+
+/// The offsets of segments that keys name, for [`Reduction::segments`]: element number `i` of the
+/// axis belongs to segment number `keys[i]`. The keys must be sorted; a segment that none names has
+/// no elements, and elements with other keys than `0..segments` belong to none.
+///
+/// Keys are a tensor of one dimension, of i32, i64, u32 or u64. Nothing is read back: of keys that
+/// are not sorted, the offsets are arbitrary, and none exceeds the number of keys. They are of u32,
+/// or of u64 if there are more keys than u32 counts.
+///
+/// ```no_run
+/// use reduce_kernels::{Max, ReduceError, cubecl, reduce, segments::offsets_of_sorted_keys};
+///
+/// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+/// // The greatest value of each of 1000 users, whose events are sorted by user.
+/// # fn example(
+/// #     client: &Client,
+/// #     values: &TensorHandle,
+/// #     users: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let offsets = offsets_of_sorted_keys(client, users, 1000)?;
+/// let greatest = reduce(Max, values).segments(&offsets).run(client)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Keys of several dimensions or of another type, more segments than their type counts, and a device
+/// that lacks the type, the indices or the memory.
+pub fn offsets_of_sorted_keys(
+    client: &Client,
+    keys: &TensorHandle,
+    segments: usize,
+) -> Result<TensorHandle, ReduceError> {
+    host::segments::keys::offsets_of_sorted_keys(client, keys, segments)
 }
 
 /// A reduction of segments that is being described; see [`Reduction::segments`]. It does nothing

@@ -94,7 +94,7 @@ pub use error::{DeviceError, PlanError, ProblemError, Role};
 pub use estimate::{Estimate, Limit};
 pub use illegal::{Illegal, Quantity};
 pub use kind::ScheduleKind;
-pub use limits::{applied_needs_wide_indices, check_limits, needs_wide_indices};
+pub use limits::{applied_needs_wide_indices, check_index_span, check_limits, needs_wide_indices};
 pub use list::{
     AppliedListPlan, AppliedListProblem, ListApplication, ListLaunch, ListPlan, ListShare,
     choose_applied_list, choose_list,

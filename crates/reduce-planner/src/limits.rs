@@ -91,7 +91,15 @@ pub(crate) fn check_applied(applied: &AppliedProblem, device: &Device) -> Result
 /// that makes no sense.
 pub fn check_limits(problem: &Problem, device: &Device, span: u64) -> Result<bool, PlanError> {
     check(problem, device)?;
-    let span = span.max(problem.index_span());
+    check_index_span(span.max(problem.index_span()), device)
+}
+
+/// Checks that the device's indices reach `span`. Gives whether they need 64 bits.
+///
+/// # Errors
+///
+/// [`PlanError::IndexTooNarrow`].
+pub fn check_index_span(span: u64, device: &Device) -> Result<bool, PlanError> {
     check_span(span, device)?;
     Ok(span > NARROW_LIMIT)
 }

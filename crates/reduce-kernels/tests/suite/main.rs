@@ -135,6 +135,7 @@ macro_rules! suite {
                 segments_of_two_inputs: segments::two_inputs;
                 segments_without_elements: segments::empty;
                 segments_with_hostile_offsets: segments::hostile_offsets;
+                segments_of_sorted_keys: segments::sorted_keys;
                 segments_contract: segments::contract;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;

@@ -15,6 +15,7 @@ use reduce_kernels::{
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     reduce,
+    segments::offsets_of_sorted_keys,
 };
 
 use crate::{
@@ -327,6 +328,44 @@ pub(crate) fn empty(client: &Client) {
     let one = tensor(client, &[0u32], &[1], &[1]);
     let sums = reduce(Sum, &x).segments(&one).run(client).unwrap();
     assert_eq!(sums.shape()[..], [0]);
+}
+
+/// Sorted keys name segments, some of which have no elements, and some keys no segment.
+pub(crate) fn sorted_keys(client: &Client) {
+    let device = capable_device(client);
+    let mut rng = StdRng::seed_from_u64(5);
+    for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
+        if !device.has(element) {
+            continue;
+        }
+        for (count, segments) in [(0, 3), (1, 1), (700, 40), (5000, 9000), (3000, 0)] {
+            let least = if element.is_signed() { -4 } else { 0 };
+            let mut keys: Vec<i64> =
+                (0..count).map(|_| rng.random_range(least..segments as i64 + 5)).collect();
+            keys.sort_unstable();
+            // Every second element is a key.
+            let held: Vec<f64> = keys.iter().flat_map(|&key| [key as f64, 7.0]).collect();
+            let tensor_of_keys =
+                tensor_of(client, element, &encode(element, &held), &[count], &[2]);
+            let offsets = offsets_of_sorted_keys(client, &tensor_of_keys, segments).unwrap();
+            assert_eq!(offsets.shape()[..], [segments + 1]);
+            let found = read::<u32>(client, &offsets, segments + 1);
+            for (segment, &offset) in found.iter().enumerate() {
+                let expected = keys.partition_point(|&key| key < segment as i64);
+                assert_eq!(offset as usize, expected, "{element}: {segment} of {segments}");
+            }
+        }
+    }
+    let floats = tensor(client, &[1.0f32], &[1], &[1]);
+    let error = offsets_of_sorted_keys(client, &floats, 3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Type);
+    assert!(error.to_string().starts_with("keys of f32 do not name 3 segments"), "{error}");
+    let matrix = tensor(client, &[1u32], &[1, 1], &[1, 1]);
+    let error = offsets_of_sorted_keys(client, &matrix, 3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    let few = tensor(client, &[1i32], &[1], &[1]);
+    let error = offsets_of_sorted_keys(client, &few, usize::MAX / 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Type);
 }
 
 /// Offsets that descend, are negative or lie behind the axis: calls end, and write nothing but

@@ -1,5 +1,7 @@
 //! Reductions of segments. [`request`] holds what the caller asked for and states it as the
-//! reduction of an axis and the number of its segments; [`launch`] launches what a plan says.
+//! reduction of an axis and the number of its segments; [`launch`] launches what a plan says, and
+//! [`keys`] makes offsets of sorted keys.
 
+pub(crate) mod keys;
 pub(crate) mod launch;
 pub(crate) mod request;

@@ -10,6 +10,7 @@ mod carry;
 mod crew;
 mod fetch;
 mod inside;
+mod keys;
 mod merge;
 mod regions;
 mod step;
@@ -38,7 +39,7 @@ use crate::operator::{
     Accumulator, AccumulatorTypes, Columns, Operand, OperatorRef, Parameters, Single, Wide, Width,
 };
 
-pub(crate) use self::merge::merge_segments;
+pub(crate) use self::{keys::offsets_of_keys, merge::merge_segments};
 
 /// The numbers of a reduction of segments.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -1,0 +1,87 @@
+//! Makes offsets of sorted keys.
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{ElementType, InputSpec, PlanError, Role, check_index_span};
+
+use crate::{
+    device_of,
+    element::storage_type,
+    error::{Reason, ReduceError},
+    host::bound::{Bound, output_bytes},
+    input::sealed::Layout,
+    kernels::segments::offsets_of_keys,
+};
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+/// The offsets of `segments` segments that sorted keys name.
+pub(crate) fn offsets_of_sorted_keys(
+    client: &Client,
+    keys: &TensorHandle,
+    segments: usize,
+) -> Result<TensorHandle, ReduceError> {
+    let InputSpec { element, shape, strides, .. } = keys.spec()?;
+    let (&[count], &[stride]) = (shape, strides) else {
+        return Err(Reason::KeysShape { found: shape.to_vec() }.into());
+    };
+    // Keys of this type name no further segment.
+    let most = match element {
+        ElementType::I32 => i32::MAX as u64,
+        ElementType::U32 => u64::from(u32::MAX),
+        ElementType::I64 => i64::MAX as u64,
+        ElementType::U64 => u64::MAX,
+        _ => 0,
+    };
+    if most == 0 || segments as u64 > most {
+        return Err(Reason::Keys { found: element, segments }.into());
+    }
+    let device = device_of(client);
+    if !device.has(element) {
+        let device = device.name.clone();
+        return Err(PlanError::ElementUnsupported { device, element }.into());
+    }
+    let last = count.saturating_sub(1).saturating_mul(stride);
+    let span = if count == 0 { 0 } else { last.saturating_add(1) };
+    let wide = check_index_span((span as u64).max((segments as u64).saturating_add(1)), &device)?;
+    let address = if wide { AddressType::U64 } else { AddressType::U32 };
+    let keys = Bound::check_input(client, Role::Offsets, &keys.handle, span, element)?;
+    let narrow = u32::try_from(count).is_ok();
+    let result = if narrow { ElementType::U32 } else { ElementType::U64 };
+    let shape = [segments + 1];
+    let spec = InputSpec { element: result, shape: &shape, strides: &[1], alignment: 1 };
+    let handle = client.empty(output_bytes(client, &spec)?);
+    let offsets = Bound::own(handle.clone().binding(), segments + 1, result.bytes());
+    let cubes = (segments as u64 + 1).div_ceil(u64::from(UNITS));
+    let [x, y, z] = device.grid(cubes).ok_or(Reason::Keys { found: element, segments })?;
+    macro_rules! launch {
+        ($key:ty, $offset:ty) => {
+            // SAFETY: the buffer of keys holds `count` of them, `stride` elements apart, that of
+            // offsets one more than there are segments, and the kernel takes no others.
+            unsafe {
+                offsets_of_keys::launch_unchecked::<$key, $offset>(
+                    client,
+                    CubeCount::Static(x, y, z),
+                    CubeDim::new_1d(UNITS),
+                    address,
+                    keys.elements(),
+                    offsets.elements(),
+                    count,
+                    stride,
+                    segments,
+                )
+            }
+        };
+    }
+    match (element, narrow) {
+        (ElementType::I32, true) => launch!(i32, u32),
+        (ElementType::U32, true) => launch!(u32, u32),
+        (ElementType::I64, true) => launch!(i64, u32),
+        (ElementType::U64, true) => launch!(u64, u32),
+        (ElementType::I32, false) => launch!(i32, u64),
+        (ElementType::U32, false) => launch!(u32, u64),
+        (ElementType::I64, false) => launch!(i64, u64),
+        _ => launch!(u64, u64),
+    }
+    Ok(TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(result)))
+}
