@@ -18,6 +18,7 @@ use crate::{
             request::{ApplyRequest, OperandSpec},
         },
         call::Call,
+        segments::request::OffsetsSpec,
         types::applied_type,
     },
     input::{Input, alignment_of},
@@ -59,9 +60,18 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
 pub struct AppliedReduction<'a, O, F, T> {
     pub(crate) reduction: Reduction<'a, O, T>,
     apply: F,
-    pub(crate) operands: Vec<(&'a T, Axes)>,
+    pub(crate) operands: Vec<Beside<'a, T>>,
+    pub(crate) offsets: Option<&'a T>,
     output: Option<ElementType>,
     plan: Option<AppliedPlan>,
+}
+
+/// An operand, and the axes of the input that are its own.
+pub(crate) struct Beside<'a, T> {
+    pub(crate) operand: &'a T,
+    axes: Axes,
+    /// Whether it has segments in place of the axis.
+    of_segments: bool,
 }
 
 impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, T> {
@@ -70,6 +80,7 @@ impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, 
             .field("reduction", &self.reduction)
             .field("apply", &F::NAME)
             .field("operands", &self.operands.len())
+            .field("offsets", &self.offsets)
             .field("output", &self.output)
             .field("plan", &self.plan)
             .finish()
@@ -81,7 +92,8 @@ pub type WithResults<O> = (TensorHandle, Outputs<O, TensorHandle>);
 
 impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction<'a, O, F, T> {
     pub(crate) fn new(reduction: Reduction<'a, O, T>, apply: F) -> Self {
-        Self { reduction, apply, operands: Vec::new(), output: None, plan: None }
+        let (operands, offsets) = (Vec::new(), None);
+        Self { reduction, apply, operands, offsets, output: None, plan: None }
     }
 
     /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
@@ -92,7 +104,44 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     /// 1, a residual is one over `..`. The operand is read once for each element of the input,
     /// mostly from the cache if it is repeated.
     pub fn operand(mut self, operand: &'a T, axes: impl Into<Axes>) -> Self {
-        self.operands.push((operand, axes.into()));
+        self.operands.push(Beside { operand, axes: axes.into(), of_segments: false });
+        self
+    }
+
+    /// Adds the next operand like [`operand`](Self::operand). It has [segments](Self::segments) in
+    /// place of the axis: each element of the input gets the operand's element of its segment. The axis
+    /// is among its axes.
+    ///
+    /// The results of an earlier reduction of the same segments are such an operand.
+    pub fn operand_of_segments(mut self, operand: &'a T, axes: impl Into<Axes>) -> Self {
+        self.operands.push(Beside { operand, axes: axes.into(), of_segments: true });
+        self
+    }
+
+    /// Reduces segments of the one axis of the reduction, and applies the results of each to its own
+    /// elements: the softmax of each sentence of a batch whose sentences follow each other, or the
+    /// attention of each node of a graph to its neighbours.
+    ///
+    /// `offsets` are those of [`Reduction::segments`]. Elements that no segment has become 0. A plan
+    /// that was set before is dropped.
+    ///
+    /// ```no_run
+    /// use reduce_kernels::{ReduceError, cubecl, normalize::Softmax};
+    ///
+    /// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+    /// // `scores` has an element for each edge of a graph, sorted by the node that it leads to, and
+    /// // node number `v` has the edges from `offsets[v]` up to `offsets[v + 1]`.
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     scores: &TensorHandle,
+    /// #     offsets: &TensorHandle,
+    /// # ) -> Result<(), ReduceError> {
+    /// let attention = Softmax.of(scores, 0).segments(offsets).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn segments(mut self, offsets: &'a T) -> Self {
+        self.offsets = Some(offsets);
+        self.plan = None;
         self
     }
 
@@ -196,8 +245,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
 
     fn buffer_bytes(&self) -> Vec<Option<u64>> {
         let Reduction { input, second, .. } = self.reduction;
-        let operands = self.operands.iter().map(|&(operand, _)| operand);
-        let all = core::iter::once(input).chain(second).chain(operands);
+        let operands = self.operands.iter().map(|beside| beside.operand);
+        let all = core::iter::once(input).chain(second).chain(operands).chain(self.offsets);
         all.map(|tensor| tensor.buffer_bytes()).collect()
     }
 
@@ -222,17 +271,26 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         reduction.outputs = [None; 3];
         reduction.outputs[..O::Results::COUNT].fill(Some(real));
         reduction.plan = None;
+        let offsets = self.offsets.map(|offsets| OffsetsSpec::of(&offsets.spec()?)).transpose()?;
         let mut operands = Vec::with_capacity(1 + self.operands.len());
         operands.extend(reduction.second.clone().map(|second| OperandSpec {
             element: second.element,
             strides: second.strides,
+            segment_stride: None,
             alignment: second.alignment,
         }));
-        for (nth, &(operand, ref axes)) in self.operands.iter().enumerate() {
-            operands.push(operand_spec(nth, input.shape, operand, axes)?);
+        let axis = reduction.axes.as_deref().and_then(|axes| axes.first()).copied().unwrap_or(0);
+        for (nth, beside) in self.operands.iter().enumerate() {
+            let segments = match (beside.of_segments, offsets) {
+                (true, Some(OffsetsSpec { segments, .. })) => Some((axis, segments)),
+                (true, None) => return Err(Reason::OperandOfNoSegments { nth }.into()),
+                (false, _) => None,
+            };
+            operands.push(operand_spec(nth, input.shape, beside, segments)?);
         }
         let task = ApplyRequest {
             reduction,
+            offsets,
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
             layout,
@@ -298,26 +356,33 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
 
     fn tensors(&self) -> Tensors<'a> {
         let second = self.reduction.second;
-        let operands = self.operands.iter().map(|&(operand, _)| operand).collect();
-        Tensors { input: self.reduction.input, second, operands }
+        let operands = self.operands.iter().map(|beside| beside.operand).collect();
+        Tensors { input: self.reduction.input, second, operands, offsets: self.offsets }
     }
 }
 
-/// The strides of an operand along the axes of an input of this shape.
+/// The strides of an operand along the axes of an input of this shape. `segments` is the axis that
+/// the operand has segments of, and their number.
 fn operand_spec<T: Input>(
     nth: usize,
     shape: &[usize],
-    operand: &T,
-    axes: &Axes,
+    beside: &Beside<'_, T>,
+    segments: Option<(usize, usize)>,
 ) -> Result<OperandSpec, ReduceError> {
-    let spec = operand.spec()?;
-    let axes = axes.as_slice().map_or_else(|| (0..shape.len()).collect(), <[usize]>::to_vec);
+    let mut shape = shape.to_vec();
+    if let Some((axis, segments)) = segments {
+        if let Some(extent) = shape.get_mut(axis) {
+            *extent = segments;
+        }
+    }
+    let spec = beside.operand.spec()?;
+    let axes = beside.axes.as_slice().map_or_else(|| (0..shape.len()).collect(), <[usize]>::to_vec);
     reduce_planner::reduced_axes(shape.len(), Some(&axes))?;
     let fits = axes.len() == spec.shape.len()
         && spec.strides.len() == spec.shape.len()
         && axes.iter().zip(spec.shape).all(|(&axis, &extent)| [1, shape[axis]].contains(&extent));
     if !fits {
-        let (found, shape) = (spec.shape.to_vec(), shape.to_vec());
+        let found = spec.shape.to_vec();
         return Err(Reason::OperandShape { nth, found, axes, shape }.into());
     }
     let mut strides = vec![0; shape.len()];
@@ -326,7 +391,8 @@ fn operand_spec<T: Input>(
             strides[axis] = spec.strides[nth];
         }
     }
-    Ok(OperandSpec { element: spec.element, strides, alignment: spec.alignment })
+    let segment_stride = segments.map(|(axis, _)| core::mem::take(&mut strides[axis]));
+    Ok(OperandSpec { element: spec.element, strides, segment_stride, alignment: spec.alignment })
 }
 
 /// The strides and the alignment of a supplied output.

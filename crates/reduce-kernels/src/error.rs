@@ -355,6 +355,12 @@ pub(crate) enum Reason {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// An operand has segments, and the reduction does not.
+    #[error("operand {nth} has segments, and the reduction has none")]
+    OperandOfNoSegments {
+        /// Index of the operand, counted from 0.
+        nth: usize,
+    },
     /// Keys are not of one dimension.
     #[error("keys have one dimension, not the shape {found:?}")]
     KeysShape {
@@ -420,6 +426,7 @@ impl ReduceError {
             | Reason::ClassShape { .. }
             | Reason::PositionsShape { .. }
             | Reason::OffsetsShape { .. }
+            | Reason::OperandOfNoSegments { .. }
             | Reason::KeysShape { .. }
             | Reason::OutputShape { .. }
             | Reason::OutputStrides { .. } => ErrorKind::Shape,

@@ -105,6 +105,9 @@ pub struct RecordedOperand {
     pub element: ElementType,
     /// Its strides along the axes of the first input, in elements: 0 where it repeats its elements.
     pub strides: Vec<usize>,
+    /// Its stride from one segment to the next, of an operand that has segments in place of the axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_stride: Option<usize>,
     /// Alignment in bytes of its first element, 16 at most.
     pub alignment: usize,
 }
@@ -119,6 +122,9 @@ pub struct RecordedApplication {
     pub function: String,
     /// The reduction, whose results have the type in which they are applied.
     pub reduction: RecordedReduction,
+    /// Number of segments of the axis, and type of their offsets, if results are those of segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<(usize, ElementType)>,
     /// The type of the output that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<ElementType>,
@@ -340,7 +346,7 @@ fn parsed<R: DeserializeOwned>(text: &str) -> Result<R, RecordedError> {
 
 impl RecordedOperand {
     pub(crate) fn new(element: ElementType, strides: &[usize], alignment: usize) -> Self {
-        Self { element, strides: strides.to_vec(), alignment }
+        Self { element, strides: strides.to_vec(), segment_stride: None, alignment }
     }
 }
 
@@ -374,9 +380,16 @@ impl fmt::Display for RecordedApplication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Results have the type in which they are applied, which the input's type says.
         let reduction = RecordedReduction { outputs: [None; 3], ..self.reduction.clone() };
-        write!(f, "{} after {reduction}", self.function)?;
-        for RecordedOperand { element, strides, .. } in &self.operands {
+        write!(f, "{} after ", self.function)?;
+        if let Some((segments, offsets)) = self.segments {
+            write!(f, "{segments} segments by {offsets} of ")?;
+        }
+        write!(f, "{reduction}")?;
+        for RecordedOperand { element, strides, segment_stride, .. } in &self.operands {
             write!(f, " operand {element} strides {strides:?}")?;
+            if let Some(stride) = segment_stride {
+                write!(f, ", {stride} from segment to segment")?;
+            }
         }
         if let Some(output) = self.output {
             write!(f, " to {output}")?;

@@ -21,7 +21,7 @@ use crate::{
             request::{ListRequest, ListTask},
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
-        segments::request::SegmentsRequest,
+        segments::request::{OffsetsSpec, SegmentsRequest},
         settings,
         top_k::{
             launch::Selecting,
@@ -201,11 +201,15 @@ impl RecordedApplication {
         let operands = second.chain(&self.operands).map(|operand| OperandSpec {
             element: operand.element,
             strides: operand.strides.clone(),
+            segment_stride: operand.segment_stride,
             alignment: alignment_of(operand.alignment as u64),
         });
         let layout = self.output_layout.clone();
+        let offsets =
+            |&(segments, element): &(usize, _)| OffsetsSpec { segments, element, stride: 1 };
         Ok(ApplyRequest {
             reduction: self.reduction.request::<O>()?,
+            offsets: self.segments.as_ref().map(offsets),
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
             layout: layout.map(|(strides, alignment)| (strides, alignment_of(alignment as u64))),
@@ -317,7 +321,8 @@ impl RecordedSegments {
     /// plan.
     fn request<O: Operator>(&self) -> Result<SegmentsRequest<'_>, ReduceError> {
         let reduce = self.axis.request::<O>()?;
-        let request = SegmentsRequest::new(reduce, self.segments, (self.offsets, 1))?;
+        let offsets = OffsetsSpec { segments: self.segments, element: self.offsets, stride: 1 };
+        let request = SegmentsRequest::new(reduce, offsets)?;
         let output = self.output_strides.as_deref().map(Cow::Borrowed);
         let shape = request.shape();
         Ok(SegmentsRequest {

@@ -22,19 +22,20 @@ use core::fmt;
 use std::borrow::Cow;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Choice, ElementType, InputSpec, SegmentsPlan, SegmentsProblem};
+use reduce_planner::{Choice, ElementType, SegmentsPlan, SegmentsProblem};
 
 #[cfg(feature = "serde")]
 use crate::recorded::{RecordedCall, RecordedSegments};
 use crate::{
+    applied_reduction::AppliedReduction,
     error::{Reason, ReduceError},
     host::{
         self,
         call::Call,
-        segments::request::{SegmentsRequest, StatedSegments},
+        segments::request::{OffsetsSpec, SegmentsRequest, StatedSegments},
     },
     input::Input,
-    operator::{Arity, Operator},
+    operator::{Apply, Arity, Operator},
     plan_in_use::PlanInUse,
     reduction::{Outputs, Reduction},
 };
@@ -124,6 +125,32 @@ impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
         self
     }
 
+    /// Applies the results to each element of their segment; see
+    /// [`AppliedReduction::segments`](crate::normalize::AppliedReduction::segments). A plan that was
+    /// set before is dropped.
+    ///
+    /// ```no_run
+    /// # use reduce_kernels::{
+    /// #     ReduceError,
+    /// #     cubecl::{prelude::*, std::tensor::TensorHandle},
+    /// #     normalize::Scaled,
+    /// #     operators::NormL2Reciprocal,
+    /// #     reduce,
+    /// # };
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     x: &TensorHandle,
+    /// #     offsets: &TensorHandle,
+    /// # ) -> Result<(), ReduceError> {
+    /// // Each segment divided by its norm.
+    /// let norm = NormL2Reciprocal { eps: 1e-12 };
+    /// let unit = reduce(norm, x).segments(offsets).apply(Scaled).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, T> {
+        AppliedReduction::new(self.reduction, apply).segments(self.offsets)
+    }
+
     /// The shape of the results.
     ///
     /// # Errors
@@ -210,14 +237,7 @@ impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
     ) -> Result<Call<'s, SegmentsRequest<'s>>, ReduceError> {
         let Call { task, device, plans, parameters, apply_parameters } =
             self.reduction.call(None)?;
-        let InputSpec { element, shape, strides, .. } = self.offsets.spec()?;
-        let (&[count], &[stride]) = (shape, strides) else {
-            return Err(Reason::OffsetsShape { found: shape.to_vec() }.into());
-        };
-        let Some(segments) = count.checked_sub(1) else {
-            return Err(Reason::OffsetsShape { found: shape.to_vec() }.into());
-        };
-        let request = SegmentsRequest::new(task, segments, (element, stride))?;
+        let request = SegmentsRequest::new(task, OffsetsSpec::of(&self.offsets.spec()?)?)?;
         let borrowed = |(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides));
         let task = SegmentsRequest { output: output.map(borrowed), plan: self.plan, ..request };
         Ok(Call { task, device, plans, parameters, apply_parameters })
@@ -250,12 +270,11 @@ impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
     pub fn check_offsets(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
         let len = self.problem()?.axis().reduction_len();
-        let SegmentsRequest { segments, offsets: element, offset_stride, .. } =
-            self.call(None)?.task;
+        let OffsetsSpec { segments, element, stride } = self.call(None)?.task.offsets;
         let bytes = client.read_one(self.offsets.handle.clone()).map_err(ReduceError::device)?;
         let mut least = 0;
         for nth in 0..=segments {
-            let first = nth * offset_stride * element.bytes();
+            let first = nth * stride * element.bytes();
             let found = integer(element, &bytes[first..first + element.bytes()]);
             if found < least || found > len as i128 {
                 return Err(Reason::Offset { nth, found, least, len }.into());

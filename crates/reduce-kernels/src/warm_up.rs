@@ -190,9 +190,14 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
         let Reduction { input, second, .. } = self.reduction;
         let input = stand_in(client, input)?;
         let second = second.map(|second| stand_in(client, second)).transpose()?;
-        let operands = stand_ins(client, self.operands.iter().map(|&(operand, _)| operand))?;
-        let tensors =
-            Tensors { input: &input, second: second.as_ref(), operands: operands.iter().collect() };
+        let operands = stand_ins(client, self.operands.iter().map(|beside| beside.operand))?;
+        let offsets = self.offsets.map(|offsets| stand_in(client, offsets)).transpose()?;
+        let tensors = Tensors {
+            input: &input,
+            second: second.as_ref(),
+            operands: operands.iter().collect(),
+            offsets: offsets.as_ref(),
+        };
         self.call(None, false)?.run(client, &tensors)?;
         Ok(())
     }

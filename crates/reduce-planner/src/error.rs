@@ -147,6 +147,12 @@ pub enum ProblemError {
         /// Reduced axes that cannot be merged.
         axes: usize,
     },
+    /// Kernels number segments whose results are applied in 32 bits.
+    #[error("{segments} segments are too many for their results to be applied")]
+    AppliedSegments {
+        /// Number of segments.
+        segments: usize,
+    },
     /// Offsets are integers of 32 or 64 bits.
     #[error("offsets are i32, i64, u32 or u64, not {found}")]
     Offsets {

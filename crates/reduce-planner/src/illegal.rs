@@ -250,6 +250,9 @@ pub enum Illegal {
     /// allow.
     #[error("results are not applied to realigned rows across outputs")]
     AppliedRealigned,
+    /// Plans for segments are for problems with segments, and others for those without.
+    #[error("the plan is for segments and the problem has none, or the other way round")]
+    AppliedSegments,
     /// Rows of two inputs are not realigned.
     #[error("rows of two inputs are not realigned")]
     SecondRealigned,

@@ -131,6 +131,7 @@ impl AnyPlan {
                 | AppliedPlan::ReadAgain(plan)
                 | AppliedPlan::Separately { reduce: plan, .. },
             ) => plan.version,
+            AnyPlan::Applied(AppliedPlan::Segments { reduce, .. }) => reduce.version,
             AnyPlan::List(plan) => plan.version,
             AnyPlan::AppliedList(plan) => plan.reduce.version,
             AnyPlan::TopK(plan) => plan.version,
@@ -142,10 +143,12 @@ impl AnyPlan {
     #[must_use]
     pub fn expected_version(&self) -> u32 {
         match self {
+            AnyPlan::Applied(AppliedPlan::Segments { .. }) | AnyPlan::Segments(_) => {
+                SegmentsPlan::VERSION
+            }
             AnyPlan::Reduction(_) | AnyPlan::Applied(_) => Plan::VERSION,
             AnyPlan::List(_) | AnyPlan::AppliedList(_) => ListPlan::VERSION,
             AnyPlan::TopK(_) => TopKPlan::VERSION,
-            AnyPlan::Segments(_) => SegmentsPlan::VERSION,
         }
     }
 }
@@ -284,7 +287,8 @@ impl Planned for (AppliedProblem, Problem) {
     }
 
     fn representative(&self, device: &Device) -> Option<Self> {
-        let invariant = self.0.problem().numerics().is_batch_invariant();
+        let numerics = self.0.problem().numerics();
+        let invariant = numerics.is_batch_invariant() && self.0.segments().is_none();
         invariant.then(|| applied::invariant::representative(self, device))
     }
 

@@ -30,6 +30,7 @@ pub(super) fn merging_types(client: &Client, signature: &Signature) -> KernelTyp
         hardware_math: has_hardware_math(client),
         chains: false,
         same_bits: false,
+        offsets: None,
         application: None,
         stores: Stores::Elements,
         of_shard: false,
@@ -126,7 +127,10 @@ pub(super) fn geometry(problem: &Problem, plan: &Plan) -> GeometryLaunch {
         problem.reduction_len(),
         problem.is_shard().then_some(problem.first_position()).into(),
         realigned.into(),
-        problem.second().map(|second| companion_launch(second.strides(), access.direction)).into(),
+        problem
+            .second()
+            .map(|second| companion_launch(second.strides(), access.direction, 0))
+            .into(),
     )
 }
 

@@ -94,14 +94,19 @@ pub(super) fn second_arrays(
     (elements, vectors, how)
 }
 
-/// The launch argument for the strides of a companion.
-pub(super) fn companion_launch(companion: &Companion, direction: Direction) -> CompanionLaunch {
+/// The launch argument for the strides of a companion, of which `segment` is that from one segment to
+/// the next.
+pub(super) fn companion_launch(
+    companion: &Companion,
+    direction: Direction,
+    segment: usize,
+) -> CompanionLaunch {
     let (mut kept, mut reduced) = (&companion.kept[..], &companion.reduced[..]);
     let inner = match direction {
         Direction::Along => split_last(&mut reduced),
         Direction::Across => split_last(&mut kept),
     };
-    CompanionLaunch::new(list(kept), list(reduced), inner)
+    CompanionLaunch::new(list(kept), list(reduced), inner, segment)
 }
 
 /// The last of these strides, which keep the others; 0 if there are none.

@@ -4,8 +4,9 @@ use cubecl::{ir::ElemType, prelude::*};
 
 use super::geometry::CompanionAccess;
 use crate::operator::{
-    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Operand, Operand2,
-    Operand3, Out, Out2, Out3, Real, ResultTypes, SameBits, Single, Slice, Stored, Stored2, Wide,
+    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Offset, Operand,
+    Operand2, Operand3, Out, Out2, Out3, Real, ResultTypes, SameBits, Single, Slice, Stored,
+    Stored2, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -33,6 +34,8 @@ pub(crate) struct KernelTypesArg {
     pub(crate) chains: bool,
     /// Whether results must have the same bits on every device; see [`SameBits`].
     pub(crate) same_bits: bool,
+    /// Type of the offsets of segments, if there are segments.
+    pub(crate) offsets: Option<ElemType>,
     /// Types of the application of results, if they are applied.
     pub(crate) application: Option<ApplicationTypes>,
     /// Which arrays the kernel writes to.
@@ -81,6 +84,7 @@ impl KernelTypesArg {
         let [first, second, third] = self.results;
         scope.register_type::<Stored>(self.stored);
         scope.register_type::<Stored2>(self.second.unwrap_or(self.stored));
+        scope.register_type::<Offset>(self.offsets.unwrap_or(self.stored));
         scope.register_type::<In>(self.value);
         scope.register_type::<A>(a);
         scope.register_type::<B>(b);

@@ -353,6 +353,8 @@ pub(crate) struct Companion {
     pub(crate) reduced: Sequence<usize>,
     /// Stride along the inner dimension.
     pub(crate) inner: usize,
+    /// Stride from one segment to the next, 0 if it has no segments.
+    pub(crate) segment: usize,
 }
 
 /// How the components of a companion that belong to one load are read.

@@ -54,6 +54,8 @@ elements! {
     pub(crate) Operand2 by Operand2Marker;
     /// Type of the third operand's elements in memory.
     pub(crate) Operand3 by Operand3Marker;
+    /// Type of the offsets of segments.
+    pub(crate) Offset by OffsetMarker;
 }
 
 /// Identifies [`Wide`].

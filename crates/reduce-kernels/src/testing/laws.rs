@@ -387,6 +387,7 @@ fn forms(
         hardware_math: has_hardware_math(client),
         chains: false,
         same_bits: false,
+        offsets: None,
         application: None,
         stores: Stores::Elements,
         of_shard: false,

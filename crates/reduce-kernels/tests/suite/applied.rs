@@ -19,7 +19,7 @@ use crate::{
 
 /// A function of a slice.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Function {
+pub(crate) enum Function {
     Softmax,
     LogSoftmax,
     TemperedSoftmax,
@@ -32,18 +32,18 @@ enum Function {
 
 use Function::*;
 
-const TEMPERATURE: f64 = 2.5;
-const EPS: f64 = 1e-3;
+pub(crate) const TEMPERATURE: f64 = 2.5;
+pub(crate) const EPS: f64 = 1e-3;
 
 impl Function {
     /// Whether it is tested with a weight and a bias.
-    fn is_affine(self) -> bool {
+    pub(crate) fn is_affine(self) -> bool {
         matches!(self, LayerNorm | RmsNorm)
     }
 
     /// The outputs of a slice in f64, and the error bound of each in units of the accumulator's
     /// epsilon.
-    fn naive(self, x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<(f64, f64)> {
+    pub(crate) fn naive(self, x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<(f64, f64)> {
         let n = x.len() as f64;
         let most = x.iter().fold(0f64, |most, value| most.max(value.abs()));
         let tempered = |temperature: f64, log: bool| -> Vec<(f64, f64)> {
@@ -208,20 +208,13 @@ fn check(
 
     let bytes = client.read_one(output.handle.clone()).expect("the device answers");
     let found = decode(element, &bytes[..held * element.bytes()]);
-    let epsilon = if element == ElementType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
-    let (rounding, least) = match element {
-        ElementType::F16 => (2f64.powi(-10), 2f64.powi(-24)),
-        // Vulkan leaves open whether conversions round to the nearest or towards 0.
-        ElementType::BF16 => (2f64.powi(-7), 0.0),
-        _ => (epsilon, 2f64.powi(-126)),
-    };
     let mut written = vec![false; held];
     for (nth, slice) in slices(case, &strides).iter().enumerate() {
         let values: Vec<f64> = slice.iter().map(|&(input, _)| data[input]).collect();
         let expected = function.naive(&values, &weight, &bias);
         for (at, (&(_, output), (expected, bound))) in slice.iter().zip(expected).enumerate() {
             written[output] = true;
-            let bound = bound * epsilon + expected.abs() * rounding + least;
+            let bound = error_bound(element, bound, expected);
             assert!(
                 (found[output] - expected).abs() <= bound,
                 "{function:?} of {element}: element {at} of slice {nth} is {}, expected \
@@ -235,6 +228,19 @@ fn check(
         assert!(written[output] || poisoned, "written at {output}: {case:?} {layout:?}\n{plan}");
     }
     Ok(())
+}
+
+/// The error of an element that is stored as this type, if what was stored is wrong by `units` of the
+/// accumulator's epsilon.
+pub(crate) fn error_bound(element: ElementType, units: f64, expected: f64) -> f64 {
+    let epsilon = if element == ElementType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
+    let (rounding, least) = match element {
+        ElementType::F16 => (2f64.powi(-10), 2f64.powi(-24)),
+        // Vulkan leaves open whether conversions round to the nearest or towards 0.
+        ElementType::BF16 => (2f64.powi(-7), 0.0),
+        _ => (epsilon, 2f64.powi(-126)),
+    };
+    units * epsilon + expected.abs() * rounding + least
 }
 
 /// Launches by a plan of this kind, or by the one that is chosen, and returns the plan.

@@ -37,6 +37,7 @@ mod reference;
 mod reproducible;
 mod run;
 mod segments;
+mod segments_applied;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
 mod testing;
@@ -72,7 +73,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, segments_applied, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -137,6 +138,12 @@ macro_rules! suite {
                 segments_with_hostile_offsets: segments::hostile_offsets;
                 segments_of_sorted_keys: segments::sorted_keys;
                 segments_contract: segments::contract;
+                segments_applied_by_every_function: segments_applied::every_function;
+                segments_applied_to_every_layout: segments_applied::every_layout;
+                segments_applied_to_every_type: segments_applied::every_type;
+                segments_applied_by_every_plan: segments_applied::every_plan;
+                segments_applied_with_hostile_offsets: segments_applied::hostile_offsets;
+                segments_applied_contract: segments_applied::contract;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;
                 lists_of_every_type: list::every_type;

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Offsets of segments of `len` elements of an axis, of different kinds.
-fn offsets(len: usize) -> Vec<Vec<usize>> {
+pub(crate) fn offsets(len: usize) -> Vec<Vec<usize>> {
     let mut rng = StdRng::seed_from_u64(len as u64);
     let mut spread: Vec<usize> = (0..12).map(|_| rng.random_range(0..=len)).collect();
     spread.sort_unstable();
@@ -144,7 +144,7 @@ fn check<O: Checked>(
 }
 
 /// The index of an element of a row-major shape.
-fn unravel(mut place: usize, shape: &[usize]) -> Vec<usize> {
+pub(crate) fn unravel(mut place: usize, shape: &[usize]) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     for (extent, index) in shape.iter().zip(&mut index).rev() {
         (*index, place) = (place % extent, place / extent);

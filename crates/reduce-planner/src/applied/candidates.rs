@@ -15,11 +15,15 @@ use crate::{
     plan::{Access, Combine, Plan, Schedule, check::accumulator_bytes},
     problem::{AppliedProblem, Direction, Problem},
     refusal::Refusal,
+    segments::SegmentsPlan,
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
 /// published and read.
 const PASSES_OF_CUBES: f64 = 3.0;
+
+/// Most cubes that apply results to one output tile.
+const MOST_APPLYING_CUBES: u64 = 1 << 16;
 
 /// Why a plan was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -150,13 +154,38 @@ impl<'a> Search<'a> {
         let planned = self.checked(kind)?;
         match planned {
             Err(AppliedReason::PassesLimits { limit: Illegal::Bindings { .. } })
-                if self.access.peeled || self.access.realigned =>
+                if self.reads_edges() =>
             {
-                let single = self.access.with_vector(1).with_peeled(false).with_realigned(false);
-                Self { access: single, ..*self }.checked(kind)
+                self.in_single_elements().checked(kind)
             }
             planned => Ok(planned),
         }
+    }
+
+    /// The plan for segments with these launches of their reduction.
+    pub(super) fn of_segments(&self, reduce: SegmentsPlan) -> Result<AppliedPlan, PlanError> {
+        let checked = |search: &Self| {
+            let plan = AppliedPlan::Segments { reduce, apply: search.apply_to_segments() };
+            plan.check_rules(self.applied, self.reduction, self.device).map(|()| plan)
+        };
+        match checked(self) {
+            Err(PlanError::Unfit { reason: Illegal::Bindings { .. }, .. })
+                if self.reads_edges() =>
+            {
+                checked(&self.in_single_elements())
+            }
+            plan => plan,
+        }
+    }
+
+    /// Whether the access binds the input as vectors and as elements.
+    fn reads_edges(&self) -> bool {
+        self.access.peeled || self.access.realigned
+    }
+
+    fn in_single_elements(&self) -> Self {
+        let access = self.access.with_vector(1).with_peeled(false).with_realigned(false);
+        Self { access, ..*self }
     }
 
     /// [`candidate`](Self::candidate) that reads elements in one way.
@@ -383,7 +412,20 @@ impl<'a> Search<'a> {
         let units = wanted.min(most / adjacent);
         let cubes = loads.div_ceil(units * in_flight);
         let access = self.access.with_loads_in_flight(in_flight as usize);
-        ApplyLaunch::new(access, units as u32, (most / units) as u32, cubes.min(1 << 16) as u32)
+        let cubes = cubes.min(MOST_APPLYING_CUBES) as u32;
+        ApplyLaunch::new(access, units as u32, (most / units) as u32, cubes)
+    }
+
+    /// [`apply`](Self::apply) for segments: each cube has a few blocks of neighbouring loads, among
+    /// whose segments it searches.
+    pub(super) fn apply_to_segments(&self) -> ApplyLaunch {
+        let apply = self.apply();
+        let blocks = u64::from(self.device.tuning.segments.applied_blocks);
+        let of_cube = u64::from(apply.units_per_output)
+            .saturating_mul(apply.access.loads_in_flight as u64)
+            .saturating_mul(blocks);
+        let cubes = self.loads().div_ceil(of_cube).clamp(1, MOST_APPLYING_CUBES);
+        ApplyLaunch { cubes_per_output: cubes as u32, ..apply }
     }
 
     /// What a plan should take. Memory is the limit, unless tiles are too few for all
@@ -436,8 +478,16 @@ impl<'a> Search<'a> {
                 let transfer_ns = (moved + again * read) / bytes_per_ns / occupied(&plan, 1);
                 Estimate::streamed(launch_ns, launch_ns, 0.0, transfer_ns, 1.0)
             }
-            AppliedPlan::Separately { reduce, .. } => {
-                let reduce = reduce.estimate(reduction, device);
+            AppliedPlan::Separately { .. } | AppliedPlan::Segments { .. } => {
+                let reduce = match (plan, applied.segments()) {
+                    (AppliedPlan::Separately { reduce, .. }, _) => {
+                        reduce.estimate(reduction, device)
+                    }
+                    (AppliedPlan::Segments { reduce, .. }, Some(segments)) => {
+                        reduce.estimate(segments, device)
+                    }
+                    _ => Estimate::streamed(0.0, 0.0, 0.0, 0.0, 1.0),
+                };
                 let launch_ns = reduce.launch_ns + launch_ns;
                 let transfer_ns = moved / bytes_per_ns;
                 Estimate {

@@ -10,8 +10,10 @@ use crate::{
     device::Device,
     error::PlanError,
     estimate::Estimate,
+    illegal::Illegal,
     problem::{AppliedProblem, Problem},
     refusal::Refusal,
+    segments::choose_segments,
 };
 
 impl Explained for AppliedPlan {
@@ -33,6 +35,12 @@ pub fn choose_applied(
     reduction: &Problem,
     device: &Device,
 ) -> Result<Choice<AppliedPlan>, PlanError> {
+    if let Some(segments) = applied.segments() {
+        let reduce = choose_segments(segments, device)?.plan;
+        let search = Search::new(applied, reduction, device)?;
+        let plan = search.of_segments(reduce)?;
+        return Ok(Choice::only(plan, search.estimate(&plan)));
+    }
     if applied.problem().numerics().is_batch_invariant() {
         return invariant::choose(applied, reduction, device);
     }
@@ -62,6 +70,12 @@ pub fn force_applied(
     reduction: &Problem,
     device: &Device,
 ) -> Result<AppliedPlan, PlanError> {
+    if applied.segments().is_some() {
+        let plan = choose_applied(applied, reduction, device)?.plan;
+        let other = AppliedReason::PassesLimits { limit: Illegal::AppliedSegments };
+        let refused = || no_plan(device, &[Refusal::new(kind, other)]);
+        return (plan.kind() == kind).then_some(plan).ok_or_else(refused);
+    }
     if applied.problem().numerics().is_batch_invariant() {
         return invariant::force(kind, applied, reduction, device);
     }

@@ -24,6 +24,7 @@ use crate::{
     plan::{Access, Plan, Tree},
     problem::{AppliedProblem, Direction, Problem},
     refusal::Refusal,
+    segments::SegmentsPlan,
 };
 
 /// Chooses the plan for an applied reduction whose bits must not depend on the number of outputs.
@@ -76,6 +77,7 @@ pub(crate) fn fit(
             let search = Search::with_access(applied, reduction, device, own);
             AppliedPlan::Separately { reduce, apply: search.apply() }
         }
+        plan @ AppliedPlan::Segments { .. } => plan,
     };
     let plan = plan.with_numerics(Numerics::BatchInvariant);
     plan.check_rules(applied, reduction, device)?;
@@ -173,6 +175,7 @@ fn model(
 /// Everything of an applied plan that the bits of an output depend on.
 #[derive(PartialEq)]
 enum AppliedTree {
+    Segments(SegmentsPlan),
     Held { tree: Tree, in_flight: usize, in_shared: usize, cubes: u32 },
     ReadAgain(Tree),
     Separately(Tree),
@@ -192,6 +195,7 @@ impl AppliedTree {
             AppliedPlan::Separately { reduce, .. } => {
                 AppliedTree::Separately(Tree::of(&reduce, reduction))
             }
+            AppliedPlan::Segments { reduce, .. } => AppliedTree::Segments(reduce),
         }
     }
 }

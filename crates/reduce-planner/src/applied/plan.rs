@@ -16,6 +16,7 @@ use crate::{
         },
     },
     problem::{AppliedProblem, Direction, Problem, Second},
+    segments::SegmentsPlan,
 };
 
 /// Most results of an operator, and most bytes of each.
@@ -46,6 +47,14 @@ pub enum AppliedPlan {
     Separately {
         /// The reduction.
         reduce: Plan,
+        /// The application.
+        apply: ApplyLaunch,
+    },
+    /// The results of segments are stored by the launches of their reduction, and applied by one
+    /// more, whose cubes have neighbouring elements of the axis.
+    Segments {
+        /// The reduction.
+        reduce: SegmentsPlan,
         /// The application.
         apply: ApplyLaunch,
     },
@@ -87,7 +96,7 @@ pub enum AppliedKind {
     HeldByCubes,
     /// [`AppliedPlan::ReadAgain`].
     ReadAgain,
-    /// [`AppliedPlan::Separately`].
+    /// [`AppliedPlan::Separately`], and [`AppliedPlan::Segments`].
     Separately,
 }
 
@@ -176,7 +185,9 @@ impl AppliedPlan {
             AppliedPlan::Held { cubes_per_output: 1, .. } => AppliedKind::HeldInShared,
             AppliedPlan::Held { .. } => AppliedKind::HeldByCubes,
             AppliedPlan::ReadAgain(_) => AppliedKind::ReadAgain,
-            AppliedPlan::Separately { .. } => AppliedKind::Separately,
+            AppliedPlan::Separately { .. } | AppliedPlan::Segments { .. } => {
+                AppliedKind::Separately
+            }
         }
     }
 
@@ -186,6 +197,7 @@ impl AppliedPlan {
         match self {
             AppliedPlan::Held { .. } | AppliedPlan::ReadAgain(_) => 1,
             AppliedPlan::Separately { reduce, .. } => reduce.schedule.launches() + 1,
+            AppliedPlan::Segments { .. } => 3,
         }
     }
 
@@ -196,7 +208,7 @@ impl AppliedPlan {
         match *self {
             AppliedPlan::Held { plan, cubes_per_output, .. } => (plan, cubes_per_output),
             AppliedPlan::ReadAgain(plan) => (plan, 1),
-            AppliedPlan::Separately { apply, .. } => {
+            AppliedPlan::Separately { apply, .. } | AppliedPlan::Segments { apply, .. } => {
                 let schedule = Schedule::Cube {
                     units_per_output: apply.units_per_output,
                     outputs_per_cube: apply.outputs_per_cube,
@@ -239,10 +251,12 @@ impl AppliedPlan {
             AppliedPlan::Held { plan, .. }
             | AppliedPlan::ReadAgain(plan)
             | AppliedPlan::Separately { reduce: plan, .. } => plan.numerics,
+            AppliedPlan::Segments { .. } => Numerics::Deterministic,
         }
     }
 
-    /// The same plan with bits that depend on no more than this.
+    /// The same plan with bits that depend on no more than this. Those of segments have
+    /// [`Numerics::Deterministic`].
     #[must_use]
     pub const fn with_numerics(self, numerics: Numerics) -> Self {
         match self {
@@ -254,6 +268,7 @@ impl AppliedPlan {
             AppliedPlan::Separately { reduce, apply } => {
                 AppliedPlan::Separately { reduce: reduce.with_numerics(numerics), apply }
             }
+            AppliedPlan::Segments { .. } => self,
         }
     }
 
@@ -268,6 +283,9 @@ impl AppliedPlan {
         let unfit = |reason| device.unfit(self, reason);
         limits::check_applied(applied, device)?;
         check_bindings(self, applied, reduction, device).map_err(unfit)?;
+        if matches!(self, AppliedPlan::Segments { .. }) != applied.segments().is_some() {
+            return Err(unfit(Illegal::AppliedSegments));
+        }
         match *self {
             AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes } => {
                 plan.check_rules(problem, device)?;
@@ -285,6 +303,15 @@ impl AppliedPlan {
             AppliedPlan::Separately { reduce, apply } => {
                 reduce.check_rules(reduction, device)?;
                 apply.check(problem, device).map_err(unfit)
+            }
+            AppliedPlan::Segments { reduce, apply } => {
+                if let Some(segments) = applied.segments() {
+                    reduce.check(segments, device)?;
+                }
+                apply.check(problem, device).map_err(unfit)?;
+                // What has segments reads elements where they lie.
+                let realigned = apply.access.realigned;
+                if realigned { Err(unfit(Illegal::SegmentsAccess)) } else { Ok(()) }
             }
         }
     }
@@ -432,7 +459,8 @@ fn check_bindings(
     let stores = applied.stores_results() || plan.kind() == AppliedKind::Separately;
     let results = if stores { reduction.results().len() } else { 0 };
     let words = usize::from(plan.kind() == AppliedKind::HeldByCubes);
-    let bindings = bound_tensors(plan.applying().0.access, applied) + results + words;
+    let offsets = usize::from(applied.segments().is_some());
+    let bindings = bound_tensors(plan.applying().0.access, applied) + results + words + offsets;
     fits_bindings(bindings, device)
 }
 
@@ -468,18 +496,22 @@ impl fmt::Display for AppliedPlan {
                 write!(f, ": {plan}")
             }
             AppliedPlan::ReadAgain(plan) => write!(f, "read again: {plan}"),
-            AppliedPlan::Separately { reduce, apply } => {
-                let tile = apply.access.tile_name();
-                write!(
-                    f,
-                    "separately: {reduce}; then applied with {} units and {} cubes per {tile}, {} \
-                     per cube; {}",
-                    apply.units_per_output,
-                    apply.cubes_per_output,
-                    apply.outputs_per_cube,
-                    apply.access
-                )
-            }
+            AppliedPlan::Separately { reduce, apply } => write!(f, "separately: {reduce}{apply}"),
+            AppliedPlan::Segments { reduce, apply } => write!(f, "separately: {reduce}{apply}"),
         }
+    }
+}
+
+impl fmt::Display for ApplyLaunch {
+    /// The end of a sentence, such as `; then applied with 256 units and 8 cubes per output, 1 per
+    /// cube; vectors of 4 along the reduction, 4 loads in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { access, units_per_output, outputs_per_cube, cubes_per_output } = self;
+        write!(
+            f,
+            "; then applied with {units_per_output} units and {cubes_per_output} cubes per {}, \
+             {outputs_per_cube} per cube; {access}",
+            access.tile_name()
+        )
     }
 }

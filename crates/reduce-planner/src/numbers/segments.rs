@@ -29,11 +29,15 @@ pub struct SegmentsTuning {
     pub units_along: u32,
     /// The same across outputs.
     pub units_across: u32,
+    /// Blocks of loads of a cube that applies results. More of them leave fewer cubes, each of which
+    /// searches for the segments of its elements.
+    pub applied_blocks: u32,
 }
 
 rules!(SegmentsTuning {
     power_of_two: units_per_cube, fewest_units, side_by_side, merging_units;
-    count: elements_per_unit, rows_per_unit, shared_bytes, most_steps, units_along, units_across;
+    count: elements_per_unit, rows_per_unit, shared_bytes, most_steps, units_along, units_across,
+        applied_blocks;
 });
 
 impl SegmentsTuning {
@@ -50,6 +54,7 @@ impl SegmentsTuning {
             most_steps: 64,
             units_along: 768,
             units_across: 1024,
+            applied_blocks: 4,
         }
     }
 }

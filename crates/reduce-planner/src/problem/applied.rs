@@ -1,8 +1,8 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    InputSpec, OperatorClass, Problem, SecondSpec, Statement, check_count, check_output,
-    check_rank, checked_span, reduced_axes, row_major_strides, second_span,
+    InputSpec, OperatorClass, Problem, SecondSpec, SegmentsProblem, Statement, check_count,
+    check_output, check_rank, checked_span, reduced_axes, row_major_strides, second_span,
 };
 use crate::{
     element::ElementType,
@@ -44,6 +44,16 @@ pub struct AppliedProblem {
     /// Elements from the first to the last of the companion that spans most.
     pub(super) companion_span: usize,
     pub(super) stores_results: bool,
+    pub(super) segments: Option<AppliedSegments>,
+}
+
+/// The segments of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AppliedSegments {
+    /// The reduction alone.
+    pub(super) reduction: SegmentsProblem,
+    /// The stride of each companion from one segment to the next.
+    pub(super) strides: Vec<usize>,
 }
 
 impl AppliedProblem {
@@ -94,7 +104,50 @@ impl AppliedProblem {
             positions: None,
         };
         let (problem, companions) = statement.canonical();
-        Ok(Self { problem, companions, companion_span, stores_results: false })
+        Ok(Self { problem, companions, companion_span, stores_results: false, segments: None })
+    }
+
+    /// The same for each segment of the axis, in place of the whole axis. `reduction` is the
+    /// reduction of the segments alone, and `strides` are those of each companion from one segment
+    /// to the next: that of the results, and 0 where an operand has no segments.
+    ///
+    /// # Errors
+    ///
+    /// A companion that spans more than the host's address width, more segments than 32 bits count,
+    /// and not one stride for each companion.
+    pub fn of_segments(
+        self,
+        reduction: SegmentsProblem,
+        strides: &[usize],
+    ) -> Result<Self, ProblemError> {
+        check_rank(Role::Operand, self.companions.len(), strides)?;
+        let segments = reduction.segments();
+        if u32::try_from(segments).is_err() {
+            return Err(ProblemError::AppliedSegments { segments });
+        }
+        let Problem { kept, reduced, .. } = &self.problem;
+        let kept = kept.iter().map(|dim| dim.extent);
+        let reduced = reduced.iter().map(|dim| dim.extent);
+        let shape: Vec<usize> = kept.chain(reduced).chain([segments]).collect();
+        let mut companion_span = self.companion_span;
+        for (companion, &stride) in self.companions.iter().zip(strides) {
+            let all = [&companion.kept[..], &companion.reduced[..], &[stride]].concat();
+            companion_span = companion_span.max(checked_span(Role::Operand, &shape, &all)?);
+        }
+        let segments = Some(AppliedSegments { reduction, strides: strides.to_vec() });
+        Ok(Self { companion_span, segments, ..self })
+    }
+
+    /// The reduction of segments alone, if there are segments.
+    #[must_use]
+    pub fn segments(&self) -> Option<&SegmentsProblem> {
+        self.segments.as_ref().map(|segments| &segments.reduction)
+    }
+
+    /// The stride of each companion from one segment to the next. Empty if there are no segments.
+    #[must_use]
+    pub fn segment_strides(&self) -> &[usize] {
+        self.segments.as_ref().map_or(&[], |segments| &segments.strides)
     }
 
     /// The same, with the results of the reduction as outputs beside the elements that they were
@@ -134,7 +187,7 @@ impl AppliedProblem {
         self.problem.results[0]
     }
 
-    /// [`Problem::reference`] with its application. Of a companion, plans ask no more than whether
+    /// [`Problem::reference`] with its application, which has no segments. Of a companion, plans ask no more than whether
     /// its elements are neighbours along the inner reduced dimension.
     pub(crate) fn reference(&self, outputs: usize, aligned: usize, widest: usize) -> Self {
         let problem = self.problem.reference(outputs, aligned, widest);
@@ -144,7 +197,8 @@ impl AppliedProblem {
             reduced: vec![usize::from(inner(companion))],
         });
         let companions = companions.collect();
-        Self { problem, companions, companion_span: 0, stores_results: self.stores_results }
+        let stores_results = self.stores_results;
+        Self { problem, companions, companion_span: 0, stores_results, segments: None }
     }
 
     /// Number of elements.
@@ -155,7 +209,8 @@ impl AppliedProblem {
 
     /// The largest number that an index into this problem must hold.
     pub(crate) fn index_span(&self) -> u64 {
-        self.problem.index_span().max(self.companion_span as u64)
+        let results = self.segments().map_or(0, SegmentsProblem::output_span);
+        self.problem.index_span().max(self.companion_span as u64).max(results as u64)
     }
 
     /// Bytes of all elements of the inputs.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{
     AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Probabilities, Problem,
-    Reproducible, Second, TopKProblem,
+    Reproducible, Second, TopKProblem, applied::AppliedSegments,
 };
 
 impl fmt::Display for Problem {
@@ -70,7 +70,7 @@ impl fmt::Display for AppliedProblem {
     /// One line: that of the reduction with the output in place of its results, and the strides of
     /// each companion.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { problem, companions, companion_span, stores_results } = self;
+        let Self { problem, companions, companion_span, stores_results, segments } = self;
         write!(f, "applied {problem}")?;
         for Companion { kept, reduced } in companions {
             f.write_str(" | companion kept")?;
@@ -79,7 +79,13 @@ impl fmt::Display for AppliedProblem {
             write_list(f, reduced)?;
         }
         write!(f, " | companions span {companion_span}")?;
-        f.write_str(if *stores_results { " | stores results" } else { "" })
+        f.write_str(if *stores_results { " | stores results" } else { "" })?;
+        if let Some(AppliedSegments { reduction, strides }) = segments {
+            f.write_str(" | of segments")?;
+            write_list(f, strides)?;
+            write!(f, " apart: {reduction}")?;
+        }
+        Ok(())
     }
 }
 

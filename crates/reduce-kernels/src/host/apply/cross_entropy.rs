@@ -144,6 +144,7 @@ fn types(
         hardware_math: has_hardware_math(client),
         chains: false,
         same_bits: false,
+        offsets: None,
         application: Some(ApplicationTypes { real, output: real, operands: [classes; 3] }),
         stores: Stores::Elements,
         of_shard: false,

@@ -1,9 +1,9 @@
 //! Launches reductions whose results are applied to their elements.
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Role};
+use reduce_planner::{Access, AppliedPlan, Direction, ElementType, Role, SegmentsProblem};
 
-use super::request::{ApplyRequest, ApplyingLaunch, PreparedApplication};
+use super::request::{Alone, ApplyRequest, ApplyingLaunch, PreparedApplication};
 use crate::{
     element::storage_type,
     error::{Reason, ReduceError},
@@ -17,12 +17,18 @@ use crate::{
     },
     kernels::{
         self,
-        application::{apply_stored, reduce_and_apply, reduce_and_apply_by_cubes},
+        application::{
+            apply_stored, apply_to_segments, reduce_and_apply, reduce_and_apply_by_cubes,
+        },
         args::{AppliedArraysLaunch, InputArraysLaunch, OperandArraysLaunch},
         geometry::CompanionAccess,
+        segments::SegmentNumbersLaunch,
     },
     operator::ParametersLaunch,
 };
+
+/// Bytes of a buffer that stands for an operand without elements: those of the longest vector.
+const UNREAD_BYTES: usize = 256;
 
 /// The tensors of a call.
 pub(crate) struct Tensors<'a> {
@@ -30,6 +36,8 @@ pub(crate) struct Tensors<'a> {
     pub(crate) second: Option<&'a TensorHandle>,
     /// Those beside the second input.
     pub(crate) operands: Vec<&'a TensorHandle>,
+    /// The offsets of segments.
+    pub(crate) offsets: Option<&'a TensorHandle>,
 }
 
 impl<'a> Call<'a, ApplyRequest<'a>> {
@@ -81,13 +89,31 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
         let operands = request.own_operands().iter().zip(&tensors.operands);
         let operands = operands.map(|(operand, tensor)| {
             let (span, element) = (request.span_of(operand), operand.element);
+            if span == 0 {
+                // A buffer of 0 bytes cannot be bound. Nothing reads this one: no element has a
+                // segment.
+                let unread = client.empty(UNREAD_BYTES).binding();
+                return Ok(Bound::own(unread, UNREAD_BYTES / element.bytes(), element.bytes()));
+            }
             Bound::check_input(client, Role::Operand, &tensor.handle, span, element)
         });
         let operands = operands.collect::<Result<_, ReduceError>>()?;
+        let of_segments = applied.segments().zip(prepared.stated.offsets).zip(tensors.offsets);
+        let offsets = of_segments.map(|((segments, (span, _)), offsets)| {
+            let element = segments.offsets();
+            Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)
+        });
+        let offsets = offsets.transpose()?;
         let (span, element) = (problem.output_span(), applied.output());
         let output = Bound::check(client, Role::Output, output, span, element)?;
         let results = match &prepared.reduction {
-            Some(reduction) => reduction.run(client, &self.parameters, inputs.clone())?,
+            Some(Alone::Whole(reduction)) => {
+                reduction.run(client, &self.parameters, inputs.clone())?
+            }
+            Some(Alone::Segments(reduction)) => {
+                let offsets = tensors.offsets.expect("the request has offsets");
+                reduction.run(client, &self.parameters, inputs.clone(), offsets)?
+            }
             None if request.wants_results => prepared.empty_results(client, request),
             None => Vec::new(),
         };
@@ -103,6 +129,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
                 launch,
                 inputs,
                 operands,
+                offsets,
                 results: prepared.bound_results(&results),
                 output,
                 words,
@@ -118,7 +145,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
 impl PreparedApplication {
     /// Row-major tensors for the results.
     fn empty_results(&self, client: &Client, request: &ApplyRequest<'_>) -> Vec<TensorHandle> {
-        let outputs = self.stated.problems.1.outputs();
+        let outputs: usize = self.stated.shape.iter().product();
         let results = &self.stated.signature.results[..request.reduction.operator.0.results];
         let tensor = |&element: &ElementType| {
             let handle = client.empty(outputs.max(1) * element.bytes());
@@ -130,7 +157,7 @@ impl PreparedApplication {
 
     /// The buffers of row-major results.
     fn bound_results(&self, results: &[TensorHandle]) -> Vec<Bound<'static>> {
-        let outputs = self.stated.problems.1.outputs();
+        let outputs: usize = self.stated.shape.iter().product();
         let bytes = self.stated.real().bytes();
         let bound =
             |result: &TensorHandle| Bound::own(result.handle.clone().binding(), outputs, bytes);
@@ -146,6 +173,7 @@ struct ApplicationLaunch<'a> {
     inputs: Inputs<'a>,
     /// Those beside the second input.
     operands: Vec<Bound<'a>>,
+    offsets: Option<Bound<'a>>,
     results: Vec<Bound<'static>>,
     output: Bound<'static>,
     words: Option<Words>,
@@ -175,6 +203,27 @@ impl ApplicationLaunch<'_> {
         // other.
         unsafe {
             match plan {
+                AppliedPlan::Segments { .. } => {
+                    let offsets = self.offsets.as_ref().expect("the call has bound offsets");
+                    apply_to_segments::launch_unchecked(
+                        self.client,
+                        count(grid),
+                        units,
+                        address,
+                        types,
+                        self.input_arrays(),
+                        offsets.elements(),
+                        self.operand_arrays(),
+                        result_arrays(&self.results),
+                        self.output_arrays(),
+                        geometry,
+                        self.companions(),
+                        self.numbers(),
+                        self.apply_parameters(),
+                        cubes,
+                        spec,
+                    );
+                }
                 AppliedPlan::Separately { .. } => apply_stored::launch_unchecked(
                     self.client,
                     count(grid),
@@ -279,10 +328,23 @@ impl ApplicationLaunch<'_> {
     fn companions(&self) -> SequenceArg<kernels::geometry::Companion> {
         let direction = self.launch.spec.access.direction;
         let mut sequence = SequenceArg::new();
-        for companion in self.prepared.stated.applied().companions() {
-            sequence.push(companion_launch(companion, direction));
+        let applied = self.prepared.stated.applied();
+        let segments = applied.segment_strides().iter().copied().chain(core::iter::repeat(0));
+        for (companion, segment) in applied.companions().iter().zip(segments) {
+            sequence.push(companion_launch(companion, direction, segment));
         }
         sequence
+    }
+
+    /// The numbers of the segments. Applications have no steps and no tiles of these.
+    fn numbers(&self) -> SegmentNumbersLaunch {
+        let stated = &self.prepared.stated;
+        let (_, offset_stride) = stated.offsets.unwrap_or_default();
+        let segments = stated.applied().segments();
+        let count = segments.map_or(0, SegmentsProblem::segments);
+        let result_stride = segments.map_or(0, SegmentsProblem::segment_stride);
+        let len = stated.applied().problem().reduction_len();
+        SegmentNumbersLaunch::new(count, len, offset_stride, result_stride, 1, 1, 1, 0)
     }
 
     /// The operator's parameters, as in a reduction alone.

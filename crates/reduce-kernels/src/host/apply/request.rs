@@ -5,7 +5,8 @@ use std::{cell::RefCell, thread::LocalKey};
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
     AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction, ElementType, Illegal,
-    InputSpec, Plan, PlanError, Problem, Role, applied_needs_wide_indices, row_major_strides, span,
+    InputSpec, Plan, PlanError, Problem, Role, applied_needs_wide_indices, check_index_span,
+    row_major_strides, span,
 };
 
 #[cfg(feature = "serde")]
@@ -25,6 +26,7 @@ use crate::{
             dispatch::team,
             request::{ReduceRequest, SecondRequest, StatedReduction},
         },
+        segments::request::{OffsetsSpec, PreparedSegments, SegmentsRequest, StatedSegments},
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
     kernels::{
@@ -43,6 +45,8 @@ use crate::{
 pub(crate) struct ApplyRequest<'a> {
     /// The reduction. Its outputs are the results, row-major.
     pub(crate) reduction: ReduceRequest<'a>,
+    /// The offsets of the segments of its axis, if it reduces segments.
+    pub(crate) offsets: Option<OffsetsSpec>,
     pub(crate) apply: ApplyRef,
     /// The type that the caller asked for.
     pub(crate) output: Option<ElementType>,
@@ -60,6 +64,8 @@ pub(crate) struct ApplyRequest<'a> {
 pub(crate) struct OperandSpec {
     pub(crate) element: ElementType,
     pub(crate) strides: Vec<usize>,
+    /// The stride from one segment to the next, of an operand that has segments in place of the axis.
+    pub(crate) segment_stride: Option<usize>,
     pub(crate) alignment: usize,
 }
 
@@ -71,6 +77,8 @@ pub(crate) struct StatedApplication {
     pub(super) signature: Signature,
     /// Shape of the results.
     pub(super) shape: Vec<usize>,
+    /// Elements from the first offset of segments to the last, and their stride.
+    pub(super) offsets: Option<(usize, usize)>,
 }
 
 impl StatedApplication {
@@ -93,8 +101,15 @@ pub(crate) struct PreparedApplication {
     pub(super) launch: Option<ApplyingLaunch>,
     /// The reduction, where it is launched alone: its results are stored before they are applied,
     /// or there is nothing that they are applied to.
-    pub(super) reduction: Option<PreparedReduction>,
+    pub(super) reduction: Option<Alone>,
     pub(super) noted: Noted,
+}
+
+/// A reduction that is launched alone.
+#[derive(Debug)]
+pub(crate) enum Alone {
+    Whole(PreparedReduction),
+    Segments(PreparedSegments),
 }
 
 /// A plan and the numbers of the launch that applies results.
@@ -145,7 +160,8 @@ impl Asked for ApplyRequest<'_> {
     }
 }
 
-/// The tensors are the input and the operands, of which a second input is the first.
+/// The tensors are the input, the operands, of which a second input is the first, and the offsets of
+/// segments.
 impl Task for ApplyRequest<'_> {
     type Stated = StatedApplication;
     type Problem = (AppliedProblem, Problem);
@@ -158,9 +174,24 @@ impl Task for ApplyRequest<'_> {
             return Err(Reason::TooManyOperands { apply: self.apply.0.name, most, found }.into());
         }
         let reduction = &self.reduction;
-        let StatedReduction { problem, signature, shape, .. } = reduction.resolve()?;
         let axes = reduction.axes.as_deref();
-        let results = result_strides(&reduction.shape, axes);
+        let segments = self.segments()?;
+        let stated = segments.as_ref().map(SegmentsRequest::state).transpose()?;
+        let (StatedReduction { problem, signature, shape, .. }, of_segments) = match stated {
+            None => (reduction.resolve()?, None),
+            Some(StatedSegments { reduction, problem, shape, offset_span, offset_stride }) => {
+                let reduction = StatedReduction { shape, ..reduction };
+                (reduction, Some((problem, (offset_span, offset_stride))))
+            }
+        };
+        let results = match &of_segments {
+            None => result_strides(&reduction.shape, axes),
+            Some(_) => {
+                let mut strides = row_major_strides(&shape);
+                axes.unwrap_or(&[0]).iter().for_each(|&axis| strides[axis] = 0);
+                strides
+            }
+        };
         let mut companions = vec![&results[..]];
         companions.extend(self.operands.iter().map(|operand| &operand.strides[..]));
         let second = reduction.second.as_ref().map(SecondRequest::spec);
@@ -182,7 +213,18 @@ impl Task for ApplyRequest<'_> {
         )?;
         let applied = applied.with_numerics(reduction.numerics);
         let applied = if self.wants_results { applied.storing_results() } else { applied };
-        Ok(StatedApplication { problems: (applied, problem), signature, shape })
+        let (applied, offsets) = match of_segments {
+            None => (applied, None),
+            Some((segments, offsets)) => {
+                let of_operands = self.operands.iter().map(|operand| operand.segment_stride);
+                let strides: Vec<usize> = core::iter::once(Some(segments.segment_stride()))
+                    .chain(of_operands)
+                    .map(Option::unwrap_or_default)
+                    .collect();
+                (applied.of_segments(segments, &strides)?, Some(offsets))
+            }
+        };
+        Ok(StatedApplication { problems: (applied, problem), signature, shape, offsets })
     }
 
     fn problem(stated: &StatedApplication) -> &(AppliedProblem, Problem) {
@@ -219,7 +261,12 @@ impl Task for ApplyRequest<'_> {
             let Some(bytes) = bytes else { continue };
             check_span(Role::Operand, self.span_of(operand), operand.element, bytes)?;
         }
-        Ok(())
+        match (self.offsets, stated.offsets, bytes.last()) {
+            (Some(offsets), Some((span, _)), Some(&Some(available))) => {
+                check_span(Role::Offsets, span, offsets.element, available)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_outputs(
@@ -266,11 +313,21 @@ impl Task for ApplyRequest<'_> {
         for ((slot, operand), strides) in operands.iter_mut().zip(&self.operands).zip(strides) {
             let (element, alignment) = (operand.element, operand.alignment);
             *slot = companion_access(problem, access, strides, element, alignment);
+            // Vectors of a segment may begin anywhere.
+            let begins = operand.segment_stride.unwrap_or(0).is_multiple_of(access.vector);
+            if *slot == CompanionAccess::Vector && !begins {
+                *slot = CompanionAccess::Elements;
+            }
+        }
+        let mut of_segments = [false; 3];
+        for (slot, operand) in of_segments.iter_mut().zip(&self.operands) {
+            *slot = operand.segment_stride.is_some();
         }
         if problem.second().is_some() {
             operands[0] = CompanionAccess::Second;
         }
-        let wide = applied_needs_wide_indices(applied);
+        let offset_span = stated.offsets.map_or(0, |(span, _)| span as u64);
+        let wide = applied_needs_wide_indices(applied) || check_index_span(offset_span, device)?;
         let operator = self.reduction.operator;
         let is_float = stated.signature.fields[0].is_float();
         let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
@@ -296,7 +353,7 @@ impl Task for ApplyRequest<'_> {
             operator,
             types,
             hold: hold(plan, problem),
-            spec: ApplySpec { access, team, apply: self.apply, operands, moves_back },
+            spec: ApplySpec { access, team, apply: self.apply, operands, of_segments, moves_back },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
@@ -315,18 +372,23 @@ impl Task for ApplyRequest<'_> {
         stated: StatedApplication,
         launch: Option<ApplyingLaunch>,
     ) -> Result<PreparedApplication, ReduceError> {
-        let alone = match &launch {
-            Some(ApplyingLaunch { plan: AppliedPlan::Separately { reduce, .. }, .. }) => {
-                Some(Some(*reduce))
-            }
-            None if self.wants_results => Some(None),
+        let plan = launch.as_ref().map(|launch| launch.plan);
+        let whole = |plan| -> Result<Option<Alone>, ReduceError> {
+            let request = ReduceRequest { plan, ..self.reduction.clone() };
+            Ok(Some(Alone::Whole(prepare(&request, client, device, false, |_| None)?)))
+        };
+        let segments = |plan, request| -> Result<Option<Alone>, ReduceError> {
+            let request = SegmentsRequest { plan, ..request };
+            Ok(Some(Alone::Segments(prepare(&request, client, device, false, |_| None)?)))
+        };
+        let reduction = match (plan, self.segments()?) {
+            (Some(AppliedPlan::Separately { reduce, .. }), _) => whole(Some(reduce))?,
+            (Some(AppliedPlan::Segments { reduce, .. }), Some(of)) => segments(Some(reduce), of)?,
+            (None, Some(of)) if self.wants_results => segments(None, of)?,
+            (None, None) if self.wants_results => whole(None)?,
             _ => None,
         };
-        let reduction = alone.map(|plan| {
-            let request = ReduceRequest { plan, ..self.reduction.clone() };
-            prepare(&request, client, device, false, |_| None)
-        });
-        let (reduction, noted) = (reduction.transpose()?, Noted::default());
+        let noted = Noted::default();
         Ok(PreparedApplication { stated, launch, reduction, noted })
     }
 
@@ -351,9 +413,19 @@ impl ApplyRequest<'_> {
         &self.operands[usize::from(self.reduction.second.is_some())..]
     }
 
+    /// The request for the segments of the reduction, if it reduces segments.
+    fn segments(&self) -> Result<Option<SegmentsRequest<'_>>, ReduceError> {
+        let request = |offsets| SegmentsRequest::new(self.reduction.clone(), offsets);
+        self.offsets.map(request).transpose()
+    }
+
     /// Elements from the first to the last of an operand.
     pub(super) fn span_of(&self, operand: &OperandSpec) -> usize {
-        span(&self.reduction.shape, &operand.strides).unwrap_or(usize::MAX)
+        let (mut shape, mut strides) = (self.reduction.shape.to_vec(), operand.strides.clone());
+        // Segments are in place of the axis, along which the stride is 0.
+        shape.push(self.offsets.map_or(1, |offsets| offsets.segments));
+        strides.push(operand.segment_stride.unwrap_or(0));
+        span(&shape, &strides).unwrap_or(usize::MAX)
     }
 
     /// The types of the tensors.
@@ -366,6 +438,7 @@ impl ApplyRequest<'_> {
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
             second: applied.problem().second().map(|second| memory_type(second.element())),
+            offsets: applied.segments().map(|segments| memory_type(segments.offsets())),
             application: Some(ApplicationTypes {
                 real: memory_type(real),
                 output: memory_type(applied.output()),
@@ -389,8 +462,10 @@ impl ApplyRequest<'_> {
 
 impl Launches for PreparedApplication {
     fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
-        if let Some(reduction) = &self.reduction {
-            reduction.kernels(client, each);
+        match &self.reduction {
+            Some(Alone::Whole(reduction)) => reduction.kernels(client, each),
+            Some(Alone::Segments(reduction)) => reduction.kernels(client, each),
+            None => {}
         }
         if let Some(launch) = &self.launch {
             each(launch.kernel(self.stated.applied()));
@@ -408,6 +483,7 @@ impl ApplyingLaunch {
         );
         let name = match self.plan {
             AppliedPlan::Separately { .. } => return Kernel::new("apply_stored", applies),
+            AppliedPlan::Segments { .. } => return Kernel::new("apply_to_segments", applies),
             AppliedPlan::Held { cubes_per_output: 2.., .. } => "reduce_and_apply_by_cubes",
             _ => "reduce_and_apply",
         };
@@ -452,14 +528,16 @@ pub(super) fn result_strides(shape: &[usize], axes: Option<&[usize]>) -> Vec<usi
 impl RecordedApplication {
     /// The application of a request.
     pub(crate) fn of(request: &ApplyRequest<'_>) -> Self {
-        let operands = request.own_operands().iter().map(|operand| {
-            RecordedOperand::new(operand.element, &operand.strides, operand.alignment)
+        let operands = request.own_operands().iter().map(|operand| RecordedOperand {
+            segment_stride: operand.segment_stride,
+            ..RecordedOperand::new(operand.element, &operand.strides, operand.alignment)
         });
         Self {
             function: request.apply.0.name.to_owned(),
             reduction: RecordedReduction::of(&request.reduction),
             output: request.output,
             output_layout: request.layout.clone(),
+            segments: request.offsets.map(|offsets| (offsets.segments, offsets.element)),
             operands: operands.collect(),
             with_results: request.wants_results,
         }

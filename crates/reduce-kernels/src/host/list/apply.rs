@@ -324,6 +324,7 @@ impl PreparedListApplication {
             hardware_math: has_hardware_math(client),
             chains: false,
             same_bits: false,
+            offsets: None,
             application: Some(ApplicationTypes { real, output: stored, operands: [real; 3] }),
             stores: Stores::Vectors,
             of_shard: false,

@@ -19,7 +19,7 @@ use crate::{
         scratch::{Stream, partials},
     },
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg, TargetArraysLaunch},
+        args::{KernelTypesArg, TargetArraysLaunch},
         segments::{SegmentNumbersLaunch, merge_segments, reduce_segments},
     },
     operator::ParametersLaunch,
@@ -35,19 +35,8 @@ impl<'a> Call<'a, SegmentsRequest<'a>> {
         offsets: &TensorHandle,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let prepared = self.prepared(client)?;
-        let stated = &prepared.stated;
-        let span = stated.problem.output_span().max(1);
-        let tensor = |&element: &ElementType| {
-            let handle = client.empty(span * element.bytes());
-            TensorHandle::new_contiguous(stated.shape.clone(), handle, storage_type(element))
-        };
-        let outputs: Vec<TensorHandle> =
-            stated.problem.axis().results().iter().map(tensor).collect();
-        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let stream = outputs.first().map(|output| output.handle.stream.value);
-        let inputs = Inputs::bind(client, stated.problem.axis(), input, second)?;
-        prepared.launch(client, &self.parameters, inputs, offsets, stream, bindings)?;
-        Ok(outputs)
+        let inputs = Inputs::bind(client, prepared.stated.problem.axis(), input, second)?;
+        prepared.run(client, &self.parameters, inputs, offsets)
     }
 
     /// Launches into tensors that the caller supplies.
@@ -68,6 +57,28 @@ impl<'a> Call<'a, SegmentsRequest<'a>> {
 }
 
 impl PreparedSegments {
+    /// Launches into new row-major tensors, one for each result.
+    pub(in crate::host) fn run(
+        &self,
+        client: &Client,
+        parameters: &[f64],
+        inputs: Inputs<'_>,
+        offsets: &TensorHandle,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        let stated = &self.stated;
+        let span = stated.problem.output_span().max(1);
+        let tensor = |&element: &ElementType| {
+            let handle = client.empty(span * element.bytes());
+            TensorHandle::new_contiguous(stated.shape.clone(), handle, storage_type(element))
+        };
+        let outputs: Vec<TensorHandle> =
+            stated.problem.axis().results().iter().map(tensor).collect();
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let stream = outputs.first().map(|output| output.handle.stream.value);
+        self.launch(client, parameters, inputs, offsets, stream, bindings)?;
+        Ok(outputs)
+    }
+
     /// Launches both kernels. `stream` is the client's stream if it is known.
     fn launch(
         &self,
@@ -120,13 +131,10 @@ impl PreparedSegments {
         }
     }
 
-    /// Those of the kernel that merges. Offsets are operands, which have a type of their own.
+    /// Those of the kernel that merges.
     fn merging_types(&self, client: &Client) -> KernelTypesArg {
-        let offsets = memory_type(self.stated.problem.offsets());
-        let merging = merging_types(client, &self.stated.reduction.signature);
-        let application =
-            ApplicationTypes { real: merging.value, output: merging.value, operands: [offsets; 3] };
-        KernelTypesArg { application: Some(application), ..merging }
+        let offsets = Some(memory_type(self.stated.problem.offsets()));
+        KernelTypesArg { offsets, ..merging_types(client, &self.stated.reduction.signature) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Combine, Device, ElementType, Illegal, PlanError, ProblemError, Role, SegmentsPlan,
+    Combine, Device, ElementType, Illegal, InputSpec, PlanError, ProblemError, Role, SegmentsPlan,
     SegmentsProblem, SegmentsSpec, check_limits, row_major_strides,
 };
 
@@ -30,13 +30,45 @@ pub(crate) struct SegmentsRequest<'a> {
     /// The reduction of the axis alone, without a supplied output.
     pub(crate) reduce: ReduceRequest<'a>,
     pub(crate) axis: usize,
-    pub(crate) segments: usize,
-    /// Type of the offsets, and their stride.
-    pub(crate) offsets: ElementType,
-    pub(crate) offset_stride: usize,
+    pub(crate) offsets: OffsetsSpec,
     /// Shape and strides of a supplied output.
     pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<SegmentsPlan>,
+}
+
+/// The offsets of segments: how many segments there are, their type, and the stride from one to the
+/// next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OffsetsSpec {
+    pub(crate) segments: usize,
+    pub(crate) element: ElementType,
+    pub(crate) stride: usize,
+}
+
+impl OffsetsSpec {
+    /// Those of a tensor.
+    ///
+    /// # Errors
+    ///
+    /// It has another number of dimensions than one, or no element.
+    pub(crate) fn of(tensor: &InputSpec<'_>) -> Result<Self, ReduceError> {
+        let wrong = || Reason::OffsetsShape { found: tensor.shape.to_vec() };
+        let (&[count], &[stride]) = (tensor.shape, tensor.strides) else {
+            return Err(wrong().into());
+        };
+        let segments = count.checked_sub(1).ok_or_else(wrong)?;
+        Ok(Self { segments, element: tensor.element, stride })
+    }
+
+    /// Elements from the first offset to the last.
+    fn span(self) -> Result<usize, ReduceError> {
+        let last = self.segments.checked_mul(self.stride);
+        let span = last.and_then(|last| last.checked_add(1)).ok_or_else(|| {
+            let (shape, strides) = (vec![self.segments], vec![self.stride]);
+            ProblemError::TooLarge { tensor: Role::Offsets, shape, strides }
+        })?;
+        Ok(span)
+    }
 }
 
 /// A request whose axis, types and strides have been checked.
@@ -47,8 +79,8 @@ pub(crate) struct StatedSegments {
     /// Shape of the results.
     pub(crate) shape: Vec<usize>,
     /// Elements from the first offset to the last.
-    pub(super) offset_span: usize,
-    pub(super) offset_stride: usize,
+    pub(crate) offset_span: usize,
+    pub(crate) offset_stride: usize,
 }
 
 /// The numbers of the launches of a plan.
@@ -76,16 +108,14 @@ pub(crate) struct PreparedSegments {
 }
 
 impl<'a> SegmentsRequest<'a> {
-    /// The request for segments of the one axis that `reduce` reduces, into new tensors. `offsets`
-    /// are their type and their stride.
+    /// The request for segments of the one axis that `reduce` reduces, into new tensors.
     ///
     /// # Errors
     ///
     /// Several axes or none.
     pub(crate) fn new(
         reduce: ReduceRequest<'a>,
-        segments: usize,
-        (offsets, offset_stride): (ElementType, usize),
+        offsets: OffsetsSpec,
     ) -> Result<Self, ReduceError> {
         // Nothing is allocated here, because each call passes. Whether the axis exists is found when
         // the request is stated.
@@ -98,7 +128,7 @@ impl<'a> SegmentsRequest<'a> {
         };
         let reduce = ReduceRequest { keep_dims: false, plan: None, output: None, ..reduce };
         let (output, plan) = (None, None);
-        Ok(Self { reduce, axis, segments, offsets, offset_stride, output, plan })
+        Ok(Self { reduce, axis, offsets, output, plan })
     }
 }
 
@@ -117,7 +147,7 @@ impl SegmentsRequest<'_> {
     pub(crate) fn shape(&self) -> Vec<usize> {
         let mut shape = self.reduce.shape.to_vec();
         if let Some(extent) = shape.get_mut(self.axis) {
-            *extent = self.segments;
+            *extent = self.offsets.segments;
         }
         shape
     }
@@ -164,17 +194,12 @@ impl Task for SegmentsRequest<'_> {
         let output = Some((kept(&self.reduce.shape), kept(strides)));
         let reduction = ReduceRequest { output, ..self.reduce.clone() }.resolve()?;
         let spec = SegmentsSpec {
-            segments: self.segments,
+            segments: self.offsets.segments,
             segment_stride: strides.get(self.axis).copied().unwrap_or(1),
-            offsets: self.offsets,
+            offsets: self.offsets.element,
         };
         let problem = SegmentsProblem::new(reduction.problem.clone(), &spec)?;
-        let last = self.segments.checked_mul(self.offset_stride);
-        let offset_span = last.and_then(|last| last.checked_add(1)).ok_or_else(|| {
-            let (shape, strides) = (vec![self.segments], vec![self.offset_stride]);
-            ProblemError::TooLarge { tensor: Role::Offsets, shape, strides }
-        })?;
-        let offset_stride = self.offset_stride;
+        let (offset_span, offset_stride) = (self.offsets.span()?, self.offsets.stride);
         Ok(StatedSegments { reduction, problem, shape, offset_span, offset_stride })
     }
 
@@ -203,7 +228,7 @@ impl Task for SegmentsRequest<'_> {
         check_inputs(&stated.reduction.problem, &bytes[..bytes.len().min(2)])?;
         match bytes.get(2) {
             Some(&Some(available)) => {
-                check_span(Role::Offsets, stated.offset_span, self.offsets, available)
+                check_span(Role::Offsets, stated.offset_span, self.offsets.element, available)
             }
             _ => Ok(()),
         }
@@ -312,8 +337,8 @@ impl RecordedSegments {
     pub(crate) fn of(request: &SegmentsRequest<'_>) -> Self {
         Self {
             axis: RecordedReduction::of(&request.reduce),
-            segments: request.segments,
-            offsets: request.offsets,
+            segments: request.offsets.segments,
+            offsets: request.offsets.element,
             output_strides: request.output.as_ref().map(|(_, strides)| strides.to_vec()),
         }
     }

@@ -8,13 +8,14 @@ use super::{
     applier::{Applier, OutputPlace, output_place},
     held::Held,
     operands::{OperandStarts, edge_operands, load_operands, operand_starts},
+    segments::{InSegments, inside_of_segments},
 };
 use crate::{
     kernels::{
         accumulate::load_inside,
         companion::components_inside,
         geometry::CompanionAccess,
-        load::{AtEnd, Loaded, edge_slots, load_edge},
+        load::{AtEnd, Edge, Loaded, edge_slots, load_edge},
         realign::moved_together,
         share::Share,
         total::has_edges,
@@ -35,6 +36,7 @@ pub(super) fn apply_to_share(
     let geometry = share.geometry;
     // Offsets of operands are found here and not before the reduction, which needs the registers.
     let starts = operand_starts(applier, share);
+    let whole = ComptimeOption::<InSegments<Wide>>::new_None();
     let in_flight = comptime![share.access.loads_in_flight];
     // Without held elements, loads are issued together again. They come from the cache where few
     // large tiles are under way at a time, which is up to the plan.
@@ -52,7 +54,7 @@ pub(super) fn apply_to_share(
                 let nth = first + k * share.stride;
                 let value = Vector::<Real, Wide>::cast_from(loads.index(k).value);
                 let second = loads.index(k).second;
-                apply_to_load(applier, starts, share, nth, value, second, results);
+                apply_to_load(applier, starts, share, nth, value, second, results, whole);
             }
             first += share.block_stride();
         }
@@ -62,7 +64,7 @@ pub(super) fn apply_to_share(
             let nth = share.first + k * share.stride;
             let value = held.applied_to(k);
             let second = held.loads.index(k).second;
-            apply_to_load(applier, starts, share, nth, value, second, results);
+            apply_to_load(applier, starts, share, nth, value, second, results, whole);
         }
         if comptime![held.hold.in_shared() > 0] {
             let kept = held.kept.unwrap();
@@ -75,7 +77,7 @@ pub(super) fn apply_to_share(
                     let nth = turn.first + k * share.stride;
                     let value = Vector::<Real, Wide>::cast_from(kept[held.place(&turn, k)]);
                     let second = second_of_load(share, nth, turn.first);
-                    apply_to_load(applier, starts, share, nth, value, second, results);
+                    apply_to_load(applier, starts, share, nth, value, second, results, whole);
                 }
                 held.end_turn(&mut turn, share);
             }
@@ -100,21 +102,36 @@ fn apply_to_edges(
     while slot < slots {
         let edge = load_edge(share, slot);
         if share.tile.results > 0 && edge.valid {
-            let operands =
-                Operands::<Single>::of(edge_operands(applier, starts, share, slot / each, edge));
-            let value = apply_to::<Single>(
-                comptime![applier.spec.apply],
-                Vector::cast_from(edge.value),
-                results,
-                operands,
-                applier.parameters,
-            );
-            let mut elements = applier.elements.unwrap();
-            elements[share.tile.output + edge.position.start] =
-                Applied::cast_from(value.extract(0usize));
+            let whole = ComptimeOption::<InSegments<Single>>::new_None();
+            apply_to_edge(applier, starts, share, slot / each, edge, results, whole);
         }
         slot += share.stride;
     }
+}
+
+/// Applies results to an element at an edge, which exists, and stores it. `outer` is its index over
+/// the outer reduced dimensions, and `segments` has its segment if there are segments.
+#[cube]
+pub(super) fn apply_to_edge(
+    applier: &Applier<'_>,
+    starts: OperandStarts,
+    share: &Share<'_>,
+    outer: usize,
+    edge: Edge,
+    results: Reals<Single>,
+    segments: ComptimeOption<InSegments<Single>>,
+) {
+    let operands = edge_operands(applier, starts, share, outer, edge, segments);
+    let value = apply_to::<Single>(
+        comptime![applier.spec.apply],
+        Vector::cast_from(edge.value),
+        results,
+        Operands::<Single>::of(operands),
+        applier.parameters,
+    );
+    let mut elements = applier.elements.unwrap();
+    elements[share.tile.output + edge.position.start] =
+        Applied::cast_from(inside_of_segments::<Single>(value, segments).extract(0usize));
 }
 
 /// The elements of the second input that go with load number `nth`, if there is one. A load past
@@ -134,9 +151,10 @@ fn second_of_load(
     }
 }
 
-/// Applies results to a load and stores the vector.
+/// Applies results to a load and stores the vector. `segments` has those of its elements if there are
+/// segments.
 #[cube]
-fn apply_to_load(
+pub(super) fn apply_to_load(
     applier: &Applier<'_>,
     starts: OperandStarts,
     share: &Share<'_>,
@@ -144,6 +162,7 @@ fn apply_to_load(
     value: Vector<Real, Wide>,
     second: ComptimeOption<Vector<Stored2, Wide>>,
     results: Reals<Wide>,
+    segments: ComptimeOption<InSegments<Wide>>,
 ) {
     let place = output_place(share, nth);
     let moves_back = comptime![applier.spec.moves_back];
@@ -151,9 +170,11 @@ fn apply_to_load(
     // A load that does not exist repeats another, whose own unit stores its elements. Operands are
     // inside the branch: an operand that lies beyond its tensor must not be read.
     if place.exists {
-        let operands = Operands::<Wide>::of(load_operands(applier, starts, share, place, second));
+        let operands = load_operands(applier, starts, share, place, second, segments);
+        let operands = Operands::<Wide>::of(operands);
         let apply = comptime![applier.spec.apply];
         let value = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
+        let value = inside_of_segments::<Wide>(value, segments);
         if comptime![moves_back] {
             result = value;
         } else {

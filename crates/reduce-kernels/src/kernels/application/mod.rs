@@ -2,7 +2,7 @@
 //!
 //! A team makes the results of its tile, its members share them, and each member applies them to
 //! the elements that it has read: from where it has [held] them, or by reading them again. Several
-//! cubes may hold a tile [together](by_cubes).
+//! cubes may hold a tile [together](by_cubes). Elements of [segments] have the results of theirs.
 
 mod applier;
 mod apply;
@@ -10,6 +10,7 @@ mod by_cubes;
 mod held;
 mod operands;
 mod passes;
+mod segments;
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
@@ -37,7 +38,7 @@ use crate::operator::{
     Single, Wide, Width,
 };
 
-pub(crate) use self::by_cubes::reduce_and_apply_by_cubes;
+pub(crate) use self::{by_cubes::reduce_and_apply_by_cubes, segments::apply_to_segments};
 
 /// What kernels know of an application when they are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,8 @@ pub(crate) struct ApplySpec {
     pub(crate) team: Team,
     pub(crate) apply: ApplyRef,
     pub(crate) operands: [CompanionAccess; 3],
+    /// Which of the operands have segments in place of the axis.
+    pub(crate) of_segments: [bool; 3],
     /// Whether elements of realigned rows are moved back to the vectors of an output whose rows
     /// begin anywhere. Units that hold elements side by side, as lanes of a plane, exchange those
     /// that belong to one vector.

@@ -1,8 +1,12 @@
 //! Operands of an application.
 
 use cubecl::prelude::*;
+use reduce_planner::Direction;
 
-use super::applier::{Applier, OutputPlace};
+use super::{
+    applier::{Applier, OutputPlace},
+    segments::InSegments,
+};
 use crate::{
     kernels::{
         args::CompanionSlices,
@@ -51,6 +55,7 @@ pub(super) fn load_operands(
     share: &Share<'_>,
     place: OutputPlace,
     second: ComptimeOption<Vector<Stored2, Wide>>,
+    segments: ComptimeOption<InSegments<Wide>>,
 ) -> Reals<Wide> {
     let operands = applier.operands;
     Record::<RealTypes, Wide>::new(
@@ -61,6 +66,7 @@ pub(super) fn load_operands(
             share,
             place,
             second,
+            segments,
             0usize,
         ),
         load_operand::<Operand2>(
@@ -70,6 +76,7 @@ pub(super) fn load_operands(
             share,
             place,
             second,
+            segments,
             1usize,
         ),
         load_operand::<Operand3>(
@@ -79,6 +86,7 @@ pub(super) fn load_operands(
             share,
             place,
             second,
+            segments,
             2usize,
         ),
         Field::<Real, Wide>::none(),
@@ -95,6 +103,7 @@ fn load_operand<E: Float>(
     share: &Share<'_>,
     place: OutputPlace,
     second: ComptimeOption<Vector<Stored2, Wide>>,
+    segments: ComptimeOption<InSegments<Wide>>,
     #[comptime] nth: usize,
 ) -> Field<Real, Wide> {
     let accessed = comptime![applier.spec.operands[nth]];
@@ -106,10 +115,27 @@ fn load_operand<E: Float>(
         Field::<Real, Wide>::some(Vector::cast_from(second.unwrap()))
     } else {
         let companion = applier.companions.index(comptime![nth + 1]);
-        let at = start
-            + strided(&share.geometry.reduced, &companion.reduced, place.outer)
-            + place.element * companion.inner;
-        let loaded = load_elements::<E>(slices, at, companion.inner, share, accessed);
+        let of_segments = comptime![applier.spec.of_segments[nth]];
+        let along = comptime![share.access.direction == Direction::Along];
+        let mut at = start;
+        if comptime![of_segments] {
+            at += segments.unwrap().number(0usize) * companion.segment;
+        } else {
+            at += strided(&share.geometry.reduced, &companion.reduced, place.outer);
+            at += place.element * companion.inner;
+        }
+        let mut loaded = load_elements::<E>(slices, at, companion.inner, share, accessed);
+        if comptime![of_segments && along] {
+            let segments = segments.unwrap();
+            if !segments.same {
+                let elements = slices.elements.unwrap();
+                #[unroll]
+                for component in 1..comptime![share.access.vector] {
+                    let at = start + segments.number(component) * companion.segment;
+                    loaded.insert(component, elements[at]);
+                }
+            }
+        }
         Field::<Real, Wide>::some(Vector::cast_from(loaded))
     }
 }
@@ -122,10 +148,20 @@ pub(super) fn edge_operands(
     share: &Share<'_>,
     outer: usize,
     edge: Edge,
+    segments: ComptimeOption<InSegments<Single>>,
 ) -> Reals<Single> {
     let operands = applier.operands;
     Record::<RealTypes, Single>::new(
-        edge_operand::<Operand>(operands.first, starts.first, applier, share, outer, edge, 0usize),
+        edge_operand::<Operand>(
+            operands.first,
+            starts.first,
+            applier,
+            share,
+            outer,
+            edge,
+            segments,
+            0usize,
+        ),
         edge_operand::<Operand2>(
             operands.second,
             starts.second,
@@ -133,9 +169,19 @@ pub(super) fn edge_operands(
             share,
             outer,
             edge,
+            segments,
             1usize,
         ),
-        edge_operand::<Operand3>(operands.third, starts.third, applier, share, outer, edge, 2usize),
+        edge_operand::<Operand3>(
+            operands.third,
+            starts.third,
+            applier,
+            share,
+            outer,
+            edge,
+            segments,
+            2usize,
+        ),
         Field::<Real, Single>::none(),
         Field::<Real, Single>::none(),
     )
@@ -149,6 +195,7 @@ fn edge_operand<E: Float>(
     share: &Share<'_>,
     outer: usize,
     edge: Edge,
+    segments: ComptimeOption<InSegments<Single>>,
     #[comptime] nth: usize,
 ) -> Field<Real, Single> {
     let accessed = comptime![applier.spec.operands[nth]];
@@ -158,9 +205,13 @@ fn edge_operand<E: Float>(
         Field::<Real, Single>::some(Vector::cast_from(edge.second.unwrap()))
     } else {
         let companion = applier.companions.index(comptime![nth + 1]);
-        let at = start
-            + strided(&share.geometry.reduced, &companion.reduced, outer)
-            + edge.element * companion.inner;
+        let mut at = start;
+        if comptime![applier.spec.of_segments[nth]] {
+            at += segments.unwrap().number(0usize) * companion.segment;
+        } else {
+            at += strided(&share.geometry.reduced, &companion.reduced, outer);
+            at += edge.element * companion.inner;
+        }
         let elements = slices.elements.unwrap();
         Field::<Real, Single>::some(Vector::new(Real::cast_from(elements[at])))
     }

@@ -8,7 +8,7 @@ use crate::kernels::team::Team;
 /// The units of a cube that take the steps of a strip together, and meet after each: the lanes of a
 /// plane, which meet at little cost, or all units of the cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Crew {
+pub(crate) struct Crew {
     pub(super) units: u32,
     /// Crews of a cube, which have neighbouring strips.
     pub(super) crews: u32,
@@ -23,6 +23,11 @@ impl Crew {
         };
         let in_plane = matches!(team.combine, Combine::Plane { .. });
         Self { units, crews: team.units_per_cube / units, in_plane }
+    }
+
+    /// All units of a cube, whatever its teams.
+    pub(crate) fn whole_cube(team: Team) -> Self {
+        Self { units: team.units_per_cube, crews: 1, in_plane: false }
     }
 
     /// Outputs, or vectors of outputs, that a cube has side by side.

@@ -17,7 +17,7 @@ use crate::{
         team::{Team, place},
         total::combine_team,
     },
-    operator::{Operand, OperatorRef, Parameters, Single},
+    operator::{Offset, OperatorRef, Parameters, Single},
 };
 
 /// Merges the parts of each segment that lies in several tiles, in the order of the tiles. A cube
@@ -25,7 +25,7 @@ use crate::{
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn merge_segments(
     _types: &KernelTypes,
-    offset_values: &[Operand],
+    offset_values: &[Offset],
     partials: &mut PartialArrays,
     target: &mut TargetArrays,
     kept: &Sequence<Dim>,

@@ -20,10 +20,10 @@ use reduce_planner::{Access, Direction, SegmentsPlan};
 
 use self::{
     carry::{Carry, Tail},
-    crew::{Crew, meet, unit_of_crew},
+    crew::{meet, unit_of_crew},
     fetch::Fetched,
     inside::Inside,
-    regions::{Bounds, Offsets, Places, Regions},
+    regions::{Bounds, Offsets, Places},
     step::{Board, TOGETHER},
 };
 use super::{
@@ -36,10 +36,15 @@ use super::{
     team::{Team, UnitPlace, place},
 };
 use crate::operator::{
-    Accumulator, AccumulatorTypes, Columns, Operand, OperatorRef, Parameters, Single, Wide, Width,
+    Accumulator, AccumulatorTypes, Columns, Offset, OperatorRef, Parameters, Single, Wide, Width,
 };
 
-pub(crate) use self::{keys::offsets_of_keys, merge::merge_segments};
+pub(crate) use self::{
+    crew::Crew,
+    keys::offsets_of_keys,
+    merge::merge_segments,
+    regions::{Least, Regions},
+};
 
 /// The numbers of a reduction of segments.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -69,7 +74,7 @@ pub(crate) struct SegmentNumbers {
 pub(crate) fn reduce_segments(
     _types: &KernelTypes,
     input: &InputArrays,
-    offsets: &[Operand],
+    offsets: &[Offset],
     target: &mut TargetArrays,
     partials: &mut PartialArrays,
     geometry: &Geometry,

@@ -7,20 +7,20 @@ use super::{
     SegmentNumbers,
     crew::{Crew, unit_of_crew},
 };
-use crate::operator::{Operand, Slice, copied::copied_through_references};
+use crate::operator::{Offset, Slice, copied::copied_through_references};
 
 /// Where regions end. Offsets may be wrong: no answer lies outside of the axis, and every search
 /// ends.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Regions {
-    offsets: Slice<Operand>,
-    pub(super) numbers: SegmentNumbers,
+pub(crate) struct Regions {
+    offsets: Slice<Offset>,
+    pub(crate) numbers: SegmentNumbers,
 }
 
 #[cube]
 impl Regions {
-    pub(super) fn new(offsets: &[Operand], numbers: &SegmentNumbers) -> Regions {
+    pub(crate) fn new(offsets: &[Offset], numbers: &SegmentNumbers) -> Regions {
         let numbers = SegmentNumbers {
             segments: numbers.segments,
             len: numbers.len,
@@ -35,22 +35,22 @@ impl Regions {
     }
 
     /// The offset with which a region ends, or the last one.
-    pub(super) fn offset(&self, region: usize) -> Operand {
+    pub(super) fn offset(&self, region: usize) -> Offset {
         self.offsets[clamp_max(region, self.numbers.segments) * self.numbers.offset_stride]
     }
 
     /// Where a region with this offset ends. The one behind all segments ends with the axis, as do
     /// those that do not exist.
-    pub(super) fn end_at(&self, offset: Operand, region: usize) -> usize {
+    pub(super) fn end_at(&self, offset: Offset, region: usize) -> usize {
         let SegmentNumbers { segments, len, .. } = self.numbers;
         // A negative offset becomes a large one. Offsets that indices do not hold do not come back
         // from one.
         let end = usize::cast_from(offset);
-        let is_inside = region <= segments && Operand::cast_from(end) == offset;
+        let is_inside = region <= segments && Offset::cast_from(end) == offset;
         select(is_inside, clamp_max(end, len), len)
     }
 
-    pub(super) fn end(&self, region: usize) -> usize {
+    pub(crate) fn end(&self, region: usize) -> usize {
         self.end_at(self.offset(region), region)
     }
 
@@ -77,6 +77,14 @@ impl Regions {
         (clamp_min(region, 1usize) - 1, region > 0 && region <= self.numbers.segments)
     }
 
+    /// The number of the segment that a region is, and whether it is one. Where it is none, the number
+    /// is that of another segment, or 0 if there are none.
+    pub(crate) fn held_segment(&self, region: usize) -> (u32, bool) {
+        let (segment, exists) = self.segment(region);
+        let last = clamp_min(self.numbers.segments, 1usize) - 1;
+        (clamp_max(segment, last) as u32, exists)
+    }
+
     /// The number behind those of all regions.
     pub(super) fn count(&self) -> usize {
         self.numbers.segments + 2
@@ -84,7 +92,7 @@ impl Regions {
 
     /// The first region that ends behind a position: the one that has it. Every unit of the crew must
     /// get here, with the same position.
-    pub(super) fn at(&self, position: usize, least: &Least) -> usize {
+    pub(crate) fn at(&self, position: usize, least: &Least) -> usize {
         // Each unit asks about the last region of an equal part of those that may be the one. So a
         // million of them take three or four rounds of loads, which a bisection by one unit would
         // need twenty of.
@@ -110,6 +118,43 @@ impl Regions {
         }
         upper
     }
+
+    /// The regions that have these positions, of those from number `lower` to `upper`. A unit bisects
+    /// for all of them at once, so that it waits for one load after the other and not for those of
+    /// each.
+    pub(crate) fn at_each(
+        &self,
+        positions: &Sequence<usize>,
+        lower: usize,
+        upper: usize,
+    ) -> Sequence<RuntimeCell<usize>> {
+        let mut found = Sequence::<RuntimeCell<usize>>::new();
+        #[unroll]
+        for _ in 0..positions.len().comptime() {
+            found.push(RuntimeCell::new(lower));
+        }
+        // A region comes at most so many behind the one that was found for it.
+        let mut behind = upper - lower;
+        while behind > 0 {
+            let half = behind.div_ceil(2usize);
+            #[unroll]
+            for k in 0..positions.len().comptime() {
+                let before = found.index(k).read();
+                let ended = self.end(before + half - 1) <= *positions.index(k);
+                found.index(k).store(select(ended, before + half, before));
+            }
+            behind -= half;
+        }
+        found
+    }
+
+    /// [`at_each`](Self::at_each) for one position.
+    pub(crate) fn among(&self, position: usize, lower: usize, upper: usize) -> usize {
+        let mut positions = Sequence::<usize>::new();
+        positions.push(position);
+        let found = self.at_each(&positions, lower, upper);
+        found.index(0usize).read()
+    }
 }
 
 /// What has been read of a region. Its bounds are computed where they are needed: units wait for a
@@ -117,8 +162,8 @@ impl Regions {
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Offsets {
-    pub(super) before: Operand,
-    pub(super) own: Operand,
+    pub(super) before: Offset,
+    pub(super) own: Offset,
 }
 
 /// Where a region begins and ends, in places.
@@ -134,7 +179,7 @@ copied_through_references!(BoundsExpand);
 /// The least of the numbers of a crew's units.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Least {
+pub(crate) struct Least {
     /// One in use, one that units may still read, and one that is prepared. Planes need none.
     numbers: Slice<Atomic<u32>>,
     turn: Slice<u32>,
@@ -145,7 +190,7 @@ pub(super) struct Least {
 #[cube]
 impl Least {
     /// A barrier must follow before the first number is told.
-    pub(super) fn new(#[comptime] crew: Crew) -> Least {
+    pub(crate) fn new(#[comptime] crew: Crew) -> Least {
         let numbers = Slice::of(&Shared::<[Atomic<u32>]>::new_slice(3usize));
         if UNIT_POS == 0 {
             numbers[0].store(u32::MAX);
