@@ -7,9 +7,9 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
     ElementType,
-    by_name::{OperatorOptions, with_operator},
+    by_name::{AppliedName, AppliedOptions, OperatorOptions, with_applied, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    planner::SegmentsPlan,
+    planner::{AppliedPlan, SegmentsPlan},
     reduce, storage_type,
 };
 use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, on_device};
@@ -17,9 +17,9 @@ use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, 
 use super::{ended, timed_plans::TimedCase};
 
 /// Times cases such as `sum f32 [67108864] in 1000 pareto` over rotating buffers (cold cache) and
-/// prints them with their times, in the format of the peers' programs. Segments lie along axis 0;
-/// their lengths are `equal` or `pareto`, of the exponent 1.2 as the peers' are. The bytes are those
-/// of the input.
+/// prints them with their times, in the format of the peers' programs. A function such as `softmax` is
+/// applied to its segments. Segments lie along axis 0; their lengths are `equal` or `pareto`, of the
+/// exponent 1.2 as the peers' are. The bytes are those of the input, and of the output of a function.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -61,9 +61,10 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
     ended("segments", run(arguments))
 }
 
-/// A reduction and where its segments end.
+/// A reduction or a function, and where its segments end.
 struct Segmented {
     words: String,
+    function: Option<AppliedName>,
     place: Case,
     offsets: Vec<usize>,
 }
@@ -71,7 +72,9 @@ struct Segmented {
 fn parse(stated: &StatedCase) -> Result<Segmented, Stop> {
     let no_case = || Stop::Words(stated.words());
     let (place, segments) = stated.place.split_once(" in ").ok_or_else(no_case)?;
-    let place: Case = format!("{} {place} axis 0", stated.name).parse()?;
+    let function: Option<AppliedName> = stated.name.parse().ok();
+    let operator = if function.is_some() { "sum" } else { &stated.name };
+    let place: Case = format!("{operator} {place} axis 0").parse()?;
     let words: Vec<&str> = segments.split_whitespace().collect();
     let [count, lengths] = words[..] else { return Err(no_case()) };
     let count = count.parse().map_err(|error| Stop::Number(count.into(), error))?;
@@ -81,7 +84,7 @@ fn parse(stated: &StatedCase) -> Result<Segmented, Stop> {
         "pareto" => pareto(count, len),
         _ => return Err(no_case()),
     };
-    Ok(Segmented { words: stated.words(), place, offsets })
+    Ok(Segmented { words: stated.words(), function, place, offsets })
 }
 
 /// Offsets of segments whose lengths follow a power law. The last one has what is left.
@@ -105,13 +108,19 @@ fn pareto(count: usize, len: usize) -> Vec<usize> {
 
 fn run(Arguments { stated, offsets }: &Arguments) -> Result<(), Stop> {
     let cases = stated.cases()?.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let (plans, sample_seconds) = (stated.plans()?, stated.sample_seconds());
-    on_device(stated.backend, Times { cases, plans, sample_seconds, offsets: *offsets })?
+    // Plans are those of the first case's kind.
+    let (plans, applied_plans) = match cases.first() {
+        Some(Segmented { function: Some(_), .. }) => (Vec::new(), stated.plans()?),
+        _ => (stated.plans()?, Vec::new()),
+    };
+    let (sample_seconds, offsets) = (stated.sample_seconds(), *offsets);
+    on_device(stated.backend, Times { cases, plans, applied_plans, sample_seconds, offsets })?
 }
 
 struct Times {
     cases: Vec<Segmented>,
     plans: Vec<SegmentsPlan>,
+    applied_plans: Vec<AppliedPlan>,
     sample_seconds: f64,
     offsets: OffsetType,
 }
@@ -133,9 +142,21 @@ impl Times {
     fn time(&self, client: &Client, case: &Segmented) -> Result<(), MeasureError> {
         let inputs = inputs(client, &case.place, None);
         let offsets = self.offsets.tensor(client, &case.offsets);
-        let (words, bytes) = (&case.words[..], case.place.input_bytes());
+        let written = u64::from(case.function.is_some());
+        let (words, bytes) = (&case.words[..], (1 + written) * case.place.input_bytes());
         let timed = TimedCase { client, words, bytes, sample_seconds: self.sample_seconds };
         let input = |call: usize| &inputs[call % inputs.len()];
+        if let Some(function) = case.function {
+            let options = AppliedOptions::default();
+            let chosen = with_applied!(function, options, &inputs[0], 0, applied => {
+                applied.segments(&offsets).choose(client)?
+            });
+            return timed.print(&chosen.plan, &self.applied_plans, |&plan, call| {
+                with_applied!(function, options, input(call), 0, applied => {
+                    applied.segments(&offsets).with_plan(plan).run(client).map(drop)
+                })
+            });
+        }
         with_operator!(case.place.operator, OperatorOptions::default(), operator => {
             let chosen = reduce(operator, &inputs[0]).over(0).segments(&offsets).choose(client)?;
             timed.print(&chosen.plan, &self.plans, |&plan, call| {

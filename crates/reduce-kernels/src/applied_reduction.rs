@@ -370,10 +370,10 @@ fn operand_spec<T: Input>(
     segments: Option<(usize, usize)>,
 ) -> Result<OperandSpec, ReduceError> {
     let mut shape = shape.to_vec();
-    if let Some((axis, segments)) = segments {
-        if let Some(extent) = shape.get_mut(axis) {
-            *extent = segments;
-        }
+    if let Some((axis, segments)) = segments
+        && let Some(extent) = shape.get_mut(axis)
+    {
+        *extent = segments;
     }
     let spec = beside.operand.spec()?;
     let axes = beside.axes.as_slice().map_or_else(|| (0..shape.len()).collect(), <[usize]>::to_vec);

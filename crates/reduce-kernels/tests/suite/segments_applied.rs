@@ -330,7 +330,7 @@ pub(crate) fn contract(client: &Client) {
     assert_eq!(recorded.segments, Some((10, ElementType::I32)));
 
     let unfit = |error: ReduceError| match source::<PlanError>(&error) {
-        Some(PlanError::Unfit { reason, .. }) => reason.clone(),
+        Some(PlanError::Unfit { reason, .. }) => *reason,
         _ => panic!("{error}"),
     };
     let whole = Softmax.of(&x, 0).plan(client).unwrap().plan;

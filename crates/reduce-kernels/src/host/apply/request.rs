@@ -108,8 +108,8 @@ pub(crate) struct PreparedApplication {
 /// A reduction that is launched alone.
 #[derive(Debug)]
 pub(crate) enum Alone {
-    Whole(PreparedReduction),
-    Segments(PreparedSegments),
+    Whole(Box<PreparedReduction>),
+    Segments(Box<PreparedSegments>),
 }
 
 /// A plan and the numbers of the launch that applies results.
@@ -375,11 +375,13 @@ impl Task for ApplyRequest<'_> {
         let plan = launch.as_ref().map(|launch| launch.plan);
         let whole = |plan| -> Result<Option<Alone>, ReduceError> {
             let request = ReduceRequest { plan, ..self.reduction.clone() };
-            Ok(Some(Alone::Whole(prepare(&request, client, device, false, |_| None)?)))
+            let prepared = prepare(&request, client, device, false, |_| None)?;
+            Ok(Some(Alone::Whole(Box::new(prepared))))
         };
         let segments = |plan, request| -> Result<Option<Alone>, ReduceError> {
             let request = SegmentsRequest { plan, ..request };
-            Ok(Some(Alone::Segments(prepare(&request, client, device, false, |_| None)?)))
+            let prepared = prepare(&request, client, device, false, |_| None)?;
+            Ok(Some(Alone::Segments(Box::new(prepared))))
         };
         let reduction = match (plan, self.segments()?) {
             (Some(AppliedPlan::Separately { reduce, .. }), _) => whole(Some(reduce))?,

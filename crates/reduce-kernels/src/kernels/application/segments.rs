@@ -64,6 +64,10 @@ pub(super) fn inside_of_segments<N: Size>(
 
 /// Applies results of segments that an earlier launch stored. `cubes` cubes share each tile, and
 /// each has neighbouring loads of it.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn apply_to_segments(
     _types: &KernelTypes,
@@ -113,10 +117,10 @@ pub(crate) fn apply_to_segments(
     let lower = regions.at(begin * width, &least);
     let upper = clamp_min(regions.at(last, &least), lower);
     let starts = operand_starts(&applier, &share);
-    applied.to_loads(starts, until, lower, upper);
+    applied.at_loads(starts, until, lower, upper);
     if comptime![has_edges(access)] {
         if cube == 0 {
-            applied.to_edges(starts);
+            applied.at_edges(starts);
         }
     }
 }
@@ -144,7 +148,7 @@ impl<'a> AppliedSegments<'a> {
 
     /// Applies them to the loads before load number `until`, whose elements are in regions from
     /// number `lower` to `upper`.
-    fn to_loads(&self, starts: OperandStarts, until: usize, lower: usize, upper: usize) {
+    fn at_loads(&self, starts: OperandStarts, until: usize, lower: usize, upper: usize) {
         let (share, regions) = (self.share, self.regions);
         let in_flight = comptime![share.access.loads_in_flight];
         let mut from = lower;
@@ -178,7 +182,7 @@ impl<'a> AppliedSegments<'a> {
     }
 
     /// Applies them to the elements at the edges of rows.
-    fn to_edges(&self, starts: OperandStarts) {
+    fn at_edges(&self, starts: OperandStarts) {
         let (share, regions) = (self.share, self.regions);
         let mut slot = share.place.member as usize;
         while slot < comptime![edge_slots(share.access.vector)] {
