@@ -367,6 +367,14 @@ pub(crate) enum Reason {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// Elements do not get the numbers of so many segments in this type.
+    #[error("numbers of {segments} segments are of i32 or i64, which must hold them, not {found}")]
+    KeysOfOffsets {
+        /// The type that was asked for.
+        found: ElementType,
+        /// Number of segments.
+        segments: usize,
+    },
     /// Keys of this type do not name so many segments.
     #[error("keys of {found} do not name {segments} segments: keys are of i32, i64, u32 or u64")]
     Keys {
@@ -434,6 +442,7 @@ impl ReduceError {
             | Reason::Types { .. }
             | Reason::ListTypes { .. }
             | Reason::ClassType { .. }
+            | Reason::KeysOfOffsets { .. }
             | Reason::Keys { .. }
             | Reason::QuantileType { .. }
             | Reason::ProbabilityTypes { .. }

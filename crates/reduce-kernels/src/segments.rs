@@ -99,6 +99,36 @@ pub fn offsets_of_sorted_keys(
     host::segments::keys::offsets_of_sorted_keys(client, keys, segments)
 }
 
+/// The number of the segment of each of `len` elements of an axis, as `element`: i32 or i64. It is the
+/// inverse of [`offsets_of_sorted_keys`], and what a gather needs to bring results of segments back to
+/// their elements. Elements before the first segment get -1, and those behind the last one the number
+/// of segments.
+///
+/// Nothing is read back: of offsets that descend, the numbers are arbitrary within these limits.
+///
+/// ```no_run
+/// use reduce_kernels::{ElementType, ReduceError, cubecl, segments::keys_of_offsets};
+///
+/// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+/// # fn example(client: &Client, offsets: &TensorHandle) -> Result<(), ReduceError> {
+/// let users = keys_of_offsets(client, offsets, 1 << 20, ElementType::I32)?; // shape [1 << 20]
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Offsets of several dimensions or of another type than those of segments, another type than i32 and
+/// i64 or one that does not hold the number of segments, and a device that lacks a type, the indices or
+/// the memory.
+pub fn keys_of_offsets(
+    client: &Client,
+    offsets: &TensorHandle,
+    len: usize,
+    element: ElementType,
+) -> Result<TensorHandle, ReduceError> {
+    host::segments::keys::keys_of_offsets(client, offsets, len, element)
+}
+
 /// A reduction of segments that is being described; see [`Reduction::segments`]. It does nothing
 /// until [`run`](Self::run) or [`run_into`](Self::run_into) is called.
 #[must_use = "a reduction does nothing until it is run"]

@@ -15,7 +15,7 @@ use reduce_kernels::{
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     reduce,
-    segments::offsets_of_sorted_keys,
+    segments::{keys_of_offsets, offsets_of_sorted_keys},
 };
 
 use crate::{
@@ -356,6 +356,7 @@ pub(crate) fn sorted_keys(client: &Client) {
             }
         }
     }
+    keys_of_each_offset(client);
     let floats = tensor(client, &[1.0f32], &[1], &[1]);
     let error = offsets_of_sorted_keys(client, &floats, 3).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type);
@@ -366,6 +367,43 @@ pub(crate) fn sorted_keys(client: &Client) {
     let few = tensor(client, &[1i32], &[1], &[1]);
     let error = offsets_of_sorted_keys(client, &few, usize::MAX / 2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type);
+}
+
+/// Each element gets the number of its segment, -1 before the first and the number of segments behind
+/// the last.
+fn keys_of_each_offset(client: &Client) {
+    let device = capable_device(client);
+    for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
+        for result in [ElementType::I32, ElementType::I64] {
+            if !device.has(element) || !device.has(result) {
+                continue;
+            }
+            for offsets in offsets(1001).into_iter().chain([vec![4], vec![3, 3, 9, 9]]) {
+                let held: Vec<f64> =
+                    offsets.iter().flat_map(|&offset| [offset as f64, 7.0]).collect();
+                let of_offsets =
+                    tensor_of(client, element, &encode(element, &held), &[offsets.len()], &[2]);
+                let keys = keys_of_offsets(client, &of_offsets, 1001, result).unwrap();
+                let bytes = client.read_one(keys.handle).expect("the device answers");
+                let found = decode(result, &bytes[..1001 * result.bytes()]);
+                for (position, &key) in found.iter().enumerate() {
+                    let before = offsets.partition_point(|&offset| offset <= position);
+                    assert_eq!(key, before as f64 - 1.0, "{element}: {position} of {offsets:?}");
+                }
+            }
+        }
+    }
+    let offsets = tensor(client, &[0u32, 5], &[2], &[1]);
+    let none = keys_of_offsets(client, &offsets, 0, ElementType::I32).unwrap();
+    assert_eq!(none.shape()[..], [0]);
+    let error = keys_of_offsets(client, &offsets, 5, ElementType::F32).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Type);
+    let floats = tensor(client, &[0.0f32, 5.0], &[2], &[1]);
+    let error = keys_of_offsets(client, &floats, 5, ElementType::I32).unwrap_err();
+    assert_eq!(
+        source::<ProblemError>(&error),
+        Some(&ProblemError::Offsets { found: ElementType::F32 })
+    );
 }
 
 /// Offsets that descend, are negative or lie behind the axis: calls end, and write nothing but

@@ -1,15 +1,18 @@
-//! Makes offsets of sorted keys.
+//! Makes offsets of sorted keys, and keys of offsets.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, InputSpec, PlanError, Role, check_index_span};
+use reduce_planner::{
+    Device, ElementType, InputSpec, PlanError, ProblemError, Role, check_index_span,
+};
 
+use super::request::OffsetsSpec;
 use crate::{
     device_of,
     element::storage_type,
     error::{Reason, ReduceError},
     host::bound::{Bound, output_bytes},
     input::sealed::Layout,
-    kernels::segments::offsets_of_keys,
+    kernels::segments::{numbers_of_elements, offsets_of_keys},
 };
 
 /// Units of a cube.
@@ -37,10 +40,7 @@ pub(crate) fn offsets_of_sorted_keys(
         return Err(Reason::Keys { found: element, segments }.into());
     }
     let device = device_of(client);
-    if !device.has(element) {
-        let device = device.name.clone();
-        return Err(PlanError::ElementUnsupported { device, element }.into());
-    }
+    check_element(&device, element)?;
     let last = count.saturating_sub(1).saturating_mul(stride);
     let span = if count == 0 { 0 } else { last.saturating_add(1) };
     let wide = check_index_span((span as u64).max((segments as u64).saturating_add(1)), &device)?;
@@ -84,4 +84,79 @@ pub(crate) fn offsets_of_sorted_keys(
         _ => launch!(u64, u64),
     }
     Ok(TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(result)))
+}
+
+/// The number of the segment of each of `len` elements, as this type.
+pub(crate) fn keys_of_offsets(
+    client: &Client,
+    offsets: &TensorHandle,
+    len: usize,
+    result: ElementType,
+) -> Result<TensorHandle, ReduceError> {
+    let spec = OffsetsSpec::of(&offsets.spec()?)?;
+    let OffsetsSpec { segments, element, stride } = spec;
+    let most = match result {
+        ElementType::I32 => i32::MAX as u64,
+        ElementType::I64 => i64::MAX as u64,
+        _ => 0,
+    };
+    let refused = Reason::KeysOfOffsets { found: result, segments };
+    if most == 0 || segments as u64 > most {
+        return Err(refused.into());
+    }
+    let device = device_of(client);
+    check_element(&device, element)?;
+    check_element(&device, result)?;
+    let (span, count) = (spec.span()?, segments + 1);
+    let wide = check_index_span((span as u64).max(len as u64), &device)?;
+    let address = if wide { AddressType::U64 } else { AddressType::U32 };
+    let offsets = Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)?;
+    let shape = [len];
+    let spec = InputSpec { element: result, shape: &shape, strides: &[1], alignment: 1 };
+    let handle = client.empty(output_bytes(client, &spec)?.max(result.bytes()));
+    let keys = Bound::own(handle.clone().binding(), len, result.bytes());
+    let keys_tensor = TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(result));
+    if len == 0 {
+        return Ok(keys_tensor);
+    }
+    let [x, y, z] = device.grid((len as u64).div_ceil(u64::from(UNITS))).ok_or(refused)?;
+    macro_rules! launch {
+        ($offset:ty, $key:ty) => {
+            // SAFETY: the buffer of offsets holds `count` of them, `stride` elements apart, that of
+            // keys `len`, and the kernel takes no others.
+            unsafe {
+                numbers_of_elements::launch_unchecked::<$offset, $key>(
+                    client,
+                    CubeCount::Static(x, y, z),
+                    CubeDim::new_1d(UNITS),
+                    address,
+                    offsets.elements(),
+                    keys.elements(),
+                    count,
+                    stride,
+                    len,
+                )
+            }
+        };
+    }
+    match (element, result) {
+        (ElementType::I32, ElementType::I32) => launch!(i32, i32),
+        (ElementType::U32, ElementType::I32) => launch!(u32, i32),
+        (ElementType::I64, ElementType::I32) => launch!(i64, i32),
+        (ElementType::U64, ElementType::I32) => launch!(u64, i32),
+        (ElementType::I32, _) => launch!(i32, i64),
+        (ElementType::U32, _) => launch!(u32, i64),
+        (ElementType::I64, _) => launch!(i64, i64),
+        (ElementType::U64, _) => launch!(u64, i64),
+        (found, _) => return Err(ProblemError::Offsets { found }.into()),
+    }
+    Ok(keys_tensor)
+}
+
+fn check_element(device: &Device, element: ElementType) -> Result<(), ReduceError> {
+    if device.has(element) {
+        return Ok(());
+    }
+    let device = device.name.clone();
+    Err(PlanError::ElementUnsupported { device, element }.into())
 }

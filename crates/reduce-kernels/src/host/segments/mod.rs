@@ -1,6 +1,6 @@
 //! Reductions of segments. [`request`] holds what the caller asked for and states it as the
 //! reduction of an axis and the number of its segments; [`launch`] launches what a plan says, and
-//! [`keys`] makes offsets of sorted keys.
+//! [`keys`] makes offsets of sorted keys and keys of offsets.
 
 pub(crate) mod keys;
 pub(crate) mod launch;

@@ -61,7 +61,7 @@ impl OffsetsSpec {
     }
 
     /// Elements from the first offset to the last.
-    fn span(self) -> Result<usize, ReduceError> {
+    pub(super) fn span(self) -> Result<usize, ReduceError> {
         let last = self.segments.checked_mul(self.stride);
         let span = last.and_then(|last| last.checked_add(1)).ok_or_else(|| {
             let (shape, strides) = (vec![self.segments], vec![self.stride]);

@@ -1,4 +1,4 @@
-//! Offsets of the segments that sorted keys name.
+//! Offsets of the segments that sorted keys name, and the other way round.
 
 use cubecl::prelude::*;
 
@@ -26,5 +26,31 @@ pub(crate) fn offsets_of_keys<K: Numeric, O: Numeric>(
             }
         }
         offsets[segment] = O::cast_from(lower);
+    }
+}
+
+/// Writes, for each position, how many offsets do not lie behind it, less one: the number of its
+/// segment. Each unit bisects.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn numbers_of_elements<O: Numeric, K: Numeric>(
+    offsets: &[O],
+    keys: &mut [K],
+    count: usize,
+    stride: usize,
+    len: usize,
+) {
+    let position = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
+    if position < len {
+        let mut lower = 0usize;
+        let mut upper = count;
+        while lower < upper {
+            let middle = lower + (upper - lower) / 2;
+            if usize::cast_from(offsets[middle * stride]) <= position {
+                lower = middle + 1;
+            } else {
+                upper = middle;
+            }
+        }
+        keys[position] = K::cast_from(lower) - K::from_int(1);
     }
 }

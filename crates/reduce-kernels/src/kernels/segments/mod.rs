@@ -41,7 +41,7 @@ use crate::operator::{
 
 pub(crate) use self::{
     crew::Crew,
-    keys::offsets_of_keys,
+    keys::{numbers_of_elements, offsets_of_keys},
     merge::merge_segments,
     regions::{Least, Regions},
 };
