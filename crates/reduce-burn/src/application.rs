@@ -3,7 +3,10 @@
 
 use core::fmt;
 
-use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
+use burn_backend::{
+    Backend, DType, TensorMetadata,
+    tensor::{FloatTensor, IntTensor},
+};
 use burn_tensor::Shape;
 use reduce_kernels::{ReduceError, operator::InvalidParameter};
 
@@ -12,6 +15,7 @@ use crate::{
     error::ReduceBurnError,
     geometry::broadcasts,
     operand::wide,
+    segmented::{Segments, axis_of},
 };
 
 /// What is computed of each element and of the results of its slice. A slice is the elements that
@@ -108,6 +112,8 @@ pub struct Application {
     /// In ascending order.
     axes: Vec<usize>,
     operands: Vec<(DType, Shape)>,
+    /// The segments of the one axis, if the results are those of segments.
+    segments: Option<Segments>,
 }
 
 impl Application {
@@ -147,7 +153,30 @@ impl Application {
                 shape: shape.to_vec(),
             });
         }
-        Ok(Self { function, dtype: tensor.dtype(), shape, axes, operands })
+        Ok(Self { function, dtype: tensor.dtype(), shape, axes, operands, segments: None })
+    }
+
+    /// The same for each segment of the axis, in place of the whole axis. Elements that no segment has
+    /// become 0.
+    ///
+    /// # Errors
+    ///
+    /// Several axes or none, offsets that are not of one dimension, and another function than softmax,
+    /// log-softmax and their backward passes.
+    pub fn of_segments<B: Backend>(self, offsets: &IntTensor<B>) -> Result<Self, ReduceBurnError> {
+        use AppliedFunction::{LogSoftmax, LogSoftmaxGradient, Softmax, SoftmaxGradient};
+
+        let function = self.function;
+        if !matches!(function, Softmax | LogSoftmax | SoftmaxGradient | LogSoftmaxGradient) {
+            return Err(ReduceBurnError::NoSegments { function: function.name() });
+        }
+        axis_of(&self.axes)?;
+        Ok(Self { segments: Some(Segments::new::<B>(offsets)?), ..self })
+    }
+
+    /// The segments, if results are those of the segments of the axis.
+    pub fn segments(&self) -> Option<Segments> {
+        self.segments
     }
 
     /// The function.

@@ -14,13 +14,14 @@ use reduce_kernels::by_name::PairName;
 
 use crate::{
     application::Application,
-    backend::{Operation, ReduceBackend, Results, floats_of},
+    backend::{Operation, ReduceBackend, Results, floats_of, split_offsets},
     composed,
     error::ReduceBurnError,
     gradient::{
         self, Gradient,
         application::ApplicationGradient,
         pair::{PairGradient, ResultGradient, has_gradient},
+        segments::{SegmentGradient, has_formula},
         selection::SelectionGradient,
     },
     pair::PairReduction,
@@ -56,6 +57,9 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             _ => false,
         });
         match operation {
+            Operation::Reduction(reduction) if is_tracked && reduction.segments().is_some() => {
+                reduce_segments(tensors, &reduction)
+            }
             Operation::Reduction(reduction) if is_tracked => reduce(floats_of(tensors), &reduction),
             Operation::Pair(pair) if is_tracked && pair.function() == PairName::MaxDifference => {
                 // The maximum of a tensor has a gradient.
@@ -72,7 +76,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             Operation::Application(application)
                 if is_tracked && !application.function().is_backward() =>
             {
-                apply(floats_of(tensors), &application)
+                apply(tensors, &application)
             }
             // Gradients of gradients, of statistics and of clipped tensors: Burn's operations have
             // their own.
@@ -89,6 +93,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             | Operation::Application(_)
             | Operation::ApplicationWithStatistics(_)
             | Operation::Selection(_)
+            | Operation::SegmentNumbers(_)
             | Operation::Clipping(_)) => {
                 let tensors = tensors.into_iter().map(|tensor| match tensor {
                     AnyTensor::Float(tensor) => AnyTensor::Float(tensor.into_primitive()),
@@ -124,6 +129,28 @@ fn reduce<B: ReduceBackend, C: CheckpointStrategy>(
     let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
         (AnyTensor::Float(result), Some(gradient)) => {
             AnyTensor::Float(node::<_, C, _, 1>(Step, guards, result, gradient))
+        }
+        (result, _) => constant(result),
+    });
+    Ok(nodes.collect())
+}
+
+/// A reduction of segments of a tracked tensor.
+fn reduce_segments<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<AnyTensor<Autodiff<B, C>>>,
+    reduction: &Reduction,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    if !has_formula(reduction.operator()) {
+        return composed::run(tensors, &Operation::Reduction(reduction.clone()));
+    }
+    let (tensors, offsets) = split_offsets(tensors, reduction.segments());
+    let [x] = floats_of(tensors).try_into().expect("a reduction has one input");
+    let offsets = offsets.expect("there are segments");
+    let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
+    let results = gradient::segments::forward::<B>(x.into_primitive(), offsets, reduction)?;
+    let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
+        (AnyTensor::Float(result), Some(gradient)) => {
+            AnyTensor::Float(node::<_, C, _, 1>(SegmentStep, guards, result, gradient))
         }
         (result, _) => constant(result),
     });
@@ -167,14 +194,16 @@ fn select<B: ReduceBackend, C: CheckpointStrategy>(
 
 /// An application of tensors of which one is tracked at least.
 fn apply<B: ReduceBackend, C: CheckpointStrategy>(
-    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    tensors: Vec<AnyTensor<Autodiff<B, C>>>,
     application: &Application,
 ) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let (tensors, offsets) = split_offsets(tensors, application.segments());
+    let tensors = floats_of(tensors);
     let guards: Vec<_> = tensors.iter().map(|tensor| tensor.node()).collect();
     let mut tensors = tensors.into_iter().map(|tensor| tensor.into_primitive());
     let x = tensors.next().expect("the input is the first of the tensors");
     let (result, gradient) =
-        gradient::application::forward::<B>(x, tensors.collect(), application)?;
+        gradient::application::forward::<B>(x, tensors.collect(), offsets, application)?;
     let step = ApplicationStep;
     let node = match guards.len() {
         1 => node::<_, C, _, 1>(step, array(guards), result, gradient),
@@ -212,6 +241,23 @@ struct Step;
 
 impl<B: ReduceBackend> Backward<B, 1> for Step {
     type State = Gradient<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 1>,
+        gradients: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        unary::<B, _>(ops.parents, ops.node, gradients, |result| ops.state.of(result));
+    }
+}
+
+/// The backward pass of one result of segments. Its state is the result's [`SegmentGradient`].
+#[derive(Debug)]
+struct SegmentStep;
+
+impl<B: ReduceBackend> Backward<B, 1> for SegmentStep {
+    type State = SegmentGradient<B>;
 
     fn backward(
         self,

@@ -45,6 +45,7 @@ pub use crate::{
     clip::Clipping,
     pair::PairReduction,
     reduction::Reduction,
+    segmented::{SegmentNumbers, Segments},
     selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
 };
@@ -58,11 +59,12 @@ pub(crate) type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
 /// What a backend computes for this crate.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// A reduction of one tensor.
+    /// A reduction of one tensor. The offsets of segments follow it if it has segments.
     Reduction(Reduction),
     /// A reduction of two tensors.
     Pair(PairReduction),
-    /// An application of a tensor and its operands, in that order.
+    /// An application of a tensor and its operands, in that order. The offsets of segments follow them
+    /// if it has segments.
     Application(Application),
     /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
     /// no meaning.
@@ -70,6 +72,8 @@ pub enum Operation {
     /// A selection of elements of one tensor: their values or probabilities and their positions, or
     /// the tensor with a number in place of all others.
     Selection(Selection),
+    /// The numbers of the segments of elements, of offsets.
+    SegmentNumbers(SegmentNumbers),
     /// A clipping of tensors, which the norm that they had follows.
     Clipping(Clipping),
 }
@@ -83,6 +87,7 @@ impl Operation {
             Operation::Application(application)
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
             Operation::Selection(selection) => selection.name(),
+            Operation::SegmentNumbers(_) => "segment_numbers",
             Operation::Clipping(_) => clip::NAME,
         }
     }
@@ -108,6 +113,9 @@ impl Operation {
             }
             Operation::Selection(selection) => {
                 of_one_shape(selection.outputs(), selection.output_shape())
+            }
+            Operation::SegmentNumbers(numbers) => {
+                vec![(Kind::Int, numbers.dtype(), numbers.shape())]
             }
             Operation::Clipping(clipping) => {
                 let norm = (clipping.norm_dtype(), clipping.norm_shape());
@@ -191,6 +199,18 @@ pub(crate) fn floats_of<B: Backend>(tensors: Vec<AnyTensor<B>>) -> Vec<FloatTens
     floats.collect()
 }
 
+/// The tensors of an operation without the offsets of segments, which come last, and these.
+pub(crate) fn split_offsets<B: Backend>(
+    mut tensors: Vec<AnyTensor<B>>,
+    segments: Option<Segments>,
+) -> (Vec<AnyTensor<B>>, Option<IntTensor<B>>) {
+    let offsets = segments.map(|_| match tensors.pop() {
+        Some(AnyTensor::Int(offsets)) => offsets,
+        _ => panic!("an operation is given the tensors that it was made of"),
+    });
+    (tensors, offsets)
+}
+
 /// The input and the operands of an application.
 pub(crate) fn with_operands<B: Backend>(
     tensors: Vec<AnyTensor<B>>,
@@ -208,6 +228,15 @@ pub(crate) fn reduce<B: ReduceBackend>(
     B::run(vec![tensor], Operation::Reduction(reduction.clone()))
 }
 
+pub(crate) fn reduce_segments<B: ReduceBackend>(
+    tensor: AnyTensor<B>,
+    offsets: IntTensor<B>,
+    reduction: &Reduction,
+) -> Result<Results<B>, ReduceBurnError> {
+    let tensors = vec![tensor, AnyTensor::Int(offsets)];
+    B::run(tensors, Operation::Reduction(reduction.clone()))
+}
+
 pub(crate) fn reduce_pair<B: ReduceBackend>(
     first: AnyTensor<B>,
     second: AnyTensor<B>,
@@ -219,9 +248,11 @@ pub(crate) fn reduce_pair<B: ReduceBackend>(
 pub(crate) fn apply<B: ReduceBackend>(
     tensor: FloatTensor<B>,
     operands: Vec<FloatTensor<B>>,
+    offsets: Option<IntTensor<B>>,
     application: &Application,
 ) -> Result<FloatTensor<B>, ReduceBurnError> {
-    let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
+    let floats_first = iter::once(tensor).chain(operands).map(AnyTensor::Float);
+    let tensors = floats_first.chain(offsets.map(AnyTensor::Int)).collect();
     let results = B::run(tensors, Operation::Application(application.clone()))?;
     let [result] = floats(results);
     Ok(result)
@@ -259,15 +290,20 @@ pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
     Ok((results, norm))
 }
 
-/// The result of a function without parameters over `axes`, of the type of `x`.
+/// The result of a function without parameters over `axes`, or over the segments of the one axis, of
+/// the type of `x`.
 pub(crate) fn applied<B: ReduceBackend>(
     function: AppliedFunction,
     x: Operand<B>,
     operands: Vec<FloatTensor<B>>,
+    offsets: Option<IntTensor<B>>,
     axes: &[usize],
 ) -> Result<Operand<B>, ReduceBurnError> {
-    let application = Application::new::<B>(function, &x.0, &axes.into(), &operands)?;
-    Ok(Operand(apply::<B>(x.0, operands, &application)?))
+    let mut application = Application::new::<B>(function, &x.0, &axes.into(), &operands)?;
+    if let Some(offsets) = &offsets {
+        application = application.of_segments::<B>(offsets)?;
+    }
+    Ok(Operand(apply::<B>(x.0, operands, offsets, &application)?))
 }
 
 /// The results of an operator over `axes`, which they keep with size 1.

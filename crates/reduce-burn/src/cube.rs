@@ -21,6 +21,7 @@ use reduce_kernels::{
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
     reduce,
+    segments::keys_of_offsets,
     top_k::{Selected, TopK, largest, smallest},
 };
 
@@ -31,6 +32,7 @@ use crate::{
     error::ReduceBurnError,
     pair::PairReduction,
     reduction::Reduction,
+    segmented::Segments,
     selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
 };
@@ -38,47 +40,52 @@ use crate::{
 /// The value of an expression of the applied reduction that an [`Application`] describes, in the
 /// words of reduce-kernels: of tensors, or of descriptions of tensors.
 macro_rules! with_function {
-    ($application:expr, $input:expr, $operands:expr, $applied:ident => $value:expr) => {{
-        let (application, input, operands) = ($application, $input, &$operands[..]);
+    ($application:expr, $input:expr, $beside:expr, $applied:ident => $value:expr) => {{
+        let (application, input, beside) = ($application, $input, &$beside[..]);
+        // The offsets of segments follow the operands.
+        let (operands, offsets) = beside.split_at(application.operands().len());
+        let offsets = offsets.first();
         let axes = application.axes();
         let count = application.len().max(1) as f64;
         match application.function() {
             AppliedFunction::Softmax => {
-                let $applied = applied_with(Softmax.of(input, axes), operands, application)?;
+                let $applied =
+                    applied_with(Softmax.of(input, axes), operands, offsets, application)?;
                 $value
             }
             AppliedFunction::LogSoftmax => {
-                let $applied = applied_with(LogSoftmax.of(input, axes), operands, application)?;
+                let $applied =
+                    applied_with(LogSoftmax.of(input, axes), operands, offsets, application)?;
                 $value
             }
             AppliedFunction::LayerNorm { eps } => {
                 let applied = LayerNorm { eps }.of(input, axes);
-                let $applied = applied_with(applied, operands, application)?;
+                let $applied = applied_with(applied, operands, offsets, application)?;
                 $value
             }
             AppliedFunction::RmsNorm { eps } => {
                 let applied = RmsNorm { eps }.of(input, axes);
-                let $applied = applied_with(applied, operands, application)?;
+                let $applied = applied_with(applied, operands, offsets, application)?;
                 $value
             }
             AppliedFunction::SoftmaxGradient => {
                 let applied = SoftmaxGradient.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], application)?;
+                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
                 $value
             }
             AppliedFunction::LogSoftmaxGradient => {
                 let applied = LogSoftmaxGradient.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], application)?;
+                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
                 $value
             }
             AppliedFunction::LayerNormGradient => {
                 let applied = LayerNormGradient { count }.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], application)?;
+                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
                 $value
             }
             AppliedFunction::RmsNormGradient => {
                 let applied = RmsNormGradient { count }.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], application)?;
+                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
                 $value
             }
         }
@@ -104,8 +111,13 @@ impl ReduceBackend for CubeBackend {
             Operation::Reduction(reduction) => {
                 let (_, dtype) = reduction.input();
                 let input = described_tensor(&(dtype, reduction.input_shape().clone()))?;
+                let offsets = reduction.segments().map(described_offsets).transpose()?;
                 with_operator!(reduction.operator(), reduction.options(), operator => {
-                    Ok(described(operator, &input, reduction)?.check(&client)?)
+                    let described = described(operator, &input, reduction)?;
+                    Ok(match &offsets {
+                        Some(offsets) => described.segments(offsets).check(&client),
+                        None => described.check(&client),
+                    }?)
                 })
             }
             Operation::Pair(pair) => {
@@ -137,6 +149,11 @@ impl ReduceBackend for CubeBackend {
                     SelectionOutput::Masked { fill } => described.masked(fill).check(&client),
                     _ => described.check(&client),
                 }?;
+                Ok(())
+            }
+            Operation::SegmentNumbers(numbers) => {
+                described_offsets(numbers.segments())?;
+                element(numbers.dtype())?;
                 Ok(())
             }
             Operation::Clipping(clipping) => {
@@ -178,7 +195,7 @@ fn launch(
     match operation {
         Operation::Reduction(reduction) => {
             with_operator!(reduction.operator(), reduction.options(), operator => {
-                run(client, operator, &inputs[0], reduction)
+                run(client, operator, inputs, reduction)
             })
         }
         Operation::Pair(pair) => {
@@ -203,6 +220,10 @@ fn launch(
             }
             let Selected { values, positions } = described.run(client)?;
             Ok(vec![values, positions])
+        }
+        Operation::SegmentNumbers(numbers) => {
+            let (len, dtype) = (numbers.shape()[0], element(numbers.dtype())?);
+            Ok(vec![keys_of_offsets(client, &inputs[0], len, dtype)?])
         }
         Operation::Clipping(_) => unreachable!("a clipping may work in place"),
     }
@@ -242,23 +263,34 @@ fn described_tensor((dtype, shape): &(DType, Shape)) -> Result<TensorDescription
     Ok(TensorDescription::row_major(element(*dtype)?, shape.to_vec()))
 }
 
-/// The tensor and the operands of an application, without memory.
+/// The offsets of segments, without memory.
+fn described_offsets(segments: Segments) -> Result<TensorDescription, ReduceBurnError> {
+    described_tensor(&(segments.offsets(), Shape::from([segments.count() + 1])))
+}
+
+/// The tensor, the operands and the offsets of segments of an application, without memory.
 fn described_tensors(
     application: &Application,
 ) -> Result<(TensorDescription, Vec<TensorDescription>), ReduceBurnError> {
     let input = described_tensor(&(application.dtype(), application.shape().clone()))?;
     let operands = application.operands().iter().map(described_tensor);
-    Ok((input, operands.collect::<Result<_, _>>()?))
+    let offsets = application.segments().map(described_offsets);
+    Ok((input, operands.chain(offsets).collect::<Result<_, _>>()?))
 }
 
 /// An applied reduction whose output has the type of the input of `application`. The operands
-/// broadcast.
+/// broadcast, and `offsets` are those of segments.
 fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
     applied: AppliedReduction<'a, O, F, T>,
     operands: &'a [T],
+    offsets: Option<&'a T>,
     application: &Application,
 ) -> Result<AppliedReduction<'a, O, F, T>, ReduceBurnError> {
     let applied = applied.output_type(element(application.dtype())?);
+    let applied = match offsets {
+        Some(offsets) => applied.segments(offsets),
+        None => applied,
+    };
     Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
 }
 
@@ -275,10 +307,14 @@ fn run_with_results<O: Operator, F: Apply<Results = O::Results>>(
 fn run<O: Operator<Inputs = One>>(
     client: &Client,
     operator: O,
-    input: &TensorHandle,
+    inputs: &[TensorHandle],
     reduction: &Reduction,
 ) -> Result<Vec<TensorHandle>, ReduceBurnError> {
-    let outputs = described(operator, input, reduction)?.run(client)?;
+    let described = described(operator, &inputs[0], reduction)?;
+    let outputs = match reduction.segments() {
+        Some(_) => described.segments(&inputs[1]).run(client)?,
+        None => described.run(client)?,
+    };
     Ok(O::Results::into_list(outputs))
 }
 

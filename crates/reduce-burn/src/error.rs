@@ -106,6 +106,26 @@ pub enum ReduceBurnError {
         /// Shape of the tensor.
         shape: Vec<usize>,
     },
+    /// Offsets of segments are not of one dimension, or there is none.
+    #[error(
+        "offsets of segments have one dimension and an element at least, not the shape {found:?}"
+    )]
+    Offsets {
+        /// Their shape.
+        found: Vec<usize>,
+    },
+    /// Segments lie along one axis.
+    #[error("segments lie along one axis, and {axes} were given")]
+    SegmentAxes {
+        /// The number of axes.
+        axes: usize,
+    },
+    /// The function is not applied to segments.
+    #[error("`{function}` is not applied to segments")]
+    NoSegments {
+        /// Name of the function.
+        function: &'static str,
+    },
     /// Kernels cannot read elements of this type.
     #[error("tensors of {0:?} cannot be reduced")]
     Element(DType),

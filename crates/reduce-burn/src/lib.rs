@@ -46,6 +46,11 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
+//! # Segments
+//!
+//! The functions of [`segments`] reduce neighbouring elements of an axis in any numbers, and apply
+//! softmax to them: graphs of a batch, sentences that follow each other, events of users.
+//!
 //! # Selections
 //!
 //! [`top_k`] and [`bottom_k`] select elements along an axis, with their positions;
@@ -96,6 +101,8 @@ mod pair;
 pub mod pairs;
 pub mod plans;
 mod reduction;
+mod segmented;
+pub mod segments;
 mod selection;
 mod tensor;
 

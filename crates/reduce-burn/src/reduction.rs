@@ -1,10 +1,16 @@
 //! A reduction as data.
 
-use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
+use burn_backend::{Backend, DType, DeviceSettings, get_device_settings, tensor::IntTensor};
 use burn_tensor::{Shape, kind::Kind};
 use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
-use crate::{axes::AxisList, error::ReduceBurnError, geometry::Geometry, tensor::AnyTensor};
+use crate::{
+    axes::AxisList,
+    error::ReduceBurnError,
+    geometry::Geometry,
+    segmented::{Segments, axis_of},
+    tensor::AnyTensor,
+};
 
 /// What to compute of a tensor: an operator, its parameters and the axes. It knows the shape and
 /// the types of its results before it runs.
@@ -16,6 +22,8 @@ pub struct Reduction {
     /// The type of results that are values.
     value: DType,
     geometry: Geometry,
+    /// The segments of the one reduced axis, if each of them is reduced.
+    segments: Option<Segments>,
     settings: DeviceSettings,
 }
 
@@ -46,12 +54,39 @@ impl Reduction {
             input: (tensor.kind(), tensor.dtype()),
             value: tensor.dtype(),
             geometry: Geometry { input_shape, axes, keep_dims },
+            segments: None,
             settings: get_device_settings::<B>(&tensor.device()),
         };
         if reduction.geometry.reduces_nothing() && value_of_nothing(operator).is_none() {
             return Err(ReduceBurnError::Empty { operator: operator.name() });
         }
         Ok(reduction)
+    }
+
+    /// The reduction of each segment of the axis, in place of the whole axis. The results have the
+    /// shape of the tensor with the number of segments in place of the axis. A segment without elements
+    /// has the value with which the operator starts, such as 0 of a sum and `-inf` of a maximum.
+    ///
+    /// # Errors
+    ///
+    /// Several axes or none, and offsets that are not of one dimension.
+    pub fn of_segments<B: Backend>(self, offsets: &IntTensor<B>) -> Result<Self, ReduceBurnError> {
+        axis_of(&self.geometry.axes)?;
+        Ok(Self { segments: Some(Segments::new::<B>(offsets)?), ..self })
+    }
+
+    /// The reduction of one segment of `len` elements, which keeps the axis with size 1.
+    pub(crate) fn of_segment(&self, len: usize) -> Self {
+        let mut reduction = Self { segments: None, ..self.keeping_dims() };
+        for &axis in &self.geometry.axes {
+            reduction.geometry.input_shape[axis] = len;
+        }
+        reduction
+    }
+
+    /// The segments, if each segment of the axis is reduced.
+    pub fn segments(&self) -> Option<Segments> {
+        self.segments
     }
 
     /// Another operator over the same axes of the same tensor.
@@ -133,7 +168,10 @@ impl Reduction {
     /// The shape of each result. Burn has no tensors of rank 0; a result of one element that keeps
     /// no axis has shape `[1]`.
     pub fn output_shape(&self) -> Shape {
-        self.geometry.output_shape()
+        let Some(segments) = self.segments else { return self.geometry.output_shape() };
+        let mut shape = self.geometry.input_shape.clone();
+        self.geometry.axes.iter().for_each(|&axis| shape[axis] = segments.count());
+        shape
     }
 
     /// The kind and the type of each result. Where a backward pass needs a result, values of f16

@@ -4,6 +4,7 @@ pub(crate) mod application;
 pub(crate) mod clip;
 pub(crate) mod pair;
 pub(crate) mod reduction;
+pub(crate) mod segments;
 pub(crate) mod selection;
 
 use core::iter;
@@ -20,6 +21,16 @@ pub(crate) fn run<B: ReduceBackend>(
     operation: &Operation,
 ) -> Result<Results<B>, ReduceBurnError> {
     match operation {
+        Operation::Reduction(reduction) if reduction.segments().is_some() => {
+            segments::reduce(tensors, reduction)
+        }
+        Operation::Application(application) if application.segments().is_some() => {
+            segments::apply(tensors, application)
+        }
+        Operation::SegmentNumbers(numbers) => {
+            let [offsets] = these(tensors);
+            segments::numbers(offsets, *numbers)
+        }
         Operation::Reduction(reduction) => {
             let [tensor] = these(tensors);
             Ok(reduction::reduce(tensor, reduction))
@@ -35,7 +46,7 @@ pub(crate) fn run<B: ReduceBackend>(
         }
         Operation::ApplicationWithStatistics(application) => {
             let (tensor, operands) = with_operands(tensors);
-            let result = apply::<B>(tensor.clone(), operands, application)?;
+            let result = apply::<B>(tensor.clone(), operands, None, application)?;
             let statistics = application::statistics::<B>(tensor, application)?;
             Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
         }

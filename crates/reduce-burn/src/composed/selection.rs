@@ -53,7 +53,7 @@ fn probabilities<B: ReduceBackend>(
     let softmax = |tensor: AnyTensor<B>| {
         let AnyTensor::Float(x) = tensor else { unreachable!("probabilities are of floats") };
         let x = Operand::<B>(x).cast(selection.value_dtype());
-        let shares = applied(AppliedFunction::Softmax, x, Vec::new(), &[selection.axis()])?;
+        let shares = applied(AppliedFunction::Softmax, x, Vec::new(), None, &[selection.axis()])?;
         Ok(AnyTensor::Float(shares.0))
     };
     match over {

@@ -5,6 +5,7 @@ pub(crate) mod clip;
 #[cfg(feature = "optim")]
 pub(crate) mod module;
 pub(crate) mod pair;
+pub(crate) mod segments;
 pub(crate) mod selection;
 
 use burn_dispatch::Dispatch;
@@ -54,7 +55,8 @@ pub(crate) fn next<const R: usize, K: Basic>(
     from_any(results.next().expect("the operator has this many results"))
 }
 
-/// A function for each operator. One result is a tensor, two are a tuple.
+/// A function for each operator, and one for segments of an axis. One result is a tensor, two are a
+/// tuple.
 macro_rules! functions {
     ($(
         $(#[$doc:meta])*
@@ -94,6 +96,42 @@ macro_rules! functions {
                 ($(next::<R, $result>(&mut results)),+)
             }
         )*
+
+        /// The functions of segments that reduce.
+        pub(crate) mod of_segments {
+            use super::{
+                Basic, Bool, Float, Int, Numeric, OperatorName, OperatorOptions, Tensor, next,
+                segments::results,
+            };
+            use crate::axes::AxisList;
+
+            $(
+                #[doc = concat!(
+                    "[`", stringify!($function), "`](fn@crate::", stringify!($function),
+                    ") of each segment of `axis`, as [all functions](crate::segments) of segments.",
+                )]
+                ///
+                /// # Panics
+                ///
+                /// As [all functions](crate#errors), for several axes, and for offsets without
+                /// elements.
+                #[track_caller]
+                #[allow(unused_parens, reason = "parentheses make a tuple of two results")]
+                pub fn $function<const D: usize, $($kind)*>(
+                    tensor: Tensor<D, $input>,
+                    axis: impl Into<AxisList>,
+                    offsets: Tensor<1, Int>,
+                    $($option: f64,)?
+                ) -> ($(Tensor<D, $result>),+) {
+                    #[allow(unused_mut, reason = "most operators have no parameter")]
+                    let mut options = OperatorOptions::default();
+                    $(options.$option = $option;)?
+                    let operator = OperatorName::$operator;
+                    let mut results = results(operator, options, tensor, axis.into(), offsets);
+                    ($(next::<D, $result>(&mut results)),+)
+                }
+            )*
+        }
     };
 }
 

@@ -5,7 +5,10 @@
 //! launch. Those of operands are made of Burn's operations and of reductions, in f32 at least. The
 //! statistics of a normalisation are saved, and its input before weight and bias is computed again.
 
-use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
+use burn_backend::{
+    Backend, TensorMetadata,
+    tensor::{FloatTensor, IntTensor},
+};
 use reduce_kernels::by_name::{OperatorName, PairName};
 
 use crate::application::{Application, AppliedFunction};
@@ -20,6 +23,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct ApplicationGradient<B: Backend> {
     application: Application,
+    /// The offsets of segments, if there are segments.
+    offsets: Option<IntTensor<B>>,
     formula: Formula<B>,
 }
 
@@ -55,16 +60,17 @@ enum LogShares<B: Backend> {
 pub(crate) fn forward<B: ReduceBackend>(
     x: FloatTensor<B>,
     operands: Vec<FloatTensor<B>>,
+    offsets: Option<IntTensor<B>>,
     application: &Application,
 ) -> Result<(FloatTensor<B>, ApplicationGradient<B>), ReduceBurnError> {
     let weight = operands.first().cloned();
     let (result, formula) = match application.function() {
         AppliedFunction::Softmax => {
-            let result = backend::apply::<B>(x, operands, application)?;
+            let result = backend::apply::<B>(x, operands, offsets.clone(), application)?;
             (result.clone(), Formula::Softmax { result })
         }
         AppliedFunction::LogSoftmax => {
-            let result = backend::apply::<B>(x.clone(), operands, application)?;
+            let result = backend::apply::<B>(x.clone(), operands, offsets.clone(), application)?;
             let saved = match wide(application.dtype()) == application.dtype() {
                 true => LogShares::Result(result.clone()),
                 false => LogShares::Input(x),
@@ -78,14 +84,14 @@ pub(crate) fn forward<B: ReduceBackend>(
         }
         _ => unreachable!("backward passes of tracked tensors are made of operations"),
     };
-    Ok((result, ApplicationGradient { application: application.clone(), formula }))
+    Ok((result, ApplicationGradient { application: application.clone(), offsets, formula }))
 }
 
 impl<B: ReduceBackend> ApplicationGradient<B> {
     /// The gradients of the input and then of the operands, from the gradient of the result. Those
     /// that are not `wanted` are `None`.
     pub(crate) fn of(self, result: FloatTensor<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let Self { application, formula } = self;
+        let Self { application, offsets, formula } = self;
         let input = (application.dtype(), application.shape().clone());
         let targets = [&[input], application.operands()].concat();
         if application.shape().num_elements() == 0 {
@@ -93,7 +99,7 @@ impl<B: ReduceBackend> ApplicationGradient<B> {
             let zeros = |(dtype, shape)| Operand::<B>::zeros(shape, dtype, &device).0;
             return targets.into_iter().map(|target| Some(zeros(target))).collect();
         }
-        let over = Over { application: &application, wanted };
+        let over = Over { application: &application, offsets, wanted };
         let gradients = over
             .gradients(formula, Operand::<B>(result))
             .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", application.function()));
@@ -106,14 +112,15 @@ impl<B: ReduceBackend> ApplicationGradient<B> {
 type Gradients<B> = Vec<Option<Operand<B>>>;
 
 /// What a backward pass is about.
-struct Over<'a> {
+struct Over<'a, B: Backend> {
     application: &'a Application,
+    offsets: Option<IntTensor<B>>,
     /// Whether the input and each operand are tracked. At least one is.
     wanted: &'a [bool],
 }
 
-impl Over<'_> {
-    fn gradients<B: ReduceBackend>(
+impl<B: ReduceBackend> Over<'_, B> {
+    fn gradients(
         &self,
         formula: Formula<B>,
         gradient: Operand<B>,
@@ -145,7 +152,7 @@ impl Over<'_> {
     }
 
     /// The gradients of a normalisation.
-    fn of_normalization<B: ReduceBackend>(
+    fn of_normalization(
         &self,
         x: FloatTensor<B>,
         statistics: Vec<FloatTensor<B>>,
@@ -184,7 +191,7 @@ impl Over<'_> {
 
     /// The gradients of weight and bias, from the normalised elements before both. They are one
     /// reduction if both operands are repeated along the same axes.
-    fn of_weight_and_bias<B: ReduceBackend>(
+    fn of_weight_and_bias(
         &self,
         normalized: impl FnOnce() -> Result<Operand<B>, ReduceBurnError>,
         gradient: &Operand<B>,
@@ -216,13 +223,14 @@ impl Over<'_> {
     }
 
     /// A backward pass over the same axes.
-    fn applied<B: ReduceBackend>(
+    fn applied(
         &self,
         function: AppliedFunction,
         gradient: Operand<B>,
         operands: Vec<FloatTensor<B>>,
     ) -> Result<Operand<B>, ReduceBurnError> {
-        backend::applied(function, gradient, operands, self.application.axes())
+        let (offsets, axes) = (self.offsets.clone(), self.application.axes());
+        backend::applied(function, gradient, operands, offsets, axes)
     }
 
     fn is_wanted(&self, nth: usize) -> bool {
@@ -230,11 +238,7 @@ impl Over<'_> {
     }
 
     /// The gradient of an operand, from that of the operand repeated to the shape of the input.
-    fn of_operand<B: ReduceBackend>(
-        &self,
-        nth: usize,
-        repeated: Operand<B>,
-    ) -> Result<Operand<B>, ReduceBurnError> {
+    fn of_operand(&self, nth: usize, repeated: Operand<B>) -> Result<Operand<B>, ReduceBurnError> {
         let repeats = self.repeated_axes(nth);
         if repeats.is_empty() {
             return Ok(repeated);

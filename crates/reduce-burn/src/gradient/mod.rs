@@ -8,6 +8,7 @@
 
 pub(crate) mod application;
 pub(crate) mod pair;
+pub(crate) mod segments;
 pub(crate) mod selection;
 
 use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor, tensor::IntTensor};

@@ -100,13 +100,13 @@ fn terms<B: ReduceBackend>(
         Formula::Elements => (None, gradient),
         Formula::OfSelected { probabilities } => {
             let function = AppliedFunction::SoftmaxGradient;
-            (None, applied(function, gradient, vec![probabilities], &[axis])?)
+            (None, applied(function, gradient, vec![probabilities], None, &[axis])?)
         }
         Formula::OfSlice { probabilities, x } => {
             let weighted = gradient.wide() * Operand(probabilities);
             let [sum] = reduced(OperatorName::Sum, &weighted, &[axis])?;
             let x = Operand::<B>(x).wide();
-            let shares = applied(AppliedFunction::Softmax, x, Vec::new(), &[axis])?;
+            let shares = applied(AppliedFunction::Softmax, x, Vec::new(), None, &[axis])?;
             (Some(shares * (sum * -1.0)), weighted)
         }
     })

@@ -17,6 +17,7 @@ mod gradients;
 mod inputs;
 mod pairs;
 mod plans;
+mod segments;
 mod selections;
 #[cfg(feature = "fusion")]
 mod streams;
@@ -59,7 +60,7 @@ macro_rules! suite {
             #[cfg(feature = "fusion")]
             use crate::streams;
             use crate::{
-                applications, clip, contract, gradients, pairs, plans, selections, values,
+                applications, clip, contract, gradients, pairs, plans, segments, selections, values,
             };
 
             fn device() -> Device {
@@ -93,6 +94,7 @@ macro_rules! suite {
                 selections_quantiles_of_numbers: selections::quantiles_of_numbers;
                 selections_between_operations: selections::between_operations;
                 selections_that_are_wrong: selections::errors_before_launch;
+                segments: segments::values;
                 clip_lists: clip::lists;
                 clip_types: clip::types;
                 clip_norms_that_are_not_finite: clip::norms_that_are_not_finite;
@@ -108,6 +110,7 @@ macro_rules! suite {
                 gradients_of_applications: applications::gradients;
                 gradients_of_pairs: pairs::gradients;
                 gradients_of_selections: selections::gradients;
+                gradients_of_segments: segments::gradients;
                 gradients_of_probabilities: selections::gradients_of_probabilities;
                 gradients_of_narrow_applications: applications::gradients_of_narrow_types;
                 gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
