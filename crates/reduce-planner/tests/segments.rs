@@ -1,9 +1,10 @@
 //! Segments: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
-    OutputSpec, PlanError, Planned, Problem, ProblemError, SegmentsPlan, SegmentsProblem,
-    SegmentsSpec, choose_segments, row_major_strides,
+    Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedSpec, Combine, Device, Direction,
+    ElementType, Illegal, InputSpec, Numerics, OperatorClass, OutputSpec, PlanError, Planned,
+    Problem, ProblemError, Role, SegmentsPlan, SegmentsProblem, SegmentsSpec, choose_segments,
+    force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -195,4 +196,123 @@ fn plans_are_saved() {
     store.insert(&problem, &device, TunedPlan::new(plan, 10, 20)).unwrap();
     let read = PlanStore::parse(&store.to_json().unwrap(), &device).unwrap();
     assert_eq!(read.plan_for(&problem, &device), Some(plan));
+}
+
+/// Sums of segments of axis 0 of a row-major tensor, applied to its elements.
+fn applied(shape: &[usize], segments: usize) -> (AppliedProblem, Problem) {
+    let alone = stated(ElementType::F32, shape, 0, segments);
+    let mut results = shape.to_vec();
+    results[0] = segments;
+    let mut of_results = row_major_strides(&results);
+    let stride = std::mem::take(&mut of_results[0]);
+    let strides = row_major_strides(shape);
+    let input = InputSpec { element: ElementType::F32, shape, strides: &strides, alignment: 256 };
+    let companions = [&of_results[..]];
+    let spec = AppliedSpec {
+        element: ElementType::F32,
+        strides: None,
+        second: None,
+        companions: &companions,
+    };
+    let applied = AppliedProblem::new(SUM, &input, Some(&[0]), &spec).unwrap();
+    let whole = alone.axis().clone();
+    (applied.of_segments(alone, &[stride]).unwrap(), whole)
+}
+
+/// Results of segments are stored and then applied, by cubes that have neighbouring elements.
+#[test]
+fn applied_results_are_stored() {
+    let device = Device::h200();
+    let sentence = |shape: &[usize], segments| {
+        applied(shape, segments).choose(&device).unwrap().plan.to_string()
+    };
+    assert_eq!(
+        sentence(&[1 << 26], 1000),
+        "separately: segments: 2 launches, 391 cubes of 256 units in planes of 32, tiles of 42 steps \
+         of 4096 elements, 1 side by side; vectors of 4 along the reduction with head and tail peeled, \
+         4 loads in flight; then applied with 128 units and 8192 cubes per output, 1 per cube; vectors \
+         of 4 along the reduction, 4 loads in flight"
+    );
+    let rows = sentence(&[1 << 20, 64], 1 << 16);
+    assert!(rows.contains("vectors of 4 across outputs"), "{rows}");
+    let problems = applied(&[1 << 20], 100);
+    let line = problems.line();
+    assert!(line.contains(" | of segments 1 apart: 100 segments by u32, 1 apart"), "{line}");
+    let forced = |kind| force_applied(kind, &problems.0, &problems.1, &device);
+    assert!(matches!(forced(AppliedKind::Separately), Ok(AppliedPlan::Segments { .. })));
+    let refused = forced(AppliedKind::Held).unwrap_err().to_string();
+    assert!(refused.contains("the plan is for segments and the problem has none"), "{refused}");
+}
+
+/// A plan for whole axes is none for segments, nor the other way round, and what it applies may not
+/// break the rules of other applications.
+#[test]
+fn other_applications_are_refused() {
+    let device = Device::h200();
+    let problems = applied(&[1 << 20], 100);
+    let plan = problems.choose(&device).unwrap().plan;
+    let whole = AppliedProblem::new(
+        SUM,
+        &InputSpec { element: ElementType::F32, shape: &[1 << 20], strides: &[1], alignment: 256 },
+        Some(&[0]),
+        &AppliedSpec {
+            element: ElementType::F32,
+            strides: None,
+            second: None,
+            companions: &[&[0]],
+        },
+    );
+    let whole = (whole.unwrap(), problems.1.clone());
+    let reason = |problems: &(AppliedProblem, Problem), plan| match problems.check(&plan, &device) {
+        Err(PlanError::Unfit { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reason(&whole, plan), Illegal::AppliedSegments);
+    let of_whole = whole.choose(&device).unwrap().plan;
+    assert_eq!(reason(&problems, of_whole), Illegal::AppliedSegments);
+    let changed = |change: fn(&mut Access, &mut u32)| {
+        let mut plan = plan;
+        let AppliedPlan::Segments { apply, .. } = &mut plan else { panic!("{plan}") };
+        change(&mut apply.access, &mut apply.cubes_per_output);
+        plan
+    };
+    assert_eq!(reason(&problems, changed(|_, cubes| *cubes = 0)), Illegal::NoCubes);
+    let realigned = changed(|access, _| *access = access.with_realigned(true));
+    problems.check(&realigned, &device).unwrap_err();
+    let huge = SegmentsSpec {
+        segments: u32::MAX as usize + 1,
+        segment_stride: 1,
+        offsets: ElementType::U64,
+    };
+    let huge = SegmentsProblem::new(problems.1.clone(), &huge).unwrap();
+    assert!(matches!(
+        whole.0.clone().of_segments(huge, &[1]),
+        Err(ProblemError::AppliedSegments { .. })
+    ));
+    let alone = stated(ElementType::F32, &[1 << 20], 0, 100);
+    assert!(matches!(
+        whole.0.clone().of_segments(alone.clone(), &[]),
+        Err(ProblemError::RankMismatch { .. })
+    ));
+    assert!(matches!(
+        whole.0.of_segments(alone, &[usize::MAX]),
+        Err(ProblemError::TooLarge { tensor: Role::Operand, .. })
+    ));
+}
+
+/// A plan that applies results survives a file.
+#[cfg(feature = "serde")]
+#[test]
+fn applied_plans_are_saved() {
+    use reduce_planner::{PlanStore, TunedPlan};
+
+    let device = Device::h200();
+    let problems = applied(&[1 << 20, 8], 100);
+    let plan = problems.choose(&device).unwrap().plan;
+    let mut store = PlanStore::new(&device);
+    store.insert(&problems, &device, TunedPlan::new(plan, 10, 20)).unwrap();
+    let read = PlanStore::parse(&store.to_json().unwrap(), &device).unwrap();
+    assert_eq!(read.plan_for(&problems, &device), Some(plan));
+    let others = applied(&[1 << 20, 8], 101);
+    assert_eq!(read.plan_for(&others, &device), None);
 }

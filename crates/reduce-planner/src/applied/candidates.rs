@@ -403,7 +403,12 @@ impl<'a> Search<'a> {
 
     /// Units with a few loads each.
     pub(super) fn apply(&self) -> ApplyLaunch {
-        let most = self.tuning.apply_units_per_cube.min(self.device.max_units_per_cube);
+        self.apply_in_cubes_of(self.tuning.apply_units_per_cube)
+    }
+
+    /// [`apply`](Self::apply) in cubes of so many units at most.
+    fn apply_in_cubes_of(&self, units: u32) -> ApplyLaunch {
+        let most = units.min(self.device.max_units_per_cube);
         let most = floor_power_of_two(most.into());
         let adjacent = u64::from(self.adjacent_tiles()).min(most);
         let loads = self.loads();
@@ -419,8 +424,9 @@ impl<'a> Search<'a> {
     /// [`apply`](Self::apply) for segments: each cube has a few blocks of neighbouring loads, among
     /// whose segments it searches.
     pub(super) fn apply_to_segments(&self) -> ApplyLaunch {
-        let apply = self.apply();
-        let blocks = u64::from(self.device.tuning.segments.applied_blocks);
+        let segments = &self.device.tuning.segments;
+        let apply = self.apply_in_cubes_of(segments.applied_units_per_cube);
+        let blocks = u64::from(segments.applied_blocks);
         let of_cube = u64::from(apply.units_per_output)
             .saturating_mul(apply.access.loads_in_flight as u64)
             .saturating_mul(blocks);
