@@ -367,6 +367,18 @@ pub(crate) enum Reason {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// Lengths are not of one dimension.
+    #[error("lengths have one dimension, not the shape {found:?}")]
+    LengthsShape {
+        /// Their shape.
+        found: Vec<usize>,
+    },
+    /// Lengths are not integers of 32 or 64 bits.
+    #[error("lengths are i32, i64, u32 or u64, not {found}")]
+    Lengths {
+        /// Their type.
+        found: ElementType,
+    },
     /// Elements do not get the numbers of so many segments in this type.
     #[error("numbers of {segments} segments are of i32 or i64, which must hold them, not {found}")]
     KeysOfOffsets {
@@ -436,6 +448,7 @@ impl ReduceError {
             | Reason::OffsetsShape { .. }
             | Reason::OperandOfNoSegments { .. }
             | Reason::KeysShape { .. }
+            | Reason::LengthsShape { .. }
             | Reason::OutputShape { .. }
             | Reason::OutputStrides { .. } => ErrorKind::Shape,
             Reason::StorageType(_)
@@ -443,6 +456,7 @@ impl ReduceError {
             | Reason::ListTypes { .. }
             | Reason::ClassType { .. }
             | Reason::KeysOfOffsets { .. }
+            | Reason::Lengths { .. }
             | Reason::Keys { .. }
             | Reason::QuantileType { .. }
             | Reason::ProbabilityTypes { .. }

@@ -99,6 +99,37 @@ pub fn offsets_of_sorted_keys(
     host::segments::keys::offsets_of_sorted_keys(client, keys, segments)
 }
 
+/// The offsets of segments of these lengths, for [`Reduction::segments`]: one more than there are
+/// lengths, of the same type. The first segment begins with the first element of the axis.
+///
+/// Lengths are a tensor of one dimension, of i32, i64, u32 or u64. Nothing is read back: a negative
+/// length counts as 0, and sums that the type does not hold wrap.
+///
+/// ```no_run
+/// use reduce_kernels::{Max, ReduceError, cubecl, reduce, segments::offsets_of_lengths};
+///
+/// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+/// # fn example(
+/// #     client: &Client,
+/// #     tokens: &TensorHandle,
+/// #     lengths: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let offsets = offsets_of_lengths(client, lengths)?;
+/// let sentences = reduce(Max, tokens).over(0).segments(&offsets).run(client)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Lengths of several dimensions or of another type, and a device that lacks the type, the indices or
+/// the memory.
+pub fn offsets_of_lengths(
+    client: &Client,
+    lengths: &TensorHandle,
+) -> Result<TensorHandle, ReduceError> {
+    host::segments::lengths::offsets_of_lengths(client, lengths)
+}
+
 /// The number of the segment of each of `len` elements of an axis, as `element`: i32 or i64. It is the
 /// inverse of [`offsets_of_sorted_keys`], and what a gather needs to bring results of segments back to
 /// their elements. Elements before the first segment get -1, and those behind the last one the number

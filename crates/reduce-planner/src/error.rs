@@ -24,6 +24,8 @@ pub enum Role {
     Classes,
     /// The positions that a selection writes in place of those in the slice.
     Positions,
+    /// A tensor of lengths of segments.
+    Lengths,
     /// The offsets at which segments begin.
     Offsets,
 }
@@ -39,6 +41,7 @@ impl fmt::Display for Role {
             Self::Words => "words",
             Self::Classes => "classes",
             Self::Positions => "tensor of positions",
+            Self::Lengths => "tensor of lengths",
             Self::Offsets => "tensor of offsets",
         })
     }

@@ -137,6 +137,7 @@ macro_rules! suite {
                 segments_without_elements: segments::empty;
                 segments_with_hostile_offsets: segments::hostile_offsets;
                 segments_of_sorted_keys: segments::sorted_keys;
+                segments_of_lengths: segments::lengths;
                 segments_contract: segments::contract;
                 segments_applied_by_every_function: segments_applied::every_function;
                 segments_applied_to_every_layout: segments_applied::every_layout;

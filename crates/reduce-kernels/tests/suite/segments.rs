@@ -15,7 +15,7 @@ use reduce_kernels::{
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     reduce,
-    segments::{keys_of_offsets, offsets_of_sorted_keys},
+    segments::{keys_of_offsets, offsets_of_lengths, offsets_of_sorted_keys},
 };
 
 use crate::{
@@ -367,6 +367,46 @@ pub(crate) fn sorted_keys(client: &Client) {
     let few = tensor(client, &[1i32], &[1], &[1]);
     let error = offsets_of_sorted_keys(client, &few, usize::MAX / 2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type);
+}
+
+/// Lengths of every type and of any number become offsets, and negative ones count as 0.
+pub(crate) fn lengths(client: &Client) {
+    let device = capable_device(client);
+    let mut rng = StdRng::seed_from_u64(6);
+    for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
+        // One block, several, and more blocks than one cube scans at once.
+        for count in [0, 1, 15, 4096, 4097, 70_000, 17_000_000] {
+            let is_long = count > 100_000;
+            if !device.has(element) || is_long && element != ElementType::U32 {
+                continue;
+            }
+            let least = if element.is_signed() { -3 } else { 0 };
+            let lengths: Vec<i64> = (0..count).map(|_| rng.random_range(least..9)).collect();
+            // Every second element is a length.
+            let held: Vec<f64> = match is_long {
+                true => lengths.iter().map(|&length| length as f64).collect(),
+                false => lengths.iter().flat_map(|&length| [length as f64, 7.0]).collect(),
+            };
+            let stride = if is_long { 1 } else { 2 };
+            let of_lengths =
+                tensor_of(client, element, &encode(element, &held), &[count], &[stride]);
+            let offsets = offsets_of_lengths(client, &of_lengths).unwrap();
+            assert_eq!(offsets.shape()[..], [count + 1]);
+            let bytes = client.read_one(offsets.handle).expect("the device answers");
+            let found = decode(element, &bytes[..(count + 1) * element.bytes()]);
+            let mut expected = 0;
+            for (nth, &offset) in found.iter().enumerate() {
+                assert_eq!(offset, expected as f64, "{element}: offset {nth} of {count} lengths");
+                expected += lengths.get(nth).map_or(0, |&length| length.max(0));
+            }
+        }
+    }
+    let floats = tensor(client, &[1.0f32], &[1], &[1]);
+    let error = offsets_of_lengths(client, &floats).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Type);
+    assert_eq!(error.to_string(), "lengths are i32, i64, u32 or u64, not f32");
+    let matrix = tensor(client, &[1u32], &[1, 1], &[1, 1]);
+    assert_eq!(offsets_of_lengths(client, &matrix).unwrap_err().kind(), ErrorKind::Shape);
 }
 
 /// Each element gets the number of its segment, -1 before the first and the number of segments behind

@@ -153,7 +153,7 @@ pub(crate) fn keys_of_offsets(
     Ok(keys_tensor)
 }
 
-fn check_element(device: &Device, element: ElementType) -> Result<(), ReduceError> {
+pub(super) fn check_element(device: &Device, element: ElementType) -> Result<(), ReduceError> {
     if device.has(element) {
         return Ok(());
     }

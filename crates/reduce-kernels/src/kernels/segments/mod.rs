@@ -11,6 +11,7 @@ mod crew;
 mod fetch;
 mod inside;
 mod keys;
+mod lengths;
 mod merge;
 mod regions;
 mod step;
@@ -42,6 +43,7 @@ use crate::operator::{
 pub(crate) use self::{
     crew::Crew,
     keys::{numbers_of_elements, offsets_of_keys},
+    lengths::{LENGTHS_PER_UNIT, offsets_of_lengths, sum_lengths},
     merge::merge_segments,
     regions::{Least, Regions},
 };
