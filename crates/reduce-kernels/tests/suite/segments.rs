@@ -282,6 +282,41 @@ fn plan_with(mut plan: SegmentsPlan, cubes: u32) -> SegmentsPlan {
     plan
 }
 
+/// A thousand runs in eight streams, at the same time, give the same bits.
+pub(crate) fn many_runs(client: &Client) {
+    const STREAMS: usize = 8;
+    const RUNS: usize = 125;
+
+    let case = Case::contiguous(&[9001], &[0]);
+    let data = encode(ElementType::F32, &sample::<LogSumExp>(&case, ElementType::F32, 7));
+    let words: Vec<u32> = offsets(9001)[3].iter().map(|&offset| offset as u32).collect();
+    // CubeCL gives each thread a stream of its own.
+    let bits = |runs: usize| {
+        let x = tensor_of(client, ElementType::F32, &data, &case.shape, &case.strides);
+        let at = tensor(client, &words, &[words.len()], &[1]);
+        let mut found = Vec::new();
+        for _ in 0..runs {
+            let sums = reduce(Sum, &x).segments(&at).run(client).unwrap();
+            let (mean, var) =
+                reduce(MeanVar { correction: 0.0 }, &x).segments(&at).run(client).unwrap();
+            found.push([sums, mean, var].map(|result| result.handle));
+        }
+        let count = words.len() - 1;
+        found.into_iter().map(move |handles| {
+            handles.map(|handle| {
+                let bytes = client.read_one(handle).expect("the device answers");
+                bytes[..4 * count].to_vec()
+            })
+        })
+    };
+    let expected = bits(1).next().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..STREAMS {
+            scope.spawn(|| assert!(bits(RUNS).all(|found| found == expected)));
+        }
+    });
+}
+
 /// Two inputs, of which the second may repeat its elements.
 pub(crate) fn two_inputs(client: &Client) {
     let values: Vec<f32> = (0..600).map(|value| (value % 17) as f32).collect();
