@@ -67,6 +67,20 @@ pub(crate) fn result_arrays(results: &[Bound<'_>]) -> ResultArraysLaunch {
     )
 }
 
+/// The results as arrays of elements, and as arrays of vectors of so many.
+pub(super) fn result_arrays_in_vectors(results: &[Bound<'_>], vector: usize) -> ResultArraysLaunch {
+    let mut elements = results.iter().map(Bound::elements);
+    let mut vectors = results.iter().map(|result| result.vectors(vector));
+    ResultArraysLaunch::new(
+        elements.next().into(),
+        elements.next().into(),
+        elements.next().into(),
+        vectors.next().into(),
+        vectors.next().into(),
+        vectors.next().into(),
+    )
+}
+
 /// The partials of each field as arrays.
 pub(super) fn partial_arrays(partials: &[Bound<'_>]) -> PartialArraysLaunch {
     let mut arrays = partials.iter().map(Bound::elements);

@@ -219,6 +219,17 @@ impl AppliedPlan {
         }
     }
 
+    /// Buffers that the launch that applies results binds, or fewer. `reduction` is the reduction
+    /// alone.
+    #[must_use]
+    pub fn bindings(&self, applied: &AppliedProblem, reduction: &Problem) -> usize {
+        let stores = applied.stores_results() || self.kind() == AppliedKind::Separately;
+        let results = if stores { reduction.results().len() } else { 0 };
+        let words = usize::from(self.kind() == AppliedKind::HeldByCubes);
+        let offsets = usize::from(applied.segments().is_some());
+        bound_tensors(self.applying().0.access, applied) + results + words + offsets
+    }
+
     /// Words of 64 bits in which cubes publish partials, for an accumulator of so many words of 32
     /// bits; see [`Plan::published_words`]. `None` if the launch that applies results publishes
     /// none.
@@ -282,7 +293,7 @@ impl AppliedPlan {
         let problem = applied.problem();
         let unfit = |reason| device.unfit(self, reason);
         limits::check_applied(applied, device)?;
-        check_bindings(self, applied, reduction, device).map_err(unfit)?;
+        fits_bindings(self.bindings(applied, reduction), device).map_err(unfit)?;
         if matches!(self, AppliedPlan::Segments { .. }) != applied.segments().is_some() {
             return Err(unfit(Illegal::AppliedSegments));
         }
@@ -447,21 +458,6 @@ fn merging_bytes(plan: &Plan, problem: &Problem) -> usize {
         _ => units,
     };
     (slots as usize).saturating_mul(problem.operator().accumulator_bytes)
-}
-
-/// The launch that applies results binds no more buffers than the device allows.
-fn check_bindings(
-    plan: &AppliedPlan,
-    applied: &AppliedProblem,
-    reduction: &Problem,
-    device: &Device,
-) -> Result<(), Illegal> {
-    let stores = applied.stores_results() || plan.kind() == AppliedKind::Separately;
-    let results = if stores { reduction.results().len() } else { 0 };
-    let words = usize::from(plan.kind() == AppliedKind::HeldByCubes);
-    let offsets = usize::from(applied.segments().is_some());
-    let bindings = bound_tensors(plan.applying().0.access, applied) + results + words + offsets;
-    fits_bindings(bindings, device)
 }
 
 /// Buffers of the inputs, of the operands and of the output. A peeled or realigned access binds the

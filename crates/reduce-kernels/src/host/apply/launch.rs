@@ -8,7 +8,7 @@ use crate::{
     element::storage_type,
     error::{Reason, ReduceError},
     host::{
-        arguments::{count, geometry, parameters, result_arrays},
+        arguments::{count, geometry, parameters, result_arrays, result_arrays_in_vectors},
         bound::Bound,
         call::Call,
         companion::companion_launch,
@@ -20,7 +20,7 @@ use crate::{
         application::{
             apply_stored, apply_to_segments, reduce_and_apply, reduce_and_apply_by_cubes,
         },
-        args::{AppliedArraysLaunch, InputArraysLaunch, OperandArraysLaunch},
+        args::{AppliedArraysLaunch, InputArraysLaunch, OperandArraysLaunch, ResultArraysLaunch},
         geometry::CompanionAccess,
         segments::SegmentNumbersLaunch,
     },
@@ -214,7 +214,7 @@ impl ApplicationLaunch<'_> {
                         self.input_arrays(),
                         offsets.elements(),
                         self.operand_arrays(),
-                        result_arrays(&self.results),
+                        self.stored_results(),
                         self.output_arrays(),
                         geometry,
                         self.companions(),
@@ -232,7 +232,7 @@ impl ApplicationLaunch<'_> {
                     types,
                     self.input_arrays(),
                     self.operand_arrays(),
-                    result_arrays(&self.results),
+                    self.stored_results(),
                     self.output_arrays(),
                     geometry,
                     self.companions(),
@@ -290,6 +290,14 @@ impl ApplicationLaunch<'_> {
         let access = self.launch.spec.access;
         let twice = access.peeled || access.realigned;
         self.inputs.arrays(self.prepared.stated.applied().problem(), access, twice)
+    }
+
+    /// The results that an earlier launch has stored.
+    fn stored_results(&self) -> ResultArraysLaunch {
+        match self.launch.spec.results_in_vectors {
+            true => result_arrays_in_vectors(&self.results, self.launch.spec.access.vector),
+            false => result_arrays(&self.results),
+        }
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch {

@@ -4,9 +4,9 @@ use std::{cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction, ElementType, Illegal,
-    InputSpec, Plan, PlanError, Problem, Role, applied_needs_wide_indices, check_index_span,
-    row_major_strides, span,
+    AppliedKind, AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction,
+    ElementType, Illegal, InputSpec, Plan, PlanError, Problem, Role, applied_needs_wide_indices,
+    check_index_span, row_major_strides, span,
 };
 
 #[cfg(feature = "serde")]
@@ -326,6 +326,19 @@ impl Task for ApplyRequest<'_> {
         if problem.second().is_some() {
             operands[0] = CompanionAccess::Second;
         }
+        // Results that an earlier launch has stored, in rows of whole vectors.
+        let results = &applied.companions()[0];
+        let alike = lies_alike(problem, access, results, stated.real(), WIDEST_STORE);
+        let of_segment = applied.segment_strides().first().copied().unwrap_or(0);
+        let bindings =
+            plan.bindings(applied, &stated.problems.1) + self.reduction.operator.0.results;
+        let results_in_vectors = plan.kind() == AppliedKind::Separately
+            && access.direction == Direction::Across
+            && !access.peeled
+            && alike
+            && of_segment.is_multiple_of(access.vector)
+            && !stated.shape.contains(&0)
+            && bindings <= device.max_bindings as usize;
         let offset_span = stated.offsets.map_or(0, |(span, _)| span as u64);
         let wide = applied_needs_wide_indices(applied) || check_index_span(offset_span, device)?;
         let operator = self.reduction.operator;
@@ -353,7 +366,15 @@ impl Task for ApplyRequest<'_> {
             operator,
             types,
             hold: hold(plan, problem),
-            spec: ApplySpec { access, team, apply: self.apply, operands, of_segments, moves_back },
+            spec: ApplySpec {
+                access,
+                team,
+                apply: self.apply,
+                operands,
+                of_segments,
+                results_in_vectors,
+                moves_back,
+            },
             applying,
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

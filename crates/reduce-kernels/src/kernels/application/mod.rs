@@ -49,6 +49,8 @@ pub(crate) struct ApplySpec {
     pub(crate) operands: [CompanionAccess; 3],
     /// Which of the operands have segments in place of the axis.
     pub(crate) of_segments: [bool; 3],
+    /// Whether stored results of neighbouring outputs are read as vectors too.
+    pub(crate) results_in_vectors: bool,
     /// Whether elements of realigned rows are moved back to the vectors of an output whose rows
     /// begin anywhere. Units that hold elements side by side, as lanes of a plane, exchange those
     /// that belong to one vector.
@@ -219,17 +221,22 @@ fn neighbours(
     at: usize,
     first: Reals<Single>,
 ) -> Reals<Wide> {
-    let stride = applier.companions.index(0usize).inner;
-    let mut results = first.repeated::<Wide>();
-    let last = clamp_min(share.tile.results, 1u32) - 1;
-    #[unroll]
-    for nth in 1..comptime![share.access.vector] {
-        let component = comptime![nth as u32].runtime();
-        let column = clamp_max(component, last) as usize;
-        let next = stored.elements.at(at + column * stride);
-        results = results.with_component(component, next.converted::<RealTypes>());
+    let vector = comptime![share.access.vector];
+    if comptime![applier.spec.results_in_vectors] {
+        stored.vectors.at(at / vector).converted::<RealTypes>()
+    } else {
+        let stride = applier.companions.index(0usize).inner;
+        let mut results = first.repeated::<Wide>();
+        let last = clamp_min(share.tile.results, 1u32) - 1;
+        #[unroll]
+        for nth in 1..vector {
+            let component = comptime![nth as u32].runtime();
+            let column = clamp_max(component, last) as usize;
+            let next = stored.elements.at(at + column * stride);
+            results = results.with_component(component, next.converted::<RealTypes>());
+        }
+        results
     }
-    results
 }
 
 /// The results of a tile, in all members of its team. It may contain barriers, so every unit of the
