@@ -1,5 +1,7 @@
 //! Burn's autodiff backends: each float result is a node of the graph.
 
+use core::fmt::Debug;
+
 use burn_autodiff::{
     Autodiff,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
@@ -7,7 +9,7 @@ use burn_autodiff::{
     ops::{Backward, NodeGuard, Ops, OpsKind, unary},
 };
 use burn_backend::{
-    AutodiffBackend,
+    AutodiffBackend, Backend,
     tensor::{Device, FloatTensor},
 };
 use reduce_kernels::by_name::PairName;
@@ -128,7 +130,7 @@ fn reduce<B: ReduceBackend, C: CheckpointStrategy>(
     let results = gradient::forward::<B>(x.into_primitive(), reduction)?;
     let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
         (AnyTensor::Float(result), Some(gradient)) => {
-            AnyTensor::Float(node::<_, C, _, 1>(Step, guards, result, gradient))
+            AnyTensor::Float(node::<_, C, _, 1>(Step(Gradient::of), guards, result, gradient))
         }
         (result, _) => constant(result),
     });
@@ -149,9 +151,12 @@ fn reduce_segments<B: ReduceBackend, C: CheckpointStrategy>(
     let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
     let results = gradient::segments::forward::<B>(x.into_primitive(), offsets, reduction)?;
     let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
-        (AnyTensor::Float(result), Some(gradient)) => {
-            AnyTensor::Float(node::<_, C, _, 1>(SegmentStep, guards, result, gradient))
-        }
+        (AnyTensor::Float(result), Some(gradient)) => AnyTensor::Float(node::<_, C, _, 1>(
+            Step(SegmentGradient::of),
+            guards,
+            result,
+            gradient,
+        )),
         (result, _) => constant(result),
     });
     Ok(nodes.collect())
@@ -169,7 +174,7 @@ fn reduce_pair<B: ReduceBackend, C: CheckpointStrategy>(
         AnyTensor::Float(match gradient {
             ResultGradient::OfFirst(gradient) => {
                 let [first, _] = guards;
-                node::<_, C, _, 1>(Step, [first], result, gradient)
+                node::<_, C, _, 1>(Step(Gradient::of), [first], result, gradient)
             }
             ResultGradient::OfBoth(gradient) => {
                 node::<_, C, _, 2>(PairStep, guards, result, gradient)
@@ -188,7 +193,7 @@ fn select<B: ReduceBackend, C: CheckpointStrategy>(
     let guards = [x.node()];
     let (values, gradient) = gradient::selection::forward::<B>(x.into_primitive(), selection)?;
     let positions = AnyTensor::Int(gradient.positions());
-    let values = node::<_, C, _, 1>(SelectionStep, guards, values, gradient);
+    let values = node::<_, C, _, 1>(Step(SelectionGradient::of), guards, values, gradient);
     Ok(vec![AnyTensor::Float(values), positions])
 }
 
@@ -235,12 +240,14 @@ where
         OpsKind::UnTracked(step) => step.finish(result),
     }
 }
-/// The backward pass of one result. Its state is the result's [`Gradient`].
-#[derive(Debug)]
-struct Step;
 
-impl<B: ReduceBackend> Backward<B, 1> for Step {
-    type State = Gradient<B>;
+/// The backward pass of one result of one input. It has the function that makes the gradient of the
+/// input of the state and the gradient of the result.
+#[derive(Debug)]
+struct Step<B: Backend, S>(fn(S, FloatTensor<B>) -> FloatTensor<B>);
+
+impl<B: ReduceBackend, S: Clone + Send + Debug + 'static> Backward<B, 1> for Step<B, S> {
+    type State = S;
 
     fn backward(
         self,
@@ -248,24 +255,7 @@ impl<B: ReduceBackend> Backward<B, 1> for Step {
         gradients: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        unary::<B, _>(ops.parents, ops.node, gradients, |result| ops.state.of(result));
-    }
-}
-
-/// The backward pass of one result of segments. Its state is the result's [`SegmentGradient`].
-#[derive(Debug)]
-struct SegmentStep;
-
-impl<B: ReduceBackend> Backward<B, 1> for SegmentStep {
-    type State = SegmentGradient<B>;
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, 1>,
-        gradients: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        unary::<B, _>(ops.parents, ops.node, gradients, |result| ops.state.of(result));
+        unary::<B, _>(ops.parents, ops.node, gradients, |result| (self.0)(ops.state, result));
     }
 }
 
@@ -289,23 +279,6 @@ impl<B: ReduceBackend> Backward<B, 2> for PairStep {
                 gradients.register::<B>(parent.id, gradient);
             }
         }
-    }
-}
-
-/// The backward pass of a selection. Its state is the [`SelectionGradient`] of the values.
-#[derive(Debug)]
-struct SelectionStep;
-
-impl<B: ReduceBackend> Backward<B, 1> for SelectionStep {
-    type State = SelectionGradient<B>;
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, 1>,
-        gradients: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        unary::<B, _>(ops.parents, ops.node, gradients, |values| ops.state.of(values));
     }
 }
 

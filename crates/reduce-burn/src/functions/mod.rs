@@ -111,6 +111,21 @@ macro_rules! functions {
                     ") of each segment of `axis`, as [all functions](crate::segments) of segments.",
                 )]
                 ///
+                /// ```
+                /// # use burn_tensor::{Device, Int, Tensor};
+                /// use reduce_burn::segments;
+                ///
+                /// let device = Device::flex();
+                /// let x = Tensor::<2>::from_data([[1.0, 5.0], [4.0, 2.0], [3.0, 6.0]], &device);
+                /// let offsets = Tensor::<1, Int>::from_data([0, 2, 3], &device);
+                $(#[doc = concat!("let ", stringify!($option), " = 1.0;")])?
+                #[doc = concat!(
+                    "let of_segments = segments::", stringify!($function),
+                    "(x, 0, offsets", $(", ", stringify!($option),)?
+                    ");",
+                )]
+                /// ```
+                ///
                 /// # Panics
                 ///
                 /// As [all functions](crate#errors), for several axes, and for offsets without

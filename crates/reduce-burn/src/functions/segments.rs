@@ -39,6 +39,17 @@ pub(super) fn results<const D: usize, K: Basic>(
 /// [`mean`](fn@crate::mean) of each segment of `axis`, as [all functions](crate::segments) of segments:
 /// NaN of a segment without elements.
 ///
+/// ```
+/// # use burn_tensor::{Device, Int, Tensor};
+/// use reduce_burn::segments;
+///
+/// let device = Device::flex();
+/// let x = Tensor::<1>::from_data([1.0, 5.0, 4.0], &device);
+/// let offsets = Tensor::<1, Int>::from_data([0, 2, 3], &device);
+/// let means = segments::mean(x, 0, offsets);
+/// assert_eq!(means.into_data().to_vec::<f32>().unwrap(), [3.0, 4.0]);
+/// ```
+///
 /// # Panics
 ///
 /// As [all functions](crate#errors), for several axes, and for offsets without elements.
@@ -55,6 +66,17 @@ pub fn mean<const D: usize>(
 /// [`softmax`](crate::softmax) over each segment of `axis`, as [all functions](crate::segments) of
 /// segments. The result has the shape of the tensor; elements that no segment has become 0.
 ///
+/// ```
+/// # use burn_tensor::{Device, Int, Tensor};
+/// use reduce_burn::segments;
+///
+/// let device = Device::flex();
+/// let x = Tensor::<1>::from_data([2.0, 2.0, 4.0], &device);
+/// let offsets = Tensor::<1, Int>::from_data([0, 2, 3], &device);
+/// let shares = segments::softmax(x, 0, offsets);
+/// assert_eq!(shares.into_data().to_vec::<f32>().unwrap(), [0.5, 0.5, 1.0]);
+/// ```
+///
 /// # Panics
 ///
 /// As [all functions](crate#errors), for several axes, and for offsets without elements.
@@ -68,6 +90,17 @@ pub fn softmax<const D: usize>(
 }
 
 /// The logarithm of [`softmax`]. Elements that no segment has become 0.
+///
+/// ```
+/// # use burn_tensor::{Device, Int, Tensor};
+/// use reduce_burn::segments;
+///
+/// let device = Device::flex();
+/// let x = Tensor::<1>::from_data([2.0, 2.0, 4.0], &device);
+/// let offsets = Tensor::<1, Int>::from_data([0, 2, 3], &device);
+/// let logarithms = segments::log_softmax(x, 0, offsets); // shape [3]
+/// # assert_eq!(logarithms.dims(), [3]);
+/// ```
 ///
 /// # Panics
 ///
