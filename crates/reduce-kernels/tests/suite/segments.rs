@@ -409,22 +409,16 @@ pub(crate) fn lengths(client: &Client) {
     let device = capable_device(client);
     let mut rng = StdRng::seed_from_u64(6);
     for element in [ElementType::I32, ElementType::I64, ElementType::U32, ElementType::U64] {
-        // One block, several, and more blocks than one cube scans at once.
-        for count in [0, 1, 15, 4096, 4097, 70_000, 17_000_000] {
-            let is_long = count > 100_000;
-            if !device.has(element) || is_long && element != ElementType::U32 {
+        // One block, and several.
+        for count in [0, 1, 15, 4096, 4097, 70_000] {
+            if !device.has(element) {
                 continue;
             }
             let least = if element.is_signed() { -3 } else { 0 };
             let lengths: Vec<i64> = (0..count).map(|_| rng.random_range(least..9)).collect();
             // Every second element is a length.
-            let held: Vec<f64> = match is_long {
-                true => lengths.iter().map(|&length| length as f64).collect(),
-                false => lengths.iter().flat_map(|&length| [length as f64, 7.0]).collect(),
-            };
-            let stride = if is_long { 1 } else { 2 };
-            let of_lengths =
-                tensor_of(client, element, &encode(element, &held), &[count], &[stride]);
+            let held: Vec<f64> = lengths.iter().flat_map(|&length| [length as f64, 7.0]).collect();
+            let of_lengths = tensor_of(client, element, &encode(element, &held), &[count], &[2]);
             let offsets = offsets_of_lengths(client, &of_lengths).unwrap();
             assert_eq!(offsets.shape()[..], [count + 1]);
             let bytes = client.read_one(offsets.handle).expect("the device answers");
@@ -436,6 +430,12 @@ pub(crate) fn lengths(client: &Client) {
             }
         }
     }
+    // More blocks than a cube scans at once.
+    let count = 17_000_000;
+    let ones = tensor(client, &vec![1u32; count], &[count], &[1]);
+    let offsets = offsets_of_lengths(client, &ones).unwrap();
+    let found = read::<u32>(client, &offsets, count + 1);
+    assert!(found.iter().enumerate().all(|(nth, &offset)| nth == offset as usize));
     let floats = tensor(client, &[1.0f32], &[1], &[1]);
     let error = offsets_of_lengths(client, &floats).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type);
