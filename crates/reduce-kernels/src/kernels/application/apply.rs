@@ -7,8 +7,8 @@ use super::{
     Hold,
     applier::{Applier, OutputPlace, output_place},
     held::Held,
+    in_segments::{InSegments, inside_of_segments},
     operands::{OperandStarts, edge_operands, load_operands, operand_starts},
-    segments::{InSegments, inside_of_segments},
 };
 use crate::{
     kernels::{

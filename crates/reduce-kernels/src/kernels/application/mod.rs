@@ -8,6 +8,7 @@ mod applier;
 mod apply;
 mod by_cubes;
 mod held;
+mod in_segments;
 mod operands;
 mod passes;
 mod segments;

@@ -5,7 +5,7 @@ use reduce_planner::Direction;
 
 use super::{
     applier::{Applier, OutputPlace},
-    segments::InSegments,
+    in_segments::InSegments,
 };
 use crate::{
     kernels::{

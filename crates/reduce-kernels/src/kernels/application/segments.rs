@@ -7,6 +7,7 @@ use super::{
     ApplySpec,
     applier::{Applier, applier_of, output_place},
     apply::{apply_to_edge, apply_to_load},
+    in_segments::InSegments,
     neighbours,
     operands::{OperandStarts, operand_starts},
 };
@@ -27,40 +28,6 @@ use crate::{
     },
     operator::{Offset, Parameters, Real, RealTypes, Reals, Single, Wide},
 };
-
-/// The segments of the elements of a load.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
-pub(super) struct InSegments<N: Size> {
-    /// The number of each component's segment, and that of another where it is in none.
-    numbers: Vector<u32, N>,
-    /// 1 where a component is in a segment, 0 where it is in none.
-    inside: Vector<u32, N>,
-    /// Whether all components have the same.
-    pub(super) same: bool,
-}
-
-#[cube]
-impl<N: Size> InSegments<N> {
-    /// The number of the segment of a component.
-    pub(super) fn number(&self, #[comptime] component: usize) -> usize {
-        self.numbers.extract(component) as usize
-    }
-}
-
-/// Zero in place of elements that are in no segment, if there are segments.
-#[cube]
-pub(super) fn inside_of_segments<N: Size>(
-    value: Vector<Real, N>,
-    segments: ComptimeOption<InSegments<N>>,
-) -> Vector<Real, N> {
-    if comptime![segments.is_some()] {
-        let inside = segments.unwrap().inside.equal(&Vector::from_int(1));
-        select_many(inside, value, Vector::from_int(0))
-    } else {
-        value
-    }
-}
 
 /// Applies results of segments that an earlier launch stored. `cubes` cubes share each tile, and
 /// each has neighbouring loads of it.
