@@ -12,13 +12,14 @@ use crate::recorded::{RecordedApplication, RecordedCall};
 use crate::{
     axes::Axes,
     error::{Reason, ReduceError},
+    groups::Groups,
     host::{
         apply::{
             launch::Tensors,
             request::{ApplyRequest, OperandSpec},
         },
         call::Call,
-        segments::request::OffsetsSpec,
+        segments::integers::Members,
         types::applied_type,
     },
     input::{Input, alignment_of},
@@ -61,7 +62,7 @@ pub struct AppliedReduction<'a, O, F, T> {
     pub(crate) reduction: Reduction<'a, O, T>,
     apply: F,
     pub(crate) operands: Vec<Beside<'a, T>>,
-    pub(crate) offsets: Option<&'a T>,
+    pub(crate) members: Option<Members<'a, T>>,
     output: Option<ElementType>,
     plan: Option<AppliedPlan>,
 }
@@ -80,7 +81,7 @@ impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, 
             .field("reduction", &self.reduction)
             .field("apply", &F::NAME)
             .field("operands", &self.operands.len())
-            .field("offsets", &self.offsets)
+            .field("segments", &self.members)
             .field("output", &self.output)
             .field("plan", &self.plan)
             .finish()
@@ -92,8 +93,8 @@ pub type WithResults<O> = (TensorHandle, Outputs<O, TensorHandle>);
 
 impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction<'a, O, F, T> {
     pub(crate) fn new(reduction: Reduction<'a, O, T>, apply: F) -> Self {
-        let (operands, offsets) = (Vec::new(), None);
-        Self { reduction, apply, operands, offsets, output: None, plan: None }
+        let (operands, members) = (Vec::new(), None);
+        Self { reduction, apply, operands, members, output: None, plan: None }
     }
 
     /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
@@ -139,8 +140,34 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     /// let attention = Softmax.of(scores, 0).segments(offsets).run(client)?;
     /// # Ok(()) }
     /// ```
-    pub fn segments(mut self, offsets: &'a T) -> Self {
-        self.offsets = Some(offsets);
+    pub fn segments(self, offsets: &'a T) -> Self {
+        self.of_members(Members::new(offsets))
+    }
+
+    /// Reduces [groups](Groups) of elements of the one axis of the reduction, and applies the results
+    /// of each to its own elements, in place of neighbouring [segments](Self::segments). Elements of
+    /// no group become 0. A plan that was set before is dropped.
+    ///
+    /// ```no_run
+    /// use reduce_kernels::{ReduceError, cubecl, normalize::Softmax, segments::group_by_keys};
+    ///
+    /// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+    /// // Attention of each of 1000 nodes over its edges, which are in any order.
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     scores: &TensorHandle,
+    /// #     targets: &TensorHandle,
+    /// # ) -> Result<(), ReduceError> {
+    /// let nodes = group_by_keys(client, targets, 1000)?;
+    /// let attention = Softmax.of(scores, 0).grouped(&nodes).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn grouped(self, groups: &'a Groups<T>) -> Self {
+        self.of_members(groups.members())
+    }
+
+    pub(crate) fn of_members(mut self, members: Members<'a, T>) -> Self {
+        self.members = Some(members);
         self.plan = None;
         self
     }
@@ -246,8 +273,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     fn buffer_bytes(&self) -> Vec<Option<u64>> {
         let Reduction { input, second, .. } = self.reduction;
         let operands = self.operands.iter().map(|beside| beside.operand);
-        let all = core::iter::once(input).chain(second).chain(operands).chain(self.offsets);
-        all.map(|tensor| tensor.buffer_bytes()).collect()
+        let all = core::iter::once(input).chain(second).chain(operands);
+        let members = self.members.iter().flat_map(Members::buffer_bytes);
+        all.map(|tensor| tensor.buffer_bytes()).chain(members).collect()
     }
 
     /// The call. `layout` is the strides and the alignment of a supplied output.
@@ -271,7 +299,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         reduction.outputs = [None; 3];
         reduction.outputs[..O::Results::COUNT].fill(Some(real));
         reduction.plan = None;
-        let offsets = self.offsets.map(|offsets| OffsetsSpec::of(&offsets.spec()?)).transpose()?;
+        let members = self.members.as_ref().map(Members::spec).transpose()?;
         let mut operands = Vec::with_capacity(1 + self.operands.len());
         operands.extend(reduction.second.clone().map(|second| OperandSpec {
             element: second.element,
@@ -281,8 +309,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         }));
         let axis = reduction.axes.as_deref().and_then(|axes| axes.first()).copied().unwrap_or(0);
         for (nth, beside) in self.operands.iter().enumerate() {
-            let segments = match (beside.of_segments, offsets) {
-                (true, Some(OffsetsSpec { segments, .. })) => Some((axis, segments)),
+            let segments = match (beside.of_segments, members) {
+                (true, Some(members)) => Some((axis, members.segments())),
                 (true, None) => return Err(Reason::OperandOfNoSegments { nth }.into()),
                 (false, _) => None,
             };
@@ -290,7 +318,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         }
         let task = ApplyRequest {
             reduction,
-            offsets,
+            members,
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
             layout,
@@ -357,7 +385,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
     fn tensors(&self) -> Tensors<'a> {
         let second = self.reduction.second;
         let operands = self.operands.iter().map(|beside| beside.operand).collect();
-        Tensors { input: self.reduction.input, second, operands, offsets: self.offsets }
+        Tensors { input: self.reduction.input, second, operands, members: self.members }
     }
 }
 

@@ -355,6 +355,36 @@ pub(crate) enum Reason {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// Indices are not of one dimension.
+    #[error("indices have one dimension, not the shape {found:?}")]
+    IndicesShape {
+        /// Their shape.
+        found: Vec<usize>,
+    },
+    /// The groups are those of another number of elements.
+    #[error("groups of {keys} elements are not those of an axis of {len}")]
+    GroupedElements {
+        /// Number of the elements that were grouped.
+        keys: usize,
+        /// Elements of the axis.
+        len: usize,
+    },
+    /// A function is applied to elements that indices name, each of which may have several results.
+    #[error(
+        "`{apply}` is applied to segments of neighbours or to groups, not to elements by indices"
+    )]
+    AppliedIndices {
+        /// Name of the function.
+        apply: &'static str,
+    },
+    /// So many groups are not counted.
+    #[error(
+        "{groups} groups are too many: their numbers are of 32 bits, and there are fewer than 2^32 - 1"
+    )]
+    Groups {
+        /// Number of groups.
+        groups: usize,
+    },
     /// An operand has segments, and the reduction does not.
     #[error("operand {nth} has segments, and the reduction has none")]
     OperandOfNoSegments {
@@ -446,6 +476,9 @@ impl ReduceError {
             | Reason::ClassShape { .. }
             | Reason::PositionsShape { .. }
             | Reason::OffsetsShape { .. }
+            | Reason::IndicesShape { .. }
+            | Reason::GroupedElements { .. }
+            | Reason::AppliedIndices { .. }
             | Reason::OperandOfNoSegments { .. }
             | Reason::KeysShape { .. }
             | Reason::LengthsShape { .. }
@@ -464,6 +497,7 @@ impl ReduceError {
             Reason::Parameter { .. }
             | Reason::Quantile { .. }
             | Reason::Rank { .. }
+            | Reason::Groups { .. }
             | Reason::Offset { .. } => ErrorKind::Parameter,
             Reason::NoSuchResult { .. }
             | Reason::OtherOperator { .. }
@@ -544,7 +578,7 @@ fn kind_of_problem(error: &ProblemError) -> ErrorKind {
         ProblemError::PositionalApplied { .. } | ProblemError::PositionalList { .. } => {
             ErrorKind::Arguments
         }
-        ProblemError::Offsets { .. } => ErrorKind::Type,
+        ProblemError::Offsets { .. } | ProblemError::Indices { .. } => ErrorKind::Type,
         ProblemError::Listed { error, .. } => kind_of_problem(error),
         _ => ErrorKind::Shape,
     }

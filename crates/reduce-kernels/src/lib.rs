@@ -58,6 +58,7 @@ mod element;
 mod error;
 pub mod functions;
 mod gradients;
+mod groups;
 mod host;
 mod input;
 mod kernels;

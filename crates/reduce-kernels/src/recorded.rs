@@ -125,6 +125,9 @@ pub struct RecordedApplication {
     /// Number of segments of the axis, and type of their offsets, if results are those of segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segments: Option<(usize, ElementType)>,
+    /// Types of the indices and of the keys, if the segments are groups of elements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouped: Option<(ElementType, ElementType)>,
     /// The type of the output that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<ElementType>,
@@ -261,6 +264,10 @@ pub struct RecordedSegments {
     pub segments: usize,
     /// Type of the offsets.
     pub offsets: ElementType,
+    /// Number and type of the indices of the elements that segments have, if these are not
+    /// neighbours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indices: Option<(usize, ElementType)>,
     /// Strides of outputs that the caller supplied, one for each axis of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_strides: Option<Vec<usize>>,
@@ -366,8 +373,12 @@ impl fmt::Display for RecordedCall {
 impl fmt::Display for RecordedSegments {
     /// The number of segments and the reduction, followed by what is not as usual.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { axis, segments, offsets, output_strides } = self;
-        write!(f, "{segments} segments by {offsets} of {axis}")?;
+        let Self { axis, segments, offsets, indices, output_strides } = self;
+        write!(f, "{segments} segments by {offsets} of ")?;
+        if let Some((len, element)) = indices {
+            write!(f, "{len} indices by {element} of ")?;
+        }
+        write!(f, "{axis}")?;
         match output_strides {
             Some(strides) => write!(f, " output strides {strides:?}"),
             None => Ok(()),
@@ -383,6 +394,9 @@ impl fmt::Display for RecordedApplication {
         write!(f, "{} after ", self.function)?;
         if let Some((segments, offsets)) = self.segments {
             write!(f, "{segments} segments by {offsets} of ")?;
+        }
+        if let Some((indices, keys)) = self.grouped {
+            write!(f, "indices by {indices} and keys by {keys} of ")?;
         }
         write!(f, "{reduction}")?;
         for RecordedOperand { element, strides, segment_stride, .. } in &self.operands {

@@ -21,7 +21,10 @@ use crate::{
             request::{ListRequest, ListTask},
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
-        segments::request::{OffsetsSpec, SegmentsRequest},
+        segments::{
+            integers::{IntegersSpec, MembersSpec},
+            request::SegmentsRequest,
+        },
         settings,
         top_k::{
             launch::Selecting,
@@ -205,11 +208,16 @@ impl RecordedApplication {
             alignment: alignment_of(operand.alignment as u64),
         });
         let layout = self.output_layout.clone();
-        let offsets =
-            |&(segments, element): &(usize, _)| OffsetsSpec { segments, element, stride: 1 };
+        let axis = self.reduction.axes.as_deref().and_then(|axes| axes.first()).copied();
+        let len = self.reduction.shape.get(axis.unwrap_or(0)).copied().unwrap_or(0);
+        let members = |&(segments, offsets): &(usize, _)| MembersSpec {
+            offsets: IntegersSpec::recorded(segments.saturating_add(1), offsets),
+            indices: self.grouped.map(|(indices, _)| IntegersSpec::recorded(len, indices)),
+            keys: self.grouped.map(|(_, keys)| IntegersSpec::recorded(len, keys)),
+        };
         Ok(ApplyRequest {
             reduction: self.reduction.request::<O>()?,
-            offsets: self.segments.as_ref().map(offsets),
+            members: self.segments.as_ref().map(members),
             apply: ApplyRef(F::DEFINITION.erased()),
             output: self.output,
             layout: layout.map(|(strides, alignment)| (strides, alignment_of(alignment as u64))),
@@ -317,12 +325,14 @@ impl RecordedSegments {
         would_compile(self.request::<O>()?, client)
     }
 
-    /// The request of an operator. The stride of offsets is left out of recordings: it changes no
-    /// plan.
+    /// The request of an operator. The strides of offsets and indices are left out of recordings: they
+    /// change no plan.
     fn request<O: Operator>(&self) -> Result<SegmentsRequest<'_>, ReduceError> {
         let reduce = self.axis.request::<O>()?;
-        let offsets = OffsetsSpec { segments: self.segments, element: self.offsets, stride: 1 };
-        let request = SegmentsRequest::new(reduce, offsets)?;
+        let indices = self.indices.map(|(len, element)| IntegersSpec::recorded(len, element));
+        let offsets = IntegersSpec::recorded(self.segments.saturating_add(1), self.offsets);
+        let members = MembersSpec { offsets, indices, keys: None };
+        let request = SegmentsRequest::new(reduce, members)?;
         let output = self.output_strides.as_deref().map(Cow::Borrowed);
         let shape = request.shape();
         Ok(SegmentsRequest {

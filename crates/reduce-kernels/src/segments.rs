@@ -32,13 +32,18 @@ use crate::{
     host::{
         self,
         call::Call,
-        segments::request::{OffsetsSpec, SegmentsRequest, StatedSegments},
+        segments::{
+            integers::{IntegersSpec, Members},
+            request::{SegmentsRequest, StatedSegments},
+        },
     },
     input::Input,
     operator::{Apply, Arity, Operator},
     plan_in_use::PlanInUse,
     reduction::{Outputs, Reduction},
 };
+
+pub use crate::groups::{GroupByKeys, Groups, KeyedReduction, group_by_keys};
 
 impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// Reduces segments of one axis, each to a result of its own, in place of the whole axis.
@@ -60,7 +65,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
     /// result depend on where in the axis its segment begins, and on nothing else. A plan that was set
     /// before is for a reduction, and is dropped.
     pub fn segments(self, offsets: &'a T) -> SegmentedReduction<'a, O, T> {
-        SegmentedReduction { reduction: self, offsets, plan: None }
+        SegmentedReduction::new(self, Members::new(offsets))
     }
 }
 
@@ -165,7 +170,7 @@ pub fn keys_of_offsets(
 #[must_use = "a reduction does nothing until it is run"]
 pub struct SegmentedReduction<'a, O, T> {
     pub(crate) reduction: Reduction<'a, O, T>,
-    pub(crate) offsets: &'a T,
+    pub(crate) members: Members<'a, T>,
     plan: Option<SegmentsPlan>,
 }
 
@@ -173,13 +178,46 @@ impl<O: Operator, T: Input> fmt::Debug for SegmentedReduction<'_, O, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SegmentedReduction")
             .field("reduction", &self.reduction)
-            .field("offsets", self.offsets)
+            .field("segments", &self.members)
             .field("plan", &self.plan)
             .finish()
     }
 }
 
 impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
+    pub(crate) fn new(reduction: Reduction<'a, O, T>, members: Members<'a, T>) -> Self {
+        Self { reduction, members, plan: None }
+    }
+
+    /// The elements of segments by their indices along the axis, in place of neighbours: segment
+    /// number `s` has the elements `indices[offsets[s]]`, ... up to `indices[offsets[s + 1]]`. An
+    /// element may be in several segments, or in none. Such segments are bags of rows of an embedding
+    /// table, or the neighbours of a node in compressed sparse rows.
+    ///
+    /// `indices` is a tensor of one dimension, of i32, i64, u32 or u64. Wrong indices are no error:
+    /// they name some element of the axis. Of two inputs, both are read by the same indices. Positions
+    /// are indices, and of equal elements the first along the axis has its position. A plan that was
+    /// set before is dropped.
+    ///
+    /// ```no_run
+    /// use reduce_kernels::{Mean, ReduceError, cubecl, reduce};
+    ///
+    /// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+    /// // The mean embedding of each sentence: `table` has the shape [words, features].
+    /// # fn example(
+    /// #     client: &Client,
+    /// #     table: &TensorHandle,
+    /// #     words: &TensorHandle,
+    /// #     offsets: &TensorHandle,
+    /// # ) -> Result<(), ReduceError> {
+    /// let bags = reduce(Mean, table).over(0).segments(offsets).indices(words).run(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn indices(self, indices: &'a T) -> Self {
+        let members = Members { indices: Some(indices), keys: None, ..self.members };
+        Self::new(self.reduction, members)
+    }
+
     /// Runs this plan instead of choosing one. It is checked against the problem and the device.
     pub fn with_plan(mut self, plan: SegmentsPlan) -> Self {
         self.plan = Some(plan);
@@ -209,7 +247,7 @@ impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
     /// # Ok(()) }
     /// ```
     pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedReduction<'a, O, F, T> {
-        AppliedReduction::new(self.reduction, apply).segments(self.offsets)
+        AppliedReduction::new(self.reduction, apply).of_members(self.members)
     }
 
     /// The shape of the results.
@@ -280,11 +318,12 @@ impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
         Ok(RecordedCall::Segments(RecordedSegments::of(&self.call(None)?.task)))
     }
 
-    /// Bytes of the buffers of the inputs and of the offsets, where they exist.
-    fn buffer_bytes(&self) -> [Option<u64>; 3] {
+    /// Bytes of the buffers of all tensors, where they exist.
+    fn buffer_bytes(&self) -> [Option<u64>; 5] {
         let Reduction { input, second, .. } = &self.reduction;
         let second = second.and_then(|second| second.buffer_bytes());
-        [input.buffer_bytes(), second, self.offsets.buffer_bytes()]
+        let [offsets, indices, keys] = self.members.buffer_bytes();
+        [input.buffer_bytes(), second, offsets, indices, keys]
     }
 
     fn stated(&self) -> Result<StatedSegments, ReduceError> {
@@ -298,7 +337,7 @@ impl<'a, O: Operator, T: Input> SegmentedReduction<'a, O, T> {
     ) -> Result<Call<'s, SegmentsRequest<'s>>, ReduceError> {
         let Call { task, device, plans, parameters, apply_parameters } =
             self.reduction.call(None)?;
-        let request = SegmentsRequest::new(task, OffsetsSpec::of(&self.offsets.spec()?)?)?;
+        let request = SegmentsRequest::new(task, self.members.spec()?)?;
         let borrowed = |(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides));
         let task = SegmentsRequest { output: output.map(borrowed), plan: self.plan, ..request };
         Ok(Call { task, device, plans, parameters, apply_parameters })
@@ -330,11 +369,12 @@ impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
     /// [`ErrorKind::Parameter`](crate::ErrorKind::Parameter), and a device that does not answer.
     pub fn check_offsets(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
-        let len = self.problem()?.axis().reduction_len();
-        let OffsetsSpec { segments, element, stride } = self.call(None)?.task.offsets;
-        let bytes = client.read_one(self.offsets.handle.clone()).map_err(ReduceError::device)?;
+        let len = self.problem()?.entries();
+        let IntegersSpec { count, element, stride } = self.members.spec()?.offsets;
+        let offsets = self.members.offsets.handle.clone();
+        let bytes = client.read_one(offsets).map_err(ReduceError::device)?;
         let mut least = 0;
-        for nth in 0..=segments {
+        for nth in 0..count {
             let first = nth * stride * element.bytes();
             let found = integer(element, &bytes[first..first + element.bytes()]);
             if found < least || found > len as i128 {
@@ -353,7 +393,7 @@ impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         let Reduction { input, second, .. } = &self.reduction;
-        let outputs = self.call(None)?.run(client, input, *second, self.offsets)?;
+        let outputs = self.call(None)?.run(client, input, *second, self.members)?;
         let mut outputs = outputs.into_iter();
         Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
     }
@@ -372,7 +412,7 @@ impl<O: Operator> SegmentedReduction<'_, O, TensorHandle> {
         let Reduction { input, second, .. } = &self.reduction;
         let outputs = O::Results::into_list(output);
         let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
-        self.call(Some(layout))?.run_into(client, input, *second, self.offsets, &outputs)
+        self.call(Some(layout))?.run_into(client, input, *second, self.members, &outputs)
     }
 }
 

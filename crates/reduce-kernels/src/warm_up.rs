@@ -12,7 +12,7 @@ use crate::{
     applied_reduction::AppliedReduction,
     element::storage_type,
     error::ReduceError,
-    host::{apply::launch::Tensors, top_k::launch::Selecting},
+    host::{apply::launch::Tensors, segments::integers::Members, top_k::launch::Selecting},
     input::{Input, alignment_of},
     list::{AppliedList, ListReduction, ListSelections},
     operator::{Apply, Operator},
@@ -167,6 +167,26 @@ fn stand_ins<'a, T: Input + 'a>(
     tensors.map(|tensor| stand_in(client, tensor)).collect()
 }
 
+/// Tensors in place of those that say what segments have.
+struct MemberStandIns {
+    offsets: TensorHandle,
+    indices: Option<TensorHandle>,
+    keys: Option<TensorHandle>,
+}
+
+impl MemberStandIns {
+    fn of<T: Input>(client: &Client, members: &Members<'_, T>) -> Result<Self, ReduceError> {
+        let if_any = |tensor: Option<&T>| tensor.map(|tensor| stand_in(client, tensor)).transpose();
+        let (indices, keys) = (if_any(members.indices)?, if_any(members.keys)?);
+        Ok(Self { offsets: stand_in(client, members.offsets)?, indices, keys })
+    }
+
+    fn members(&self) -> Members<'_, TensorHandle> {
+        let Self { offsets, indices, keys } = self;
+        Members { offsets, indices: indices.as_ref(), keys: keys.as_ref() }
+    }
+}
+
 impl<O: Operator, T: Input> WarmUp for Reduction<'_, O, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
@@ -191,12 +211,13 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp
         let input = stand_in(client, input)?;
         let second = second.map(|second| stand_in(client, second)).transpose()?;
         let operands = stand_ins(client, self.operands.iter().map(|beside| beside.operand))?;
-        let offsets = self.offsets.map(|offsets| stand_in(client, offsets)).transpose()?;
+        let members = self.members.as_ref().map(|members| MemberStandIns::of(client, members));
+        let members = members.transpose()?;
         let tensors = Tensors {
             input: &input,
             second: second.as_ref(),
             operands: operands.iter().collect(),
-            offsets: offsets.as_ref(),
+            members: members.as_ref().map(MemberStandIns::members),
         };
         self.call(None, false)?.run(client, &tensors)?;
         Ok(())
@@ -213,8 +234,8 @@ impl<O: Operator, T: Input> WarmUp for SegmentedReduction<'_, O, T> {
         self.check(client)?;
         let input = stand_in(client, self.reduction.input)?;
         let second = self.reduction.second.map(|second| stand_in(client, second)).transpose()?;
-        let offsets = stand_in(client, self.offsets)?;
-        self.call(None)?.run(client, &input, second.as_ref(), &offsets)?;
+        let members = MemberStandIns::of(client, &self.members)?;
+        self.call(None)?.run(client, &input, second.as_ref(), members.members())?;
         Ok(())
     }
 

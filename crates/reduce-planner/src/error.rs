@@ -28,6 +28,10 @@ pub enum Role {
     Lengths,
     /// The offsets at which segments begin.
     Offsets,
+    /// The indices of the elements that segments have.
+    Indices,
+    /// The keys that say to which segment or group an element belongs.
+    Keys,
 }
 
 impl fmt::Display for Role {
@@ -43,6 +47,8 @@ impl fmt::Display for Role {
             Self::Positions => "tensor of positions",
             Self::Lengths => "tensor of lengths",
             Self::Offsets => "tensor of offsets",
+            Self::Indices => "tensor of indices",
+            Self::Keys => "tensor of keys",
         })
     }
 }
@@ -160,6 +166,12 @@ pub enum ProblemError {
     #[error("offsets are i32, i64, u32 or u64, not {found}")]
     Offsets {
         /// Type of the offsets.
+        found: ElementType,
+    },
+    /// Indices of elements are integers of 32 or 64 bits.
+    #[error("indices are i32, i64, u32 or u64, not {found}")]
+    Indices {
+        /// Type of the indices.
         found: ElementType,
     },
     /// The operator has no value for a list without tensors.

@@ -468,6 +468,14 @@ pub enum Illegal {
         /// The most elements.
         most: usize,
     },
+    /// Keys are grouped by digits of no bits or of too many, or by units without keys or with too many.
+    #[error("keys cannot be grouped by digits of {digit_bits} bits, {keys_per_unit} keys a unit")]
+    Grouping {
+        /// Keys of a unit.
+        keys_per_unit: u32,
+        /// Bits of a digit.
+        digit_bits: u32,
+    },
     /// A unit offers more elements to a buffer than it has bits for.
     #[error("units offer {elements} elements at a time, which are more than {max}")]
     Offered {

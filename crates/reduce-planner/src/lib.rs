@@ -108,14 +108,14 @@ pub use numerics::{Numerics, UnknownNumerics};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{
-    AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, InputSpec, KeptDim,
-    ListProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem, ReducedDim, Reproducible,
-    Second, SecondSpec, SegmentsProblem, SegmentsSpec, SelectedSpec, ShardSpec, TopKProblem,
-    reduced_axes, row_major_strides, span,
+    AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, IndicesSpec, InputSpec,
+    KeptDim, ListProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem, ReducedDim,
+    Reproducible, Second, SecondSpec, SegmentsProblem, SegmentsSpec, SelectedSpec, ShardSpec,
+    TopKProblem, reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
-pub use segments::{SegmentsPlan, choose_segments};
+pub use segments::{Digit, GroupingPlan, SegmentsPlan, choose_segments};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
 pub use top_k::{TopKMethod, TopKPlan, TopKReason, candidates_top_k, choose_top_k};

@@ -2,9 +2,9 @@
 
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedSpec, Combine, Device, Direction,
-    ElementType, Illegal, InputSpec, Numerics, OperatorClass, OutputSpec, PlanError, Planned,
-    Problem, ProblemError, Role, SegmentsPlan, SegmentsProblem, SegmentsSpec, choose_segments,
-    force_applied, row_major_strides,
+    ElementType, Illegal, IndicesSpec, InputSpec, Numerics, OperatorClass, OutputSpec, PlanError,
+    Planned, Problem, ProblemError, Role, SegmentsPlan, SegmentsProblem, SegmentsSpec,
+    choose_segments, force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -29,7 +29,8 @@ fn with_numerics(
     let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
     let output = OutputSpec { elements: &[ElementType::F32], strides: Some(&kept) };
     let whole = Problem::new(SUM, &input, Some(&[axis]), &output).unwrap();
-    let spec = SegmentsSpec { segments, segment_stride, offsets: ElementType::U32 };
+    let offsets = ElementType::U32;
+    let spec = SegmentsSpec { segments, segment_stride, offsets, indices: None };
     SegmentsProblem::new(whole.with_numerics(numerics), &spec).unwrap()
 }
 
@@ -89,14 +90,52 @@ fn wrong_problems_are_refused() {
         let whole = Problem::new(SUM, &input, Some(axes), &output).unwrap();
         SegmentsProblem::new(whole, &spec).unwrap_err()
     };
-    let spec = SegmentsSpec { segments: 3, segment_stride: 1, offsets: ElementType::I64 };
+    let spec =
+        SegmentsSpec { segments: 3, segment_stride: 1, offsets: ElementType::I64, indices: None };
     assert_eq!(stated(&[0, 2], &[3], spec), ProblemError::SegmentAxes { axes: 2 });
     let halves = SegmentsSpec { offsets: ElementType::U16, ..spec };
     assert_eq!(stated(&[2], &[15, 3], halves), ProblemError::Offsets { found: ElementType::U16 });
+    let indices = Some(IndicesSpec { len: 7, element: ElementType::F32 });
+    let real = SegmentsSpec { indices, ..spec };
+    assert_eq!(stated(&[2], &[15, 3], real), ProblemError::Indices { found: ElementType::F32 });
     // The results of two segments in one place.
     let same = SegmentsSpec { segment_stride: 0, ..spec };
     let refused = stated(&[2], &[15, 3], same).to_string();
     assert!(refused.contains("in one element"), "{refused}");
+}
+
+/// Indices are entries of their own, of which one element is read at a time along the axis, and rows
+/// across outputs. An axis without elements has no entries.
+#[test]
+fn indices_are_read_one_by_one_along_the_axis() {
+    let device = Device::h200();
+    let of_indices = |shape: &[usize], axis| {
+        let all = stated(ElementType::F32, shape, axis, 100);
+        let indices = Some(IndicesSpec { len: 5000, element: ElementType::I64 });
+        let spec = SegmentsSpec {
+            segments: all.segments(),
+            segment_stride: all.segment_stride(),
+            offsets: all.offsets(),
+            indices,
+        };
+        SegmentsProblem::new(all.axis().clone(), &spec).unwrap()
+    };
+    let along = of_indices(&[1 << 20], 0);
+    let plan = chosen(&along, &device);
+    assert_eq!((plan.access.vector, plan.access.peeled, along.entries()), (1, false, 5000));
+    assert_eq!(plan.tiles(&along), 5000usize.div_ceil(plan.tile()));
+    let vectors = chosen(&stated(ElementType::F32, &[1 << 20], 0, 100), &device).access;
+    let mut in_vectors = plan;
+    in_vectors.access = vectors;
+    let refused = in_vectors.check(&along, &device).unwrap_err();
+    assert!(matches!(refused, PlanError::Unfit { reason: Illegal::SegmentsAccess, .. }));
+    assert_eq!(along.to_string().lines().count(), 1);
+    assert!(along.to_string().contains("100 segments by u32 of 5000 indices by i64"), "{along}");
+    assert_eq!(along.bytes() - stated(ElementType::F32, &[1 << 20], 0, 100).bytes(), 5000 * 8);
+
+    let across = of_indices(&[1 << 20, 64], 0);
+    assert!(chosen(&across, &device).access.vector > 1);
+    assert_eq!(of_indices(&[0], 0).entries(), 0);
 }
 
 /// Every rule that a plan from a file may break.
@@ -283,6 +322,7 @@ fn other_applications_are_refused() {
         segments: u32::MAX as usize + 1,
         segment_stride: 1,
         offsets: ElementType::U64,
+        indices: None,
     };
     let huge = SegmentsProblem::new(problems.1.clone(), &huge).unwrap();
     assert!(matches!(

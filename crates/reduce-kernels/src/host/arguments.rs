@@ -31,6 +31,7 @@ pub(super) fn merging_types(client: &Client, signature: &Signature) -> KernelTyp
         chains: false,
         same_bits: false,
         offsets: None,
+        indices: None,
         application: None,
         stores: Stores::Elements,
         of_shard: false,

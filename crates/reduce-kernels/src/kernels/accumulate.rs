@@ -621,8 +621,9 @@ pub(super) fn push_whole<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
     reducer: &Reducer<'_>,
+    #[comptime] ascending: bool,
 ) -> (Accumulator<N>, Vector<bool, N>) {
-    let traits = comptime![BlockTraits { whole: true, ascending: true, starts: false }];
+    let traits = comptime![BlockTraits { whole: true, ascending, starts: false }];
     push_together::<N>(accumulator, loads, reducer, traits)
 }
 

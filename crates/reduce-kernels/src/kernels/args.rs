@@ -4,9 +4,9 @@ use cubecl::{ir::ElemType, prelude::*};
 
 use super::geometry::CompanionAccess;
 use crate::operator::{
-    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, HardwareMath, In, Offset, Operand,
-    Operand2, Operand3, Out, Out2, Out3, Real, ResultTypes, SameBits, Single, Slice, Stored,
-    Stored2, Wide,
+    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, ElementIndex, HardwareMath, In,
+    Offset, Operand, Operand2, Operand3, Out, Out2, Out3, Real, ResultTypes, SameBits, Single,
+    Slice, Stored, Stored2, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -34,8 +34,10 @@ pub(crate) struct KernelTypesArg {
     pub(crate) chains: bool,
     /// Whether results must have the same bits on every device; see [`SameBits`].
     pub(crate) same_bits: bool,
-    /// Type of the offsets of segments, if there are segments.
+    /// Type of the offsets of segments, or of the keys of groups, if there are segments.
     pub(crate) offsets: Option<ElemType>,
+    /// Type of the indices of the elements that segments have, if these are not neighbours.
+    pub(crate) indices: Option<ElemType>,
     /// Types of the application of results, if they are applied.
     pub(crate) application: Option<ApplicationTypes>,
     /// Which arrays the kernel writes to.
@@ -85,6 +87,7 @@ impl KernelTypesArg {
         scope.register_type::<Stored>(self.stored);
         scope.register_type::<Stored2>(self.second.unwrap_or(self.stored));
         scope.register_type::<Offset>(self.offsets.unwrap_or(self.stored));
+        scope.register_type::<ElementIndex>(self.indices.unwrap_or(self.stored));
         scope.register_type::<In>(self.value);
         scope.register_type::<A>(a);
         scope.register_type::<B>(b);
@@ -139,6 +142,20 @@ pub(crate) struct InputArrays {
     pub(crate) second_wide: ComptimeOption<Box<[Vector<Stored2, Wide>]>>,
     #[cube(comptime)]
     pub(crate) second_access: CompanionAccess,
+    /// The elements of the axis that are read, if these are not all of them in their order.
+    pub(crate) indices: ComptimeOption<IndexArray>,
+}
+
+/// The indices of elements of the one axis of a reduction, as an array.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct IndexArray {
+    pub(crate) indices: Box<[ElementIndex]>,
+    /// The stride from one index to the next.
+    pub(crate) stride: usize,
+    /// Number of indices.
+    pub(crate) count: usize,
+    /// Elements of the axis.
+    pub(crate) len: usize,
 }
 
 /// An array for each result: of vectors if the results of each tile lie side by side, and of
@@ -310,6 +327,38 @@ pub(super) struct Input {
     pub(super) second: CompanionSlices<Stored2>,
     #[cube(comptime)]
     pub(super) second_access: CompanionAccess,
+    pub(super) indices: ComptimeOption<Indices>,
+}
+
+/// The indices of the elements of the axis that are read.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Indices {
+    indices: Slice<ElementIndex>,
+    stride: usize,
+    last: usize,
+    last_element: usize,
+}
+
+#[cube]
+impl Input {
+    /// Whether elements are read in the order of their axis.
+    pub(super) fn is_in_order(&self) -> comptime_type!(bool) {
+        self.indices.is_none()
+    }
+
+    /// The number in its axis of the element that is read as number `nth`. Wrong indices name other
+    /// elements of the axis.
+    pub(super) fn element(&self, nth: usize) -> usize {
+        #[comptime]
+        match &self.indices {
+            ComptimeOption::Some(of) => {
+                let index = of.indices[clamp_max(nth, of.last) * of.stride];
+                clamp_max(usize::cast_from(index), of.last_element)
+            }
+            ComptimeOption::None => nth,
+        }
+    }
 }
 
 /// The entire outputs, as kernels write them.
@@ -355,6 +404,12 @@ pub(super) fn input_of(arrays: &InputArrays) -> Input {
         elements: Among::new(elements, 0u32),
         second: companion_of::<Stored2>(&arrays.second, &arrays.second_wide),
         second_access: comptime![arrays.second_access],
+        indices: arrays.indices.as_ref().map(|of| Indices {
+            indices: whole(&of.indices),
+            stride: of.stride,
+            last: clamp_min(of.count, 1usize) - 1,
+            last_element: clamp_min(of.len, 1usize) - 1,
+        }),
     }
 }
 
@@ -380,6 +435,7 @@ pub(super) fn input_of_list(arrays: &ListArrays, nth: u32, nth_of_elements: u32)
             vectors: ComptimeOption::new_None(),
         },
         second_access: comptime![CompanionAccess::None],
+        indices: ComptimeOption::new_None(),
     }
 }
 

@@ -40,6 +40,7 @@ pub(super) enum AtEnd {
 /// Issues load number `nth` of a tile.
 #[cube]
 pub(super) fn load(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Loaded {
+    let nth = share.input.element(nth);
     match comptime![share.access.direction] {
         Direction::Along => load_along(share, nth),
         Direction::Across => load_across(share, nth, at_end),

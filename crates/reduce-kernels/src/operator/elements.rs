@@ -56,6 +56,8 @@ elements! {
     pub(crate) Operand3 by Operand3Marker;
     /// Type of the offsets of segments.
     pub(crate) Offset by OffsetMarker;
+    /// Type of the indices of the elements that segments have.
+    pub(crate) ElementIndex by ElementIndexMarker;
 }
 
 /// Identifies [`Wide`].

@@ -71,8 +71,8 @@ pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, p
 pub use derived::defined;
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
 pub(crate) use elements::{
-    Applied, Chains, HardwareMath, Offset, Operand, Operand2, Operand3, SameBits, Single, Stored,
-    Stored2, Wide,
+    Applied, Chains, ElementIndex, HardwareMath, Offset, Operand, Operand2, Operand3, SameBits,
+    Single, Stored, Stored2, Wide,
 };
 pub use fields::{
     AccumulatorOf, Arity, Fields, Five, Four, One, Pair, Quad, Quint, ResultsOf, Three, Triple,

@@ -388,6 +388,7 @@ fn forms(
         chains: false,
         same_bits: false,
         offsets: None,
+        indices: None,
         application: None,
         stores: Stores::Elements,
         of_shard: false,

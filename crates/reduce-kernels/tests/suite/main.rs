@@ -38,6 +38,7 @@ mod reproducible;
 mod run;
 mod segments;
 mod segments_applied;
+mod segments_grouped;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
 mod testing;
@@ -73,7 +74,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, segments_applied, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -146,6 +147,14 @@ macro_rules! suite {
                 segments_applied_by_every_plan: segments_applied::every_plan;
                 segments_applied_with_hostile_offsets: segments_applied::hostile_offsets;
                 segments_applied_contract: segments_applied::contract;
+                segments_grouped_by_every_operator: segments_grouped::every_operator;
+                segments_grouped_in_every_layout: segments_grouped::every_layout;
+                segments_grouped_of_every_type: segments_grouped::every_type;
+                segments_grouped_by_every_plan: segments_grouped::every_grouping;
+                segments_grouped_in_one_call: segments_grouped::by_keys;
+                segments_grouped_and_applied: segments_grouped::applied;
+                segments_grouped_by_hostile_members: segments_grouped::hostile_members;
+                segments_grouped_contract: segments_grouped::contract;
                 lists_by_every_operator: list::every_operator;
                 lists_of_every_layout: list::every_layout;
                 lists_of_every_type: list::every_type;

@@ -4,8 +4,8 @@
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum, TensorDescription,
-    cubecl, device_of,
+    ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Reduction, Sum,
+    TensorDescription, cubecl, device_of,
     operator::Arity,
     operators::{ArgMax, LogSumExp, MinMax},
     pairs::{WeightedMean, reduce_pair},
@@ -15,7 +15,10 @@ use reduce_kernels::{
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     reduce,
-    segments::{keys_of_offsets, offsets_of_lengths, offsets_of_sorted_keys},
+    segments::{
+        Groups, SegmentedReduction, group_by_keys, keys_of_offsets, offsets_of_lengths,
+        offsets_of_sorted_keys,
+    },
 };
 
 use crate::{
@@ -54,14 +57,87 @@ pub(crate) fn offsets(len: usize) -> Vec<Vec<usize>> {
     ]
 }
 
+/// Which elements of an axis segments have.
+#[derive(Clone, Debug)]
+pub(crate) enum Members {
+    /// Neighbours, by the offsets of segments.
+    Neighbours(Vec<usize>),
+    /// Those of a list, by the offsets of segments in it.
+    Listed { offsets: Vec<usize>, indices: Vec<usize> },
+    /// Those with a key of their own, of so many keys.
+    Keyed { keys: Vec<i64>, groups: usize },
+}
+
+impl Members {
+    pub(crate) fn segments(&self) -> usize {
+        match self {
+            Members::Neighbours(offsets) | Members::Listed { offsets, .. } => offsets.len() - 1,
+            Members::Keyed { groups, .. } => *groups,
+        }
+    }
+
+    /// The elements of a segment, in their order.
+    pub(crate) fn of(&self, segment: usize) -> Vec<usize> {
+        match self {
+            Members::Neighbours(offsets) => (offsets[segment]..offsets[segment + 1]).collect(),
+            Members::Listed { offsets, indices } => {
+                indices[offsets[segment]..offsets[segment + 1]].to_vec()
+            }
+            Members::Keyed { keys, .. } => {
+                let own = |&position: &usize| keys[position] == segment as i64;
+                (0..keys.len()).filter(own).collect()
+            }
+        }
+    }
+
+    /// The tensors that say it.
+    pub(crate) fn tensors(&self, client: &Client) -> MemberTensors {
+        let words = |numbers: &[usize]| {
+            let words: Vec<u32> = numbers.iter().map(|&number| number as u32).collect();
+            tensor(client, &words, &[words.len()], &[1])
+        };
+        match self {
+            Members::Neighbours(offsets) => MemberTensors::Neighbours(words(offsets)),
+            Members::Listed { offsets, indices } => {
+                MemberTensors::Listed(words(offsets), words(indices))
+            }
+            Members::Keyed { keys, groups } => {
+                let words: Vec<i32> = keys.iter().map(|&key| key as i32).collect();
+                let keys = tensor(client, &words, &[words.len()], &[1]);
+                MemberTensors::Keyed(group_by_keys(client, &keys, *groups).unwrap())
+            }
+        }
+    }
+}
+
+/// The tensors of [`Members`].
+pub(crate) enum MemberTensors {
+    Neighbours(TensorHandle),
+    Listed(TensorHandle, TensorHandle),
+    Keyed(Groups<TensorHandle>),
+}
+
+impl MemberTensors {
+    /// The reduction of the segments that they say.
+    fn of<'a, O: Operator>(
+        &'a self,
+        reduction: Reduction<'a, O, TensorHandle>,
+    ) -> SegmentedReduction<'a, O, TensorHandle> {
+        match self {
+            MemberTensors::Neighbours(offsets) => reduction.segments(offsets),
+            MemberTensors::Listed(offsets, indices) => reduction.segments(offsets).indices(indices),
+            MemberTensors::Keyed(groups) => reduction.grouped(groups),
+        }
+    }
+}
+
 /// Which result is a position, if one is.
 fn position<O: Operator>() -> Option<usize> {
     let (name, is_arg) = (O::NAME, O::NAME.contains("arg"));
     if is_arg { Some(0) } else { name.contains("with_index").then_some(1) }
 }
 
-/// Runs an operator over segments of an axis, into poisoned outputs with gaps, and compares the
-/// results with those of the host. Returns their bytes.
+/// [`check_members`] for neighbours.
 fn check<O: Checked>(
     client: &Client,
     case: &Case,
@@ -69,23 +145,33 @@ fn check<O: Checked>(
     offsets: &[usize],
     plan: Option<SegmentsPlan>,
 ) -> Result<Vec<u8>, ReduceError> {
+    check_members::<O>(client, case, element, &Members::Neighbours(offsets.to_vec()), plan)
+}
+
+/// Runs an operator over segments of an axis, into poisoned outputs with gaps, and compares the
+/// results with those of the host. Returns their bytes.
+pub(crate) fn check_members<O: Checked>(
+    client: &Client,
+    case: &Case,
+    element: ElementType,
+    members: &Members,
+    plan: Option<SegmentsPlan>,
+) -> Result<Vec<u8>, ReduceError> {
     let axis = case.axes[0];
     let data = sample::<O>(case, element, 7);
     let input = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
-    let words: Vec<u32> = offsets.iter().map(|&offset| offset as u32).collect();
-    let tensor_of_offsets = tensor(client, &words, &[words.len()], &[1]);
+    let tensors = members.tensors(client);
     let mut shape = case.shape.clone();
-    shape[axis] = offsets.len() - 1;
+    shape[axis] = members.segments();
     let strides: Vec<usize> = row_major_strides(&shape).iter().map(|stride| 2 * stride).collect();
     let held = (2 * span(&shape, &strides).unwrap()).max(2);
 
     let device = capable_device(client);
     let reduction = reduce(O::operator(), &input).over(axis);
-    let mut reduction = match plan {
+    let mut reduction = tensors.of(match plan {
         Some(_) => reduction.plan_for(&device),
         None => reduction,
-    }
-    .segments(&tensor_of_offsets);
+    });
     if let Some(plan) = plan {
         reduction = reduction.with_plan(plan);
     }
@@ -111,14 +197,16 @@ fn check<O: Checked>(
             }
             let index = unravel(place / 2, &shape);
             let segment = index[axis];
-            let (from, until) = (offsets[segment], offsets[segment + 1]);
+            // Of equal elements, the first along the axis has its position, whatever the order.
+            let mut own = members.of(segment);
+            own.sort_unstable();
             let at = |position: usize| {
                 let of_axis = |(axis_of, (&index, &stride)): (usize, (&usize, &usize))| {
                     stride * if axis_of == axis { position } else { index }
                 };
                 data[index.iter().zip(&case.strides).enumerate().map(of_axis).sum::<usize>()]
             };
-            let values: Vec<f64> = (from..until).map(at).collect();
+            let values: Vec<f64> = own.iter().copied().map(at).collect();
             if values.is_empty() && !O::DEFINED_ON_EMPTY {
                 let written = &bytes[place * of.bytes()..(place + 1) * of.bytes()];
                 assert!(written.iter().any(|&byte| byte != POISON), "{} {told}", O::NAME);
@@ -126,16 +214,17 @@ fn check<O: Checked>(
             }
             let mut expected = O::naive(&values)[nth];
             if position::<O>() == Some(nth) {
-                expected += from as f64;
+                expected = own[expected as usize] as f64;
             }
             let (scale, len) = (O::scale(&values), values.len());
             let bound = tolerance(element, of, Asked::default(), len, scale, expected);
             let same = *result == expected || (result.is_nan() && expected.is_nan());
             assert!(
                 same || (result - expected).abs() <= bound,
-                "{} of {element}: result {nth} of {index:?} ({from}..{until}) is {result}, expected \
+                "{} of {element}: result {nth} of {index:?} ({} elements) is {result}, expected \
                  {expected} within {bound}\n{case:?}\n{told}",
                 O::NAME,
+                own.len(),
             );
         }
         all.extend_from_slice(&bytes[..held * of.bytes()]);

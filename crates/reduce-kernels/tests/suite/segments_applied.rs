@@ -22,20 +22,33 @@ use crate::{
     applied::{EPS, Function, TEMPERATURE, error_bound},
     case::Case,
     run::{POISON, capable_device, decode, encode, read, source, tensor, tensor_of},
-    segments::{offsets, unravel},
+    segments::{MemberTensors, Members, offsets, unravel},
 };
 
 /// A change of the plan that is chosen.
 type Change<'a> = &'a dyn Fn(&mut AppliedPlan);
 
-/// Applies a function to segments of an axis, into a poisoned output, and compares it with f64. A
-/// weight has an element for each of the input, and a bias one for each segment.
+/// [`check_members`] for neighbours.
 fn check(
     client: &Client,
     function: Function,
     case: &Case,
     element: ElementType,
     offsets: &[usize],
+    change: Option<Change<'_>>,
+) -> Vec<u8> {
+    let members = Members::Neighbours(offsets.to_vec());
+    check_members(client, function, case, element, &members, change)
+}
+
+/// Applies a function to segments of an axis, into a poisoned output, and compares it with f64. A
+/// weight has an element for each of the input, and a bias one for each segment.
+pub(crate) fn check_members(
+    client: &Client,
+    function: Function,
+    case: &Case,
+    element: ElementType,
+    members: &Members,
     change: Option<Change<'_>>,
 ) -> Vec<u8> {
     let axis = case.axes[0];
@@ -46,10 +59,9 @@ fn check(
     };
     let data = draw(case.span(), -3.0, 5.0);
     let input = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
-    let words: Vec<u32> = offsets.iter().map(|&offset| offset as u32).collect();
-    let tensor_of_offsets = tensor(client, &words, &[words.len()], &[1]);
+    let tensors = members.tensors(client);
     let mut of_segments = case.shape.clone();
-    of_segments[axis] = offsets.len() - 1;
+    of_segments[axis] = members.segments();
     let elements: usize = case.shape.iter().product();
     let (weight, bias) =
         (draw(elements, 0.5, 2.0), draw(of_segments.iter().product::<usize>().max(1), -1.0, 1.0));
@@ -65,7 +77,7 @@ fn check(
     let poison = vec![POISON; held * element.bytes()];
     let output = tensor_of(client, element, &poison, &case.shape, &strides);
 
-    let to = Target { client, offsets: &tensor_of_offsets, output: &output, change };
+    let to = Target { client, members: &tensors, output: &output, change };
     let (x, [weights, biases]) = (&input, &operands);
     let told = match function {
         Function::Softmax => to.launch(Softmax.of(x, axis)),
@@ -103,11 +115,11 @@ fn check(
     for number in 0..of_segments.iter().product() {
         let mut index = unravel(number, &of_segments);
         let own_bias = bias[at(&index, &strides_of_segments)];
-        let (from, until) = (offsets[index[axis]], offsets[index[axis] + 1]);
+        let own = members.of(index[axis]);
         let mut values = Vec::new();
         let mut weights = Vec::new();
         let mut places = Vec::new();
-        for position in from..until {
+        for position in own {
             index[axis] = position;
             values.push(data[at(&index, &case.strides)]);
             weights.push(weight[at(&index, &row_major)]);
@@ -133,7 +145,7 @@ fn check(
             (found[place] - expected).abs() <= bound
                 || (found[place].is_nan() && expected.is_nan()),
             "{function:?} of {element}: element {place} is {}, expected {expected} within {bound}\n\
-             {case:?}\n{offsets:?}\n{told}",
+             {case:?}\n{members:?}\n{told}",
             found[place],
         );
     }
@@ -143,7 +155,7 @@ fn check(
 /// Where results go, and by which plan.
 struct Target<'a> {
     client: &'a Client,
-    offsets: &'a TensorHandle,
+    members: &'a MemberTensors,
     output: &'a TensorHandle,
     change: Option<Change<'a>>,
 }
@@ -154,7 +166,11 @@ impl Target<'_> {
         &self,
         applied: AppliedReduction<'_, O, F, TensorHandle>,
     ) -> String {
-        let mut applied = applied.segments(self.offsets);
+        let mut applied = match self.members {
+            MemberTensors::Neighbours(offsets) => applied.segments(offsets),
+            MemberTensors::Keyed(groups) => applied.grouped(groups),
+            MemberTensors::Listed(..) => panic!("functions are not applied to lists"),
+        };
         let device = capable_device(self.client);
         if let Some(change) = self.change {
             applied = applied.plan_for(&device);

@@ -36,13 +36,21 @@ pub struct SegmentsTuning {
     /// searches for the segments of its elements: 372 us with 1 block of 256 units, 334 with 4 and 360
     /// with 16.
     pub applied_blocks: u32,
+    /// Most units of a cube that groups keys.
+    pub grouping_units_per_cube: u32,
+    /// Keys of such a unit.
+    pub grouping_keys_per_unit: u32,
+    /// Most bits of a digit that planes count.
+    pub grouping_digit_bits: u32,
+    /// The same where each unit counts for itself, and has counts of its own in shared memory.
+    pub grouping_digit_bits_alone: u32,
 }
 
 rules!(SegmentsTuning {
     power_of_two: units_per_cube, fewest_units, side_by_side, merging_units,
-        applied_units_per_cube;
+        applied_units_per_cube, grouping_units_per_cube;
     count: elements_per_unit, rows_per_unit, shared_bytes, most_steps, units_along, units_across,
-        applied_blocks;
+        applied_blocks, grouping_keys_per_unit, grouping_digit_bits, grouping_digit_bits_alone;
 });
 
 impl SegmentsTuning {
@@ -61,6 +69,10 @@ impl SegmentsTuning {
             units_across: 1024,
             applied_units_per_cube: 128,
             applied_blocks: 4,
+            grouping_units_per_cube: 256,
+            grouping_keys_per_unit: 16,
+            grouping_digit_bits: 9,
+            grouping_digit_bits_alone: 4,
         }
     }
 }

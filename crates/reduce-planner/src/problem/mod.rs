@@ -23,7 +23,7 @@ pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
 pub use list::ListProblem;
-pub use segments::{SegmentsProblem, SegmentsSpec};
+pub use segments::{IndicesSpec, SegmentsProblem, SegmentsSpec};
 use statement::{
     Statement, check_count, check_output, check_rank, checked_span, second_span, select,
 };

@@ -28,9 +28,11 @@ pub fn choose_segments(
     check_device(problem, device)?;
     let (axis, tuning) = (problem.axis(), device.tuning.segments);
 
-    // 1. Units read vectors. Along the axis, they read elements at the edges of rows.
+    // 1. Units read vectors. Along the axis, they read elements at the edges of rows, and all elements
+    //    that indices name.
     let access = Access::widest(axis, device);
     let access = match access.direction {
+        Direction::Along if problem.indices().is_some() => Access::new(Direction::Along),
         Direction::Along if access.vector > 1 => access.with_peeled(true),
         _ => access,
     };

@@ -6,7 +6,9 @@
 //! launch. The floor is one read of the input and of the offsets.
 
 mod choose;
+mod grouping;
 mod plan;
 
 pub use choose::choose_segments;
+pub use grouping::{Digit, GroupingPlan};
 pub use plan::SegmentsPlan;

@@ -91,7 +91,7 @@ impl SegmentsPlan {
     /// the vector that has the first element.
     pub(super) fn in_parts_of(&self, elements: usize, problem: &SegmentsProblem) -> usize {
         let before = if self.access.peeled { self.access.vector.saturating_sub(1) } else { 0 };
-        let places = problem.axis().reduction_len().saturating_add(before);
+        let places = problem.entries().saturating_add(before);
         places.div_ceil(elements.max(1)).max(1)
     }
 
@@ -191,7 +191,10 @@ impl SegmentsPlan {
             .with_loads_in_flight(loads);
         // Shares may end anywhere in a vector, whose elements are then read one by one.
         let has_edges = direction == Direction::Across || vector == 1 || peeled;
-        if self.access != plain || !has_edges {
+        // Neighbouring indices are not those of neighbouring elements.
+        let one_by_one = direction == Direction::Across || vector == 1;
+        let in_order = problem.indices().is_none() || one_by_one;
+        if self.access != plain || !has_edges || !in_order {
             return Err(Illegal::SegmentsAccess);
         }
         let most = device.max_units_per_cube;
@@ -218,10 +221,12 @@ impl SegmentsPlan {
             }
         }
         fits_shared(self.shared_bytes(problem), device)?;
-        // The input as vectors and as elements, the second input likewise, the offsets, results as
+        // The input as vectors and as elements, the second input likewise, the offsets,
+        // the indices, results as
         // elements and as vectors, and a field of partials each.
         let inputs = 2 + if axis.second().is_some() { 2 } else { 0 };
-        let bindings = inputs + 1 + 2 * axis.results().len() + axis.operator().fields;
+        let indices = usize::from(problem.indices().is_some());
+        let bindings = inputs + indices + 1 + 2 * axis.results().len() + axis.operator().fields;
         fits_bindings(bindings, device)?;
         fits_grid(self.cubes.into(), false, device)?;
         fits_grid(self.merging_cubes(problem), true, device)
@@ -245,9 +250,13 @@ impl SegmentsPlan {
 
 /// Checks that a device has what the problem needs, whatever the plan.
 pub(super) fn check_device(problem: &SegmentsProblem, device: &Device) -> Result<(), PlanError> {
-    limits::check_limits(problem.axis(), device, problem.output_span() as u64)?;
-    if !device.has(problem.offsets()) {
-        let (device, element) = (device.name.clone(), problem.offsets());
+    let span = problem.output_span().max(problem.entries());
+    limits::check_limits(problem.axis(), device, span as u64)?;
+    let indices = problem.indices().map(|indices| indices.element);
+    if let Some(element) =
+        core::iter::once(problem.offsets()).chain(indices).find(|&element| !device.has(element))
+    {
+        let device = device.name.clone();
         return Err(PlanError::ElementUnsupported { device, element });
     }
     problem.check_numerics()

@@ -145,6 +145,7 @@ fn types(
         chains: false,
         same_bits: false,
         offsets: None,
+        indices: None,
         application: Some(ApplicationTypes { real, output: real, operands: [classes; 3] }),
         stores: Stores::Elements,
         of_shard: false,

@@ -14,6 +14,7 @@ use crate::{
         companion::companion_launch,
         reduce::Inputs,
         scratch::{Words, words},
+        segments::integers::{BoundMembers, Members},
     },
     kernels::{
         self,
@@ -36,8 +37,8 @@ pub(crate) struct Tensors<'a> {
     pub(crate) second: Option<&'a TensorHandle>,
     /// Those beside the second input.
     pub(crate) operands: Vec<&'a TensorHandle>,
-    /// The offsets of segments.
-    pub(crate) offsets: Option<&'a TensorHandle>,
+    /// What segments have.
+    pub(crate) members: Option<Members<'a, TensorHandle>>,
 }
 
 impl<'a> Call<'a, ApplyRequest<'a>> {
@@ -98,12 +99,8 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
             Bound::check_input(client, Role::Operand, &tensor.handle, span, element)
         });
         let operands = operands.collect::<Result<_, ReduceError>>()?;
-        let of_segments = applied.segments().zip(prepared.stated.offsets).zip(tensors.offsets);
-        let offsets = of_segments.map(|((segments, (span, _)), offsets)| {
-            let element = segments.offsets();
-            Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)
-        });
-        let offsets = offsets.transpose()?;
+        let members = request.members.zip(tensors.members);
+        let members = members.map(|(spec, members)| spec.bind(client, members)).transpose()?;
         let (span, element) = (problem.output_span(), applied.output());
         let output = Bound::check(client, Role::Output, output, span, element)?;
         let results = match &prepared.reduction {
@@ -111,8 +108,8 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
                 reduction.run(client, &self.parameters, inputs.clone())?
             }
             Some(Alone::Segments(reduction)) => {
-                let offsets = tensors.offsets.expect("the request has offsets");
-                reduction.run(client, &self.parameters, inputs.clone(), offsets)?
+                let members = tensors.members.expect("the request has segments");
+                reduction.run(client, &self.parameters, inputs.clone(), members)?
             }
             None if request.wants_results => prepared.empty_results(client, request),
             None => Vec::new(),
@@ -129,7 +126,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
                 launch,
                 inputs,
                 operands,
-                offsets,
+                members,
                 results: prepared.bound_results(&results),
                 output,
                 words,
@@ -173,7 +170,7 @@ struct ApplicationLaunch<'a> {
     inputs: Inputs<'a>,
     /// Those beside the second input.
     operands: Vec<Bound<'a>>,
-    offsets: Option<Bound<'a>>,
+    members: Option<BoundMembers<'a>>,
     results: Vec<Bound<'static>>,
     output: Bound<'static>,
     words: Option<Words>,
@@ -204,7 +201,8 @@ impl ApplicationLaunch<'_> {
         unsafe {
             match plan {
                 AppliedPlan::Segments { .. } => {
-                    let offsets = self.offsets.as_ref().expect("the call has bound offsets");
+                    let members = self.members.as_ref().expect("the call has bound segments");
+                    let named_by = members.keys.as_ref().unwrap_or(&members.offsets);
                     apply_to_segments::launch_unchecked(
                         self.client,
                         count(grid),
@@ -212,7 +210,7 @@ impl ApplicationLaunch<'_> {
                         address,
                         types,
                         self.input_arrays(),
-                        offsets.elements(),
+                        named_by.elements(),
                         self.operand_arrays(),
                         self.stored_results(),
                         self.output_arrays(),
@@ -289,7 +287,7 @@ impl ApplicationLaunch<'_> {
     fn input_arrays(&self) -> InputArraysLaunch {
         let access = self.launch.spec.access;
         let twice = access.peeled || access.realigned;
-        self.inputs.arrays(self.prepared.stated.applied().problem(), access, twice)
+        self.inputs.arrays(self.prepared.stated.applied().problem(), access, twice, None)
     }
 
     /// The results that an earlier launch has stored.
@@ -347,12 +345,12 @@ impl ApplicationLaunch<'_> {
     /// The numbers of the segments. Applications have no steps and no tiles of these.
     fn numbers(&self) -> SegmentNumbersLaunch {
         let stated = &self.prepared.stated;
-        let (_, offset_stride) = stated.offsets.unwrap_or_default();
+        let stride = stated.members.map_or(0, |members| members.stride);
         let segments = stated.applied().segments();
         let count = segments.map_or(0, SegmentsProblem::segments);
         let result_stride = segments.map_or(0, SegmentsProblem::segment_stride);
         let len = stated.applied().problem().reduction_len();
-        SegmentNumbersLaunch::new(count, len, offset_stride, result_stride, 1, 1, 1, 0)
+        SegmentNumbersLaunch::new(count, len, stride, result_stride, 1, 1, 1, 0)
     }
 
     /// The operator's parameters, as in a reduction alone.

@@ -26,7 +26,10 @@ use crate::{
             dispatch::team,
             request::{ReduceRequest, SecondRequest, StatedReduction},
         },
-        segments::request::{OffsetsSpec, PreparedSegments, SegmentsRequest, StatedSegments},
+        segments::{
+            integers::{IntegersSpec, MembersSpec},
+            request::{PreparedSegments, SegmentsRequest, StatedSegments},
+        },
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
     kernels::{
@@ -45,8 +48,8 @@ use crate::{
 pub(crate) struct ApplyRequest<'a> {
     /// The reduction. Its outputs are the results, row-major.
     pub(crate) reduction: ReduceRequest<'a>,
-    /// The offsets of the segments of its axis, if it reduces segments.
-    pub(crate) offsets: Option<OffsetsSpec>,
+    /// The segments of its axis, if it reduces segments.
+    pub(crate) members: Option<MembersSpec>,
     pub(crate) apply: ApplyRef,
     /// The type that the caller asked for.
     pub(crate) output: Option<ElementType>,
@@ -77,8 +80,8 @@ pub(crate) struct StatedApplication {
     pub(super) signature: Signature,
     /// Shape of the results.
     pub(super) shape: Vec<usize>,
-    /// Elements from the first offset of segments to the last, and their stride.
-    pub(super) offsets: Option<(usize, usize)>,
+    /// What says to which segment an element belongs: keys, or offsets.
+    pub(super) members: Option<IntegersSpec>,
 }
 
 impl StatedApplication {
@@ -160,8 +163,8 @@ impl Asked for ApplyRequest<'_> {
     }
 }
 
-/// The tensors are the input, the operands, of which a second input is the first, and the offsets of
-/// segments.
+/// The tensors are the input, the operands, of which a second input is the first, and those of
+/// [`MembersSpec`] if there are segments.
 impl Task for ApplyRequest<'_> {
     type Stated = StatedApplication;
     type Problem = (AppliedProblem, Problem);
@@ -179,9 +182,13 @@ impl Task for ApplyRequest<'_> {
         let stated = segments.as_ref().map(SegmentsRequest::state).transpose()?;
         let (StatedReduction { problem, signature, shape, .. }, of_segments) = match stated {
             None => (reduction.resolve()?, None),
-            Some(StatedSegments { reduction, problem, shape, offset_span, offset_stride }) => {
+            Some(StatedSegments { reduction, problem, shape, members }) => {
                 let reduction = StatedReduction { shape, ..reduction };
-                (reduction, Some((problem, (offset_span, offset_stride))))
+                // An element may have several indices.
+                if members.indices.is_some() && members.keys.is_none() {
+                    return Err(Reason::AppliedIndices { apply: self.apply.0.name }.into());
+                }
+                (reduction, Some((problem, members.keys.unwrap_or(members.offsets))))
             }
         };
         let results = match &of_segments {
@@ -213,18 +220,18 @@ impl Task for ApplyRequest<'_> {
         )?;
         let applied = applied.with_numerics(reduction.numerics);
         let applied = if self.wants_results { applied.storing_results() } else { applied };
-        let (applied, offsets) = match of_segments {
+        let (applied, members) = match of_segments {
             None => (applied, None),
-            Some((segments, offsets)) => {
+            Some((segments, members)) => {
                 let of_operands = self.operands.iter().map(|operand| operand.segment_stride);
                 let strides: Vec<usize> = core::iter::once(Some(segments.segment_stride()))
                     .chain(of_operands)
                     .map(Option::unwrap_or_default)
                     .collect();
-                (applied.of_segments(segments, &strides)?, Some(offsets))
+                (applied.of_segments(segments, &strides)?, Some(members))
             }
         };
-        Ok(StatedApplication { problems: (applied, problem), signature, shape, offsets })
+        Ok(StatedApplication { problems: (applied, problem), signature, shape, members })
     }
 
     fn problem(stated: &StatedApplication) -> &(AppliedProblem, Problem) {
@@ -242,8 +249,9 @@ impl Task for ApplyRequest<'_> {
         stated: &StatedApplication,
     ) -> Result<(), ReduceError> {
         check_arithmetic(client, self.reduction.operator.0, &stated.signature, device)?;
-        let mut operands = self.operands.iter().map(|operand| operand.element);
-        if let Some(element) = operands.find(|&element| !device.has(element)) {
+        let keys = self.members.and_then(|members| members.keys).map(|keys| keys.element);
+        let mut others = self.operands.iter().map(|operand| operand.element).chain(keys);
+        if let Some(element) = others.find(|&element| !device.has(element)) {
             let device = device.name.clone();
             return Err(PlanError::ElementUnsupported { device, element }.into());
         }
@@ -261,12 +269,7 @@ impl Task for ApplyRequest<'_> {
             let Some(bytes) = bytes else { continue };
             check_span(Role::Operand, self.span_of(operand), operand.element, bytes)?;
         }
-        match (self.offsets, stated.offsets, bytes.last()) {
-            (Some(offsets), Some((span, _)), Some(&Some(available))) => {
-                check_span(Role::Offsets, span, offsets.element, available)
-            }
-            _ => Ok(()),
-        }
+        self.members.map_or(Ok(()), |members| members.check_bytes(bytes))
     }
 
     fn check_outputs(
@@ -339,8 +342,8 @@ impl Task for ApplyRequest<'_> {
             && of_segment.is_multiple_of(access.vector)
             && !stated.shape.contains(&0)
             && bindings <= device.max_bindings as usize;
-        let offset_span = stated.offsets.map_or(0, |(span, _)| span as u64);
-        let wide = applied_needs_wide_indices(applied) || check_index_span(offset_span, device)?;
+        let span = self.members.map_or(Ok(0), MembersSpec::span)?;
+        let wide = applied_needs_wide_indices(applied) || check_index_span(span as u64, device)?;
         let operator = self.reduction.operator;
         let is_float = stated.signature.fields[0].is_float();
         let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
@@ -372,6 +375,7 @@ impl Task for ApplyRequest<'_> {
                 apply: self.apply,
                 operands,
                 of_segments,
+                by_keys: self.members.is_some_and(|members| members.keys.is_some()),
                 results_in_vectors,
                 moves_back,
             },
@@ -438,15 +442,15 @@ impl ApplyRequest<'_> {
 
     /// The request for the segments of the reduction, if it reduces segments.
     fn segments(&self) -> Result<Option<SegmentsRequest<'_>>, ReduceError> {
-        let request = |offsets| SegmentsRequest::new(self.reduction.clone(), offsets);
-        self.offsets.map(request).transpose()
+        let request = |members| SegmentsRequest::new(self.reduction.clone(), members);
+        self.members.map(request).transpose()
     }
 
     /// Elements from the first to the last of an operand.
     pub(super) fn span_of(&self, operand: &OperandSpec) -> usize {
         let (mut shape, mut strides) = (self.reduction.shape.to_vec(), operand.strides.clone());
         // Segments are in place of the axis, along which the stride is 0.
-        shape.push(self.offsets.map_or(1, |offsets| offsets.segments));
+        shape.push(self.members.map_or(1, MembersSpec::segments));
         strides.push(operand.segment_stride.unwrap_or(0));
         span(&shape, &strides).unwrap_or(usize::MAX)
     }
@@ -461,7 +465,7 @@ impl ApplyRequest<'_> {
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
             second: applied.problem().second().map(|second| memory_type(second.element())),
-            offsets: applied.segments().map(|segments| memory_type(segments.offsets())),
+            offsets: stated.members.map(|members| memory_type(members.element)),
             application: Some(ApplicationTypes {
                 real: memory_type(real),
                 output: memory_type(applied.output()),
@@ -560,7 +564,8 @@ impl RecordedApplication {
             reduction: RecordedReduction::of(&request.reduction),
             output: request.output,
             output_layout: request.layout.clone(),
-            segments: request.offsets.map(|offsets| (offsets.segments, offsets.element)),
+            segments: request.members.map(|of| (of.segments(), of.offsets.element)),
+            grouped: request.members.and_then(|of| Some((of.indices?.element, of.keys?.element))),
             operands: operands.collect(),
             with_results: request.wants_results,
         }

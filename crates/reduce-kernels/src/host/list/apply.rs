@@ -325,6 +325,7 @@ impl PreparedListApplication {
             chains: false,
             same_bits: false,
             offsets: None,
+            indices: None,
             application: Some(ApplicationTypes { real, output: stored, operands: [real; 3] }),
             stores: Stores::Vectors,
             of_shard: false,

@@ -20,7 +20,10 @@ use crate::{
         scratch::Words,
     },
     kernels::{
-        args::{InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, Stores, TargetArraysLaunch},
+        args::{
+            IndexArrayLaunch, InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, Stores,
+            TargetArraysLaunch,
+        },
         merge::merge_partials,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
@@ -247,7 +250,7 @@ impl ReductionLaunch<'_> {
     /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch {
         let access = self.kernels.dispatch.plan.access;
-        self.inputs.arrays(self.problem(), access, access.peeled || access.realigned)
+        self.inputs.arrays(self.problem(), access, access.peeled || access.realigned, None)
     }
 
     /// The outputs, or the words of accumulators.
@@ -294,11 +297,19 @@ impl Inputs<'_> {
         problem: &Problem,
         access: Access,
         with_elements: bool,
+        indices: Option<IndexArrayLaunch>,
     ) -> InputArraysLaunch {
         let Self { input, second } = self;
         let elements = with_elements.then(|| input.elements()).into();
         let vectors = input.vectors(access.vector);
         let (second, second_wide, how) = second_arrays(problem, access, second.as_ref());
-        InputArraysLaunch::new(vectors, elements, second.into(), second_wide.into(), how)
+        InputArraysLaunch::new(
+            vectors,
+            elements,
+            second.into(),
+            second_wide.into(),
+            how,
+            indices.into(),
+        )
     }
 }

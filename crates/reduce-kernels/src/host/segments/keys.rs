@@ -5,13 +5,12 @@ use reduce_planner::{
     Device, ElementType, InputSpec, PlanError, ProblemError, Role, check_index_span,
 };
 
-use super::request::OffsetsSpec;
+use super::integers::{IntegersSpec, Members};
 use crate::{
     device_of,
     element::storage_type,
     error::{Reason, ReduceError},
     host::bound::{Bound, output_bytes},
-    input::sealed::Layout,
     kernels::segments::{numbers_of_elements, offsets_of_keys},
 };
 
@@ -24,28 +23,15 @@ pub(crate) fn offsets_of_sorted_keys(
     keys: &TensorHandle,
     segments: usize,
 ) -> Result<TensorHandle, ReduceError> {
-    let InputSpec { element, shape, strides, .. } = keys.spec()?;
-    let (&[count], &[stride]) = (shape, strides) else {
-        return Err(Reason::KeysShape { found: shape.to_vec() }.into());
-    };
-    // Keys of this type name no further segment.
-    let most = match element {
-        ElementType::I32 => i32::MAX as u64,
-        ElementType::U32 => u64::from(u32::MAX),
-        ElementType::I64 => i64::MAX as u64,
-        ElementType::U64 => u64::MAX,
-        _ => 0,
-    };
-    if most == 0 || segments as u64 > most {
-        return Err(Reason::Keys { found: element, segments }.into());
-    }
+    let spec = IntegersSpec::of_keys(keys)?;
+    let IntegersSpec { count, element, stride } = spec;
+    check_keys(element, segments)?;
     let device = device_of(client);
     check_element(&device, element)?;
-    let last = count.saturating_sub(1).saturating_mul(stride);
-    let span = if count == 0 { 0 } else { last.saturating_add(1) };
+    let span = spec.span(Role::Keys)?;
     let wide = check_index_span((span as u64).max((segments as u64).saturating_add(1)), &device)?;
     let address = if wide { AddressType::U64 } else { AddressType::U32 };
-    let keys = Bound::check_input(client, Role::Offsets, &keys.handle, span, element)?;
+    let keys = Bound::check_input(client, Role::Keys, &keys.handle, span, element)?;
     let narrow = u32::try_from(count).is_ok();
     let result = if narrow { ElementType::U32 } else { ElementType::U64 };
     let shape = [segments + 1];
@@ -93,8 +79,9 @@ pub(crate) fn keys_of_offsets(
     len: usize,
     result: ElementType,
 ) -> Result<TensorHandle, ReduceError> {
-    let spec = OffsetsSpec::of(&offsets.spec()?)?;
-    let OffsetsSpec { segments, element, stride } = spec;
+    let spec = Members::new(offsets).spec()?.offsets;
+    let IntegersSpec { count, element, stride } = spec;
+    let segments = count - 1;
     let most = match result {
         ElementType::I32 => i32::MAX as u64,
         ElementType::I64 => i64::MAX as u64,
@@ -107,7 +94,7 @@ pub(crate) fn keys_of_offsets(
     let device = device_of(client);
     check_element(&device, element)?;
     check_element(&device, result)?;
-    let (span, count) = (spec.span()?, segments + 1);
+    let span = spec.span(Role::Offsets)?;
     let wide = check_index_span((span as u64).max(len as u64), &device)?;
     let address = if wide { AddressType::U64 } else { AddressType::U32 };
     let offsets = Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)?;
@@ -151,6 +138,21 @@ pub(crate) fn keys_of_offsets(
         (found, _) => return Err(ProblemError::Offsets { found }.into()),
     }
     Ok(keys_tensor)
+}
+
+/// Checks that keys of this type name so many segments.
+pub(super) fn check_keys(element: ElementType, segments: usize) -> Result<(), ReduceError> {
+    let most = match element {
+        ElementType::I32 => i32::MAX as u64,
+        ElementType::U32 => u64::from(u32::MAX),
+        ElementType::I64 => i64::MAX as u64,
+        ElementType::U64 => u64::MAX,
+        _ => 0,
+    };
+    match most == 0 || segments as u64 > most {
+        true => Err(Reason::Keys { found: element, segments }.into()),
+        false => Ok(()),
+    }
 }
 
 pub(super) fn check_element(device: &Device, element: ElementType) -> Result<(), ReduceError> {

@@ -3,7 +3,10 @@
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, Plan, Role, Schedule};
 
-use super::request::{PreparedSegments, SegmentsLaunches, SegmentsRequest, StatedSegments};
+use super::{
+    integers::{BoundMembers, Members},
+    request::{PreparedSegments, SegmentsLaunches, SegmentsRequest, StatedSegments},
+};
 use crate::{
     element::{memory_type, storage_type},
     error::ReduceError,
@@ -19,7 +22,7 @@ use crate::{
         scratch::{Stream, partials},
     },
     kernels::{
-        args::{KernelTypesArg, TargetArraysLaunch},
+        args::{IndexArrayLaunch, KernelTypesArg, TargetArraysLaunch},
         segments::{SegmentNumbersLaunch, merge_segments, reduce_segments},
     },
     operator::ParametersLaunch,
@@ -32,11 +35,11 @@ impl<'a> Call<'a, SegmentsRequest<'a>> {
         client: &Client,
         input: &TensorHandle,
         second: Option<&TensorHandle>,
-        offsets: &TensorHandle,
+        members: Members<'_, TensorHandle>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let prepared = self.prepared(client)?;
         let inputs = Inputs::bind(client, prepared.stated.problem.axis(), input, second)?;
-        prepared.run(client, &self.parameters, inputs, offsets)
+        prepared.run(client, &self.parameters, inputs, members)
     }
 
     /// Launches into tensors that the caller supplies.
@@ -45,14 +48,14 @@ impl<'a> Call<'a, SegmentsRequest<'a>> {
         client: &Client,
         input: &TensorHandle,
         second: Option<&TensorHandle>,
-        offsets: &TensorHandle,
+        members: Members<'_, TensorHandle>,
         outputs: &[TensorBinding],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
         check_layouts(&prepared.stated.shape, outputs)?;
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
         let inputs = Inputs::bind(client, prepared.stated.problem.axis(), input, second)?;
-        prepared.launch(client, &self.parameters, inputs, offsets, None, bindings)
+        prepared.launch(client, &self.parameters, inputs, members, None, bindings)
     }
 }
 
@@ -63,7 +66,7 @@ impl PreparedSegments {
         client: &Client,
         parameters: &[f64],
         inputs: Inputs<'_>,
-        offsets: &TensorHandle,
+        members: Members<'_, TensorHandle>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let stated = &self.stated;
         let span = stated.problem.output_span().max(1);
@@ -75,7 +78,7 @@ impl PreparedSegments {
             stated.problem.axis().results().iter().map(tensor).collect();
         let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
         let stream = outputs.first().map(|output| output.handle.stream.value);
-        self.launch(client, parameters, inputs, offsets, stream, bindings)?;
+        self.launch(client, parameters, inputs, members, stream, bindings)?;
         Ok(outputs)
     }
 
@@ -85,15 +88,14 @@ impl PreparedSegments {
         client: &Client,
         parameters: &[f64],
         inputs: Inputs<'_>,
-        offsets: &TensorHandle,
+        members: Members<'_, TensorHandle>,
         stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
     ) -> Result<(), ReduceError> {
         let Some(launches) = &self.launches else { return Ok(()) };
-        let StatedSegments { reduction, problem, offset_span, .. } = &self.stated;
+        let StatedSegments { reduction, problem, members: spec, .. } = &self.stated;
         let axis = problem.axis();
-        let (span, element) = (*offset_span, problem.offsets());
-        let offsets = Bound::check_input(client, Role::Offsets, &offsets.handle, span, element)?;
+        let members = spec.bind(client, members)?;
         let outputs = outputs.into_iter().zip(axis.results()).map(|(output, &element)| {
             Bound::check(client, Role::Output, output, problem.output_span(), element)
         });
@@ -110,7 +112,7 @@ impl PreparedSegments {
             launches,
             parameters,
             inputs,
-            offsets,
+            members,
             outputs,
             partials,
         };
@@ -123,7 +125,9 @@ impl PreparedSegments {
     /// The types of the kernel that reads.
     fn reading_types(&self, client: &Client, launches: &SegmentsLaunches) -> KernelTypesArg {
         let axis = self.stated.problem.axis();
+        let indices = self.stated.problem.indices();
         KernelTypesArg {
+            indices: indices.map(|indices| memory_type(indices.element)),
             stored: memory_type(axis.input()),
             second: axis.second().map(|second| memory_type(second.element())),
             width: launches.plan.access.vector,
@@ -163,7 +167,7 @@ struct SegmentsLaunch<'a> {
     launches: &'a SegmentsLaunches,
     parameters: &'a [f64],
     inputs: Inputs<'a>,
-    offsets: Bound<'a>,
+    members: BoundMembers<'a>,
     outputs: Vec<Bound<'static>>,
     partials: Vec<Bound<'static>>,
 }
@@ -191,8 +195,8 @@ impl SegmentsLaunch<'_> {
                 CubeDim::new_1d(readers.units_per_cube),
                 address,
                 self.prepared.reading_types(self.client, self.launches),
-                self.inputs.arrays(axis, access, access.peeled),
-                self.offsets.elements(),
+                self.inputs.arrays(axis, access, access.peeled, self.indices()),
+                self.members.offsets.elements(),
                 self.target(),
                 partial_arrays(&self.partials),
                 geometry(axis, &reading),
@@ -218,7 +222,7 @@ impl SegmentsLaunch<'_> {
                 CubeDim::new_1d(mergers.units_per_cube),
                 address,
                 self.prepared.merging_types(self.client),
-                self.offsets.elements(),
+                self.members.offsets.elements(),
                 partial_arrays(&self.partials),
                 self.target(),
                 dims(axis.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
@@ -233,13 +237,21 @@ impl SegmentsLaunch<'_> {
         }
     }
 
+    /// The indices, if segments do not have neighbours.
+    fn indices(&self) -> Option<IndexArrayLaunch> {
+        let StatedSegments { problem, members, .. } = &self.prepared.stated;
+        let (indices, spec) = self.members.indices.as_ref().zip(members.indices)?;
+        let len = problem.axis().reduction_len();
+        Some(IndexArrayLaunch::new(indices.elements(), spec.stride, spec.count, len))
+    }
+
     fn numbers(&self) -> SegmentNumbersLaunch {
-        let StatedSegments { problem, offset_stride, .. } = &self.prepared.stated;
+        let StatedSegments { problem, members, .. } = &self.prepared.stated;
         let plan = &self.launches.plan;
         SegmentNumbersLaunch::new(
             problem.segments(),
-            problem.axis().reduction_len(),
-            *offset_stride,
+            problem.entries(),
+            members.offsets.stride,
             problem.segment_stride(),
             plan.steps as usize,
             plan.tiles(problem),

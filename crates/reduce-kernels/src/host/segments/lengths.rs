@@ -1,9 +1,9 @@
 //! Makes offsets of lengths.
 
-use cubecl::{prelude::*, std::tensor::TensorHandle};
+use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{Device, ElementType, InputSpec, Role, check_index_span};
 
-use super::keys::check_element;
+use super::{integers::IntegersSpec, keys::check_element};
 use crate::{
     device_of,
     element::storage_type,
@@ -21,10 +21,10 @@ pub(crate) fn offsets_of_lengths(
     client: &Client,
     lengths: &TensorHandle,
 ) -> Result<TensorHandle, ReduceError> {
-    let InputSpec { element, shape, strides, .. } = lengths.spec()?;
-    let (&[count], &[stride]) = (shape, strides) else {
-        return Err(Reason::LengthsShape { found: shape.to_vec() }.into());
-    };
+    let given = lengths.spec()?;
+    let wrong = || Reason::LengthsShape { found: given.shape.to_vec() };
+    let spec = IntegersSpec::of(&given).ok_or_else(wrong)?;
+    let IntegersSpec { count, element, stride } = spec;
     let is_integer = matches!(
         element,
         ElementType::I32 | ElementType::I64 | ElementType::U32 | ElementType::U64
@@ -34,8 +34,7 @@ pub(crate) fn offsets_of_lengths(
     }
     let device = device_of(client);
     check_element(&device, element)?;
-    let last = count.saturating_sub(1).saturating_mul(stride);
-    let span = if count == 0 { 0 } else { last.saturating_add(1) };
+    let span = spec.span(Role::Lengths)?;
     let wide = check_index_span((span as u64).max((count as u64).saturating_add(1)), &device)?;
     let address = if wide { AddressType::U64 } else { AddressType::U32 };
     let bound = Bound::check_input(client, Role::Lengths, &lengths.handle, span, element)?;
@@ -46,9 +45,7 @@ pub(crate) fn offsets_of_lengths(
         let zero = client.create_from_slice(&vec![0; element.bytes()]);
         return Ok(TensorHandle::new_contiguous(shape.to_vec(), zero, storage_type(element)));
     }
-    let units = UNITS.min(device.max_units_per_cube);
-    let units = 1 << units.max(1).ilog2();
-    let scan = Scan { client, device: &device, element, address, units };
+    let scan = Scan::new(client, &device, element, address);
     let handle = match element {
         ElementType::I32 => scan.run::<i32>(&bound, count, stride),
         ElementType::U32 => scan.run::<u32>(&bound, count, stride),
@@ -59,7 +56,7 @@ pub(crate) fn offsets_of_lengths(
 }
 
 /// What all launches have in common.
-struct Scan<'a> {
+pub(super) struct Scan<'a> {
     client: &'a Client,
     device: &'a Device,
     element: ElementType,
@@ -67,14 +64,24 @@ struct Scan<'a> {
     units: u32,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        device: &'a Device,
+        element: ElementType,
+        address: AddressType,
+    ) -> Self {
+        let units = UNITS.min(device.max_units_per_cube);
+        Self { client, device, element, address, units: 1 << units.max(1).ilog2() }
+    }
+
     /// The sums before each of `count` lengths, of which there is one at least, and behind the last.
-    fn run<T: Int>(
+    pub(super) fn run<T: Int>(
         &self,
         lengths: &Bound<'_>,
         count: usize,
         stride: usize,
-    ) -> Result<cubecl::server::Handle, ReduceError> {
+    ) -> Result<Handle, ReduceError> {
         let bytes = self.element.bytes();
         let blocks = count.div_ceil(self.units as usize * LENGTHS_PER_UNIT);
         let refused = || Reason::OutputTooLarge {

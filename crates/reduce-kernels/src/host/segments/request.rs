@@ -4,7 +4,7 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Combine, Device, ElementType, Illegal, InputSpec, PlanError, ProblemError, Role, SegmentsPlan,
+    Combine, Device, Illegal, IndicesSpec, PlanError, ProblemError, Role, SegmentsPlan,
     SegmentsProblem, SegmentsSpec, check_limits, row_major_strides,
 };
 
@@ -13,11 +13,12 @@ use crate::recorded::{RecordedCall, RecordedReduction, RecordedSegments};
 use crate::{
     error::{Reason, ReduceError},
     host::{
-        bound::{byte_count, check_inputs, check_span},
+        bound::{byte_count, check_inputs},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
         launched::Noted,
         reduce::request::{OutputLayout, ReduceRequest, StatedReduction},
+        segments::integers::{IntegersSpec, MembersSpec},
         types::check_arithmetic,
     },
     kernels::team::Team,
@@ -30,45 +31,10 @@ pub(crate) struct SegmentsRequest<'a> {
     /// The reduction of the axis alone, without a supplied output.
     pub(crate) reduce: ReduceRequest<'a>,
     pub(crate) axis: usize,
-    pub(crate) offsets: OffsetsSpec,
+    pub(crate) members: MembersSpec,
     /// Shape and strides of a supplied output.
     pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<SegmentsPlan>,
-}
-
-/// The offsets of segments: how many segments there are, their type, and the stride from one to the
-/// next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct OffsetsSpec {
-    pub(crate) segments: usize,
-    pub(crate) element: ElementType,
-    pub(crate) stride: usize,
-}
-
-impl OffsetsSpec {
-    /// Those of a tensor.
-    ///
-    /// # Errors
-    ///
-    /// It has another number of dimensions than one, or no element.
-    pub(crate) fn of(tensor: &InputSpec<'_>) -> Result<Self, ReduceError> {
-        let wrong = || Reason::OffsetsShape { found: tensor.shape.to_vec() };
-        let (&[count], &[stride]) = (tensor.shape, tensor.strides) else {
-            return Err(wrong().into());
-        };
-        let segments = count.checked_sub(1).ok_or_else(wrong)?;
-        Ok(Self { segments, element: tensor.element, stride })
-    }
-
-    /// Elements from the first offset to the last.
-    pub(super) fn span(self) -> Result<usize, ReduceError> {
-        let last = self.segments.checked_mul(self.stride);
-        let span = last.and_then(|last| last.checked_add(1)).ok_or_else(|| {
-            let (shape, strides) = (vec![self.segments], vec![self.stride]);
-            ProblemError::TooLarge { tensor: Role::Offsets, shape, strides }
-        })?;
-        Ok(span)
-    }
 }
 
 /// A request whose axis, types and strides have been checked.
@@ -78,9 +44,7 @@ pub(crate) struct StatedSegments {
     pub(crate) problem: SegmentsProblem,
     /// Shape of the results.
     pub(crate) shape: Vec<usize>,
-    /// Elements from the first offset to the last.
-    pub(crate) offset_span: usize,
-    pub(crate) offset_stride: usize,
+    pub(crate) members: MembersSpec,
 }
 
 /// The numbers of the launches of a plan.
@@ -115,7 +79,7 @@ impl<'a> SegmentsRequest<'a> {
     /// Several axes or none.
     pub(crate) fn new(
         reduce: ReduceRequest<'a>,
-        offsets: OffsetsSpec,
+        members: MembersSpec,
     ) -> Result<Self, ReduceError> {
         // Nothing is allocated here, because each call passes. Whether the axis exists is found when
         // the request is stated.
@@ -128,7 +92,7 @@ impl<'a> SegmentsRequest<'a> {
         };
         let reduce = ReduceRequest { keep_dims: false, plan: None, output: None, ..reduce };
         let (output, plan) = (None, None);
-        Ok(Self { reduce, axis, offsets, output, plan })
+        Ok(Self { reduce, axis, members, output, plan })
     }
 }
 
@@ -147,7 +111,7 @@ impl SegmentsRequest<'_> {
     pub(crate) fn shape(&self) -> Vec<usize> {
         let mut shape = self.reduce.shape.to_vec();
         if let Some(extent) = shape.get_mut(self.axis) {
-            *extent = self.offsets.segments;
+            *extent = self.members.segments();
         }
         shape
     }
@@ -165,7 +129,7 @@ impl Asked for SegmentsRequest<'_> {
     }
 }
 
-/// The tensors are the input, the second input if there is one, and the offsets.
+/// The tensors are the input, the second input if there is one, and those of [`MembersSpec`].
 impl Task for SegmentsRequest<'_> {
     type Stated = StatedSegments;
     type Problem = SegmentsProblem;
@@ -193,14 +157,25 @@ impl Task for SegmentsRequest<'_> {
         };
         let output = Some((kept(&self.reduce.shape), kept(strides)));
         let reduction = ReduceRequest { output, ..self.reduce.clone() }.resolve()?;
+        let members = self.members;
         let spec = SegmentsSpec {
-            segments: self.offsets.segments,
+            segments: members.segments(),
             segment_stride: strides.get(self.axis).copied().unwrap_or(1),
-            offsets: self.offsets.element,
+            offsets: members.offsets.element,
+            indices: members.indices.map(|indices| {
+                let IntegersSpec { count: len, element, .. } = indices;
+                IndicesSpec { len, element }
+            }),
         };
         let problem = SegmentsProblem::new(reduction.problem.clone(), &spec)?;
-        let (offset_span, offset_stride) = (self.offsets.span()?, self.offsets.stride);
-        Ok(StatedSegments { reduction, problem, shape, offset_span, offset_stride })
+        members.span()?;
+        let len = problem.axis().reduction_len();
+        match members.keys {
+            Some(keys) if keys.count != len => {
+                Err(Reason::GroupedElements { keys: keys.count, len }.into())
+            }
+            _ => Ok(StatedSegments { reduction, problem, shape, members }),
+        }
     }
 
     fn problem(stated: &StatedSegments) -> &SegmentsProblem {
@@ -226,12 +201,7 @@ impl Task for SegmentsRequest<'_> {
         bytes: &[Option<u64>],
     ) -> Result<(), ReduceError> {
         check_inputs(&stated.reduction.problem, &bytes[..bytes.len().min(2)])?;
-        match bytes.get(2) {
-            Some(&Some(available)) => {
-                check_span(Role::Offsets, stated.offset_span, self.offsets.element, available)
-            }
-            _ => Ok(()),
-        }
+        self.members.check_bytes(bytes)
     }
 
     fn check_outputs(&self, client: &Client, stated: &StatedSegments) -> Result<(), ReduceError> {
@@ -270,7 +240,7 @@ impl Task for SegmentsRequest<'_> {
         if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
             return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
         }
-        let span = (problem.output_span() as u64).max(partials).max(stated.offset_span as u64);
+        let span = (problem.output_span() as u64).max(partials).max(stated.members.span()? as u64);
         let wide = check_limits(problem.axis(), device, span)?;
         let merging_cubes = plan.merging_cubes(problem);
         let team = |units_per_cube: u32, unit_stride: u32, combine| Team {
@@ -337,8 +307,9 @@ impl RecordedSegments {
     pub(crate) fn of(request: &SegmentsRequest<'_>) -> Self {
         Self {
             axis: RecordedReduction::of(&request.reduce),
-            segments: request.offsets.segments,
-            offsets: request.offsets.element,
+            segments: request.members.segments(),
+            offsets: request.members.offsets.element,
+            indices: request.members.indices.map(|indices| (indices.count, indices.element)),
             output_strides: request.output.as_ref().map(|(_, strides)| strides.to_vec()),
         }
     }

@@ -521,7 +521,14 @@ impl SelectionLaunch<'_> {
         let vectors = self.input.vectors(self.launch.plan.access.vector);
         let elements = Some(self.input.elements()).into();
         let table = table.map(Bound::elements).into();
-        InputArraysLaunch::new(vectors, elements, table, None.into(), CompanionAccess::None)
+        InputArraysLaunch::new(
+            vectors,
+            elements,
+            table,
+            None.into(),
+            CompanionAccess::None,
+            None.into(),
+        )
     }
 
     fn selected(&self) -> SelectedArraysLaunch {

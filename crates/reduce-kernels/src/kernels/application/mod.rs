@@ -50,6 +50,8 @@ pub(crate) struct ApplySpec {
     pub(crate) operands: [CompanionAccess; 3],
     /// Which of the operands have segments in place of the axis.
     pub(crate) of_segments: [bool; 3],
+    /// Whether keys say to which segment an element belongs, in place of offsets.
+    pub(crate) by_keys: bool,
     /// Whether stored results of neighbouring outputs are read as vectors too.
     pub(crate) results_in_vectors: bool,
     /// Whether elements of realigned rows are moved back to the vectors of an output whose rows

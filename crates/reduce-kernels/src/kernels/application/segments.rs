@@ -81,8 +81,12 @@ pub(crate) fn apply_to_segments(
         Direction::Across => 1usize,
     };
     let last = clamp_max((until + 1) * width, numbers.len) - 1;
-    let lower = regions.at(begin * width, &least);
-    let upper = clamp_min(regions.at(last, &least), lower);
+    let mut lower = 0usize.runtime();
+    let mut upper = 0usize.runtime();
+    if comptime![!spec.by_keys] {
+        lower = regions.at(begin * width, &least);
+        upper = clamp_min(regions.at(last, &least), lower);
+    }
     let starts = operand_starts(&applier, &share);
     applied.at_loads(starts, until, lower, upper);
     if comptime![has_edges(access)] {
@@ -116,7 +120,7 @@ impl<'a> AppliedSegments<'a> {
     /// Applies them to the loads before load number `until`, whose elements are in regions from
     /// number `lower` to `upper`.
     fn at_loads(&self, starts: OperandStarts, until: usize, lower: usize, upper: usize) {
-        let (share, regions) = (self.share, self.regions);
+        let share = self.share;
         let in_flight = comptime![share.access.loads_in_flight];
         let mut from = lower;
         let mut first = share.first;
@@ -130,7 +134,7 @@ impl<'a> AppliedSegments<'a> {
                 let place = output_place(share, nth);
                 positions.push(place.outer + place.element);
             }
-            let found = regions.at_each(&positions, from, upper);
+            let found = self.of_each(&positions, from, upper);
             #[unroll]
             for k in 0..in_flight {
                 let nth = first + k * share.stride;
@@ -155,7 +159,10 @@ impl<'a> AppliedSegments<'a> {
         while slot < comptime![edge_slots(share.access.vector)] {
             let edge = load_edge(share, slot);
             if share.tile.results > 0 && edge.valid {
-                let region = regions.among(edge.element, 0usize, regions.numbers.segments + 1);
+                let mut positions = Sequence::<usize>::new();
+                positions.push(edge.element);
+                let found = self.of_each(&positions, 0usize, regions.numbers.segments + 1);
+                let region = found.index(0usize).read();
                 let (number, inside) = regions.held_segment(region);
                 let segments = InSegments::<Single> {
                     numbers: Vector::new(number),
@@ -170,6 +177,26 @@ impl<'a> AppliedSegments<'a> {
         }
     }
 
+    /// The regions that have these positions, of those from number `lower` to `upper`; with keys, of
+    /// all of them.
+    fn of_each(
+        &self,
+        positions: &Sequence<usize>,
+        lower: usize,
+        upper: usize,
+    ) -> Sequence<RuntimeCell<usize>> {
+        if comptime![self.applier.spec.by_keys] {
+            let mut found = Sequence::<RuntimeCell<usize>>::new();
+            #[unroll]
+            for k in 0..positions.len().comptime() {
+                found.push(RuntimeCell::new(self.regions.named(*positions.index(k))));
+            }
+            found
+        } else {
+            self.regions.at_each(positions, lower, upper)
+        }
+    }
+
     /// The segments of the elements of a load, the first of which lies at `position` in a region,
     /// and all of them before region number `upper` ends.
     fn of_load(&self, region: usize, position: usize, upper: usize) -> InSegments<Wide> {
@@ -179,7 +206,16 @@ impl<'a> AppliedSegments<'a> {
         let mut are_inside = Vector::<u32, Wide>::new(u32::cast_from(inside));
         let mut same = true.runtime();
         let vector = comptime![self.share.access.vector];
-        if comptime![self.share.access.direction == Direction::Along && vector > 1] {
+        let along = comptime![self.share.access.direction == Direction::Along && vector > 1];
+        if comptime![along && self.applier.spec.by_keys] {
+            #[unroll]
+            for component in 1..vector {
+                let (number, inside) = regions.held_segment(regions.named(position + component));
+                same = same && number == numbers.extract(0usize);
+                numbers.insert(component, number);
+                are_inside.insert(component, u32::cast_from(inside));
+            }
+        } else if comptime![along] {
             let mut own = region;
             let mut end = regions.end(own);
             same = end >= position + vector;

@@ -153,10 +153,10 @@ pub(super) fn position_of(share: &Share<'_>, places: &Places, place: usize) -> P
     match comptime![share.access.direction] {
         Direction::Along => {
             let step = share.geometry.inner_target_stride;
-            let start = share.geometry.position((place - places.before) * step);
-            Position { start, step }
+            let element = share.input.element(place - places.before);
+            Position { start: share.geometry.position(element * step), step }
         }
-        Direction::Across => position_across(share.geometry, place),
+        Direction::Across => position_across(share.geometry, share.input.element(place)),
     }
 }
 

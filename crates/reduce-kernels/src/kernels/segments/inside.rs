@@ -55,7 +55,8 @@ impl<N: Width> Inside<N> {
             loads.push(fetched.loaded(share, places, place, k));
         }
         if comptime![reducer.operator.0.blocks.is_some()] {
-            let (pushed, taken) = push_whole::<N>(of_blocks, &loads, reducer);
+            let (pushed, taken) =
+                push_whole::<N>(of_blocks, &loads, reducer, share.input.is_in_order());
             if comptime![reducer.operator.0.may_refuse()] {
                 let as_block = all::<N>(taken);
                 if as_block {

@@ -79,7 +79,7 @@ fn sum_of_unit<T: Int>(lengths: &[T], first: usize, count: usize, stride: usize)
 /// The sum of what the units before this one have, and of what all have, by doubling steps (Hillis
 /// and Steele, 1986). Every unit of the cube must get here.
 #[cube]
-fn before_unit<T: Int>(own: T, #[comptime] units: usize) -> (T, T) {
+pub(super) fn before_unit<T: Int>(own: T, #[comptime] units: usize) -> (T, T) {
     let mut shared = Shared::<[T]>::new_slice(units);
     let unit = UNIT_POS as usize;
     shared[unit] = own;

@@ -9,6 +9,7 @@
 mod carry;
 mod crew;
 mod fetch;
+mod grouping;
 mod inside;
 mod keys;
 mod lengths;
@@ -42,6 +43,7 @@ use crate::operator::{
 
 pub(crate) use self::{
     crew::Crew,
+    grouping::{DigitSpec, KeyNumbersLaunch, count_digits, move_keys},
     keys::{numbers_of_elements, offsets_of_keys},
     lengths::{LENGTHS_PER_UNIT, offsets_of_lengths, sum_lengths},
     merge::merge_segments,

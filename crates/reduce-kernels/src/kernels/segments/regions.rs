@@ -85,6 +85,15 @@ impl Regions {
         (clamp_max(segment, last) as u32, exists)
     }
 
+    /// The region of the element at this position, of those whose keys name them in place of offsets.
+    /// Keys that name no segment name the region before all segments.
+    pub(crate) fn named(&self, position: usize) -> usize {
+        let key = self.offsets[position * self.numbers.offset_stride];
+        let segment = usize::cast_from(key);
+        let names = segment < self.numbers.segments && Offset::cast_from(segment) == key;
+        select(names, segment + 1, 0usize)
+    }
+
     /// The number behind those of all regions.
     pub(super) fn count(&self) -> usize {
         self.numbers.segments + 2

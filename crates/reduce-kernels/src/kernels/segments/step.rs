@@ -343,7 +343,8 @@ impl<N: Width> Board<N> {
                         Direction::Across => fetched.loaded(share, places, start + first + k, k),
                     });
                 }
-                let (pushed, as_block) = push_whole::<N>(total, &loads, reducer);
+                let (pushed, as_block) =
+                    push_whole::<N>(total, &loads, reducer, share.input.is_in_order());
                 of_block = pushed;
                 taken = as_block;
                 one_by_one = !all::<N>(taken);
