@@ -12,7 +12,7 @@ use crate::{
     host::{
         bound::output_bytes,
         segments::{
-            grouping::{self, Carried, Grouped, bits_of},
+            grouping::{self, Carried, Grouped, bits_of, index_type},
             integers::{IntegersSpec, Members},
         },
     },
@@ -173,7 +173,8 @@ impl<'a, T: Input> GroupByKeys<'a, T> {
     /// Those of [`group_by_keys`].
     pub fn plan(&self, client: &Client) -> Result<GroupingPlan, ReduceError> {
         let keys = IntegersSpec::of_keys(self.keys)?;
-        grouping::plan_of(&keys, self.groups, &self.device(client), self.plan)
+        let carried = index_type(keys.count).bytes();
+        grouping::plan_of(&keys, self.groups, carried, &self.device(client), self.plan)
     }
 
     fn device(&self, client: &Client) -> Device {
@@ -247,7 +248,7 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
         let Self { reduction, keys, groups } = self;
         let device = reduction.options.device.cloned().unwrap_or_else(|| device_of(client));
         let of_keys = IntegersSpec::of_keys(keys)?;
-        let plan = grouping::plan_of(&of_keys, groups, &device, None)?;
+        grouping::plan_of(&of_keys, groups, size_of::<u64>(), &device, None)?;
         // Whether groups can be reduced is known before they are made, by offsets of their type.
         let element = ElementType::U32;
         let shape = [groups + 1];
@@ -267,13 +268,13 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
         let spec = input.spec()?;
         let in_a_row = spec.shape.len() == 1 && spec.strides == [1] && second.is_none();
         let is_held = bits_of(spec.element).is_some_and(|bits| device.has(bits));
-        if O::POSITIONAL || !in_a_row || !is_held || u32::try_from(len).is_err() {
-            let grouping = GroupByKeys::new(keys, groups).plan_for(&device).with_plan(plan);
+        if O::POSITIONAL || !in_a_row || !is_held {
+            let grouping = GroupByKeys::new(keys, groups).plan_for(&device);
             return call(reduction.grouped(&grouping.run(client)?));
         }
         let elements = Carried::Elements(input, spec.element);
         let Grouped { carried, offsets } =
-            grouping::group(client, &device, keys, groups, Some(plan), elements)?;
+            grouping::group(client, &device, keys, groups, None, elements)?;
         call(Reduction { input: &carried, ..reduction }.segments(&offsets))
     }
 }

@@ -5,7 +5,7 @@ use reduce_planner::{Combine, Device, Digit, GroupingPlan, Illegal, PlanError};
 /// The digits of all passes are the bits of the largest key, once each and in order.
 #[test]
 fn passes_have_each_bit_once() {
-    let plan = GroupingPlan::choose(1 << 20, 1000, &Device::h200()).unwrap();
+    let plan = GroupingPlan::choose(1 << 20, 1000, 4, &Device::h200()).unwrap();
     for digit_bits in 1..=GroupingPlan::MOST_DIGIT_BITS {
         let mut plan = plan;
         plan.digit_bits = digit_bits;
@@ -26,28 +26,30 @@ fn passes_have_each_bit_once() {
 #[test]
 fn planes_count_where_they_can() {
     let device = Device::h200();
-    let plan = GroupingPlan::choose(1 << 26, 100_000, &device).unwrap();
+    let plan = GroupingPlan::choose(1 << 26, 100_000, 4, &device).unwrap();
     assert_eq!(plan.combine, Combine::Plane { lanes: 32 });
+    let wide = GroupingPlan::choose(1 << 26, 100_000, 8, &device).unwrap();
+    assert!(wide.shared_bytes(1 << 26, 8) <= device.shared_memory_bytes);
     let mut without = device.clone();
     without.plane_operations = false;
-    let alone = GroupingPlan::choose(1 << 26, 100_000, &without).unwrap();
+    let alone = GroupingPlan::choose(1 << 26, 100_000, 4, &without).unwrap();
     assert_eq!(alone.combine, Combine::Shared);
     let mut small = without;
     small.shared_memory_bytes = 16 << 10;
-    let smaller = GroupingPlan::choose(1 << 26, 100_000, &small).unwrap();
+    let smaller = GroupingPlan::choose(1 << 26, 100_000, 4, &small).unwrap();
     assert!(smaller.units_per_cube < alone.units_per_cube);
-    assert!(smaller.shared_bytes(1 << 26) <= 16 << 10);
+    assert!(smaller.shared_bytes(1 << 26, 4) <= 16 << 10);
 }
 
 /// Every rule that a plan from elsewhere may break.
 #[test]
 fn hostile_plans_are_refused() {
     let device = Device::h200();
-    let plan = GroupingPlan::choose(1 << 20, 1000, &device).unwrap();
+    let plan = GroupingPlan::choose(1 << 20, 1000, 4, &device).unwrap();
     let refused = |change: &dyn Fn(&mut GroupingPlan)| {
         let mut plan = plan;
         change(&mut plan);
-        match plan.check(1 << 20, 1000, &device).unwrap_err() {
+        match plan.check(1 << 20, 1000, 4, &device).unwrap_err() {
             PlanError::Unfit { reason, .. } => reason,
             other => panic!("{other}"),
         }
@@ -67,5 +69,5 @@ fn hostile_plans_are_refused() {
     ));
     let mut narrow = Device::h200();
     narrow.wide_indices = false;
-    plan.check(1 << 40, 1000, &narrow).unwrap_err();
+    plan.check(1 << 40, 1000, 4, &narrow).unwrap_err();
 }

@@ -320,5 +320,5 @@ pub(crate) fn contract(client: &Client) {
         }
         other => panic!("{other:?}"),
     }
-    assert!(plan.check(2, 2, &device_of(client)).is_err());
+    assert!(plan.check(2, 2, 4, &device_of(client)).is_err());
 }

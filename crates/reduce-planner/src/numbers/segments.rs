@@ -71,7 +71,7 @@ impl SegmentsTuning {
             applied_blocks: 4,
             grouping_units_per_cube: 256,
             grouping_keys_per_unit: 16,
-            grouping_digit_bits: 9,
+            grouping_digit_bits: 8,
             grouping_digit_bits_alone: 4,
         }
     }

@@ -25,8 +25,8 @@ use crate::{
 ///
 /// // 2^26 keys of 100,000 groups, and one more for keys that name none.
 /// let device = Device::h200();
-/// let plan = GroupingPlan::choose(1 << 26, 100_000, &device)?;
-/// assert_eq!(plan.passes(100_000).map(|digit| digit.bits).collect::<Vec<_>>(), [9, 8]);
+/// let plan = GroupingPlan::choose(1 << 26, 100_000, 4, &device)?;
+/// assert_eq!(plan.passes(100_000).map(|digit| digit.bits).collect::<Vec<_>>(), [6, 6, 5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,33 +61,44 @@ impl GroupingPlan {
     /// Most keys of a unit, which it has in registers.
     pub const MOST_KEYS_PER_UNIT: u32 = 32;
 
-    /// Chooses a plan for so many keys of so many groups.
+    /// Chooses a plan for so many keys of so many groups, each of which carries so many bytes: those
+    /// of an index, or of an element.
     ///
     /// # Errors
     ///
     /// The description of the device makes no sense, or it lacks indices or a grid for so many keys.
-    pub fn choose(keys: usize, groups: usize, device: &Device) -> Result<Self, PlanError> {
+    pub fn choose(
+        keys: usize,
+        groups: usize,
+        carried: usize,
+        device: &Device,
+    ) -> Result<Self, PlanError> {
         let tuning = device.tuning.segments;
         let units = tuning.grouping_units_per_cube.min(device.max_units_per_cube).max(1);
-        let in_planes = Self {
+        let mut in_planes = Self {
             units_per_cube: 1 << units.ilog2(),
             keys_per_unit: tuning.grouping_keys_per_unit,
             combine: Combine::Plane { lanes: device.plane_size_min },
             digit_bits: tuning.grouping_digit_bits,
         };
-        if in_planes.check(keys, groups, device).is_ok() {
+        let most = device.shared_memory_bytes;
+        while in_planes.shared_bytes(keys, carried) > most && in_planes.keys_per_unit > 1 {
+            in_planes.keys_per_unit /= 2;
+        }
+        if in_planes.check(keys, groups, carried, device).is_ok() {
             return Ok(in_planes);
         }
         // Each unit has counts of its own, which have to fit.
         let mut alone = Self {
             combine: Combine::Shared,
             digit_bits: tuning.grouping_digit_bits_alone,
+            keys_per_unit: tuning.grouping_keys_per_unit,
             ..in_planes
         };
-        while alone.shared_bytes(keys) > device.shared_memory_bytes && alone.units_per_cube > 1 {
+        while alone.shared_bytes(keys, carried) > most && alone.units_per_cube > 1 {
             alone.units_per_cube /= 2;
         }
-        alone.check(keys, groups, device)?;
+        alone.check(keys, groups, carried, device)?;
         Ok(alone)
     }
 
@@ -130,30 +141,37 @@ impl GroupingPlan {
     }
 
     /// Shared memory of a cube in bytes: the counts of each crew and their sums, the keys of the tile
-    /// and then their indices in the same place, and where each digit begins.
+    /// and then what they carry, of so many bytes each, in the same place, and where each digit begins.
     #[must_use]
-    pub fn shared_bytes(&self, keys: usize) -> usize {
+    pub fn shared_bytes(&self, keys: usize, carried: usize) -> usize {
         let index = if u32::try_from(keys).is_ok() { 4 } else { 8 };
         let crews = (self.units_per_cube / self.crew().max(1)) as usize;
         let digits = 1usize << self.digit_bits;
         let counts = digits.saturating_mul(crews);
-        4 * (counts + self.units_per_cube as usize) + (self.tile() + digits) * index
+        4 * (counts + self.units_per_cube as usize) + self.tile() * carried.max(4) + digits * index
     }
 
-    /// Checks that the plan groups so many keys of so many groups on `device`.
+    /// Checks that the plan groups so many keys of so many groups, which carry so many bytes each, on
+    /// `device`.
     ///
     /// # Errors
     ///
     /// The plan breaks a rule, or the device lacks what it needs.
-    pub fn check(&self, keys: usize, groups: usize, device: &Device) -> Result<(), PlanError> {
+    pub fn check(
+        &self,
+        keys: usize,
+        groups: usize,
+        carried: usize,
+        device: &Device,
+    ) -> Result<(), PlanError> {
         device.check()?;
         let counts = self.counts(keys);
         let span = keys.max(groups.saturating_add(1)).max(counts);
         limits::check_index_span(span as u64, device)?;
-        self.obeys_rules(keys, device).map_err(|reason| device.unfit(self, reason))
+        self.obeys_rules(keys, carried, device).map_err(|reason| device.unfit(self, reason))
     }
 
-    fn obeys_rules(&self, keys: usize, device: &Device) -> Result<(), Illegal> {
+    fn obeys_rules(&self, keys: usize, carried: usize, device: &Device) -> Result<(), Illegal> {
         let Self { units_per_cube: units, keys_per_unit, combine, digit_bits } = *self;
         power_of_two(Quantity::UnitsPerCube, units, device.max_units_per_cube)?;
         let wrong_bits = digit_bits == 0 || digit_bits > Self::MOST_DIGIT_BITS;
@@ -166,7 +184,7 @@ impl GroupingPlan {
                 return Err(Illegal::SegmentPlanes { units, lanes });
             }
         }
-        fits_shared(self.shared_bytes(keys), device)?;
+        fits_shared(self.shared_bytes(keys, carried), device)?;
         // Keys, indices and sums that are read, and keys and indices that are written.
         fits_bindings(5, device)?;
         fits_grid(self.tiles(keys) as u64, false, device)

@@ -28,6 +28,7 @@ pub(crate) struct Grouped {
 pub(crate) fn plan_of(
     keys: &IntegersSpec,
     groups: usize,
+    carried: usize,
     device: &Device,
     given: Option<GroupingPlan>,
 ) -> Result<GroupingPlan, ReduceError> {
@@ -36,8 +37,8 @@ pub(crate) fn plan_of(
     if u32::try_from(groups).is_ok_and(|groups| groups < u32::MAX) {
         check_element(device, keys.element)?;
         match given {
-            Some(plan) => plan.check(keys.count, groups, device).map(|()| plan),
-            None => GroupingPlan::choose(keys.count, groups, device),
+            Some(plan) => plan.check(keys.count, groups, carried, device).map(|()| plan),
+            None => GroupingPlan::choose(keys.count, groups, carried, device),
         }
         .map_err(Into::into)
     } else {
@@ -64,38 +65,42 @@ pub(crate) fn group(
     carried: Carried<'_>,
 ) -> Result<Grouped, ReduceError> {
     let spec = IntegersSpec::of_keys(keys)?;
-    let plan = plan_of(&spec, groups, device, given)?;
     let (span, count) = (spec.span(Role::Keys)?, spec.count);
+    let index = index_type(count);
+    let (bits, element) = match carried {
+        Carried::Indices => (index, index),
+        Carried::Elements(_, element) => (bits_of(element).unwrap_or(index), element),
+    };
+    let plan = plan_of(&spec, groups, bits.bytes(), device, given)?;
     let most = span.max(plan.counts(count)).max(groups + 1);
     let wide = check_index_span(most as u64, device)?;
     let address = if wide { AddressType::U64 } else { AddressType::U32 };
     let bound = Bound::check_input(client, Role::Keys, &keys.handle, span, spec.element)?;
-    // Sums of counts are as wide as what they count to, and as what is carried, with which they
-    // share memory.
-    let narrow = u32::try_from(count).is_ok();
-    let (bits, element, values) = match carried {
-        Carried::Indices if narrow => (ElementType::U32, ElementType::U32, None),
-        Carried::Indices => (ElementType::U64, ElementType::U64, None),
-        Carried::Elements(values, element) => {
-            let bits = bits_of(element).unwrap_or(ElementType::U32);
-            let values = Bound::check_input(client, Role::Input, &values.handle, count, bits)?;
-            (bits, element, Some(values))
+    let values = match carried {
+        Carried::Indices => None,
+        Carried::Elements(values, _) => {
+            Some(Bound::check_input(client, Role::Input, &values.handle, count, bits)?)
         }
     };
-    let sums = if bits == ElementType::U64 { ElementType::U64 } else { ElementType::U32 };
     check_element(device, bits)?;
-    check_element(device, sums)?;
-    for (len, element) in [(count, bits), (plan.counts(count).saturating_add(1), sums)] {
+    check_element(device, index)?;
+    for (len, element) in [(count, bits), (plan.counts(count).saturating_add(1), index)] {
         output_bytes(client, &InputSpec { element, shape: &[len], strides: &[1], alignment: 1 })?;
     }
-    let passes = Passes { client, device, plan, address, sums, bits, count, groups };
+    let passes = Passes { client, device, plan, address, sums: index, bits, count, groups };
     let (stride, values) = (spec.stride, values.as_ref());
     macro_rules! run {
+        ($key:ty, $sum:ty, $bits:ty, $staged:ty) => {
+            passes.run::<$key, $sum, $bits, $staged>(&bound, stride, values)
+        };
         ($key:ty) => {
-            match bits {
-                ElementType::U16 => passes.run::<$key, u32, u16>(&bound, stride, values),
-                ElementType::U32 => passes.run::<$key, u32, u32>(&bound, stride, values),
-                _ => passes.run::<$key, u64, u64>(&bound, stride, values),
+            match (index, bits) {
+                (ElementType::U32, ElementType::U16) => run!($key, u32, u16, u32),
+                (ElementType::U32, ElementType::U32) => run!($key, u32, u32, u32),
+                (ElementType::U32, _) => run!($key, u32, u64, u64),
+                (_, ElementType::U16) => run!($key, u64, u16, u32),
+                (_, ElementType::U32) => run!($key, u64, u32, u32),
+                _ => run!($key, u64, u64, u64),
             }
         };
     }
@@ -112,6 +117,11 @@ pub(crate) fn group(
         |handle, element| TensorHandle::new_contiguous(vec![count], handle, storage_type(element));
     let offsets = offsets_of_sorted_keys(client, &tensor(keys, ElementType::U32), groups)?;
     Ok(Grouped { carried: tensor(carried, element), offsets })
+}
+
+/// The type of indices of so many keys, and of sums of their counts.
+pub(crate) fn index_type(count: usize) -> ElementType {
+    if u32::try_from(count).is_ok() { ElementType::U32 } else { ElementType::U64 }
 }
 
 /// The type as which elements are carried, if keys can carry them.
@@ -146,7 +156,7 @@ struct Passes<'a> {
 
 impl Passes<'_> {
     /// Sorts keys, of which there is one at least. They carry `values`, or their positions.
-    fn run<K: Numeric, I: Int, P: Int>(
+    fn run<K: Numeric, I: Int, P: Int, S: Int>(
         &self,
         keys: &Bound<'_>,
         stride: usize,
@@ -161,17 +171,17 @@ impl Passes<'_> {
             bits: digit.bits,
         };
         let first = spec(digits.next().expect("keys have a bit at least"));
-        let mut sorted = self.pass::<K, I, P>(keys, values, stride, first)?;
+        let mut sorted = self.pass::<K, I, P, S>(keys, values, stride, first)?;
         for digit in digits {
             let keys = Bound::own(sorted.keys.binding(), self.count, size_of::<u32>());
             let carried = Bound::own(sorted.carried.binding(), self.count, self.bits.bytes());
-            sorted = self.pass::<u32, I, P>(&keys, Some(&carried), 1, spec(digit))?;
+            sorted = self.pass::<u32, I, P, S>(&keys, Some(&carried), 1, spec(digit))?;
         }
         Ok(sorted)
     }
 
     /// Sorts by one digit. Keys carry their positions if nothing else is `carried`.
-    fn pass<K: Numeric, I: Int, P: Int>(
+    fn pass<K: Numeric, I: Int, P: Int, S: Int>(
         &self,
         keys: &Bound<'_>,
         carried: Option<&Bound<'_>>,
@@ -212,7 +222,7 @@ impl Passes<'_> {
         // kernels are of the same keys, so that each key has a place of its own among `count`.
         // The sums stand for what is carried where positions are, and nothing is read of them.
         unsafe {
-            move_keys::launch_unchecked::<K, I, P>(
+            move_keys::launch_unchecked::<K, I, P, S>(
                 client,
                 arguments::count(grid),
                 units,

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 
 /// Lengths that a unit adds up, which lie side by side.
-pub(crate) const LENGTHS_PER_UNIT: usize = 16;
+pub(crate) const LENGTHS_PER_UNIT: usize = 8;
 
 /// Writes the sum of each block of lengths, of which a cube has one.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -35,22 +35,54 @@ pub(crate) fn offsets_of_lengths<T: Int>(
     #[comptime] several: bool,
     #[comptime] units: usize,
 ) {
-    let first = first_of_unit(units);
-    let (before, _) = before_unit::<T>(sum_of_unit::<T>(lengths, first, count, stride), units);
+    // Through shared memory, so that neighbouring units read and write what lies side by side.
+    let each = comptime![LENGTHS_PER_UNIT];
+    let mut block = Shared::<[T]>::new_slice(comptime![units * (each + 1)]);
+    let unit = UNIT_POS as usize;
+    let begin = CUBE_POS * comptime![units * each];
+    #[unroll]
+    for nth in 0..each {
+        let place = comptime![nth * units] + unit;
+        let index = begin + place;
+        let length = length_at::<T>(lengths, clamp_max(index, count - 1), stride);
+        block[cell(place)] = select(index < count, length, T::from_int(0));
+    }
+    sync_cube();
+    let mut sum = T::from_int(0);
+    #[unroll]
+    for nth in 0..each {
+        sum += block[cell(unit * each + nth)];
+    }
+    let (before, _) = before_unit::<T>(sum, units);
     let mut offset = before;
     if comptime![several] {
         offset += bases[CUBE_POS];
     }
-    for nth in 0..LENGTHS_PER_UNIT {
-        let index = first + nth;
-        if index < count {
-            offsets[index] = offset;
-            offset += length_at::<T>(lengths, index, stride);
-            if index + 1 == count {
-                offsets[count] = offset;
-            }
+    #[unroll]
+    for nth in 0..each {
+        let at = cell(unit * each + nth);
+        let length = block[at];
+        block[at] = offset;
+        offset += length;
+        if begin + unit * each + nth + 1 == count {
+            offsets[count] = offset;
         }
     }
+    sync_cube();
+    #[unroll]
+    for nth in 0..each {
+        let place = comptime![nth * units] + unit;
+        if begin + place < count {
+            offsets[begin + place] = block[cell(place)];
+        }
+    }
+}
+
+/// Where a length of a block lies in shared memory: with a gap behind those of each unit, so that
+/// neighbouring units use different banks.
+#[cube]
+fn cell(place: usize) -> usize {
+    place + place / LENGTHS_PER_UNIT
 }
 
 /// The first length of this unit.
