@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
 use reduce_kernels::{
-    ElementType, Operator, ReduceError, Reduction,
+    ElementType, Operator, Reduction,
     by_name::{AppliedName, AppliedOptions, OperatorOptions, with_applied, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     normalize::AppliedReduction,
@@ -188,7 +188,7 @@ impl Times {
         match &case.kind {
             Kind::Neighbours(offsets) => {
                 let offsets = self.offsets.tensor(client, offsets);
-                self.time_segments(&timed, case, &inputs, &Members::Neighbours(&offsets))
+                self.time_segments(&timed, case, &inputs, Members::Neighbours(&offsets))
             }
             &Kind::Keyed { groups, in_each_call } => {
                 let mut random = StdRng::seed_from_u64(0);
@@ -213,7 +213,7 @@ impl Times {
                     });
                 }
                 let groups = grouping.run(client)?;
-                self.time_segments(&timed, case, &inputs, &Members::Grouped(&groups))
+                self.time_segments(&timed, case, &inputs, Members::Grouped(&groups))
             }
         }
     }
@@ -223,57 +223,46 @@ impl Times {
         timed: &TimedCase<'_>,
         case: &Segmented,
         inputs: &[TensorHandle],
-        members: &Members<'_>,
+        members: Members<'_>,
     ) -> Result<(), MeasureError> {
         let client = timed.client;
         let input = |call: usize| &inputs[call % inputs.len()];
         if let What::Function(function) = case.what {
             let options = AppliedOptions::default();
             let chosen = with_applied!(function, options, &inputs[0], 0, applied => {
-                members.with(client, |named| named.applied(applied).choose(client))?
+                members.applied(applied).choose(client)?
             });
             return timed.print(&chosen.plan, &self.plans.applied, |&plan, call| {
                 with_applied!(function, options, input(call), 0, applied => {
-                    members.with(client, |named| {
-                        named.applied(applied).with_plan(plan).run(client).map(drop)
-                    })
+                    members.applied(applied).with_plan(plan).run(client).map(drop)
                 })
             });
         }
         with_operator!(case.place.operator, OperatorOptions::default(), operator => {
             let whole = |input| reduce(operator, input).over(0);
-            let chosen = members.with(client, |named| {
-                named.reduced(whole(&inputs[0])).choose(client)
-            })?;
+            let chosen = members.reduced(whole(&inputs[0])).choose(client)?;
             timed.print(&chosen.plan, &self.plans.segments, |&plan, call| {
-                members.with(client, |named| {
-                    named.reduced(whole(input(call))).with_plan(plan).run(client).map(drop)
-                })
+                members.reduced(whole(input(call))).with_plan(plan).run(client).map(drop)
             })
         })
     }
 }
 
-/// Segments on the device.
+/// What names the segments of a call.
+#[derive(Clone, Copy)]
 enum Members<'a> {
     Neighbours(&'a TensorHandle),
     Grouped(&'a Groups<TensorHandle>),
 }
 
-/// What names the segments of a call.
-enum Named<'a> {
-    Offsets(&'a TensorHandle),
-    Groups(&'a Groups<TensorHandle>),
-}
-
-impl<'a> Named<'a> {
+impl<'a> Members<'a> {
     fn reduced<O: Operator>(
         self,
         whole: Reduction<'a, O, TensorHandle>,
     ) -> SegmentedReduction<'a, O, TensorHandle> {
         match self {
-            Named::Offsets(offsets) => whole.segments(offsets),
-            Named::Groups(groups) => whole.grouped(groups),
+            Members::Neighbours(offsets) => whole.segments(offsets),
+            Members::Grouped(groups) => whole.grouped(groups),
         }
     }
 
@@ -282,22 +271,8 @@ impl<'a> Named<'a> {
         whole: AppliedReduction<'a, O, F, TensorHandle>,
     ) -> AppliedReduction<'a, O, F, TensorHandle> {
         match self {
-            Named::Offsets(offsets) => whole.segments(offsets),
-            Named::Groups(groups) => whole.grouped(groups),
-        }
-    }
-}
-
-impl Members<'_> {
-    /// Calls with what names the segments.
-    fn with<R>(
-        &self,
-        client: &Client,
-        call: impl FnOnce(Named<'_>) -> Result<R, ReduceError>,
-    ) -> Result<R, ReduceError> {
-        match self {
-            Members::Neighbours(offsets) => call(Named::Offsets(offsets)),
-            Members::Grouped(groups) => call(Named::Groups(groups)),
+            Members::Neighbours(offsets) => whole.segments(offsets),
+            Members::Grouped(groups) => whole.grouped(groups),
         }
     }
 }

@@ -3,10 +3,7 @@
 
 use core::fmt;
 
-use burn_backend::{
-    Backend, DType, TensorMetadata,
-    tensor::{FloatTensor, IntTensor},
-};
+use burn_backend::{Backend, DType, TensorMetadata, tensor::FloatTensor};
 use burn_tensor::Shape;
 use reduce_kernels::{ReduceError, operator::InvalidParameter};
 
@@ -15,7 +12,7 @@ use crate::{
     error::ReduceBurnError,
     geometry::broadcasts,
     operand::wide,
-    segmented::{Segments, axis_of},
+    segmented::{Members, Segments, axis_of},
 };
 
 /// What is computed of each element and of the results of its slice. A slice is the elements that
@@ -161,17 +158,17 @@ impl Application {
     ///
     /// # Errors
     ///
-    /// Several axes or none, offsets that are not of one dimension, and another function than softmax,
-    /// log-softmax and their backward passes.
-    pub fn of_segments<B: Backend>(self, offsets: &IntTensor<B>) -> Result<Self, ReduceBurnError> {
+    /// Several axes or none, offsets that are not of one dimension, groups of another number of
+    /// elements, and another function than softmax, log-softmax and their backward passes.
+    pub fn of_segments<B: Backend>(self, members: &Members<B>) -> Result<Self, ReduceBurnError> {
         use AppliedFunction::{LogSoftmax, LogSoftmaxGradient, Softmax, SoftmaxGradient};
 
         let function = self.function;
         if !matches!(function, Softmax | LogSoftmax | SoftmaxGradient | LogSoftmaxGradient) {
             return Err(ReduceBurnError::NoSegments { function: function.name() });
         }
-        axis_of(&self.axes)?;
-        Ok(Self { segments: Some(Segments::new::<B>(offsets)?), ..self })
+        let len = self.shape[axis_of(&self.axes)?];
+        Ok(Self { segments: Some(Segments::new::<B>(members, len)?), ..self })
     }
 
     /// The segments, if results are those of the segments of the axis.

@@ -16,7 +16,7 @@ use reduce_kernels::by_name::PairName;
 
 use crate::{
     application::Application,
-    backend::{Operation, ReduceBackend, Results, floats_of, split_offsets},
+    backend::{Operation, ReduceBackend, Results, floats_of, split_members},
     composed,
     error::ReduceBurnError,
     gradient::{
@@ -28,6 +28,7 @@ use crate::{
     },
     pair::PairReduction,
     reduction::Reduction,
+    segmented::{GroupTensors, Members},
     selection::Selection,
     tensor::AnyTensor,
 };
@@ -96,6 +97,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             | Operation::ApplicationWithStatistics(_)
             | Operation::Selection(_)
             | Operation::SegmentNumbers(_)
+            | Operation::Grouping(_)
             | Operation::Clipping(_)) => {
                 let tensors = tensors.into_iter().map(|tensor| match tensor {
                     AnyTensor::Float(tensor) => AnyTensor::Float(tensor.into_primitive()),
@@ -145,11 +147,12 @@ fn reduce_segments<B: ReduceBackend, C: CheckpointStrategy>(
     if !has_formula(reduction.operator()) {
         return composed::run(tensors, &Operation::Reduction(reduction.clone()));
     }
-    let (tensors, offsets) = split_offsets(tensors, reduction.segments());
+    let (tensors, members) = split_members(tensors, reduction.segments());
     let [x] = floats_of(tensors).try_into().expect("a reduction has one input");
-    let offsets = offsets.expect("there are segments");
+    let members = members.expect("there are segments");
     let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
-    let results = gradient::segments::forward::<B>(x.into_primitive(), offsets, reduction)?;
+    let results =
+        gradient::segments::forward::<B>(x.into_primitive(), untracked(members), reduction)?;
     let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
         (AnyTensor::Float(result), Some(gradient)) => AnyTensor::Float(node::<_, C, _, 1>(
             Step(SegmentGradient::of),
@@ -160,6 +163,16 @@ fn reduce_segments<B: ReduceBackend, C: CheckpointStrategy>(
         (result, _) => constant(result),
     });
     Ok(nodes.collect())
+}
+
+/// What segments have, which is of integers: no gradient reaches it.
+#[allow(clippy::map_identity, reason = "the tensors are those of another backend")]
+fn untracked<B: ReduceBackend, C: CheckpointStrategy>(
+    members: Members<Autodiff<B, C>>,
+) -> Members<B> {
+    let Members { offsets, groups } = members;
+    let groups = groups.map(|GroupTensors { indices, keys }| GroupTensors { indices, keys });
+    Members { offsets, groups }
 }
 
 /// A reduction of two tensors of which one is tracked at least.
@@ -202,13 +215,14 @@ fn apply<B: ReduceBackend, C: CheckpointStrategy>(
     tensors: Vec<AnyTensor<Autodiff<B, C>>>,
     application: &Application,
 ) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
-    let (tensors, offsets) = split_offsets(tensors, application.segments());
+    let (tensors, members) = split_members(tensors, application.segments());
+    let members = members.map(untracked);
     let tensors = floats_of(tensors);
     let guards: Vec<_> = tensors.iter().map(|tensor| tensor.node()).collect();
     let mut tensors = tensors.into_iter().map(|tensor| tensor.into_primitive());
     let x = tensors.next().expect("the input is the first of the tensors");
     let (result, gradient) =
-        gradient::application::forward::<B>(x, tensors.collect(), offsets, application)?;
+        gradient::application::forward::<B>(x, tensors.collect(), members, application)?;
     let step = ApplicationStep;
     let node = match guards.len() {
         1 => node::<_, C, _, 1>(step, array(guards), result, gradient),

@@ -45,7 +45,7 @@ pub use crate::{
     clip::Clipping,
     pair::PairReduction,
     reduction::Reduction,
-    segmented::{SegmentNumbers, Segments},
+    segmented::{GroupTensors, GroupTypes, Grouping, Members, SegmentNumbers, Segments},
     selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
 };
@@ -59,11 +59,11 @@ pub(crate) type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
 /// What a backend computes for this crate.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// A reduction of one tensor. The offsets of segments follow it if it has segments.
+    /// A reduction of one tensor. [`Members`] of segments follow it if it has segments.
     Reduction(Reduction),
     /// A reduction of two tensors.
     Pair(PairReduction),
-    /// An application of a tensor and its operands, in that order. The offsets of segments follow them
+    /// An application of a tensor and its operands, in that order. [`Members`] of segments follow them
     /// if it has segments.
     Application(Application),
     /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
@@ -74,6 +74,8 @@ pub enum Operation {
     Selection(Selection),
     /// The numbers of the segments of elements, of offsets.
     SegmentNumbers(SegmentNumbers),
+    /// The groups of keys: indices and offsets.
+    Grouping(Grouping),
     /// A clipping of tensors, which the norm that they had follows.
     Clipping(Clipping),
 }
@@ -88,6 +90,7 @@ impl Operation {
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
             Operation::Selection(selection) => selection.name(),
             Operation::SegmentNumbers(_) => "segment_numbers",
+            Operation::Grouping(_) => "group_by_keys",
             Operation::Clipping(_) => clip::NAME,
         }
     }
@@ -116,6 +119,10 @@ impl Operation {
             }
             Operation::SegmentNumbers(numbers) => {
                 vec![(Kind::Int, numbers.dtype(), numbers.shape())]
+            }
+            Operation::Grouping(grouping) => {
+                let shapes = [[grouping.count()], [grouping.groups() + 1]].map(Shape::from);
+                shapes.map(|shape| (Kind::Int, grouping.dtype(), shape)).to_vec()
             }
             Operation::Clipping(clipping) => {
                 let norm = (clipping.norm_dtype(), clipping.norm_shape());
@@ -199,16 +206,22 @@ pub(crate) fn floats_of<B: Backend>(tensors: Vec<AnyTensor<B>>) -> Vec<FloatTens
     floats.collect()
 }
 
-/// The tensors of an operation without the offsets of segments, which come last, and these.
-pub(crate) fn split_offsets<B: Backend>(
+/// The tensors of an operation without those of its segments, which come last, and these.
+pub(crate) fn split_members<B: Backend>(
     mut tensors: Vec<AnyTensor<B>>,
     segments: Option<Segments>,
-) -> (Vec<AnyTensor<B>>, Option<IntTensor<B>>) {
-    let offsets = segments.map(|_| match tensors.pop() {
-        Some(AnyTensor::Int(offsets)) => offsets,
+) -> (Vec<AnyTensor<B>>, Option<Members<B>>) {
+    let Some(segments) = segments else { return (tensors, None) };
+    let first = tensors.len().saturating_sub(segments.tensors());
+    let members = tensors.split_off(first).into_iter().map(|tensor| match tensor {
+        AnyTensor::Int(tensor) => tensor,
         _ => panic!("an operation is given the tensors that it was made of"),
     });
-    (tensors, offsets)
+    let mut members = members.fuse();
+    let offsets = members.next().expect("an operation is given the tensors that it was made of");
+    let groups = members.next().zip(members.next());
+    let groups = groups.map(|(indices, keys)| GroupTensors { indices, keys });
+    (tensors, Some(Members { offsets, groups }))
 }
 
 /// The input and the operands of an application.
@@ -230,10 +243,10 @@ pub(crate) fn reduce<B: ReduceBackend>(
 
 pub(crate) fn reduce_segments<B: ReduceBackend>(
     tensor: AnyTensor<B>,
-    offsets: IntTensor<B>,
+    members: Members<B>,
     reduction: &Reduction,
 ) -> Result<Results<B>, ReduceBurnError> {
-    let tensors = vec![tensor, AnyTensor::Int(offsets)];
+    let tensors = iter::once(tensor).chain(members.into_tensors()).collect();
     B::run(tensors, Operation::Reduction(reduction.clone()))
 }
 
@@ -248,11 +261,11 @@ pub(crate) fn reduce_pair<B: ReduceBackend>(
 pub(crate) fn apply<B: ReduceBackend>(
     tensor: FloatTensor<B>,
     operands: Vec<FloatTensor<B>>,
-    offsets: Option<IntTensor<B>>,
+    members: Option<Members<B>>,
     application: &Application,
 ) -> Result<FloatTensor<B>, ReduceBurnError> {
     let floats_first = iter::once(tensor).chain(operands).map(AnyTensor::Float);
-    let tensors = floats_first.chain(offsets.map(AnyTensor::Int)).collect();
+    let tensors = floats_first.chain(members.into_iter().flat_map(Members::into_tensors)).collect();
     let results = B::run(tensors, Operation::Application(application.clone()))?;
     let [result] = floats(results);
     Ok(result)
@@ -296,14 +309,14 @@ pub(crate) fn applied<B: ReduceBackend>(
     function: AppliedFunction,
     x: Operand<B>,
     operands: Vec<FloatTensor<B>>,
-    offsets: Option<IntTensor<B>>,
+    members: Option<Members<B>>,
     axes: &[usize],
 ) -> Result<Operand<B>, ReduceBurnError> {
     let mut application = Application::new::<B>(function, &x.0, &axes.into(), &operands)?;
-    if let Some(offsets) = &offsets {
-        application = application.of_segments::<B>(offsets)?;
+    if let Some(members) = &members {
+        application = application.of_segments::<B>(members)?;
     }
-    Ok(Operand(apply::<B>(x.0, operands, offsets, &application)?))
+    Ok(Operand(apply::<B>(x.0, operands, members, &application)?))
 }
 
 /// The results of an operator over `axes`, which they keep with size 1.

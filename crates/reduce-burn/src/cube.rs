@@ -21,7 +21,7 @@ use reduce_kernels::{
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
     reduce,
-    segments::keys_of_offsets,
+    segments::{GroupByKeys, Groups, group_by_keys, keys_of_offsets},
     top_k::{Selected, TopK, largest, smallest},
 };
 
@@ -42,50 +42,51 @@ use crate::{
 macro_rules! with_function {
     ($application:expr, $input:expr, $beside:expr, $applied:ident => $value:expr) => {{
         let (application, input, beside) = ($application, $input, &$beside[..]);
-        // The offsets of segments follow the operands.
-        let (operands, offsets) = beside.split_at(application.operands().len());
-        let offsets = offsets.first();
+        // What segments have follows the operands.
+        let (operands, members) = beside.split_at(application.operands().len());
+        let groups = groups_of(members);
+        let segments = SegmentsOf::new(members, groups.as_ref());
         let axes = application.axes();
         let count = application.len().max(1) as f64;
         match application.function() {
             AppliedFunction::Softmax => {
                 let $applied =
-                    applied_with(Softmax.of(input, axes), operands, offsets, application)?;
+                    applied_with(Softmax.of(input, axes), operands, segments, application)?;
                 $value
             }
             AppliedFunction::LogSoftmax => {
                 let $applied =
-                    applied_with(LogSoftmax.of(input, axes), operands, offsets, application)?;
+                    applied_with(LogSoftmax.of(input, axes), operands, segments, application)?;
                 $value
             }
             AppliedFunction::LayerNorm { eps } => {
                 let applied = LayerNorm { eps }.of(input, axes);
-                let $applied = applied_with(applied, operands, offsets, application)?;
+                let $applied = applied_with(applied, operands, segments, application)?;
                 $value
             }
             AppliedFunction::RmsNorm { eps } => {
                 let applied = RmsNorm { eps }.of(input, axes);
-                let $applied = applied_with(applied, operands, offsets, application)?;
+                let $applied = applied_with(applied, operands, segments, application)?;
                 $value
             }
             AppliedFunction::SoftmaxGradient => {
                 let applied = SoftmaxGradient.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
                 $value
             }
             AppliedFunction::LogSoftmaxGradient => {
                 let applied = LogSoftmaxGradient.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
                 $value
             }
             AppliedFunction::LayerNormGradient => {
                 let applied = LayerNormGradient { count }.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
                 $value
             }
             AppliedFunction::RmsNormGradient => {
                 let applied = RmsNormGradient { count }.of(input, &operands[0], axes);
-                let $applied = applied_with(applied, &operands[1..], offsets, application)?;
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
                 $value
             }
         }
@@ -111,12 +112,14 @@ impl ReduceBackend for CubeBackend {
             Operation::Reduction(reduction) => {
                 let (_, dtype) = reduction.input();
                 let input = described_tensor(&(dtype, reduction.input_shape().clone()))?;
-                let offsets = reduction.segments().map(described_offsets).transpose()?;
+                let members = described_members(reduction.segments())?;
+                let groups = groups_of(&members);
                 with_operator!(reduction.operator(), reduction.options(), operator => {
                     let described = described(operator, &input, reduction)?;
-                    Ok(match &offsets {
-                        Some(offsets) => described.segments(offsets).check(&client),
-                        None => described.check(&client),
+                    Ok(match SegmentsOf::new(&members, groups.as_ref()) {
+                        SegmentsOf::None => described.check(&client),
+                        SegmentsOf::Offsets(offsets) => described.segments(offsets).check(&client),
+                        SegmentsOf::Groups(groups) => described.grouped(groups).check(&client),
                     }?)
                 })
             }
@@ -152,8 +155,13 @@ impl ReduceBackend for CubeBackend {
                 Ok(())
             }
             Operation::SegmentNumbers(numbers) => {
-                described_offsets(numbers.segments())?;
+                described_members(Some(numbers.segments()))?;
                 element(numbers.dtype())?;
+                Ok(())
+            }
+            Operation::Grouping(grouping) => {
+                let keys = described_tensor(&(grouping.keys(), Shape::from([grouping.count()])))?;
+                GroupByKeys::new(&keys, grouping.groups()).plan(&client)?;
                 Ok(())
             }
             Operation::Clipping(clipping) => {
@@ -225,6 +233,10 @@ fn launch(
             let (len, dtype) = (numbers.shape()[0], element(numbers.dtype())?);
             Ok(vec![keys_of_offsets(client, &inputs[0], len, dtype)?])
         }
+        Operation::Grouping(grouping) => {
+            let groups = group_by_keys(client, &inputs[0], grouping.groups())?;
+            Ok(vec![groups.indices().clone(), groups.offsets().clone()])
+        }
         Operation::Clipping(_) => unreachable!("a clipping may work in place"),
     }
 }
@@ -263,33 +275,71 @@ fn described_tensor((dtype, shape): &(DType, Shape)) -> Result<TensorDescription
     Ok(TensorDescription::row_major(element(*dtype)?, shape.to_vec()))
 }
 
-/// The offsets of segments, without memory.
-fn described_offsets(segments: Segments) -> Result<TensorDescription, ReduceBurnError> {
-    described_tensor(&(segments.offsets(), Shape::from([segments.count() + 1])))
+/// What segments have, without memory: the offsets, and the indices and the keys of groups.
+fn described_members(
+    segments: Option<Segments>,
+) -> Result<Vec<TensorDescription>, ReduceBurnError> {
+    let Some(segments) = segments else { return Ok(Vec::new()) };
+    let flat = |dtype, len| described_tensor(&(dtype, Shape::from([len])));
+    let offsets = flat(segments.offsets(), segments.count() + 1);
+    let groups = segments.groups().map(|groups| {
+        [flat(groups.indices(), groups.count()), flat(groups.keys(), groups.count())]
+    });
+    iter::once(offsets).chain(groups.into_iter().flatten()).collect()
 }
 
-/// The tensor, the operands and the offsets of segments of an application, without memory.
+/// The groups of an operation that has groups.
+fn groups_of<T: Clone>(members: &[T]) -> Option<Groups<T>> {
+    match members {
+        [offsets, indices, keys] => {
+            Some(Groups::new(keys.clone(), indices.clone(), offsets.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The segments of an operation in the words of reduce-kernels.
+#[derive(Clone, Copy)]
+enum SegmentsOf<'a, T> {
+    None,
+    Offsets(&'a T),
+    Groups(&'a Groups<T>),
+}
+
+impl<'a, T> SegmentsOf<'a, T> {
+    fn new(members: &'a [T], groups: Option<&'a Groups<T>>) -> Self {
+        match (groups, members.first()) {
+            (Some(groups), _) => SegmentsOf::Groups(groups),
+            (None, Some(offsets)) => SegmentsOf::Offsets(offsets),
+            (None, None) => SegmentsOf::None,
+        }
+    }
+}
+
+/// The tensor, the operands and what segments have of an application, without memory.
 fn described_tensors(
     application: &Application,
 ) -> Result<(TensorDescription, Vec<TensorDescription>), ReduceBurnError> {
     let input = described_tensor(&(application.dtype(), application.shape().clone()))?;
     let operands = application.operands().iter().map(described_tensor);
-    let offsets = application.segments().map(described_offsets);
-    Ok((input, operands.chain(offsets).collect::<Result<_, _>>()?))
+    let mut beside = operands.collect::<Result<Vec<_>, _>>()?;
+    beside.extend(described_members(application.segments())?);
+    Ok((input, beside))
 }
 
 /// An applied reduction whose output has the type of the input of `application`. The operands
-/// broadcast, and `offsets` are those of segments.
+/// broadcast.
 fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
     applied: AppliedReduction<'a, O, F, T>,
     operands: &'a [T],
-    offsets: Option<&'a T>,
+    segments: SegmentsOf<'a, T>,
     application: &Application,
 ) -> Result<AppliedReduction<'a, O, F, T>, ReduceBurnError> {
     let applied = applied.output_type(element(application.dtype())?);
-    let applied = match offsets {
-        Some(offsets) => applied.segments(offsets),
-        None => applied,
+    let applied = match segments {
+        SegmentsOf::None => applied,
+        SegmentsOf::Offsets(offsets) => applied.segments(offsets),
+        SegmentsOf::Groups(groups) => applied.grouped(groups),
     };
     Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
 }
@@ -311,9 +361,11 @@ fn run<O: Operator<Inputs = One>>(
     reduction: &Reduction,
 ) -> Result<Vec<TensorHandle>, ReduceBurnError> {
     let described = described(operator, &inputs[0], reduction)?;
-    let outputs = match reduction.segments() {
-        Some(_) => described.segments(&inputs[1]).run(client)?,
-        None => described.run(client)?,
+    let groups = groups_of(&inputs[1..]);
+    let outputs = match SegmentsOf::new(&inputs[1..], groups.as_ref()) {
+        SegmentsOf::None => described.run(client)?,
+        SegmentsOf::Offsets(offsets) => described.segments(offsets).run(client)?,
+        SegmentsOf::Groups(groups) => described.grouped(groups).run(client)?,
     };
     Ok(O::Results::into_list(outputs))
 }

@@ -114,6 +114,20 @@ pub enum ReduceBurnError {
         /// Their shape.
         found: Vec<usize>,
     },
+    /// Keys of groups are not of one dimension.
+    #[error("keys of groups have one dimension, not the shape {found:?}")]
+    Keys {
+        /// Their shape.
+        found: Vec<usize>,
+    },
+    /// The groups are those of another axis.
+    #[error("groups of elements of the shape {found:?} are not those of an axis of {len}")]
+    Groups {
+        /// Shape of the keys.
+        found: Vec<usize>,
+        /// Elements of the axis.
+        len: usize,
+    },
     /// Segments lie along one axis.
     #[error("segments lie along one axis, and {axes} were given")]
     SegmentAxes {

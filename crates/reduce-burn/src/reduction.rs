@@ -1,6 +1,6 @@
 //! A reduction as data.
 
-use burn_backend::{Backend, DType, DeviceSettings, get_device_settings, tensor::IntTensor};
+use burn_backend::{Backend, DType, DeviceSettings, get_device_settings};
 use burn_tensor::{Shape, kind::Kind};
 use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
@@ -8,7 +8,7 @@ use crate::{
     axes::AxisList,
     error::ReduceBurnError,
     geometry::Geometry,
-    segmented::{Segments, axis_of},
+    segmented::{Members, Segments, axis_of},
     tensor::AnyTensor,
 };
 
@@ -69,10 +69,11 @@ impl Reduction {
     ///
     /// # Errors
     ///
-    /// Several axes or none, and offsets that are not of one dimension.
-    pub fn of_segments<B: Backend>(self, offsets: &IntTensor<B>) -> Result<Self, ReduceBurnError> {
-        axis_of(&self.geometry.axes)?;
-        Ok(Self { segments: Some(Segments::new::<B>(offsets)?), ..self })
+    /// Several axes or none, offsets that are not of one dimension, and groups of another number of
+    /// elements.
+    pub fn of_segments<B: Backend>(self, members: &Members<B>) -> Result<Self, ReduceBurnError> {
+        let len = self.geometry.input_shape[axis_of(&self.geometry.axes)?];
+        Ok(Self { segments: Some(Segments::new::<B>(members, len)?), ..self })
     }
 
     /// The reduction of one segment of `len` elements, which keeps the axis with size 1.

@@ -10,6 +10,9 @@
 //! Offsets must ascend. Nothing is read back, so wrong ones are no error on CubeCL's backends, where
 //! results are then wrong and nothing outside of the tensors is read.
 //!
+//! Elements may also have keys in any order, which say to which group each belongs: every function
+//! takes the groups of [`group_by_keys`] in place of offsets.
+//!
 //! Gradients are this crate's for [`sum`], [`mean`], [`min`], [`max`], [`min_max`],
 //! [`min_with_index`], [`max_with_index`], [`logsumexp`], [`softmax`] and [`log_softmax`]. Others read
 //! the offsets back and take one segment after the other where they are tracked.
@@ -31,5 +34,5 @@
 
 pub use crate::functions::{
     of_segments::*,
-    segments::{log_softmax, mean, softmax},
+    segments::{Groups, SegmentTensors, group_by_keys, log_softmax, mean, softmax},
 };

@@ -258,7 +258,6 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         self.call(None, true)?.check(client, &self.buffer_bytes())
     }
 
-    /// Bytes of the buffers of all tensors, where they exist.
     /// The application into a new tensor as data, as
     /// [`record_calls`](crate::plans::record_calls) would record it.
     ///
@@ -270,6 +269,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         Ok(RecordedCall::Application(RecordedApplication::of(&self.call(None, false)?.task)))
     }
 
+    /// Bytes of the buffers of all tensors, where they exist.
     fn buffer_bytes(&self) -> Vec<Option<u64>> {
         let Reduction { input, second, .. } = self.reduction;
         let operands = self.operands.iter().map(|beside| beside.operand);

@@ -123,7 +123,7 @@ impl<T> Groups<T> {
 ///
 /// Keys are a tensor of one dimension, of i32, i64, u32 or u64. Nothing is read back. Groups may be
 /// used in any number of reductions and applications. For keys that are sorted already,
-/// [`offsets_of_sorted_keys`] is enough.
+/// [`offsets_of_sorted_keys`](crate::segments::offsets_of_sorted_keys) is enough.
 ///
 /// # Errors
 ///

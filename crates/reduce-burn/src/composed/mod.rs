@@ -31,6 +31,10 @@ pub(crate) fn run<B: ReduceBackend>(
             let [offsets] = these(tensors);
             segments::numbers(offsets, *numbers)
         }
+        Operation::Grouping(grouping) => {
+            let [keys] = these(tensors);
+            segments::group(keys, *grouping)
+        }
         Operation::Reduction(reduction) => {
             let [tensor] = these(tensors);
             Ok(reduction::reduce(tensor, reduction))

@@ -4,7 +4,7 @@
 use core::iter;
 
 use burn_backend::{
-    Backend, TensorMetadata,
+    Backend, TensorMetadata, get_device_settings,
     tensor::{FloatTensor, IntTensor},
 };
 use burn_std::{Slice, reader::try_read_sync};
@@ -15,13 +15,13 @@ use super::reduction::of_nothing;
 use crate::{
     application::Application,
     backend::{
-        ReduceBackend, Results, apply as apply_whole, reduce as reduce_whole, split_offsets, these,
+        ReduceBackend, Results, apply as apply_whole, reduce as reduce_whole, split_members, these,
         with_operands,
     },
     error::ReduceBurnError,
     operand::Operand,
     reduction::{Reduction, value_of_nothing},
-    segmented::{SegmentNumbers, axis_of},
+    segmented::{Grouping, Members, SegmentNumbers, axis_of},
     tensor::AnyTensor,
 };
 
@@ -43,9 +43,9 @@ pub(super) fn numbers<B: Backend>(
     numbers: SegmentNumbers,
 ) -> Result<Results<B>, ReduceBurnError> {
     let device = offsets.device();
-    let (_, offsets) = split_offsets(vec![offsets], Some(numbers.segments()));
+    let (_, members) = split_members(vec![offsets], Some(numbers.segments()));
     let len = numbers.shape()[0];
-    let ends = read::<B>(offsets.expect("there are segments"), len);
+    let ends = read::<B>(members.expect("there are segments").offsets, len);
     let number = |position| ends.partition_point(|&offset| offset <= position) as i64 - 1;
     let found: Vec<i64> = (0..len).map(number).collect();
     let data = TensorData::new(found, [len]).convert_dtype(numbers.dtype());
@@ -57,11 +57,17 @@ pub(super) fn reduce<B: ReduceBackend>(
     tensors: Vec<AnyTensor<B>>,
     reduction: &Reduction,
 ) -> Result<Results<B>, ReduceBurnError> {
-    let (tensors, offsets) = split_offsets(tensors, reduction.segments());
+    let (tensors, members) = split_members(tensors, reduction.segments());
     let [tensor] = these(tensors);
     let axis = axis_of(reduction.axes())?;
-    let ends = read::<B>(offsets.expect("there are segments"), reduction.input_shape()[axis]);
+    let Members { offsets, groups } = members.expect("there are segments");
+    let ends = read::<B>(offsets, reduction.input_shape()[axis]);
     let device = tensor.device();
+    let order = groups.map(|groups| Order::of::<B>(groups.indices, reduction.input_shape()[axis]));
+    let tensor = match &order {
+        Some(order) => selected(tensor, axis, order.indices::<B>(&device)),
+        None => tensor,
+    };
     if ends.len() < 2 || reduction.output_shape().num_elements() == 0 {
         return Ok(of_nothing(0.0, &reduction.output_shape(), reduction.outputs(), &device));
     }
@@ -78,7 +84,11 @@ pub(super) fn reduce<B: ReduceBackend>(
         for (nth, (result, all)) in results.into_iter().zip(&mut of_results).enumerate() {
             all.push(match result {
                 AnyTensor::Int(result) if is_position(reduction.operator(), nth) => {
-                    AnyTensor::Int(B::int_add_scalar(result, (from as i64).into()))
+                    let result = B::int_add_scalar(result, (from as i64).into());
+                    AnyTensor::Int(match &order {
+                        Some(order) => positions::<B>(result, order.indices::<B>(&device)),
+                        None => result,
+                    })
                 }
                 result => result,
             });
@@ -125,12 +135,18 @@ pub(super) fn apply<B: ReduceBackend>(
     tensors: Vec<AnyTensor<B>>,
     application: &Application,
 ) -> Result<Results<B>, ReduceBurnError> {
-    let (tensors, offsets) = split_offsets(tensors, application.segments());
-    let (x, operands) = with_operands(tensors);
+    let (tensors, members) = split_members(tensors, application.segments());
     let axis = axis_of(application.axes())?;
     let len = application.shape()[axis];
-    let ends = read::<B>(offsets.expect("there are segments"), len);
-    let device = x.device();
+    let Members { offsets, groups } = members.expect("there are segments");
+    let ends = read::<B>(offsets, len);
+    let device = tensors[0].device();
+    let order = groups.map(|groups| Order::of::<B>(groups.indices, len));
+    let tensors = tensors.into_iter().map(|tensor| match &order {
+        Some(order) => selected(tensor, axis, order.indices::<B>(&device)),
+        None => tensor,
+    });
+    let (x, operands) = with_operands(tensors.collect());
     let outside = |from: usize, until: usize| -> Option<FloatTensor<B>> {
         let mut shape: Shape = application.shape().clone();
         shape[axis] = until - from;
@@ -161,7 +177,84 @@ pub(super) fn apply<B: ReduceBackend>(
         .flatten()
         .collect::<Result<Vec<_>, _>>()?;
     let result = if parts.is_empty() { x } else { B::float_cat(parts, axis) };
-    Ok(vec![AnyTensor::Float(result)])
+    let result = AnyTensor::Float(result);
+    Ok(vec![match &order {
+        Some(order) => selected(result, axis, order.inverse().indices::<B>(&device)),
+        None => result,
+    }])
+}
+
+/// An order of the elements of an axis: that of their groups.
+struct Order(Vec<i64>);
+
+impl Order {
+    /// The order that indices say, which are those of `len` elements.
+    fn of<B: Backend>(indices: IntTensor<B>, len: usize) -> Self {
+        let read = try_read_sync(B::int_into_data(indices));
+        let data = read.and_then(Result::ok).expect("the device gives the indices of groups");
+        let last = len.saturating_sub(1) as i64;
+        Self(data.iter::<i64>().map(|index| index.clamp(0, last)).collect())
+    }
+
+    /// The order that brings elements back.
+    fn inverse(&self) -> Self {
+        let mut back = vec![0; self.0.len()];
+        for (place, &index) in self.0.iter().enumerate() {
+            back[index as usize] = place as i64;
+        }
+        Self(back)
+    }
+
+    /// The indices as a tensor of the device's integer type.
+    fn indices<B: Backend>(&self, device: &burn_backend::tensor::Device<B>) -> IntTensor<B> {
+        let dtype = get_device_settings::<B>(device).int_dtype.into();
+        let data = TensorData::new(self.0.clone(), [self.0.len()]).convert_dtype(dtype);
+        B::int_from_data(data, device)
+    }
+}
+
+/// The groups of keys.
+pub(super) fn group<B: Backend>(
+    keys: AnyTensor<B>,
+    grouping: Grouping,
+) -> Result<Results<B>, ReduceBurnError> {
+    let device = keys.device();
+    let AnyTensor::Int(keys) = keys else { unreachable!("keys are integers") };
+    let read = try_read_sync(B::int_into_data(keys));
+    let data = read.and_then(Result::ok).expect("the device gives the keys of groups");
+    let groups = grouping.groups();
+    let named = |key: i64| usize::try_from(key).unwrap_or(groups).min(groups);
+    let keys: Vec<usize> = data.iter::<i64>().map(named).collect();
+    let mut indices: Vec<i64> = (0..keys.len() as i64).collect();
+    indices.sort_by_key(|&index| keys[index as usize]);
+    let mut offsets = vec![0i64; groups + 1];
+    keys.iter().filter(|&&key| key < groups).for_each(|&key| offsets[key + 1] += 1);
+    for group in 0..groups {
+        offsets[group + 1] += offsets[group];
+    }
+    let tensor = |numbers: Vec<i64>| {
+        let len = numbers.len();
+        let data = TensorData::new(numbers, [len]).convert_dtype(grouping.dtype());
+        AnyTensor::Int(B::int_from_data(data, &device))
+    };
+    Ok(vec![tensor(indices), tensor(offsets)])
+}
+
+/// The elements of a tensor at these indices of an axis.
+fn selected<B: Backend>(tensor: AnyTensor<B>, axis: usize, indices: IntTensor<B>) -> AnyTensor<B> {
+    match tensor {
+        AnyTensor::Float(tensor) => AnyTensor::Float(B::float_select(tensor, axis, indices)),
+        AnyTensor::Int(tensor) => AnyTensor::Int(B::int_select(tensor, axis, indices)),
+        AnyTensor::Bool(tensor) => AnyTensor::Bool(B::bool_select(tensor, axis, indices)),
+    }
+}
+
+/// The indices at these positions.
+fn positions<B: Backend>(positions: IntTensor<B>, indices: IntTensor<B>) -> IntTensor<B> {
+    let (shape, dtype) = (positions.shape(), positions.dtype());
+    let flat = B::int_reshape(positions, Shape::from([shape.num_elements()]));
+    let found = B::int_select(indices, 0, flat);
+    B::int_cast(B::int_reshape(found, shape), dtype.into())
 }
 
 /// The elements of a tensor from number `from` of an axis up to number `until`.

@@ -101,7 +101,7 @@ macro_rules! functions {
         pub(crate) mod of_segments {
             use super::{
                 Basic, Bool, Float, Int, Numeric, OperatorName, OperatorOptions, Tensor, next,
-                segments::results,
+                segments::{SegmentTensors, results},
             };
             use crate::axes::AxisList;
 
@@ -135,14 +135,15 @@ macro_rules! functions {
                 pub fn $function<const D: usize, $($kind)*>(
                     tensor: Tensor<D, $input>,
                     axis: impl Into<AxisList>,
-                    offsets: Tensor<1, Int>,
+                    segments: impl Into<SegmentTensors>,
                     $($option: f64,)?
                 ) -> ($(Tensor<D, $result>),+) {
                     #[allow(unused_mut, reason = "most operators have no parameter")]
                     let mut options = OperatorOptions::default();
                     $(options.$option = $option;)?
                     let operator = OperatorName::$operator;
-                    let mut results = results(operator, options, tensor, axis.into(), offsets);
+                    let segments = segments.into();
+                    let mut results = results(operator, options, tensor, axis.into(), segments);
                     ($(next::<D, $result>(&mut results)),+)
                 }
             )*

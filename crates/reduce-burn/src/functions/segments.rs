@@ -9,10 +9,113 @@ use super::next;
 use crate::{
     application::{Application, AppliedFunction},
     axes::AxisList,
-    backend::{Operation, ReduceBackend},
+    backend::{self, Operation, ReduceBackend, reduce_segments, these},
     reduction::Reduction,
+    segmented::{GroupTensors, Grouping, Members},
     tensor::{AnyTensor, from_any, into_any},
 };
+
+/// Elements of an axis by group; see [`group_by_keys`].
+#[derive(Clone, Debug)]
+pub struct Groups {
+    keys: Tensor<1, Int>,
+    indices: Tensor<1, Int>,
+    offsets: Tensor<1, Int>,
+}
+
+impl Groups {
+    /// The group of each element.
+    pub fn keys(&self) -> &Tensor<1, Int> {
+        &self.keys
+    }
+
+    /// The elements in the order of their groups, those of a group in the order of the axis, and those
+    /// of no group last.
+    pub fn indices(&self) -> &Tensor<1, Int> {
+        &self.indices
+    }
+
+    /// Where groups begin among the indices, one more than there are groups.
+    pub fn offsets(&self) -> &Tensor<1, Int> {
+        &self.offsets
+    }
+}
+
+/// Which elements of an axis segments have: neighbours, by the offsets of segments, or those of
+/// [`Groups`].
+#[derive(Clone, Debug)]
+pub struct SegmentTensors {
+    offsets: Tensor<1, Int>,
+    groups: Option<Groups>,
+}
+
+impl SegmentTensors {
+    fn members(self) -> Members<Dispatch> {
+        let inner = |tensor: Tensor<1, Int>| into_any(tensor).into_inner();
+        let groups = self.groups.map(|Groups { keys, indices, .. }| GroupTensors {
+            indices: inner(indices),
+            keys: inner(keys),
+        });
+        Members { offsets: inner(self.offsets), groups }
+    }
+}
+
+impl From<Tensor<1, Int>> for SegmentTensors {
+    fn from(offsets: Tensor<1, Int>) -> Self {
+        Self { offsets, groups: None }
+    }
+}
+
+impl From<Groups> for SegmentTensors {
+    fn from(groups: Groups) -> Self {
+        Self { offsets: groups.offsets.clone(), groups: Some(groups) }
+    }
+}
+
+impl From<&Groups> for SegmentTensors {
+    fn from(groups: &Groups) -> Self {
+        groups.clone().into()
+    }
+}
+
+/// Groups the elements of an axis by their keys, which are in any order: element number `i` belongs to
+/// group number `keys[i]`, and to none if that is no number below `groups`. Groups serve any number of
+/// [functions](crate::segments), whose results have the number of groups in place of the axis, and
+/// are the same in every run.
+///
+/// ```
+/// use burn_tensor::{Device, Int, Tensor};
+/// use reduce_burn::segments;
+///
+/// let device = Device::flex();
+/// // The messages of four edges, [edges, features], and the node that each leads to.
+/// let messages = Tensor::<2>::from_data([[1.0], [2.0], [4.0], [8.0]], &device);
+/// let targets = Tensor::<1, Int>::from_data([1, 0, 1, 1], &device);
+/// let edges = segments::group_by_keys(targets, 3);
+/// let received = segments::sum(messages.clone(), 0, &edges); // shape [3, 1]
+/// assert_eq!(received.into_data().to_vec::<f32>().unwrap(), [2.0, 13.0, 0.0]);
+/// let attention = segments::softmax(messages, 0, &edges); // shape [4, 1]
+/// # assert_eq!(attention.dims(), [4, 1]);
+/// ```
+///
+/// # Panics
+///
+/// As [all functions](crate#errors), and for more groups than the type of the keys or 32 bits count.
+#[track_caller]
+pub fn group_by_keys(keys: Tensor<1, Int>, groups: usize) -> Groups {
+    let inner = into_any(keys.clone()).into_inner();
+    let run = || {
+        let grouping = Grouping::new::<Dispatch>(&inner, groups)?;
+        Dispatch::run(vec![AnyTensor::Int(inner)], Operation::Grouping(grouping))
+    };
+    match run() {
+        Ok(results) => {
+            let [indices, offsets] = these(results);
+            Groups { keys, indices: from_any(indices), offsets: from_any(offsets) }
+        }
+        Err(error) => panic!("{groups} groups of keys: {error}"),
+    }
+}
 
 /// The results of an operator over the segments of an axis.
 #[track_caller]
@@ -21,14 +124,14 @@ pub(super) fn results<const D: usize, K: Basic>(
     options: OperatorOptions,
     tensor: Tensor<D, K>,
     axis: AxisList,
-    offsets: Tensor<1, Int>,
+    segments: SegmentTensors,
 ) -> impl Iterator<Item = AnyTensor<Dispatch>> + use<D, K> {
-    let (tensor, offsets) = (into_any(tensor), into_any(offsets).into_inner());
+    let (tensor, members) = (into_any(tensor), segments.members());
     let shape = tensor.shape().to_vec();
     let run = || {
         let reduction = Reduction::new(operator, options, &tensor, &axis, true)?;
-        let reduction = reduction.of_segments::<Dispatch>(&offsets)?;
-        Dispatch::run(vec![tensor, AnyTensor::Int(offsets)], Operation::Reduction(reduction))
+        let reduction = reduction.of_segments(&members)?;
+        reduce_segments::<Dispatch>(tensor, members, &reduction)
     };
     match run() {
         Ok(results) => results.into_iter(),
@@ -57,10 +160,10 @@ pub(super) fn results<const D: usize, K: Basic>(
 pub fn mean<const D: usize>(
     tensor: Tensor<D>,
     axis: impl Into<AxisList>,
-    offsets: Tensor<1, Int>,
+    segments: impl Into<SegmentTensors>,
 ) -> Tensor<D> {
     let options = OperatorOptions::default();
-    next(&mut results(OperatorName::Mean, options, tensor, axis.into(), offsets))
+    next(&mut results(OperatorName::Mean, options, tensor, axis.into(), segments.into()))
 }
 
 /// [`softmax`](crate::softmax) over each segment of `axis`, as [all functions](crate::segments) of
@@ -84,9 +187,9 @@ pub fn mean<const D: usize>(
 pub fn softmax<const D: usize>(
     tensor: Tensor<D>,
     axis: impl Into<AxisList>,
-    offsets: Tensor<1, Int>,
+    segments: impl Into<SegmentTensors>,
 ) -> Tensor<D> {
-    apply(AppliedFunction::Softmax, tensor, axis.into(), offsets)
+    apply(AppliedFunction::Softmax, tensor, axis.into(), segments.into())
 }
 
 /// The logarithm of [`softmax`]. Elements that no segment has become 0.
@@ -109,9 +212,9 @@ pub fn softmax<const D: usize>(
 pub fn log_softmax<const D: usize>(
     tensor: Tensor<D>,
     axis: impl Into<AxisList>,
-    offsets: Tensor<1, Int>,
+    segments: impl Into<SegmentTensors>,
 ) -> Tensor<D> {
-    apply(AppliedFunction::LogSoftmax, tensor, axis.into(), offsets)
+    apply(AppliedFunction::LogSoftmax, tensor, axis.into(), segments.into())
 }
 
 #[track_caller]
@@ -119,18 +222,17 @@ fn apply<const D: usize>(
     function: AppliedFunction,
     tensor: Tensor<D>,
     axis: AxisList,
-    offsets: Tensor<1, Int>,
+    segments: SegmentTensors,
 ) -> Tensor<D> {
-    let (tensor, offsets) = (into_any(tensor).into_inner(), into_any(offsets).into_inner());
+    let (tensor, members) = (into_any(tensor).into_inner(), segments.members());
     let shape = tensor.shape().to_vec();
     let run = || {
         let application = Application::new::<Dispatch>(function, &tensor, &axis, &[])?;
-        let application = application.of_segments::<Dispatch>(&offsets)?;
-        let tensors = vec![AnyTensor::Float(tensor), AnyTensor::Int(offsets)];
-        Dispatch::run(tensors, Operation::Application(application))
+        let application = application.of_segments(&members)?;
+        backend::apply::<Dispatch>(tensor, Vec::new(), Some(members), &application)
     };
     match run() {
-        Ok(mut results) => from_any(results.remove(0)),
+        Ok(result) => from_any(AnyTensor::Float(result)),
         Err(error) => panic!("`{function}` of segments of a tensor of shape {shape:?}: {error}"),
     }
 }

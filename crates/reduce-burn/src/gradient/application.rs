@@ -5,10 +5,7 @@
 //! launch. Those of operands are made of Burn's operations and of reductions, in f32 at least. The
 //! statistics of a normalisation are saved, and its input before weight and bias is computed again.
 
-use burn_backend::{
-    Backend, TensorMetadata,
-    tensor::{FloatTensor, IntTensor},
-};
+use burn_backend::{Backend, TensorMetadata, tensor::FloatTensor};
 use reduce_kernels::by_name::{OperatorName, PairName};
 
 use crate::application::{Application, AppliedFunction};
@@ -17,14 +14,15 @@ use crate::{
     error::ReduceBurnError,
     geometry::repeated_axes,
     operand::{Operand, wide},
+    segmented::Members,
 };
 
 /// How the gradient of an application's result reaches its input and its operands.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplicationGradient<B: Backend> {
     application: Application,
-    /// The offsets of segments, if there are segments.
-    offsets: Option<IntTensor<B>>,
+    /// What segments have, if there are segments.
+    members: Option<Members<B>>,
     formula: Formula<B>,
 }
 
@@ -60,17 +58,17 @@ enum LogShares<B: Backend> {
 pub(crate) fn forward<B: ReduceBackend>(
     x: FloatTensor<B>,
     operands: Vec<FloatTensor<B>>,
-    offsets: Option<IntTensor<B>>,
+    members: Option<Members<B>>,
     application: &Application,
 ) -> Result<(FloatTensor<B>, ApplicationGradient<B>), ReduceBurnError> {
     let weight = operands.first().cloned();
     let (result, formula) = match application.function() {
         AppliedFunction::Softmax => {
-            let result = backend::apply::<B>(x, operands, offsets.clone(), application)?;
+            let result = backend::apply::<B>(x, operands, members.clone(), application)?;
             (result.clone(), Formula::Softmax { result })
         }
         AppliedFunction::LogSoftmax => {
-            let result = backend::apply::<B>(x.clone(), operands, offsets.clone(), application)?;
+            let result = backend::apply::<B>(x.clone(), operands, members.clone(), application)?;
             let saved = match wide(application.dtype()) == application.dtype() {
                 true => LogShares::Result(result.clone()),
                 false => LogShares::Input(x),
@@ -84,14 +82,14 @@ pub(crate) fn forward<B: ReduceBackend>(
         }
         _ => unreachable!("backward passes of tracked tensors are made of operations"),
     };
-    Ok((result, ApplicationGradient { application: application.clone(), offsets, formula }))
+    Ok((result, ApplicationGradient { application: application.clone(), members, formula }))
 }
 
 impl<B: ReduceBackend> ApplicationGradient<B> {
     /// The gradients of the input and then of the operands, from the gradient of the result. Those
     /// that are not `wanted` are `None`.
     pub(crate) fn of(self, result: FloatTensor<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
-        let Self { application, offsets, formula } = self;
+        let Self { application, members, formula } = self;
         let input = (application.dtype(), application.shape().clone());
         let targets = [&[input], application.operands()].concat();
         if application.shape().num_elements() == 0 {
@@ -99,7 +97,7 @@ impl<B: ReduceBackend> ApplicationGradient<B> {
             let zeros = |(dtype, shape)| Operand::<B>::zeros(shape, dtype, &device).0;
             return targets.into_iter().map(|target| Some(zeros(target))).collect();
         }
-        let over = Over { application: &application, offsets, wanted };
+        let over = Over { application: &application, members, wanted };
         let gradients = over
             .gradients(formula, Operand::<B>(result))
             .unwrap_or_else(|error| panic!("gradient of `{}`: {error}", application.function()));
@@ -114,7 +112,7 @@ type Gradients<B> = Vec<Option<Operand<B>>>;
 /// What a backward pass is about.
 struct Over<'a, B: Backend> {
     application: &'a Application,
-    offsets: Option<IntTensor<B>>,
+    members: Option<Members<B>>,
     /// Whether the input and each operand are tracked. At least one is.
     wanted: &'a [bool],
 }
@@ -229,8 +227,8 @@ impl<B: ReduceBackend> Over<'_, B> {
         gradient: Operand<B>,
         operands: Vec<FloatTensor<B>>,
     ) -> Result<Operand<B>, ReduceBurnError> {
-        let (offsets, axes) = (self.offsets.clone(), self.application.axes());
-        backend::applied(function, gradient, operands, offsets, axes)
+        let (members, axes) = (self.members.clone(), self.application.axes());
+        backend::applied(function, gradient, operands, members, axes)
     }
 
     fn is_wanted(&self, nth: usize) -> bool {

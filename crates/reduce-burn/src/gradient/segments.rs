@@ -18,7 +18,7 @@ use crate::{
     error::ReduceBurnError,
     operand::{Operand, wide},
     reduction::Reduction,
-    segmented::{SegmentNumbers, axis_of},
+    segmented::{GroupTensors, Members, SegmentNumbers, axis_of},
     tensor::AnyTensor,
 };
 
@@ -29,7 +29,7 @@ pub(crate) type Differentiable<B> = (AnyTensor<B>, Option<SegmentGradient<B>>);
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentGradient<B: Backend> {
     reduction: Reduction,
-    offsets: IntTensor<B>,
+    members: Members<B>,
     formula: Formula<B>,
 }
 
@@ -59,17 +59,17 @@ pub(crate) fn has_formula(operator: OperatorName) -> bool {
 /// tracked, with their gradients.
 pub(crate) fn forward<B: ReduceBackend>(
     x: FloatTensor<B>,
-    offsets: IntTensor<B>,
+    members: Members<B>,
     reduction: &Reduction,
 ) -> Result<Vec<Differentiable<B>>, ReduceBurnError> {
     use OperatorName::{LogSumExp, Max, MaxWithIndex, Mean, Min, MinMax, MinWithIndex, Sum};
 
     let run = |reduction: &Reduction| {
-        reduce_segments::<B>(AnyTensor::Float(x.clone()), offsets.clone(), reduction)
+        reduce_segments::<B>(AnyTensor::Float(x.clone()), members.clone(), reduction)
     };
     let with = |result: FloatTensor<B>, formula: Formula<B>| {
-        let (reduction, offsets) = (reduction.clone(), offsets.clone());
-        (AnyTensor::Float(result), Some(SegmentGradient { reduction, offsets, formula }))
+        let (reduction, members) = (reduction.clone(), members.clone());
+        (AnyTensor::Float(result), Some(SegmentGradient { reduction, members, formula }))
     };
     let selected = |operator| {
         let (value, index) = float_and_int(run(&reduction.with(operator))?);
@@ -99,14 +99,14 @@ pub(crate) fn forward<B: ReduceBackend>(
 impl<B: ReduceBackend> SegmentGradient<B> {
     /// The gradient of the input, from the gradient of the result.
     pub(crate) fn of(self, result: FloatTensor<B>) -> FloatTensor<B> {
-        let Self { reduction, offsets, formula } = self;
+        let Self { reduction, members, formula } = self;
         let shape = reduction.input_shape().clone();
         let (_, dtype) = reduction.input();
         if shape.num_elements() == 0 || reduction.output_shape().num_elements() == 0 {
             return Operand::<B>::zeros(shape, dtype, &result.device()).0;
         }
         let gradient = Operand::<B>(result).wide();
-        let over = axis_of(reduction.axes()).and_then(|axis| Over::new(offsets, axis, shape));
+        let over = axis_of(reduction.axes()).and_then(|axis| Over::new(members, axis, shape));
         let over =
             over.unwrap_or_else(|error| panic!("gradient of `{}`: {error}", reduction.operator()));
         match formula {
@@ -142,11 +142,19 @@ struct Over<B: Backend> {
 }
 
 impl<B: ReduceBackend> Over<B> {
-    fn new(offsets: IntTensor<B>, axis: usize, shape: Shape) -> Result<Self, ReduceBurnError> {
+    fn new(members: Members<B>, axis: usize, shape: Shape) -> Result<Self, ReduceBurnError> {
+        let Members { offsets, groups } = members;
         let operation = SegmentNumbers::new::<B>(&offsets, shape[axis])?;
-        let tensors = vec![AnyTensor::Int(offsets.clone())];
-        let [numbers] = these(B::run(tensors, Operation::SegmentNumbers(operation))?);
-        let AnyTensor::Int(numbers) = numbers else { unreachable!("numbers are integers") };
+        let numbers = match groups {
+            // Keys are the numbers of groups.
+            Some(GroupTensors { keys, .. }) => keys,
+            None => {
+                let tensors = vec![AnyTensor::Int(offsets.clone())];
+                let [numbers] = these(B::run(tensors, Operation::SegmentNumbers(operation))?);
+                let AnyTensor::Int(numbers) = numbers else { unreachable!("numbers are integers") };
+                numbers
+            }
+        };
         let dtype = get_device_settings::<B>(&offsets.device()).bool_dtype;
         let last = operation.segments().count() as i64 - 1;
         let before = B::int_lower_elem(numbers.clone(), 0.into(), dtype);

@@ -1,7 +1,7 @@
 //! Segments on devices, beside those of burn-flex.
 
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
-use reduce_burn::segments;
+use reduce_burn::segments::{self, Groups, SegmentTensors};
 
 use crate::values::{assert_close, flex, has};
 
@@ -16,6 +16,17 @@ fn data(len: usize) -> Vec<f32> {
     (0..len).map(|n| ((n * 7919 % 101) as f32 - 50.0) * 0.0625).collect()
 }
 
+/// Groups of 300 elements by keys in any order, of which some name none.
+fn groups(device: &Device) -> Groups {
+    let keys: Vec<i32> = (0..300).map(|n| n * 7919 % 23 - 2).collect();
+    segments::group_by_keys(Tensor::from_data(TensorData::new(keys, [300]), device), 20)
+}
+
+/// Segments of both kinds.
+fn members(device: &Device) -> [SegmentTensors; 2] {
+    [offsets(device).into(), groups(device).into()]
+}
+
 /// Reductions and softmax of floats along each axis that has segments.
 pub(crate) fn values(device: &Device) {
     for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 2e-3), (DType::BF16, 2e-2)] {
@@ -25,9 +36,10 @@ pub(crate) fn values(device: &Device) {
         for shape in [[300, 2, 3], [2, 3, 300]] {
             let axis = if shape[0] == 300 { 0 } else { 2 };
             let data = TensorData::new(data(1800), shape).convert_dtype(dtype);
-            let found = |device: &Device| {
+            let found = |device: &Device, kind: usize| {
                 let x = || Tensor::<3>::from_data(data.clone(), (device, dtype));
-                let at = || offsets(device);
+                let members = members(device);
+                let at = || members[kind].clone();
                 [
                     segments::sum(x(), axis, at()),
                     segments::mean(x(), axis, at()),
@@ -39,9 +51,12 @@ pub(crate) fn values(device: &Device) {
                 ]
                 .map(Tensor::into_data)
             };
-            for (nth, (found, expected)) in found(device).iter().zip(&found(&flex())).enumerate() {
-                let case = format!("{dtype:?} {shape:?}, function {nth}");
-                assert_close(found, expected, tolerance, &case);
+            for kind in [0, 1] {
+                let (found, expected) = (found(device, kind), found(&flex(), kind));
+                for (nth, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let case = format!("{dtype:?} {shape:?}, kind {kind}, function {nth}");
+                    assert_close(found, expected, tolerance, &case);
+                }
             }
         }
     }
@@ -55,15 +70,16 @@ pub(crate) fn values(device: &Device) {
 
 /// Gradients of all formulas.
 pub(crate) fn gradients(device: &Device) {
-    let found = |device: &Device, nth: usize| {
+    let found = |device: &Device, nth: usize, kind: usize| {
         let data = TensorData::new(data(1800), [300, 6]);
         let x = Tensor::<2>::from_data(data, device).require_grad();
-        let at = offsets(device);
+        let [offsets, groups] = members(device);
+        let at = if kind == 0 { offsets } else { groups };
         let result = match nth {
             0 => segments::sum(x.clone(), 0, at),
-            1 => segments::mean(x.clone(), 0, at).narrow(0, 1, 20),
-            2 => segments::max(x.clone(), 0, at).narrow(0, 1, 20),
-            3 => segments::logsumexp(x.clone(), 0, at).narrow(0, 1, 20),
+            1 => segments::mean(x.clone(), 0, at).narrow(0, 1, 18),
+            2 => segments::max(x.clone(), 0, at).narrow(0, 1, 18),
+            3 => segments::logsumexp(x.clone(), 0, at).narrow(0, 1, 18),
             4 => segments::softmax(x.clone(), 0, at),
             _ => segments::log_softmax(x.clone(), 0, at),
         };
@@ -73,8 +89,8 @@ pub(crate) fn gradients(device: &Device) {
         let weighted = (result * Tensor::from_data(weights, device)).sum();
         x.grad(&weighted.backward()).expect("the tensor is tracked").into_data()
     };
-    for nth in 0..6 {
-        let (own, expected) = (found(device, nth), found(&flex().autodiff(), nth));
-        assert_close(&own, &expected, 1e-5, &format!("gradient of function {nth}"));
+    for (nth, kind) in (0..6).flat_map(|nth| [(nth, 0), (nth, 1)]) {
+        let (own, expected) = (found(device, nth, kind), found(&flex().autodiff(), nth, kind));
+        assert_close(&own, &expected, 1e-5, &format!("gradient of function {nth}, kind {kind}"));
     }
 }
