@@ -125,6 +125,22 @@ impl<T> Groups<T> {
 /// used in any number of reductions and applications. For keys that are sorted already,
 /// [`offsets_of_sorted_keys`](crate::segments::offsets_of_sorted_keys) is enough.
 ///
+/// ```no_run
+/// use reduce_kernels::{Max, ReduceError, Sum, cubecl, reduce, segments::group_by_keys};
+///
+/// # use cubecl::{prelude::*, std::tensor::TensorHandle};
+/// // The sum and the largest of the payments of each of 1000 users, which are in any order.
+/// # fn example(
+/// #     client: &Client,
+/// #     payments: &TensorHandle,
+/// #     users: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// let groups = group_by_keys(client, users, 1000)?;
+/// let paid = reduce(Sum, payments).grouped(&groups).run(client)?;
+/// let largest = reduce(Max, payments).grouped(&groups).run(client)?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// Keys of several dimensions or of another type, more groups than their type or 32 bits count, and
