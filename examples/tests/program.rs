@@ -63,6 +63,32 @@ fn an_array_is_reduced_into_a_file() {
     assert_eq!(Array::read(&output).unwrap().shape, [1, 3, 1]);
 }
 
+/// Groups by keys from a file have a result each, and a program says how many there are.
+#[test]
+fn groups_are_reduced_into_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.npy"), folder.path().join("out.npy"));
+    let keys = folder.path().join("keys.npy");
+    array(&[6, 2], |i| i as f32).write(&input).unwrap();
+    write_raw(&keys, &[6], npyz::Order::C, &[2i32, 0, -1, 2, 0, 7]);
+    let arguments = [text(&input), "--op", "sum", "--axes", "0", "--keys", text(&keys)];
+    let groups = ["--groups", "3"];
+    let written = ["--output", text(&output), "--json"];
+    let report = json(&[&arguments[..], &groups, &written].concat());
+    assert_eq!(report["groups"], 3);
+    assert_eq!(report["output_shape"], serde_json::json!([3, 2]));
+    let expected = [10.0, 12.0, 0.0, 0.0, 6.0, 8.0];
+    assert_eq!(Array::read(&output).unwrap(), array(&[3, 2], |i| expected[i]));
+    let said = String::from_utf8(reduce(&[&arguments[..], &groups].concat()).stdout).unwrap();
+    assert!(said.contains("over axes [0] in 3 groups gives f32 [3, 2]"), "{said}");
+
+    assert!(!reduce(&arguments).status.success(), "the number of groups is missing");
+    write_raw(&keys, &[5], npyz::Order::C, &[2i32, 0, -1, 2, 0]);
+    let refused = reduce(&[&arguments[..], &groups].concat());
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("groups of 5 elements are not those of an axis of 6"), "{said}");
+}
+
 /// Segments by offsets from a file have a result each; wrong offsets are named.
 #[test]
 fn segments_are_reduced_into_a_file() {

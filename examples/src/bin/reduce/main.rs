@@ -20,7 +20,9 @@ use reduce_kernels::{
     pairs::reduce_pair,
     planner::{Choice, Estimate, Plan, Refusal, ScheduleKind, SegmentsPlan, reduced_axes},
     plans::{Numerics, use_numerics},
-    reduce, storage_type,
+    reduce,
+    segments::{SegmentedReduction, group_by_keys},
+    storage_type,
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, OnDevice, Staged,
@@ -79,6 +81,19 @@ struct Arguments {
     /// of one dimension, of integers of 32 or 64 bits.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "keepdims"])]
     segments: Option<PathBuf>,
+    /// Keys of the elements of the axis, in any order: element number `i` belongs to the group that key
+    /// number `i` names, and each group is reduced to a result of its own. An array of one dimension, of
+    /// integers of 32 or 64 bits. Keys that are no number below --groups name none.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "groups",
+        conflicts_with_all = ["apply", "keepdims", "segments"]
+    )]
+    keys: Option<PathBuf>,
+    /// The number of groups that keys name.
+    #[arg(long, value_name = "COUNT", requires = "keys")]
+    groups: Option<usize>,
     #[command(flatten)]
     parameters: Parameters,
     #[command(flatten)]
@@ -177,6 +192,8 @@ struct Report {
     axes: Vec<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<usize>,
     output_shape: Vec<usize>,
     device: String,
     backend: String,
@@ -316,8 +333,13 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (input, axes) = arguments.read()?;
     let read = |path: &Option<PathBuf>| path.as_deref().map(Array::read).transpose();
     let (second, offsets) = (read(&arguments.with)?, read(&arguments.segments)?);
-    let (second, offsets) = (second.as_ref(), offsets.as_ref());
-    let work = Work { arguments, operation, input: &input, second, offsets, axes: &axes };
+    let (keys, second) = (read(&arguments.keys)?, second.as_ref());
+    let segments = match (&offsets, &keys, arguments.groups) {
+        (Some(offsets), ..) => Some(Segments::Neighbours(offsets)),
+        (_, Some(keys), Some(groups)) => Some(Segments::Keyed(keys, groups)),
+        _ => None,
+    };
+    let work = Work { arguments, operation, input: &input, second, segments, axes: &axes };
     let (report, results) = on_device(arguments.backend, work)??;
     arguments.write(&results)?;
     if arguments.json {
@@ -387,8 +409,17 @@ struct Work<'a> {
     operation: Operation,
     input: &'a Array,
     second: Option<&'a Array>,
-    offsets: Option<&'a Array>,
+    segments: Option<Segments<'a>>,
     axes: &'a [usize],
+}
+
+/// What says which elements of the axis each result is of.
+#[derive(Clone, Copy)]
+enum Segments<'a> {
+    /// Offsets of neighbouring elements.
+    Neighbours(&'a Array),
+    /// Keys in any order, of so many groups.
+    Keyed(&'a Array, usize),
 }
 
 impl OnDevice for Work<'_> {
@@ -430,22 +461,19 @@ impl Work<'_> {
         if let Some(element) = arguments.accumulate {
             reduction = reduction.accumulate_in(element);
         }
-        if let Some(offsets) = self.offsets {
-            let offsets = upload(client, offsets);
-            let segments = || reduction.clone().segments(&offsets);
-            segments().check_offsets(client)?;
-            let problem = segments().problem()?;
-            let chosen = match problem.segments() * problem.axis().outputs() {
-                0 => None,
-                _ => Some(Chosen::segments(&segments().choose(client)?)),
-            };
-            let (outputs, microseconds) =
-                time(client, || Ok(O::Results::into_list(segments().run(client)?)))?;
-            let results = download(client, &outputs)?;
-            return Ok((
-                self.report(place, chosen, problem.bytes(), &results, microseconds),
-                results,
-            ));
+        match self.segments {
+            Some(Segments::Neighbours(offsets)) => {
+                let offsets = upload(client, offsets);
+                let segments = || reduction.clone().segments(&offsets);
+                segments().check_offsets(client)?;
+                return self.reduce_segments(client, segments, place);
+            }
+            Some(Segments::Keyed(keys, groups)) => {
+                let groups = group_by_keys(client, &upload(client, keys), groups)?;
+                let segments = || reduction.clone().grouped(&groups);
+                return self.reduce_segments(client, segments, place);
+            }
+            None => {}
         }
         let problem = reduction.problem()?;
         let chosen = match problem.outputs() {
@@ -458,6 +486,23 @@ impl Work<'_> {
         Ok((self.report(place, chosen, problem.bytes(), &results, microseconds), results))
     }
 
+    fn reduce_segments<'a, O: Operator>(
+        self,
+        client: &Client,
+        segments: impl Fn() -> SegmentedReduction<'a, O, TensorHandle>,
+        place: Place,
+    ) -> Result<(Report, Vec<Array>), ResultError> {
+        let problem = segments().problem()?;
+        let chosen = match problem.segments() * problem.axis().outputs() {
+            0 => None,
+            _ => Some(Chosen::segments(&segments().choose(client)?)),
+        };
+        let (outputs, microseconds) =
+            time(client, || Ok(O::Results::into_list(segments().run(client)?)))?;
+        let results = download(client, &outputs)?;
+        Ok((self.report(place, chosen, problem.bytes(), &results, microseconds), results))
+    }
+
     fn report(
         self,
         place: Place,
@@ -466,7 +511,7 @@ impl Work<'_> {
         results: &[Array],
         microseconds: f64,
     ) -> Report {
-        let Work { arguments, operation, input, second, offsets, axes } = self;
+        let Work { arguments, operation, input, second, segments, axes } = self;
         let (plan, plan_in_words, expected_microseconds, estimate, refused) = match chosen {
             Some(Chosen { plan, words, expected_microseconds, estimate, refused }) => {
                 (Some(plan), words, expected_microseconds, Some(estimate), refused)
@@ -484,7 +529,11 @@ impl Work<'_> {
             with: second
                 .map(|second| Second { dtype: second.element, shape: second.shape.clone() }),
             axes: axes.to_vec(),
-            segments: offsets.map(|offsets| offsets.shape[0] - 1),
+            segments: match segments {
+                Some(Segments::Neighbours(offsets)) => Some(offsets.shape[0] - 1),
+                _ => None,
+            },
+            groups: arguments.groups,
             output_shape: results[0].shape.clone(),
             device: place.device,
             backend: place.backend.to_string(),
@@ -548,9 +597,10 @@ fn print(report: &Report, explain: bool) -> io::Result<()> {
         Some(Second { dtype, shape }) => format!(" and {dtype} {shape:?}"),
         None => String::new(),
     };
-    let segments = match report.segments {
-        Some(segments) => format!(" in {}", counted(segments, "segment")),
-        None => String::new(),
+    let segments = match (report.segments, report.groups) {
+        (Some(segments), _) => format!(" in {}", counted(segments, "segment")),
+        (None, Some(groups)) => format!(" in {}", counted(groups, "group")),
+        (None, None) => String::new(),
     };
     say(format_args!(
         "{op} of {dtype} {shape:?}{second} over axes {axes:?}{segments} gives {types} \

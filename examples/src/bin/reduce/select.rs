@@ -127,6 +127,7 @@ impl Arguments {
             ("fill", fill.is_some() && !is_mask),
             ("with", self.with.is_some()),
             ("segments", self.segments.is_some()),
+            ("keys", self.keys.is_some()),
             ("accumulate", self.accumulate.is_some()),
             ("type", self.result_type.is_some() && !has_type),
         ];

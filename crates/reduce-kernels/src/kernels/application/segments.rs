@@ -19,11 +19,10 @@ use crate::{
             output_of,
         },
         companion::tile_offset,
-        geometry::{Companion, Geometry, locate},
+        geometry::{Companion, Geometry},
         load::{AtEnd, Loaded, edge_slots, load_edge},
         segments::{Crew, Least, Regions, SegmentNumbers},
-        share::Share,
-        team::place,
+        share::{Share, share_among_cubes},
         total::has_edges,
     },
     operator::{Offset, Parameters, Real, RealTypes, Reals, Single, Wide},
@@ -58,12 +57,10 @@ pub(crate) fn apply_to_segments(
     let least = Least::new(comptime![Crew::whole_cube(team)]);
     sync_cube();
     let units = comptime![team.units_per_tile as usize];
-    let tiles_per_cube = comptime![team.tiles_per_cube()];
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS - block * cubes;
-    let place = place(team);
-    let tile =
-        locate(geometry, block * tiles_per_cube + place.tile as usize, access, tiles_per_cube);
+    let Share { tile, place, .. } =
+        share_among_cubes(&input, geometry, block, cube, cubes, access, team);
     let loads = geometry.loads_per_tile;
     let turn = comptime![units * access.loads_in_flight];
     let each = loads.div_ceil(turn).div_ceil(cubes) * turn;
