@@ -17,7 +17,7 @@ use crate::{
         },
     },
     input::{Input, sealed::Layout},
-    operator::Operator,
+    operator::{Arity, Operator},
     reduction::{Outputs, Reduction},
     segments::SegmentedReduction,
 };
@@ -239,7 +239,7 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
     /// Those of [`group_by_keys`] and of [`SegmentedReduction::run`], and keys of another number of
     /// elements than the axis has.
     pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
-        self.with(client, |reduction| reduction.run(client))
+        self.with(client, None, |reduction| reduction.run(client))
     }
 
     /// The same into `output`; see [`SegmentedReduction::run_into`].
@@ -252,13 +252,19 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
         client: &Client,
         output: Outputs<O, TensorBinding>,
     ) -> Result<(), ReduceError> {
-        self.with(client, |reduction| reduction.run_into(client, output))
+        let outputs = O::Results::into_list(output);
+        let layout = (&outputs[0].shape[..], &outputs[0].strides[..]);
+        self.with(client, Some(layout), |reduction| {
+            reduction.run_into(client, O::Results::each(|nth| outputs[nth].clone()))
+        })
     }
 
-    /// Groups the keys, and calls with the reduction of the groups.
+    /// Groups the keys, and calls with the reduction of the groups. `output` is the shape and the
+    /// strides of supplied outputs.
     fn with<R>(
         self,
         client: &Client,
+        output: Option<(&[usize], &[usize])>,
         call: impl FnOnce(SegmentedReduction<'_, O, TensorHandle>) -> Result<R, ReduceError>,
     ) -> Result<R, ReduceError> {
         let Self { reduction, keys, groups } = self;
@@ -274,6 +280,7 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
             TensorHandle::new_contiguous(shape.to_vec(), stand_in, storage_type(element));
         let known = reduction.segments(&stand_in);
         known.check(client)?;
+        known.call(output)?.stated()?;
         let len = known.problem()?.entries();
         if len != of_keys.count {
             return Err(Reason::GroupedElements { keys: of_keys.count, len }.into());

@@ -191,6 +191,20 @@ pub(crate) fn by_keys(client: &Client) {
     let found = read::<u32>(client, &positions, 2 * count);
     assert_eq!(found, read::<u32>(client, &expected, 2 * count));
 
+    let own = tensor_of(client, ElementType::F32, &vec![POISON; 8 * count], &[count, 2], &[2, 1]);
+    reduce(Sum, &rows)
+        .over(0)
+        .by_keys(&keys, count)
+        .run_into(client, own.clone().binding())
+        .unwrap();
+    let expected = reduce(Sum, &rows).over(0).grouped(&groups).run(client).unwrap();
+    let found = read::<f32>(client, &own, 2 * count);
+    assert_eq!(found, read::<f32>(client, &expected, 2 * count));
+    let other = tensor(client, &vec![0.0f32; count], &[count, 1], &[1, 1]);
+    let refused = reduce(Sum, &rows).over(0).by_keys(&keys, count);
+    let refused = refused.run_into(client, other.binding()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Shape);
+
     let few = tensor_of(client, ElementType::F32, &bytes, &[len - 1], &[1]);
     let refused = reduce(Sum, &few).by_keys(&keys, count).run(client).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Shape);
