@@ -56,6 +56,7 @@ fn hostile_plans_are_refused() {
     };
     assert!(matches!(refused(&|plan| plan.digit_bits = 0), Illegal::Grouping { .. }));
     assert!(matches!(refused(&|plan| plan.digit_bits = 13), Illegal::Grouping { .. }));
+    assert!(matches!(refused(&|plan| plan.digit_bits = u32::MAX), Illegal::Grouping { .. }));
     assert!(matches!(refused(&|plan| plan.keys_per_unit = 0), Illegal::Grouping { .. }));
     assert!(matches!(refused(&|plan| plan.keys_per_unit = 33), Illegal::Grouping { .. }));
     assert!(matches!(refused(&|plan| plan.units_per_cube = 96), Illegal::NotPowerOfTwo { .. }));

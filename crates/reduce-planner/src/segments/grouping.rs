@@ -165,10 +165,10 @@ impl GroupingPlan {
         device: &Device,
     ) -> Result<(), PlanError> {
         device.check()?;
-        let counts = self.counts(keys);
-        let span = keys.max(groups.saturating_add(1)).max(counts);
+        self.obeys_rules(keys, carried, device).map_err(|reason| device.unfit(self, reason))?;
+        let span = keys.max(groups.saturating_add(1)).max(self.counts(keys));
         limits::check_index_span(span as u64, device)?;
-        self.obeys_rules(keys, carried, device).map_err(|reason| device.unfit(self, reason))
+        Ok(())
     }
 
     fn obeys_rules(&self, keys: usize, carried: usize, device: &Device) -> Result<(), Illegal> {
@@ -192,7 +192,7 @@ impl GroupingPlan {
 }
 
 impl fmt::Display for GroupingPlan {
-    /// One line, such as `grouping: digits of 9 bits, cubes of 256 units with 16 keys each, counted in
+    /// One line, such as `grouping: digits of 8 bits, cubes of 256 units with 16 keys each, counted in
     /// planes of 32`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { units_per_cube, keys_per_unit, combine, digit_bits } = self;
