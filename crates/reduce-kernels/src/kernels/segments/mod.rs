@@ -13,6 +13,7 @@ mod grouping;
 mod inside;
 mod keys;
 mod lengths;
+mod marked;
 mod merge;
 mod regions;
 mod step;
@@ -21,15 +22,14 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction, SegmentsPlan};
 
 use self::{
-    carry::{Carry, Tail},
-    crew::{meet, unit_of_crew},
+    crew::unit_of_crew,
     fetch::Fetched,
     inside::Inside,
+    marked::mark_and_take,
     regions::{Bounds, Offsets, Places},
-    step::{Board, TOGETHER},
+    step::Board,
 };
 use super::{
-    accumulate::is_large,
     args::{Input, InputArrays, KernelTypes, PartialArrays, TargetArrays, input_of, partials_of},
     geometry::{Geometry, Tile, locate},
     reducer::Reducer,
@@ -149,7 +149,6 @@ fn reduce_tiles<N: Width>(
     let numbers = reading.regions.numbers;
     let tiles = numbers.tiles * numbers.blocks;
     let board = Board::<N>::new(reading);
-    let carry = Carry::<N>::new(reading.reducer);
     // The grid may hold a few cubes past the last, which have no tiles.
     let mut number = select(CUBE_POS < cubes, CUBE_POS, tiles);
     while number < tiles {
@@ -157,7 +156,7 @@ fn reduce_tiles<N: Width>(
         let output = number / numbers.tiles * side_by_side + beside as usize;
         let share = reading.outputs(output, place, side_by_side);
         let nth = number % numbers.tiles;
-        reduce_tile::<N>(target, partials, &board, &carry, nth, &share, reading);
+        reduce_tile::<N>(target, partials, &board, nth, &share, reading);
         number += cubes;
     }
 }
@@ -168,7 +167,6 @@ fn reduce_tile<N: Width>(
     target: &mut Target,
     partials: &mut Columns<AccumulatorTypes, Single>,
     board: &Board<N>,
-    carry: &Carry<N>,
     nth: usize,
     share: &Share<'_>,
     reading: &Reading<'_>,
@@ -187,11 +185,12 @@ fn reduce_tile<N: Width>(
     // Regions that end before the first element have none.
     let first_region = select(begin == 0, 0usize, found);
     let unit = unit_of_crew(crew) as usize;
-    let mut region = first_region;
-    let mut own = regions.offsets(region + unit);
-    let mut region_offset = regions.offset(region);
-    let mut of_strip = reducer.identity::<N>();
-    let mut has_ends = false.runtime();
+    let mut running = Running::<N> {
+        rest: reducer.identity::<N>(),
+        region: first_region,
+        offset: regions.offset(first_region),
+        offsets: regions.offsets(first_region + unit),
+    };
     let mut inside = Inside::<N>::nothing(reducer);
     let mut is_inside = false.runtime();
     // Along the reduction, the loads of the next step are issued before those of a step are used.
@@ -212,66 +211,41 @@ fn reduce_tile<N: Width>(
         }
         let now = fetched.copied();
         let whole = start >= places.before && next_start <= end;
-        let region_end = places.place(regions.end_at(region_offset, region));
+        let region_end = places.place(regions.end_at(running.offset, running.region));
         let goes_through = whole && region_end > stop;
+        if !goes_through {
+            board.show(&now, share.place.member, members);
+        }
+        if ahead && goes_on {
+            fetched.issue(share, &places, next_start, members);
+        }
         if goes_through {
-            if ahead && goes_on {
-                fetched.issue(share, &places, next_start, members);
-            }
             let with = inside.with(&now, start, &places, share, reducer, members);
             inside.of_blocks = with.of_blocks;
             inside.of_loads = with.of_loads;
             is_inside = true;
         }
         if is_inside && (!goes_through || !goes_on) {
-            let total = reducer.merge::<N>(of_strip, inside.total(share, reducer));
-            of_strip = board.for_all(total, share);
+            let total = reducer.merge::<N>(running.rest, inside.total(share, reducer));
+            running.rest = board.for_all(total, share);
             let nothing = Inside::<N>::nothing(reducer);
             inside.of_blocks = nothing.of_blocks;
             inside.of_loads = nothing.of_loads;
             is_inside = false;
         }
         if !goes_through {
-            board.show(&now, share.place.member, members);
-            let next = board.mark_ends(reading, &places, region, &own, start, stop);
-            if ahead && goes_on {
-                fetched.issue(share, &places, next_start, members);
-            }
-            let following = regions.offsets(next + unit);
-            let following_offset = regions.offset(next);
-
-            // What the unit has of the region that began before its share waits for the others.
-            let word = board.ends_of(share.place.member);
-            let rest = board.take_share(&now, word, start, &places, share, reducer);
-            let tail = Tail::new(rest, u32::cast_from(word != 0));
-            let (before, behind) = carry.through(&tail, of_strip, share, reducer);
-            if comptime![!crew.in_plane] {
-                board.tell(behind, false.runtime(), share);
-            }
-            if word != 0 {
-                board.put_before(before, word, share, reducer);
-            }
-            // Units of outputs side by side have the same ends.
-            let beside = if comptime![crew.in_plane] { 0u32.runtime() } else { share.place.tile };
-            if beside == 0 {
-                board.clear(share.place.member);
-            }
-            meet(crew);
-            of_strip = behind;
-            if comptime![!crew.in_plane] {
-                of_strip = board.told(share.place.tile).rest;
-            }
-
-            let step = Step { strip: begin, start, stop, next };
-            finish_regions::<N>(target, board, region, &own, &step, share, reading);
-            has_ends = has_ends || next != region;
-            region = next;
-            region_offset = following_offset;
-            own.before = following.before;
-            own.own = following.own;
+            let step = Step { strip: begin, start, stop };
+            let behind = mark_and_take::<N>(target, board, &now, &running, &step, share, reading);
+            running.rest = behind.rest;
+            running.region = behind.region;
+            running.offset = behind.offset;
+            running.offsets.before = behind.offsets.before;
+            running.offsets.own = behind.offsets.own;
         }
         start = next_start;
     }
+    let of_strip = running.rest;
+    let has_ends = running.region != first_region;
     // What strips have of regions that go on in others of the tile, in the order of the strips.
     board.tell(of_strip, has_ends, share);
     sync_cube();
@@ -326,69 +300,37 @@ fn with_strips_before<N: Width>(
     total
 }
 
-/// A step whose regions are finished.
+/// The places where a strip begins, where a step of it begins, and where that ends.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Step {
-    /// The places where its strip begins, where the step begins, and where it ends.
     strip: usize,
     start: usize,
     stop: usize,
-    /// The first region that ends behind it.
-    next: usize,
 }
 
-/// Stores the results of the regions from `first` on that end in a step, and keeps the part of the
-/// one that began in an earlier strip. `own` are the offsets of the region that comes as many behind the
-/// first as the unit behind the first one.
-#[cube]
-fn finish_regions<N: Width>(
-    target: &mut Target,
-    board: &Board<N>,
-    first: usize,
-    own: &Offsets,
-    step: &Step,
-    share: &Share<'_>,
-    reading: &Reading<'_>,
-) {
-    let reducer = reading.reducer;
-    let members = comptime![reducer.team.units_per_tile as usize];
-    let places = Places::of(share.tile.input, reading.regions.numbers.len, comptime![share.access]);
-    // Members have a region each, so that results are stored side by side.
-    let mut region = first + share.place.member as usize;
-    if comptime![share.access.direction == Direction::Along] {
-        if region < step.next {
-            let bounds = reading.regions.bounds_at(own, region, &places);
-            finish_region::<N>(target, board, region, &bounds, step, share, reading);
-        }
-        region += members;
-    }
-    let together = comptime![if is_large(reducer.operator) { 1 } else { TOGETHER }];
-    while region < step.next {
-        let mut several = Sequence::<Offsets>::new();
-        #[unroll]
-        for k in 0..together {
-            several.push(reading.regions.offsets(region + k * members));
-        }
-        #[unroll]
-        for k in 0..together {
-            let nth = region + k * members;
-            if nth < step.next {
-                let bounds = reading.regions.bounds_at(several.index(k), nth, &places);
-                finish_region::<N>(target, board, nth, &bounds, step, share, reading);
-            }
-        }
-        region += comptime![together * members];
-    }
+/// What is known of a strip up to some place.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Running<N: Width> {
+    /// What it has of the region that goes on.
+    rest: Accumulator<N>,
+    /// The number of that region, the offset with which it ends, and the offsets of the region that
+    /// comes as many behind it as the unit behind the first one of its crew.
+    region: usize,
+    offset: Offset,
+    offsets: Offsets,
 }
 
-/// Stores the result of a region that ends in a step, or keeps its part.
+/// Stores the result of a region that ends in a step, or keeps its part: `accumulator` is what it has
+/// there, and that of no elements where the region [has none](has_elements).
 #[cube]
 fn finish_region<N: Width>(
     target: &mut Target,
     board: &Board<N>,
     region: usize,
     bounds: &Bounds,
+    accumulator: Accumulator<N>,
     step: &Step,
     share: &Share<'_>,
     reading: &Reading<'_>,
@@ -396,19 +338,20 @@ fn finish_region<N: Width>(
     let (regions, reducer) = (reading.regions, reading.reducer);
     let Bounds { begin, end } = *bounds;
     let (segment, exists) = regions.segment(region);
-    let has_elements = begin < end && end > step.start && end <= step.stop;
-    let mut accumulator = board.nothing();
-    let mut len = regions.numbers.zero;
-    if has_elements {
-        accumulator = board.ended_with(end - 1 - step.start, share.place.tile);
-        len = end - begin;
-    }
+    let has_elements = has_elements(bounds, step);
+    let len = select(has_elements, end - begin, regions.numbers.zero);
     let began_before = has_elements && begin < step.strip;
     if exists && began_before {
         board.keep_head(accumulator, share);
     } else if exists {
         put::<N>(target, accumulator, segment, len, share, regions, reducer);
     }
+}
+
+/// Whether a region has elements and ends in a step.
+#[cube]
+fn has_elements(bounds: &Bounds, step: &Step) -> bool {
+    bounds.begin < bounds.end && bounds.end > step.start && bounds.end <= step.stop
 }
 
 /// Writes what becomes of the accumulator of a segment of `len` elements, for the outputs of a share.

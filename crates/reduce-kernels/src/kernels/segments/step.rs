@@ -6,7 +6,7 @@ use reduce_planner::{Direction, SegmentsPlan};
 
 use super::{
     Reading,
-    carry::{Tail, Tails},
+    carry::{Carry, Tail, Tails},
     crew::{Crew, unit_of_crew},
     fetch::{Fetched, position_of},
     regions::{Bounds, Least, Offsets, Places},
@@ -47,6 +47,7 @@ pub(super) struct Board<N: Width> {
     goes_on: Tails<N>,
     heads: Columns<AccumulatorTypes, N>,
     pub(super) least: Least,
+    pub(super) carry: Carry<N>,
     /// Where the memory of the unit's crew begins: its loads, words of ends, and cells.
     first_load: usize,
     first_word: usize,
@@ -121,6 +122,7 @@ impl<N: Width> Board<N> {
             goes_on,
             heads,
             least,
+            carry: Carry::new(reducer),
             first_load: nth * vectors,
             first_word: nth * members,
             first_cell: nth * cells,
