@@ -115,7 +115,7 @@ pub use problem::{
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
-pub use segments::{Digit, GroupingPlan, SegmentsPlan, choose_segments};
+pub use segments::{Digit, GroupingPlan, SegmentsMerge, SegmentsPlan, choose_segments};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};
 pub use top_k::{TopKMethod, TopKPlan, TopKReason, candidates_top_k, choose_top_k};

@@ -3,8 +3,8 @@
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedSpec, Combine, Device, Direction,
     ElementType, Illegal, IndicesSpec, InputSpec, Numerics, OperatorClass, OutputSpec, PlanError,
-    Planned, Problem, ProblemError, Role, SegmentsPlan, SegmentsProblem, SegmentsSpec,
-    choose_segments, force_applied, row_major_strides,
+    Planned, Problem, ProblemError, Role, SegmentsMerge, SegmentsPlan, SegmentsProblem,
+    SegmentsSpec, choose_segments, force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -49,8 +49,8 @@ fn plans_follow_the_axis() {
     };
     assert_eq!(
         sentence(ElementType::F32, &[1 << 26], 0, 1000),
-        "segments: 2 launches, 391 cubes of 256 units in planes of 32, tiles of 42 steps of 4096 \
-         elements, 1 side by side; vectors of 4 along the reduction with head and tail peeled, 4 \
+        "segments: 1 launch that looks back, 391 cubes of 256 units in planes of 32, tiles of 42 steps of \
+         4096 elements, 1 side by side; vectors of 4 along the reduction with head and tail peeled, 4 \
          loads in flight"
     );
     assert_eq!(
@@ -59,9 +59,32 @@ fn plans_follow_the_axis() {
     );
     assert_eq!(
         sentence(ElementType::F32, &[1 << 20, 64], 0, 65536),
-        "segments: 2 launches, 512 cubes of 256 units, tiles of 16 steps of 128 elements, 16 side by \
-         side; vectors of 4 across outputs, 8 loads in flight"
+        "segments: 1 launch that looks back, 512 cubes of 128 units, tiles of 16 steps of 128 elements, \
+         16 side by side; vectors of 4 across outputs, 16 loads in flight"
     );
+    // Many columns of two bytes still have a unit each that looks back.
+    let columns = chosen(&stated(ElementType::BF16, &[1 << 20, 1024], 0, 100), &device);
+    assert_eq!(columns.merge, SegmentsMerge::LookBack, "{columns}");
+    assert_eq!(columns.outputs_of_cube(), columns.units_per_cube);
+    // Large accumulators have short tiles, if cubes look back.
+    let mean_var = |device: &Device| {
+        let class = OperatorClass::new("mean_var", 12);
+        let input = InputSpec {
+            element: ElementType::F32,
+            shape: &[1 << 26],
+            strides: &[1],
+            alignment: 256,
+        };
+        let output = OutputSpec { elements: &[ElementType::F32; 2], strides: Some(&[]) };
+        let whole = Problem::new(class, &input, Some(&[0]), &output).unwrap();
+        let offsets = ElementType::I32;
+        let spec = SegmentsSpec { segments: 1000, segment_stride: 1, offsets, indices: None };
+        chosen(&SegmentsProblem::new(whole, &spec).unwrap(), device)
+    };
+    let mut waits_for_none = device.clone();
+    waits_for_none.forward_progress = false;
+    let (looks_back, second) = (mean_var(&device), mean_var(&waits_for_none));
+    assert!(looks_back.tile() < second.tile() / 2, "{looks_back} {second}");
     // Few elements have few cubes, however many segments there are.
     assert_eq!(chosen(&stated(ElementType::F32, &[10_000], 0, 3), &device).cubes, 3);
     assert_eq!(chosen(&stated(ElementType::F32, &[10], 0, 1 << 16), &device).cubes, 1);
@@ -153,7 +176,8 @@ fn hostile_plans_are_refused() {
         }
     };
     assert!(matches!(refused(&|plan| plan.units_per_cube = 0), Illegal::NotPowerOfTwo { .. }));
-    assert!(matches!(refused(&|plan| plan.merging_units = 5), Illegal::NotPowerOfTwo { .. }));
+    let second = |units_per_cube| SegmentsMerge::SecondLaunch { units_per_cube };
+    assert!(matches!(refused(&|plan| plan.merge = second(5)), Illegal::NotPowerOfTwo { .. }));
     for side_by_side in [0, 2, 3] {
         let SegmentsPlan { cubes, steps, .. } = plan;
         let expected = Illegal::SegmentTiles { side_by_side, cubes, steps };
@@ -182,6 +206,57 @@ fn hostile_plans_are_refused() {
     let mut other = plan;
     other.version = 0;
     assert!(matches!(other.check(&problem, &device), Err(PlanError::Version { .. })));
+}
+
+/// Cubes look back where the device promises that those they wait for go on, and where nothing forbids
+/// it. Elsewhere a second launch merges.
+#[test]
+fn cubes_look_back_where_they_may() {
+    let problem = stated(ElementType::F32, &[1 << 20], 0, 100);
+    let wide = stated(ElementType::F32, &[1 << 15, 1 << 20], 0, 100);
+    let h200 = Device::h200();
+    assert_eq!(chosen(&problem, &h200).merge, SegmentsMerge::LookBack);
+    assert_eq!(chosen(&problem, &h200).partials(&problem), 0);
+    let changed = |change: &dyn Fn(&mut Device)| {
+        let mut device = Device::h200();
+        change(&mut device);
+        device
+    };
+    let without: [(&SegmentsProblem, Device, &dyn Fn(Illegal) -> bool); 5] = [
+        (&problem, changed(&|device| device.forward_progress = false), &|reason| {
+            reason == Illegal::NoForwardProgress
+        }),
+        (&problem, changed(&|device| device.wide_atomics = false), &|reason| {
+            reason == Illegal::NoWideAtomics
+        }),
+        (&problem, changed(&|device| device.tuning.applied.cubes_wait = false), &|reason| {
+            reason == Illegal::WaitingForbidden
+        }),
+        (&problem, changed(&|device| device.tuning.applied.published_bytes = 100), &|reason| {
+            matches!(reason, Illegal::PublishedPartials { max: 100, .. })
+        }),
+        (&wide, h200.clone(), &|reason| matches!(reason, Illegal::PublishedPartials { .. })),
+    ];
+    for (problem, device, expected) in without {
+        let mut plan = chosen(problem, &device);
+        assert!(matches!(plan.merge, SegmentsMerge::SecondLaunch { .. }), "{plan}");
+        assert!(plan.partials(problem) > 0 && plan.published_words(problem, 1).is_none());
+        plan.merge = SegmentsMerge::LookBack;
+        match plan.check(problem, &device).unwrap_err() {
+            PlanError::Unfit { reason, .. } => assert!(expected(reason.clone()), "{reason}"),
+            other => panic!("{other}"),
+        }
+    }
+    // Fewer units than outputs could not merge them.
+    let columns = stated(ElementType::F32, &[1 << 20, 64], 0, 100);
+    let mut plan = chosen(&columns, &h200);
+    (plan.units_per_cube, plan.side_by_side) = (32, 32);
+    match plan.check(&columns, &h200).unwrap_err() {
+        PlanError::Unfit { reason, .. } => {
+            assert_eq!(reason, Illegal::MergeBelowOutputs { units: 32, outputs: 128 });
+        }
+        other => panic!("{other}"),
+    }
 }
 
 /// Planes take steps of their own only if each can wait alone, or is alone in its cube.
@@ -267,7 +342,7 @@ fn applied_results_are_stored() {
     };
     assert_eq!(
         sentence(&[1 << 26], 1000),
-        "separately: segments: 2 launches, 391 cubes of 256 units in planes of 32, tiles of 42 steps \
+        "separately: segments: 1 launch that looks back, 391 cubes of 256 units in planes of 32, tiles of 42 steps \
          of 4096 elements, 1 side by side; vectors of 4 along the reduction with head and tail peeled, \
          4 loads in flight; then applied with 128 units and 8192 cubes per output, 1 per cube; vectors \
          of 4 along the reduction, 4 loads in flight"

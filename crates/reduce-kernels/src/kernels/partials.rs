@@ -189,7 +189,7 @@ impl Published {
     }
 
     /// Publishes the accumulator of `output`.
-    fn publish(
+    pub(super) fn publish(
         &self,
         published: &[Atomic<u64>],
         cube: usize,
@@ -249,6 +249,17 @@ impl Published {
         published: &[Atomic<u64>],
         reducer: &Reducer<'_>,
     ) -> Accumulator<Single> {
+        self.merge_from(published, 0usize, self.cubes, reducer)
+    }
+
+    /// [`merge`](Self::merge) of what `cubes` cubes from number `first` on published.
+    pub(super) fn merge_from(
+        &self,
+        published: &[Atomic<u64>],
+        first: usize,
+        cubes: usize,
+        reducer: &Reducer<'_>,
+    ) -> Accumulator<Single> {
         let team = comptime![reducer.team];
         let words = comptime![self.words];
         let cubes_in_flight = comptime![(WORDS_IN_FLIGHT / words).max(1)];
@@ -259,17 +270,17 @@ impl Published {
         let units = comptime![team.merging_units.min(team.units_per_tile) as usize];
         let member = if comptime![units < team.units_per_tile as usize] {
             let merges = place.member < comptime![units as u32];
-            select(merges, place.member as usize, self.cubes)
+            select(merges, place.member as usize, cubes)
         } else {
             place.member as usize
         };
-        let own = CubesOfUnit::of(member, units, self.cubes, comptime![reducer.operator]);
+        let own = CubesOfUnit::of(member, units, cubes, comptime![reducer.operator]);
         let zero = unknown_zero(self.cubes, self.first);
         let tree = tree_of_partials(comptime![reducer.operator]);
         let mut total = reducer.identity::<Single>();
         // The loop is counted. A `while` over the same rounds lost its results on Mesa's software
         // adapter: the words were taken, and the result was never written. The cause was not found.
-        let rounds = self.cubes.div_ceil(comptime![cubes_in_flight * units]);
+        let rounds = cubes.div_ceil(comptime![cubes_in_flight * units]);
         for round in 0..rounds {
             let cube = own.first + round * (cubes_in_flight * own.step);
             let mut taken = Sequence::<u64>::new();
@@ -281,7 +292,7 @@ impl Published {
                 for word in 0..words {
                     let mut found = 0u64;
                     if from < own.end {
-                        found = published[self.at(from, output, word)].load();
+                        found = published[self.at(first + from, output, word)].load();
                     }
                     taken.push(found);
                 }
@@ -298,7 +309,7 @@ impl Published {
                         // here. Lanes that have no partial must not spin: Mesa's software adapter
                         // leaves a loop after 65535 turns, and those of idle lanes count.
                         while found < self.mark {
-                            found = published[self.at(from, output, word)].load();
+                            found = published[self.at(first + from, output, word)].load();
                         }
                         bits.push(u32::cast_from(found));
                     }

@@ -135,6 +135,7 @@ macro_rules! suite {
                 segments_of_every_type: segments::every_type;
                 segments_by_every_plan: segments::every_plan;
                 segments_in_many_runs: segments::many_runs;
+                segments_of_many_tiles: segments::many_tiles;
                 segments_of_two_inputs: segments::two_inputs;
                 segments_without_elements: segments::empty;
                 segments_with_hostile_offsets: segments::hostile_offsets;

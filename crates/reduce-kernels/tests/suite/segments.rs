@@ -10,8 +10,8 @@ use reduce_kernels::{
     operators::{ArgMax, LogSumExp, MinMax},
     pairs::{WeightedMean, reduce_pair},
     planner::{
-        Combine, Direction, Illegal, Numerics, PlanError, ProblemError, SegmentsPlan,
-        row_major_strides, span,
+        Combine, Direction, Illegal, Numerics, PlanError, ProblemError, SegmentsMerge,
+        SegmentsPlan, row_major_strides, span,
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     reduce,
@@ -324,6 +324,7 @@ pub(crate) fn every_type(client: &Client) {
 /// Plans of any shape give right results, and the number of cubes changes no bit.
 pub(crate) fn every_plan(client: &Client) {
     let device = capable_device(client);
+    let mut looked_back = 0;
     for (case, side_by_side) in [
         (Case::contiguous(&[3001], &[0]), vec![1]),
         (Case::contiguous(&[2, 3000], &[1]), vec![1]),
@@ -342,16 +343,29 @@ pub(crate) fn every_plan(client: &Client) {
                     let mut plan = chosen;
                     plan.access = plan.access.with_loads_in_flight(loads);
                     (plan.units_per_cube, plan.side_by_side) = (units, side_by_side);
-                    (plan.merging_units, plan.steps) = (units, units.ilog2() % 4 + 1);
+                    plan.steps = units.ilog2() % 4 + 1;
+                    let merges = [
+                        SegmentsMerge::SecondLaunch { units_per_cube: units },
+                        SegmentsMerge::LookBack,
+                    ];
                     let mut combines = vec![Combine::Shared];
                     let lanes = device.plane_size_min;
                     let planes = units == lanes || units > lanes && device.plane_barriers;
                     if plan.access.direction == Direction::Along && planes {
                         combines.push(Combine::Plane { lanes });
                     }
-                    for combine in combines {
-                        plan.combine = combine;
-                        plan.check(&reduction.problem().unwrap(), &device).unwrap();
+                    for (combine, merge) in
+                        combines.iter().flat_map(|&combine| merges.map(|merge| (combine, merge)))
+                    {
+                        (plan.combine, plan.merge) = (combine, merge);
+                        let may_run = plan.check(&reduction.problem().unwrap(), &device);
+                        if merge == SegmentsMerge::LookBack {
+                            if may_run.is_err() {
+                                continue;
+                            }
+                            looked_back += 1;
+                        }
+                        may_run.unwrap();
                         let run = |cubes: u32| {
                             let plan = plan_with(plan, cubes);
                             check::<MinMax>(client, &case, ElementType::F32, offsets, Some(plan))
@@ -365,6 +379,39 @@ pub(crate) fn every_plan(client: &Client) {
                         }
                     }
                 }
+            }
+        }
+    }
+    assert!(looked_back >= 8 || !device.forward_progress, "{looked_back} plans looked back");
+}
+
+/// Segments that lie in hundreds of tiles, which many cubes take in turn, give the same bits in every
+/// run, for any number of cubes and however their tiles are merged.
+pub(crate) fn many_tiles(client: &Client) {
+    const LEN: usize = 300_000;
+
+    let device = capable_device(client);
+    let case = Case::contiguous(&[LEN], &[0]);
+    for offsets in [vec![0, LEN], vec![0, 17, LEN / 2, LEN - 3, LEN - 3, LEN]] {
+        let words: Vec<u32> = offsets.iter().map(|&offset| offset as u32).collect();
+        let at = tensor(client, &words, &[words.len()], &[1]);
+        let x = tensor(client, &vec![1f32; LEN], &[LEN], &[1]);
+        let reduction = reduce(MeanVar { correction: 0.0 }, &x).segments(&at);
+        let mut plan = reduction.choose(client).unwrap().plan;
+        plan.steps = 1;
+        for merge in [SegmentsMerge::SecondLaunch { units_per_cube: 64 }, SegmentsMerge::LookBack] {
+            plan.merge = merge;
+            if plan.check(&reduction.problem().unwrap(), &device).is_err() {
+                assert!(merge == SegmentsMerge::LookBack && !device.forward_progress);
+                continue;
+            }
+            let run = |cubes: u32| {
+                let plan = plan_with(plan, cubes);
+                check::<MeanVar>(client, &case, ElementType::F32, &offsets, Some(plan)).unwrap()
+            };
+            let expected = run(1);
+            for cubes in [2, 7, 1000] {
+                assert!(run(cubes) == expected, "{plan} and {cubes} cubes");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The choice of a plan for segments, step by step.
 
-use super::plan::{SegmentsPlan, check_device};
+use super::plan::{SegmentsMerge, SegmentsPlan, check_device};
 use crate::{
     choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
     device::Device,
@@ -44,33 +44,67 @@ pub fn choose_segments(
         Direction::Along => tuning.elements_per_unit / access.vector,
         Direction::Across => tuning.rows_per_unit,
     };
-    let loads = loads.clamp(1, Access::MOST_LOADS_IN_FLIGHT);
+    let access = access.with_loads_in_flight(loads.clamp(1, Access::MOST_LOADS_IN_FLIGHT));
 
-    // 2. Neighbouring units read neighbouring outputs, if there are any.
-    let units = floor_power_of_two(tuning.units_per_cube.min(device.max_units_per_cube).into());
+    // 2. A launch costs more than waiting for tiles that were begun earlier.
+    let units = u64::from(tuning.merging_units.min(device.max_units_per_cube));
+    let second = SegmentsMerge::SecondLaunch { units_per_cube: narrow(floor_power_of_two(units)) };
+    let looks_back = planned(SegmentsMerge::LookBack, access, problem, device);
+    let plan = match looks_back.check(problem, device) {
+        Ok(()) => looks_back,
+        Err(_) => planned(second, access, problem, device),
+    };
+    plan.check(problem, device)?;
+    let estimate = plan.estimate(problem, device);
+    Ok(Choice::only(plan, estimate))
+}
+
+/// A plan that reads in this way and merges in this one, if the device can.
+fn planned(
+    merge: SegmentsMerge,
+    access: Access,
+    problem: &SegmentsProblem,
+    device: &Device,
+) -> SegmentsPlan {
+    let (axis, tuning) = (problem.axis(), device.tuning.segments);
+    let large = axis.operator().accumulator_bytes >= tuning.large_bytes;
+    let (units, resident) = match access.direction {
+        Direction::Along if large && merge == SegmentsMerge::LookBack => {
+            (tuning.large_units_per_cube, tuning.large_units_along)
+        }
+        Direction::Along => (tuning.units_per_cube, tuning.units_along),
+        Direction::Across => (tuning.units_per_cube_across, tuning.units_across),
+    };
+
+    // 3. Neighbouring units read neighbouring outputs, if there are any.
+    let units = floor_power_of_two(units.min(device.max_units_per_cube).into());
+    let most_side_by_side = |units: u64| match merge {
+        // Each output needs a unit that looks back.
+        SegmentsMerge::LookBack => (units / access.outputs_per_tile().max(1) as u64).max(1),
+        SegmentsMerge::SecondLaunch { .. } => units,
+    };
     let side_by_side = match access.direction {
         Direction::Along => 1,
         Direction::Across => {
             let row = access.inner_len(axis).div_ceil(access.vector).max(1) as u64;
-            row.next_power_of_two().min(tuning.side_by_side.into()).min(units)
+            row.next_power_of_two().min(tuning.side_by_side.into()).min(most_side_by_side(units))
         }
     };
-    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let mut plan = SegmentsPlan {
         version: SegmentsPlan::VERSION,
-        access: access.with_loads_in_flight(loads),
+        access,
         units_per_cube: narrow(units),
         side_by_side: narrow(side_by_side),
         combine: Combine::Shared,
         steps: 1,
         cubes: 1,
-        merging_units: narrow(units.min(tuning.merging_units.into())),
+        merge,
     };
 
-    // 3. What they tell each other fits shared memory, of which cubes take no more than leaves room
+    // 4. What they tell each other fits shared memory, of which cubes take no more than leaves room
     //    for others.
-    let most = device.shared_memory_bytes.min(tuning.shared_bytes);
-    while plan.shared_bytes(problem) > most {
+    let most_bytes = device.shared_memory_bytes.min(tuning.shared_bytes);
+    while plan.shared_bytes(problem) > most_bytes {
         let loads = plan.access.loads_in_flight;
         if plan.units_per_cube > tuning.fewest_units {
             plan.units_per_cube /= 2;
@@ -81,27 +115,26 @@ pub fn choose_segments(
         } else {
             break;
         }
-        plan.side_by_side = plan.side_by_side.min(plan.units_per_cube);
-    }
-
-    // 4. Planes take steps of their own, without barriers of the cube.
-    let in_planes =
-        SegmentsPlan { combine: Combine::Plane { lanes: device.plane_size_min }, ..plan };
-    if in_planes.check(problem, device).is_ok() {
-        plan = in_planes;
+        let most = most_side_by_side(plan.units_per_cube.into());
+        plan.side_by_side = plan.side_by_side.min(narrow(most));
     }
 
     // 5. A cube has one tile, of as many steps as it takes.
-    let resident = match access.direction {
-        Direction::Along => tuning.units_along,
-        Direction::Across => tuning.units_across,
-    };
     let most = cubes_wanted(device, (resident / plan.units_per_cube).max(1)).max(1);
     let steps = plan.in_parts_of(plan.step(), problem) as u64;
     let of_all = plan.blocks(problem).saturating_mul(steps);
     plan.steps = narrow(of_all.div_ceil(most).clamp(1, steps.min(tuning.most_steps.into())));
     plan.cubes = narrow(plan.blocks(problem).saturating_mul(plan.tiles(problem) as u64).max(1));
-    plan.check(problem, device)?;
-    let estimate = plan.estimate(problem, device);
-    Ok(Choice::only(plan, estimate))
+
+    // 6. Planes take steps of their own, without barriers of the cube.
+    let lanes = device.plane_size_min;
+    let in_planes = SegmentsPlan { combine: Combine::Plane { lanes }, ..plan };
+    match in_planes.check(problem, device) {
+        Ok(()) => in_planes,
+        Err(_) => plan,
+    }
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

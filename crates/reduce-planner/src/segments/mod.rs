@@ -11,4 +11,4 @@ mod plan;
 
 pub use choose::choose_segments;
 pub use grouping::{Digit, GroupingPlan};
-pub use plan::SegmentsPlan;
+pub use plan::{SegmentsMerge, SegmentsPlan};

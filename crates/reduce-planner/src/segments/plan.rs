@@ -7,7 +7,7 @@ use crate::{
     error::PlanError,
     estimate::Estimate,
     illegal::{Illegal, Quantity},
-    limits,
+    limits::{self, NARROW_LIMIT},
     plan::{
         Access, Combine,
         check::{check_access, check_lanes, fits_bindings, fits_grid, fits_shared, power_of_two},
@@ -38,14 +38,31 @@ pub struct SegmentsPlan {
     pub steps: u32,
     /// Cubes, which take tiles in turn. Bits do not depend on it.
     pub cubes: u32,
-    /// Units of a cube of the second launch, a power of two. There is a cube for each tile, which
-    /// merges what lies in several.
-    pub merging_units: u32,
+    /// Who merges what a segment has in several tiles.
+    pub merge: SegmentsMerge,
+}
+
+/// Who merges what a segment has in several tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+#[non_exhaustive]
+pub enum SegmentsMerge {
+    /// The cube in whose tile it ends, which looks back at the tiles before and waits for them
+    /// (Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016, on
+    /// which this is a variation without inclusive prefixes). Cubes take tiles in the order in which
+    /// they begin.
+    LookBack,
+    /// A second launch, with a cube for each tile.
+    SecondLaunch {
+        /// Units of such a cube, a power of two.
+        units_per_cube: u32,
+    },
 }
 
 impl SegmentsPlan {
     /// The version that this planner makes and runs.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// Shares whose accumulators one unit merges before those of all are.
     pub const MERGED_BY_A_UNIT: u32 = 16;
@@ -95,10 +112,39 @@ impl SegmentsPlan {
         places.div_ceil(elements.max(1)).max(1)
     }
 
-    /// Blocks of outputs that cubes of the first launch have side by side.
+    /// Blocks of outputs that cubes have side by side.
     #[must_use]
     pub fn blocks(&self, problem: &SegmentsProblem) -> u64 {
         div_ceil(self.access.output_tiles(problem.axis()), u64::from(self.side_by_side.max(1)))
+    }
+
+    /// Outputs, one by one, that a cube has side by side.
+    #[must_use]
+    pub const fn outputs_of_cube(&self) -> u32 {
+        self.side_by_side.saturating_mul(self.access.outputs_per_tile() as u32)
+    }
+
+    /// 64-bit words in which tiles publish their parts, if an accumulator has `words` of 32 bits: a
+    /// word for each of them, and one more for each block of outputs. `None` if a second launch
+    /// merges.
+    #[must_use]
+    pub fn published_words(&self, problem: &SegmentsProblem, words: usize) -> Option<u64> {
+        match self.merge {
+            SegmentsMerge::LookBack => {
+                let parts = u64::from(self.outputs_of_cube()).saturating_mul(words as u64);
+                let of_block = parts.saturating_mul(self.tiles(problem) as u64).saturating_add(1);
+                Some(self.blocks(problem).saturating_mul(of_block))
+            }
+            SegmentsMerge::SecondLaunch { .. } => None,
+        }
+    }
+
+    /// Units of a cube of the second launch, and 0 if there is none.
+    const fn merging_units(&self) -> u32 {
+        match self.merge {
+            SegmentsMerge::LookBack => 0,
+            SegmentsMerge::SecondLaunch { units_per_cube } => units_per_cube,
+        }
     }
 
     /// Outputs, one by one, that a cube of the second launch has side by side. Its other units merge
@@ -109,22 +155,28 @@ impl SegmentsPlan {
         let outputs = outputs.and_then(|outputs| u32::try_from(outputs).ok()).unwrap_or(u32::MAX);
         match self.access.direction {
             Direction::Along => 1,
-            Direction::Across => self.merging_units.min(outputs),
+            Direction::Across => self.merging_units().min(outputs),
         }
     }
 
-    /// Cubes of the second launch.
+    /// Cubes of the second launch, if there is one.
     #[must_use]
     pub fn merging_cubes(&self, problem: &SegmentsProblem) -> u64 {
+        if self.merge == SegmentsMerge::LookBack {
+            return 0;
+        }
         let outputs = problem.axis().outputs() as u64;
         let blocks = div_ceil(outputs, u64::from(self.merged_side_by_side(problem).max(1)));
         blocks.saturating_mul(self.tiles(problem) as u64)
     }
 
-    /// Accumulators that tiles leave: of the segment that a tile ends and of the one that it begins,
-    /// of each output.
+    /// Accumulators that tiles leave for a second launch: of the segment that a tile ends and of the
+    /// one that it begins, of each output.
     #[must_use]
     pub fn partials(&self, problem: &SegmentsProblem) -> usize {
+        if self.merge == SegmentsMerge::LookBack {
+            return 0;
+        }
         let of_outputs = problem.axis().outputs().saturating_mul(2);
         of_outputs.saturating_mul(self.tiles(problem))
     }
@@ -160,9 +212,17 @@ impl SegmentsPlan {
             Combine::Plane { .. } => 1,
             Combine::Shared => 1 + 2 * self.side_by_side as usize + units,
         };
+        // Those of the region that goes on into a tile, of the tiles before it, and a tree for these.
+        let outputs = self.outputs_of_cube() as usize;
+        let (looking_back, numbers) = match self.merge {
+            SegmentsMerge::LookBack => (outputs.saturating_mul(2).saturating_add(units), 7),
+            SegmentsMerge::SecondLaunch { .. } => (0, 0),
+        };
         let records = cells.saturating_add(tails).saturating_add(others);
-        let words = members + tails + 3;
+        let words = members + tails + 3 + numbers;
         let accumulators = records.saturating_mul(accumulator.saturating_mul(width));
+        let looking_back = looking_back.saturating_mul(accumulator);
+        let accumulators = accumulators.saturating_add(looking_back);
         loaded.saturating_add(accumulators).saturating_add(words * size_of::<u32>())
     }
 
@@ -199,7 +259,6 @@ impl SegmentsPlan {
         }
         let most = device.max_units_per_cube;
         power_of_two(Quantity::UnitsPerCube, self.units_per_cube, most)?;
-        power_of_two(Quantity::UnitsPerMergingCube, self.merging_units, most)?;
         let fits = self.side_by_side.is_power_of_two() && self.side_by_side <= self.units_per_cube;
         let lone = direction == Direction::Across || self.side_by_side == 1;
         if !fits || !lone || self.cubes == 0 || self.steps == 0 {
@@ -220,28 +279,83 @@ impl SegmentsPlan {
                 return Err(Illegal::SegmentPlanes { units, lanes });
             }
         }
+        match self.merge {
+            SegmentsMerge::LookBack => self.may_look_back(problem, device)?,
+            SegmentsMerge::SecondLaunch { units_per_cube } => {
+                let most = device.max_units_per_cube;
+                power_of_two(Quantity::UnitsPerMergingCube, units_per_cube, most)?;
+            }
+        }
         fits_shared(self.shared_bytes(problem), device)?;
         // The input as vectors and as elements, the second input likewise, the offsets,
         // the indices, results as
         // elements and as vectors, and a field of partials each.
         let inputs = 2 + if axis.second().is_some() { 2 } else { 0 };
         let indices = usize::from(problem.indices().is_some());
-        let bindings = inputs + indices + 1 + 2 * axis.results().len() + axis.operator().fields;
+        let parts = match self.merge {
+            SegmentsMerge::LookBack => 1,
+            SegmentsMerge::SecondLaunch { .. } => axis.operator().fields,
+        };
+        let bindings = inputs + indices + 1 + 2 * axis.results().len() + parts;
         fits_bindings(bindings, device)?;
         fits_grid(self.cubes.into(), false, device)?;
         fits_grid(self.merging_cubes(problem), true, device)
     }
 
-    /// What the plan should take for `problem` on `device`: the bytes at the bandwidth, and two
+    /// Cubes may wait for tiles that others have begun before theirs: however many there are, those
+    /// that run go on.
+    fn may_look_back(&self, problem: &SegmentsProblem, device: &Device) -> Result<(), Illegal> {
+        if !device.tuning.applied.cubes_wait {
+            return Err(Illegal::WaitingForbidden);
+        }
+        if !device.forward_progress {
+            return Err(Illegal::NoForwardProgress);
+        }
+        if !device.wide_atomics {
+            return Err(Illegal::NoWideAtomics);
+        }
+        let units = self.units_per_cube;
+        let outputs = u64::from(self.outputs_of_cube());
+        if outputs > u64::from(units) {
+            return Err(Illegal::MergeBelowOutputs { units, outputs });
+        }
+        if units < device.plane_size_max {
+            return Err(Illegal::MergeBelowPlane { units, plane: device.plane_size_max });
+        }
+        // Cubes count tiles, and each of them one more than there are.
+        let tiles = self.blocks(problem).saturating_mul(self.tiles(problem) as u64);
+        let counted = tiles.saturating_add(2 * u64::from(self.cubes));
+        if counted > NARROW_LIMIT {
+            return Err(Illegal::TooManyTiles { tiles: counted, max: NARROW_LIMIT });
+        }
+        let words = problem.axis().operator().accumulator_bytes.div_ceil(size_of::<u32>());
+        let bytes = self.published_words(problem, words).unwrap_or(0).saturating_mul(8);
+        let max = device.tuning.applied.published_bytes;
+        match bytes > max {
+            true => Err(Illegal::PublishedPartials { bytes, max }),
+            false => Ok(()),
+        }
+    }
+
+    /// Launches of the plan.
+    const fn launches(&self) -> u32 {
+        match self.merge {
+            SegmentsMerge::LookBack => 1,
+            SegmentsMerge::SecondLaunch { .. } => 2,
+        }
+    }
+
+    /// What the plan should take for `problem` on `device`: the bytes at the bandwidth, and its
     /// launches.
     #[must_use]
     pub fn estimate(&self, problem: &SegmentsProblem, device: &Device) -> Estimate {
         let profile = &device.profile;
+        let launches = f64::from(self.launches());
         let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
         Estimate::streamed(
-            2.0 * profile.launch_ns as f64,
-            2.0 * profile.gap_ns as f64,
-            2.0 * profile.latency_ns as f64,
+            launches * profile.launch_ns as f64,
+            launches * profile.gap_ns as f64,
+            launches * profile.latency_ns as f64,
             problem.bytes() as f64 / bandwidth,
             1.0,
         )
@@ -263,15 +377,20 @@ pub(super) fn check_device(problem: &SegmentsProblem, device: &Device) -> Result
 }
 
 impl fmt::Display for SegmentsPlan {
-    /// One line, such as `segments: 2 launches, 1024 cubes of 256 units, tiles of 16 steps of 4096
-    /// elements, 1 side by side; vectors of 4 along the reduction, 4 loads in flight`.
+    /// One line, such as `segments: 1 launch that looks back, 391 cubes of 256 units in planes of 32,
+    /// tiles of 42 steps of 4096 elements, 1 side by side; vectors of 4 along the reduction, 4 loads
+    /// in flight`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { access, units_per_cube: units, side_by_side, cubes, steps, .. } = self;
         let step = self.step();
         write!(
             f,
-            "segments: 2 launches, {cubes} cubes of {units} units{lanes}, tiles of {steps} steps of \
+            "segments: {launches}, {cubes} cubes of {units} units{lanes}, tiles of {steps} steps of \
              {step} elements, {side_by_side} side by side; {access}",
+            launches = match self.merge {
+                SegmentsMerge::LookBack => "1 launch that looks back",
+                SegmentsMerge::SecondLaunch { .. } => "2 launches",
+            },
             lanes = match self.combine {
                 Combine::Plane { lanes } => format!(" in planes of {lanes}"),
                 Combine::Shared => String::new(),

@@ -19,11 +19,11 @@ use crate::{
         companion::second_access,
         launched::{Kernel, Launches, dimensions},
         reduce::{Inputs, check_layouts},
-        scratch::{Stream, partials},
+        scratch::{Stream, Words, partials, words},
     },
     kernels::{
         args::{IndexArrayLaunch, KernelTypesArg, TargetArraysLaunch},
-        segments::{SegmentNumbersLaunch, merge_segments, reduce_segments},
+        segments::{PublishedArrayLaunch, SegmentNumbersLaunch, merge_segments, reduce_segments},
     },
     operator::ParametersLaunch,
 };
@@ -82,7 +82,7 @@ impl PreparedSegments {
         Ok(outputs)
     }
 
-    /// Launches both kernels. `stream` is the client's stream if it is known.
+    /// Launches the kernels. `stream` is the client's stream if it is known.
     fn launch(
         &self,
         client: &Client,
@@ -104,8 +104,13 @@ impl PreparedSegments {
         let stream = stream.unwrap_or_else(|| client.empty(1).stream.value);
         let fields = &reduction.signature.fields[..self.operator.0.fields];
         let fields = fields.iter().map(|field| field.bytes());
-        let len = launches.plan.partials(problem).max(1);
-        let partials = partials(client, stream, len, fields)?;
+        let (published, partials) = match launches.published {
+            Some(count) => (Some(words(client, stream, count)?), Vec::new()),
+            None => {
+                let len = launches.plan.partials(problem).max(1);
+                (None, partials(client, stream, len, fields)?)
+            }
+        };
         let launch = SegmentsLaunch {
             client,
             prepared: self,
@@ -115,6 +120,7 @@ impl PreparedSegments {
             members,
             outputs,
             partials,
+            published,
         };
         self.noted.launch(client, |each| self.kernels(client, each));
         launch.read();
@@ -145,15 +151,16 @@ impl PreparedSegments {
 impl Launches for PreparedSegments {
     fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
         let Some(launches) = &self.launches else { return };
-        let SegmentsLaunches { plan, address, readers, mergers, merging, .. } = launches;
+        let SegmentsLaunches { plan, address, readers, mergers, .. } = launches;
         let axis = self.stated.problem.axis();
         let types = self.reading_types(client, launches);
-        let reading = (types, self.operator, *address, plan.access, *readers);
+        let looks_back = launches.published.is_some();
+        let reading = (types, self.operator, *address, plan.access, *readers, looks_back);
         let dims = (dimensions(axis), second_access(axis, plan.access));
         each(Kernel::new("reduce_segments", (reading, dims)));
-        if merging.is_some() {
+        if let Some((mergers, _)) = *mergers {
             let types = self.merging_types(client);
-            let merging = (types, self.operator, *address, plan.access, *mergers);
+            let merging = (types, self.operator, *address, plan.access, mergers);
             let members = plan.units_per_output();
             each(Kernel::new("merge_segments", (merging, members, axis.kept().len())));
         }
@@ -169,7 +176,9 @@ struct SegmentsLaunch<'a> {
     inputs: Inputs<'a>,
     members: BoundMembers<'a>,
     outputs: Vec<Bound<'static>>,
+    /// What a second launch merges, or what tiles publish.
     partials: Vec<Bound<'static>>,
+    published: Option<Words>,
 }
 
 impl SegmentsLaunch<'_> {
@@ -187,7 +196,8 @@ impl SegmentsLaunch<'_> {
         // that every vector load is aligned and inside its inner dimension. The kernel reads as many
         // offsets as there are, takes no element from outside of the axis and writes no other
         // results, whatever the offsets are. The buffers of partials hold two for each tile and
-        // output.
+        // output, or there are as many words as the plan publishes. Only launches of this stream use
+        // them, one after the other.
         unsafe {
             reduce_segments::launch_unchecked(
                 self.client,
@@ -199,6 +209,7 @@ impl SegmentsLaunch<'_> {
                 self.members.offsets.elements(),
                 self.target(),
                 partial_arrays(&self.partials),
+                self.published(),
                 geometry(axis, &reading),
                 self.numbers(),
                 self.parameters(),
@@ -211,8 +222,8 @@ impl SegmentsLaunch<'_> {
     }
 
     fn merge(&self) {
-        let SegmentsLaunches { plan, address, mergers, merging, .. } = *self.launches;
-        let Some(grid) = merging else { return };
+        let SegmentsLaunches { plan, address, mergers, .. } = *self.launches;
+        let Some((mergers, grid)) = mergers else { return };
         let axis = self.prepared.stated.problem.axis();
         // SAFETY: as in `read`. Of the partials, only those are read that tiles have left.
         unsafe {
@@ -243,6 +254,13 @@ impl SegmentsLaunch<'_> {
         let (indices, spec) = self.members.indices.as_ref().zip(members.indices)?;
         let len = problem.axis().reduction_len();
         Some(IndexArrayLaunch::new(indices.elements(), spec.stride, spec.count, len))
+    }
+
+    /// The words in which tiles publish their parts, if they do.
+    fn published(&self) -> PublishedArrayLaunch {
+        let words = self.published.as_ref().map(|published| published.words.elements());
+        let mark = self.published.as_ref().map_or(0, |published| published.mark);
+        PublishedArrayLaunch::new(words.into(), mark)
     }
 
     fn numbers(&self) -> SegmentNumbersLaunch {

@@ -4,8 +4,8 @@ use std::{borrow::Cow, cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Combine, Device, Illegal, IndicesSpec, PlanError, ProblemError, Role, SegmentsPlan,
-    SegmentsProblem, SegmentsSpec, check_limits, row_major_strides,
+    Combine, Device, Illegal, IndicesSpec, PlanError, ProblemError, Role, SegmentsMerge,
+    SegmentsPlan, SegmentsProblem, SegmentsSpec, check_limits, row_major_strides,
 };
 
 #[cfg(feature = "serde")]
@@ -19,7 +19,7 @@ use crate::{
         launched::Noted,
         reduce::request::{OutputLayout, ReduceRequest, StatedReduction},
         segments::integers::{IntegersSpec, MembersSpec},
-        types::check_arithmetic,
+        types::{check_arithmetic, word_count},
     },
     kernels::team::Team,
     operator::OperatorRef,
@@ -54,11 +54,11 @@ pub(crate) struct SegmentsLaunches {
     pub(super) address: AddressType,
     /// The units that read.
     pub(super) readers: Team,
-    /// The units that merge.
-    pub(super) mergers: Team,
     pub(super) grid: [u32; 3],
-    /// `None` if the axis has no elements.
-    pub(super) merging: Option<[u32; 3]>,
+    /// The units of the launch that merges, if there is one.
+    pub(super) mergers: Option<(Team, [u32; 3])>,
+    /// 64-bit words in which tiles publish their parts, if they do.
+    pub(super) published: Option<usize>,
 }
 
 /// Segments that are ready to be reduced, except for buffers.
@@ -240,6 +240,11 @@ impl Task for SegmentsRequest<'_> {
         if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
             return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
         }
+        let published = plan.published_words(problem, word_count(fields));
+        let bytes = published.map_or(0, |words| words.saturating_mul(size_of::<u64>() as u64));
+        if bytes > available {
+            return Err(unfit(Illegal::PublishedPartials { bytes, max: available }));
+        }
         let span = (problem.output_span() as u64).max(partials).max(stated.members.span()? as u64);
         let wide = check_limits(problem.axis(), device, span)?;
         let merging_cubes = plan.merging_cubes(problem);
@@ -252,19 +257,24 @@ impl Task for SegmentsRequest<'_> {
             unit_stride,
             units_per_cube,
             combine,
-            merging_units: 0,
+            merging_units: units_per_cube,
         };
-        let merging = match merging_cubes {
-            0 => None,
-            cubes => Some(grid(cubes, true)?),
+        let mergers = match plan.merge {
+            SegmentsMerge::SecondLaunch { units_per_cube } if merging_cubes > 0 => {
+                let units =
+                    team(units_per_cube, plan.merged_side_by_side(problem), Combine::Shared);
+                Some((units, grid(merging_cubes, true)?))
+            }
+            _ => None,
         };
         Ok(SegmentsLaunches {
             plan: *plan,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
             readers: team(plan.units_per_cube, plan.side_by_side, plan.combine),
-            mergers: team(plan.merging_units, plan.merged_side_by_side(problem), Combine::Shared),
+            mergers,
+            // The plan's check has found that they fit indices of 32 bits.
+            published: published.map(|words| words as usize),
             grid: grid(plan.cubes.into(), false)?,
-            merging,
         })
     }
 

@@ -15,6 +15,7 @@ mod keys;
 mod lengths;
 mod marked;
 mod merge;
+mod parts;
 mod regions;
 mod step;
 
@@ -26,6 +27,7 @@ use self::{
     fetch::Fetched,
     inside::Inside,
     marked::mark_and_take,
+    parts::{Parts, finish_tile},
     regions::{Bounds, Offsets, Places},
     step::Board,
 };
@@ -47,6 +49,7 @@ pub(crate) use self::{
     keys::{numbers_of_elements, offsets_of_keys},
     lengths::{LENGTHS_PER_UNIT, offsets_of_lengths, sum_lengths},
     merge::merge_segments,
+    parts::{PublishedArray, PublishedArrayLaunch},
     regions::{Least, Regions},
 };
 
@@ -73,7 +76,7 @@ pub(crate) struct SegmentNumbers {
 }
 
 /// Cubes reduce tiles in turn. They write the results of segments that end in the tile in which they
-/// begin, and leave the parts of others.
+/// begin, and leave the parts of others for a second launch, or look back at those of earlier tiles.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_segments(
     _types: &KernelTypes,
@@ -81,6 +84,7 @@ pub(crate) fn reduce_segments(
     offsets: &[Offset],
     target: &mut TargetArrays,
     partials: &mut PartialArrays,
+    published: &PublishedArray,
     geometry: &Geometry,
     numbers: &SegmentNumbers,
     parameters: &Parameters,
@@ -91,13 +95,17 @@ pub(crate) fn reduce_segments(
 ) {
     let input = input_of(input);
     let mut target = target_of(target);
-    let mut partials = partials_of(partials);
+    let left = partials_of(partials);
     let regions = Regions::new(offsets, numbers);
     let reducer = Reducer::new(parameters, team, operator);
     let reading = Reading::new(&input, geometry, &regions, &reducer, access);
     match comptime![access.direction] {
-        Direction::Along => reduce_tiles::<Single>(&mut target, &mut partials, &reading, cubes),
-        Direction::Across => reduce_tiles::<Wide>(&mut target, &mut partials, &reading, cubes),
+        Direction::Along => {
+            reduce_tiles::<Single>(&mut target, left, published, &reading, cubes);
+        }
+        Direction::Across => {
+            reduce_tiles::<Wide>(&mut target, left, published, &reading, cubes);
+        }
     }
 }
 
@@ -138,7 +146,8 @@ impl<'a> Reading<'a> {
 #[cube]
 fn reduce_tiles<N: Width>(
     target: &mut Target,
-    partials: &mut Columns<AccumulatorTypes, Single>,
+    left: Columns<AccumulatorTypes, Single>,
+    published: &PublishedArray,
     reading: &Reading<'_>,
     cubes: usize,
 ) {
@@ -149,28 +158,29 @@ fn reduce_tiles<N: Width>(
     let numbers = reading.regions.numbers;
     let tiles = numbers.tiles * numbers.blocks;
     let board = Board::<N>::new(reading);
-    // The grid may hold a few cubes past the last, which have no tiles.
-    let mut number = select(CUBE_POS < cubes, CUBE_POS, tiles);
+    let parts = Parts::<N>::new(left, published, reading, side_by_side);
+    let mut number = parts.first_tile(cubes, tiles);
     while number < tiles {
         let beside = if comptime![crew.in_plane] { 0u32.runtime() } else { place.tile };
         let output = number / numbers.tiles * side_by_side + beside as usize;
         let share = reading.outputs(output, place, side_by_side);
         let nth = number % numbers.tiles;
-        reduce_tile::<N>(target, partials, &board, nth, &share, reading);
-        number += cubes;
+        let taken = reduce_strip::<N>(target, &board, nth, &share, reading);
+        finish_tile::<N>(target, &parts, &board, &taken, number, &share, reading);
+        number = parts.tile_after(number, cubes);
     }
 }
 
-/// Reduces tile number `nth` of the outputs of a share. Every unit of the cube must get here.
+/// Reduces the crew's strip of tile number `nth` of the outputs of a share. Every unit of the cube must
+/// get here.
 #[cube]
-fn reduce_tile<N: Width>(
+fn reduce_strip<N: Width>(
     target: &mut Target,
-    partials: &mut Columns<AccumulatorTypes, Single>,
     board: &Board<N>,
     nth: usize,
     share: &Share<'_>,
     reading: &Reading<'_>,
-) {
+) -> Taken<N> {
     let access = comptime![share.access];
     let (regions, reducer) = (reading.regions, reading.reducer);
     let crew = comptime![Crew::of(reducer.team)];
@@ -178,7 +188,8 @@ fn reduce_tile<N: Width>(
     let len_of_step = comptime![members * SegmentsPlan::share(access)];
     let places = Places::of(share.tile.input, regions.numbers.len, access);
     let len_of_strip = regions.numbers.steps * len_of_step;
-    let begin_of_tile = nth * comptime![crew.crews as usize] * len_of_strip;
+    let len_of_tile = comptime![crew.crews as usize] * len_of_strip;
+    let begin_of_tile = nth * len_of_tile;
     let begin = begin_of_tile + (UNIT_POS / crew.units) as usize * len_of_strip;
     let end = clamp_max(begin + len_of_strip, places.end);
     let found = regions.at(places.position(begin), &board.least);
@@ -244,60 +255,33 @@ fn reduce_tile<N: Width>(
         }
         start = next_start;
     }
-    let of_strip = running.rest;
-    let has_ends = running.region != first_region;
-    // What strips have of regions that go on in others of the tile, in the order of the strips.
-    board.tell(of_strip, has_ends, share);
-    sync_cube();
-    if share.place.member == 0 {
-        let Bounds { begin: from, end: until } = regions.bounds(&places, first_region);
-        let (segment, exists) = regions.segment(first_region);
-        let began_before = from < begin && begin < until;
-        if exists && has_ends && began_before {
-            let whole =
-                with_strips_before::<N>(board.head(share), share.place.tile, board, reducer);
-            if from < begin_of_tile {
-                leave::<N>(partials, whole, nth, share);
-            } else {
-                put::<N>(target, whole, segment, until - from, share, regions, reducer);
-            }
-        }
-        if comptime![crew.in_plane] {
-            if share.place.tile == 0 {
-                let nothing = reducer.identity::<N>();
-                let strips = comptime![crew.crews].runtime();
-                let behind = with_strips_before::<N>(nothing, strips, board, reducer);
-                leave::<N>(partials, behind, regions.numbers.tiles + nth, share);
-            }
-        } else {
-            leave::<N>(partials, of_strip, regions.numbers.tiles + nth, share);
-        }
+    Taken::<N> {
+        rest: running.rest,
+        has_ends: running.region != first_region,
+        first: first_region,
+        strip: begin,
+        tile: begin_of_tile,
+        end: clamp_max(begin_of_tile + len_of_tile, places.end),
+        len: len_of_tile,
     }
-    // The next tile is told in the same places.
-    sync_cube();
 }
 
-/// What the strips before strip number `strip` have of a region that goes on in it, before what it
-/// has from there on. A cube whose units are one crew has one strip.
-#[cube]
-fn with_strips_before<N: Width>(
-    accumulator: Accumulator<N>,
-    strip: u32,
-    board: &Board<N>,
-    reducer: &Reducer<'_>,
-) -> Accumulator<N> {
-    let mut total = accumulator;
-    if comptime![board.crew.in_plane] {
-        let mut other = strip;
-        let mut ends = 0u32.runtime();
-        while other > 0 && ends == 0 {
-            other -= 1;
-            let of_other = board.told(other);
-            total = reducer.merge::<N>(of_other.rest, total);
-            ends = of_other.ends;
-        }
-    }
-    total
+/// A strip that has been reduced.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Taken<N: Width> {
+    /// What it has of the region that goes on behind it.
+    rest: Accumulator<N>,
+    /// Whether a region ends in it.
+    has_ends: bool,
+    /// The number of its first region.
+    first: usize,
+    /// The places where the strip begins, where its tile does, and where that ends.
+    strip: usize,
+    tile: usize,
+    end: usize,
+    /// The length of tiles.
+    len: usize,
 }
 
 /// The places where a strip begins, where a step of it begins, and where that ends.
@@ -378,22 +362,4 @@ fn put<N: Width>(
     let access = comptime![share.access];
     let share = Share::new(share.input, share.geometry, tile, place, 0usize, 1usize, access);
     target.put_counted::<N>(accumulator, &share, len, reducer);
-}
-
-/// Leaves the parts of a region, one for each output of the share, in slot `slot`.
-#[cube]
-fn leave<N: Width>(
-    partials: &mut Columns<AccumulatorTypes, Single>,
-    part: Accumulator<N>,
-    slot: usize,
-    share: &Share<'_>,
-) {
-    #[unroll]
-    for nth in 0..N::value().comptime() {
-        let exists = comptime![nth as u32] < share.tile.results;
-        if exists {
-            partials
-                .put(slot * share.geometry.outputs + share.tile.index + nth, part.component(nth));
-        }
-    }
 }
