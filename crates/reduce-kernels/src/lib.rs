@@ -62,6 +62,7 @@ mod groups;
 mod host;
 mod input;
 mod kernels;
+mod keyed_reduction;
 pub mod list;
 mod list_selection;
 pub mod normalize;
@@ -78,6 +79,7 @@ mod recorded;
 #[cfg(feature = "serde")]
 mod recording;
 mod reduction;
+mod segmented_reduction;
 pub mod segments;
 mod selected_partials;
 pub mod sharded;

@@ -250,13 +250,14 @@ impl Device {
             most_shared_memory_bytes: 0,
             max_vector: 4,
             forward_progress: false,
+            tuning: Tuning::vulkan(),
             ..Self::h200()
         }
     }
 
     /// Mesa's software Vulkan adapter (lavapipe) on a machine with two processor cores.
     ///
-    /// Its tuning is that of the H200, because nothing was measured to tune it.
+    /// Its tuning is that of an H200 through Vulkan, because nothing was measured to tune it.
     #[must_use]
     pub fn software_adapter() -> Self {
         Self {

@@ -101,8 +101,8 @@ pub use list::{
 };
 pub use measure::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
 pub use numbers::{
-    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, SegmentsTuning, TopKTuning,
-    TranscendentalTuning, Tuning,
+    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, SegmentTiles, SegmentsTuning,
+    TopKTuning, TranscendentalTuning, Tuning,
 };
 pub use numerics::{Numerics, UnknownNumerics};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};

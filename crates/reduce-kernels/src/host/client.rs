@@ -12,7 +12,7 @@ use cubecl::{
     },
     prelude::*,
 };
-use reduce_planner::{Device, ElementType};
+use reduce_planner::{Device, ElementType, Tuning};
 
 use crate::element::memory_type;
 
@@ -146,10 +146,11 @@ pub(crate) fn binding_alignment(client: &Client, element: ElementType) -> u64 {
 /// The device behind a client, as the planner sees it.
 ///
 /// What the client does not report, such as the launch time and the tuning, is that of
-/// [`Device::h200`], or of [`Device::software_adapter`] if the device has no plane operations. wgpu
-/// reports no number of multiprocessors: 128 are assumed, or 4 without plane operations. No runtime
-/// reports the read bandwidth: 34 GB/s per multiprocessor are assumed. How much resides on a
-/// multiprocessor of a CUDA device follows from the shared memory that a cube may request.
+/// [`Device::h200`], or of [`Device::software_adapter`] if the device has no plane operations. Devices
+/// of wgpu have [`Tuning::vulkan`]. wgpu reports no number of multiprocessors: 128 are assumed, or 4
+/// without plane operations. No runtime reports the read bandwidth: 34 GB/s per multiprocessor are
+/// assumed. How much resides on a multiprocessor of a CUDA device follows from the shared memory that
+/// a cube may request.
 ///
 /// ```no_run
 /// use reduce_kernels::{
@@ -172,6 +173,9 @@ pub fn device_of(client: &Client) -> Device {
     let plane_operations = properties.features.plane.contains(Plane::Ops);
     // The preset gives what no runtime reports, the tuning above all.
     let mut device = if plane_operations { Device::h200() } else { Device::software_adapter() };
+    if !matches!(Language::of(client), Language::Cuda | Language::Hip) {
+        device.tuning = Tuning::vulkan();
+    }
     let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(if plane_operations {
         MULTIPROCESSORS_UNKNOWN
     } else {

@@ -43,7 +43,10 @@ mod segments;
 mod top_k;
 
 pub use self::{
-    applied::AppliedTuning, invariant::InvariantTuning, list::ListTuning, segments::SegmentsTuning,
+    applied::AppliedTuning,
+    invariant::InvariantTuning,
+    list::ListTuning,
+    segments::{SegmentTiles, SegmentsTuning},
     top_k::TopKTuning,
 };
 
@@ -375,6 +378,12 @@ pub(crate) struct Row {
 }
 
 impl Tuning {
+    /// Those measured on one NVIDIA H200 through Vulkan, where they differ from CUDA's.
+    #[must_use]
+    pub const fn vulkan() -> Self {
+        Self { segments: SegmentsTuning::vulkan(), ..Self::h200() }
+    }
+
     /// The numbers measured on one NVIDIA H200.
     #[must_use]
     pub const fn h200() -> Self {

@@ -5,6 +5,7 @@ use crate::{
     choose::{Choice, Explained, cubes_wanted, floor_power_of_two},
     device::Device,
     error::PlanError,
+    numbers::SegmentTiles,
     plan::{Access, Combine, check::check_access},
     problem::{Direction, SegmentsProblem},
     refusal::NoRefusal,
@@ -40,9 +41,10 @@ pub fn choose_segments(
         Ok(()) => access,
         Err(_) => Access::new(access.direction),
     };
+    let elements = tiles_of(access, problem, device).elements_per_unit;
     let loads = match access.direction {
-        Direction::Along => tuning.elements_per_unit / access.vector,
-        Direction::Across => tuning.rows_per_unit,
+        Direction::Along => elements / access.vector,
+        Direction::Across => elements,
     };
     let access = access.with_loads_in_flight(loads.clamp(1, Access::MOST_LOADS_IN_FLIGHT));
 
@@ -67,17 +69,11 @@ fn planned(
     device: &Device,
 ) -> SegmentsPlan {
     let (axis, tuning) = (problem.axis(), device.tuning.segments);
-    let large = axis.operator().accumulator_bytes >= tuning.large_bytes;
-    let (units, resident) = match access.direction {
-        Direction::Along if large && merge == SegmentsMerge::LookBack => {
-            (tuning.large_units_per_cube, tuning.large_units_along)
-        }
-        Direction::Along => (tuning.units_per_cube, tuning.units_along),
-        Direction::Across => (tuning.units_per_cube_across, tuning.units_across),
-    };
+    let tiles = tiles_of(access, problem, device);
 
     // 3. Neighbouring units read neighbouring outputs, if there are any.
-    let units = floor_power_of_two(units.min(device.max_units_per_cube).into());
+    let most = tiles.units_per_cube.min(device.max_units_per_cube);
+    let units = floor_power_of_two(most.into());
     let most_side_by_side = |units: u64| match merge {
         // Each output needs a unit that looks back.
         SegmentsMerge::LookBack => (units / access.outputs_per_tile().max(1) as u64).max(1),
@@ -120,7 +116,8 @@ fn planned(
     }
 
     // 5. A cube has one tile, of as many steps as it takes.
-    let most = cubes_wanted(device, (resident / plan.units_per_cube).max(1)).max(1);
+    let most =
+        cubes_wanted(device, (tiles.units_per_multiprocessor / plan.units_per_cube).max(1)).max(1);
     let steps = plan.in_parts_of(plan.step(), problem) as u64;
     let of_all = plan.blocks(problem).saturating_mul(steps);
     plan.steps = narrow(of_all.div_ceil(most).clamp(1, steps.min(tuning.most_steps.into())));
@@ -132,6 +129,18 @@ fn planned(
     match in_planes.check(problem, device) {
         Ok(()) => in_planes,
         Err(_) => plan,
+    }
+}
+
+/// How long tiles are.
+fn tiles_of(access: Access, problem: &SegmentsProblem, device: &Device) -> SegmentTiles {
+    let (axis, tuning) = (problem.axis(), &device.tuning.segments);
+    let large = axis.operator().accumulator_bytes >= tuning.large_bytes;
+    match (access.direction, large) {
+        (Direction::Along, false) => tuning.along,
+        (Direction::Along, true) => tuning.large_along,
+        (Direction::Across, false) => tuning.across,
+        (Direction::Across, true) => tuning.large_across,
     }
 }
 

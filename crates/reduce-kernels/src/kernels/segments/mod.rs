@@ -26,7 +26,7 @@ use self::{
     crew::unit_of_crew,
     fetch::Fetched,
     inside::Inside,
-    marked::mark_and_take,
+    marked::take_marked,
     parts::{Parts, finish_tile},
     regions::{Bounds, Offsets, Places},
     step::Board,
@@ -224,8 +224,11 @@ fn reduce_strip<N: Width>(
         let whole = start >= places.before && next_start <= end;
         let region_end = places.place(regions.end_at(running.offset, running.region));
         let goes_through = whole && region_end > stop;
+        let mut next = running.region;
         if !goes_through {
             board.show(&now, share.place.member, members);
+            let (first, own) = (running.region, &running.offsets);
+            next = board.mark_ends(reading, &places, first, own, start, stop);
         }
         if ahead && goes_on {
             fetched.issue(share, &places, next_start, members);
@@ -245,8 +248,8 @@ fn reduce_strip<N: Width>(
             is_inside = false;
         }
         if !goes_through {
-            let step = Step { strip: begin, start, stop };
-            let behind = mark_and_take::<N>(target, board, &now, &running, &step, share, reading);
+            let step = Step { strip: begin, start, stop, next };
+            let behind = take_marked::<N>(target, board, &now, &running, &step, share, reading);
             running.rest = behind.rest;
             running.region = behind.region;
             running.offset = behind.offset;
@@ -284,13 +287,16 @@ struct Taken<N: Width> {
     len: usize,
 }
 
-/// The places where a strip begins, where a step of it begins, and where that ends.
+/// A step whose ends are marked.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Step {
+    /// The places where its strip begins, where the step begins, and where it ends.
     strip: usize,
     start: usize,
     stop: usize,
+    /// The first region that ends behind it.
+    next: usize,
 }
 
 /// What is known of a strip up to some place.
